@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from effdet_keras.extras import multiprocess as distribution
     from effdet_keras.extras.advprop import AdvProp
     from effdet_keras.extras.distillation import distill
+    from effdet_keras.extras.rate_test import LearningRates, find_learning_rate
     from effdet_keras.extras.selftest.self_test import self_test
     from effdet_keras.model import anchors
     from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from effdet_keras.runs.train import FineTuned
     from effdet_keras.train import losses, matching, schedules
     from effdet_keras.train.losses import DetectionLoss
-    from effdet_keras.train.rate_test import LearningRates, find_learning_rate
     from effdet_keras.train.recipe import Recipe
     from effdet_keras.weights.archive import read_archive_info, store_score_settings
     from effdet_keras.weights.assign import LoadReport
@@ -105,7 +105,7 @@ _PLACES = {
     "EvaluationReport": "report.evaluation_report",
     "ExportReport": "export.check",
     "FineTuned": "runs.train",
-    "LearningRates": "train.rate_test",
+    "LearningRates": "extras.rate_test",
     "LoadReport": "weights.assign",
     "MODEL_NAMES": "model.config",
     "Postprocess": "detect.postprocess",
@@ -121,7 +121,7 @@ _PLACES = {
     "distill": "extras.distillation",
     "distribution": "extras.multiprocess",
     "errors": "errors",
-    "find_learning_rate": "train.rate_test",
+    "find_learning_rate": "extras.rate_test",
     "fine_tune": "runs.fine_tune",
     "inference": "detect",
     "layers": "layers",

@@ -18,8 +18,12 @@ from support.tiny import tiny_model
 from support.tiny_run import MODEL_CONFIG
 
 import effdet_keras as ek
-from effdet_keras.export.registry import FORMATS, writer_options
-from effdet_keras.export.targets import TARGETS, target_options
+from effdet_keras.export.registry import (
+    FORMATS,
+    TARGETS,
+    target_options,
+    writer_options,
+)
 from effdet_keras.extras.tfod.preprocessing import STEPS
 from effdet_keras.weights.assign import LoadReport, NewWeights
 

@@ -28,17 +28,34 @@ from effdet_keras.cli import (
     predict,
     train,
 )
+from effdet_keras.cli.arguments import add_command
 from effdet_keras.cli.log_filter import tensorflow_notes_dropped
 from effdet_keras.errors import EffDetError
 
-# A command is a file with `add_parser` and `run`, here or in an extra.
-_COMMANDS = (
-    *("demo.command", inspect, convert, "selftest.command", train, eval_, predict),
-    *("bulk.merge_command", "serving.command", "benchmark.command", export),
-    *(inspect_weights, import_, "sharing.command"),
-)
+# A command is a file with a function `run` (see `arguments`), here or in an extra.
+COMMANDS = {
+    "demo": "demo.command",
+    "inspect": inspect,
+    "convert": convert,
+    "selftest": "selftest.command",
+    "train": train,
+    "eval": eval_,
+    "predict": predict,
+    "merge": "bulk.merge_command",
+    "serve": "serving.command",
+    "benchmark": "benchmark.command",
+    "export": export,
+    "inspect-weights": inspect_weights,
+    "import": import_,
+    "share": "sharing.command",
+}
+_DEBUG = {
+    "action": "store_true",
+    "help": "show where an error came from, and all that TensorFlow logs",
+}
 # Exit statuses: those of a signal are 128 and its number.
 _FAILED, _USAGE, _INTERRUPTED, _TERMINATED = 1, 2, 130, 143
+_FAULT = object()  # a failure that is a bug
 
 
 class _Terminated(KeyboardInterrupt):
@@ -127,73 +144,58 @@ def _parser():
         epilog=f"`{COMMAND} COMMAND --help` explains a command.",
     )
     parser.add_argument("--version", action="version", version=__version__)
-    _add_debug(parser, default=False)
+    parser.add_argument("--debug", **_DEBUG)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for module in _COMMANDS:
+    for name, module in COMMANDS.items():
         module = extra(module) if isinstance(module, str) else module
-        command = module.add_parser(commands)
+        command = add_command(commands, name, module.run)
+        if hasattr(module, "add_flags"):  # that no signature can have
+            module.add_flags(command)
         # It may stand before the command, too: no value here keeps that one.
-        _add_debug(command, default=argparse.SUPPRESS)
+        command.add_argument("--debug", **{**_DEBUG, "default": argparse.SUPPRESS})
         command.set_defaults(run=module.run)
     return parser
 
 
-def _add_debug(parser, default):
-    parser.add_argument(
-        "--debug",
-        action="store_true",
-        default=default,
-        help="show where an error came from, and all that TensorFlow logs",
-    )
-
-
 def _run(arguments):
+    """Runs the command; returns its exit status."""
+    given = vars(arguments).copy()
+    run, debug = given.pop("run"), given.pop("debug")
     try:
         with warnings.catch_warnings():
             # Without the line of the program that warns, which helps no user.
             warnings.showwarning = lambda message, *_, **__: _say(message)
-            return arguments.run(arguments)
-    except _Terminated:
-        _show_traceback(arguments.debug)
-        _say("terminated")
-        return _TERMINATED
-    except KeyboardInterrupt:
-        _show_traceback(arguments.debug)
-        _say("interrupted")
-        return _INTERRUPTED
-    except BrokenPipeError:  # of `effdet-keras ... | head`: nobody reads any more
-        _show_traceback(arguments.debug)
-        return _FAILED
-    except (EffDetError, OSError) as error:
-        _show_traceback(arguments.debug)
-        _say(error)
-        return _FAILED
-    except Exception as error:
-        if _is_of_others(error):  # after `pip install --no-deps effdet-keras`
-            _show_traceback(arguments.debug)
-            _say(
-                f"this needs the module '{error.name}', which is not installed: "
-                "pip install effdet-keras (without --no-deps) brings it"
-            )
-            return _FAILED
-        _show_traceback(True)
-        _say(
-            "this is a fault of the program, not of your input. Please report it, with "
-            f"the lines above and the command, to the authors of {COMMAND} "
-            f"{__version__}."
-        )
-        return _FAILED
+            return run(**given) or 0
+    except (Exception, KeyboardInterrupt) as error:
+        status, message = _status_of(error)
+        if debug or status == _FAULT:
+            traceback.print_exc()
+        if message is not None:
+            _say(message)
+        return _FAILED if status == _FAULT else status
 
 
-def _is_of_others(error):
-    """Whether a module is missing that is not of this package."""
+def _status_of(error):
+    """The exit status of an error, and what to say of it; a bug is `_FAULT`."""
+    if isinstance(error, _Terminated):
+        return _TERMINATED, "terminated"
+    if isinstance(error, KeyboardInterrupt):
+        return _INTERRUPTED, "interrupted"
+    if isinstance(error, BrokenPipeError):  # of `effdet-keras ... | head`
+        return _FAILED, None
+    if isinstance(error, (EffDetError, OSError)):
+        return _FAILED, error
     name = error.name if isinstance(error, ModuleNotFoundError) else None
-    return name is not None and name.partition(".")[0] != "effdet_keras"
-
-
-def _show_traceback(is_wanted):
-    if is_wanted:
-        traceback.print_exc()
+    if name is not None and name.partition(".")[0] != "effdet_keras":
+        # After `pip install --no-deps effdet-keras`.
+        return _FAILED, (
+            f"this needs the module '{name}', which is not installed: "
+            "pip install effdet-keras (without --no-deps) brings it"
+        )
+    return _FAULT, (
+        "this is a fault of the program, not of your input. Please report it, with "
+        f"the lines above and the command, to the authors of {COMMAND} {__version__}."
+    )
 
 
 def _say(message):

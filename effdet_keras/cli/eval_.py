@@ -1,130 +1,96 @@
 """`effdet-keras eval`: how good a detector is on a dataset, and what it gets wrong."""
 
-import argparse
+from __future__ import annotations
 
-from effdet_keras.cli.shared_arguments import (
-    add_dataset_format,
-    add_overwrite,
-    add_threads,
-)
+from typing import Annotated
 
-
-def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
-    """Adds the command and its flags."""
-    parser = commands.add_parser(
-        "eval",
-        help="evaluate a model on a dataset, or compare two",
-        description="Prints COCO's numbers, Pascal VOC's, those of each class, the "
-        "kinds of errors and what matters most. --out writes a report with curves and "
-        "images. Two models are compared, with an interval of the difference.",
-    )
-    parser.add_argument(
-        "models",
-        metavar="MODEL",
-        nargs="*",
-        help="a .keras file, a folder of CheckpointArchive, the folder of a run of "
-        "`train`, an exported file or folder, or the name of a published model such as "
-        "efficientdet-d0; two of them to compare",
-    )
-    parser.add_argument("data", metavar="DATA", help="file or folder of the dataset")
-    parser.add_argument(
-        "--split",
-        metavar="NAME",
-        default=None,
-        help="the split to evaluate on (test, or else valid, validation or val)",
-    )
-    add_dataset_format(parser)
-    parser.add_argument(
-        "--batch-size",
-        metavar="N",
-        type=int,
-        default=8,
-        help="images to process at once (8)",
-    )
-    parser.add_argument(
-        "--out",
-        metavar="FOLDER",
-        default=None,
-        help="folder for numbers.json and report.html; of two models the report is of "
-        "the second",
-    )
-    parser.add_argument(
-        "--json",
-        metavar="FILE",
-        default=None,
-        help="file for the detections in COCO's result format",
-    )
-    parser.add_argument(
-        "--detections",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="a file in COCO's result format, of any system, to evaluate in the place "
-        "of a model, or to compare with one",
-    )
-    parser.add_argument(
-        "--slices",
-        metavar="FILE.csv",
-        default=None,
-        help="a CSV file with a row for each image: a column 'file_name' or "
-        "'image_id', and others, such as camera or weather, by whose values AP is told",
-    )
-    parser.add_argument(
-        "--losses",
-        action="store_true",
-        help="compute the losses as well, from the same forward pass; for .keras files "
-        "of a training",
-    )
-    parser.add_argument(
-        "--store-thresholds",
-        action="store_true",
-        help="store the score threshold with the best F1 of each class, and the "
-        "temperature that calibrates scores, in the model's .keras file, for `predict "
-        "--score best` and `--calibrated`; its weights stay as they are. Choose them "
-        "on other images than those that you judge by: --split valid",
-    )
-    parser.add_argument(
-        "--follow",
-        action="store_true",
-        help="MODEL is the folder of a run that trains in another process: evaluate "
-        "each new checkpoint, until the run is done",
-    )
-    parser.add_argument(
-        "--timeout",
-        metavar="TIME",
-        default=None,
-        help="with --follow, how long to wait for something new, such as 90s, 20m or "
-        "1.5h (20m)",
-    )
-    add_threads(parser)
-    add_overwrite(parser)
-    return parser
+from effdet_keras._internal.extras import extra
+from effdet_keras.cli.arguments import DatasetFormat, Flag, Repeated
+from effdet_keras.errors import InvalidValueError
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Runs the command; returns its exit status."""
-    from effdet_keras.cli.dataset_source import DatasetSource
-    from effdet_keras.cli.evaluate_files import evaluate_files
-    from effdet_keras.cli.follow_run import check_flags, follow_run
+def run(
+    models: Annotated[list[str], Flag(nargs="*", metavar="MODEL")],
+    data: str,
+    *,
+    split: str | None = None,
+    format: DatasetFormat | None = None,
+    batch_size: int = 8,
+    out: str | None = None,
+    json: str | None = None,
+    detections: Repeated = (),
+    slices: str | None = None,
+    losses: bool = False,
+    store_thresholds: bool = False,
+    follow: bool = False,
+    timeout: str | None = None,
+    threads: int | None = None,
+    overwrite: bool = False,
+) -> None:
+    """evaluate a model on a dataset, or compare two
 
-    data = DatasetSource("DATA", arguments.data, arguments.split, arguments.format)
-    if arguments.follow or arguments.timeout is not None:
-        check_flags(vars(arguments))
-        timeout = arguments.timeout or "20m"
-        options = {"batch_size": arguments.batch_size, "out": arguments.out}
-        follow_run(arguments.models[0], data, timeout=timeout, **options)
-        return 0
-    evaluate_files(
-        arguments.models,
-        data,
-        detections=arguments.detections,
-        batch_size=arguments.batch_size,
-        threads=arguments.threads,
-        out=arguments.out,
-        json_path=arguments.json,
-        overwrite=arguments.overwrite,
-        store_thresholds=arguments.store_thresholds,
-        losses=arguments.losses,
-        slices=arguments.slices,
+    Prints COCO's numbers, Pascal VOC's, those of each class, the kinds of errors and
+    what matters most. --out writes a report with curves and images. Two models are
+    compared, with an interval of the difference.
+
+    Args:
+        models: a .keras file, a folder of CheckpointArchive, the folder of a run of
+            `train`, an exported file or folder, or the name of a published model such
+            as efficientdet-d0; two of them to compare
+        split (NAME): the split to evaluate on (test, or else valid, validation or val)
+        out (FOLDER): folder for numbers.json and report.html; of two models the report
+            is of the second
+        json (FILE): file for the detections in COCO's result format
+        detections (FILE): a file in COCO's result format, of any system, to evaluate in
+            the place of a model, or to compare with one
+        slices (FILE.csv): a CSV file with a row for each image: a column 'file_name' or
+            'image_id', and others, such as camera or weather, by whose values AP is
+            listed
+        losses: compute the losses as well, from the same forward pass; for .keras files
+            of a training
+        store_thresholds: store the score threshold with the best F1 of each class, and
+            the temperature that calibrates scores, in the model's .keras file, for
+            `predict --score best` and `--calibrated`; its weights stay as they are.
+            Choose them on other images than those that you judge by: --split valid
+        follow: MODEL is the folder of a run that trains in another process: evaluate
+            each new checkpoint, until the run is done
+        timeout (TIME): with --follow, how long to wait for something new, such as 90s,
+            20m or 1.5h (20m)
+    """
+    from effdet_keras.cli.files import DatasetSource
+
+    source = DatasetSource("DATA", data, split, format)
+    if not follow and timeout is None:
+        from effdet_keras.cli.evaluate_files import evaluate_files
+
+        evaluate_files(
+            models,
+            source,
+            detections=detections,
+            batch_size=batch_size,
+            threads=threads,
+            out=out,
+            json_path=json,
+            overwrite=overwrite,
+            store_thresholds=store_thresholds,
+            losses=losses,
+            slices=slices,
+        )
+        return
+    usage = "`effdet-keras eval RUN DATA --follow` evaluates the checkpoints of a run."
+    if not follow:
+        raise InvalidValueError(f"--timeout is for --follow: {usage}")
+    of_one_evaluation = {
+        **{"json": json, "detections": detections, "threads": threads},
+        **{"overwrite": overwrite, "slices": slices, "losses": losses},
+        "store-thresholds": store_thresholds,
+    }
+    for flag, value in of_one_evaluation.items():
+        if value:
+            raise InvalidValueError(f"--follow takes no --{flag}: {usage}")
+    if len(models) != 1:
+        raise InvalidValueError(f"--follow takes one run: {usage} Received: {models}")
+    follow_run = extra("follow:follow_run")
+    follow_run(
+        models[0], source, timeout=timeout or "20m", batch_size=batch_size, out=out
     )
-    return 0

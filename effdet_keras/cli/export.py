@@ -1,179 +1,134 @@
 """`effdet-keras export`: its flags are the options of the formats' writers."""
 
+from __future__ import annotations
+
 import argparse
+import pathlib
 import re
+from typing import Annotated, Any
 
-from effdet_keras.cli.shared_arguments import (
-    add_dataset_format,
-    add_model,
-    add_overwrite,
+from effdet_keras.cli.arguments import DatasetFormat, Flag
+from effdet_keras.export.registry import (
+    FORMATS,
+    TARGETS,
+    target_options,
+    writer_options,
 )
-from effdet_keras.export.registry import FORMATS, WriterOption, writer_options
-from effdet_keras.export.targets import TARGETS, target_options
 
-# An option that is a dataset, which a path stands for; see `add_parser`.
-_CALIBRATION = "calibration"
-
+_CALIBRATION_SPLITS = ("train", "trainval")
 # Characters of all choices of a flag together, for which there is room in its line.
 _LONGEST = 60
 
 
-def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
-    """Adds the command and its flags."""
-    kinds = [f"{item.title} ({item.ending or 'a folder'})" for item in FORMATS.values()]
-    parser = commands.add_parser(
-        "export",
-        help="write a model for another runtime, and check it there",
-        description=f"Writes a model as {', '.join(kinds[:-1])} or {kinds[-1]}, runs "
-        "the export and the model on the same images, and says how far they are apart.",
+def run(
+    model: str,
+    out: str,
+    *,
+    format: Annotated[str | None, Flag(choices=tuple(FORMATS))] = None,
+    target: Annotated[
+        str | None, Flag(choices=tuple(TARGETS), metavar="TARGET")
+    ] = None,
+    images: str | None = None,
+    overwrite: bool = False,
+    evaluate: str | None = None,
+    evaluation_split: str | None = None,
+    evaluation_format: DatasetFormat | None = None,
+    calibration: str | None = None,
+    calibration_split: str | None = None,
+    calibration_format: DatasetFormat | None = None,
+    **options: Any,
+) -> None:
+    """write a model for another runtime, and check it there
+
+    Writes a model in the format that --format, --target or the ending of OUT says, runs
+    the export and the model on the same images, and says how far they are apart. An
+    option that the format or target does not have is an error.
+
+    Args:
+        model (MODEL): a .keras file, a folder of CheckpointArchive, the folder of a run
+            of `train`, the name of a published model such as efficientdet-d0
+        out (OUT): file or folder to write; its ending says the format
+        format: the format of OUT
+        target: in the place of a format, where the model will run; OUT is a folder
+        images (FOLDER): images to check the export with (by default, generated ones)
+
+    comparing the AP of model and export:
+        evaluate (DATA): dataset to evaluate both on
+        evaluation_split (NAME): split of that dataset (by default, the test or
+            validation split)
+        evaluation_format: the format of that dataset, if it holds several; found out by
+            default
+
+    calibration of int8:
+        calibration (DATA): images like yours: a folder of images, or a dataset
+        calibration_split (NAME): split of that dataset (by default, train)
+        calibration_format: the format of that dataset, if it holds several; found out
+            by default
+    """
+    from effdet_keras.cli.files import (
+        EVALUATION_SPLITS,
+        DatasetSource,
+        check_outputs,
+        open_live_model,
     )
-    add_model(parser, may_be_exported=False)
-    parser.add_argument(
-        "out", metavar="OUT", help="file or folder to write; its ending says the format"
-    )
-    parser.add_argument(
-        "--format", default=None, choices=tuple(FORMATS), help="the format of OUT"
-    )
-    parser.add_argument(
-        "--target",
-        default=None,
-        choices=tuple(TARGETS),
-        metavar="TARGET",
-        help="in the place of a format, where the model will run; OUT is a folder "
-        f"({', '.join(TARGETS)})",
-    )
-    parser.add_argument(
-        "--images",
-        metavar="FOLDER",
-        default=None,
-        help="images to check the export with (by default, generated ones)",
-    )
-    add_overwrite(parser)
-    evaluation = parser.add_argument_group("comparing the AP of model and export")
-    evaluation.add_argument(
-        "--evaluate", metavar="DATA", default=None, help="dataset to evaluate both on"
-    )
-    evaluation.add_argument(
-        "--evaluation-split",
-        metavar="NAME",
-        default=None,
-        help="split of that dataset (by default, the test or validation split)",
-    )
-    add_dataset_format(evaluation, "--evaluation-format", "that dataset")
-    options = parser.add_argument_group(
-        "options of some formats and targets",
-        "An option that the format or target does not have is an error.",
-    )
-    for name, of_formats in _options().items():
-        if name == _CALIBRATION:
-            _add_calibration(options, of_formats)
+
+    check_outputs([out], [model], overwrite=overwrite)
+    names = "--evaluate", evaluate, evaluation_split, evaluation_format
+    source = DatasetSource(*names)
+    if evaluate is not None:
+        options["evaluate"] = source.load(EVALUATION_SPLITS)
+    names = "--calibration", calibration, calibration_split, calibration_format
+    source = DatasetSource(*names)
+    if calibration is not None:
+        is_folder = calibration_split is None and calibration_format is None
+        if is_folder and source.is_folder_of_images():
+            options["calibration"] = pathlib.Path(calibration)
         else:
-            _add_option(options, name, of_formats)
-    return parser
+            options["calibration"] = source.load(_CALIBRATION_SPLITS)
+    if target is not None:
+        options["target"] = target
+    open_live_model(model).export(out, format, images=images, **options)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Runs the command; returns its exit status."""
-    from effdet_keras.cli.dataset_source import DatasetSource
-    from effdet_keras.cli.export_file import export_file
-    from effdet_keras.cli.outputs import check_outputs
-
-    check_outputs([arguments.out], [arguments.model], overwrite=arguments.overwrite)
-    given = {name: getattr(arguments, name) for name in _options()}
-    given.pop(_CALIBRATION)
-    export_file(
-        arguments.model,
-        arguments.out,
-        arguments.format,
-        target=arguments.target,
-        images=arguments.images,
-        evaluate=DatasetSource(
-            "--evaluate",
-            arguments.evaluate,
-            arguments.evaluation_split,
-            arguments.evaluation_format,
-        ),
-        calibration=DatasetSource(
-            "--calibration",
-            arguments.calibration,
-            arguments.calibration_split,
-            arguments.calibration_format,
-        ),
-        options={name: value for name, value in given.items() if value is not None},
-    )
-    return 0
-
-
-def _options() -> dict[str, dict[str, WriterOption]]:
-    """The options that have flags, by name, then by format or target."""
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the formats and targets."""
     known = [(format, writer_options(format)) for format in FORMATS]
     known += [(target, target_options(target)) for target in TARGETS]
-    options: dict[str, dict[str, WriterOption]] = {}
-    for name, its_options in known:
+    options: dict[str, dict] = {}
+    for owner, its_options in known:
         for option in its_options:
-            if option.type is not None or option.name == _CALIBRATION:
-                options.setdefault(option.name, {})[name] = option
-    return options
+            if option.type is not None:  # else an object of Python
+                options.setdefault(option.name, {})[owner] = option
+    group = parser.add_argument_group("options of some formats and targets")
+    for name, by_owner in options.items():
+        _add_option(group, name, by_owner)
 
 
-def _add_calibration(group, of_formats):
-    formats = ", ".join(of_formats)
-    group.add_argument(
-        "--calibration",
-        metavar="DATA",
-        default=None,
-        help=f"{formats}: images like yours, for int8: a folder of images, or a "
-        "dataset",
-    )
-    group.add_argument(
-        "--calibration-split",
-        metavar="NAME",
-        default=None,
-        help="split of that dataset (by default, train)",
-    )
-    add_dataset_format(group, "--calibration-format", "that dataset")
-
-
-def _add_option(group, name, of_formats):
-    first = next(iter(of_formats.values()))
+def _add_option(group, name, by_owner):
+    first = next(iter(by_owner.values()))
     flag = name.replace("_", "-")
-    choices = [choice for option in of_formats.values() for choice in option.choices]
-    help = f"{', '.join(of_formats)}: {_summary(of_formats)}"
+    help = f"{', '.join(by_owner)}: {_summary(by_owner.values())}"
+    more = {"dest": name, "default": argparse.SUPPRESS}
     if first.type is bool:
-        # None, unless the flag is there: formats without the option take no value.
+        action = "store_false" if first.default else "store_true"
         prefix = "no-" if first.default else ""
-        value = not first.default
-        group.add_argument(
-            f"--{prefix}{flag}",
-            dest=name,
-            action="store_const",
-            const=value,
-            default=None,
-            help=help,
-        )
+        group.add_argument(f"--{prefix}{flag}", action=action, help=help, **more)
         return
-    choices = tuple(dict.fromkeys(choices))
-    metavar = None if choices else first.type.__name__.upper()
+    choices = dict.fromkeys(c for option in by_owner.values() for c in option.choices)
     if len("".join(choices)) > _LONGEST:  # argparse would not break the line
-        metavar = flag.rpartition("-")[2].upper()
+        more["metavar"] = flag.rpartition("-")[2].upper()
         help += f" ({', '.join(choices)})"
-    group.add_argument(
-        f"--{flag}",
-        metavar=metavar,
-        type=first.type,
-        choices=choices or None,
-        default=None,
-        help=help,
-    )
+    elif not choices:
+        more["metavar"] = first.type.__name__.upper()
+    more |= {"type": first.type, "choices": tuple(choices) or None, "help": help}
+    group.add_argument(f"--{flag}", **more)
 
 
-def _summary(of_formats):
+def _summary(options):
     """The first help text that does not only send the reader to another one."""
-    texts = [_first_sentence(option.help) for option in of_formats.values()]
-    told = [text for text in texts if not text.startswith("see ")]
-    return (told or texts)[0].replace("%", "%%")
-
-
-def _first_sentence(text):
-    first = re.split(r"\.(?:\s|$)", text.replace("`", ""), maxsplit=1)[0]
-    return first.replace("None for ", "by default, ")  # no flag means None
+    texts = [
+        re.split(r"\.(?:\s|$)", option.help.replace("`", ""))[0] for option in options
+    ]
+    first = next((text for text in texts if not text.startswith("see ")), texts[0])
+    # No flag means None.
+    return first.replace("None for ", "by default, ").replace("%", "%%")

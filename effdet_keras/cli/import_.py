@@ -1,56 +1,70 @@
-"""`effdet-keras import`."""
+"""`effdet-keras import`: weights of any known kind, written as another."""
 
-import argparse
+from __future__ import annotations
 
-from effdet_keras.cli.shared_arguments import add_raw
+from effdet_keras._internal.whole_files import local_path
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.model.config import MODEL_NAMES
 
 
-def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
-    """Adds the command and its flags."""
-    parser = commands.add_parser(
-        "import",
-        help="read weights of any known kind, write them as another",
-        description="Reads weights of google/automl, PyTorch effdet, Keras "
-        "Applications or this package. The ending of OUT says what is written: "
-        ".keras (an archive), .weights.h5, .pth or .safetensors (PyTorch effdet); any "
-        "other OUT is the prefix of a TensorFlow 1 checkpoint of google/automl.",
+def run(
+    source: str,
+    out: str,
+    *,
+    model: str | None = None,
+    class_names: list[str] | None = None,
+    skip_mismatch: bool = False,
+    raw: bool = False,
+) -> None:
+    """read weights of any known kind, write them as another
+
+    Reads weights of google/automl, PyTorch effdet, Keras Applications or this package.
+    The ending of OUT says what is written: .keras (an archive), .weights.h5, .pth or
+    .safetensors (PyTorch effdet); any other OUT is the prefix of a TensorFlow 1
+    checkpoint of google/automl.
+
+    Args:
+        source (SOURCE): file, folder or address of the weights
+        out (OUT): what to write; must not exist
+        model (NAME): the model that the weights belong to, if that is not clear
+        class_names (NAME): names of the classes, in the order of the labels
+        skip_mismatch: leave weights of the model random if the file has none that fit
+    """
+    from effdet_keras.model.efficientdet import EfficientDet
+    from effdet_keras.weights.archive import write_archive
+    from effdet_keras.weights.identify import identify
+    from effdet_keras.weights.kinds.torch_effdet import ENDINGS
+    from effdet_keras.weights.pretrained import config_for_weights, load_source
+    from effdet_keras.weights.read_weights import read_weights, with_class_names
+
+    out = local_path(out, "`out`")
+    for path in (out, out.with_name(out.name + ".index")):
+        if path.exists():
+            raise FileExistsError(
+                f"'{path}' exists, and nothing is overwritten: give another path."
+            )
+    weights = read_weights(source, model, averages=not raw, verbose=1)
+    if class_names is not None:
+        weights = with_class_names(weights, class_names)
+    named = (weights.config or {}).get("name")
+    names = [named] if named in MODEL_NAMES else identify(weights).names
+    if model is None and len(names) != 1:
+        # D6 and D7 have the same network and differ only in the size of their input.
+        raise InvalidValueError(
+            f"The weights in '{weights.path}' ({weights.kind}) fit {identify(weights)}"
+            ": say which model is meant with --model."
+        )
+    config, class_names, category_ids = config_for_weights(
+        model or names[0], weights, class_names=None, category_ids=None, overrides={}
     )
-    parser.add_argument(
-        "source", metavar="SOURCE", help="file, folder or address of the weights"
-    )
-    parser.add_argument("out", metavar="OUT", help="what to write; must not exist")
-    parser.add_argument(
-        "--model",
-        metavar="NAME",
-        default=None,
-        help="the model that the weights belong to, if that is not clear",
-    )
-    parser.add_argument(
-        "--class-names",
-        metavar="NAME",
-        nargs="+",
-        default=None,
-        help="names of the classes, in the order of the labels",
-    )
-    parser.add_argument(
-        "--skip-mismatch",
-        action="store_true",
-        help="leave weights of the model random if the file has none that fit",
-    )
-    add_raw(parser)
-    return parser
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Runs the command; returns its exit status."""
-    from effdet_keras.cli.import_weights import import_weights
-
-    import_weights(
-        arguments.source,
-        arguments.out,
-        model_name=arguments.model,
-        class_names=arguments.class_names,
-        averages=arguments.averages,
-        skip_mismatch=arguments.skip_mismatch,
-    )
-    return 0
+    network = EfficientDet(config, class_names=class_names, category_ids=category_ids)
+    load_source(network, weights, skip_mismatch=skip_mismatch, verbose=1)
+    if out.suffix == ".keras":
+        write_archive(network, out)
+    elif out.name.endswith(".weights.h5"):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        network.save_weights(out)
+    else:
+        kind = "torch-effdet" if out.suffix in ENDINGS else "automl-tf1"
+        network.export_checkpoint(out, format=kind)
+    print(f"Wrote '{out}'", flush=True)

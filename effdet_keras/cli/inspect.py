@@ -1,94 +1,107 @@
 """`effdet-keras inspect`: what is wrong with a dataset."""
 
-import argparse
+from __future__ import annotations
 
-from effdet_keras.cli.shared_arguments import (
-    add_dataset_format,
-    add_image_size,
-    add_overwrite,
-)
+from typing import Annotated
 
-
-def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
-    """Adds the command and its flags."""
-    parser = commands.add_parser(
-        "inspect",
-        help="say what is wrong with a dataset",
-        description="Reads a dataset as training does, names what is wrong with it, "
-        "and says how well the anchors of a model cover its boxes. The exit status is "
-        "1 if there are errors, and 0 if there are none. For a file of weights, see "
-        "`effdet-keras inspect-weights`.",
-    )
-    parser.add_argument("data", metavar="DATA", help="file or folder of the dataset")
-    parser.add_argument(
-        "--split",
-        metavar="NAME",
-        default=None,
-        help="inspect only this split, such as train",
-    )
-    add_dataset_format(parser)
-    parser.add_argument(
-        "--model",
-        metavar="NAME",
-        default="efficientdet-d0",
-        help="the model whose anchors are meant (efficientdet-d0)",
-    )
-    add_image_size(
-        parser,
-        "the network's input size: one number, or height and width (the model's own)",
-    )
-    parser.add_argument(
-        "--html",
-        metavar="FILE",
-        default=None,
-        help="write a report of all splits, with sample images",
-    )
-    parser.add_argument(
-        "--augment",
-        metavar="NAMES",
-        nargs="?",
-        const="",
-        default=None,
-        help="draw images as training sees them, with these augmentations, such as "
-        "mosaic,blur; without a name, with flip and scale jitter alone",
-    )
-    parser.add_argument(
-        "--out",
-        metavar="FILE",
-        default="augmented.png",
-        help="where --augment writes its image; one file per split (augmented.png)",
-    )
-    parser.add_argument(
-        "--anchors",
-        action="store_true",
-        help="fit the anchors to the boxes of the training split, and say what that "
-        "gains and how to use it",
-    )
-    parser.add_argument(
-        "--no-decode",
-        dest="decode",
-        action="store_false",
-        help="read only the headers of the images, which is faster",
-    )
-    add_overwrite(parser)
-    return parser
+from effdet_keras.cli.arguments import DatasetFormat, Flag, ImageSize
+from effdet_keras.errors import InvalidValueError
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Runs the command; returns its exit status."""
-    from effdet_keras.cli.inspect_data import inspect_data
+def run(
+    data: str,
+    *,
+    split: str | None = None,
+    format: DatasetFormat | None = None,
+    model: str = "efficientdet-d0",
+    image_size: ImageSize | None = None,
+    html: str | None = None,
+    augment: Annotated[str | None, Flag(nargs="?", const="")] = None,
+    out: str = "augmented.png",
+    anchors: bool = False,
+    decode: bool = True,
+    overwrite: bool = False,
+) -> int:
+    """say what is wrong with a dataset
 
-    is_fit = inspect_data(
-        arguments.data,
-        split=arguments.split,
-        format=arguments.format,
-        model=arguments.model,
-        image_size=arguments.image_size,
-        html=arguments.html,
-        augment=arguments.augment,
-        out=arguments.out,
-        anchors=arguments.anchors,
-        decode=arguments.decode,
-        overwrite=arguments.overwrite,
-    )
-    return 0 if is_fit else 1
+    Reads a dataset as training does, names what is wrong with it, and says how well the
+    anchors of a model cover its boxes. The exit status is 1 if there are errors, and 0
+    if there are none. For a file of weights, see `effdet-keras inspect-weights`.
+
+    Args:
+        split (NAME): inspect only this split, such as train
+        model (NAME): the model whose anchors are meant
+        image_size: the network's input size: one number, or height and width (the
+            model's own)
+        html (FILE): write a report of all splits, with sample images
+        augment (NAMES): draw images as training sees them, with these augmentations,
+            such as mosaic,blur; without a name, with flip and scale jitter alone
+        out (FILE): where --augment writes its image; one file per split
+        anchors: fit the anchors to the boxes of the training split, and say what that
+            gains and how to use it
+        decode: read only the headers of the images, which is faster
+    """
+    from PIL import Image
+
+    from effdet_keras import augment as augmentations
+    from effdet_keras import visualize
+    from effdet_keras._internal.whole_files import local_path, replacing
+    from effdet_keras.cli.files import check_outputs
+    from effdet_keras.data.anchor_fit import fit_anchors
+    from effdet_keras.data.check_report import write_html_of_splits
+
+    html = None if html is None else local_path(html, "`html`")
+    out = None if augment is None else local_path(out, "`out`")
+    check_outputs([html, out], [data], overwrite=True)
+    # Of several splits, none of which is asked for, the images have other names.
+    check_outputs([html, out if split else None], overwrite=overwrite)
+    names = [name.strip() for name in (augment or "").split(",")]
+    chosen = [augmentations.names.augmentation_of(name) for name in names if name]
+    options = {"model": model, "image_size": image_size, "decode": decode}
+    reports = _reports(data, split, format=format, **options)
+    for name, report in reports.items():
+        print(f"\n== {name} ==\n{report}")
+    if anchors:
+        for name in ["train"] if "train" in reports else reports:
+            fit = fit_anchors(reports[name].dataset, reports[name].config)
+            print(f"\n== anchors for {name} ==\n{fit}\n{fit.how_to_use(data)}")
+    images = dict.fromkeys(reports, out) if out is not None else {}
+    if len(images) > 1:
+        images = {name: out.with_stem(f"{out.stem}-{name}") for name in images}
+    check_outputs(images.values(), [data], overwrite=overwrite)
+    if html is not None:
+        with replacing(html) as partial:
+            partial.write_text(write_html_of_splits(reports), encoding="utf-8")
+        print(f"Report with images: {html}")
+    for name, path in images.items():
+        config = reports[name].config
+        grid = visualize.augmented(
+            reports[name].dataset,
+            chosen,
+            image_size=config.image_size,
+            pad_value=config.padding_rgb,
+            resize_method=config.resize_method,
+        )
+        with replacing(path) as partial:
+            Image.fromarray(grid).save(partial)
+        print(f"Images as training sees them: {path}")
+    return 0 if all(report.ok for report in reports.values()) else 1
+
+
+def _reports(data, split, **options):
+    """The report of each split; weights are sent to the command for weights."""
+    from effdet_keras.data.check import check, check_splits
+    from effdet_keras.weights.locate import looks_like_weights
+    from effdet_keras.weights.read_weights import what_weights_are
+
+    try:
+        if split is None:
+            return check_splits(data, **options)
+        return {split: check(data, split=split, **options)}
+    except (InvalidValueError, OSError) as error:
+        if looks_like_weights(data):
+            raise InvalidValueError(
+                f"'{data}' holds weights, not a dataset. {what_weights_are(data)} Use "
+                f"`effdet-keras inspect-weights {data}`."
+            ) from error
+        raise

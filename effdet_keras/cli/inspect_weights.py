@@ -1,45 +1,48 @@
 """`effdet-keras inspect-weights`: which model weights are of, what would be loaded."""
 
-import argparse
+from __future__ import annotations
 
-from effdet_keras.cli.shared_arguments import add_raw
+import os
+from typing import Annotated
+
+from effdet_keras.cli.arguments import Flag
+from effdet_keras.errors import InvalidValueError
 
 
-def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
-    """Adds the command and its flags."""
-    parser = commands.add_parser(
-        "inspect-weights",
-        help="say which model a file of weights belongs to",
-        description="Reads weights of any known kind, and says which model they belong "
-        "to and what would be loaded into it.",
+def run(
+    weights: str,
+    *,
+    model: str | None = None,
+    list_all: Annotated[bool, Flag("--all")] = False,
+    raw: bool = False,
+) -> None:
+    """say which model a file of weights belongs to
+
+    Reads weights of any known kind, and says which model they belong to and what would
+    be loaded into it.
+
+    Args:
+        weights (WEIGHTS): file, folder or address of weights; or the key of published
+            weights, such as coco, together with --model
+        model (NAME): the model to load them into (by default, the one that fits)
+        list_all: list every array
+    """
+    from effdet_keras.weights.locate import looks_like_weights
+    from effdet_keras.weights.read_weights import (
+        describe_weights,
+        list_arrays,
+        read_weights,
     )
-    parser.add_argument(
-        "weights",
-        metavar="WEIGHTS",
-        help="file, folder or address of weights; or the key of published weights, "
-        "such as coco, together with --model",
-    )
-    parser.add_argument(
-        "--model",
-        metavar="NAME",
-        default=None,
-        help="the model to load them into (by default, the one that fits)",
-    )
-    parser.add_argument("--all", action="store_true", help="list every array")
-    add_raw(parser)
-    return parser
 
-
-def run(arguments: argparse.Namespace) -> int:
-    """Runs the command; returns its exit status."""
-    from effdet_keras.cli.describe_source import describe_source
-
-    print(
-        describe_source(
-            arguments.weights,
-            arguments.model,
-            averages=arguments.averages,
-            list_all=arguments.all,
-        )
-    )
-    return 0
+    try:
+        read = read_weights(weights, model, averages=not raw)
+    except (InvalidValueError, OSError) as error:
+        if os.path.exists(weights) and not looks_like_weights(weights):
+            raise InvalidValueError(
+                f"'{weights}' does not hold weights. If it is a dataset, use "
+                f"`effdet-keras inspect {weights}`."
+            ) from error
+        raise
+    print(describe_weights(read, model))
+    if list_all:
+        print(list_arrays(read))

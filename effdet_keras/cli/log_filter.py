@@ -1,10 +1,10 @@
 """Keeps TensorFlow's start-up lines from the terminal, and nothing else.
 
 TensorFlow's C++ code writes notes on its build and on the machine straight to file
-descriptor 2, some of them whatever `TF_CPP_MIN_LOG_LEVEL` says. While the filter is in
-place, descriptor 2 is a pipe to a small process of its own, which passes on every line
-that is no such note. A process, and not a thread, because what a crash of this process
-writes last must arrive as well. `sys.stderr` goes to the terminal directly.
+descriptor 2, some of them whatever `TF_CPP_MIN_LOG_LEVEL` says. Within the block,
+descriptor 2 is a pipe to a small process of its own, which passes on every line that is
+no such note. A process, and not a thread, because what a crash of this process writes
+last must arrive as well. `sys.stderr` goes to the terminal directly.
 """
 
 import contextlib
@@ -19,65 +19,22 @@ from collections.abc import Iterator
 _STDERR = 2
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _WAIT = 2.0  # seconds, for the last lines to arrive
-
-
-def _record(level):
-    """The start of a line of TensorFlow's two formats of logs, such as
-
-    I0000 00:00:1795300356.10 16899 port.cc:153] oneDNN custom operations are on.
-    2026-11-21 22:11:11.12: I tensorflow/core/util/port.cc:153] oneDNN custom ...
-    """
-    return (
-        rb"(?:%b\d{4} \d\d:\d\d:[\d.]+\s+\d+ \S+:\d+\] "
-        rb"|\d{4}-\d\d-\d\d \d\d:\d\d:[\d.]+: %b \S+:\d+\] )" % (level, level)
-    )
-
-
-_DROPPED = re.compile(
-    _record(b"[IW]")
+# The two beginnings of a line of TensorFlow, such as
+# I0000 00:00:1795300356.10 16899 port.cc:153] oneDNN custom operations are on.
+# 2026-11-21 22:11:11.12: I tensorflow/core/util/port.cc:153] oneDNN custom ...
+_RECORD = (
+    rb"(?:[%b]\d{4} \d\d:\d\d:[\d.]+\s+\d+ \S+:\d+\] "
+    rb"|\d{4}-\d\d-\d\d \d\d:\d\d:[\d.]+: [%b] \S+:\d+\] )"
+)
+DROPPED = re.compile(
+    _RECORD % (b"IW", b"IW")
     # Errors that TensorFlow logs on every machine without a graphics card.
-    + rb"|%b(?:Unable to register|failed call to cuInit)" % _record(b"E")
+    + rb"|%b(?:Unable to register|failed call to cuInit)" % (_RECORD % (b"E", b"E"))
     + rb"|WARNING: All log messages before absl::InitializeLog\(\) is called"
     rb"|To enable the following instructions: .*rebuild TensorFlow"
     rb"|INFO: (?:Created|Initialized) TensorFlow Lite"
     rb"|fully_quantize: \d, inference_type: "  # of the converter to LiteRT
 )
-_FIRST_BYTES = b"IWETf0123456789"  # of the lines above
-
-
-class LineFilter:
-    """Takes bytes as they come, gives back those of lines that are passed on.
-
-    Example:
-        >>> lines = LineFilter()
-        >>> lines.feed(b"W0000 00:00:1795.1 16 gpu.cc:31] No GPU\\nOut of mem")
-        b'Out of mem'
-        >>> lines.feed(b"ory\\n") + lines.end()
-        b'ory\\n'
-    """
-
-    def __init__(self) -> None:
-        self._held = b""  # the start of a line that may be dropped
-        self._is_passing = False  # whether the start of the line was passed on
-
-    def feed(self, data: bytes) -> bytes:
-        """What can be passed on so far."""
-        passed = []
-        *lines, rest = (self._held + data).split(b"\n")
-        for line in lines:
-            if self._is_passing or not _DROPPED.match(line):
-                passed.append(line + b"\n")
-            self._is_passing = False
-        self._held = rest
-        if self._is_passing or rest[:1] not in _FIRST_BYTES:
-            passed.append(self.end())
-            self._is_passing = bool(rest) or self._is_passing
-        return b"".join(passed)
-
-    def end(self) -> bytes:
-        """What is left of a line without an end."""
-        rest, self._held = self._held, b""
-        return b"" if not self._is_passing and _DROPPED.match(rest) else rest
 
 
 @contextlib.contextmanager
@@ -105,7 +62,9 @@ def tensorflow_notes_dropped() -> Iterator[None]:
         yield
     finally:
         os.dup2(terminal, _STDERR)  # closes the pipe: the filter comes to its end
-        _wait_for(child)
+        end = time.monotonic() + _WAIT  # a process that was left may hold it open
+        while os.waitpid(child, os.WNOHANG)[0] == 0 and time.monotonic() < end:
+            time.sleep(0.005)
         sys.stderr.flush()  # and left open, for handlers of logs that still have it
         sys.stderr = python_stderr
 
@@ -130,32 +89,13 @@ def _start_filter(terminal):
             for descriptor in (0, 1, _STDERR, writing):
                 with contextlib.suppress(OSError):  # it was closed before
                     os.close(descriptor)
-            _pass_on(reading, terminal)
+            with open(reading, "rb") as lines, open(terminal, "wb", 0) as out:
+                for line in lines:
+                    if not DROPPED.match(line):
+                        out.write(line)
         finally:
             os._exit(0)
     os.close(reading)
     os.dup2(writing, _STDERR)
     os.close(writing)
     return child
-
-
-def _pass_on(reading, terminal):
-    lines = LineFilter()
-    while data := os.read(reading, 65536):
-        _write_all(terminal, lines.feed(data))
-    _write_all(terminal, lines.end())
-
-
-def _write_all(descriptor, data):
-    while data:
-        data = data[os.write(descriptor, data) :]
-
-
-def _wait_for(child):
-    """Waits until the filter has passed on everything.
-
-    A process that this one has left running may hold the pipe open: hence the limit.
-    """
-    end = time.monotonic() + _WAIT
-    while os.waitpid(child, os.WNOHANG)[0] == 0 and time.monotonic() < end:
-        time.sleep(0.005)

@@ -16,7 +16,7 @@ from PIL import Image
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import is_remote, local_path, replacing
 from effdet_keras.category_ids import category_ids_or_default
-from effdet_keras.cli.outputs import check_outputs, refuse_existing
+from effdet_keras.cli.files import check_outputs, refuse_existing
 from effdet_keras.detect.detect import ScoreRule, ScoreThreshold
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.predictor import Predictor
@@ -42,33 +42,15 @@ def predict_files(
 ) -> int:
     """Detects in files, prints a line for each, and writes what is asked for.
 
-    An image that cannot be read is left out with a warning; the others go on.
-
-    Args:
-        inputs: paths of images, of folders of images and of videos, numbers of
-            cameras (as text, such as "0") and addresses of streams.
-        out: folder for drawn images and videos, made if need be; None for none.
-            They have the names of what was read; where two have one name, they are in
-            folders as what was read is.
-        score_threshold, calibrated, batch_size, tiles, augment: see
-            `Predictor.detect`.
-        json_path: file to write, or None: all detections, and those until an error
-            or Ctrl-C, as a COCO json file, in
-            which each annotation has a `score`. Each frame of a video is an image of
-            its own, with the number of the frame as `frame` and the name of the video
-            as `video`. `effdet_keras.data.from_coco` reads the file together with the
-            folder of the images, or with `frames`.
-        frames: folder for the frames of videos as JPEG images, made if need be; None
-            for none.
-        overwrite: bool, whether files that are there may be replaced, but for those
-            that are read.
+    An image that cannot be read is left out with a warning, and counted in the result;
+    where an error or Ctrl-C ends the work, the COCO file has what was found until then.
     """
     out, frames, json_path = (
         None if path is None else local_path(path, f"`{name}`")
         for name, path in (("out", out), ("frames", frames), ("json_path", json_path))
     )
     ScoreRule(predictor, score_threshold, calibrated)  # before any work
-    sources = find_sources(inputs)
+    sources = _find_sources(inputs)
     has_videos = any(map(is_video, sources))
     if frames is not None and not has_videos:
         raise InvalidValueError(
@@ -76,11 +58,13 @@ def predict_files(
             f"Received: frames='{frames}'"
         )
     names = names_in_json(sources)
-    targets = {} if out is None else drawn_files(sources, out)
+    targets = {} if out is None else _drawn_files(sources, out)
     files = [source for source in sources if isinstance(source, pathlib.Path)]
     check_outputs([*targets.values(), json_path], files, overwrite=overwrite)
     if frames is not None and not overwrite:
-        refuse_existing(_frames_of(filter(is_video, sources), names, frames))
+        starts = tuple(f"{names[s]}{_FRAME}" for s in sources if is_video(s))
+        paths = sorted(pathlib.Path(frames).glob("*.jpg"))
+        refuse_existing([path for path in paths if path.name.startswith(starts)])
     for folder in filter(None, (out, frames)):
         pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
     options = {
@@ -92,7 +76,7 @@ def predict_files(
     work = _Work(predictor, targets, names, frames, options)
     failed, is_complete = 0, False
     try:
-        for batch in batched(sources, batch_size):
+        for batch in _batched(sources, batch_size):
             failed += work.video(batch[0]) if is_video(batch[0]) else work.images(batch)
         is_complete = True
     finally:  # what was found until an error or Ctrl-C is not lost
@@ -110,8 +94,8 @@ class _Work:
     def __init__(self, predictor, targets, names, frames, options):
         self.predictor, self.options = predictor, options
         self.targets, self.names = targets, names
-        self.frames = None if frames is None else pathlib.Path(frames)
-        self.coco_file = COCOFile(predictor)
+        self.frames = frames
+        self.coco_file = _COCOFile(predictor)
 
     def images(self, paths):
         """Returns how many of the images could not be read."""
@@ -141,23 +125,13 @@ class _Work:
         for detections in self.predictor.detect_video(source, target, **options):
             number = detections.image_id
             print(f"{source} frame {number}: {_counted(detections)}", flush=True)
-            name = frame_name(self.names[source], number)
+            name = f"{self.names[source]}{_FRAME}{number:06d}.jpg"
             self.coco_file.add(detections, name, video=video, frame=number)
             if self.frames is not None:
-                _write_frame(detections.image, self.frames / name)
+                with replacing(self.frames / name) as partial:
+                    image = Image.fromarray(detections.image)
+                    image.save(partial, quality=_JPEG_QUALITY)
         return 0
-
-
-def _frames_of(videos, names, folder):
-    """Frames of videos of these names that are in a folder already."""
-    beginnings = tuple(f"{names[video]}{FRAME}" for video in videos)
-    paths = sorted(pathlib.Path(folder).glob("*.jpg"))
-    return [path for path in paths if path.name.startswith(beginnings)]
-
-
-def _write_frame(image, path):
-    with replacing(path) as partial:
-        Image.fromarray(image).save(partial, quality=_JPEG_QUALITY)
 
 
 def _counted(detections):
@@ -167,14 +141,14 @@ def _counted(detections):
 
 # --- What `effdet-keras predict` reads, and the names of what it writes.
 
-FRAME = "-frame-"  # between the name of a video and the number of a frame
-VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
+_FRAME = "-frame-"  # between the name of a video and the number of a frame
+_VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
 
 # The path or address of a file, the number of a camera, or the address of a stream.
 Source = pathlib.Path | int | str
 
 
-def find_sources(inputs: Iterable[str | os.PathLike]) -> list[Source]:
+def _find_sources(inputs: Iterable[str | os.PathLike]) -> list[Source]:
     """Lists single sources, each once; a folder stands for its images."""
     sources = []
     for given in inputs:
@@ -197,16 +171,12 @@ def find_sources(inputs: Iterable[str | os.PathLike]) -> list[Source]:
 def is_video(source: Source) -> bool:
     """Whether a source gives frames: a video, a camera or a stream."""
     if isinstance(source, os.PathLike):
-        return source.suffix.lower() in VIDEO_SUFFIXES
+        return source.suffix.lower() in _VIDEO_SUFFIXES
     return True
 
 
-def drawn_files(sources: Iterable[Source], out: str | os.PathLike) -> dict:
-    """The file that each source is drawn into.
-
-    It has the source's name; where two have one, files are drawn into folders, by
-    their paths from the folder that holds them all.
-    """
+def _drawn_files(sources: Iterable[Source], out: str | os.PathLike) -> dict:
+    """The file each source is drawn into: in folders, where two have one name."""
     names = {source: _drawn_name(source) for source in sources}
     files = [source for source in names if isinstance(source, os.PathLike)]
     if _share_a_name(names.values()) and files:
@@ -226,14 +196,8 @@ def _drawn_name(source):
     return source.name if is_known else f"{source.name}.png"
 
 
-def names_in_json(sources: Iterable[Source]) -> dict:
-    """The name of each source in a COCO file: no two have the same.
-
-    An image has its file name; where two of the images have one, all have their
-    paths from the folder that holds them all. The name of a video is what the names of
-    its frames begin with, see `frame_name`.
-    """
-    sources = list(sources)
+def names_in_json(sources: Sequence[Source]) -> dict:
+    """The names in a COCO file, of which no two are the same; of frames their start."""
     images = [source for source in sources if not is_video(source)]
     names = {image: image.name for image in images}
     if _share_a_name(names.values()):
@@ -266,17 +230,7 @@ def _folder_of(file):
     return file.resolve().parent
 
 
-def frame_name(name: str, frame: int) -> str:
-    """The file name of a frame.
-
-    Example:
-        >>> frame_name("street", 12)
-        'street-frame-000012.jpg'
-    """
-    return f"{name}{FRAME}{frame:06d}.jpg"
-
-
-def batched(sources: Iterable[Source], batch_size: int) -> Iterator[list]:
+def _batched(sources: Iterable[Source], batch_size: int) -> Iterator[list]:
     """Images in lists of up to `batch_size`; each video in a list of its own."""
     images = []
     for source in sources:
@@ -297,7 +251,7 @@ def batched(sources: Iterable[Source], batch_size: int) -> Iterator[list]:
 # --- What was found in images and frames, as a COCO file that can be read back.
 
 
-class COCOFile:
+class _COCOFile:
     """Collects detections and writes them as one COCO json file with scores."""
 
     def __init__(self, predictor: Predictor) -> None:
@@ -311,7 +265,6 @@ class COCOFile:
         self._images, self._annotations = [], []
 
     def __len__(self) -> int:
-        """The number of images."""
         return len(self._images)
 
     def add(self, detections: Detections, file_name: str, **more) -> None:
@@ -332,7 +285,6 @@ class COCOFile:
             self._annotations.append({**record, **fields})
 
     def write(self, path: str | os.PathLike) -> None:
-        """Writes the file, whole or not at all."""
         content = {
             "images": self._images,
             "annotations": self._annotations,

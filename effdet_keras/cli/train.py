@@ -1,282 +1,18 @@
-"""`effdet-keras train`."""
+"""`effdet-keras train`: `fine_tune`, with fields of a run as flags."""
 
-import argparse
+from __future__ import annotations
 
-from effdet_keras.cli.shared_arguments import (
-    DATASET_FORMATS,
-    add_image_size,
-    add_overwrite,
+from typing import Annotated, Any, Literal, TypedDict, Unpack
+
+from effdet_keras._internal.processes import is_first_process
+from effdet_keras.cli.arguments import (
+    DatasetFormat,
+    Flag,
+    ImageSizeOrAuto,
+    Settings,
     size_or_auto,
 )
-
-# The flags that are fields of a run by themselves; any other is given by `--set`.
-FIELDS = (
-    *("data", "format", "train_split", "validation_split", "test_split"),
-    *("augment", "model", "weights", "image_size", "precision"),
-    *("recipe", "learning_rate", "freeze", "epochs", "steps", "time_budget"),
-    *("batch_size", "seed", "one_batch", "evaluate_every", "profile"),
-    *("distribute", "deterministic", "save_every_steps", "save_every_minutes"),
-    *("quantize_aware", "teacher"),
-)
-
-
-def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
-    """Adds the command and its flags."""
-    parser = commands.add_parser(
-        "train",
-        help="train a detector on a dataset, evaluate it, keep the best checkpoint",
-        description="Trains a detector on a dataset, evaluates it after each epoch, "
-        "keeps the best checkpoint, and evaluates that on the test split, or where "
-        "there is none on the validation split. What is not given is chosen from the "
-        "data, and printed. docs/train.md says what lands in FOLDER.",
-        argument_default=argparse.SUPPRESS,  # what is not given is no field
-    )
-    parser.add_argument(
-        "data", metavar="DATA", nargs="?", help="file or folder of the dataset"
-    )
-    parser.add_argument(
-        "--out",
-        metavar="FOLDER",
-        required=True,
-        help="folder of the run: configuration, log, curves, checkpoints",
-    )
-    _add_model(parser)
-    _add_training(parser)
-    _add_data(parser)
-    _add_run(parser)
-    return parser
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Runs the command; returns its exit status."""
-    from effdet_keras.cli.run_train import run_train
-
-    given = vars(arguments)
-    run_train(
-        arguments.out,
-        fields={name: given[name] for name in FIELDS if name in given},
-        settings=arguments.set,
-        configuration=arguments.config,
-        hparams=arguments.hparams,
-        pipeline_config=arguments.pipeline_config,
-        ignore_unknown=arguments.ignore_unknown,
-        resume=arguments.resume,
-        overwrite=arguments.overwrite,
-        find_rate=arguments.find_rate,
-    )
-    return 0
-
-
-def _add_model(parser):
-    group = parser.add_argument_group("model")
-    group.add_argument(
-        "--model",
-        metavar="NAME",
-        help="a preset, or the address or folder of a TF-Hub module "
-        "(efficientdet-lite0)",
-    )
-    group.add_argument(
-        "--weights",
-        metavar="WEIGHTS",
-        type=_word,
-        help="what to start from: imagenet, coco, a file, a folder, an address, or "
-        "none (imagenet where it can be had, or else none)",
-    )
-    add_image_size(
-        group,
-        "the network's input size: one number, height and width, or auto, which fits "
-        "it to the boxes (auto)",
-        may_be_auto=True,
-        default=argparse.SUPPRESS,
-    )
-    group.add_argument(
-        "--precision",
-        metavar="NAME",
-        help="float32, mixed_bfloat16 or mixed_float16 (float32)",
-    )
-
-
-def _add_training(parser):
-    group = parser.add_argument_group("training")
-    group.add_argument(
-        "--recipe", metavar="NAME", help="auto, or reference for google/automl's (auto)"
-    )
-    group.add_argument(
-        "--learning-rate",
-        metavar="RATE",
-        type=float,
-        help="the highest rate (chosen by the recipe)",
-    )
-    group.add_argument(
-        "--freeze",
-        metavar="WHAT",
-        type=_word,
-        help="backbone, backbone+fpn, a regular expression, or none (chosen by the "
-        "recipe)",
-    )
-    group.add_argument(
-        "--quantize-aware",
-        action="store_true",
-        help="train for an int8 file; its options by --set, such as "
-        "quantize_aware.delay=500",
-    )
-    group.add_argument(
-        "--teacher",
-        metavar="MODEL",
-        help="archive of a trained model of the same classes, from which this one "
-        "learns beside the annotations (none)",
-    )
-    group.add_argument(
-        "--epochs", metavar="N", type=int, help="epochs (enough for 1,000 steps)"
-    )
-    group.add_argument(
-        "--steps",
-        metavar="N",
-        type=int,
-        help="steps of the whole training, in the place of --epochs",
-    )
-    group.add_argument(
-        "--time-budget",
-        metavar="TIME",
-        help="time for the whole run, such as 90s, 20m or 1.5h, in the place of "
-        "--epochs: steps and an evaluation are measured first",
-    )
-    group.add_argument(
-        "--batch-size",
-        metavar="N",
-        type=size_or_auto,
-        help="images per step, or auto, which measures the largest that fits (8)",
-    )
-    group.add_argument("--seed", metavar="N", type=int, help="random seed (0)")
-    group.add_argument(
-        "--one-batch",
-        action="store_true",
-        help="train one step on one batch, to see in a minute whether all parts work",
-    )
-    group.add_argument(
-        "--evaluate-every",
-        metavar="N",
-        type=int,
-        help="epochs from one evaluation to the next; 0 only trains, for `eval "
-        "--follow` in another process to evaluate (1)",
-    )
-    group.add_argument(
-        "--profile",
-        metavar="STEPS",
-        help="trace a step, or a first to a last one such as 10,20: where their time "
-        "goes (none)",
-    )
-
-
-def _add_data(parser):
-    group = parser.add_argument_group("data")
-    group.add_argument(
-        "--format",
-        choices=DATASET_FORMATS,
-        help="the format of DATA, if it holds several; found out by default",
-    )
-    group.add_argument(
-        "--train-split", metavar="NAME", help="the split to train on (train)"
-    )
-    group.add_argument(
-        "--validation-split",
-        metavar="NAME",
-        help="the split to choose the best checkpoint by (val, valid or validation, or "
-        "else a fifth of the training images)",
-    )
-    group.add_argument(
-        "--test-split",
-        metavar="NAME",
-        type=_word,
-        help="the split to evaluate the best checkpoint on, or none (test)",
-    )
-    group.add_argument(
-        "--augment",
-        metavar="NAMES",
-        type=_names,
-        help="augmentations beside flip and scale jitter, such as mosaic,blur",
-    )
-
-
-def _add_run(parser):
-    group = parser.add_argument_group("run")
-    group.add_argument(
-        "--set",
-        metavar="FIELD=VALUE",
-        action="append",
-        default=[],
-        help="any other field of a run, such as monitor=AP50 or "
-        "model_config.max_level=5; values as in YAML; may be given several times",
-    )
-    group.add_argument(
-        "--config",
-        metavar="FILE",
-        default=None,
-        help="a YAML file with fields of a run, such as the configuration.yaml of "
-        "another run; flags count more",
-    )
-    group.add_argument(
-        "--hparams",
-        metavar="TEXT",
-        default=None,
-        help="hyper-parameters of google/automl: name=value,... or a YAML file",
-    )
-    group.add_argument(
-        "--pipeline-config",
-        metavar="FILE",
-        default=None,
-        help="the pipeline.config of an EfficientDet of the TensorFlow Object "
-        "Detection API; what has no place here is listed",
-    )
-    group.add_argument(
-        "--ignore-unknown",
-        action="store_true",
-        default=False,
-        help="train although --hparams or --pipeline-config asks for something that "
-        "changes the training and is not done here",
-    )
-    group.add_argument(
-        "--resume",
-        action="store_true",
-        default=False,
-        help="go on with the run in FOLDER, with its configuration; or begin it, where "
-        "there is none",
-    )
-    group.add_argument(
-        "--find-rate",
-        action="store_true",
-        default=False,
-        help="test learning rates on up to 100 steps, print one that is suggested, "
-        "write the curve to FOLDER, and train nothing",
-    )
-    group.add_argument(
-        "--save-every-steps",
-        metavar="N",
-        type=int,
-        help="steps from one checkpoint to the next within an epoch (the ends of "
-        "epochs alone)",
-    )
-    group.add_argument(
-        "--save-every-minutes",
-        metavar="M",
-        type=float,
-        help="the same in minutes; both may be given",
-    )
-    group.add_argument(
-        "--distribute",
-        metavar="HOW",
-        choices=("mirrored", "multiworker", "jax"),
-        help="mirrored: on all graphics cards of this machine, TensorFlow; "
-        "multiworker: with the processes of a launcher, TensorFlow; jax: on all "
-        "devices and with all processes, JAX (one device)",
-    )
-    group.add_argument(
-        "--deterministic",
-        action="store_true",
-        help="compute the same bits each time, which may be slower",
-    )
-    parser.set_defaults(overwrite=False)
-    add_overwrite(parser)
+from effdet_keras.errors import InvalidValueError
 
 
 def _word(text):
@@ -285,3 +21,172 @@ def _word(text):
 
 def _names(text):
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+Word = Annotated[str | None, Flag(type=_word)]
+
+
+class Fields(TypedDict, total=False):
+    """The fields of a run that have flags; any other is given by `--set`."""
+
+    model: str
+    weights: Word
+    image_size: ImageSizeOrAuto
+    precision: str
+    recipe: str
+    learning_rate: float
+    freeze: Word
+    quantize_aware: bool
+    teacher: str
+    epochs: int
+    steps: int
+    time_budget: str
+    batch_size: Annotated[int | str, Flag(type=size_or_auto)]
+    seed: int
+    one_batch: bool
+    evaluate_every: int
+    profile: str
+    format: DatasetFormat
+    train_split: str
+    validation_split: str
+    test_split: Word
+    augment: Annotated[tuple[str, ...], Flag(type=_names)]
+    save_every_steps: int
+    save_every_minutes: float
+    distribute: Literal["mirrored", "multiworker", "jax"]
+    deterministic: bool
+
+
+def run(
+    data: str | None = None,
+    *,
+    out: str,
+    settings: Settings = (),
+    config: str | None = None,
+    hparams: str | None = None,
+    pipeline_config: str | None = None,
+    ignore_unknown: bool = False,
+    resume: bool = False,
+    find_rate: bool = False,
+    overwrite: bool = False,
+    **fields: Unpack[Fields],
+) -> None:
+    """train a detector on a dataset, evaluate it, keep the best checkpoint
+
+    Trains a detector on a dataset, evaluates it after each epoch, keeps the best
+    checkpoint, and evaluates that on the test split, or where there is none on the
+    validation split. What is not given is chosen from the data, and printed.
+    docs/train.md says what lands in FOLDER.
+
+    Args:
+        out (FOLDER): folder of the run: configuration, log, curves, checkpoints
+
+    model:
+        model (NAME): a preset, or the address or folder of a TF-Hub module
+            (efficientdet-lite0)
+        weights (WEIGHTS): what to start from: imagenet, coco, a file, a folder, an
+            address, or none (imagenet where it can be had, or else none)
+        image_size: the network's input size: one number, height and width, or auto,
+            which fits it to the boxes (auto)
+        precision (NAME): float32, mixed_bfloat16 or mixed_float16 (float32)
+
+    training:
+        recipe (NAME): auto, or reference for google/automl's (auto)
+        learning_rate (RATE): the highest rate (chosen by the recipe)
+        freeze (WHAT): backbone, backbone+fpn, a regular expression, or none (chosen by
+            the recipe)
+        quantize_aware: train for an int8 file; its options by --set, such as
+            quantize_aware.delay=500
+        teacher (MODEL): archive of a trained model of the same classes, from which this
+            one learns beside the annotations (none)
+        epochs (N): epochs (enough for 1,000 steps)
+        steps (N): steps of the whole training, in the place of --epochs
+        time_budget (TIME): time for the whole run, such as 90s, 20m or 1.5h, in the
+            place of --epochs: steps and an evaluation are measured first
+        batch_size (N): images per step, or auto, which measures the largest that fits
+            (8)
+        seed (N): random seed (0)
+        one_batch: train one step on one batch, to see in a minute whether all parts
+            work
+        evaluate_every (N): epochs from one evaluation to the next; 0 only trains, for
+            `eval --follow` in another process to evaluate (1)
+        profile (STEPS): trace a step, or a first to a last one such as 10,20: where
+            their time goes (none)
+
+    data:
+        format: the format of DATA, if it holds several; found out by default
+        train_split (NAME): the split to train on (train)
+        validation_split (NAME): the split to choose the best checkpoint by (val, valid
+            or validation, or else a fifth of the training images)
+        test_split (NAME): the split to evaluate the best checkpoint on, or none (test)
+        augment (NAMES): augmentations beside flip and scale jitter, such as mosaic,blur
+
+    run:
+        settings (FIELD=VALUE): any other field of a run, such as monitor=AP50 or
+            model_config.max_level=5; values as in YAML; may be given several times
+        config (FILE): a YAML file with fields of a run, such as the configuration.yaml
+            of another run; flags count more
+        hparams (TEXT): hyper-parameters of google/automl: name=value,... or a YAML file
+        pipeline_config (FILE): the pipeline.config of an EfficientDet of the TensorFlow
+            Object Detection API; what has no place here is listed
+        ignore_unknown: train although --hparams or --pipeline-config asks for something
+            that changes the training and is not done here
+        resume: go on with the run in FOLDER, with its configuration; or begin it, where
+            there is none
+        find_rate: test learning rates on up to 100 steps, print one that is suggested,
+            write the curve to FOLDER, and train nothing
+        save_every_steps (N): steps from one checkpoint to the next within an epoch (the
+            ends of epochs alone)
+        save_every_minutes (M): the same in minutes; both may be given
+        distribute: mirrored: on all graphics cards of this machine, TensorFlow;
+            multiworker: with the processes of a launcher, TensorFlow; jax: on all
+            devices and with all processes, JAX (one device)
+        deterministic: compute the same bits each time, which may be slower
+    """
+    from effdet_keras.runs import fine_tune as runs
+    from effdet_keras.runs.configuration import parse_settings
+    from effdet_keras.runs.run_folder import RunFolder
+
+    given: dict[str, Any] = {**fields} if data is None else {"data": data, **fields}
+    more = parse_settings(settings)
+    twice = sorted(set(given) & set(more))
+    if twice:
+        flag = f"--{twice[0].replace('_', '-')}"
+        raise InvalidValueError(
+            f"`{twice[0]}` is given by {flag} and by --set: leave one of the two out."
+        )
+    given |= more
+    files: dict[str, Any] = {"configuration": config, "hparams": hparams}
+    files |= {"pipeline_config": pipeline_config, "ignore_unknown": ignore_unknown}
+    if find_rate:
+        runs.find_rate(out, given, **files)
+        return
+    options = {"out": out, "resume": resume, "overwrite": overwrite, **files}
+    try:
+        result = runs.fine_tune(given.pop("data", None), **options, **given)
+    except KeyboardInterrupt:
+        if RunFolder(out).archive.is_dir():
+            print(f"\nTo go on: effdet-keras train --resume --out {out}")
+        raise
+    if is_first_process():
+        _say(result, RunFolder(out))
+
+
+def _say(result, folder):
+    """Prints where what is."""
+    if result.numbers:
+        found = f"AP {result.numbers['AP']:.3f}, AP50 {result.numbers['AP50']:.3f}"
+        print(f"\n{found} on '{result.split}'")
+    best, last = (folder.archive / f"{name}.keras" for name in ("best", "last"))
+    for title, path in (
+        ("best checkpoint", best),
+        *([] if best.exists() else [("last checkpoint", last)]),
+        ("report", folder.report),
+        ("training curves", folder.curves),
+        ("first batch", folder.first_batch),
+        ("log", folder.text),
+        ("for TensorBoard", folder.tensorboard),
+        ("trace", folder.profile),
+    ):
+        if path.exists():
+            print(f"  {title:<17} {path}")

@@ -194,7 +194,7 @@ def detect_dataset(detector, data, *, batch_size, verbose, losses=False):
     else:
         source = BatchesToEvaluate(detector, data, batch_size)
         # All are drawn: nobody knows how, and each tells of its ground truth.
-        batches = _every(source, *share)
+        batches = itertools.islice(source, share[0], None, share[1])
         category_ids = np.array(source.category_ids)
     pixels = _PixelCounts(detector, source.seg_class_names)
     own = [
@@ -249,13 +249,6 @@ class _PixelCounts:
         return metric.result()
 
 
-def _every(batches, index, count):
-    """Every `count`-th of batches, from `index` on; the others are drawn as well."""
-    for number, batch in enumerate(batches):
-        if number % count == index:
-            yield batch
-
-
 def _in_turn(parts):
     """The items of the shares of processes, in the order of one process."""
     return [
@@ -299,7 +292,7 @@ def _detect(detector, batches, num_images, verbose, batch_losses, pixels):
         rows = max(rows, len(batch.images))
         images = _filled_up(batch.images, rows)
         if batch_losses is None:
-            sizes = np.pad(batch.content_sizes, [(0, rows - len(batch.images)), (0, 0)])
+            sizes = _filled_up(batch.content_sizes, rows)
             outputs = found_in(detector, images, sizes)
         else:
             outputs = batch_losses.detect(images, batch)
@@ -330,10 +323,10 @@ def _warn_if_at_prior(found):
     )
 
 
-def _filled_up(images, rows):
-    """A last batch in the size of the others: another one is compiled anew."""
-    missing = rows - len(images)
-    return np.pad(images, [(0, missing), (0, 0), (0, 0), (0, 0)]) if missing else images
+def _filled_up(values, rows):
+    """A last batch in the size of the others: another one is compiled again."""
+    margins = [(0, 0)] * (values.ndim - 1)
+    return np.pad(values, [(0, rows - len(values)), *margins])
 
 
 def _in_image(outputs, batch, row):
@@ -355,6 +348,8 @@ def _short(values):
 
 # --- The losses of an evaluation, collected from the forward passes that detect.
 
+_FILLING = {"boxes": 0, "labels": BACKGROUND, "masks": IGNORED_PIXEL}
+
 
 class BatchLosses:
     """Detects in batches, and keeps their losses, `of_batches`."""
@@ -373,23 +368,18 @@ class BatchLosses:
 
     def detect(self, images, batch):
         """Detects in the images of a batch, and in others that fill it up."""
-        count = len(batch.images)
-        # Never fewer rows than before: another shape is compiled anew.
-        self._num_rows = max(self._num_rows, batch.truth["labels"].shape[1], 1)
-        boxes = np.zeros((len(images), self._num_rows, 4), "float32")
-        labels = np.full(boxes.shape[:2], BACKGROUND, "int32")
-        rows = batch.truth["labels"].shape[1]
-        boxes[:count, :rows] = batch.truth["boxes"]
-        labels[:count, :rows] = batch.truth["labels"]
-        truth = {"boxes": boxes, "labels": labels}
-        if "masks" in batch.truth:
-            masks = np.full(images.shape[:3], IGNORED_PIXEL, np.uint8)
-            masks[:count] = batch.truth["masks"]
-            truth["masks"] = masks
+        count, rows = len(batch.images), batch.truth["labels"].shape[1]
+        # Never fewer rows than before: another shape is compiled again.
+        self._num_rows = max(self._num_rows, rows, 1)
+        more = {"boxes": self._num_rows - rows, "labels": self._num_rows - rows}
+        truth = {}
+        for name, values in batch.truth.items():
+            margins = [(0, len(images) - count), (0, more.get(name, 0))]
+            margins += [(0, 0)] * (values.ndim - 2)
+            truth[name] = np.pad(values, margins, constant_values=_FILLING[name])
         sizes = {}
         if self._model.postprocess.drop_empty:
-            missing = [(0, len(images) - count), (0, 0)]
-            sizes = {"content_sizes": np.pad(batch.content_sizes, missing)}
+            sizes = {"content_sizes": _filled_up(batch.content_sizes, len(images))}
         outputs, losses = self._model.evaluate_and_detect_on_batch(
             images, truth, np.arange(len(images)) < count, **sizes
         )

@@ -233,7 +233,9 @@ class BatchesToEvaluate:
             )
         images, ground_truth = batch
         if not self._has_detection and isinstance(ground_truth, dict):
-            ground_truth = {**_no_boxes(len(images)), **ground_truth}
+            boxes = np.zeros((len(images), 1, 4), "float32")
+            labels = np.full((len(images), 1), BACKGROUND, "int32")
+            ground_truth = {"boxes": boxes, "labels": labels, **ground_truth}
         if not isinstance(ground_truth, dict) or not {"boxes", "labels"} <= set(
             ground_truth
         ):
@@ -312,14 +314,6 @@ class BatchesToEvaluate:
                 )
 
 
-def _no_boxes(count):
-    """Ground truth of images for a detector that finds no objects."""
-    return {
-        "boxes": np.zeros((count, 1, 4), "float32"),
-        "labels": np.full((count, 1), BACKGROUND, "int32"),
-    }
-
-
 def seg_names_of(detector, names=None):
     """Names of a detector's classes of pixels, or None without a segmentation head."""
     config = detector.config
@@ -335,7 +329,15 @@ def seg_names_of(detector, names=None):
 def _re_iterable(data, batch_size):
     """A function that gives the batches again, and the number of images or None."""
     if isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], dict):
-        return _batches_of_arrays(*data, batch_size)
+        images, ground_truth = data
+        parts = [
+            slice(start, start + batch_size)
+            for start in range(0, len(images), batch_size)
+        ]
+        return lambda: (
+            (images[part], {name: v[part] for name, v in ground_truth.items()})
+            for part in parts
+        ), len(images)
     if isinstance(data, keras.utils.PyDataset):
         if data.num_batches is None:
             raise _endless(data)
@@ -352,15 +354,6 @@ def _re_iterable(data, batch_size):
     if hasattr(data, "cardinality") and int(data.cardinality()) == -1:
         raise _endless(data)
     return (lambda: iter(data)), None
-
-
-def _batches_of_arrays(images, ground_truth, batch_size):
-    def batches():
-        for start in range(0, len(images), batch_size):
-            part = slice(start, start + batch_size)
-            yield images[part], {name: v[part] for name, v in ground_truth.items()}
-
-    return batches, len(images)
 
 
 def _endless(data):

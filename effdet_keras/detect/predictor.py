@@ -18,7 +18,6 @@ from effdet_keras._internal.optional_imports import keras
 from effdet_keras._internal.progress import Progress
 from effdet_keras._internal.remote_path import kept_if_readable, local_copy, path_of
 from effdet_keras._internal.whole_files import is_remote, local_path
-from effdet_keras.detect.augmented import detect_augmented, scales_of
 from effdet_keras.detect.detect import (
     Images,
     ScoreRule,
@@ -27,9 +26,9 @@ from effdet_keras.detect.detect import (
     image_sources,
 )
 from effdet_keras.detect.detections import Detections
-from effdet_keras.detect.tiles import detect_tiled
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.thresholds import ScoreSettings
+from effdet_keras.export.network import evaluated
 from effdet_keras.export.registry import FORMATS
 from effdet_keras.export.runtime import ExportedDetector, open_runtime
 from effdet_keras.model.config import EfficientDetConfig
@@ -55,23 +54,15 @@ class Predictor:
 
     Args:
         detector: `EfficientDet` or `ExportedDetector`.
-        runtime: "openvino", "onnx" (ONNX Runtime) or "litert": the runtime in which an
-            `EfficientDet` computes, instead of Keras. It is converted once, here, with
-            the weights of now. OpenVINO is the fastest on most x86 processors. None
-            stays with Keras.
+        runtime: the runtime in which an `EfficientDet` computes, instead of Keras:
+            "onnx" is ONNX Runtime; OpenVINO is the fastest on most x86 processors. It
+            is converted once, here, with the weights of now.
         num_threads: int, of the runtime; None for its own choice.
         precision: "float32", or "bfloat16" for OpenVINO on a processor that has it:
             faster, and close to float32, but not equal.
 
     Attributes:
         detector: the model or the exported file.
-        config: `EfficientDetConfig`.
-        class_names: tuple of strings, one per label, or None.
-        category_ids: tuple of ints, one per label, or None; then label `i` has the
-            id `i + 1`.
-        seg_class_names: tuple of strings, one per class of pixels of a segmentation
-            head, or None.
-        score_settings: `ScoreSettings` that were stored with the model, or None.
 
     Example:
         >>> from effdet_keras.model.efficientdet import EfficientDet
@@ -174,7 +165,7 @@ class Predictor:
 
     @property
     def category_ids(self) -> tuple[int, ...] | None:
-        """The category id of each label, or None where the model has no ids."""
+        """The category id of each label, or None; then label `i` has the id `i + 1`."""
         return self.detector.category_ids
 
     @property
@@ -330,16 +321,11 @@ class Predictor:
     def predict_on_batch(self, images: np.ndarray) -> dict[str, np.ndarray]:
         """What the model finds in images of its input size: a predictor is a detector.
 
-        `ek.inference.image_results` takes a predictor for this reason. For images of
-        any size, see `detect`.
-
         Args:
             images: float32 array `[B, H, W, 3]`, letterboxed pixels 0-255.
 
         Returns:
-            Dict of arrays, as `Postprocess` returns: `boxes` `[B, M, 4]`, `yxyx` in
-            pixels of the input, `scores` and `labels` `[B, M]`, `num_detections`
-            `[B]`.
+            Dict of arrays, as `Postprocess` returns.
         """
         outputs = self.detector.predict_on_batch(images)
         return {name: np.asarray(value) for name, value in outputs.items()}
@@ -358,16 +344,17 @@ class Predictor:
         detect_images = once
         if _is_given(tiles):
             size = self.config.image_size if tiles is True else tiles
+            tiled = extra("tiles:detect_tiled")
 
             def detect_images(images):
                 options = {"tile_size": size, "overlap": tile_overlap}
-                return [detect_tiled(once, image, **options) for image in images]
+                return [tiled(once, image, **options) for image in images]
 
         if is_augmented:
             detect_images = functools.partial(
-                detect_augmented,
+                extra("fusion:detect_augmented"),
                 detect_images,
-                scales=scales_of(augment),
+                scales=extra("fusion:scales_of")(augment),
                 pad_rgb=self.config.padding_rgb,
             )
         return lambda images: [rule.applied_to(one) for one in detect_images(images)]
@@ -444,8 +431,6 @@ def in_runtime(
         "Set KERAS_BACKEND=tensorflow, or leave `runtime` out. "
         f"Received: runtime={runtime!r}",
     )
-    from effdet_keras.export.network import evaluated
-
     chosen = FORMATS[runtime]
     chosen.load_runtime().package.require(f"Running a model in {chosen.title}")
     fixed = {"batch_size": 1} if runtime == "litert" else {}  # it has no other

@@ -35,9 +35,8 @@ class ErrorKinds(NamedTuple):
 
     ap: float  # at the IoU threshold, mean over the classes that have objects
     counts: dict[str, int]
-    # By how much `ap` rises if the errors of one kind are put right; also "false
-    # positives", if all wrong detections came last, and "false negatives", if only
-    # objects counted that are found.
+    # By how much `ap` rises without one kind; also without "false positives", if all
+    # wrong detections came last, and "false negatives", if only found objects counted.
     gains: dict[str, float]
 
     def __str__(self):
@@ -243,7 +242,7 @@ def worst_images(
     return sorted(errors, key=lambda image: -image.badness)
 
 
-# --- Likely errors of annotations, told by a detector that disagrees with them.
+# --- Likely errors of annotations, where a detector disagrees with them.
 
 _SAME = 0.5  # IoU from which two boxes are of one object
 _NEAR = 0.1  # IoU from which a detection may be about an object: TIDE's border

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import pathlib
-from typing import TYPE_CHECKING
 
 import numpy as np
 from keras import ops
@@ -18,10 +17,7 @@ from effdet_keras.detect.postprocess import finished_outputs
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.runtime import ExportedDetector
 
-if TYPE_CHECKING:
-    pass
-
-
+IMAGES = 4  # that are enough for a check
 _MIN_SCORE = 0.05  # below it a detection is noise, and need not be found again
 _MIN_IOU = 0.5
 _SHOWN_ERRORS = 5  # lines; the file has more
@@ -29,21 +25,12 @@ _SHOWN_ERRORS = 5  # lines; the file has more
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """How far an export may be from the live model.
+    """How far an export may be from the live model."""
 
-    Args:
-        outputs: float, the largest difference of raw outputs, as a share of their
-            largest value (at least 1).
-        matched: float, the smallest share of the live model's detections that the
-            export must find too.
-        pixels: float, the smallest share of the pixels to which the export must give
-            the class that the live model gives them.
-    """
-
-    outputs: float
+    outputs: float  # of raw ones, as a share of their largest value (at least 1)
     scores: float
-    matched: float
-    pixels: float
+    matched: float  # the smallest share of the live model's detections to be found too
+    pixels: float  # the smallest share that must have the class of the live model
 
 
 # Weights in 8 bits change what a network finds: there the limits only tell a broken
@@ -82,7 +69,7 @@ class ExportReport:
             the live model gave them; None without a segmentation head.
         rounding_errors: tuple of `(name, error)`, the places of the network that lose
             most by being rounded to 8 bits, the largest error first; see
-            `export/network.py`. Of int8 after training; else empty.
+            `extras/quantization/rounding.py`. Of int8 after training; else empty.
         advice: string, whether quantization-aware training would be worth it; empty
             where that is no question.
         warnings: tuple of strings.

@@ -6,23 +6,22 @@ import os
 import numpy as np
 
 from effdet_keras._internal.backend import require_tensorflow
+from effdet_keras._internal.extras import extra
 from effdet_keras._internal.whole_files import local_path, replacing_together
 from effdet_keras.data.shapes import draw_shapes
 from effdet_keras.detect.evaluate import evaluate
-from effdet_keras.export.check import check_export
-from effdet_keras.export.network import (
-    IMAGES,
-    advice_of,
-    calibration_inputs,
-    evaluated,
-    rounding_errors,
+from effdet_keras.export.check import IMAGES, check_export
+from effdet_keras.export.network import calibration_inputs, evaluated
+from effdet_keras.export.registry import (
+    TARGETS,
+    Written,
+    check_options,
+    format_to_write,
+    target_to_write,
 )
-from effdet_keras.export.registry import check_options, format_to_write
 from effdet_keras.export.runtime import ExportedDetector, open_runtime
-from effdet_keras.export.targets import TARGETS, Written, target_to_write
 
 REPORT_NAME = "export_report.json"
-_STORED_ERRORS = 20  # of places of the network
 _DRAWN_SIZES = (96, 160, 320, 480)  # pixels, of images that are drawn for a check
 
 
@@ -70,7 +69,8 @@ def export_model(
             notes=written.notes,
         )
         if report.precision == "int8" and model.quantization is None:
-            report = _with_rounding(
+            with_rounding = extra("quantization.rounding:with_rounding")
+            report = with_rounding(
                 report, model, runtime, evaluate, options["calibration"]
             )
         report.save(_report_path(partial))
@@ -116,25 +116,6 @@ def _metrics(model, runtime, dataset, verbose):
             print(f"\nCOCO evaluation of the {name}", flush=True)
         numbers[name] = evaluate(detector, dataset, verbose=bool(verbose))
     return numbers
-
-
-def _with_rounding(report, model, runtime, dataset, calibration):
-    """Adds what int8 costs, of a model that was not trained for it."""
-    inputs = calibration_inputs(model.config, calibration, IMAGES)
-    errors = rounding_errors(model, inputs)[:_STORED_ERRORS]
-    cost = None
-    if dataset is not None and model.config.has_detection:
-        own_postprocess = model.postprocess
-        # The file's may be another: that costs, too, and is no matter of int8.
-        model.postprocess = runtime.description.postprocess
-        try:
-            in_float = evaluate(model, dataset, verbose=False)
-        finally:
-            model.postprocess = own_postprocess
-        cost = float(in_float["AP"]) - float(report.metrics["export"]["AP"])
-    return dataclasses.replace(
-        report, rounding_errors=tuple(errors), advice=advice_of(cost)
-    )
 
 
 def _check_replaceable(path):

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-import keras
 import numpy as np
-from keras import ops
 
-from effdet_keras._internal.optional_imports import OptionalModule
+from effdet_keras._internal.optional_imports import OptionalModule, keras
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.detect import Images, image_sources, letterboxed
 from effdet_keras.detect.postprocess import class_map_of
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.config import EfficientDetConfig
-from effdet_keras.model.fake_quantization import quantizing_with, rounded_kernel
-from effdet_keras.model.resample import repeating_with
+
+if TYPE_CHECKING:
+    from effdet_keras.data.dataset import DetectionDataset
 
 _convert_to_constants = OptionalModule(
     "tensorflow.python.framework.convert_to_constants", install="tensorflow"
@@ -31,11 +28,8 @@ def evaluated(model, *, quantized=False):
     """The model to export: float32, with the weights that are evaluated.
 
     Moving averages are in the place of the weights, as in `COCOEvaluation`, and go
-    back at the end. A model of mixed precision is copied into float32.
-
-    Args:
-        quantized: bool, whether the network of a quantization-aware model rounds. If
-            not, it is copied into one that is not.
+    back at the end. A model of mixed precision is copied into float32; one that is
+    quantization-aware, where `quantized` is False, into one that is not.
     """
     averages = model.averages
     with averages.swapped() if averages is not None else contextlib.nullcontext():
@@ -56,20 +50,15 @@ def _in_float32(model):
 
 
 def network_function(model, batch_size=None, repeat=None, *, finds_classes=False):
-    """The network as a `tf.function` of one signature.
+    """The network as a `tf.function` of `images`, float32 `[B, H, W, 3]`, pixels 0-255.
 
-    Args:
-        repeat: function of `(x, times)` that repeats the rows and columns of
-            `[B, H, W, C]`, in operations that the target has; see
-            `layers.resample.repeating_with`. None for the layers' own.
-        finds_classes: bool, whether it returns the `class_map` `[B, H, W]` of a
-            segmentation head, uint8, in the place of its logits.
-
-    Returns:
-        `tf.function` of `images`, float32 `[B, H, W, 3]`, pixels 0-255. It returns
-        a dict of `class_logits` `[B, N, C]` and `box_deltas` `[B, N, 4]`, and of a
-        segmentation head `segmentation_logits` `[B, h, w, K]`.
+    `repeat` is a function of `(x, times)` that repeats the rows and columns of
+    `[B, H, W, C]`, in operations that the target has; None for the layers' own. With
+    `finds_classes` it returns the `class_map` `[B, H, W]` of a segmentation head,
+    uint8, in the place of its logits.
     """
+    from effdet_keras.model.resample import repeating_with
+
     shape = (batch_size, *model.config.image_size, 3)
     images = tf.TensorSpec(shape, tf.float32, name="images")
 
@@ -100,125 +89,6 @@ def frozen(function):
     return _convert_to_constants.convert_variables_to_constants_v2(concrete)
 
 
-# --- Where an int8 file loses most: what each place of a network loses by rounding.
-
-IMAGES = 4  # to measure with: each is computed twice, operation by operation
-WORTH_IT = 0.005  # AP that int8 costs
-
-
-def rounding_errors(
-    model: Any, inputs: Sequence[Callable[[], np.ndarray]]
-) -> list[tuple[str, float]]:
-    """What each place of a float network loses if it alone is rounded to 8 bits.
-
-    Args:
-        inputs: functions that read one image each, `[H, W, 3]`; at least one.
-
-    Returns:
-        List of `(name, error)`, the largest error first. The name is the path of a
-        layer and the place in it, or the path of a kernel. The error is the root mean
-        square of the change, as a share of the root mean square of the numbers.
-    """
-    images = [read()[None] for read in inputs]
-    seen = _Seen()
-    for image in images:
-        seen.compute(model, image)
-    errors = _Errors(seen.limits)
-    for image in images:
-        errors.compute(model, image)
-    return errors.largest_first()
-
-
-def advice_of(cost: float | None) -> str:
-    """Whether quantization-aware training is worth it.
-
-    Example:
-        >>> advice_of(0.002)
-        'int8 costs 0.002 AP: quantization-aware training has little to win.'
-    """
-    if cost is None:
-        return (
-            "Give a dataset as `evaluate` to know what int8 costs: above "
-            f"{WORTH_IT} AP, quantization-aware training (`model.quantize_aware()`) is "
-            "worth its time."
-        )
-    if cost <= WORTH_IT:
-        return (
-            f"int8 costs {cost:.3f} AP: quantization-aware training has little to win."
-        )
-    return (
-        f"int8 costs {cost:.3f} AP: quantization-aware training "
-        "(`model.quantize_aware()`, then `fit`) is worth its time."
-    )
-
-
-class _Watching:
-    """Quantizer that changes nothing. `index` counts the places of a call."""
-
-    def compute(self, model, image):
-        self.index = -1
-        with quantizing_with(self):
-            model(image, training=False)
-
-    def point(self, name, x, limits=None):
-        self.index += 1
-        self.watch(name, x, limits)
-        return x
-
-    def kernel(self, kernel, axis):
-        return kernel
-
-    def bias(self, bias):
-        return bias
-
-    def normalized(self, batch_norm, training):
-        return batch_norm(False)
-
-
-class _Seen(_Watching):
-    """The lowest and highest number of each place: `limits`."""
-
-    def __init__(self):
-        self.limits = []
-
-    def watch(self, name, x, limits):
-        low, high = limits or (float(ops.min(x)), float(ops.max(x)))
-        if self.index == len(self.limits):
-            self.limits.append((0.0, 1e-5))  # zero is always among the 256 numbers
-        before = self.limits[self.index]
-        self.limits[self.index] = (min(before[0], low), max(before[1], high))
-
-
-class _Errors(_Watching):
-    """Sums of squares, of the numbers and of their changes, by place and by kernel."""
-
-    def __init__(self, limits):
-        self._limits = limits
-        self._sums = collections.defaultdict(lambda: np.zeros(2))
-
-    def watch(self, name, x, limits):
-        low, high = self._limits[self.index]
-        rounded = tf.quantization.fake_quant_with_min_max_args(x, low, high)
-        self._add(name, x, rounded)
-
-    def kernel(self, kernel, axis):
-        name = getattr(kernel, "path", None)  # none of what is computed from a kernel
-        if name is not None:
-            self._add(name, kernel, rounded_kernel(kernel, axis))
-        return kernel
-
-    def _add(self, name, x, rounded):
-        squares = [ops.sum(ops.square(x)), ops.sum(ops.square(rounded - x))]
-        self._sums[name] += [float(value) for value in squares]
-
-    def largest_first(self):
-        errors = {
-            name: float(np.sqrt(changes / numbers)) if numbers else 0.0
-            for name, (numbers, changes) in self._sums.items()
-        }
-        return sorted(errors.items(), key=lambda item: -item[1])
-
-
 # --- The images that tell int8 the range of every number in a network.
 
 
@@ -228,7 +98,7 @@ def calibration_inputs(
     limit: int,
 ) -> list[Callable[[], np.ndarray]]:
     """Functions that each read one image as the network's input `[H, W, 3]`."""
-    if isinstance(calibration, DetectionDataset):
+    if hasattr(calibration, "records"):  # a `DetectionDataset`
         sources = [lambda i=i: calibration[i]["image"] for i in range(len(calibration))]
     else:
         found, _ = image_sources(calibration)

@@ -1,10 +1,13 @@
-"""The formats of exports: one table that `export`, the command and `Predictor` read.
+"""The formats of exports, and their targets: tables that `export`, the command and
+`Predictor` read.
 
-A new format is one folder, `export/<format>/` with `write.py` and `run.py`, and one
-entry in `FORMATS`. Its options are the keyword arguments of its writer, and nothing
-else names them: `writer_options` reads them from the writer's text (`options.py` says
-how), so that `effdet-keras export --help` can make its flags of them without importing
-Keras, TensorFlow or a writer. Neither does this file.
+A new format is one file, `export/<format>.py`, with its writer and its `Runtime`, and
+one entry in `FORMATS`. A target is where a model will run: it picks format, precision,
+postprocess and metadata, checks what its tools refuse, and writes what they need beside
+the model; it has one entry in `TARGETS`. The options of both are the keyword arguments
+of the writer, and nothing else names them: they are read from the writer's text, so
+that `effdet-keras export --help` makes its flags of them without importing Keras,
+TensorFlow or a writer.
 """
 
 from __future__ import annotations
@@ -28,20 +31,14 @@ from effdet_keras.errors import InvalidTypeError, InvalidValueError
 class ExportFormat:
     """One format of exports.
 
-    Attributes:
-        name: string, such as "onnx".
-        title: string, what people call it.
-        ending: string, of its files, such as ".onnx"; "" for a folder.
-        extra: string, what `pip install` takes for writing and running it.
-        writer: string, `module:function`. The function takes the model, the path
-            (`pathlib.Path`) and the format's options, by keyword.
-        runtime: string, `module:class`, of its `Runtime`.
+    `ending` is that of its files, "" for a folder. The function `writer`,
+    `module:function`, takes the model, the path and the format's options, by keyword;
+    `runtime` is `module:class`.
     """
 
     name: str
     title: str
     ending: str
-    extra: str
     writer: str
     runtime: str
 
@@ -64,70 +61,36 @@ class ExportFormat:
         return _load(self.runtime)
 
 
+def _format(name, title, ending, writer, runtime):
+    module = f"effdet_keras.export.{name}"
+    return ExportFormat(
+        name, title, ending, f"{module}:{writer}", f"{module}:{runtime}"
+    )
+
+
 FORMATS: dict[str, ExportFormat] = {
     item.name: item
     for item in (
-        ExportFormat(
-            name="saved_model",
-            title="SavedModel",
-            ending="",
-            extra="tensorflow",
-            writer="effdet_keras.export.saved_model.write:write_saved_model",
-            runtime="effdet_keras.export.saved_model.run:SavedModelRuntime",
+        _format(
+            "saved_model", "SavedModel", "", "write_saved_model", "SavedModelRuntime"
         ),
-        ExportFormat(
-            name="litert",
-            title="LiteRT (TFLite)",
-            ending=".tflite",
-            extra="effdet-keras[litert]",
-            writer="effdet_keras.export.litert.write:write_litert",
-            runtime="effdet_keras.export.litert.run:LiteRTRuntime",
+        _format(
+            "litert", "LiteRT (TFLite)", ".tflite", "write_litert", "LiteRTRuntime"
         ),
-        ExportFormat(
-            name="onnx",
-            title="ONNX",
-            ending=".onnx",
-            extra="effdet-keras[onnx]",
-            writer="effdet_keras.export.onnx.write:write_onnx",
-            runtime="effdet_keras.export.onnx.run:ONNXRuntime",
-        ),
-        ExportFormat(
-            name="openvino",
-            title="OpenVINO",
-            ending=".xml",
-            extra="effdet-keras[openvino]",
-            writer="effdet_keras.export.openvino.write:write_openvino",
-            runtime="effdet_keras.export.openvino.run:OpenVINORuntime",
-        ),
+        _format("onnx", "ONNX", ".onnx", "write_onnx", "ONNXRuntime"),
+        _format("openvino", "OpenVINO", ".xml", "write_openvino", "OpenVINORuntime"),
     )
 }
 
 
 @functools.cache
 def writer_options(format: str) -> tuple[WriterOption, ...]:
-    """The options of a format, without importing what writes it.
-
-    Example:
-        >>> [option.name for option in writer_options("saved_model")]
-        ['names', 'input_type', 'frozen_graph']
-        >>> names, _, frozen_graph = writer_options("saved_model")
-        >>> names.choices, names.default, frozen_graph.type
-        (('effdet', 'tfod'), 'effdet', <class 'bool'>)
-    """
+    """The options of a format, without importing what writes it."""
     return read_options(FORMATS[format].writer)
 
 
 def check_options(format: str, options: Mapping[str, Any]) -> None:
-    """Refuses options that a format has not, and values that are no choice of it.
-
-    Example:
-        >>> check_options("saved_model", {"names": "tfod"})
-        >>> check_options("saved_model", {"names": "coco"})
-        Traceback (most recent call last):
-            ...
-        effdet_keras.errors.InvalidValueError: `names` must be one of 'effdet', \
-'tfod'. Received: names='coco'
-    """
+    """Refuses options that a format has not, and values that are no choice of it."""
     known = {option.name: option for option in writer_options(format)}
     unknown = sorted(set(options) - set(known))
     if unknown:
@@ -140,12 +103,7 @@ def check_options(format: str, options: Mapping[str, Any]) -> None:
 
 
 def check_choices(option: WriterOption, value: Any) -> None:
-    """Refuses a value that is none of an option's choices, where it has any.
-
-    Example:
-        >>> names, *_ = writer_options("saved_model")
-        >>> check_choices(names, "tfod")
-    """
+    """Refuses a value that is none of an option's choices, where it has any."""
     if option.choices and value not in option.choices:
         raise InvalidValueError(
             f"`{option.name}` must be one of {', '.join(map(repr, option.choices))}. "
@@ -154,12 +112,7 @@ def check_choices(option: WriterOption, value: Any) -> None:
 
 
 def format_to_write(path: str | os.PathLike[str], name: str | None) -> ExportFormat:
-    """The format of a file that is to be written.
-
-    Example:
-        >>> format_to_write("pets.tflite", None).name
-        'litert'
-    """
+    """The format of a file that is to be written."""
     path = pathlib.Path(path)
     by_ending = _by_ending(path.suffix)
     chosen = by_ending if name is None else FORMATS.get(name)
@@ -208,6 +161,99 @@ def _load(address: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
+# --- Targets: where exported models run.
+
+
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """What a target's writer wrote, and what users should know or copy."""
+
+    path: pathlib.Path
+    format: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportTarget:
+    """One place where exported models run.
+
+    The function `writer`, `module:function`, takes the model, the folder to write
+    (hidden until it is complete), its later path, and the target's options, by keyword.
+    It returns `Written`. With `takes_int8` a quantization-aware model becomes int8.
+    """
+
+    name: str
+    title: str
+    writer: str
+    takes_int8: bool = False
+
+    def load_writer(self) -> Callable[..., Written]:
+        """The function that writes for the target; this imports it."""
+        return _load(self.writer)
+
+
+def _target(name, title, writer, **fields):
+    writer = f"effdet_keras.extras.targets.{writer}"
+    return ExportTarget(name, title, writer, **fields)
+
+
+TARGETS: dict[str, ExportTarget] = {
+    item.name: item
+    for item in (
+        _target("mediapipe", "MediaPipe", "tflite:write_mediapipe", takes_int8=True),
+        _target("coral", "Coral Edge TPU", "tflite:write_coral", takes_int8=True),
+        _target("frigate", "Frigate", "tflite:write_frigate", takes_int8=True),
+        _target("litert-gpu", "LiteRT on GPUs", "tflite:write_gpu"),
+        _target("tf-serving", "TF Serving", "servers:write_tf_serving"),
+        _target("triton", "Triton", "servers:write_triton"),
+        _target("browser", "Browsers", "servers:write_browser"),
+    )
+}
+
+
+@functools.cache
+def target_options(target: str) -> tuple[WriterOption, ...]:
+    """The options of a target, without importing what writes it."""
+    return read_options(TARGETS[target].writer)
+
+
+def target_to_write(
+    path: pathlib.Path, name: str, format: str | None, options: Mapping[str, Any]
+) -> ExportTarget:
+    """The target of this name, once its path and options can be."""
+    if name not in TARGETS:
+        raise InvalidValueError(
+            f"`target` must be one of {', '.join(TARGETS)}. Received: target={name!r}"
+        )
+    if format is not None:
+        raise InvalidValueError(
+            f"`target={name!r}` chooses the format itself. Received: "
+            f"format={format!r}. Leave one of both out."
+        )
+    endings = [item.ending for item in FORMATS.values() if item.ending]
+    if path.suffix.lower() in endings:
+        raise InvalidValueError(
+            f"`target={name!r}` writes a folder. Received: path='{path}'. Give a path "
+            f"without the ending {path.suffix!r}."
+        )
+    known = {option.name: option for option in target_options(name)}
+    of_formats = {o.name for format in FORMATS for o in writer_options(format)}
+    for option, value in options.items():
+        if option not in known and option in of_formats:
+            raise InvalidValueError(
+                f"`target={name!r}` chooses `{option}` itself. Received: "
+                f"{option}={value!r}. Leave it out, or give `format` in the place of "
+                "`target`."
+            )
+        if option not in known:
+            raise InvalidTypeError(
+                f"`target={name!r}` has the options {', '.join(known) or 'of none'}. "
+                f"Received: {option}={value!r}"
+            )
+        check_choices(known[option], value)
+    return TARGETS[name]
+
+
 # --- The options of a writer, read from its source text instead of by importing it.
 
 _PLAIN_TYPES: dict[str, type] = {t.__name__: t for t in (int, float, bool, str)}
@@ -215,15 +261,10 @@ _PLAIN_TYPES: dict[str, type] = {t.__name__: t for t in (int, float, bool, str)}
 
 @dataclasses.dataclass(frozen=True)
 class WriterOption:
-    """One option of a format, as its writer's signature has it.
+    """One option, as a writer's signature and docstring have it.
 
-    Attributes:
-        name: string, of the keyword argument.
-        type: `int`, `float`, `bool` or `str`; None for an object that a command line
-            cannot give as it is, such as a dataset.
-        choices: tuple of the values allowed; empty for any.
-        default: the default value.
-        help: string, the text of the docstring, in one line.
+    `type` is None for an object that a command line cannot give, such as a dataset;
+    `choices` are empty for any value.
     """
 
     name: str
@@ -239,13 +280,7 @@ class WriterOption:
 
 
 def read_options(address: str) -> tuple[WriterOption, ...]:
-    """The keyword-only arguments of a function, without importing its module.
-
-    Example:
-        >>> options = read_options("effdet_keras.export.onnx.write:write_onnx")
-        >>> options[0].name, options[0].choices
-        ('outputs', ('detections', 'raw'))
-    """
+    """The keyword-only arguments of a function, without importing its module."""
     module, _, name = address.partition(":")
     function = next(
         node

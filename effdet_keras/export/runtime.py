@@ -1,8 +1,11 @@
-"""Exported files of every format behind one call."""
+"""Exported files of every format behind one call, and what they say of their model."""
 
 from __future__ import annotations
 
 import abc
+import dataclasses
+import hashlib
+import json
 import os
 import pathlib
 from typing import ClassVar
@@ -11,23 +14,25 @@ import numpy as np
 
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.whole_files import local_path
+from effdet_keras._version import __version__
 from effdet_keras.box_ops import area, clip_boxes
-from effdet_keras.detect.postprocess import finished_outputs, nothing_found
+from effdet_keras.detect.postprocess import (
+    Postprocess,
+    finished_outputs,
+    nothing_found,
+)
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.export.description import Description
+from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.export.registry import format_of_file
 from effdet_keras.model.anchors import anchors_of
+from effdet_keras.model.config import EfficientDetConfig
 
 
 class Runtime(abc.ABC):
     """An exported network in the runtime of its format.
 
-    Attributes:
-        package: `OptionalModule`, of the class: what runs the format.
-        precisions: tuple of strings, of the class: in what it can compute, where the
-            processor can.
-        path: `pathlib.Path` of the file or folder.
-        description: `Description`, read from inside the file.
+    Of the class: `package`, what runs the format, and `precisions`, in what it can
+    compute, where the processor can. `description` is read from inside the file.
     """
 
     package: ClassVar[OptionalModule]
@@ -44,11 +49,9 @@ class Runtime(abc.ABC):
                 `description.batch_size` is a number, `B` must be it.
 
         Returns:
-            Dict of float32 arrays, as `description.outputs` says:
-            - "raw": `class_logits` `[B, N, C]` and `box_deltas` `[B, N, 4]`; of a
-              segmentation head `segmentation_logits` `[B, h, w, K]`
-            - "detections": as `Postprocess` returns, boxes in pixels of the input; of a
-              segmentation head `class_map` `[B, H, W]`, uint8
+            Dict of float32 arrays, as `description.outputs` says: the raw outputs of
+            the network, or what `Postprocess` returns, boxes in pixels of the input,
+            and of a segmentation head `class_map` `[B, H, W]`, uint8.
         """
 
 
@@ -57,14 +60,7 @@ def open_runtime(
     num_threads: int | None = None,
     precision: str = "float32",
 ) -> Runtime:
-    """Opens an exported file in the runtime of its format.
-
-    Args:
-        path: folder of a SavedModel, or a `.tflite`, `.onnx` or `.xml` (OpenVINO)
-            file.
-        precision: in what the runtime computes what the file has as floats: "float32",
-            or "bfloat16", which OpenVINO has where the processor has.
-    """
+    """Opens an exported file in the runtime of its format, as `Predictor.load`."""
     path = local_path(path, "The path of an exported model")
     format = format_of_file(path)
     runtime = format.load_runtime()
@@ -82,12 +78,7 @@ def open_runtime(
 
 
 class ExportedDetector:
-    """What `detect` and the evaluation need of a model, from a `Runtime`.
-
-    Attributes:
-        config, class_names, category_ids, seg_class_names, postprocess,
-            score_settings: of the exported model.
-    """
+    """What `detect` and the evaluation need of a model, from a `Runtime`."""
 
     def __init__(self, runtime):
         description = runtime.description
@@ -103,13 +94,10 @@ class ExportedDetector:
         self._anchors = anchors_of(self.config) if has_anchors else None
 
     def predict_on_batch(self, images, content_sizes=None):
-        """Detections of letterboxed images, in pixels of the input.
+        """Detections of letterboxed images, any number, in pixels of the input.
 
-        Args:
-            images: float32 array `[B, H, W, 3]`, any `B`.
-            content_sizes: float32 array `[B, 2]`, see `Postprocess`; or None. A file
-                with detections cannot be told it: what such a file found beside the
-                images is left out afterwards.
+        A file with detections cannot be given `content_sizes` `[B, 2]`: what such a
+        file found beside the images is left out afterwards.
         """
         size = self.runtime.description.batch_size or len(images)
         parts = []
@@ -160,3 +148,97 @@ def _without_empty(outputs, content_sizes):
     }
     counts = (~unused).sum(axis=1).astype(outputs["num_detections"].dtype)
     return {**rows, "num_detections": counts}
+
+
+# --- What an exported file says of its model: kept inside it, read before it runs.
+
+DESCRIPTION_NAME = "effdet_keras.json"  # of the asset, the entry, the property
+_FORMAT = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """The model behind an exported file, and what the file returns of it."""
+
+    config: EfficientDetConfig
+    class_names: tuple | None = None
+    category_ids: tuple | None = None
+    postprocess: Postprocess = dataclasses.field(default_factory=Postprocess)
+    outputs: str = "detections"
+    precision: str = "float32"
+    batch_size: int | None = None
+    score_settings: ScoreSettings | None = None
+    seg_class_names: tuple | None = None
+    weights: str | None = None
+
+    def to_json(self):
+        """The description as text, to be stored in the file."""
+        settings = self.score_settings
+        fields = {
+            "format": _FORMAT,
+            "effdet_keras": __version__,
+            **{f.name: getattr(self, f.name) for f in dataclasses.fields(self)},
+            "config": self.config.to_dict(),
+            "postprocess": self.postprocess.get_config(),
+            "score_settings": settings.to_dict() if settings is not None else None,
+        }
+        if self.seg_class_names is None:  # as files were before there were any
+            del fields["seg_class_names"]
+        return json.dumps(fields, indent=1)
+
+    @classmethod
+    def from_json(cls, text, path):
+        """The description that `to_json` wrote."""
+        try:
+            fields = json.loads(text)
+            version, written_by = fields.pop("format"), fields.pop("effdet_keras")
+            settings = fields.get("score_settings")
+            if version > _FORMAT:
+                raise InvalidValueError(
+                    f"a newer effdet_keras wrote it ({written_by}; this is "
+                    f"{__version__}): upgrade to read it"
+                )
+            return cls(
+                **{
+                    **fields,
+                    "config": EfficientDetConfig(**fields["config"]),
+                    "postprocess": Postprocess(**fields["postprocess"]),
+                    "class_names": _as_tuple(fields["class_names"]),
+                    "category_ids": _as_tuple(fields["category_ids"]),
+                    "score_settings": settings and ScoreSettings.from_dict(settings),
+                    "seg_class_names": _as_tuple(fields.get("seg_class_names")),
+                }
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InvalidValueError(
+                f"The description '{DESCRIPTION_NAME}' inside '{path}' cannot be read "
+                f"({error}). Export the model again."
+            ) from error
+
+
+def describe(model, **fields):
+    """The description of a model; see `Description` for the `fields`."""
+    return Description(
+        **{
+            "config": model.config,
+            "class_names": model.class_names,
+            "category_ids": model.category_ids,
+            "postprocess": model.postprocess,
+            "score_settings": model.score_settings,
+            "seg_class_names": model.seg_class_names,
+            "weights": weights_digest(model),
+            **fields,
+        }
+    )
+
+
+def weights_digest(model):
+    """Tells the weights of a model that detects from all others, in 16 characters."""
+    digest = hashlib.sha256()
+    for weight in model.get_weights():
+        digest.update(np.ascontiguousarray(weight).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _as_tuple(values):
+    return None if values is None else tuple(values)

@@ -111,12 +111,8 @@ def best_anchor_iou(
 ):
     """The IoU of each box `[n, 4]` with the best of all anchors, float64 `[n]`.
 
-    The result is exact, without the grid: the anchors of one shape differ by their
-    center alone, and the overlap with a box, height times width, falls with
-    the distance of the centers on each axis. So the best anchor of a shape is
-    the one nearest to the box's center, and it is enough to look at one anchor per
-    shape and level: 45 instead of 49,104 for 512 x 512 pixels. A box without area
-    has 0. The other arguments are those of `generate_anchors`.
+    Exact, without the grid: the anchors of one shape differ by their center alone, and
+    the one nearest to the box's center overlaps it most. A box without area has 0.
     """
     boxes = np.asarray(boxes, "float64")
     if boxes.ndim != 2 or boxes.shape[1] != 4:
@@ -144,10 +140,7 @@ def best_anchor_iou(
 def _shapes_of_levels(
     image_size, min_level, max_level, num_scales, aspect_ratios, anchor_scale
 ):
-    """Each level's `(h, w)`, stride `(y, x)`, and sides of anchors, in pixels.
-
-    Sides are float64 `[octave, ratio, (y, x)]`.
-    """
+    """Each level's size, stride, and sides of anchors `[octave, ratio, (y, x)]`."""
     sizes = level_sizes(image_size, min_level, max_level)
     if not isinstance(num_scales, Integral) or num_scales < 1:
         raise InvalidValueError(
@@ -195,12 +188,7 @@ def _level_scales(anchor_scale, num_levels):
 def level_sizes(
     image_size: Sequence[int], min_level: int, max_level: int
 ) -> list[tuple[int, int]]:
-    """`(height, width)` of the feature maps of the levels: halves, rounded up.
-
-    Example:
-        >>> level_sizes((300, 512), 3, 5)
-        [(38, 64), (19, 32), (10, 16)]
-    """
+    """`(height, width)` of the feature maps of the levels: halves, rounded up."""
     is_pair = isinstance(image_size, (tuple, list, np.ndarray)) and len(image_size) == 2
     if not is_pair or not all(isinstance(n, Integral) and n > 0 for n in image_size):
         raise InvalidValueError(
@@ -222,12 +210,7 @@ def level_sizes(
 
 
 def stride_of(length: int, places: int) -> int:
-    """The pixels of the input for each place of a map along an axis: a power of 2.
-
-    Example:
-        >>> stride_of(18, 5)
-        4
-    """
+    """The pixels of the input for each place of a map along an axis: a power of 2."""
     stride = 1
     while -(-length // stride) > places:
         stride *= 2
@@ -240,13 +223,7 @@ def stride_of(length: int, places: int) -> int:
 
 
 def at_places(values: Any, size: Sequence[int]) -> Any:
-    """`[B, H, W]` to `[B, h, w]`: the pixel at the middle of each place of a map.
-
-    Example:
-        >>> picked = at_places(ops.reshape(ops.arange(16), (1, 4, 4)), (2, 2))
-        >>> ops.convert_to_numpy(picked).tolist()
-        [[[5, 7], [13, 15]]]
-    """
+    """`[B, H, W]` to `[B, h, w]`: the pixel at the middle of each place of a map."""
     for axis, places in enumerate(size, start=1):
         length = values.shape[axis]
         stride = stride_of(length, places)

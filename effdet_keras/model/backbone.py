@@ -136,10 +136,7 @@ _V2_VARIANTS = {
 
 
 def scale_filters(filters, width, lowest=0.9):
-    """Channels times `width`, rounded to a multiple of 8, at most 10 % lower.
-
-    With `lowest` of 0, as EfficientNetV2 has it, plainly rounded.
-    """
+    """Channels times `width`, rounded to a multiple of 8, at least `lowest` of them."""
     scaled = filters * width
     rounded = max(8, int(scaled + 4) // 8 * 8)
     return rounded + 8 if rounded < lowest * scaled else rounded
@@ -155,12 +152,7 @@ def stem_filters(variant):
 
 
 def block_table(variant):
-    """The blocks of a backbone, in order.
-
-    Example:
-        >>> len(block_table("efficientnet-b0")), len(block_table("efficientnet-b7"))
-        (16, 55)
-    """
+    """The blocks of a backbone, in order."""
     blocks = []
     for first, repeats in _stages(variant):
         blocks += [first, *[dataclasses.replace(first, stride=1)] * (repeats - 1)]
@@ -190,24 +182,13 @@ def _scale(variant):
 
 
 def _last_blocks(table):
-    """The index of the last block of each level, 1 to 5.
-
-    Level 1 ends before the first block that halves the size, level 5 with the
-    last block.
-    """
+    """The index of the last block of each level, 1 to 5."""
     halvings = [i for i, block in enumerate(table) if block.stride == 2]
     return [i - 1 for i in halvings] + [len(table) - 1]
 
 
 def tapped_blocks(variant, min_level, taps=None):
-    """The indices of the blocks whose outputs are the levels `min_level` to 5.
-
-    They are `taps`, if these are blocks of their levels; or the last of each level.
-
-    Example:
-        >>> tapped_blocks("efficientnet-b1", 3)
-        [7, 15, 22]
-    """
+    """The blocks whose outputs are the levels `min_level` to 5: `taps`, or the last."""
     ends = _last_blocks(block_table(variant))
     last = ends[min_level - 1 :]
     if taps is None:

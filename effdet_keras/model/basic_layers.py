@@ -15,16 +15,13 @@ from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.model.batch_norm import (
     ON_TENSORFLOW,
     BatchNormalization,
-    other_variables_within,
+    stand_ins_within,
 )
 from effdet_keras.model.fake_quantization import quantized
 
 
 class ConfiguredLayer(keras.layers.Layer):
-    """A layer that keeps each argument of its constructor as an attribute.
-
-    So it knows its own config, and reads what it wrote.
-    """
+    """A layer that keeps each argument of its constructor, and so knows its config."""
 
     def get_config(self):
         arguments = inspect.signature(type(self).__init__).parameters
@@ -235,11 +232,7 @@ _is_on = contextvars.ContextVar("recomputing", default=False)
 
 @contextlib.contextmanager
 def recomputing(is_on=True):
-    """Within this context the blocks of a network keep nothing but their outputs.
-
-    The backward pass computes the rest a second time (https://arxiv.org/abs/1604.06174):
-    less memory, for about a third more time. Results and gradients are the same.
-    """
+    """Context in which blocks keep their outputs alone (https://arxiv.org/abs/1604.06174)."""
     token = _is_on.set(is_on)
     try:
         yield
@@ -251,7 +244,7 @@ def call_block(block, inputs, training):
     """Calls a built block with a tensor, or a list of them; see `recomputing`."""
     if not (_is_on.get() and training):
         return block(inputs, training=training)
-    more_trainable, more_others = other_variables_within(block)
+    more_trainable, more_others = stand_ins_within(block)
     trainable = [*block.trainable_variables, *more_trainable]
     others = [*block.non_trainable_variables, *more_others]
     is_list = isinstance(inputs, (list, tuple))

@@ -1,12 +1,8 @@
-"""Batch norm as the reference has it, with its own arrays or with others for a step."""
+"""Batch norm as the reference has it, on TensorFlow by its fused kernel."""
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
-import types
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 from keras import ops
@@ -18,43 +14,16 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 
 
-class BatchNormArrays(NamedTuple):
-    """What a batch norm normalizes with: four vectors `[C]`, of variables."""
-
-    gamma: Any
-    beta: Any
-    moving_mean: Any
-    moving_variance: Any
-    are_moved: bool = True  # whether a forward pass in training moves the statistics
-
-
-# Of the thread: replicas of TensorFlow are traced in threads of their own.
-_others: contextvars.ContextVar[Mapping[Any, BatchNormArrays]] = contextvars.ContextVar(
-    "other_arrays", default=types.MappingProxyType({})
-)
-
-
-@contextlib.contextmanager
-def batch_norms_with(others: Mapping[Any, BatchNormArrays]) -> Iterator[None]:
-    """Context in which the batch norms that are keys of `others` use those arrays.
-
-    The backward pass belongs inside.
-    """
-    token = _others.set(others)
-    try:
-        yield
-    finally:
-        _others.reset(token)
-
-
-def other_variables_within(block: Any) -> tuple[list, list]:
-    """What the batch norms of a block use of other arrays: (trainable, statistics)."""
-    others = _others.get()
-    used = [others[x] for x in block._flatten_layers() if x in others] if others else []
-    return (
-        [array for arrays in used for array in (arrays.gamma, arrays.beta)],
-        [a for arrays in used for a in (arrays.moving_mean, arrays.moving_variance)],
+def stand_ins_within(block: Any) -> tuple[list, list]:
+    """Arrays in the place of a block's own in its batch norms: (trainable, moved)."""
+    norms = [x for x in block._flatten_layers() if isinstance(x, BatchNormalization)]
+    own = {id(variable) for variable in block.variables}
+    groups = (
+        [v for bn in norms for v in (bn.gamma, bn.beta)],
+        [v for bn in norms for v in (bn.moving_mean, bn.moving_variance)],
     )
+    trainable, moved = ([v for v in group if id(v) not in own] for group in groups)
+    return trainable, moved
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
@@ -71,6 +40,9 @@ class BatchNormalization(keras.layers.BatchNormalization):
     variance itself.
     """
 
+    # Whether a forward pass in training moves the statistics: not one that only asks.
+    moves_statistics = True
+
     def __init__(self, *, unbiased: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.unbiased = unbiased
@@ -80,17 +52,12 @@ class BatchNormalization(keras.layers.BatchNormalization):
 
     def call(self, inputs, training=None, mask=None):
         is_training = bool(training) and self.trainable
-        used = _others.get().get(self)
         if not ON_TENSORFLOW or mask is not None or len(inputs.shape) != 4:
-            if used is not None:
-                raise NotImplementedError("Only TensorFlow's kernel takes other arrays")
             return self._composed(inputs, training, mask, is_training)
-        used = used or BatchNormArrays(
-            self.gamma, self.beta, self.moving_mean, self.moving_variance
-        )
+        own = (self.gamma, self.beta, self.moving_mean, self.moving_variance)
         # The kernel's statistics are float32, as Keras' are under any policy.
         x, gamma, beta, mean, variance = (
-            ops.cast(array, "float32") for array in (inputs, *used[:4])
+            ops.cast(array, "float32") for array in (inputs, *own)
         )
         if not is_training:
             outputs, *_ = tf.compat.v1.nn.fused_batch_norm(
@@ -99,12 +66,12 @@ class BatchNormalization(keras.layers.BatchNormalization):
             return ops.cast(outputs, self.compute_dtype)
         normalized = _over_replicas if self.synchronized else _fused
         outputs, mean, variance = normalized(x, gamma, beta, self.epsilon)
-        if used.are_moved:
+        if self.moves_statistics:
             if self.unbiased:
                 replicas = _num_replicas() if self.synchronized else 1
                 variance = variance * _bessel(inputs, replicas)
-            self._move(used.moving_mean, mean)
-            self._move(used.moving_variance, variance)
+            self._move(self.moving_mean, mean)
+            self._move(self.moving_variance, variance)
         return ops.cast(outputs, self.compute_dtype)
 
     def _composed(self, inputs, training, mask, is_training):

@@ -7,10 +7,7 @@ import dataclasses
 import functools
 import math
 import os
-import pathlib
-import tempfile
 import types
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -29,9 +26,7 @@ from effdet_keras._internal.weights_h5 import (
     write_weights_h5,
 )
 from effdet_keras._internal.whole_files import is_remote, local_path
-from effdet_keras.data.anchor_fit import fitted_anchors, fitted_image_size
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.data.record import check_seg_class_names
 from effdet_keras.detect.detect import ScoreThreshold, detect
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.postprocess import Postprocess, finished_outputs
@@ -57,18 +52,27 @@ from effdet_keras.train.fit_callbacks import (
     let_go_afterwards,
     with_own_callbacks,
 )
-from effdet_keras.train.gradients import check_found, gradient_factors
+from effdet_keras.train.gradients import all_finite, check_found, gradient_factors
 from effdet_keras.train.inputs import Run
 from effdet_keras.train.losses import count_positives, segmentation_loss
 from effdet_keras.train.parts import (
     Accumulation,
     Part,
     StatisticsWarmup,
+    assign_parted,
+    joined,
+    step_counter,
     steps_done,
     steps_per_update,
 )
 from effdet_keras.train.recipe import Recipe
-from effdet_keras.train.resume import DataOrder, FromPlaceOn, Place, PlaceKeeper
+from effdet_keras.train.resume import (
+    DataOrder,
+    FromPlaceOn,
+    Place,
+    PlaceKeeper,
+    say_where,
+)
 from effdet_keras.train.settings import (
     CompiledDetector,
     Settings,
@@ -77,18 +81,7 @@ from effdet_keras.train.settings import (
     refuse_keras_metrics,
 )
 from effdet_keras.train.steps import BackendStep, EvaluationStep, step_of_backend
-from effdet_keras.weights.archive import load_archive, write_archive
-from effdet_keras.weights.assign import LoadReport
-from effdet_keras.weights.checkpoint_files import BEST_FILE
-from effdet_keras.weights.identify import num_classes_of
-from effdet_keras.weights.pretrained import (
-    check_own_network,
-    config_for_weights,
-    export_checkpoint,
-    load_source,
-    load_to_resume,
-)
-from effdet_keras.weights.read_weights import read_weights, with_class_names
+from effdet_keras.weights.model_weights import ModelWeights
 
 _BATCH_SIZE = 8  # of a dataset, where none is given
 TRAINED = "trained"  # in the config of a `compile`
@@ -99,15 +92,10 @@ keras.saving.register_keras_serializable(package="effdet_keras")(Postprocess)
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
-class EfficientDet(keras.Model):
+class EfficientDet(ModelWeights, keras.Model):
     """EfficientDet (https://arxiv.org/abs/1911.09070) as a Keras model.
 
-    Images go in as pixels 0-255, RGB; mean and standard deviation are the
-    model's own.
-
-    Making a model tells glibc, where there is one, to keep memory for its large
-    tensors (`effdet_keras/_internal/allocator.py`), unless a `MALLOC_` variable in
-    the environment says how to.
+    Images go in as pixels 0-255, RGB; mean and standard deviation are the model's own.
 
     Args:
         config: `EfficientDetConfig` (or its `to_dict()`); None for D0.
@@ -118,14 +106,12 @@ class EfficientDet(keras.Model):
         postprocess: `Postprocess`, how `predict` and `detect` choose boxes.
         dtype: dtype policy, such as "mixed_bfloat16"; None for Keras' own.
         features: Keras layer in the place of all but the last layer of each head,
-            as `from_hub` gives; see `model/network.py`. None for EfficientDet's.
-        score_settings: `ScoreSettings` of an evaluation of these weights, or what its
-            `to_dict` returned; None for none. It is an attribute that can be set,
-            saved and exported with the model. Training, and loading weights, make it
-            None: the scores are then others.
+            as `from_hub` gives; None for EfficientDet's.
+        score_settings: `ScoreSettings` of an evaluation of these weights, or its
+            `to_dict()`; None for none. Saved and exported with the model; training,
+            and loading weights, make it None.
         seg_class_names: sequence of strings, one per class of pixels of the
-            segmentation head, or None. `fit` takes those of the dataset where it is
-            None.
+            segmentation head, or None. `fit` takes those of the dataset then.
         quantization: dict of arguments of `quantize_aware`, or None.
         **kwargs: `name` and `trainable` of `keras.Model`.
 
@@ -137,10 +123,7 @@ class EfficientDet(keras.Model):
     Returns:
         Dict of the raw outputs, float32: `class_logits` `[B, N, C]` and
         `box_deltas` `[B, N, 4]` for the `N` rows of `model.anchors`; of a segmentation
-        head `segmentation_logits` `[B, h, w, K]`.
-        `predict` returns `boxes` `[B, D, 4]` (`yxyx`, pixels of the input),
-        `scores` `[B, D]`, `labels` `[B, D]` and `num_detections` `[B]`, and of a
-        segmentation head `class_map` `[B, H, W]`, the class of each pixel.
+        head `segmentation_logits` `[B, h, w, K]`. For detections see `predict`.
 
     Raises:
         ValueError: If names or ids do not fit `config.num_classes`, or an
@@ -210,116 +193,6 @@ class EfficientDet(keras.Model):
         if quantization is not None:
             self.quantize_aware(**quantization)
 
-    @classmethod
-    def from_preset(
-        cls,
-        name: str,
-        weights: str | os.PathLike | None = None,
-        num_classes: int | None = None,
-        class_names: Sequence[str] | None = None,
-        category_ids: Sequence[int] | None = None,
-        *,
-        seg_class_names: Sequence[str] | None = None,
-        dataset: DetectionDataset | None = None,
-        anchors: str | None = None,
-        averages: bool = True,
-        skip_mismatch: bool = False,
-        pipeline_config: str | os.PathLike | None = None,
-        verbose: int = 1,
-        **config_overrides: Any,
-    ) -> EfficientDet:
-        """A published model by name, with random weights or weights of a file.
-
-        Args:
-            name: string, "efficientdet-d0" ... "-d7", "-d7x",
-                "efficientdet-lite0" ... "-lite4", "-lite3x".
-            weights: None; a key of the published weights, "coco" and, for some
-                models, "coco-advprop", "coco-640" and "imagenet" (the backbone;
-                `effdet_keras.list_presets()` shows all); or a path or URL, see
-                `load_pretrained`.
-            num_classes: int; by default the number of `class_names`, or that of
-                the weights, or 90.
-            class_names: sequence of strings, one per label. By default those of
-                the weights, where the number is the same. Where the weights
-                have other classes, the last layer of the class head starts new
-                but for the classes that both name.
-            category_ids: sequence of ints, one per label; see `EfficientDet`.
-            seg_class_names: sequence of strings, one per class of pixels, for
-                `heads=("object_detection", "segmentation")`.
-            dataset: `effdet_keras.data.DetectionDataset` to train on, which gives
-                `class_names`, `category_ids` and `seg_class_names` where they are
-                None, and what is to be "auto".
-            anchors: "auto" fits `anchor_scale` and `aspect_ratios` to the boxes of
-                `dataset`, unless `weights` are a detector's, whose heads know their
-                anchors. None keeps the model's.
-            averages, skip_mismatch, pipeline_config, verbose: see `load_pretrained`.
-            **config_overrides: fields of `EfficientDetConfig`. `image_size="auto"` is
-                the smallest, up to the model's own, at which nine boxes of ten in
-                `dataset`, and half of each class, are 24 pixels or larger, in the
-                shape of the images. What the weights were trained with,
-                such as the normalisation of AdvProp's, is taken from them if it is
-                not given here.
-
-        Returns:
-            `EfficientDet`.
-
-        Raises:
-            ValueError: If the name is unknown, a field is wrong, the counts do
-                not agree, the weights do not fit, or something is "auto" without a
-                `dataset`.
-            FileNotFoundError: If there is no file of weights.
-
-        Example:
-            >>> model = EfficientDet.from_preset("efficientdet-lite0", num_classes=3)
-            >>> model.config.image_size, model.config.num_classes
-            ((320, 320), 3)
-        """
-        # What is wrong in any case, before a download.
-        EfficientDetConfig.from_name(name)
-        _check_auto(name, dataset, anchors, config_overrides.get("image_size"))
-        if num_classes is not None:
-            config_overrides["num_classes"] = num_classes
-        source = None
-        if weights is not None:
-            source = read_weights(
-                weights,
-                name,
-                averages=averages,
-                pipeline_config=pipeline_config,
-                verbose=verbose,
-            )
-        if dataset is not None and class_names is None:
-            class_names = dataset.class_names
-            category_ids = category_ids or dataset.category_ids
-        is_of_dataset = dataset is not None and seg_class_names is None
-        seg_class_names = _of_segmentation(
-            dataset.seg_class_names if is_of_dataset else seg_class_names,
-            source,
-            config_overrides,
-            is_of_dataset=is_of_dataset,
-        )
-        has_heads = source is not None and num_classes_of(source) is not None
-        fits_anchors = anchors == "auto" and not has_heads  # which have their own
-        config_overrides = _fitted(name, dataset, fits_anchors, config_overrides)
-        config, class_names, category_ids = config_for_weights(
-            name,
-            source,
-            class_names=class_names,
-            category_ids=category_ids,
-            overrides=config_overrides,
-        )
-        told = None if source is None else source.postprocess
-        model = cls(
-            config,
-            class_names=class_names,
-            category_ids=category_ids,
-            seg_class_names=seg_class_names if config.has_segmentation else None,
-            postprocess=told and Postprocess(**told),
-        )
-        if source is not None:
-            load_source(model, source, skip_mismatch=skip_mismatch, verbose=verbose)
-        return model
-
     def __call__(self, images: Any, *args: Any, **kwargs: Any) -> Any:
         size = tuple(getattr(images, "shape", ()))[1:]
         if size and size != (*self.config.image_size, 3) and None not in size:
@@ -337,11 +210,6 @@ class EfficientDet(keras.Model):
         for part in self.parts.values():
             run = functools.partial(part.call, run, bool(training))
         return run()
-
-    @property
-    def quantization(self) -> Part | None:
-        """What rounds the network to 8 bits, after `quantize_aware`."""
-        return self.parts.get("quantization")
 
     @property
     def num_classes(self) -> int:
@@ -400,24 +268,20 @@ class EfficientDet(keras.Model):
         over the epochs of `fit`; L2 decay of kernels, two-stage gradient clipping,
         and moving averages of all weights.
 
-        Training, optimizer and averages start anew from the weights that the model
-        has: after `fit` these are the averages.
+        Optimizer and averages start again from the weights that the model has: after
+        `fit` these are the averages.
 
         Args:
-            optimizer, loss: fields of `Recipe`, in the place of the recipe's.
-            metrics: must be None. Keras' metrics cannot compare detections with ground
-                truth: `fit` logs average precision with
-                `effdet_keras.callbacks.COCOEvaluation`. The parts of the loss are
-                weighed in `DetectionLoss`.
+            optimizer, loss, **changes: fields of `Recipe`, such as `ema_decay=0.99`, in
+                the place of the recipe's.
+            metrics: must be None: `effdet_keras.callbacks.COCOEvaluation` logs average
+                precision, and `DetectionLoss` weighs the parts of the loss.
             recipe: "auto"; "reference" for google/automl's; "tfod" for that of the TF
                 Object Detection API's configs; or a `Recipe`.
             jit_compile: bool or "auto": XLA only where it pays. On a CPU it
-                makes depthwise convolutions many times slower, and compiling takes
-                minutes.
+                makes depthwise convolutions many times slower.
             run_eagerly, steps_per_execution, auto_scale_loss: see
                 `keras.Model.compile`.
-            **changes: other fields of `Recipe`, such as `ema_decay=0.99`, in the place
-                of the recipe's.
 
         Raises:
             ValueError, TypeError: If arguments are wrong or contradict.
@@ -439,24 +303,24 @@ class EfficientDet(keras.Model):
         )
         given = {"optimizer": optimizer, "loss": loss}
         changes |= {name: value for name, value in given.items() if value is not None}
-        asked = Recipe.of(recipe, changes)
-        if asked.freeze not in (None, "auto"):
-            freezing.freeze(self, asked.freeze, asked.freeze_batch_norm)
+        open_recipe = Recipe.of(recipe, changes)
+        if open_recipe.freeze not in (None, "auto"):
+            freezing.freeze(self, open_recipe.freeze, open_recipe.freeze_batch_norm)
         keras_options = {
             "jit_compile": jit_compile,
             "run_eagerly": run_eagerly,
             "steps_per_execution": steps_per_execution,
             "auto_scale_loss": auto_scale_loss,
         }
-        self._set_up(asked, asked.chosen(), keras_options)
+        self._set_up(open_recipe, open_recipe.chosen(), keras_options)
         self._is_trained_recipe = False
 
-    def _set_up(self, asked, recipe, keras_options):
+    def _set_up(self, open_recipe, recipe, keras_options):
         """What `compile` does once its arguments are known to be right."""
         with self._step.scope():  # `fit` may be called outside of it
-            self._set_up_in_scope(asked, recipe, keras_options)
+            self._set_up_in_scope(open_recipe, recipe, keras_options)
 
-    def _set_up_in_scope(self, asked, recipe, keras_options):
+    def _set_up_in_scope(self, open_recipe, recipe, keras_options):
         options = dict(keras_options)
         if options["jit_compile"] == "auto":
             options["jit_compile"] = default_jit_compile()
@@ -490,7 +354,7 @@ class EfficientDet(keras.Model):
             trackers.add(part.logs)
         self.settings = Settings(
             recipe=recipe,
-            asked=asked,
+            open_recipe=open_recipe,
             trackers=trackers,
             gradient_factors=factors if recipe.gradient_multipliers else None,
             keras_options=keras_options,
@@ -514,140 +378,6 @@ class EfficientDet(keras.Model):
             )
         return keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=scale)
 
-    def choose_recipe(self, facts: auto_recipe.Facts, verbose: bool = True) -> None:
-        """Fills the fields that `compile` left open; `fit` calls it.
-
-        Nothing happens where none is open, or where a step has been trained.
-
-        Args:
-            facts: `Facts` of the training that begins.
-            verbose: bool, whether to print what was chosen.
-        """
-        asked = self.settings.asked
-        if not asked.is_open or self._steps_done:
-            return
-        is_frozen = bool(freezing.frozen_state(self)["weights"])
-        choices = [
-            choice
-            for choice in auto_recipe.choose(facts)
-            if asked.may_choose(choice.field)
-            and not (choice.field == "freeze" and is_frozen)
-        ]
-        recipe = asked.chosen(**{choice.field: choice.value for choice in choices})
-        if any(choice.field == "freeze" for choice in choices):
-            freezing.freeze(self, recipe.freeze, recipe.freeze_batch_norm)
-        self._set_up(asked, recipe, self.settings.keras_options)
-        self.train_function = None  # its graph has the recipe of before
-        if verbose:
-            print(auto_recipe.describe(choices, facts, asked.given), flush=True)
-
-    def freeze(self, what: str, batch_norm: bool = True) -> None:
-        """Stops some weights from training, and lets all others train.
-
-        A compiled model is compiled again as it was, so that the optimizer holds
-        what trains and no more: its state and the averages start anew.
-
-        Args:
-            what: "backbone", "backbone+fpn", or a regular expression that the path
-                of a weight must match from its start, as the reference's
-                `var_freeze_expr` does: "(efficientnet|fpn_cells|resample_p6)".
-            batch_norm: bool, whether batch norms whose scale and offset are frozen
-                keep their statistics and normalise with them, in training as well.
-
-        Raises:
-            ValueError: If nothing matches, or nothing is left to train.
-
-        Example:
-            >>> from effdet_keras.model.efficientdet import EfficientDet
-            >>> model = EfficientDet.from_preset(
-            ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2
-            ... )
-            >>> model.freeze("backbone+fpn")
-            >>> len(model.trainable_variables) < len(model.weights) / 3
-            True
-        """
-        before = freezing.frozen_state(self)
-        freezing.freeze(self, what, batch_norm)
-        try:
-            self._compile_again(freeze=None)
-        except ValueError:  # such as a gradient multiplier that is for nothing now
-            freezing.restore_frozen(self, before)
-            raise
-
-    def unfreeze(self) -> None:
-        """Lets all weights train again; see `freeze`."""
-        freezing.unfreeze(self)
-        self._compile_again(freeze=None)
-
-    def quantize_aware(
-        self,
-        delay: int = 0,
-        *,
-        batch_norm_steps: int = 0,
-        range_steps: int | None = None,
-    ) -> Any:
-        """Lets the next trainings learn to live with the rounding of an int8 file.
-
-        From now on `fit` computes with kernels, features and images in 8 bits, where
-        LiteRT will; and so do `detect` and `evaluate` after the first step that did.
-        `export("pets.tflite", precision="int8")` then needs no `calibration`: the
-        ranges are learned. All other exports are those of the plain float network.
-        Start from a trained model (docs/quantization.md). Weights and their names stay
-        as they are.
-
-        A compiled model is compiled again as it was, with a tenth of the learning rate
-        that it was trained with.
-
-        Args:
-            delay: int, steps of training before the first that rounds: the
-                `quant_delay` of the TF Object Detection API's `graph_rewriter`. The
-                ranges are followed from the first step on.
-            batch_norm_steps: int, steps of training in which batch norm takes the
-                statistics of the batch. Afterwards, with 0 from the start, it takes
-                the moving statistics, with which the file will be computed.
-            range_steps: int, steps of training in which the ranges move; None for all.
-
-        Returns:
-            The model itself.
-
-        Raises:
-            ValueError: If a number is wrong, or the model has layers of a TF-Hub
-                module, mixed precision, or an activation that is not "swish", "hswish",
-                "relu" or "relu6".
-            RuntimeError: If Keras runs on another backend than TensorFlow.
-
-        Example:
-            >>> from effdet_keras.model.efficientdet import EfficientDet
-            >>> model = EfficientDet.from_preset(
-            ...     "efficientdet-lite0", image_size=64, num_classes=2)
-            >>> model.quantize_aware(delay=100, range_steps=50)
-            Traceback (most recent call last):
-                ...
-            effdet_keras.errors.InvalidValueError: `range_steps` must be above ...
-
-            docs/quantization.md has a whole training.
-        """
-        with self._step.scope():
-            part = extra("quantization:Quantization")(
-                self, delay, batch_norm_steps, range_steps
-            )
-        self.add_part("quantization", part)
-        if self.settings is not None:
-            self.compile_from_config(self.refining_config())
-        return self
-
-    def refining_config(self) -> dict:
-        """`get_compile_config`, to go on from what was learned with it.
-
-        All is as it was, but for the learning rate: one that the weights were trained
-        with is divided by 10, as they are near where they will be.
-        """
-        config = dict(self.get_compile_config())
-        rate = config["recipe"]["learning_rate"] if config else None
-        if config.pop(TRAINED, False) and rate is not None:
-            config["recipe"] = {**config["recipe"], "learning_rate": rate / REFINING}
-        return config
-
     def add_part(self, name: str, part: Part) -> None:
         """Lets something take part in training steps from now on."""
         self.parts[name] = part
@@ -663,64 +393,12 @@ class EfficientDet(keras.Model):
         # Their graphs have the parts of before.
         self.train_function = self.test_function = self.predict_function = None
 
-    def _compile_again(self, **changed):
-        if self.settings is not None:
-            # By its config, because an optimizer has been built for what trained.
-            config = self.get_compile_config()
-            self.compile_from_config({**config, "recipe": config["recipe"] | changed})
-
-    def get_compile_config(self) -> dict:
-        if self.settings is None:
-            return {}
-        # What `fit` chose counts from its first step on.
-        recipe = self.settings.recipe if self._steps_done else self.settings.asked
-        is_trained = self._steps_done or self._is_trained_recipe
-        return {
-            "recipe": recipe.get_config(),
-            **({TRAINED: True} if is_trained else {}),
-            "frozen": freezing.frozen_state(self),
-            "of": keras.saving.serialize_keras_object(CompiledDetector()),
-            **self.settings.keras_options,
-        }
-
-    def compile_from_config(self, config: dict) -> None:
-        options = {name: value for name, value in config.items() if name != "of"}
-        if "frozen" in options:  # not in files of before there was freezing
-            freezing.restore_frozen(self, options.pop("frozen"))
-        is_trained = options.pop(TRAINED, False)
-        recipe = Recipe.from_config(options.pop("recipe"))
-        if recipe.freeze != "auto":  # `frozen` has told
-            recipe = dataclasses.replace(recipe, freeze=None)
-        self.compile(recipe=recipe, **options)
-        self._is_trained_recipe = is_trained
-
-    def batch_norm_statistics(self) -> list[keras.Variable]:
-        """The moving means and variances of all batch norms."""
-        return [
-            v for v in self.non_trainable_variables if v.name in freezing.STATISTICS
-        ]
-
-    def updated_variables(self) -> list[keras.Variable]:
-        """What the optimizer moves: what trains, and then that of the parts."""
-        more = [v for part in self.parts.values() for v in part.trainable_variables]
-        return self.trainable_variables + more
-
-    def moved_statistics(self) -> list[keras.Variable]:
-        """`batch_norm_statistics`, and those of the parts."""
-        more = [v for part in self.parts.values() for v in part.statistics]
-        return self.batch_norm_statistics() + more
-
     @property
-    def _steps_done(self) -> int:
-        """The training steps since `compile`."""
-        return steps_done(self.optimizer)
+    def quantization(self) -> Part | None:
+        """What rounds the network to 8 bits, after `quantize_aware`."""
+        return self.parts.get("quantization")
 
-    @functools.cached_property
-    def _step(self) -> BackendStep:
-        """What a training step does on the backend that runs."""
-        return step_of_backend(self)
-
-    # --- Training, evaluation, prediction.
+    # --- Training.
 
     def fit(
         self,
@@ -788,7 +466,7 @@ class EfficientDet(keras.Model):
         place = self._place_to_go_on_from(kwargs.get("initial_epoch"))
         if place is not None:
             kwargs["initial_epoch"] = place.epoch
-            _say_where(place, epochs, verbose)
+            say_where(place, epochs, verbose)
         seed = None if place is None else place.seed
         x, batch_size = self._batched(x, batch_size, training=True, seed=seed)
         inputs.check_data(self, x, y)
@@ -845,7 +523,7 @@ class EfficientDet(keras.Model):
 
     def _num_epochs(self, data, batch_size):
         """The number of epochs where none is given."""
-        is_open = self.settings is not None and self.settings.asked.is_open
+        is_open = self.settings is not None and self.settings.open_recipe.is_open
         if not (is_open and isinstance(data, DetectionDataset)):
             return 1
         return auto_recipe.num_epochs(len(data), batch_size or _BATCH_SIZE)
@@ -884,6 +562,28 @@ class EfficientDet(keras.Model):
                 epochs=max(total, 1) / steps,
             )
             self.train_function = None  # its trace holds the schedule of before
+
+    def choose_recipe(self, facts: auto_recipe.Facts, verbose: bool = True) -> None:
+        """Fills the fields that `compile` left open, before the first step."""
+        open_recipe = self.settings.open_recipe
+        if not open_recipe.is_open or self._steps_done:
+            return
+        is_frozen = bool(freezing.frozen_state(self)["weights"])
+        choices = [
+            choice
+            for choice in auto_recipe.choose(facts)
+            if open_recipe.may_choose(choice.field)
+            and not (choice.field == "freeze" and is_frozen)
+        ]
+        recipe = open_recipe.chosen(
+            **{choice.field: choice.value for choice in choices}
+        )
+        if any(choice.field == "freeze" for choice in choices):
+            freezing.freeze(self, recipe.freeze, recipe.freeze_batch_norm)
+        self._set_up(open_recipe, recipe, self.settings.keras_options)
+        self.train_function = None  # its graph has the recipe of before
+        if verbose:
+            print(auto_recipe.describe(choices, facts, open_recipe.given), flush=True)
 
     def _batched(self, data, batch_size, training, seed=None, **options):
         """A `DetectionDataset` in batches for this model, else what was given."""
@@ -924,7 +624,7 @@ class EfficientDet(keras.Model):
             "resize_method": self.config.resize_method,
             "masks": self.config.has_segmentation,
         }
-        if training and (self.settings is None or self.settings.asked.is_open):
+        if training and (self.settings is None or self.settings.open_recipe.is_open):
             sizes["scale_jitter"] = auto_recipe.scale_jitter(len(dataset))
         names = self.class_names
         # Where they do not, `inputs.check_data` says what is wrong.
@@ -933,11 +633,7 @@ class EfficientDet(keras.Model):
         return dataset.batches(batch_size, training=training, **{**sizes, **options})
 
     def go_on_from(self, place: Mapping[str, Any]) -> None:
-        """Makes the next `fit` go on from a place, with the weights as they are.
-
-        Args:
-            place: dict of `Place.to_dict`.
-        """
+        """Makes the next `fit` go on from a `Place.to_dict`."""
         self._place = Place.from_dict(place)
 
     def _place_to_go_on_from(self, initial_epoch):
@@ -969,6 +665,10 @@ class EfficientDet(keras.Model):
         finally:
             self._run = outer
 
+    def refusal(self, truth: dict, *, step: int | None = None) -> Exception:
+        """The error for a batch whose loss is not finite; see `Run.refusal`."""
+        return self._run.refusal(truth, self.config, step)
+
     @contextlib.contextmanager
     def _averages_afterwards(self) -> Iterator[None]:
         try:
@@ -989,16 +689,66 @@ class EfficientDet(keras.Model):
                 self.averages.restore()
             return super().train_on_batch(*args, **kwargs)
 
-    # Keras calls these; what differs from backend to backend is in `train/steps`.
+    # --- One step.
 
-    def train_step(self, *args: Any) -> Any:
-        return self._step.train(super().train_step, *args)
+    def train_step(self, *arguments: Any) -> Any:
+        return self._step.train(self._train, *arguments)
 
-    def test_step(self, *args: Any) -> Any:
-        return self._step.test(super().test_step, *args)
+    def _train(self, data):
+        """One training step; what differs between backends is in `train/steps`."""
+        backend, optimizer, parts = self._step, self.optimizer, self.parts.values()
+        step = ops.copy(step_counter(optimizer))
+        statistics = self.moved_statistics()
+        others = [v for part in parts for v in part.moved]
+        before, others_before = joined(statistics), [ops.copy(v) for v in others]
+        # Forward pass, `compute_loss`, backward pass.
+        loss, gradients = backend.gradients(data)
+        self._loss_tracker.update_state(loss)
+        for part in parts:
+            loss, gradients = part.gradients(loss, gradients, data, step)
+        gradients = self.settings.multiplied(gradients)
+        together, scale = gradients, optimizer.scale_loss(ops.ones(()))
+        for part in parts:
+            together = part.together(together, scale)
+        clipped, norm = backend.clipped(together)
+        self.settings.trackers.update_step(norm, optimizer.learning_rate)
+        after = settled = joined(statistics)
+        is_fine = backend.on_all_replicas(all_finite([loss, norm, after, *others]))
+        goes_on = is_fine
+        loss_scale = self.settings.loss_scale(optimizer)
+        if loss_scale is not None:
+            # Gradients that overflow a smaller scale may mend: the optimizer leaves
+            # the step out by itself, and halves it.
+            mends = backend.on_all_replicas(all_finite([loss, after]))
+            goes_on = is_fine | (mends & (loss_scale > 1.0))
+        # The forward pass has moved statistics: of a bad batch they are put back.
+        for part in parts:
+            settled = part.settled(before, settled, step)
+        stays = goes_on if backend.left_out_steps_move_statistics else is_fine
+        assign_parted(statistics, ops.where(stays, settled, before))
+        for variable, value in zip(others, others_before):
+            variable.assign(ops.where(stays, variable.value, value))
 
-    def predict_step(self, *args: Any) -> Any:
-        return self._step.predict(super().predict_step, *args)
+        def update():
+            final = clipped
+            for part in parts:
+                final = part.for_optimizer(gradients, final, step=step, is_fine=is_fine)
+            backend.apply(final, self.updated_variables())
+            self._move_averages(step)
+
+        backend.finish(update, goes_on, data, step)  # or the batch is refused
+        return self.get_metrics_result()
+
+    def _move_averages(self, step):
+        if self.averages is None:
+            return
+        count = steps_per_update(self.optimizer)
+        if count == 1 and self.settings.loss_scale(self.optimizer) is None:
+            self.averages.update(step)
+            return
+        # A step that only adds up gradients, or whose gradients overflow, moves none.
+        done = ops.copy(step_counter(self.optimizer)) // count
+        self.averages.update(step // count, has_moved=done > step // count)
 
     def compute_loss(
         self,
@@ -1010,8 +760,8 @@ class EfficientDet(keras.Model):
     ) -> Any:
         """The detection losses and weight decay, from ground truth and outputs.
 
-        NaN where the ground truth is wrong (`train/inputs.py`): the step then
-        refuses the batch, as it does every loss that is not finite.
+        NaN where the ground truth is wrong: the step then refuses the batch, as it does
+        every loss that is not finite.
 
         Args:
             x: unused.
@@ -1019,8 +769,7 @@ class EfficientDet(keras.Model):
                 `labels` `[B, M]` (-1 is padding); with `weights` `[B, M]`, of at least
                 0, the losses of a box are multiplied by its weight, and a box of
                 weight 0 is given no anchor of its own; for a segmentation head `masks`
-                `[B, H, W]`, the class of each pixel, 255 where it has none. More keys
-                are ignored.
+                `[B, H, W]`, the class of each pixel, 255 where it has none.
             y_pred: outputs of the network, see `EfficientDet`.
             sample_weight: must be None.
             training: bool, whether it is a training step that asks.
@@ -1031,7 +780,7 @@ class EfficientDet(keras.Model):
         inputs.check_truth(y, sample_weight, self.config)
         losses = self.losses_of(y, y_pred, training=training)
         self.settings.trackers.update_losses(losses)
-        return self._step.checked_loss(losses["loss"], y, training)
+        return losses["loss"]
 
     def losses_of(
         self,
@@ -1042,18 +791,8 @@ class EfficientDet(keras.Model):
     ) -> dict[str, Any]:
         """The losses of outputs, by the names under which `fit` logs them.
 
-        Args:
-            truth: dict, see `compute_loss`.
-            outputs: outputs of the network, see `EfficientDet`.
-            is_counted: bools `[B]`; of the other images, without boxes, no loss is
-                taken. None counts all.
-            training: bool, whether a training step asks, which may be a part of an
-                update.
-
-        Returns:
-            Dict of float32 scalars: `loss`, the sum, NaN where the ground truth is
-            wrong; `class_loss`, `box_loss`, `reg_l2_loss`, and `box_iou_loss` and
-            `segmentation_loss` where there is one.
+        Of images that are not `is_counted` `[B]` no loss is taken. `loss` is the sum,
+        NaN where the ground truth is wrong.
         """
         terms = {"loss": 0.0}
         if self.config.has_detection:
@@ -1107,9 +846,51 @@ class EfficientDet(keras.Model):
             **options,
         )
 
-    def refusal(self, truth: dict, *, step: int | None = None) -> Exception:
-        """The error for a batch whose loss is not finite; see `Run.refusal`."""
-        return self._run.refusal(truth, self.config, step)
+    def test_step(self, *args: Any) -> Any:
+        return self._step.test(super().test_step, *args)
+
+    def predict_step(self, *args: Any) -> Any:
+        return self._step.predict(super().predict_step, *args)
+
+    @functools.cached_property
+    def _step(self) -> BackendStep:
+        """What a training step does on the backend that runs."""
+        return step_of_backend(self)
+
+    @property
+    def _steps_done(self) -> int:
+        """The training steps since `compile`."""
+        return steps_done(self.optimizer)
+
+    def updated_variables(self) -> list[keras.Variable]:
+        """What the optimizer moves: what trains, and then that of the parts."""
+        more = [v for part in self.parts.values() for v in part.trainable_variables]
+        return self.trainable_variables + more
+
+    def batch_norm_statistics(self) -> list[keras.Variable]:
+        """The moving means and variances of all batch norms."""
+        return [
+            v for v in self.non_trainable_variables if v.name in freezing.STATISTICS
+        ]
+
+    def moved_statistics(self) -> list[keras.Variable]:
+        """`batch_norm_statistics`, and those of the parts."""
+        more = [v for part in self.parts.values() for v in part.statistics]
+        return self.batch_norm_statistics() + more
+
+    def moved_variables(self) -> list[keras.Variable]:
+        """What the forward pass of a training step moves."""
+        others = [v for part in self.parts.values() for v in part.moved]
+        return self.moved_statistics() + others
+
+    @property
+    def metrics(self):
+        trackers = [] if self.settings is None else self.settings.trackers.metrics
+        return [*super().metrics, *trackers]
+
+    @property
+    def metrics_variables(self):
+        return [*super().metrics_variables, *self._step.carried_variables()]
 
     def make_train_function(self, force: bool = False) -> None:
         is_new = force or self.train_function is None
@@ -1118,7 +899,9 @@ class EfficientDet(keras.Model):
         if is_new:
             self.train_function = self._step.watched(self.train_function)
             if self.place_keeper is not None and self.place_keeper.must_skip:
-                self.train_function = self._skipping(self.train_function)
+                self.train_function = self.place_keeper.skipping(
+                    self.train_function, self._step.skipped
+                )
 
     def make_test_function(self, force: bool = False) -> None:
         with self._step.making_function():
@@ -1133,33 +916,7 @@ class EfficientDet(keras.Model):
     def _maybe_symbolic_build(self, *args: Any, **kwargs: Any) -> None:
         """Nothing: `compile` has built all, and with several workers Keras' fails."""
 
-    def _skipping(self, train_function):
-        """The function that trains no step which is done already."""
-        keeper = self.place_keeper
-
-        def skipping(*arguments):
-            if not keeper.is_skipping:
-                return train_function(*arguments)
-            if keeper.draws:
-                for _ in range(self.steps_per_execution):
-                    next(arguments[-1])
-            return self._step.skipped(keeper.logs, *arguments)
-
-        return skipping
-
-    def compute_loss_and_updates(self, trainable_variables: list, *args, **kwargs):
-        # Keras has it on JAX alone, where it differentiates it.
-        values = self._step.scaling_gradients(trainable_variables)
-        return super().compute_loss_and_updates(values, *args, **kwargs)
-
-    @property
-    def metrics(self):
-        trackers = [] if self.settings is None else self.settings.trackers.metrics
-        return [*super().metrics, *trackers]
-
-    @property
-    def metrics_variables(self):
-        return [*super().metrics_variables, *self._step.carried_variables()]
+    # --- Evaluation and detection.
 
     def evaluate(
         self,
@@ -1183,22 +940,8 @@ class EfficientDet(keras.Model):
     ) -> tuple[dict[str, Any], dict[str, float]]:
         """Detections and losses of a batch, from one forward pass.
 
-        `COCOEvaluation(losses=True)` calls it.
-
-        Args:
-            images: float32 array `[B, H, W, 3]`, letterboxed pixels 0-255.
-            truth: dict of arrays, see `compute_loss`.
-            is_counted: bools `[B]`: False for images that only fill up the batch.
-            content_sizes: as of `predict_on_batch`.
-
-        Returns:
-            `(detections, losses)`: what `predict_on_batch` returns, and a dict of
-            floats with the names of `evaluate`.
-
-        Raises:
-            ValueError: If the ground truth is wrong.
-            RuntimeError: If the model was never compiled.
-            FloatingPointError: If the loss is NaN or infinite.
+        `COCOEvaluation(losses=True)` calls it. Images that fill up the batch are not
+        `is_counted`. The losses have the names of `evaluate`.
         """
         if self.settings is None:
             raise InvalidStateError(
@@ -1342,7 +1085,7 @@ class EfficientDet(keras.Model):
             calibrated=calibrated,
         )
 
-    # --- Files.
+    # --- Files: weights with their averages, and how it was compiled.
 
     def save(self, filepath: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
         """Saves the model as Keras does, with averages and weights of training."""
@@ -1382,7 +1125,7 @@ class EfficientDet(keras.Model):
     def load_weights(
         self, filepath: str | os.PathLike, skip_mismatch: bool = False, **kwargs: Any
     ) -> None:
-        """Loads weights as Keras does; averages that the file lacks start anew.
+        """Loads weights as Keras does; averages that the file lacks start again.
 
         Raises:
             FileNotFoundError: If there is no such file.
@@ -1444,16 +1187,12 @@ class EfficientDet(keras.Model):
         return self.averages.swapped()
 
     def weights_were_set(self) -> None:
-        """Starts what is kept beside the weights anew from them."""
+        """Starts again from them what is kept beside the weights."""
         for kept in self._kept_beside():
             kept.reset()
 
     def set_weights(self, weights: Sequence[Any]) -> None:
-        """Sets all weights; training and its averages both start from them.
-
-        Args:
-            weights: list of arrays, as `get_weights` gives them.
-        """
+        """Sets all weights; training and its averages both start from them."""
         super().set_weights(weights)
         self.weights_were_set()
 
@@ -1490,207 +1229,181 @@ class EfficientDet(keras.Model):
     ) -> EfficientDet:
         return cls(**keras.saving.deserialize_keras_object(config, custom_objects))
 
-    @classmethod
-    def from_archive(
-        cls, path: str | os.PathLike, resume: bool = False
-    ) -> EfficientDet:
-        """The model that `CheckpointArchive` or `model.save` wrote.
+    def get_compile_config(self) -> dict:
+        if self.settings is None:
+            return {}
+        # What `fit` chose counts from its first step on.
+        recipe = self.settings.recipe if self._steps_done else self.settings.open_recipe
+        is_trained = self._steps_done or self._is_trained_recipe
+        return {
+            "recipe": recipe.get_config(),
+            **({TRAINED: True} if is_trained else {}),
+            "frozen": freezing.frozen_state(self),
+            "of": keras.saving.serialize_keras_object(CompiledDetector()),
+            **self.settings.keras_options,
+        }
 
-        Args:
-            path: path of the `.keras` file, or of the folder of an archive or a run
-                (its best checkpoint, or with `resume` its last; if that is damaged, the
-                newest in the folder that is whole, and a warning says so); or the
-                address of one of them, such as `s3://bucket/run`
-                (docs/remote_files.md).
-            resume: bool. Either way the model has the moving averages in the place of
-                its weights, where there were any. True keeps the weights of training
-                beside them: the next `fit` goes on from these, bit by bit. False
-                makes the averages its only weights, for a new training.
+    def compile_from_config(self, config: dict) -> None:
+        options = {name: value for name, value in config.items() if name != "of"}
+        if "frozen" in options:  # not in files of before there was freezing
+            freezing.restore_frozen(self, options.pop("frozen"))
+        is_trained = options.pop(TRAINED, False)
+        recipe = Recipe.from_config(options.pop("recipe"))
+        if recipe.freeze != "auto":  # which `frozen` says
+            recipe = dataclasses.replace(recipe, freeze=None)
+        self.compile(recipe=recipe, **options)
+        self._is_trained_recipe = is_trained
 
-        Returns:
-            `EfficientDet`.
+    def refining_config(self) -> dict:
+        """`get_compile_config`, to go on from what was learned with it.
 
-        Raises:
-            FileNotFoundError, ValueError: If there is no such file, or it is
-                damaged or of another kind.
+        A learning rate that the weights were trained with is divided by 10.
         """
-        model = load_to_resume(path) if resume else load_archive(path)
-        if not hasattr(model, "detect_step"):
-            raise InvalidValueError(
-                f"'{path}' holds a `{type(model).__name__}`, not an `EfficientDet`. "
-                "Load it with `keras.saving.load_model`."
-            )
-        return model
+        config = dict(self.get_compile_config())
+        rate = config["recipe"]["learning_rate"] if config else None
+        if config.pop(TRAINED, False) and rate is not None:
+            config["recipe"] = {**config["recipe"], "learning_rate": rate / REFINING}
+        return config
 
-    def load_pretrained(
-        self,
-        source: str | os.PathLike,
-        *,
-        averages: bool = True,
-        skip_mismatch: bool = False,
-        checkpoint_type: str | None = None,
-        class_names: Sequence[str] | None = None,
-        sha256: str | None = None,
-        pipeline_config: str | os.PathLike | None = None,
-        verbose: int = 1,
-    ) -> LoadReport:
-        """Loads weights of any known kind, and prints what was loaded.
+    def _compile_again(self, **changed):
+        if self.settings is not None:
+            # By its config, because an optimizer has been built for what trained.
+            config = self.get_compile_config()
+            self.compile_from_config({**config, "recipe": config["recipe"] | changed})
 
-        Known are google/automl's checkpoints (TF1 names, tf2 object graph, `.h5`),
-        PyTorch effdet's `.pth` and `.safetensors`, Keras Applications'
-        EfficientNet files, and our own; in a folder, in a `.tar.gz`, or behind an
-        http(s) address, which is fetched once. Nothing is unpickled. All is
-        checked before the first weight changes.
+    # --- More ways to train, and exports.
 
-        A file of a backbone alone leaves the rest as it is. Where the classes of
-        file and model differ, the last layer of the class head stays as it is;
-        where both name their classes, what belongs to a shared name is loaded.
-        A model without `class_names` takes those of the file, if the number is the
-        same. Moving averages of a compiled model start again from what was loaded; an
-        optimizer's state is not touched.
+    def freeze(self, what: str, batch_norm: bool = True) -> None:
+        """Stops some weights from training, and lets all others train.
+
+        A compiled model is compiled again: optimizer and averages start again.
 
         Args:
-            source: path, URL, or a key such as "coco"; see `from_preset`.
-            averages: bool, whether to load moving averages where the file has
-                them, as the reference evaluates, or the raw weights.
-            skip_mismatch: bool, whether to leave weights that the file lacks, or
-                has in another shape, as they are, instead of raising.
-            checkpoint_type: what to take of the file, as `fine_tune_checkpoint_type`
-                of the Object Detection API: "classification", the backbone;
-                "detection", the backbone and the BiFPN; "full", all, which then
-                must fit. None is as described above.
-            class_names: sequence of strings, the names of the file's classes
-                where it does not tell them.
-            sha256: string, digest that a downloaded file must have.
-            pipeline_config: path of the `pipeline.config` of a checkpoint of the Object
-                Detection API, or of its folder, where it is not in the checkpoint's.
-            verbose: 0 or 1, whether to print the report.
-
-        Returns:
-            `LoadReport`.
+            what: "backbone", "backbone+fpn", or a regular expression that the path
+                of a weight must match from its start, as the reference's
+                `var_freeze_expr` does: "(efficientnet|fpn_cells|resample_p6)".
+            batch_norm: bool, whether batch norms whose scale and offset are frozen
+                keep their statistics and normalise with them, in training as well.
 
         Raises:
-            ValueError: If the file is damaged or of no known kind, or does not
-                fit; the message names the array, both shapes and the cure.
-            OSError: If there is no such file, or it cannot be fetched.
-            ImportError: If a package is missing that reads this kind.
+            ValueError: If nothing matches, or nothing is left to train.
 
         Example:
-            >>> import tempfile
-            >>> small = {"image_size": 64, "max_level": 6}
+            >>> from effdet_keras.model.efficientdet import EfficientDet
             >>> model = EfficientDet.from_preset(
-            ...     "efficientdet-d0", class_names=["cat", "dog"], **small)
-            >>> path = f"{tempfile.mkdtemp()}/pets.weights.h5"
-            >>> model.save_weights(path)
-            >>> other = EfficientDet.from_preset(
-            ...     "efficientdet-d0", class_names=["dog", "bird", "fox"], **small)
-            >>> report = other.load_pretrained(
-            ...     path, class_names=["cat", "dog"], verbose=0)
-            >>> report.new[0].reason, report.new[0].carried
-            ('the file has 2 classes, the model 3', ('dog',))
+            ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2)
+            >>> model.freeze("backbone+fpn")
+            >>> len(model.trainable_variables) < len(model.weights) / 3
+            True
         """
-        check_own_network(self, "load weights of other files", "load_weights")
-        source = read_weights(
-            source,
-            self.config.name,
-            averages=averages,
-            sha256=sha256,
-            pipeline_config=pipeline_config,
-            verbose=verbose,
-        )
-        if class_names is not None:
-            source = with_class_names(source, class_names)
-        return load_source(
-            self,
-            source,
-            skip_mismatch=skip_mismatch,
-            checkpoint_type=checkpoint_type,
-            verbose=verbose,
-        )
+        before = freezing.frozen_state(self)
+        freezing.freeze(self, what, batch_norm)
+        try:
+            self._compile_again(freeze=None)
+        except ValueError:  # such as a gradient multiplier that is for nothing now
+            freezing.restore_frozen(self, before)
+            raise
 
-    @classmethod
-    def from_pipeline_config(
-        cls,
-        path: str | os.PathLike,
-        weights: str | os.PathLike | None = None,
-        class_names: Sequence[str] | None = None,
-        category_ids: Sequence[int] | None = None,
+    def unfreeze(self) -> None:
+        """Lets all weights train again; see `freeze`."""
+        freezing.unfreeze(self)
+        self._compile_again(freeze=None)
+
+    def quantize_aware(
+        self,
+        delay: int = 0,
         *,
-        averages: bool = True,
-        skip_mismatch: bool = False,
-        ignore_unknown: bool = False,
-        verbose: int = 1,
-        **config_overrides: Any,
-    ) -> EfficientDet:
-        """A model, compiled, from a `pipeline.config` of the Object Detection API.
+        batch_norm_steps: int = 0,
+        range_steps: int | None = None,
+    ) -> Any:
+        """Lets the next trainings learn to live with the rounding of an int8 file.
 
-        Network, image size, resizing, anchors, scales of box codes, classes and
-        postprocess are those of the file, and so are losses, optimizer and schedule.
-        What has no place here is printed. Classes have the names of the file's label
-        map, where it is on this machine or beside the file; 90 without names
-        are COCO's.
+        From now on `fit` computes with kernels, features and images in 8 bits, where
+        LiteRT will; and so do `detect` and `evaluate` after the first step that did.
+        `export("pets.tflite", precision="int8")` then needs no `calibration`: the
+        ranges are learned. All other exports are those of the plain float network.
+        Start from a trained model (docs/quantization.md). Weights and their names stay
+        as they are.
 
-        `ek.fine_tune(data, pipeline_config=path)` trains with all of it, the batch size
-        and augmentation too.
+        A compiled model is compiled again as it was, with a tenth of the learning rate
+        that it was trained with.
 
         Args:
-            path: path of the file.
-            weights: None for random weights; or a key, path or URL, see
-                `load_pretrained`. Last layers that were trained with another order of
-                anchors or other scales of codes are converted.
-            class_names, category_ids: sequences with an entry per label, in the place
-                of the file's. Their number may be another one: the last layer of the
-                class head then starts new, but for the classes that both name.
-            averages, skip_mismatch: see `load_pretrained`.
-            ignore_unknown: bool, whether to make the model although the file asks for
-                something that changes detections and is not done here. Without it that
-                is an error, which lists all of it.
-            verbose: 0 or 1, whether to print what was loaded, and what has no place.
-            **config_overrides: fields of `EfficientDetConfig`, in the place of the
-                file's.
+            delay: int, steps of training before the first that rounds: the
+                `quant_delay` of the TF Object Detection API's `graph_rewriter`. The
+                ranges are followed from the first step on.
+            batch_norm_steps: int, steps of training in which batch norm takes the
+                statistics of the batch. Afterwards, with 0 from the start, it takes
+                the moving statistics, with which the file will be computed.
+            range_steps: int, steps of training in which the ranges move; None for all.
 
         Returns:
-            `EfficientDet`.
+            The model itself.
 
         Raises:
-            OSError: If there is no such file.
-            ValueError: If it is the config of another kind of model, or a field has a
-                wrong value, or the weights do not fit.
+            ValueError: If a number is wrong, or the model has layers of a TF-Hub
+                module, mixed precision, or an activation that is not "swish", "hswish",
+                "relu" or "relu6".
+            RuntimeError: If Keras runs on another backend than TensorFlow.
 
         Example:
-            >>> import pathlib, tempfile
-            >>> path = pathlib.Path(tempfile.mkdtemp(), "pipeline.config")
-            >>> _ = path.write_text('''model { ssd {
-            ...   num_classes: 2
-            ...   image_resizer { keep_aspect_ratio_resizer {
-            ...     min_dimension: 128 max_dimension: 128 pad_to_max_dimension: true } }
-            ...   feature_extractor {
-            ...     type: "ssd_efficientnet-b0_bifpn_keras"
-            ...     conv_hyperparams { activation: SWISH }
-            ...     bifpn { num_iterations: 1 num_filters: 64 } }
-            ...   box_predictor { weight_shared_convolutional_box_predictor {
-            ...     depth: 64 num_layers_before_predictor: 1 use_depthwise: true
-            ...     conv_hyperparams { activation: SWISH } } }
-            ...   post_processing { score_converter: SIGMOID }
-            ... } }
-            ... train_config { optimizer { adam_optimizer { learning_rate {
-            ...   constant_learning_rate { learning_rate: 0.001 } } } } }''')
-            >>> model = EfficientDet.from_pipeline_config(path, verbose=0)
-            >>> model.config.image_size, model.config.box_scales
-            ((128, 128), (10.0, 10.0, 5.0, 5.0))
+            >>> from effdet_keras.model.efficientdet import EfficientDet
+            >>> model = EfficientDet.from_preset(
+            ...     "efficientdet-lite0", image_size=64, num_classes=2)
+            >>> model.quantize_aware(delay=100, range_steps=50)
+            Traceback (most recent call last):
+                ...
+            effdet_keras.errors.InvalidValueError: `range_steps` must be above ...
+
+            docs/quantization.md has a whole training.
         """
-        return extra("tfod.model:model_of_pipeline")(
-            cls,
-            path,
-            weights,
-            class_names=class_names,
-            category_ids=category_ids,
-            averages=averages,
-            skip_mismatch=skip_mismatch,
-            ignore_unknown=ignore_unknown,
-            verbose=verbose,
-            overrides=config_overrides,
+        with self._step.scope():
+            part = extra("quantization:Quantization")(
+                self, delay, batch_norm_steps, range_steps
+            )
+        self.add_part("quantization", part)
+        if self.settings is not None:
+            self.compile_from_config(self.refining_config())
+        return self
+
+    def with_activation(self, name: str) -> EfficientDet:
+        """Another model with the same weights, and another activation.
+
+        Phones compute "hswish" and "relu6" faster than "swish". The weights know
+        nothing of the new one: `effdet_keras.distill(model, other, train)` teaches it.
+        The other one is compiled as this one is, with a tenth of the learning rate that
+        it was trained with. Batch norm keeps its statistics.
+
+        Args:
+            name: string, one of `effdet_keras.model.config.ACTIVATIONS`.
+
+        Returns:
+            `EfficientDet`. This one stays as it is.
+
+        Raises:
+            ValueError: If there is no such activation, or the model has the layers of
+                a TF-Hub module.
+
+        Example:
+            >>> model = EfficientDet.from_preset(
+            ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2)
+            >>> model.with_activation("hswish").config.activation
+            'hswish'
+        """
+        if self.features is not None:
+            raise InvalidValueError(
+                "The activations of a TF-Hub module are inside it. Take a model of "
+                "`from_preset`."
+            )
+        config = self.config.replace(activation=name)
+        other = type(self).from_config(
+            {**self.get_config(), "config": config.to_dict()}
         )
+        other.set_weights(self.get_weights())
+        other.pretrained = self.pretrained
+        if self.settings is not None:
+            other.compile_from_config(self.refining_config())
+        return other
 
     @classmethod
     def from_hub(
@@ -1762,45 +1475,6 @@ class EfficientDet(keras.Model):
             overrides=config_overrides,
         )
 
-    def with_activation(self, name: str) -> EfficientDet:
-        """Another model with the same weights, and another activation.
-
-        Phones compute "hswish" and "relu6" faster than "swish". The weights know
-        nothing of the new one: `effdet_keras.distill(model, other, train)` teaches it.
-        The other one is compiled as this one is, with a tenth of the learning rate that
-        it was trained with. Batch norm keeps its statistics.
-
-        Args:
-            name: string, one of `effdet_keras.model.config.ACTIVATIONS`.
-
-        Returns:
-            `EfficientDet`. This one stays as it is.
-
-        Raises:
-            ValueError: If there is no such activation, or the model has the layers of
-                a TF-Hub module.
-
-        Example:
-            >>> model = EfficientDet.from_preset(
-            ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2)
-            >>> model.with_activation("hswish").config.activation
-            'hswish'
-        """
-        if self.features is not None:
-            raise InvalidValueError(
-                "The activations of a TF-Hub module are inside it. Take a model of "
-                "`from_preset`."
-            )
-        config = self.config.replace(activation=name)
-        other = type(self).from_config(
-            {**self.get_config(), "config": config.to_dict()}
-        )
-        other.set_weights(self.get_weights())
-        other.pretrained = self.pretrained
-        if self.settings is not None:
-            other.compile_from_config(self.refining_config())
-        return other
-
     def export(
         self,
         path: str | os.PathLike,
@@ -1869,33 +1543,6 @@ class EfficientDet(keras.Model):
             **options,
         )
 
-    def export_checkpoint(self, path: str | os.PathLike, format: str) -> None:
-        """Writes the weights in the format of an older tool.
-
-        Args:
-            path: for "automl-tf1" the prefix of the checkpoint, such as
-                "out/efficientdet-d0/model"; for "torch-effdet" a path that ends
-                in `.pth` or `.safetensors`.
-            format: "automl-tf1": google/automl's names, with the weights of
-                training and, as `ExponentialMovingAverage`, the averages.
-                "torch-effdet": the state dict of PyTorch effdet's
-                `tf_efficientdet` model of this size, with the averages.
-
-        Raises:
-            ValueError: If the format is unknown, the path does not fit it, or
-                the older tool has no such network.
-
-        Example:
-            >>> import tempfile
-            >>> model = EfficientDet.from_preset(
-            ...     "efficientdet-d0", image_size=64, num_classes=2, max_level=6)
-            >>> prefix = f"{tempfile.mkdtemp()}/model"
-            >>> model.export_checkpoint(prefix, format="automl-tf1")
-            >>> model.load_pretrained(prefix, verbose=0).num_averages > 0
-            True
-        """
-        export_checkpoint(self, path, format)
-
     def export_hub_module(self, path: str | os.PathLike) -> None:
         """Writes the network without the last layers as a TF-Hub feature module.
 
@@ -1925,105 +1572,6 @@ class EfficientDet(keras.Model):
             ((64, 64), 1)
         """
         export_hub_module(self, path)
-
-    def push_to_hub(
-        self,
-        address: str,
-        *,
-        license: str | None = None,
-        private: bool | None = None,
-        overwrite: bool = False,
-        metrics: Mapping[str, float] | None = None,
-    ) -> str:
-        """Pushes the model to the Hugging Face Hub, with a model card.
-
-        Its archive (`best.keras`), a description (`archive.json`) and a card
-        (`README.md`) become one commit. A repository that is not there is made; one
-        that has a model of the same configuration and classes gets a new commit,
-        and the older ones stay in its history. `from_archive("hf://owner/name")` loads
-        it again. Needs `pip install "effdet-keras[huggingface]"`.
-
-        Args:
-            address: `hf://owner/name`.
-            license: of the weights, as the hub spells it, such as "apache-2.0"; None
-                keeps the one that the card there names, if any.
-            private: whether a new repository is private; None is the hub's default.
-            overwrite: whether a repository with another model or other files may get
-                the commit, too. The model files that are in it, such as a lone
-                `.tflite`, are deleted in that commit; all others stay.
-            metrics: COCO's numbers by name for the card, as `evaluate` of a
-                `Predictor` returns them.
-
-        Returns:
-            string, the address of the commit.
-
-        Raises:
-            ValueError: If `address` is not one of a whole repository.
-            FileExistsError: If the repository has something else.
-            PermissionError: If this login may not do it.
-            OSError: If the hub cannot be reached.
-            RuntimeError: If it is to be private and is there and public.
-            ImportError: If the extra is not installed.
-
-        Example:
-            >>> model = EfficientDet.from_preset(
-            ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2)
-            >>> model.push_to_hub("cats")
-            Traceback (most recent call last):
-                ...
-            effdet_keras.errors.InvalidValueError: An address of the Hugging Face ...
-        """
-        extra("remote.hugging_face:parse_hub_address")(address)
-        with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder, BEST_FILE)
-            write_archive(self, path)
-            return extra("sharing.push:push_archive")(
-                path,
-                address,
-                license=license,
-                private=private,
-                overwrite=overwrite,
-                numbers=metrics,
-            )
-
-
-def _check_auto(name, dataset, anchors, image_size):
-    """Whether "auto" stands where it may, and there are boxes to fit to."""
-    if anchors not in (None, "auto"):
-        raise InvalidValueError(
-            "`anchors` must be 'auto' or None; numbers go to `anchor_scale`, "
-            f"`aspect_ratios` and `num_scales`. Received: anchors={anchors!r}"
-        )
-    if dataset is None and (image_size == "auto" or anchors == "auto"):
-        raise InvalidValueError(
-            "'auto' is fitted to boxes: pass the dataset to train on, as in "
-            f"`from_preset({name!r}, dataset=train, image_size='auto')`."
-        )
-
-
-def _of_segmentation(names, source, overrides, *, is_of_dataset):
-    """The names of the classes of pixels; sets their number in the overrides."""
-    heads = overrides.get("heads", ((source and source.config) or {}).get("heads", ()))
-    if "segmentation" not in heads or names is None:
-        return None
-    names = check_seg_class_names(names)
-    count = overrides.setdefault("seg_num_classes", len(names))
-    if is_of_dataset and count > len(names):
-        return None  # more outputs than the dataset has names for
-    return names
-
-
-def _fitted(name, dataset, fits_anchors, overrides):
-    """The overrides of a config, with numbers in the place of "auto"."""
-    overrides = dict(overrides)
-    if overrides.get("image_size") == "auto":
-        del overrides["image_size"]
-        config = EfficientDetConfig.from_name(name, **overrides)
-        overrides["image_size"] = fitted_image_size(dataset, config)
-    if fits_anchors:
-        config = EfficientDetConfig.from_name(name, **overrides)
-        overrides |= fitted_anchors(dataset, config)
-    return overrides
 
 
 def _one_per_class(field, values, num_classes):
@@ -2062,18 +1610,6 @@ def _chosen_by_fit(data, **given):
     if not isinstance(data, DetectionDataset):
         return ()
     return ("scale_jitter", *(name for name, value in given.items() if value is None))
-
-
-def _say_where(place, epochs, verbose):
-    if place.epoch >= epochs:
-        warnings.warn(
-            f"The checkpoint is from the end of epoch {place.epoch}, and `epochs` is "
-            f"{epochs}: there is nothing left to train. Give `epochs={place.epoch} + "
-            "...`, or `initial_epoch=0` to count anew.",
-            stacklevel=3,
-        )
-    elif verbose != 0:
-        print(f"The training goes on after {place}.", flush=True)
 
 
 def _may_be_sealed(filepath, overwrite, options):

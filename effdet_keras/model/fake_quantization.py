@@ -25,12 +25,7 @@ class Quantizer(Protocol):
     def point(
         self, name: str, x: Any, limits: tuple[float, float] | None = None
     ) -> Any:
-        """The tensor `x`, rounded.
-
-        Args:
-            name: string, the path of the layer and the place in it. A layer that is
-                called twice has the name twice.
-        """
+        """The tensor `x`, rounded; `name` is the layer's path and the place in it."""
 
     def kernel(self, kernel: Any, axis: int) -> Any:
         """The kernel, rounded with a scale for each index of its `axis`."""
@@ -89,11 +84,7 @@ def gate(layer: keras.layers.Layer, x: Any) -> Any:
 
 
 def normalize(batch_norm: keras.layers.Layer, x: Any, training: bool) -> Any:
-    """The batch norm of `x`, which is part of the convolution before it.
-
-    Args:
-        x: tensor `[B, H, W, C]`.
-    """
+    """The batch norm of `x` `[B, H, W, C]`: a part of the convolution before it."""
 
     def run(training):
         return batch_norm(x, training=training)
@@ -107,14 +98,6 @@ def convolve(conv: keras.layers.Layer, x: Any) -> Any:
 
     A scale for each output channel stands before the batch norm as well as after it:
     what the norm multiplies a channel by changes its scale, and not its integers.
-
-    Args:
-        conv: `Conv2D`, `DepthwiseConv2D`, `SeparableConv2D` or `Conv2DTranspose` of
-            Keras, without an activation.
-        x: tensor `[B, H, W, C]`.
-
-    Returns:
-        Tensor `[B, H', W', C']`, not rounded.
     """
     quantizer = _quantizer.get()
     if quantizer is None:
@@ -141,15 +124,9 @@ def convolve_transposed(
     size: tuple[int, int],
     training: bool,
 ) -> Any:
-    """`conv`, cut to a size, and `batch_norm`, which becomes a part of `conv`.
+    """`conv`, cut to a size, and `batch_norm`, which becomes a part of `conv`; rounded.
 
     LiteRT's converter does so itself with every convolution but a transposed one.
-
-    Args:
-        x: tensor `[B, H, W, C]`.
-
-    Returns:
-        Tensor `[B, height, width, filters]`, rounded.
     """
     height, width = size
     quantizer = _quantizer.get()
@@ -167,13 +144,7 @@ def convolve_transposed(
 
 
 def rounded_kernel(kernel: Any, axis: int) -> Any:
-    """A kernel in 255 symmetric steps, with a scale for each index of an axis.
-
-    Example:
-        >>> kernel = ops.array([[12.7, 0.04, 0.06], [1.27, 0.0, -0.006]])
-        >>> [[round(float(x), 4) for x in row] for row in rounded_kernel(kernel, 0)]
-        [[12.7, 0.0, 0.1], [1.27, 0.0, -0.01]]
-    """
+    """A kernel in 255 symmetric steps, with a scale for each index of an axis."""
     kernel = ops.convert_to_tensor(kernel)
     others = [i for i in range(len(kernel.shape)) if i != axis]
     scale = ops.max(ops.abs(kernel), axis=others, keepdims=True) / 127.0

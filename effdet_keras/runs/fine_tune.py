@@ -25,7 +25,6 @@ from effdet_keras.runs.run_folder import OF_A_RUN, RunFolder, copy_from_first
 from effdet_keras.runs.run_log import standard_output_kept
 from effdet_keras.runs.splits import choose_splits
 from effdet_keras.runs.train import FineTuned, draw_chart, train
-from effdet_keras.train.rate_test import LearningRates, find_learning_rate
 from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
 
 
@@ -225,7 +224,7 @@ def find_rate(
     hparams: str | os.PathLike | None = None,
     pipeline_config: str | os.PathLike | None = None,
     ignore_unknown: bool = False,
-) -> LearningRates:
+) -> Any:
     """Tests learning rates for a run, and writes the curve to its folder.
 
     Nothing is trained: the run itself can begin in the folder afterwards.
@@ -246,7 +245,7 @@ def find_rate(
     model = make_model(chosen, splits.train)
     print("Testing learning rates: up to 100 steps. The first takes longer ...")
     batches = training_batches(model, chosen, splits.train)
-    found = find_learning_rate(model, batches)
+    found = extra("rate_test:find_learning_rate")(model, batches)
     with folder.taken():
         found.write(folder.rates)
         draw_chart(folder.rates_image, found.plot)

@@ -42,13 +42,7 @@ class Choice(NamedTuple):
 
 
 def choose(facts: Facts) -> list[Choice]:
-    """Chooses how to train; nothing for a large dataset: the reference's recipe.
-
-    Example:
-        >>> facts = Facts(num_images=160, batch_size=4, steps=200)
-        >>> {choice.field: choice.value for choice in choose(facts)}["optimizer"]
-        'adamw'
-    """
+    """How to train; nothing for a large dataset: the reference's recipe."""
     if facts.num_images >= SMALL:
         return []
     warmup = max(1, min(facts.steps // 10, 200))

@@ -19,9 +19,8 @@ AVERAGE, TRAINING = "average:", "training:"  # in files, before the path of a va
 def placed_like(variable, value):
     """A value where its variable is, without asking the other processes.
 
-    Only JAX spreads a variable over the devices of several processes. Keras assigns
-    there as JAX does by default: all processes compare what they assign, number by
-    number, and one that assigns nothing, because it has failed, has the others wait.
+    JAX spreads a variable over the devices of several processes, and Keras' assignment
+    has all of them compare numbers: one that has failed would let the others wait.
     """
     sharding = getattr(variable.value, "sharding", None)
     if sharding is None or sharding.is_fully_addressable:
@@ -109,10 +108,7 @@ class WeightAverages:
 
     @property
     def state(self):
-        """What it is in the middle of, besides the values of the variables.
-
-        Together with these it can be set again, after loading has failed.
-        """
+        """What it is in the middle of, besides values: it can be set again."""
         names = ("_is_swapped", "_given", "_exact", "_before")
         return {name: getattr(self, name) for name in names}
 
@@ -121,11 +117,9 @@ class WeightAverages:
         vars(self).update(state)
 
     def update(self, step, has_moved=None):
-        """Moves every average towards its variable.
+        """Moves every average towards its variable, behind the 0-based `step`.
 
-        `step` is the 0-based number of this step: `optimizer.iterations` before it
-        applied the gradients. If it moved no variables (`has_moved`, a bool tensor, is
-        False), the averages stay where they are.
+        Not where `has_moved`, a bool tensor, is False.
         """
         if self.is_swapped:
             raise InvalidStateError(
@@ -147,10 +141,7 @@ class WeightAverages:
             average.assign(old - change)
 
     def reset(self):
-        """Starts again from what the variables hold: each average becomes a copy.
-
-        While the averages are swapped in, the weights of training are given up.
-        """
+        """Makes each average a copy of its variable, also while they are swapped."""
         for source, average in zip(self._sources, self._averages):
             # A copy: a step on JAX may not be given one buffer for both.
             average.assign(ops.copy(_value(source, average.dtype)))
@@ -190,8 +181,8 @@ class WeightAverages:
     def restore(self):
         """Puts the variables' own values back if the averages are swapped in.
 
-        A variable that was given another value since the swap keeps that value, and
-        its average becomes a copy of it. If it is interrupted, call it again.
+        A variable that was given another value since then keeps it, and so does its
+        average. If it is interrupted, call it again.
         """
         if not self.is_swapped:
             return
@@ -210,20 +201,13 @@ class WeightAverages:
         self._is_swapped = True
 
     def settle(self):
-        """Puts the averages in place after variables and averages were loaded.
-
-        From then on it is noticed if a variable is given another value.
-        """
+        """Puts the averages in place after both were loaded."""
         self.restore()
         self.swap_in()
 
     @contextlib.contextmanager
     def swapped(self):
-        """Context in which the variables hold the averages.
-
-        What was in place before comes back at the end of the block, also when
-        it raises.
-        """
+        """Context in which the variables hold the averages, as they were before it."""
         if self._is_swapped and self._before is None:
             yield
             return
@@ -405,10 +389,7 @@ class SwapEMA(OwnCallback):
 
 @contextlib.contextmanager
 def evaluated_weights(model):
-    """Context in which `model` has the weights to evaluate: averages, if any.
-
-    Gives `"averages"` or `"live"`, and always leaves the weights as they were.
-    """
+    """Context with the weights to evaluate in place; gives "averages" or "live"."""
     averages = getattr(model, "averages", None)
     if averages is None:
         yield "live"

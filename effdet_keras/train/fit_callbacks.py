@@ -26,12 +26,7 @@ def with_own_callbacks(
     last: Sequence[OwnCallback] = (),
     wrapped: Callable[[Any], Any] = lambda callback: callback,
 ) -> Any:
-    """The callbacks of `fit`, between those that it adds itself.
-
-    Args:
-        callbacks: what `fit` takes: None, a callback, a list, or a `CallbackList`,
-            which is changed.
-    """
+    """The callbacks of `fit`, between those that it adds itself."""
     if not isinstance(callbacks, keras.callbacks.CallbackList):
         return [*first, *map(wrapped, others_in(callbacks)), *last]
     given = others_in(callbacks)
@@ -74,9 +69,8 @@ _SECONDS_BETWEEN = 1.0  # of two lines that overwrite each other
 class EpochLines(OwnCallback):
     """Prints what an epoch came to: losses, AP and AP50, and the best AP so far.
 
-    It stands behind all other callbacks of `fit`, so that the numbers which they add
-    to the logs are there. On a terminal a line that counts the steps precedes it.
-    All other numbers are in the logs, for `History`, `CSVLogger` and TensorBoard.
+    It stands behind all other callbacks, so that the numbers which they add to the logs
+    are there. On a terminal a line that counts the steps precedes it.
     """
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
@@ -138,9 +132,7 @@ class EpochLines(OwnCallback):
 class FiniteWeights(OwnCallback):
     """Raises after an epoch whose weights or averages are NaN or infinite.
 
-    A step that is not finite is refused before it moves a weight. What is left is an
-    update that itself overflows, at a learning rate far too high. This stands in front
-    of the callbacks that evaluate and write.
+    A bad step is refused before it moves a weight: left is an update that overflows.
     """
 
     def on_epoch_end(self, epoch, logs=None):

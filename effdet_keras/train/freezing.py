@@ -14,13 +14,7 @@ STATISTICS = ("moving_mean", "moving_variance")  # of a batch norm
 
 
 def freeze(model, what, batch_norm=True):
-    """Stops some weights of a model from training, and lets all others train.
-
-    `what` is a name of `PARTS`, or a regular expression that the path of a weight must
-    match from its start, as the reference's `var_freeze_expr` does:
-    "(efficientnet|fpn_cells|resample_p6)". With `batch_norm`, batch norms whose scale
-    and offset are frozen stop moving their statistics as well, and normalise with them.
-    """
+    """Stops some weights from training, and lets all others train; see the model's."""
     pattern = _compiled(PARTS.get(what, what))
     weights = [v for v in model.weights if v.name not in STATISTICS]
     frozen = {v.path for v in weights if pattern.match(v.path)}

@@ -112,15 +112,7 @@ def _is_number(value):
 def clipped(gradients, limit, *, each=True, scale=None):
     """Gradients of at most this norm, first each, then all together; and their norm.
 
-    With a `scale`, by which gradients are multiplied as a loss scale does, they are
-    clipped as if they were not, and keep it.
-
-    Example:
-        >>> gradients, norm = clipped([ops.array([30.0, 40.0]), ops.array([1.0])], 10.0)
-        >>> ops.convert_to_numpy(gradients[0]).round(2)  # [6, 8], and both together
-        array([5.97, 7.96], dtype=float32)
-        >>> round(float(norm), 4)
-        10.0
+    With a `scale`, that of the loss, they are clipped as if they were without it.
     """
     # One sum and one product per gradient: a step has 500 of them.
     squares = [ops.sum(ops.square(ops.cast(g, "float32"))) for g in gradients]
@@ -139,3 +131,9 @@ def clipped(gradients, limit, *, each=True, scale=None):
 
 def _norm(vector):
     return ops.sqrt(ops.sum(ops.square(vector)))
+
+
+def all_finite(tensors):
+    """Whether no number in a list of float tensors is NaN or infinite."""
+    flat = [ops.reshape(ops.cast(t, "float32"), (-1,)) for t in tensors]
+    return ops.all(ops.isfinite(ops.concatenate(flat)))

@@ -24,11 +24,7 @@ _MAX_PIXEL = 1024.0  # a few times white: augmentation may go beyond 255
 
 
 def check_data(model, x, y=None):
-    """Raises ValueError if `model` cannot train on `x`, as far as that shows at once.
-
-    Checks what costs nothing: shapes, class names, arrays. It draws no batch of a
-    stream.
-    """
+    """Raises ValueError if `model` cannot train on `x`; draws no batch of a stream."""
     for reader in readers_of(x):
         _check_classes(model, reader)
         _check_seg_classes(model, reader)
@@ -112,10 +108,7 @@ def batch_size_and_steps(x, batch_size, steps_per_epoch):
 
 
 def num_images(x, batch_size, steps_per_epoch):
-    """How many images there are to train on, as far as the data tells.
-
-    `model.batches(dataset).repeat()` tells of its dataset, whatever the steps.
-    """
+    """How many images there are to train on, as far as the data tells."""
     readers = readers_of(x)
     if readers:
         return sum(reader.num_images for reader in readers)
@@ -291,21 +284,7 @@ def _short(names, shown=8):
 
 
 def is_valid_batch(truth, config):
-    """Whether a model can learn from the ground truth of a batch.
-
-    Args:
-        truth: dict of tensors: `boxes` and `labels` for detection, see `is_valid`;
-            `masks` `[B, H, W]` for segmentation, classes below `seg_num_classes`, or
-            255.
-
-    Example:
-        >>> from effdet_keras.model.config import EfficientDetConfig
-        >>> config = EfficientDetConfig(heads="segmentation", seg_num_classes=3)
-        >>> bool(is_valid_batch({"masks": [[[0, 2, 255]]]}, config))
-        True
-        >>> bool(is_valid_batch({"masks": [[[0, 3, 255]]]}, config))
-        False
-    """
+    """Whether a model can learn from the ground truth of a batch; see `is_valid`."""
     rules = []
     if config.has_detection:
         size = config.image_size, config.num_classes
@@ -350,21 +329,12 @@ def _wrong_pixels(masks, num_classes):
 
 
 def is_valid(boxes, labels, image_size, num_classes):
-    """Whether a model can learn from the ground truth of a batch.
+    """Whether a model can learn from boxes `[B, M, 4]` and labels `[B, M]`.
 
     Labels are whole numbers below `num_classes`, and -1 in padding. Boxes are finite,
     begin before they end, have their center in the image, and are in pixels: two
     boxes or more that all lie between 0 and 1 are taken for normalized ones. Rows with
     the label -1 or four zeros are padding and not checked.
-
-    Args:
-        boxes: float tensor `[B, M, 4]`, `yxyx` in pixels of the input.
-        labels: int tensor `[B, M]`.
-
-    Example:
-        >>> swapped = [[[0.0, 40.0, 8.0, 8.0]]]  # ends left of where it begins
-        >>> bool(is_valid(swapped, [[0]], (64, 64), num_classes=1))
-        False
     """
     faults = _faults(boxes, labels, image_size, num_classes)
     wrong = [ops.any(rows) for rows, _ in faults]
@@ -372,13 +342,7 @@ def is_valid(boxes, labels, image_size, num_classes):
 
 
 def explain(boxes, labels, image_size, num_classes):
-    """Explains what is wrong with the ground truth of a batch; see `is_valid`.
-
-    Example:
-        >>> print(explain([[[0.0, 0.0, 8.0, 8.0]]], [[3]], (64, 64), num_classes=3))
-        Labels must lie below the model's `num_classes`, 3, and count from 0. \
-Received: label 3 with box [0.0, 0.0, 8.0, 8.0] in row 0 of image 0
-    """
+    """Explains what is wrong with the ground truth of a batch; see `is_valid`."""
     for rows, sentence in _faults(boxes, labels, image_size, num_classes):
         wrong = np.argwhere(ops.convert_to_numpy(rows))
         if len(wrong):
@@ -508,9 +472,6 @@ class Run:
 
 def adopt_classes(model: Any, data: Any) -> None:
     """Gives a model the category ids of its dataset, and names where it has none.
-
-    Names of the classes of pixels as well, where it has a segmentation head. Where
-    the data has none, they may be those of the model's objects.
 
     Nothing changes where the model has `category_ids`, where the data does not tell
     its own, or where the classes of both differ.

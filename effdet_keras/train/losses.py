@@ -116,11 +116,7 @@ def focal_loss(
 
 
 def huber_loss(box_targets: Any, box_deltas: Any, *, delta: float = 0.1) -> Any:
-    """The Huber loss of each number, float32.
-
-    With the error `e`: `e**2 / 2` up to `delta`, and from there on the straight
-    line that continues it, `delta * abs(e) - delta**2 / 2`.
-    """
+    """The Huber loss of each number: `e**2 / 2` up to `delta`, then straight."""
     _check_numbers(delta=delta)
     error = ops.abs(_tensor(box_deltas) - _tensor(box_targets))
     inner = ops.minimum(error, delta)
@@ -128,10 +124,7 @@ def huber_loss(box_targets: Any, box_deltas: Any, *, delta: float = 0.1) -> Any:
 
 
 def iou_loss(target_boxes: Any, boxes: Any, *, iou_loss_type: str) -> Any:
-    """`1 - metric` of boxes `[..., 4]` and their targets, row by row, float32 `[...]`.
-
-    It is 0 where the target is empty. The metrics are the functions of `box_ops`.
-    """
+    """`1 - metric` of boxes `[..., 4]` and targets, `[...]`; 0 for an empty target."""
     _check_choice("iou_loss_type", iou_loss_type, _IOU_METRICS)
     boxes, target_boxes = _tensor(boxes), _tensor(target_boxes)
     # Boxes first: where a box equals its target TensorFlow's slope follows the

@@ -86,14 +86,7 @@ class PartOptions:
 
 
 def steps_per_update(optimizer: keras.optimizers.Optimizer) -> int:
-    """The number of steps whose gradients make one update of the weights.
-
-    Example:
-        >>> steps_per_update(keras.optimizers.SGD(gradient_accumulation_steps=4))
-        4
-        >>> steps_per_update(keras.optimizers.SGD())
-        1
-    """
+    """The number of steps whose gradients make one update of the weights."""
     return _inner(optimizer).gradient_accumulation_steps or 1
 
 
@@ -111,18 +104,14 @@ class Accumulation(Part):
     """Makes N batches one: the update that all their images in one batch would give.
 
     The loss of a batch is divided by `P + 1`, with its `P` anchors that have something
-    to predict. So the mean of the losses of several batches is not that of all their
-    images: a batch of few objects would count as much as one of many. Here a batch `i`
-    has the normalizer `n_i = P_i + 1 / N`, and its gradient the weight `n_i`:
+    to predict: the mean over several batches is not that of all their images. Here a
+    batch `i` has the normalizer `n_i = P_i + 1 / N`, and its gradient the weight `n_i`:
 
         sum(n_i * gradient_i) / sum(n_i)
 
-    is the gradient of one batch, `sum(n_i)` being all anchors and 1. What is clipped,
-    and moves the weights, is this. Batch norm still sees one batch at a time.
-
-    Args:
-        optimizer: Keras optimizer that is built. It gets a variable for the sum of the
-            `n_i`, so that files of checkpoints have it.
+    is the gradient of one batch. What is clipped, and moves the weights, is this. Batch
+    norm still sees one batch at a time. The optimizer, which must be built, gets a
+    variable for the sum of the `n_i`, so that checkpoints have it.
     """
 
     _SUM = "accumulated_anchors"
@@ -142,12 +131,7 @@ class Accumulation(Part):
         self.carried = [self._weight]
 
     def normalizer(self, num_positives: Any, rule: Callable) -> Any:
-        """The `n_i` of the batch under way.
-
-        Args:
-            rule: `DetectionLoss.normalizer_of`, such as `P + 1`. It is given `N * P_i`,
-                as if all of the `N` batches were like this one.
-        """
+        """`n_i`: `rule` is given `N * P_i`, as if all batches were like this one."""
         value = rule(num_positives * self.count) / self.count
         self._weight.assign(value)
         return value
@@ -165,11 +149,10 @@ class Accumulation(Part):
     def for_optimizer(
         self, gradients: list, mean: list, *, step: Any, is_fine: Any
     ) -> list:
-        """What makes the optimizer move the weights by a mean that was clipped.
+        """What makes the optimizer move the weights by the mean that was clipped.
 
-        It adds up what it is given in all steps but the last before an update, and
-        divides the sum by their count. So the last step is given all of the mean, and
-        the optimizer nothing to add it to.
+        It adds up what it is given until the last step before an update, and divides
+        by the count: so that step is given all of the mean, and nothing to add it to.
         """
         is_last = (step + 1) % self.count == 0
         ends = ops.logical_and(is_last, is_fine)
@@ -194,36 +177,20 @@ class StatisticsWarmup(Part):
     """Gives batch-norm statistics a short memory in the first steps.
 
     A layer of momentum `m` moves a statistic `s` towards that of the batch, `b`, by
-    `s + (1 - m) * (b - s)`. With `m` of 0.99 its first value still counts for a
-    seventh after 200 steps, long after the weights have left it behind. This makes the
-    momentum of step `k` (0-based)
+    `s + (1 - m) * (b - s)`: with 0.99 its first value still counts for a seventh after
+    200 steps. This makes the momentum of step `k` (0-based), up to step 891,
 
         m_k = min(m, (1 + k) / (10 + k))
 
-    as the moving averages of the weights have it (`WeightAverages`). From step 891 on
-    `m_k` is 0.99. It acts on what the layers wrote, so that it is one rule for every
-    layer and every backend: the change that a layer made is made longer.
-
-    Args:
-        momentum: float in `[0, 1)`, `m` of the layers.
-
-    Example:
-        >>> warmup = StatisticsWarmup(0.99)
-        >>> moved = warmup.settled(ops.array([0.0]), ops.array([0.01]), step=0)
-        >>> round(float(moved[0]), 6)  # the batch had 1.0: momentum 0.1, not 0.99
-        0.9
+    as `WeightAverages` has it. It makes the change longer that a layer made: one rule
+    for every layer and every backend.
     """
 
     def __init__(self, momentum: float) -> None:
         self.momentum = momentum
 
     def settled(self, before: Any, after: Any, step: Any) -> Any:
-        """What the statistics are after a step, with the momentum of that step.
-
-        Args:
-            before, after: float32 tensors of one shape, the statistics before the
-                step and as the layers left them.
-        """
+        """What the statistics are after a step, with the momentum of that step."""
         # 1 - (1 + k) / (10 + k) without the loss of digits.
         rate = 9.0 / (10.0 + ops.cast(step, "float32"))
         factor = ops.maximum(rate / (1.0 - self.momentum), 1.0)
@@ -232,13 +199,7 @@ class StatisticsWarmup(Part):
 
 
 def joined(statistics: Sequence[Any]) -> Any:
-    """All statistics in one vector: a step has 250, and each operation its price.
-
-    Example:
-        >>> vector = joined([ops.array([1.0, 2.0]), ops.array([3.0])])
-        >>> [value.shape[0] for value in parted(vector, [2, 1])]
-        [2, 1]
-    """
+    """All statistics in one vector: a step has 250, and each operation its price."""
     return ops.concatenate(list(statistics)) if statistics else ops.zeros((0,))
 
 
@@ -247,3 +208,10 @@ def parted(vector: Any, lengths: Sequence[int]) -> list[Any]:
     if len(lengths) < 2:
         return [vector] * len(lengths)
     return list(ops.split(vector, np.cumsum(lengths)[:-1].tolist()))
+
+
+def assign_parted(variables: Sequence[Any], vector: Any) -> None:
+    """Gives variables the values that were `joined` of variables like them."""
+    values = parted(vector, [v.shape[0] for v in variables])
+    for variable, value in zip(variables, values):
+        variable.assign(value)

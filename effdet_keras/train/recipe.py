@@ -445,12 +445,7 @@ _NO_KERNEL = "^(?!.*kernel)"
 
 
 def optimizer_choice(optimizer):
-    """The name and settings of an optimizer by name or dict, checked.
-
-    Example:
-        >>> optimizer_choice({"name": "rmsprop", "momentum": 0.9})
-        ('rmsprop', {'momentum': 0.9})
-    """
+    """The name and settings of an optimizer by name or dict, checked."""
     for key in optimizer if isinstance(optimizer, dict) else ():
         if key in _OF_COMPILE:
             raise InvalidValueError(
@@ -475,12 +470,7 @@ def has_own_decay(optimizer):
 
 
 def named_optimizer(optimizer, learning_rate, *, weight_decay, **more):
-    """The Keras optimizer of a name or dict; "momentum" is SGD with 0.9.
-
-    Example:
-        >>> named_optimizer("momentum", 0.5, weight_decay=0.0).momentum
-        0.9
-    """
+    """The Keras optimizer of a name or dict; "momentum" is SGD with 0.9."""
     name, settings = optimizer_choice(optimizer)
     cls = _OPTIMIZERS[name][0]
     if name == "momentum":

@@ -7,7 +7,8 @@ import dataclasses
 import math
 import numbers
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -22,19 +23,7 @@ from effdet_keras.train.parts import steps_done
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """The place that a training goes on from, step by step as if it had not stopped.
-
-    Args:
-        means: dict from the name of a metric to the values of its variables, from
-            which the running means of that epoch go on.
-
-    Example:
-        >>> place = Place(epoch=2, step=7, steps=47)
-        >>> place == Place.from_dict(place.to_dict())
-        True
-        >>> str(place), str(Place(epoch=1, steps=20))
-        ('step 7 of epoch 3', 'epoch 1')
-    """
+    """The place that a training goes on from, step by step as if it had not stopped."""
 
     epoch: int
     step: int = 0
@@ -69,14 +58,7 @@ def place_in(info: Mapping[str, Any]) -> Place:
 
 
 def means_of(metrics: list[keras.Metric]) -> dict[str, list]:
-    """The values of the variables of metrics, by name.
-
-    Example:
-        >>> mean = keras.metrics.Mean(name="loss")
-        >>> mean.update_state([1.0, 2.0])
-        >>> means_of([mean])
-        {'loss': [3.0, 2.0]}
-    """
+    """The values of the variables of metrics, by name."""
     return {
         metric.name: [ops.convert_to_numpy(v).tolist() for v in metric.variables]
         for metric in metrics
@@ -92,6 +74,19 @@ def set_means(metrics: list[keras.Metric], means: Mapping[str, list]) -> None:
                 variable.assign(value)
 
 
+def say_where(place: Place, epochs: int, verbose: Any) -> None:
+    """Prints where a training goes on, or warns that it is at its end already."""
+    if place.epoch >= epochs:
+        warnings.warn(
+            f"The checkpoint is from the end of epoch {place.epoch}, and `epochs` is "
+            f"{epochs}: there is nothing left to train. Give `epochs={place.epoch} + "
+            "...`, or `initial_epoch=0` to begin again.",
+            stacklevel=3,
+        )
+    elif verbose != 0:
+        print(f"The training goes on after {place}.", flush=True)
+
+
 # --- What the callbacks of `fit` remember, for a training that goes on.
 
 # Keras' own callbacks have no way to ask them: these attributes are all they change.
@@ -104,12 +99,7 @@ _OF_KERAS = {
 def states_of(callbacks: Sequence[Any]) -> dict[str, dict]:
     """What each callback remembers, by its name, in types that JSON has.
 
-    A callback of your own has a method `get_state()` that returns a dict, and
-    `set_state(state)`, which `fit` calls when the training goes on.
-
-    Example:
-        >>> states_of([keras.callbacks.EarlyStopping("AP", mode="max")])
-        {'EarlyStopping': {'wait': 0, 'stopped_epoch': 0}}
+    A callback of your own has `get_state()`, which returns a dict, and `set_state`.
     """
     states = {}
     for name, callback in _named(callbacks):
@@ -160,14 +150,10 @@ def _plain(value):
 
 
 class DataOrder:
-    """The place in the data of one call of `fit`, as far as batches are of our making.
+    """The place in the data of one `fit`, as far as batches are of our making.
 
-    Where the data is not ours, or is none, all of this does nothing.
-
-    Args:
-        initial_epoch: int, of `fit`. From 0 the order goes on behind that of an
-            earlier `fit` over the same batches, so that many calls of one epoch each
-            do not all train on the same augmented images.
+    From `initial_epoch` 0 the order goes on behind an earlier `fit` over the same
+    batches, so that many calls of one epoch do not all see the same augmented images.
     """
 
     def __init__(
@@ -234,12 +220,8 @@ class DataOrder:
 class PlaceKeeper(OwnCallback):
     """Starts the data of each epoch in its order, and tells checkpoints the place.
 
-    It stands in front of all other callbacks. A `fit` that goes on in the middle of an
-    epoch counts through the steps that are done, and trains the first that is not.
-
-    Args:
-        is_given_batches: bool, whether a step is given its batch, so that those of
-            steps which are done have to be drawn.
+    A `fit` that goes on in the middle of an epoch counts through the steps that are
+    done; `is_given_batches` says whether those have to be drawn.
     """
 
     def __init__(
@@ -266,6 +248,19 @@ class PlaceKeeper(OwnCallback):
     def must_skip(self) -> bool:
         """Whether `fit` begins in the middle of an epoch."""
         return self._place is not None and self._place.step > 0
+
+    def skipping(self, train_function: Callable, skipped: Callable) -> Callable:
+        """The function that trains no step which is done already."""
+
+        def skipping(*arguments):
+            if not self.is_skipping:
+                return train_function(*arguments)
+            if self.draws:
+                for _ in range(self.model.steps_per_execution):
+                    next(arguments[-1])
+            return skipped(self.logs, *arguments)
+
+        return skipping
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._epoch, self._start = epoch, time.monotonic()

@@ -231,14 +231,7 @@ def _rises(steps):
 
 
 def choice(argument, value, known, *, otherwise):
-    """The name and the settings of what an argument chooses.
-
-    Example:
-        >>> known = {"cosine": ("warmup_epochs",), "constant": ()}
-        >>> config = {"name": "cosine", "warmup_epochs": 2.0}
-        >>> choice("schedule", config, known, otherwise="a Keras schedule")
-        ('cosine', {'warmup_epochs': 2.0})
-    """
+    """The name and the settings of what an argument chooses, by name or dict."""
     settings = dict(value) if isinstance(value, dict) else {"name": value}
     name = str(settings.pop("name", "")).lower()
     if name not in known:

@@ -64,15 +64,10 @@ class Trackers:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How a compiled model trains. `Trainer.compile` makes it, steps read it.
-
-    Args:
-        gradient_factors: list of floats, one per trainable variable, or None where
-            no gradient is multiplied, so that the step has no work.
-    """
+    """How a compiled model trains; `gradient_factors` is None where all are 1."""
 
     recipe: Recipe
-    asked: Recipe
+    open_recipe: Recipe  # as `compile` was given it
     trackers: Trackers
     gradient_factors: list | None
     keras_options: dict
@@ -87,12 +82,14 @@ class Settings:
         halves = ops.convert_to_tensor([f / 2 for _, f in decaying], "float32")
         return ops.sum(halves * ops.stack(squares))
 
-    def loss_scale(self, optimizer: Any) -> keras.Variable | None:
-        """The variable of a float16 optimizer's loss scale, else None.
+    def multiplied(self, gradients: list) -> list:
+        """Gradients by their `gradient_multipliers`."""
+        factors = self.gradient_factors or [1.0] * len(gradients)
+        pairs = zip(gradients, factors, strict=True)
+        return [g if f == 1.0 else g * f for g, f in pairs]
 
-        Such an optimizer skips a step whose gradients overflow, and halves its scale:
-        an error is what it cannot mend, such as a loss that is not finite.
-        """
+    def loss_scale(self, optimizer: Any) -> keras.Variable | None:
+        """The variable of a float16 optimizer's loss scale, else None."""
         if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
             return optimizer.dynamic_scale
         return None

@@ -1,5 +1,6 @@
 """The command line itself: help, start-up, errors, exit statuses."""
 
+import functools
 import os
 import pathlib
 import re
@@ -25,14 +26,24 @@ HEAVY = ("tensorflow", "keras", "numpy", "PIL", "jax", "torch", "matplotlib")
 
 
 @pytest.fixture
-def failing(monkeypatch):
+def stand_in(monkeypatch):
+    """A function that puts another one in the place of that of `effdet-keras demo`."""
+
+    def replace(run):
+        monkeypatch.setattr(demo, "run", functools.wraps(demo.run)(run))
+
+    return replace
+
+
+@pytest.fixture
+def failing(stand_in):
     """A function that makes `effdet-keras demo` raise an error."""
 
     def plant(error):
-        def run(arguments):
+        def run(**arguments):
             raise error
 
-        monkeypatch.setattr(demo, "run", run)
+        stand_in(run)
 
     return plant
 
@@ -198,25 +209,23 @@ def test_a_closed_pipe_is_no_bug(failing, capsys):
     assert not capsys.readouterr().err
 
 
-def test_a_warning_is_one_line(monkeypatch, capsys):
-    def run(arguments):
-        warnings.warn("2 images are left out", stacklevel=1)
-        return 0
-
-    monkeypatch.setattr(demo, "run", run)
+def test_a_warning_is_one_line(stand_in, capsys):
+    stand_in(lambda **_: warnings.warn("2 images are left out", stacklevel=1))
     assert cli.main(["demo"]) == 0
     assert capsys.readouterr().err == "effdet-keras: 2 images are left out\n"
 
 
-def test_the_installed_command_gives_the_status_of_its_subcommand(monkeypatch):
-    monkeypatch.setattr(demo, "run", lambda arguments: 7)
+def test_the_installed_command_gives_the_subcommands_status(stand_in, monkeypatch):
+    stand_in(lambda **arguments: 7)
     monkeypatch.setattr(sys, "argv", ["effdet-keras", "demo"])
     assert cli.console() == 7
 
 
 @pytest.mark.parametrize("given", [["--out", "memory://a/b"], ["--out=memory:/a"]])
-def test_a_command_takes_no_folder_that_ends_with_it(given, monkeypatch, capsys):
-    monkeypatch.setattr(demo, "run", lambda arguments: pytest.fail("it ran"))
+def test_a_command_takes_no_folder_that_ends_with_it(
+    given, stand_in, monkeypatch, capsys
+):
+    stand_in(lambda **arguments: pytest.fail("it ran"))
     monkeypatch.setattr(sys, "argv", ["effdet-keras", "demo", *given])
     assert cli.console() == 2
     assert "gone when it ends: name a folder" in capsys.readouterr().err
@@ -276,7 +285,8 @@ sys.argv = ["effdet-keras", "inspect", "DATA"]
 from effdet_keras import cli
 from effdet_keras.cli import inspect
 
-inspect.run = lambda arguments: os.kill(os.getpid(), signal.SIGTERM)
+inspect.run = lambda data: os.kill(os.getpid(), signal.SIGTERM)
+inspect.run.__annotations__["data"] = str
 sys.exit(cli.console())
 """
 

@@ -10,9 +10,14 @@ from support.tiny import LITE0, lively_model
 import effdet_keras as ek
 from effdet_keras import cli
 from effdet_keras.export import check, export_model
-from effdet_keras.export.description import describe
-from effdet_keras.export.registry import FORMATS, ExportFormat, writer_options
-from effdet_keras.export.targets import TARGETS, target_options
+from effdet_keras.export.registry import (
+    FORMATS,
+    TARGETS,
+    ExportFormat,
+    target_options,
+    writer_options,
+)
+from effdet_keras.export.runtime import describe
 from effdet_keras.weights.archive import write_archive
 
 pytestmark = pytest.mark.tensorflow
@@ -174,7 +179,7 @@ def test_the_ap_of_the_export_is_compared_with_the_models(
     def write(model, path):
         path.write_text("onnx")
 
-    limits = check.Limits(outputs=100.0, scores=1.0, matched=0.0)
+    limits = check.Limits(outputs=100.0, scores=1.0, matched=0.0, pixels=0.0)
     monkeypatch.setitem(check.LIMITS, "int8", limits)
     monkeypatch.setattr(ExportFormat, "load_writer", lambda self: write)
     monkeypatch.setattr(export_model, "open_runtime", lambda path: Forgetful())

@@ -1,9 +1,11 @@
 """`effdet-keras inspect`: what is wrong with a dataset."""
 
+import typing
+
 import pytest
 
 from effdet_keras import cli
-from effdet_keras.cli.shared_arguments import DATASET_FORMATS
+from effdet_keras.cli.arguments import DatasetFormat
 from effdet_keras.data import write_shapes
 from effdet_keras.data.load import FORMATS
 
@@ -77,7 +79,7 @@ def test_the_format_of_a_folder_with_several_is_picked_by_its_name(tmp_path, cap
 
 
 def test_the_names_of_formats_are_those_of_the_readers():
-    assert tuple(FORMATS) == DATASET_FORMATS
+    assert tuple(FORMATS) == typing.get_args(DatasetFormat)
 
 
 def test_an_address_is_not_taken_for_a_folder(tmp_path, monkeypatch, capsys):

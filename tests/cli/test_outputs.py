@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from effdet_keras.cli.outputs import check_outputs
+from effdet_keras.cli.files import check_outputs
 
 
 @pytest.fixture(autouse=True)

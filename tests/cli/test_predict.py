@@ -10,7 +10,7 @@ from support.tiny import LITE0, lively_model
 
 import effdet_keras as ek
 from effdet_keras import cli
-from effdet_keras.cli import open_model
+from effdet_keras.cli import files
 from effdet_keras.cli import predict_files as module
 from effdet_keras.cli.predict_files import names_in_json
 from effdet_keras.weights.archive import write_archive
@@ -152,7 +152,7 @@ def test_tiles_and_augmentation_have_defaults(monkeypatch, archive, options, exp
     monkeypatch.setattr(
         module, "predict_files", lambda *_, **keywords: given.update(keywords)
     )
-    monkeypatch.setattr(open_model, "open_predictor", lambda arguments: None)
+    monkeypatch.setattr(files, "open_any_model", lambda *_, **__: None)
     assert cli.main(["predict", archive, "a.png", *options]) == 0
     assert {name: given[name] for name in expected} == expected
 

@@ -2,17 +2,17 @@
 
 import dataclasses
 import json
-import sys
+import types
 
 import pytest
 from support.tiny_run import MODEL_CONFIG
 
 from effdet_keras import cli
-from effdet_keras.cli.train import FIELDS
+from effdet_keras.cli.train import Fields
 from effdet_keras.data import write_shapes
+from effdet_keras.extras.rate_test import LearningRates
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.run_folder import RunFolder
-from effdet_keras.train.rate_test import LearningRates
 
 pytestmark = pytest.mark.tensorflow
 
@@ -34,7 +34,8 @@ def train(*arguments, out):
 
 
 def test_every_flag_is_a_field():
-    assert set(FIELDS) <= {field.name for field in dataclasses.fields(RunConfiguration)}
+    fields = {field.name for field in dataclasses.fields(RunConfiguration)}
+    assert set(Fields.__annotations__) <= fields
 
 
 def test_it_trains_and_says_where_what_is_and_goes_on(data, tmp_path, capsys):
@@ -67,7 +68,7 @@ def test_find_rate_writes_a_curve_and_leaves_the_folder_to_the_run(
         arguments = {"optimizer": "adamw", "learning_rate": 0.002}
         return LearningRates((0.001, 0.02, 0.4), (3.0, 2.0, 9.0), 0.002, arguments)
 
-    monkeypatch.setattr("effdet_keras.runs.fine_tune.find_learning_rate", measured)
+    monkeypatch.setattr("effdet_keras.extras.rate_test.find_learning_rate", measured)
     assert train(data, "--find-rate", out=out) == 0
     said = capsys.readouterr().out
     assert "--set optimizer=adamw --learning-rate 0.002" in said
@@ -123,19 +124,23 @@ def test_wrong_usage_has_the_status_of_usage(data, flags, capsys):
     assert capsys.readouterr().err.startswith("usage: effdet-keras train")
 
 
-def test_image_size_is_one_number_two_or_auto(monkeypatch):
+def test_image_size_is_one_number_two_or_auto(monkeypatch, tmp_path):
     taken = {}
-    module = type(sys)("effdet_keras.cli.run_train")
-    module.run_train = lambda out, fields, **more: taken.update(fields)
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+    result = types.SimpleNamespace(numbers={})
+
+    def fine_tune(data, out, **fields):
+        taken.update(fields, data=data)
+        return result
+
+    monkeypatch.setattr("effdet_keras.runs.fine_tune.fine_tune", fine_tune)
     for flags, size in (
         (["320"], 320),
         (["192", "256"], (192, 256)),
         (["auto"], "auto"),
     ):
-        cli.main(["train", "DATA", "--out", "RUN", "--image-size", *flags])
+        cli.main(["train", "DATA", "--out", str(tmp_path), "--image-size", *flags])
         assert taken["image_size"] == size
-    cli.main(["train", "DATA", "--out", "RUN", "--test-split", "none"])
+    cli.main(["train", "DATA", "--out", str(tmp_path), "--test-split", "none"])
     assert taken["test_split"] is None and taken["data"] == "DATA"
 
 
@@ -146,7 +151,7 @@ def test_ctrl_c_says_how_to_go_on(data, tmp_path, capsys, monkeypatch):
         (out / "archive").mkdir(parents=True)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("effdet_keras.cli.run_train.fine_tune", stopped)
+    monkeypatch.setattr("effdet_keras.runs.fine_tune.fine_tune", stopped)
     assert cli.main(["train", data, "--out", str(out)]) == 130
     said = capsys.readouterr()
     assert f"To go on: effdet-keras train --resume --out {out}" in said.out

@@ -1,7 +1,5 @@
 """Boxes end at the border of the image on every path, not at that of the input."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -57,27 +55,6 @@ def test_a_box_larger_than_the_input_becomes_the_whole_image(image, tmp_path):
 def test_a_predictor_gives_boxes_inside_the_image(image, options):
     found = ek.Predictor(Everywhere()).detect(image, 0.0, **options)
     assert_whole_image(found)
-
-
-def test_frames_of_a_video_have_boxes_inside_them(image, tmp_path):
-    cv2 = pytest.importorskip("cv2")
-    path = tmp_path / "wide.avi"
-    writer = cv2.VideoWriter(
-        str(path), cv2.VideoWriter_fourcc(*"MJPG"), 5.0, (WIDTH, HEIGHT)
-    )
-    for _ in range(2):
-        writer.write(image)
-    writer.release()
-    frames = list(ek.Predictor(Everywhere()).detect_video(path))
-    assert [frame.image_id for frame in frames] == [0, 1]
-    for frame in frames:
-        assert_whole_image(frame)
-
-
-def test_records_of_coco_are_inside_the_image(image):
-    found = dataclasses.replace(detect(Everywhere(), image), image_id=1)
-    (record,) = found.to_coco()
-    assert record["bbox"] == [0.0, 0.0, WIDTH, HEIGHT] and record["category_id"] == 1
 
 
 def test_evaluation_compares_boxes_that_end_at_the_image(image):

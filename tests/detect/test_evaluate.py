@@ -12,7 +12,7 @@ from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras.data import from_arrays, from_coco
 from effdet_keras.detect.evaluate import check_evaluation_data, evaluate
 from effdet_keras.detect.letterbox import letterbox_array
-from effdet_keras.evaluate.coco import METRIC_NAMES, COCOMetric
+from effdet_keras.evaluate.coco import COCOMetric
 from effdet_keras.model.config import EfficientDetConfig
 
 CLASS_NAMES = ("cat", "dog", "bird")
@@ -196,24 +196,6 @@ def test_the_models_category_ids_and_names_are_those_of_the_batches(arrays, case
     assert evaluate(detector, arrays, metric=metric, verbose=False)["AP/cat"] == 0.0
 
 
-def test_boxes_end_at_the_border_of_the_image():
-    """The network sees 64 x 64 pixels, of which a wide image fills the upper third."""
-    images = [np.full((32, 96, 3), 200, "uint8")]
-    boxes, labels = [[[0, 0, 32, 96]]], [[0]]
-    dataset = from_arrays(images, boxes, labels, class_names=CLASS_NAMES)
-    detector = types.SimpleNamespace(
-        config=CONFIG, class_names=CLASS_NAMES, category_ids=None
-    )
-    detector.predict_on_batch = lambda images: {
-        "boxes": np.float32([[[-4, 0, 64, 64]]]),
-        "scores": np.float32([[0.9]]),
-        "labels": np.int32([[0]]),
-        "num_detections": np.int32([1]),
-    }
-    numbers = evaluate(detector, dataset, batch_size=1, verbose=False)
-    assert numbers["AP"] == pytest.approx(1.0)
-
-
 def test_inputs_are_bit_for_bit_those_of_detect():
     rng = np.random.default_rng(5)
     sizes = [(64, 64), (48, 80), (100, 60), (30, 30), (33, 200)]
@@ -375,7 +357,3 @@ def test_evaluation_in_fit_needs_no_tensorflow(backend):
     said = programs.run_alone("-c", _WITHOUT_TENSORFLOW, **variables)
     assert said.splitlines()[-1] == "True"
     assert "4 of 4 images evaluated" in said
-
-
-def test_all_numbers_have_the_names_of_the_metric(numbers):
-    assert list(numbers)[:12] == list(METRIC_NAMES)

@@ -1,10 +1,157 @@
-"""Outputs of all heads, with what the config and the image say."""
+"""Outputs of all heads; in NumPy the same as in a graph, whatever the options."""
+
+import dataclasses
 
 import numpy as np
+import pytest
 from keras import ops
 
+from effdet_keras.detect import postprocess as module
 from effdet_keras.detect.postprocess import Postprocess, finished_outputs
+from effdet_keras.model.anchors import anchors_of
 from effdet_keras.model.config import EfficientDetConfig
+
+CONFIG = EfficientDetConfig(image_size=(128, 96), max_level=6, num_classes=7)
+ANCHORS = anchors_of(CONFIG)
+
+
+def few_objects(seed):
+    """Background below every threshold, and some objects, each of many anchors."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(-9, 1, (2, len(ANCHORS), CONFIG.num_classes))
+    for image, start in ((0, 100), (0, 700), (1, 1500)):
+        logits[image, start : start + 40, start % 7] = rng.normal(0, 2, 40)
+    return logits
+
+
+def noise(seed):
+    return np.random.default_rng(seed).normal(-2, 2, (2, len(ANCHORS), 7))
+
+
+def ties(seed):
+    """Scores of few values, so that only the order of the candidates decides."""
+    return np.round(noise(seed))
+
+
+def wild(seed):
+    logits = noise(seed)
+    logits[0, 50:60, 2] = np.inf
+    logits[1, ::3] = -np.inf
+    return logits
+
+
+def nothing(seed):
+    return np.full((2, len(ANCHORS), 7), -30.0)
+
+
+CASES = [few_objects, noise, ties, wild, nothing]
+OPTIONS = [
+    {},
+    {"method": "hard"},
+    {"method": "hard", "score_threshold": 0.3, "iou_threshold": 0.2},
+    {"per_class": False},
+    {"pre_nms_top_k": 0},
+    {"pre_nms_top_k": 50, "max_detections": 30, "sigma": 0.2},
+    {"pre_nms_top_k": None, "clip": False},
+    {"max_detections_per_class": 2, "score_threshold": 0.05},
+    {"per_class": False, "max_detections_per_class": 9, "method": "hard"},
+    {"drop_empty": True, "max_detections": 40},
+]
+
+
+def outputs_of(case, seed=0):
+    deltas = np.random.default_rng(seed).normal(0, 0.5, (2, len(ANCHORS), 4))
+    return {
+        "class_logits": case(seed).astype("float32"),
+        "box_deltas": deltas.astype("float32"),
+    }
+
+
+def of_graph(outputs, postprocess, content_sizes=None):
+    tensors = {name: ops.convert_to_tensor(value) for name, value in outputs.items()}
+    found = finished_outputs(tensors, postprocess, ANCHORS, CONFIG, content_sizes)
+    return {name: ops.convert_to_numpy(value) for name, value in found.items()}
+
+
+def assert_same(found, expected):
+    assert {n: (v.dtype, v.shape) for n, v in found.items()} == {
+        n: (v.dtype, v.shape) for n, v in expected.items()
+    }
+    for name in ("num_detections", "labels"):
+        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+    # The exponential of two libraries differs in its last digits.
+    np.testing.assert_allclose(found["scores"], expected["scores"], rtol=2e-5)
+    np.testing.assert_allclose(found["boxes"], expected["boxes"], rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.slow_elsewhere
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_it_finds_what_the_graph_finds(options, case):
+    outputs, postprocess = outputs_of(case), Postprocess(**options)
+    sizes = None
+    if postprocess.drop_empty:
+        sizes = np.float32([[128, 50], [70, 96]])
+    found = finished_outputs(outputs, postprocess, ANCHORS, CONFIG, sizes)
+    assert_same(found, of_graph(outputs, postprocess, sizes))
+
+
+@pytest.mark.parametrize("case", [noise, few_objects, ties])
+@pytest.mark.parametrize("top_k", [1000, None])
+def test_how_the_candidates_are_found_changes_nothing(case, top_k, monkeypatch):
+    outputs = outputs_of(case)
+    options = {"method": "hard", "iou_threshold": 0.3, "max_detections": 900}
+    postprocess = Postprocess(**options, pre_nms_top_k=top_k)
+    expected = finished_outputs(outputs, postprocess, ANCHORS, CONFIG)
+    # Of a long step in the sample nothing is known, and all are looked at.
+    for first, step in ((1, 97), (150, 1), (700, 31), (10**9, 10**9)):
+        monkeypatch.setattr(module, "_FIRST_OF_ARRAYS", first)
+        monkeypatch.setattr(module, "_SAMPLE", step)
+        found = finished_outputs(outputs, postprocess, ANCHORS, CONFIG)
+        for name, value in expected.items():
+            np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_a_score_that_is_no_number_is_never_taken():
+    outputs = outputs_of(noise)
+    known = finished_outputs(outputs, Postprocess(), ANCHORS, CONFIG)
+    outputs["class_logits"][1] = np.nan
+    outputs["class_logits"][0][outputs["class_logits"][0] < -6] = np.nan
+    found = finished_outputs(outputs, Postprocess(), ANCHORS, CONFIG)
+    assert found["num_detections"].tolist() == [100, 0]
+    np.testing.assert_array_equal(found["boxes"][0], known["boxes"][0])
+
+
+def test_no_more_candidates_are_looked_at_than_asked_for():
+    outputs = outputs_of(noise)
+    options = {"method": "hard", "iou_threshold": 0.0, "max_detections": 3000}
+    some, more = (
+        finished_outputs(
+            outputs, Postprocess(**options, pre_nms_top_k=count), ANCHORS, CONFIG
+        )
+        for count in (1000, 1500)
+    )
+    assert (more["num_detections"] > some["num_detections"]).all()
+
+
+@pytest.mark.parametrize("size", [(64, 64), (64, 96)])
+def test_the_class_of_each_pixel_is_that_of_the_graph(size):
+    config = dataclasses.replace(
+        CONFIG, image_size=size, heads=("segmentation",), seg_num_classes=4
+    )
+    shape = (2, size[0] // 4, size[1] // 4, 4)
+    logits = np.random.default_rng(0).normal(size=shape).astype("float32")
+    outputs = {"segmentation_logits": logits}
+    found = finished_outputs(outputs, Postprocess(), None, config)
+    tensors = {"segmentation_logits": ops.convert_to_tensor(logits)}
+    expected = finished_outputs(tensors, Postprocess(), None, config)
+    assert found["boxes"].shape == (2, 0, 4)
+    np.testing.assert_array_equal(
+        found["class_map"], ops.convert_to_numpy(expected["class_map"])
+    )
+
+
+# Outputs of all heads, with what the config says.
 
 
 def found_with(content_sizes=None, **fields):
@@ -30,11 +177,6 @@ def test_boxes_are_scaled_as_the_config_says():
     assert found_with()["boxes"][0, 0].tolist() == [32, 16, 48, 32]
     scaled = found_with(box_scales=(2.0, 2.0, 1.0, 1.0))
     assert scaled["boxes"][0, 0].tolist() == [24, 16, 40, 32]
-
-
-def test_boxes_end_with_the_image():
-    found = found_with(content_sizes=ops.array([[40.0, 64.0]]))
-    assert found["boxes"][0, 0].tolist() == [32, 16, 40, 32]
 
 
 def test_each_head_has_its_outputs():

@@ -1,6 +1,5 @@
 """Letterbox: by hand, against the definition, and the reference's pipeline."""
 
-import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -133,17 +132,6 @@ def test_one_graph_takes_images_of_any_size():
     assert graph.experimental_get_tracing_count() == 1
 
 
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="compiles with JAX")
-def test_jax_jit_equals_eager():
-    import jax
-
-    image = np.random.default_rng(3).integers(0, 256, (50, 41, 3)).astype("uint8")
-    result, image_scale = jax.jit(lambda x: letterbox(x, (24, 32), (9, 9, 9)))(image)
-    expected, expected_scale = run(image, (24, 32))
-    np.testing.assert_allclose(result, expected, atol=1e-3)
-    assert float(image_scale) == pytest.approx(expected_scale)
-
-
 @pytest.mark.parametrize("shape", [(8, 8), (8, 8, 4), (1, 8, 8, 3), (0, 8, 3)])
 def test_other_shapes_are_refused(shape):
     with pytest.raises(ValueError, match=r"\[height, width, 3\].*image.shape=\("):
@@ -172,7 +160,3 @@ def test_boxes_of_the_input_end_at_the_border_of_the_image():
     expected = [[0, 6, 60, 30], [15, 75, 45, 96], [75, 0, 75, 12], [1.5, 1.5, 3, 3]]
     np.testing.assert_array_equal(in_image, expected)
     assert in_image.dtype == np.float32
-
-
-def test_no_boxes_are_no_boxes_of_the_image():
-    assert boxes_in_image(np.zeros((0, 4)), 2.0, (8, 8)).shape == (0, 4)

@@ -2,7 +2,6 @@
 
 import json
 
-import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -68,15 +67,6 @@ def slow(boxes, scores, labels, options):
         found = slow_one_class(boxes[own], scores[own], options)
         picked += [(score, own[i]) for score, i in found]
     return sorted(picked, reverse=True)[: options["max_detections"]]
-
-
-def random_case(seed, count=120, images=3):
-    rng = np.random.default_rng(seed)
-    low = rng.uniform(0, 60, (images, count, 2))
-    boxes = np.concatenate([low, low + rng.uniform(2, 40, low.shape)], axis=-1)
-    scores = rng.uniform(0, 1, (images, count))
-    labels = rng.integers(0, 4, (images, count)).astype("int32")
-    return boxes.astype("float32"), scores.astype("float32"), labels
 
 
 # --- by hand
@@ -164,57 +154,6 @@ def test_tiny_sigma_gives_no_nan():
     assert count == [2]
 
 
-# --- by definition
-
-
-@pytest.mark.parametrize("by_class", [True, False])
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"method": "hard", "iou_threshold": 0.5, "score_threshold": -np.inf},
-        {"method": "hard", "iou_threshold": 0.0, "score_threshold": 0.4},
-        {"method": "hard", "iou_threshold": 1.0, "score_threshold": 0.9},
-        {"method": "gaussian", "sigma": 0.5, "score_threshold": 0.001},
-        {"method": "gaussian", "sigma": 0.1, "score_threshold": 0.3},
-    ],
-)
-@pytest.mark.parametrize("max_detections", [7, 150])
-def test_equals_the_definition(options, by_class, max_detections):
-    boxes, scores, labels = random_case(seed=3)
-    options = {**options, "max_detections": max_detections}
-    result = run(boxes, scores, labels if by_class else None, **options)
-    for image in range(len(boxes)):
-        own = labels[image] if by_class else np.zeros_like(labels[image])
-        expected = slow(boxes[image], scores[image], own, options)
-        n = result[2][image]
-        assert n == len(expected)
-        np.testing.assert_array_equal(result[0][image, :n], [i for _, i in expected])
-        np.testing.assert_allclose(
-            result[1][image, :n], [s for s, _ in expected], rtol=1e-5
-        )
-        assert not result[0][image, n:].any() and not result[1][image, n:].any()
-
-
-# --- by property
-
-
-@pytest.mark.parametrize("method", ["gaussian", "hard"])
-def test_a_batch_equals_its_images_one_by_one(method):
-    boxes, scores, labels = random_case(seed=5)
-    options = {"method": method, "max_detections": 30}
-    together = run(boxes, scores, labels, **options)
-    for i in range(len(boxes)):
-        alone = run(boxes[i : i + 1], scores[i : i + 1], labels[i : i + 1], **options)
-        for a, b in zip(together, alone):
-            np.testing.assert_array_equal(a[i : i + 1], b)
-
-
-def test_the_unit_of_the_boxes_does_not_matter():
-    boxes, scores, labels = random_case(seed=6)
-    for a, b in zip(run(boxes, scores, labels), run(boxes * 8, scores, labels)):
-        np.testing.assert_allclose(a, b, rtol=1e-5)
-
-
 # --- by reference
 
 
@@ -251,35 +190,3 @@ def test_equals_the_reference(golden, name, kind):
     np.testing.assert_array_equal(
         labels[indices[0, n]] + 1, expected["classes"][n].astype("int32")
     )
-
-
-# --- compiled
-
-
-@pytest.mark.parametrize("method", ["gaussian", "hard"])
-def test_compiled_equals_eager(method):
-    boxes, scores, labels = random_case(seed=8)
-    options = {"method": method, "max_detections": 20}
-    eager = run(boxes, scores, labels, **options)
-    compiled = compile_function(
-        lambda *args: non_max_suppression(*args, **options), boxes, scores, labels
-    )
-    for a, b in zip(eager, compiled):
-        np.testing.assert_allclose(a, b, rtol=1e-6)
-
-
-def compile_function(function, *arrays):
-    """Runs `function` compiled by the backend; the batch size is unknown to TF."""
-    tensors = [ops.convert_to_tensor(x) for x in arrays]
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        signature = [tf.TensorSpec((None, *x.shape[1:]), x.dtype) for x in tensors]
-        result = tf.function(function, input_signature=signature)(*tensors)
-    elif keras.backend.backend() == "jax":
-        import jax
-
-        result = jax.jit(function)(*tensors)
-    else:
-        pytest.skip("nothing to compile with on this backend")
-    return tuple(ops.convert_to_numpy(x) for x in result)

@@ -8,9 +8,10 @@ import pytest
 from keras import ops
 
 from effdet_keras.box_ops import decode_boxes
-from effdet_keras.detect.postprocess import Postprocess, non_max_suppression
+from effdet_keras.detect import postprocess as module
+from effdet_keras.detect.postprocess import Postprocess
 
-from .test_nms import compile_function, slow
+from .test_nms import slow
 
 SIZE = (64, 96)
 
@@ -27,9 +28,9 @@ def random_case(seed, images=3, num_anchors=60, num_classes=4):
     return outputs, anchors.astype("float32")
 
 
-def run(postprocess, outputs, anchors, size=SIZE):
+def run(postprocess, outputs, anchors, size=SIZE, **options):
     outputs = {key: ops.convert_to_tensor(value) for key, value in outputs.items()}
-    result = postprocess(outputs, anchors, size)
+    result = postprocess(outputs, anchors, size, **options)
     return {key: ops.convert_to_numpy(value) for key, value in result.items()}
 
 
@@ -131,14 +132,23 @@ def test_wild_deltas_give_no_nan(method):
 # --- by definition
 
 
-@pytest.mark.parametrize("method", ["gaussian", "hard"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "gaussian", "sigma": 0.5, "score_threshold": 0.001},
+        {"method": "gaussian", "sigma": 0.1, "score_threshold": 0.3},
+        {"method": "hard", "iou_threshold": 0.5, "score_threshold": -np.inf},
+        {"method": "hard", "iou_threshold": 0.0, "score_threshold": 0.4},
+        {"method": "hard", "iou_threshold": 1.0, "max_detections": 150},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("per_class", [True, False])
 @pytest.mark.parametrize("top_k", [0, 1, 7, 50, 200, 5000])
-def test_equals_the_definition(method, per_class, top_k):
+def test_equals_the_definition(options, per_class, top_k):
     outputs, anchors = random_case(seed=3)
-    postprocess = Postprocess(
-        max_detections=25, method=method, per_class=per_class, pre_nms_top_k=top_k
-    )
+    options = {"max_detections": 25, "score_threshold": -np.inf, **options}
+    postprocess = Postprocess(per_class=per_class, pre_nms_top_k=top_k, **options)
     result = run(postprocess, outputs, anchors)
     num_classes = outputs["class_logits"].shape[-1]
     for image, logits in enumerate(outputs["class_logits"]):
@@ -150,13 +160,6 @@ def test_equals_the_definition(method, per_class, top_k):
         scores = 1 / (1 + np.exp(-logits[anchor_indices, labels]))
         deltas = outputs["box_deltas"][image, anchor_indices]
         boxes = decode_boxes(deltas, anchors[anchor_indices])
-        options = {
-            "method": method,
-            "max_detections": 25,
-            "iou_threshold": 0.5,
-            "sigma": 0.5,
-            "score_threshold": 0.001 if method == "gaussian" else -np.inf,
-        }
         own = labels if per_class else np.zeros_like(labels)
         picked = slow(boxes, scores, own, options)
         n = result["num_detections"][image]
@@ -204,6 +207,23 @@ def test_compiled_equals_eager(method, top_k):
         function, outputs["class_logits"], outputs["box_deltas"]
     )
     assert_equal(dict(zip(sorted(eager), compiled)), eager, rtol=1e-5, atol=1e-5)
+
+
+def compile_function(function, *arrays):
+    """Runs `function` compiled by the backend; the batch size is unknown to TF."""
+    tensors = [ops.convert_to_tensor(x) for x in arrays]
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        signature = [tf.TensorSpec((None, *x.shape[1:]), x.dtype) for x in tensors]
+        result = tf.function(function, input_signature=signature)(*tensors)
+    elif keras.backend.backend() == "jax":
+        import jax
+
+        result = jax.jit(function)(*tensors)
+    else:
+        pytest.skip("nothing to compile with on this backend")
+    return tuple(ops.convert_to_numpy(x) for x in result)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -260,6 +280,48 @@ def test_survives_its_config_and_keras_serialization():
     assert Postprocess.from_config(postprocess.get_config()) == postprocess
     data = json.loads(json.dumps(keras.saving.serialize_keras_object(postprocess)))
     assert keras.saving.deserialize_keras_object(data) == postprocess
+
+
+@pytest.mark.parametrize("method", ["hard", "gaussian"])
+def test_the_best_pairs_give_what_all_give(monkeypatch, method):
+    outputs, anchors = random_case(seed=8, num_anchors=100)
+    whole = Postprocess(method=method, score_threshold=1e-8, pre_nms_top_k=None)
+    expected = run(whole, outputs, anchors)  # 400 pairs are few
+    # 300 pairs hold all detections, 20 do not, and then all are looked at.
+    for first in (300, 20):
+        monkeypatch.setattr(module, "_FIRST_TOP_K", first)
+        assert_equal(run(whole, outputs, anchors), expected, rtol=1e-5)
+        arrays = whole(outputs, anchors, SIZE)  # NumPy finds the same
+        assert_equal(arrays, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_class_has_at_most_so_many():
+    outputs, anchors = random_case(seed=9, num_classes=3)
+    rule = Postprocess(
+        method="hard", max_detections=9, max_detections_per_class=2, pre_nms_top_k=None
+    )
+    found = run(rule, outputs, anchors)
+    assert found["num_detections"].tolist() == [6, 6, 6]
+    assert sorted(found["labels"][0, :6].tolist()) == [0, 0, 1, 1, 2, 2]
+
+
+def test_what_lies_beside_the_image_makes_room_for_others():
+    anchors = np.float32([[0, 0, 8, 8], [16, 0, 24, 8], [0, 4, 8, 12], [0, 20, 8, 28]])
+    outputs = {
+        "class_logits": np.float32([[[1.0], [3.0], [2.0], [0.0]]]),
+        "box_deltas": np.zeros((1, 4, 4), "float32"),
+    }
+    content = {"content_sizes": np.float32([[12, 32]])}  # the second anchor is below it
+    options = {"method": "hard", "max_detections": 2, "drop_empty": True}
+    found = run(Postprocess(**options), outputs, anchors, (32, 32), **content)
+    assert found["boxes"][0].tolist() == [[0, 4, 8, 12], [0, 0, 8, 8]]
+    # Without the size of the image the input counts.
+    whole = run(Postprocess(**options), outputs, anchors, (32, 32))
+    assert whole["boxes"][0, 0].tolist() == [16, 0, 24, 8]
+    # Those that are left out count for the limit.
+    limited = Postprocess(**options, max_detections_per_class=2)
+    found = run(limited, outputs, anchors, (32, 32), **content)
+    assert found["num_detections"].tolist() == [1]
 
 
 # --- by reference
@@ -347,6 +409,10 @@ def test_anchors_of_another_image_size_are_refused():
     [
         ({"method": "soft"}, r"`method` must be one of .*'soft'"),
         ({"pre_nms_top_k": -1}, r"`pre_nms_top_k` must be 0 .*-1"),
+        (
+            {"max_detections_per_class": 0},
+            "`max_detections_per_class` must be at least",
+        ),
         ({"max_detections": 0}, r"`max_detections` must be at least 1.*0"),
         ({"iou_threshold": 1.5}, r"`iou_threshold` must be between.*1.5"),
         ({"sigma": 0}, r"`sigma` must be above 0.*0"),
@@ -355,15 +421,3 @@ def test_anchors_of_another_image_size_are_refused():
 def test_wrong_options_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         Postprocess(**options)
-
-
-def test_default_options_are_those_of_non_max_suppression():
-    boxes = np.array([[[0, 0, 10, 10], [0, 1, 10, 11], [0, 9, 10, 19]]], "float32")
-    scores = np.array([[0.9, 0.8, 0.7]], "float32")
-    outputs = {
-        "class_logits": np.log(scores / (1 - scores))[..., None],
-        "box_deltas": np.zeros((1, 3, 4), "float32"),
-    }
-    result = run(Postprocess(), outputs, boxes[0])
-    _, expected, _ = non_max_suppression(boxes, scores)
-    np.testing.assert_allclose(result["scores"], expected, rtol=1e-5)

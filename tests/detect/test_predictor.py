@@ -9,11 +9,10 @@ from support.tiny import lively_model
 import effdet_keras as ek
 from effdet_keras import cli
 from effdet_keras.detect import predictor as module
-from effdet_keras.detect.augmented import detect_augmented
-from effdet_keras.detect.tiles import detect_tiled
-from effdet_keras.export.description import describe
 from effdet_keras.export.registry import FORMATS
-from effdet_keras.export.runtime import ExportedDetector
+from effdet_keras.export.runtime import ExportedDetector, describe
+from effdet_keras.extras.fusion import detect_augmented
+from effdet_keras.extras.tiles import detect_tiled
 from effdet_keras.weights.archive import write_archive
 
 

@@ -1,7 +1,6 @@
 """The table of export formats, and options read from a writer's signature."""
 
 import inspect
-import typing
 
 import pytest
 from support import programs
@@ -13,7 +12,6 @@ from effdet_keras.export.registry import (
     format_to_write,
     writer_options,
 )
-from effdet_keras.export.runtime import Runtime
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -59,12 +57,6 @@ def test_reading_options_imports_neither_the_writer_nor_its_packages():
     programs.run_alone("-c", code)
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_each_format_has_a_runtime(name):
-    runtime = FORMATS[name].load_runtime()
-    assert issubclass(runtime, Runtime) and runtime.package.is_installed() in (0, 1)
-
-
 def test_an_unknown_option_and_a_value_that_is_no_choice_are_told():
     with pytest.raises(TypeError, match=r"onnx .*opset.*Received: precision='int8'"):
         check_options("onnx", {"precision": "int8"})
@@ -87,8 +79,3 @@ def test_a_file_without_an_ending_is_no_saved_model(tmp_path):
         format_of_file(tmp_path / "pets")
     with pytest.raises(FileNotFoundError, match=r"no exported model.*nowhere\.onnx"):
         format_of_file(tmp_path / "nowhere.onnx")
-
-
-def test_type_hints_of_the_public_functions_can_be_resolved():
-    for function in (writer_options, check_options, format_to_write, format_of_file):
-        assert "return" in typing.get_type_hints(function)

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import effdet_keras as ek
-from effdet_keras.detect.augmented import detect_augmented
+from effdet_keras.extras.fusion import detect_augmented
 from effdet_keras.images import read_image
 from effdet_keras.model import config
 from effdet_keras.weights.kinds.own import read_own_weights

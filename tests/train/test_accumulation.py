@@ -100,4 +100,4 @@ def test_several_devices_are_refused(monkeypatch):
     model = model_without_batches(4, None)
     monkeypatch.setattr(steps, "_num_replicas", lambda: 2)
     with pytest.raises(ValueError, match="accumulate_steps=4"):
-        model._step._with_those_before([])
+        model._step.clipped([])

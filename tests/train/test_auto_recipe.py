@@ -201,7 +201,7 @@ def test_statistics_of_a_backbone_that_it_freezes_move_where_asked(model):
         model.choose_recipe(facts, verbose=False)
         frozen = frozen_state(model)
         assert frozen["weights"] and not frozen["batch_norms"]
-        assert model.settings.asked.given == ["freeze_batch_norm"]
+        assert model.settings.open_recipe.given == ["freeze_batch_norm"]
     finally:
         model.unfreeze()
 

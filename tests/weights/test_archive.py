@@ -16,7 +16,7 @@ from keras import ops
 from support.tiny import LITE0, StandIn, tiny_model
 
 import effdet_keras as ek
-from effdet_keras.cli.open_model import open_any_model, open_live_model
+from effdet_keras.cli.files import open_any_model, open_live_model
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.weights.archive import (
     copy_archive,

@@ -15,7 +15,7 @@ from support.remote import web_server
 from support.tiny import tiny_model
 
 from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation
-from effdet_keras.cli.import_weights import import_weights
+from effdet_keras.cli import import_
 from effdet_keras.data import from_arrays, from_coco
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.weights import presets
@@ -351,7 +351,7 @@ def test_import_writes_what_the_ending_says(d0, tmp_path, capsys):
     d0.save(tmp_path / "pets.keras")
     outs = ["model", "again.keras", "again.weights.h5"]
     for out in outs:
-        import_weights(tmp_path / "pets.keras", tmp_path / "out" / out)
+        import_.run(tmp_path / "pets.keras", tmp_path / "out" / out)
         source = open_weights(tmp_path / "out" / out)
         model = EfficientDet.from_preset("efficientdet-d0", num_classes=2, **SMALL)
         model.load_pretrained(tmp_path / "out" / out, verbose=0)
@@ -361,7 +361,7 @@ def test_import_writes_what_the_ending_says(d0, tmp_path, capsys):
     assert capsys.readouterr().out.count("Wrote") == 3
     for out in outs:
         with pytest.raises(FileExistsError, match="nothing is overwritten"):
-            import_weights(tmp_path / "pets.keras", tmp_path / "out" / out)
+            import_.run(tmp_path / "pets.keras", tmp_path / "out" / out)
 
 
 def test_import_asks_where_a_file_fits_several_models(tmp_path):
@@ -373,9 +373,9 @@ def test_import_asks_where_a_file_fits_several_models(tmp_path):
     zeros = {a.name: np.zeros(a.shape, "float32") for a in network_arrays(config)}
     automl.write_tf1_checkpoint(tmp_path / "d6", zeros)
     with pytest.raises(ValueError, match=r"efficientdet-d6 or efficientdet-d7.*--mod"):
-        import_weights(tmp_path / "d6", tmp_path / "d6.keras")
+        import_.run(tmp_path / "d6", tmp_path / "d6.keras")
     with pytest.raises(ValueError, match=r"which model.*'coco'|'coco' are.*--model"):
-        import_weights("coco", tmp_path / "d6.keras")
+        import_.run("coco", tmp_path / "d6.keras")
     assert not (tmp_path / "d6.keras").exists()
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import math
 import numbers
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -21,7 +21,6 @@ from effdet_keras.errors import (
     InvalidValueError,
 )
 from effdet_keras.model.basic_layers import recomputing
-from effdet_keras.model.batch_norm import BatchNormArrays, batch_norms_with
 from effdet_keras.train.freezing import batch_norms_of
 from effdet_keras.train.parts import Part, PartOptions
 
@@ -164,70 +163,54 @@ _TRAINED, _MOVED = ("gamma", "beta"), ("moving_mean", "moving_variance")
 class AuxiliaryNorms(Part):
     """Copies of the arrays of batch norms, which train and move by themselves.
 
-    They are no weights of the model, as moving averages are none: nothing that uses,
-    exports or counts these sees them. The optimizer has them, and files of the model
-    keep them for the training that goes on.
-
-    Example:
-        >>> from effdet_keras.model.batch_norm import BatchNormalization
-        >>> layer = BatchNormalization()
-        >>> layer.build((None, 1, 1, 2))
-        >>> norms = AuxiliaryNorms([layer])
-        >>> len(norms.trainable_variables), len(norms.statistics), len(layer.weights)
-        (2, 2, 4)
+    They are no weights of the model: nothing that uses, exports or counts these sees
+    them. The optimizer has them, and files keep them for the training that goes on.
     """
 
     def __init__(self, batch_norms: Iterable[Any]) -> None:
         self._arrays = {
-            bn: BatchNormArrays(
-                **{name: _copy(getattr(bn, name)) for name in (*_TRAINED, *_MOVED)}
-            )
+            bn: {name: _copy(getattr(bn, name)) for name in (*_TRAINED, *_MOVED)}
             for bn in batch_norms
             if bn.trainable
         }
 
-    @property
-    def variables(self) -> list[keras.Variable]:
-        """All copies, in the order of `sources`."""
-        return [copy for _, copy in self._pairs(*_TRAINED, *_MOVED)]
+        pairs = [
+            (getattr(bn, name), copy)
+            for bn, arrays in self._arrays.items()
+            for name, copy in arrays.items()
+        ]
+        self.sources, self.variables = map(list, zip(*pairs)) if pairs else ([], [])
+        trained = [pair for pair in pairs if pair[1].trainable]
+        self.trainable_sources = [source for source, _ in trained]
+        self.trainable_variables = [copy for _, copy in trained]
+        self.statistics = [
+            arrays[name] for arrays in self._arrays.values() for name in _MOVED
+        ]
 
-    @property
-    def sources(self) -> list[keras.Variable]:
-        """The batch norms' own variables that have a copy."""
-        return [source for source, _ in self._pairs(*_TRAINED, *_MOVED)]
-
-    @property
-    def trainable_variables(self) -> list[keras.Variable]:
-        """The copies of scales and offsets that train."""
-        return [copy for _, copy in self._pairs(*_TRAINED) if copy.trainable]
-
-    @property
-    def trainable_sources(self) -> list[keras.Variable]:
-        """The batch norms' own of `trainable_variables`, in the same order."""
-        return [source for source, copy in self._pairs(*_TRAINED) if copy.trainable]
-
-    @property
-    def statistics(self) -> list[keras.Variable]:
-        """The copies of moving means and variances."""
-        return [copy for _, copy in self._pairs(*_MOVED)]
-
-    def in_place(self, *, moving: bool) -> contextlib.AbstractContextManager:
+    @contextlib.contextmanager
+    def in_place(self, *, moving: bool) -> Iterator[None]:
         """The context of forward and backward passes of adversarial images."""
-        return batch_norms_with(
-            {
-                bn: arrays._replace(are_moved=moving)
-                for bn, arrays in self._arrays.items()
-            }
-        )
+        own = {
+            bn: {name: vars(bn)[name] for name in arrays}
+            for bn, arrays in self._arrays.items()
+        }
+        try:
+            for bn, arrays in self._arrays.items():
+                # Past Keras, for which these would be more weights of the layer.
+                vars(bn).update(arrays, moves_statistics=moving)
+            yield
+        finally:
+            for bn, arrays in own.items():
+                vars(bn).update(arrays, moves_statistics=True)
 
     def reset(self) -> None:
-        """Starts anew from what the batch norms hold, as after loading weights."""
-        for source, copy in self._pairs(*_TRAINED, *_MOVED):
+        """Starts again from what the batch norms hold, as after loading weights."""
+        for source, copy in zip(self.sources, self.variables):
             copy.assign(ops.copy(source.value))
 
     def save(self, store: Any) -> None:
         """Writes all copies under the paths of their sources."""
-        for source, copy in self._pairs(*_TRAINED, *_MOVED):
+        for source, copy in zip(self.sources, self.variables):
             store[_key(source)] = ops.convert_to_numpy(copy)
 
     def load(self, store: Mapping[str, Any]) -> bool:
@@ -242,16 +225,9 @@ class AuxiliaryNorms(Part):
                 f"model {len(self.sources)}: it was compiled with other frozen batch "
                 "norms. Compile it as it was when the file was written."
             )
-        for source, copy in self._pairs(*_TRAINED, *_MOVED):
+        for source, copy in zip(self.sources, self.variables):
             copy.assign(store[_key(source)])
         return True
-
-    def _pairs(self, *names):
-        return [
-            (getattr(bn, name), getattr(arrays, name))
-            for bn, arrays in self._arrays.items()
-            for name in names
-        ]
 
 
 def _copy(variable):
@@ -289,13 +265,9 @@ class AdversarialTraining(AuxiliaryNorms):
         return self._model_of()
 
     def gradients(self, loss, gradients, data, step):
-        """Loss and gradients of the clean images, with those of the adversarial ones.
+        """Those of the clean images, with those of the adversarial ones.
 
         The weight decay of the kernels is in the clean loss, and counts once.
-
-        Args:
-            gradients: list of tensors, one per trainable variable of the model, with
-                the loss scale.
         """
         images, truth, _ = keras.utils.unpack_x_y_sample_weight(data)
         truth = {name: tf.convert_to_tensor(value) for name, value in truth.items()}

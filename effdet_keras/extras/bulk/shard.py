@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import hashlib
 import os
 import pathlib
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import is_remote
-from effdet_keras.cli.open_model import open_predictor
+from effdet_keras.detect.detect import ScoreThreshold
 from effdet_keras.detect.predictor import Predictor
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.runtime import ExportedDetector
@@ -27,28 +26,23 @@ from effdet_keras.images import IMAGE_SUFFIXES
 _TOLD = 10  # images that cannot be read, by name
 
 
-def predict_shard(arguments: argparse.Namespace) -> int:
+def predict_shard(
+    open_model: Callable[[], Predictor],
+    inputs: Sequence[str],
+    folder: str,
+    score: ScoreThreshold,
+    *,
+    shard: str,
+    part_images: int,
+    **options: Any,
+) -> int:
     """`effdet-keras predict --parts`: detects in a shard, and writes its parts."""
-    for flag in ("out", "json", "frames"):
-        if getattr(arguments, flag) is not None:
-            raise InvalidValueError(
-                f"--{flag} is for a run without --parts: `effdet-keras merge` writes "
-                "one file of the parts"
-            )
-    shard = Shard.parse(arguments.shard)
-    sources = sources_of(arguments.inputs, shard)  # before the model is opened
-    detector = BatchDetector(
-        open_predictor(arguments),
-        arguments.score,
-        batch_size=arguments.batch_size,
-        calibrated=arguments.calibrated,
-        tiles=arguments.tiles,
-        augment=True if arguments.tta == [] else arguments.tta,
-    )
-    parts = Parts(arguments.parts)
+    shard = Shard.parse(shard)
+    sources = sources_of(inputs, shard)  # before the model is opened
+    detector = BatchDetector(open_model(), score, **options)
+    parts = Parts(folder)
     parts.agree(settings_of(detector, shard))
-    size = arguments.part_images
-    return detect_shard(detector, sources, parts, shard, part_images=size)
+    return detect_shard(detector, sources, parts, shard, part_images=part_images)
 
 
 def detect_shard(

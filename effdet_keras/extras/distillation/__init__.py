@@ -29,15 +29,8 @@ class Distillation(Part):
 
     For the classes it is quality focal loss (https://arxiv.org/abs/2006.04388, equation
     3, beta 2) with the teacher's scores as its targets; for the boxes Huber loss of the
-    deltas, each anchor weighted by the teacher's highest score there: what the teacher
-    takes for background has a box by chance. Both are divided by the sum of these
-    scores, and one.
-
-    Example:
-        >>> outputs = {"class_logits": ops.zeros((1, 2, 3)),
-        ...            "box_deltas": ops.zeros((1, 2, 4))}
-        >>> float(Distillation().beside(outputs, outputs))
-        0.0
+    deltas, each anchor weighted by the teacher's highest score there. Both are divided
+    by the sum of these scores, and one.
     """
 
     logs = ("distillation_loss",)
@@ -52,12 +45,7 @@ class Distillation(Part):
             )
 
     def beside(self, teacher: dict[str, Any], student: dict[str, Any]) -> Any:
-        """The loss, without its weight.
-
-        Args:
-            teacher, student: dicts of `class_logits` `[B, N, C]` and `box_deltas`
-                `[B, N, 4]`.
-        """
+        """The loss, without its weight, of dicts of `class_logits` and `box_deltas`."""
         scores = ops.sigmoid(ops.cast(teacher["class_logits"], "float32"))
         logits = ops.cast(student["class_logits"], "float32")
         entropy = ops.binary_crossentropy(scores, logits, from_logits=True)

@@ -34,17 +34,8 @@ class Quantization(Part):
     and the highest number that it sees, and rounds to 256 steps between them; kernels
     are rounded to 255 steps, with a scale for each output channel
     (https://arxiv.org/abs/1712.05877, section 3; the gradient passes as if nothing had
-    been rounded). Outside of training the ranges stay as they are.
-
-    The ranges are no weights of the model, as moving averages are none. Files of the
-    model keep them.
-
-    Args:
-        delay: int, steps of training before the first that rounds. Ranges are followed
-            from the first step on.
-        batch_norm_steps: int, steps of training in which batch norm takes the
-            statistics of the batch. After them, and without them from the start, it
-            takes the moving statistics, as the file will.
+    been rounded). Outside of training the ranges stay as they are. The arguments are
+    those of `EfficientDet.quantize_aware`.
     """
 
     _is_exporting = False
@@ -80,10 +71,7 @@ class Quantization(Part):
         return int(self._steps) > self.delay
 
     def ranges(self) -> dict[str, tuple[float, float]]:
-        """The lowest and the highest number of every place, by its name.
-
-        A layer that all levels share has one for each: its name, then `name:2`.
-        """
+        """The lowest and highest number of every place; `name:2` of the next level."""
         found, times = {}, collections.Counter()
         for name, (low, high) in zip(
             self.places, ops.convert_to_numpy(self._ranges).tolist()

@@ -1,80 +1,95 @@
 """`effdet-keras selftest`: can this model learn this dataset, and if not, why not?"""
 
-import argparse
+from __future__ import annotations
 
-from effdet_keras.cli.shared_arguments import add_dataset_format, add_image_size
+import warnings
+from typing import Annotated
 
-
-def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
-    """Adds the command and its flags."""
-    parser = commands.add_parser(
-        "selftest",
-        help="say at which stage a training loses its boxes",
-        description="For a training that does not learn: follows the boxes of a "
-        "dataset through reading, letterbox, matching and encoding, scores what is "
-        "left after each, and has the model learn four images by heart. The exit "
-        "status is 1 if a stage fails. docs/selftest.md says what each stage means.",
-    )
-    parser.add_argument("data", metavar="DATA", help="file or folder of the dataset")
-    parser.add_argument(
-        "archive",
-        metavar="MODEL",
-        nargs="?",
-        default=None,
-        help="a .keras file, a run or a folder of CheckpointArchive (a new model)",
-    )
-    parser.add_argument(
-        "--split",
-        metavar="NAME",
-        default=None,
-        help="the split to test with (train, or else the only one)",
-    )
-    add_dataset_format(parser)
-    parser.add_argument(
-        "--model",
-        metavar="NAME",
-        default=None,
-        help="a preset, in the place of MODEL; made as `effdet-keras train` makes it "
-        "(efficientdet-lite0)",
-    )
-    add_image_size(
-        parser,
-        "the input size of --model: one number, or height and width (fitted to the "
-        "boxes)",
-    )
-    parser.add_argument(
-        "--set",
-        metavar="FIELD=VALUE",
-        action="append",
-        default=[],
-        help="any other field of a run, as of `effdet-keras train`, such as "
-        "model_config.anchor_scale=3",
-    )
-    parser.add_argument(
-        "--num-images",
-        metavar="N",
-        type=int,
-        default=None,
-        help="follow the boxes of so many images, drawn at random (all)",
-    )
-    parser.add_argument(
-        "--no-training",
-        dest="training",
-        action="store_false",
-        help="leave out the last stage, which takes minutes",
-    )
-    parser.add_argument(
-        "--steps",
-        metavar="N",
-        type=int,
-        default=400,
-        help="steps of the last stage at most (400)",
-    )
-    return parser
+from effdet_keras.cli.arguments import DatasetFormat, Flag, ImageSize, Settings
+from effdet_keras.errors import InvalidValueError
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Runs the command; returns its exit status."""
-    from effdet_keras.extras.selftest.selftest_data import selftest_data
+def run(
+    data: str,
+    archive: Annotated[str | None, Flag(metavar="MODEL")] = None,
+    *,
+    split: str | None = None,
+    format: DatasetFormat | None = None,
+    model: str | None = None,
+    image_size: ImageSize | None = None,
+    settings: Settings = (),
+    num_images: int | None = None,
+    training: bool = True,
+    steps: int = 400,
+) -> int:
+    """say at which stage a training loses its boxes
 
-    return 0 if selftest_data(arguments) else 1
+    For a training that does not learn: follows the boxes of a dataset through reading,
+    letterbox, matching and encoding, scores what is left after each, and has the model
+    learn four images by heart. The exit status is 1 if a stage fails. docs/selftest.md
+    says what each stage means.
+
+    Args:
+        archive: a .keras file, a run or a folder of CheckpointArchive (a new model)
+        split (NAME): the split to test with (train, or else the only one)
+        model (NAME): a preset, in the place of MODEL; made as `effdet-keras train`
+            makes it (efficientdet-lite0)
+        image_size: the input size of --model: one number, or height and width (fitted
+            to the boxes)
+        settings (FIELD=VALUE): any other field of a run, as of `effdet-keras train`,
+            such as model_config.anchor_scale=3
+        num_images (N): follow the boxes of so many images, drawn at random (all)
+        training: leave out the last stage, which takes minutes
+        steps (N): steps of the last stage at most
+    """
+    from effdet_keras.extras.selftest.self_test import self_test
+    from effdet_keras.model.efficientdet import EfficientDet
+    from effdet_keras.runs.configuration import RunConfiguration, parse_settings
+    from effdet_keras.runs.make_model import make_model
+
+    fields = parse_settings(settings)
+    of_new_model = {"--model": model, "--image-size": image_size, "--set": settings}
+    made_only = [flag for flag, value in of_new_model.items() if value]
+    if archive is not None and made_only:
+        raise InvalidValueError(
+            f"{made_only[0]} is for a model that is new, and MODEL, '{archive}', is "
+            "one that is there: leave one of the two out."
+        )
+    dataset = _read(data, split, format)
+    if archive is not None:
+        tested = EfficientDet.from_archive(archive)
+    else:  # as a run would make it for this dataset
+        chosen = {"model": model, "image_size": image_size}
+        fields |= {name: value for name, value in chosen.items() if value is not None}
+        if not training:
+            fields.setdefault("weights", None)
+        if all(record.usable().is_crowd.all() for record in dataset.records):
+            # Nothing to fit them to; the first stage says so.
+            fields = {"image_size": None, "anchors": None, **fields}
+        tested = make_model(RunConfiguration.from_dict(fields), dataset)
+    height, width = tested.config.image_size
+    print(f"{tested.config.name} at {height}x{width} on {dataset!r}")
+    is_eager = bool(fields.get("run_eagerly", False))
+    options = {"training": training, "num_images": num_images, "steps": steps}
+    report = self_test(dataset, tested, run_eagerly=is_eager, **options)
+    return 0 if report.ok else 1
+
+
+def _read(data, split, format):
+    """The images to test with; the stages say what is wrong with them."""
+    from effdet_keras.data.load import load, load_splits, split_names
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if split is None and "train" in split_names(data, format=format):
+            split = "train"
+        if split is None:
+            return load(data, format=format, on_error="skip")
+        # With the others, so that labels are those of a training on all of it.
+        splits = load_splits(data, format=format, on_error="skip")
+    if split not in splits:
+        raise InvalidValueError(
+            f"`--split` must be one of {list(splits)}, the splits of '{data}'. "
+            f"Received: {split!r}"
+        )
+    return splits[split]

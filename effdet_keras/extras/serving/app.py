@@ -1,13 +1,16 @@
-"""The HTTP side: addresses, answers, statuses."""
+"""The HTTP side: addresses, answers, statuses, and the process."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import dataclasses
+import importlib.resources
 import io
+import signal
 import time
 
+import yaml
 from PIL import Image
 
 from effdet_keras._internal.optional_imports import (
@@ -15,13 +18,16 @@ from effdet_keras._internal.optional_imports import (
     starlette_requests,
     starlette_responses,
     starlette_routing,
+    uvicorn,
 )
 from effdet_keras._version import __version__
 from effdet_keras.detect.detections import Detections
 from effdet_keras.errors import EffDetError, InvalidStateError, InvalidValueError
-from effdet_keras.extras.serving.batcher import QueueFullError
-from effdet_keras.extras.serving.limits import Limits
-from effdet_keras.extras.serving.service import DetectionService
+from effdet_keras.extras.serving.service import (
+    DetectionService,
+    Limits,
+    QueueFullError,
+)
 from effdet_keras.images import TooManyPixelsError, decode_image
 from effdet_keras.report.pages import html_page
 
@@ -151,199 +157,25 @@ def _refusal(error):
     return starlette_responses.JSONResponse({"error": str(error)}, status, headers)
 
 
-# --- The description of the server, for programs: OpenAPI 3.1.
-
-_REFUSALS = {
-    "400": "It is no image, or cannot be decoded; or a parameter is out of its range",
-    "406": "`Accept` or `format` names no format of an answer",
-    "408": "The body did not arrive in time",
-    "413": "The image has too many bytes or pixels; it was not decoded",
-    "415": "The content type is neither an image nor multipart/form-data",
-    "503": "Too many requests wait: try again after `Retry-After` seconds",
-    "504": "There was no answer in time",
-}
-
-
-def openapi(limits: Limits) -> dict:
-    """The OpenAPI description of a server, as `/openapi.json` gives it.
-
-    Example:
-        >>> sorted(openapi(Limits())["paths"])
-        ['/detect', '/health', '/metrics']
-    """
-    number = {"type": "number"}
-    binary = {"type": "string", "format": "binary"}
-    detection = _object(
-        label={"type": "string", "description": "name of the class"},
-        **{"class": {"type": "integer", "description": "0 .. C-1"}},
-        score=number,
-        box={
-            "type": "array",
-            "items": number,
-            "minItems": 4,
-            "maxItems": 4,
-            "description": "x_min, y_min, x_max, y_max in pixels of the upright image",
-        },
-    )
-    answer = _object(
-        width={"type": "integer"},
-        height={"type": "integer"},
-        detections={"type": "array", "items": detection},
-    )
-    error = _content(_object(error={"type": "string"}))
-    image = {"schema": binary}
-    detect = {
-        "summary": "Finds objects in an image",
-        "parameters": [
-            _parameter(
-                "score",
-                {"anyOf": [{**number, "minimum": 0, "maximum": 1}, {"const": "best"}]},
-                "the lowest score to keep; 'best' for the thresholds of the model",
-            ),
-            _parameter(
-                "format",
-                {"enum": list(MEDIA_TYPES)},
-                "of the answer; goes before the header `Accept`",
-            ),
-        ],
-        "requestBody": {
-            "required": True,
-            "description": f"at most {limits.max_bytes:,} bytes and "
-            f"{limits.max_pixels:,} pixels, {limits.max_side:,} along a side",
-            "content": {
-                "image/*": image,
-                "application/octet-stream": image,
-                "multipart/form-data": {"schema": _object(image=binary)},
-            },
-        },
-        "responses": {
-            "200": {
-                "description": "what was found",
-                "content": {
-                    "application/json": {"schema": answer},
-                    "image/jpeg": image,
-                    "image/png": image,
-                },
-            },
-            **{
-                status: {"description": reason, "content": error}
-                for status, reason in _REFUSALS.items()
-            },
-        },
-    }
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "effdet-keras serve", "version": __version__},
-        "paths": {
-            "/detect": {"post": detect},
-            "/health": {"get": _plain("200: it answers; 503: it is about to end")},
-            "/metrics": {"get": _plain("metrics for Prometheus")},
-        },
-    }
-
-
-def _object(**properties):
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-    }
-
-
-def _content(schema):
-    return {"application/json": {"schema": schema}}
-
-
-def _parameter(name, schema, description):
-    return {"name": name, "in": "query", "schema": schema, "description": description}
-
-
-def _plain(description):
-    return {"responses": {"200": {"description": description}}}
-
-
-# --- The page at /: drop images on it, and see boxes, with a slider for the threshold.
+# --- What is served as it is: the page at /, and the description for programs.
 
 
 def page() -> str:
-    """Returns the page: one HTML file, which asks nobody but its own server.
-
-    Example:
-        >>> "drop" in page().lower()
-        True
-    """
-    return html_page("Detection", _BODY)
+    """The page to drop images on: one file, which asks nobody but its own server."""
+    return html_page("Detection", _text_of("page.html"))
 
 
-_BODY = """
-<h1>Detection</h1>
-<p>Drop images here, or <input type="file" id="files" accept="image/*" multiple
- aria-label="Choose images"></p>
-<p><label>Lowest score <input type="range" id="score" min="0.05" max="1" step="0.01"
- value="0.3"></label> <output id="shown">0.30</output></p>
-<p id="message" class="error" role="alert"></p>
-<div class="images" id="images"></div>
-<script>
-"use strict";
-const found = [];  // of each image: canvas, caption, bitmap, detections
-const score = document.getElementById("score");
-const message = document.getElementById("message");
-const color = k => `hsl(${(k * 137.5) % 360} 90% 45%)`;
+def openapi(limits: Limits) -> dict:
+    """The OpenAPI description of a server, as `/openapi.json` gives it."""
+    text = _text_of("openapi.yaml").replace("VERSION", __version__)
+    for name in ("max_bytes", "max_pixels", "max_side"):
+        text = text.replace(name.upper(), f"{getattr(limits, name):,}")
+    return yaml.safe_load(text)
 
-function draw({canvas, caption, bitmap, detections}) {
-  const pen = canvas.getContext("2d"), size = Math.max(bitmap.width, bitmap.height);
-  const kept = detections.filter(d => d.score >= Number(score.value));
-  pen.drawImage(bitmap, 0, 0);
-  pen.lineWidth = Math.max(2, size / 300);
-  pen.font = `${Math.max(11, size / 45)}px system-ui, sans-serif`;
-  for (const d of kept) {
-    const [x0, y0, x1, y1] = d.box;
-    pen.strokeStyle = pen.fillStyle = color(d["class"]);
-    pen.strokeRect(x0, y0, x1 - x0, y1 - y0);
-    pen.fillText(`${d.label} ${d.score.toFixed(2)}`, x0 + 3, Math.max(y0 - 4, 12));
-  }
-  caption.textContent = `${caption.dataset.name}: ${kept.length} found`;
-}
 
-async function detect(file) {
-  const headers = {"Content-Type": "application/octet-stream"};
-  const answer = await fetch("detect?format=json&score=0.05",
-    {method: "POST", body: file, headers});
-  const content = await answer.json();
-  if (!answer.ok) throw new Error(content.error);
-  const figure = document.createElement("figure");
-  const canvas = document.createElement("canvas");
-  const caption = document.createElement("figcaption");
-  const bitmap = await createImageBitmap(file);
-  canvas.width = bitmap.width; canvas.height = bitmap.height;
-  canvas.style.maxWidth = "100%";
-  caption.dataset.name = file.name;
-  figure.append(canvas, caption);
-  document.getElementById("images").prepend(figure);
-  const entry = {canvas, caption, bitmap, detections: content.detections};
-  found.push(entry); draw(entry);
-}
-
-async function detectAll(files) {
-  message.textContent = "";
-  for (const file of files) {
-    try { await detect(file); }
-    catch (error) { message.textContent = `${file.name}: ${error.message}`; }
-  }
-}
-
-score.addEventListener("input", () => {
-  document.getElementById("shown").textContent = Number(score.value).toFixed(2);
-  found.forEach(draw);
-});
-document.getElementById("files").addEventListener("change",
-  event => detectAll([...event.target.files]));
-document.addEventListener("dragover", event => event.preventDefault());
-document.addEventListener("drop", event => {
-  event.preventDefault(); detectAll([...event.dataTransfer.files]);
-});
-</script>
-"""
+def _text_of(name):
+    file = importlib.resources.files(__package__).joinpath(name)
+    return file.read_text(encoding="utf-8")
 
 
 # --- The image of a request: its bytes, of which no more than the limit are kept.
@@ -435,14 +267,7 @@ MEDIA_TYPES = {"json": "application/json", "jpeg": "image/jpeg", "png": "image/p
 
 
 def format_wanted(name: str | None, accept: str) -> str | None:
-    """The format of an answer, or None if there is none that the client takes.
-
-    Example:
-        >>> format_wanted(None, "image/png"), format_wanted(None, "*/*")
-        ('png', 'json')
-        >>> format_wanted("jpeg", "text/html"), format_wanted("tiff", "*/*")
-        ('jpeg', None)
-    """
+    """The format of an answer, or None if there is none that the client takes."""
     if name is not None:
         return name if name in MEDIA_TYPES else None
     kinds = [kind.partition(";")[0].strip().lower() for kind in accept.split(",")]
@@ -487,3 +312,43 @@ def as_image(detections: Detections, data: bytes, limits: Limits, kind: str) -> 
     file = io.BytesIO()
     Image.fromarray(drawn).save(file, format=kind.upper())
     return file.getvalue()
+
+
+# --- The process: it listens, takes signals, and ends without losing any.
+
+
+def run_server(service: DetectionService, host: str, port: int) -> None:
+    """Answers until SIGTERM or Ctrl-C; then answers what was accepted, and returns.
+
+    At SIGHUP it opens the model again, see `DetectionService.reload`.
+    """
+    config = uvicorn.Config(
+        create_app(service),
+        host=host,
+        port=port,
+        http="h11",
+        ws="none",
+        log_level="info",
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=5,
+    )
+    server = uvicorn.Server(config)
+    try:
+        asyncio.run(_serve(server, service))
+    except KeyboardInterrupt:  # uvicorn raises the signal again when all is done
+        if not (server.started and server.should_exit):
+            raise
+
+
+async def _serve(server, service):
+    tasks = set()
+
+    def reload():
+        task = asyncio.create_task(service.reload())
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    with contextlib.suppress(NotImplementedError, AttributeError):  # Windows
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+    await server.serve()

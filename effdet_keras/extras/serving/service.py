@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import dataclasses
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,20 +22,52 @@ from effdet_keras.detect.detect import (
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.letterbox import has_area
 from effdet_keras.detect.predictor import Predictor
-from effdet_keras.extras.serving.batcher import Batcher
-from effdet_keras.extras.serving.limits import Limits
+from effdet_keras.errors import EffDetError, InvalidValueError
 from effdet_keras.images import decode_image
 
 _LOG = logging.getLogger("effdet_keras.extras.serving")
 _DECODERS = 2  # threads; decoding takes a small part of the time of a network
 
 
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What a server takes of its clients, and for how long it waits.
+
+    The memory that requests can take is at most `max_requests * max_bytes` for what is
+    read, `max_queue` inputs of the network, and as many decoded images as there are
+    threads that decode.
+
+    """
+
+    max_bytes: int = 10_000_000  # of one image file
+    max_pixels: int = 25_000_000  # of one image
+    max_side: int = 16_384  # pixels of its width and of its height
+    max_batch: int = 8  # images that the network gets at once
+    max_wait: float = 0.005  # seconds that the first of a batch waits for others
+    max_queue: int = 64  # images that wait for the network
+    # Requests with an image that are answered at the same time, those included of which
+    # the body still arrives.
+    max_requests: int = 256
+    body_timeout: float = 15.0  # seconds in which the whole body must arrive
+    timeout: float = 30.0  # seconds from then to the answer
+
+    @property
+    def of_image(self) -> dict[str, int]:
+        """Those of a decoded image, as `images.decode_image` takes them."""
+        return {"max_pixels": self.max_pixels, "max_side": self.max_side}
+
+    def __post_init__(self) -> None:
+        for name, value in dataclasses.asdict(self).items():
+            if value < 0 or (value == 0 and name != "max_wait"):
+                raise InvalidValueError(
+                    f"`{name}` must be above 0. Received: {name}={value}"
+                )
+
+
 class DetectionService:
     """A detector for many clients at the same time.
 
-    Args:
-        open_model: function without arguments that returns a `Predictor`: called at the
-            start, and for every new model that is rolled in.
+    `open_model` returns a `Predictor`: it is called at the start and at each `reload`.
     """
 
     def __init__(
@@ -82,7 +115,7 @@ class DetectionService:
         return await loop.run_in_executor(self._decoders, function, *arguments)
 
     async def reload(self) -> bool:
-        """Opens the model anew; until it is ready, and if it fails, the old answers."""
+        """Opens the model again; until it is ready, or if it fails, the old answers."""
         async with self._reloading:
             try:
                 engine = await asyncio.to_thread(self._new_engine)
@@ -173,48 +206,141 @@ class Metrics:
 
     def __init__(self, queue_length):
         client = prometheus_client
-        self._registry = registry = client.CollectorRegistry()
-        client.ProcessCollector(registry=registry)  # memory, open files, CPU time
-        self.requests = client.Counter(
-            "effdet_requests",
+        self._registry = client.CollectorRegistry()
+        client.ProcessCollector(registry=self._registry)  # memory, open files, CPU time
+
+        def made(kind, name, text, **options):
+            return kind(f"effdet_{name}", text, registry=self._registry, **options)
+
+        self.requests = made(
+            client.Counter,
+            "requests",
             "Requests of /detect that were answered, by HTTP status",
-            ["status"],
-            registry=registry,
+            labelnames=["status"],
         )
-        self.seconds = client.Histogram(
-            "effdet_request_seconds",
+        self.seconds = made(
+            client.Histogram,
+            "request_seconds",
             "From the first byte of a request of /detect to its answer",
             buckets=_SECONDS,
-            registry=registry,
         )
-        self.in_flight = client.Gauge(
-            "effdet_requests_in_flight",
+        self.in_flight = made(
+            client.Gauge,
+            "requests_in_flight",
             "Requests of /detect that are not answered yet",
-            registry=registry,
         )
-        self.batch_images = client.Histogram(
-            "effdet_batch_images",
+        self.batch_images = made(
+            client.Histogram,
+            "batch_images",
             "Images in a batch",
             buckets=(1, 2, 4, 8, 16, 32, 64),
-            registry=registry,
         )
-        self.batch_seconds = client.Histogram(
-            "effdet_batch_seconds",
+        self.batch_seconds = made(
+            client.Histogram,
+            "batch_seconds",
             "Network and postprocess of a batch",
             buckets=_SECONDS,
-            registry=registry,
         )
-        self.reloads = client.Counter(
-            "effdet_reloads",
+        self.reloads = made(
+            client.Counter,
+            "reloads",
             "Times that a new model was asked for, by how it went",
-            ["result"],
-            registry=registry,
+            labelnames=["result"],
         )
-        waiting = client.Gauge(
-            "effdet_queue_images", "Images that wait for the network", registry=registry
-        )
+        waiting = made(client.Gauge, "queue_images", "Images that wait for the network")
         waiting.set_function(queue_length)
 
     def text(self) -> bytes:
         """All of them, in Prometheus' text format."""
         return prometheus_client.generate_latest(self._registry)
+
+
+# --- Requests that come one by one, answered in batches.
+
+
+class QueueFullError(EffDetError):
+    """There is no room for one more item: try again later."""
+
+
+class Batcher:
+    """Groups items into batches for a function, which runs in a thread of its own.
+
+    A batch is full at `max_batch` items; the first of them waits `max_wait` seconds for
+    others at most, and not at all for those that are there already. An item whose
+    caller has gone, such as after a timeout, is not worked on.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[list[Any]], Sequence[Any]],
+        *,
+        max_batch: int,
+        max_wait: float,
+        max_queue: int,
+    ) -> None:
+        self._work, self._max_batch, self._max_wait = work, max_batch, max_wait
+        self._queue: asyncio.Queue = asyncio.Queue(max_queue)
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "effdet-batches")
+        self._task: asyncio.Task | None = None
+
+    def __len__(self) -> int:
+        return self._queue.qsize()
+
+    async def start(self) -> None:
+        """Begins to work."""
+        self._task = asyncio.create_task(self._run())
+
+    async def submit(self, item: Any) -> Any:
+        """Returns the result of an item."""
+        future = asyncio.get_running_loop().create_future()
+        try:
+            self._queue.put_nowait((item, future))
+        except asyncio.QueueFull:
+            raise QueueFullError("The queue is full: try again later") from None
+        return await future
+
+    async def close(self) -> None:
+        """Works on all that is in the queue, and ends."""
+        await self._queue.put(None)
+        await self._task
+        self._thread.shutdown()
+
+    async def _run(self):
+        loop, is_last = asyncio.get_running_loop(), False
+        while not is_last:
+            batch, is_last = await self._next_batch()
+            batch = [(item, future) for item, future in batch if not future.done()]
+            if not batch:
+                continue
+            items = [item for item, _ in batch]
+            try:
+                results = await loop.run_in_executor(self._thread, self._work, items)
+            except Exception as error:  # of this batch alone: the next may be well
+                results = [error] * len(items)
+            for (_, future), result in zip(batch, results):
+                if future.done():
+                    continue
+                if isinstance(result, Exception):
+                    future.set_exception(result)
+                else:
+                    future.set_result(result)
+
+    async def _next_batch(self):
+        """Items and futures, and whether they are the last."""
+        first = await self._queue.get()
+        if first is None:
+            return [], True
+        batch, deadline = [first], asyncio.get_running_loop().time() + self._max_wait
+        while len(batch) < self._max_batch:
+            try:
+                entry = self._queue.get_nowait()
+            except asyncio.QueueEmpty:
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        entry = await self._queue.get()
+                except TimeoutError:
+                    break
+            if entry is None:
+                return batch, True
+            batch.append(entry)
+        return batch, False

@@ -5,121 +5,107 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 from keras import ops
 
+from effdet_keras.train.gradients import clipped
 
-class BackendStep(Protocol):
-    """The training step of one model on one backend.
 
-    `Trainer` hands Keras' hooks on to it: the three steps, and what Keras does with
-    them. A step may call the model's `compute_loss`, `metrics` and `averages`, and
-    reads how to train in `model.settings`. It is also the step's duty that a batch
-    whose loss is not finite moves no weight and raises `model.refusal(...)`, where
-    the backend can raise inside of a compiled step or behind it.
+class BackendStep:
+    """What differs from backend to backend in the steps of one model.
+
+    `EfficientDet._train` is the training step, for all backends, and calls the first
+    six methods. A batch whose loss is not finite moves nothing, and `model.refusal`
+    is raised, where the backend can: inside of a compiled step or behind it.
 
     Args:
         model: `EfficientDet`.
     """
 
     # Whether `fit` draws a batch before it asks for a step, or the step draws it.
-    is_given_batches: bool
+    is_given_batches = False
+    # Whether a step that a float16 optimizer leaves out moves statistics all the same.
+    left_out_steps_move_statistics = True
 
-    def __init__(self, model: Any) -> None: ...
+    def __init__(self, model: Any) -> None:
+        self._model = model
 
-    def train(self, keras_step: Callable, *arguments: Any) -> Any:
-        """One update of the weights, then of their moving averages.
+    def train(self, step: Callable, *arguments: Any) -> Any:
+        """Runs `step(data)` for what Keras gives a `train_step`, and wants back."""
+        raise NotImplementedError
 
-        Args:
-            keras_step: Keras' own `train_step` of this backend.
-            *arguments: what Keras gives it: `(data,)`, or `(state, data)` on JAX.
+    def gradients(self, data: Any) -> tuple[Any, list]:
+        """The loss of a batch, and its gradients with the loss scale."""
+        raise NotImplementedError
 
-        Returns:
-            What `keras_step` returns: logs, on JAX with the new state.
-        """
+    def clipped(self, gradients: list) -> tuple[list, Any]:
+        """Gradients clipped one by one, then together; and their norm after it."""
+        recipe = self._model.settings.recipe
+        scale = self._model.optimizer.scale_loss(ops.ones(()))
+        return clipped(gradients, recipe.clip_norm, each=recipe.clips_each, scale=scale)
+
+    def on_all_replicas(self, is_fine: Any) -> Any:
+        """Whether it is true on every replica: all refuse a batch, or none."""
+        return is_fine
+
+    def finish(self, update: Callable, goes_on: Any, data: Any, step: Any) -> None:
+        """Calls `update()` where the step goes on, or refuses its batch."""
+        raise NotImplementedError
+
+    def apply(self, gradients: list, variables: list) -> None:
+        """The optimizer's update."""
+        self._model.optimizer.apply(gradients, variables)
 
     def test(self, keras_step: Callable, *arguments: Any) -> Any:
-        """The losses of one batch; arguments and result as in `train`."""
+        """The losses of one batch, by Keras' own `test_step` or as that does."""
+        raise NotImplementedError
 
-    def predict(self, keras_step: Callable, *arguments: Any) -> Any:
-        """The detections of one batch; arguments as in `train`."""
+    def predict(self, keras_step: Callable, data: Any) -> Any:
+        """The detections of one batch; arguments as in `test`."""
+        images, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        return self._model.detect_step(images)
 
     def predict_on_batch(self, keras_predict: Callable, model: Any, inputs: Any) -> Any:
-        """What a model gives for a batch that no other process knows of.
-
-        Args:
-            keras_predict: Keras' own `predict_on_batch` of `model`.
-            model: the model of this step, or one that runs it.
-            inputs: array, or dict of arrays.
-
-        Returns:
-            What `keras_predict` returns: NumPy arrays.
-        """
-
-    def checked_loss(self, loss: Any, truth: dict, training: bool) -> Any:
-        """Returns the loss of a batch, or raises where it is not finite."""
+        """What a model, or one that runs it, gives for a batch of this process."""
+        return keras_predict(inputs)
 
     def making_function(self) -> contextlib.AbstractContextManager:
         """The context in which Keras makes the functions of `train` and `test`."""
+        return contextlib.nullcontext()
 
     def watched(self, train_function: Callable) -> Callable:
-        """Returns the function that `fit` calls for each step, with what surrounds it.
-
-        Args:
-            train_function: what Keras made of `train`, compiled.
-        """
+        """The compiled function of a step, with what surrounds it."""
+        return train_function
 
     def skipped(self, logs: dict, *arguments: Any) -> Any:
-        """What the function of `watched` returns for a step that is not trained.
-
-        Args:
-            logs: the logs of the steps before.
-            *arguments: what `fit` calls that function with.
-        """
+        """What that function returns for a step that is not trained."""
+        return logs
 
     def scope(self) -> contextlib.AbstractContextManager:
         """The context in which variables are made for all devices of the model."""
+        return contextlib.nullcontext()
 
     def data_of_fit(self, data: Any) -> Any:
-        """What Keras' `fit` is given for the batches of this process.
-
-        Args:
-            data: batches, of which each process has its share (`distribution`).
-
-        Raises:
-            ValueError, RuntimeError: If several processes cannot train on it.
-        """
+        """What Keras' `fit` is given for the batches of this process."""
+        return data
 
     def normalizer(self, num_positives: Any, rule: Callable) -> Any:
-        """The `normalizer` of `DetectionLoss`, or None for that of the batch alone.
-
-        Args:
-            num_positives: float32 scalar, those of the part of the batch that this
-                step sees.
-            rule: `DetectionLoss.normalizer_of`, of those of the whole batch.
-        """
+        """As of `Part`: where each replica sees a part of the batch."""
+        return None
 
     def predicting(self, predict_function: Callable) -> Callable:
-        """Returns the function that `predict_on_batch` calls, with what surrounds it.
+        """The compiled function of `predict`, with what surrounds it.
 
         Each of several processes calls it as often as it likes, with batches of its
         own; the devices of the process share out a batch.
-
-        Args:
-            predict_function: what Keras made of `predict`, compiled.
         """
+        return predict_function
 
     def carried_variables(self) -> list:
-        """Returns variables that a step changes and Keras does not know of."""
-
-    def scaling_gradients(self, values: list) -> list:
-        """Returns values of variables through which gradients pass multiplied.
-
-        Args:
-            values: those that Keras is about to differentiate by, on JAX.
-        """
+        """Variables that a step changes and Keras does not know of."""
+        return []
 
 
 def step_of_backend(model: Any) -> BackendStep:
@@ -132,21 +118,9 @@ def step_of_backend(model: Any) -> BackendStep:
 class EvaluationStep(keras.Model):
     """What a model finds inside the images of a batch, and what its loss says of it.
 
+    It takes a dict of `images`; maybe `content_sizes`; and for losses `boxes`, `labels`
+    and bools `is_counted` `[B]`. It returns `detections`, and `losses` by name, `[1]`.
     Keras' own `predict_on_batch` compiles it, on every backend.
-
-    Args:
-        model: `EfficientDet`, with the averages or the weights that it has at each
-            call; compiled, where losses are asked for.
-
-    Call arguments:
-        inputs: dict of `images` `[B, H, W, 3]`; maybe `content_sizes` `[B, 2]`, see
-            `Postprocess`; and for losses `boxes` `[B, M, 4]`, `labels` `[B, M]`, and
-            bools `is_counted` `[B]`: other images fill up the batch, and belong to no
-            loss.
-
-    Returns:
-        Dict of `detections`, as `Postprocess` returns, and of `losses`, float32 `[1]`
-        by name, empty without `labels`.
     """
 
     def __init__(self, model: Any) -> None:

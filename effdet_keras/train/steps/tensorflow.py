@@ -10,30 +10,56 @@ import tensorflow as tf
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.basic_layers import recomputing
-from effdet_keras.train.gradients import clipped
-from effdet_keras.train.parts import joined, parted, step_counter, steps_per_update
+from effdet_keras.train.gradients import all_finite
+from effdet_keras.train.parts import step_counter, steps_per_update
+from effdet_keras.train.steps import BackendStep
 
 
-class Step:
-    """`BackendStep` of TensorFlow: the reference's whole step, written out."""
+class Step(BackendStep):
+    """`BackendStep` of TensorFlow."""
 
-    is_given_batches = False
+    left_out_steps_move_statistics = False
+    _goes_on = None  # of the step that XLA compiles
 
-    def __init__(self, model):
-        self._model = model
+    def train(self, step, data):
+        if not self._model.jit_compile:
+            return self._logs(step(data))
 
-    def train(self, keras_step, data):
-        """One update: gradients multiplied, clipped alone and together; averages."""
+        def compiled(data):
+            logs = self._logs(step(data))
+            goes_on, self._goes_on = self._goes_on, None
+            return logs, goes_on
+
+        done = tf.identity(step_counter(self._model.optimizer).value)
+        logs, goes_on = self._by_xla(compiled, data)
+        return _after(self._refuse_unless(goes_on, data, done), logs)
+
+    def gradients(self, data):
         model = self._model
-        step = tf.identity(step_counter(model.optimizer).value)
-        if model.jit_compile:
-            logs, is_fine = self._by_xla(self._train_if_fine, data)
-            return _after(self._refuse_unless(is_fine, data, step), logs)
-        gradients, is_fine, mends = self._gradients(data, step)
-        refusal = self._refuse_unless(is_fine | mends, data, step)
-        with tf.control_dependencies([refusal]):
-            self._move(*gradients, is_fine, step)
-        return self._logs(model.get_metrics_result())
+        with tf.GradientTape() as tape:
+            loss = self._forward_and_loss(data, training=True)
+            # Replicas are summed below; a loss scale keeps float16 from underflow.
+            scaled = model.optimizer.scale_loss(loss / _num_replicas())
+        return loss, self.gradients_of(tape, scaled, model.trainable_variables)
+
+    def on_all_replicas(self, is_fine):
+        if _num_replicas() == 1:
+            return is_fine
+        replica = tf.distribute.get_replica_context()
+        return replica.all_reduce("SUM", tf.cast(~is_fine, tf.float32)) == 0.0
+
+    def finish(self, update, goes_on, data, step):
+        # What the forward pass moved is put back before anything is raised.
+        with tf.control_dependencies(
+            [tf.identity(v.value) for v in self._model.moved_variables()]
+        ):
+            goes_on = tf.identity(goes_on)
+        if self._model.jit_compile:
+            self._goes_on = goes_on  # XLA cannot raise: see `train`
+            tf.cond(goes_on, lambda: update() or True, lambda: False)
+            return
+        with tf.control_dependencies([self._refuse_unless(goes_on, data, step)]):
+            update()
 
     def test(self, keras_step, data):
         if self._model.jit_compile:
@@ -51,22 +77,6 @@ class Step:
             yield
         finally:
             model.jit_compile = compiled
-
-    def predict(self, keras_step, data):
-        images, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        return self._model.detect_step(images)
-
-    def predict_on_batch(self, keras_predict, model, inputs):
-        return keras_predict(inputs)
-
-    def checked_loss(self, loss, truth, training):
-        return loss  # see `_refuse_unless`
-
-    def watched(self, train_function):
-        return train_function
-
-    def skipped(self, logs, data):
-        return logs
 
     def scope(self):
         strategy = self._model.distribute_strategy
@@ -160,12 +170,6 @@ class Step:
             for gradient, variable in zip(gradients, variables, strict=True)
         ]
 
-    def carried_variables(self):
-        return []
-
-    def scaling_gradients(self, values):
-        return values  # see `_multiplied`
-
     def clipped(self, gradients):
         """Gradients clipped one by one, then together; and their norm after it.
 
@@ -175,19 +179,19 @@ class Step:
         clips before it.
         """
         count = _num_replicas()
-        if count > 1:
-            replica = tf.distribute.get_replica_context()
-            gradients = replica.all_reduce("SUM", gradients)
-        gradients = [tf.convert_to_tensor(g) for g in gradients]
-        settings, optimizer = self._model.settings, self._model.optimizer
-        scale = optimizer.scale_loss(tf.ones(()))
-        whole, norm = clipped(
-            gradients,
-            settings.recipe.clip_norm,
-            each=settings.recipe.clips_each,
-            scale=scale,
-        )
-        return [g / count for g in whole] if count > 1 else whole, norm
+        if count == 1:
+            return super().clipped([tf.convert_to_tensor(g) for g in gradients])
+        steps = steps_per_update(self._model.optimizer)
+        if steps > 1:
+            raise InvalidValueError(
+                "Keras cannot accumulate gradients under a `tf.distribute` strategy of "
+                "several devices. Leave `accumulate_steps` out. Received: "
+                f"accumulate_steps={steps}"
+            )
+        replica = tf.distribute.get_replica_context()
+        gradients = replica.all_reduce("SUM", gradients)
+        whole, norm = super().clipped([tf.convert_to_tensor(g) for g in gradients])
+        return [g / count for g in whole], norm
 
     def _by_xla(self, step, data):
         """Runs a step on a batch as one function that XLA compiles.
@@ -199,101 +203,12 @@ class Step:
         compiled = tf.function(step, jit_compile=True, autograph=False)
         return compiled((images, numbers, weight))
 
-    def _train_if_fine(self, data):
-        """The whole step for XLA, which moves nothing where the batch is not fine."""
-        model = self._model
-        step = tf.identity(step_counter(model.optimizer).value)
-        gradients, is_fine, mends = self._gradients(data, step)
-        goes_on = is_fine | mends
-
-        def move():
-            self._move(*gradients, is_fine, step)
-            return True
-
-        tf.cond(goes_on, move, lambda: False)
-        return self._logs(model.get_metrics_result()), goes_on
-
     def _test(self, data):
         loss = self._forward_and_loss(data, training=False)
+        self._model._loss_tracker.update_state(loss)
         logs = self._model.get_metrics_result()
         logs = self._model.settings.trackers.without_steps(logs)
-        return self._logs(logs), _are_finite([loss])
-
-    def _gradients(self, data, step):
-        """Forward and backward pass, and the statistics of batch norm settled.
-
-        Returns:
-            `((gradients, clipped), is_fine, mends)`: the gradients of this step, and
-            those since the last update clipped; whether loss, gradients and
-            statistics are finite; and `_mends_itself`.
-        """
-        model = self._model
-        optimizer, variables = model.optimizer, model.trainable_variables
-        statistics = model.moved_statistics()
-        before = tf.identity(joined([v.value for v in statistics]))
-        ranges = [v for part in model.parts.values() for v in part.moved]
-        ranges_before = [tf.identity(v.value) for v in ranges]
-        with tf.GradientTape() as tape:
-            loss = self._forward_and_loss(data, training=True)
-            # Replicas are summed below; a loss scale keeps float16 from underflow.
-            scaled = optimizer.scale_loss(loss / _num_replicas())
-        gradients = self.gradients_of(tape, scaled, variables)
-        for part in model.parts.values():
-            loss, gradients = part.gradients(loss, gradients, data, step)
-        gradients = self._multiplied(gradients)
-        clipped, norm = self.clipped(self._with_those_before(gradients))
-        after = after_forward = joined([v.value for v in statistics])
-        seen = [loss, norm, after, *[v.value for v in ranges]]
-        is_fine = _on_all_replicas(_are_finite(seen))
-        for part in model.parts.values():
-            after = part.settled(before, after, step)
-        # The forward pass has moved statistics and ranges: of a bad batch for good,
-        # unless they are put back, before anything is raised.
-        after = tf.where(is_fine, after, before)
-        for variable, value in zip(
-            statistics, parted(after, [v.shape[0] for v in statistics])
-        ):
-            variable.assign(value)
-        for variable, value in zip(ranges, ranges_before):
-            variable.assign(tf.where(is_fine, variable.value, value))
-        model.settings.trackers.update_step(norm, optimizer.learning_rate)
-        moved = [tf.identity(v.value) for v in statistics + ranges]
-        with tf.control_dependencies(moved):
-            mends = self._mends_itself([loss, after_forward])
-        return (gradients, clipped), is_fine, mends
-
-    def _move(self, gradients, clipped, is_fine, step):
-        """The optimizer moves the weights, and these their averages."""
-        optimizer, variables = self._model.optimizer, self._model.updated_variables()
-        for part in self._model.parts.values():
-            clipped = part.for_optimizer(gradients, clipped, step=step, is_fine=is_fine)
-        optimizer.apply_gradients(zip(clipped, variables))
-        self._move_averages(step)
-
-    def _with_those_before(self, gradients):
-        count = steps_per_update(self._model.optimizer)
-        if count > 1 and _num_replicas() > 1:
-            raise InvalidValueError(
-                "Keras cannot accumulate gradients under a `tf.distribute` strategy of "
-                "several devices. Leave `accumulate_steps` out. Received: "
-                f"accumulate_steps={count}"
-            )
-        scale = self._model.optimizer.scale_loss(tf.ones(()))
-        for part in self._model.parts.values():
-            gradients = part.together(gradients, scale)
-        return gradients
-
-    def _move_averages(self, step):
-        averages, optimizer = self._model.averages, self._model.optimizer
-        if averages is None:
-            return
-        count = steps_per_update(optimizer)
-        if count == 1 and self._model.settings.loss_scale(optimizer) is None:
-            averages.update(step)
-            return
-        # A step that only adds up gradients, or whose gradients overflow, moves none.
-        done = tf.identity(step_counter(optimizer).value) // count
-        averages.update(step // count, has_moved=done > step // count)
+        return self._logs(logs), all_finite([loss])
 
     def _logs(self, logs):
         """Logs as Keras reduces them: those of several processes along an axis."""
@@ -307,19 +222,7 @@ class Step:
         model = self._model
         with recomputing(model.settings.recipe.grad_checkpoint):
             outputs = model(images, training=training)
-        loss = model.compute_loss(images, truth, outputs, weight, training=training)
-        model._loss_tracker.update_state(loss)
-        return loss
-
-    def _mends_itself(self, forward):
-        """Whether a smaller loss scale may help: to the gradients, and nothing else.
-
-        The optimizer then leaves the step out by itself, and halves the scale.
-        """
-        loss_scale = self._model.settings.loss_scale(self._model.optimizer)
-        if loss_scale is None:
-            return False
-        return _on_all_replicas(_are_finite(forward)) & (loss_scale > 1.0)
+        return model.compute_loss(images, truth, outputs, weight, training=training)
 
     def _refuse_unless(self, is_fine, data, step=None):
         """An operation that raises where a batch is not fine."""
@@ -327,8 +230,8 @@ class Step:
         if _is_on_tpu():  # nothing but XLA runs there, which cannot raise
             return tf.no_op()
         _, truth, _ = keras.utils.unpack_x_y_sample_weight(data)
-        told = ("boxes", "labels", "masks", "image_id")
-        names = [name for name in told if name in truth]
+        explained = ("boxes", "labels", "masks", "image_id")
+        names = [name for name in explained if name in truth]
         refuse = _Refusal(model, names)
         done = -1 if step is None else step
 
@@ -337,13 +240,6 @@ class Step:
             lambda: True,
             lambda: tf.numpy_function(refuse, [done, *map(truth.get, names)], tf.bool),
         )
-
-    def _multiplied(self, gradients):
-        factors = self._model.settings.gradient_factors
-        if factors is None:
-            return gradients
-        pairs = zip(gradients, factors, strict=True)
-        return [g if f == 1.0 else g * f for g, f in pairs]
 
 
 def _after(operation, logs):
@@ -354,23 +250,6 @@ def _after(operation, logs):
 
 def _is_on_tpu():
     return bool(tf.config.list_logical_devices("TPU"))
-
-
-def _are_finite(tensors):
-    """Whether no number in a list of float tensors is NaN or infinite."""
-    return tf.reduce_all(
-        tf.math.is_finite(
-            tf.concat([tf.reshape(tf.cast(t, tf.float32), [-1]) for t in tensors], 0)
-        )
-    )
-
-
-def _on_all_replicas(is_fine):
-    """Whether it is true on every replica: all refuse a batch, or none."""
-    if _num_replicas() == 1:
-        return is_fine
-    replica = tf.distribute.get_replica_context()
-    return replica.all_reduce("SUM", tf.cast(~is_fine, tf.float32)) == 0.0
 
 
 class _Refusal:

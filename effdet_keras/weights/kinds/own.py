@@ -81,7 +81,7 @@ OWN = Scheme(  # the paths inside our `.weights.h5`
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"  # Keras' entries
 _CLASS = "effdet_keras>EfficientDet"
 _LAYERS = "layers/"
-# What a weight's entry does not hold, by the weight's path; see train/compiling.py.
+# What a weight's entry does not hold, by the weight's path; see train/averages.py.
 _AVERAGE, _TRAINING = "vars/average:", "vars/training:"
 _MARK = "layers/efficient_net/stem/conv/vars/0"
 _MIN_LEVEL = 3  # of all published models

@@ -10,8 +10,7 @@ from PIL import Image
 from support.tiny import lively_model
 
 import effdet_keras as ek
-from effdet_keras.export.description import describe
-from effdet_keras.export.runtime import ExportedDetector
+from effdet_keras.export.runtime import ExportedDetector, describe
 from effdet_keras.extras.benchmark import benchmark_model as module
 from effdet_keras.extras.benchmark.benchmark_model import benchmark
 

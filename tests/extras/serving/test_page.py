@@ -9,8 +9,7 @@ from support.tiny import LITE0, lively_model
 
 from effdet_keras.detect.letterbox import has_area
 from effdet_keras.detect.predictor import Predictor
-from effdet_keras.extras.serving.limits import Limits
-from effdet_keras.extras.serving.service import DetectionService
+from effdet_keras.extras.serving.service import DetectionService, Limits
 
 pytestmark = [
     pytest.mark.tensorflow,

@@ -16,7 +16,7 @@ import pytest
 from support.tiny import spread, tiny_model
 
 import effdet_keras as ek
-from effdet_keras.extras.targets.browser import _RUNTIME_VERSION
+from effdet_keras.extras.targets.servers import _RUNTIME_VERSION
 
 pytestmark = pytest.mark.tensorflow
 
@@ -147,7 +147,7 @@ def test_the_page_has_the_models_settings_and_no_class_ends_its_script(
     from types import SimpleNamespace
 
     from effdet_keras.export.registry import ExportFormat
-    from effdet_keras.extras.targets.browser import write_browser
+    from effdet_keras.extras.targets.servers import write_browser
 
     monkeypatch.setattr(
         ExportFormat, "write", lambda self, model, path, **options: None

@@ -15,9 +15,10 @@ from support.tiny import BOTH_HEADS, spread, tiny_model
 
 import effdet_keras as ek
 from effdet_keras import cli
-from effdet_keras.export.targets import TARGETS
-from effdet_keras.extras.targets import coral
-from effdet_keras.extras.targets.operations import operations_of
+from effdet_keras.cli import files
+from effdet_keras.export.registry import TARGETS
+from effdet_keras.extras.targets import tflite
+from effdet_keras.extras.targets.tflite import operations_of
 from effdet_keras.weights.archive import write_archive
 
 pytestmark = pytest.mark.tensorflow
@@ -118,7 +119,7 @@ def test_the_compiler_of_coral_runs_where_it_is_installed(exported, compiler, tm
     pytest.importorskip("ai_edge_litert")
     shutil.copy(exported("coral") / "model.tflite", tmp_path)
     compiler()
-    notes = coral.compile_for_edge_tpu(tmp_path, pathlib.Path("out"))
+    notes = tflite.compile_for_edge_tpu(tmp_path, pathlib.Path("out"))
     assert (tmp_path / "model_edgetpu.tflite").is_file()
     assert notes[1:] == (
         "  compiled: model_edgetpu.tflite",
@@ -126,7 +127,7 @@ def test_the_compiler_of_coral_runs_where_it_is_installed(exported, compiler, tm
     )
     compiler(status=1)
     with pytest.raises(ek.errors.InvalidStateError, match="did not compile"):
-        coral.compile_for_edge_tpu(tmp_path, pathlib.Path("out"))
+        tflite.compile_for_edge_tpu(tmp_path, pathlib.Path("out"))
 
 
 @pytest.mark.slow
@@ -158,11 +159,11 @@ def test_frigate_reads_the_outputs_labels_and_configuration(exported, image):
 
 
 def test_frigates_page_shows_what_the_target_writes(exported):
-    from effdet_keras.extras.targets import frigate
-
-    text = frigate._configuration("pets", "edgetpu", (320, 320), ("cat", "dog", "bird"))
+    text = tflite._frigate_configuration(
+        "pets", "edgetpu", (320, 320), ("cat", "dog", "bird")
+    )
     assert f"```yaml\n{text}```" in (DOCS / "target_frigate.md").read_text()
-    quoted = frigate._configuration("it's", "cpu", (64, 64), ("a: b",))
+    quoted = tflite._frigate_configuration("it's", "cpu", (64, 64), ("a: b",))
     read = yaml.safe_load(quoted)
     assert read["model"]["path"] == "/config/it's/model.tflite"
     assert read["objects"]["track"] == ["a: b"]
@@ -199,7 +200,7 @@ def test_a_file_for_gpus_runs_in_compiled_model_with_the_models_detections(
 def test_built_in_operations_compute_the_models_postprocess():
     from effdet_keras._internal.optional_imports import tensorflow as tf
     from effdet_keras.detect.postprocess import Postprocess
-    from effdet_keras.export.litert.write import builtin_operations, builtin_postprocess
+    from effdet_keras.export.litert import builtin_operations, builtin_postprocess
     from effdet_keras.model.anchors import anchors_of
 
     config = ek.EfficientDetConfig.from_name("efficientdet-lite0")
@@ -341,17 +342,17 @@ def test_mediapipe_opens_what_its_target_writes(exported, image, precision):
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_command_of_a_page_is_one_that_the_target_takes(target, monkeypatch):
     """The first is run above, where the target is tested."""
-    from effdet_keras.export.targets import target_to_write
+    from effdet_keras.export.registry import target_to_write
 
     checked = []
 
-    def export_file(model, out, format=None, *, target, options, **other):
-        path = pathlib.Path(out)
-        checked.append(target_to_write(path, target, format, options).name)
+    class Model:
+        def export(self, out, format, *, images, target, **options):
+            path = pathlib.Path(out)
+            checked.append(target_to_write(path, target, format, options).name)
 
-    monkeypatch.setattr(
-        "effdet_keras.cli.export_file.export_file", export_file, raising=True
-    )
+    monkeypatch.setattr(files, "open_live_model", lambda model: Model())
+    monkeypatch.setattr(files.DatasetSource, "load", lambda *_: [])
     for line in commands_of(target):
         assert cli.main(shlex.split(line)[1:]) == 0
     assert checked and set(checked) == {target}
@@ -418,7 +419,7 @@ def test_frigate_refuses_an_input_that_is_not_square(tmp_path):
 
 
 def test_a_file_that_the_compiler_would_refuse_is_told_operation_by_operation():
-    from effdet_keras.extras.targets.operations import Operation, require_compilable
+    from effdet_keras.extras.targets.tflite import Operation, require_compilable
 
     def operation(name, version=1, *, is_custom=False, is_static=True):
         types = frozenset(["INT8"])
@@ -446,8 +447,8 @@ def test_a_file_that_the_compiler_would_refuse_is_told_operation_by_operation():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["efficientdet-lite0", "efficientdet-lite3"])
 def test_whole_lite_models_have_no_operation_above_the_compilers(name, tmp_path, image):
-    from effdet_keras.export.litert.write import write_litert
-    from effdet_keras.extras.targets.operations import (
+    from effdet_keras.export.litert import write_litert
+    from effdet_keras.extras.targets.tflite import (
         operations_on_cpu,
         require_compilable,
     )
@@ -462,7 +463,7 @@ def test_whole_lite_models_have_no_operation_above_the_compilers(name, tmp_path,
 
 
 def test_a_warm_up_request_is_the_protobuf_of_tf_serving():
-    from effdet_keras.extras.targets.serving import prediction_log
+    from effdet_keras.extras.targets.servers import prediction_log
 
     images = np.zeros((1, 200, 2, 3), "uint8")  # longer than one byte of a length says
     name, signature, inputs = request_in(prediction_log("m", "s", {"images": images}))

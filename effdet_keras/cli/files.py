@@ -1,0 +1,171 @@
+"""What the paths of a command stand for: a model to open, a dataset, files to write."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+import pathlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from effdet_keras._internal.optional_imports import keras
+from effdet_keras._internal.remote_path import path_of
+from effdet_keras.detect.predictor import Predictor
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.images import IMAGE_SUFFIXES
+from effdet_keras.model.config import MODEL_NAMES
+
+if TYPE_CHECKING:
+    from effdet_keras.data.dataset import DetectionDataset
+    from effdet_keras.model.efficientdet import EfficientDet
+
+_WITHOUT_KERAS = (".tflite", ".onnx", ".xml")
+
+
+def open_any_model(
+    model: str,
+    threads: int | None = None,
+    *,
+    runtime: str | None = None,
+    precision: str = "float32",
+) -> Predictor:
+    """Opens a model of any kind, or fetches a published one by its name."""
+    if is_published(model):
+        live = open_live_model(model)
+        if runtime is None:
+            return Predictor(live)
+        return Predictor(
+            live, runtime=runtime, num_threads=threads, precision=precision
+        )
+    is_file_of_runtime = os.fspath(model).lower().endswith(_WITHOUT_KERAS)
+    if not is_file_of_runtime and keras.is_installed():
+        # Registers the classes that an archive is made of: see `effdet_keras`.
+        importlib.import_module("effdet_keras.model.efficientdet")
+    return Predictor.load(model, threads, runtime=runtime, precision=precision)
+
+
+def open_live_model(model: str) -> EfficientDet:
+    """Opens an archive or a run, or fetches a published model by its name."""
+    from effdet_keras.model.efficientdet import EfficientDet
+
+    if is_published(model):
+        return EfficientDet.from_preset(model, weights="coco")
+    return EfficientDet.from_archive(model)
+
+
+def is_published(model: str) -> bool:
+    """Whether it is the name of a published model, and no file."""
+    return model in MODEL_NAMES and not pathlib.Path(model).exists()
+
+
+# --- A dataset as flags name it: path, split and format.
+
+# The splits to evaluate on where none is named: the first that is there.
+EVALUATION_SPLITS = ("test", "valid", "validation", "val")
+
+
+@dataclasses.dataclass(frozen=True)
+class DatasetSource:
+    """Where a dataset is, and which part of it is meant."""
+
+    flag: str
+    path: str | None
+    split: str | None = None
+    format: str | None = None
+
+    def __post_init__(self):
+        if self.path is None and (self.split or self.format):
+            what = "split" if self.split else "format"
+            raise InvalidValueError(
+                f"The {what} {self.split or self.format!r} is given without a dataset: "
+                f"add `{self.flag} DATA`."
+            )
+
+    def load(self, preferred: tuple[str, ...]) -> DetectionDataset:
+        """Reads the split that was asked for, or else the first preferred one."""
+        from effdet_keras.data.load import load
+
+        return load(self.path, self.chosen_split(preferred), format=self.format)
+
+    def chosen_split(self, preferred: tuple[str, ...]) -> str:
+        """The split that was asked for, or else the first preferred one."""
+        from effdet_keras.data.load import split_names
+
+        if self.split is not None:
+            return self.split
+        names = split_names(self.path, format=self.format)
+        found = [name for name in preferred if name in names]
+        if not found and len(names) > 1:
+            raise InvalidValueError(
+                f"`{self.flag} {self.path}` has the splits {', '.join(names)}, and "
+                f"none of {', '.join(preferred)}: say which one is meant."
+            )
+        return (found or names)[0]
+
+    def is_folder_of_images(self) -> bool:
+        """Whether the path is a folder with images directly in it."""
+        folder = path_of(self.path)
+        files = folder.iterdir() if folder.is_dir() else ()
+        return any(file.suffix.lower() in IMAGE_SUFFIXES for file in files)
+
+
+# --- What a command may write: never what it reads, nor what was there before it.
+
+
+def check_outputs(
+    outputs: Iterable[str | os.PathLike | None],
+    inputs: Iterable[str | os.PathLike] = (),
+    *,
+    overwrite: bool = False,
+) -> None:
+    """Refuses paths that must not be written to; call it before any work.
+
+    Example:
+        >>> check_outputs(["cat.json"], ["cat.jpg"])
+        >>> check_outputs(["cat.jpg"], ["cat.jpg"])
+        Traceback (most recent call last):
+            ...
+        effdet_keras.errors.InvalidValueError: 'cat.jpg' is one of the files that are \
+read, and would be overwritten. Give another path.
+    """
+    outputs = [pathlib.Path(path) for path in outputs if path is not None]
+    read = {_identity(pathlib.Path(path)) for path in inputs}
+    written = set()
+    for path in outputs:
+        identity = _identity(path)
+        if identity in read:
+            raise InvalidValueError(
+                f"'{path}' is one of the files that are read, and would be "
+                "overwritten. Give another path."
+            )
+        if identity in written:
+            raise InvalidValueError(
+                f"Two outputs would be written to '{path}'. Give different paths, or "
+                "two runs."
+            )
+        written.add(identity)
+    if not overwrite:
+        refuse_existing(outputs)
+
+
+def refuse_existing(outputs: Iterable[pathlib.Path]) -> None:
+    """Raises FileExistsError if one of the paths is there."""
+    there = [str(path) for path in outputs if os.path.lexists(path)]
+    if there:
+        more = f", and {len(there) - 3} more," if len(there) > 3 else ""
+        verb = "is" if len(there) == 1 else "are"
+        raise FileExistsError(
+            f"{', '.join(map(repr, there[:3]))}{more} {verb} there already, and "
+            "nothing is overwritten: give another path, or add --overwrite."
+        )
+
+
+def _identity(path):
+    """What two names of one file share; of a file that is not there, its path."""
+    try:
+        status = path.stat()
+    except OSError:
+        # Some file systems have one file for both: better two names than one lost.
+        return os.path.realpath(path).casefold()
+    return status.st_dev, status.st_ino

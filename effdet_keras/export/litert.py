@@ -1,0 +1,718 @@
+"""LiteRT (TFLite): float or quantised files, with or without postprocess; LiteRT."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import io
+import os
+import pathlib
+import tempfile
+import threading
+import zipfile
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from effdet_keras._internal.label_constants import BACKGROUND
+from effdet_keras._internal.optional_imports import (
+    OptionalModule,
+    ai_edge_litert,
+    flatbuffers,
+)
+from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.box_ops import clip_boxes, decode_boxes
+from effdet_keras.detect.detect import Images
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.export.network import (
+    calibration_inputs,
+    frozen,
+    network_function,
+    output_names,
+)
+from effdet_keras.export.runtime import (
+    DESCRIPTION_NAME,
+    Description,
+    Runtime,
+    describe,
+)
+from effdet_keras.model.anchors import anchors_of
+
+if TYPE_CHECKING:
+    from effdet_keras.data.dataset import DetectionDataset
+    from effdet_keras.model.efficientdet import EfficientDet
+
+
+def write_litert(
+    model: EfficientDet,
+    path: pathlib.Path,
+    *,
+    precision: Literal["float32", "float16", "dynamic", "int8"] = "float32",
+    outputs: Literal["detections", "raw"] = "detections",
+    calibration: DetectionDataset | Images | None = None,
+    calibration_images: int = 100,
+    output_type: Literal["float32", "uint8"] = "float32",
+    batch_size: int = 1,
+    max_detections: int | None = None,
+    score_threshold: float | None = None,
+    iou_threshold: float | None = None,
+    per_class: bool = False,
+    postprocess_ops: Literal["custom", "builtin"] = "custom",
+    int8_scores: bool = False,
+) -> None:
+    """Writes a `.tflite` file for LiteRT and MediaPipe Tasks.
+
+    The input is `images` `[B, H, W, 3]`, RGB pixels 0-255; uint8 for int8, else
+    float32. The outputs, in this order:
+
+    - "detections": `boxes` `[1, D, 4]`, `yxyx` as fractions of the input, not clipped;
+      `classes` `[1, D]` from 0; `scores` `[1, D]`; `count` `[1]`: all float32, what
+      `TFLite_Detection_PostProcess` computes. Suppression is hard there:
+      Gaussian Soft-NMS, the default of `EfficientDet`, does not exist.
+    - "raw": `class_logits` `[B, N, C]` and `box_deltas` `[B, N, 4]`
+
+    A segmentation head adds one at the end: `class_map` `[1, H, W]`, int32, or
+    `segmentation_logits` `[B, h, w, K]`.
+
+    Class names are inside as MediaPipe's metadata, the description as a zip entry.
+
+    Args:
+        precision: of the weights: "float32"; "float16", half the size, computed in
+            float32 on CPUs; "dynamic", weights in 8 bits, activations rounded
+            as they come; "int8", weights and activations in 8 bits.
+        outputs: what the file returns: "detections"; or "raw", class logits and box
+            deltas of all anchors.
+        calibration: images that tell int8 the range of every activation, of the kind
+            that the model will see: a `DetectionDataset`, or what `detect` takes. A
+            model of `quantize_aware` has learned the ranges, and takes none.
+        calibration_images: how many of them are used at most, evenly spread.
+        output_type: of the numbers that int8 with "raw" outputs returns: "float32",
+            or "uint8", with the scale in the file.
+        batch_size: images at once; above 1 for "raw" outputs only.
+        max_detections: boxes per image at most; None for the model's own number.
+        score_threshold: lowest score to keep; None for the model's own, or 0.01 where
+            it has none. The operation takes longer the more anchors are above it.
+        iou_threshold: overlap above which a box suppresses another; None for the
+            model's own.
+        per_class: whether a box suppresses boxes of its own class only, the "regular"
+            way of the operation. The default is the "fast" way: a box suppresses
+            boxes of all classes. The regular way is slower, and in an interpreter
+            of `n` threads, `n > 1`, it loses class `n`
+            (https://github.com/tensorflow/tensorflow/issues/56058; it still did in
+            ai-edge-litert 2.3.0). Our runtime then takes one thread. With
+            "builtin" operations the default is the model's own way.
+        postprocess_ops: what detects behind the network: "custom", the operation
+            `TFLite_Detection_PostProcess`, the fastest on CPUs and what MediaPipe,
+            Coral and Frigate take; "builtin", operations of LiteRT itself, which
+            compute the model's own postprocess, Soft-NMS too, and which runtimes
+            without custom operations have.
+        int8_scores: whether a quantization-aware model's file computes the scores in
+            steps of 1/256, as an Edge TPU must. Otherwise they are computed in float
+            from int8 logits, which tells more of those near 1 apart. Ranges that are
+            found with `calibration` always make int8 scores.
+    """
+    nms = {
+        "max_detections": max_detections,
+        "score_threshold": score_threshold,
+        "iou_threshold": iou_threshold,
+        "per_class": per_class or None,
+    }
+    nms = {name: value for name, value in nms.items() if value is not None}
+    uses_builtin = postprocess_ops == "builtin"
+    _check_together(
+        model.quantization is not None,
+        nms,
+        precision=precision,
+        outputs=outputs,
+        calibration=calibration,
+        output_type=output_type,
+        batch_size=batch_size,
+        postprocess_ops=postprocess_ops,
+        int8_scores=int8_scores,
+    )
+    description = describe(
+        model, outputs=outputs, precision=precision, batch_size=batch_size
+    )
+    if outputs == "detections":
+        if uses_builtin:
+            postprocess = builtin_postprocess(model.postprocess, **nms)
+        else:
+            nms["per_class"] = per_class
+            postprocess = hard_postprocess(model.postprocess, **nms)
+        description = dataclasses.replace(description, postprocess=postprocess)
+    inputs = []
+    if calibration is not None:
+        inputs = calibration_inputs(model.config, calibration, calibration_images)
+    learned, float_scores = contextlib.nullcontext(), False
+    if precision == "int8" and not inputs:
+        learned, float_scores = model.quantization.exporting(), not int8_scores
+    with (
+        learned,
+        _saved(_traced(model, description, uses_builtin, float_scores)) as folder,
+    ):
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder)
+        converter.allow_custom_ops = not uses_builtin
+        if precision != "float32":
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        if precision == "float16":
+            converter.target_spec.supported_types = [tf.float16]
+        if precision == "int8":
+            converter.inference_input_type = tf.uint8
+            converter.inference_output_type = tf.as_dtype(output_type)
+        if inputs:
+            converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+            converter.representative_dataset = lambda: (
+                [np.repeat(read()[None], batch_size, 0)] for read in inputs
+            )
+        content = converter.convert()
+    path.write_bytes(finished(content, description))
+
+
+def _check_together(knows_ranges, nms, **options):
+    """Refuses options that contradict each other."""
+    is_int8, is_raw = options["precision"] == "int8", options["outputs"] == "raw"
+    is_builtin = options["postprocess_ops"] == "builtin"
+    is_calibrated = options["calibration"] is not None
+    for is_wrong, reason in (
+        (
+            is_int8 and knows_ranges and is_calibrated,
+            "A quantization-aware model has learned the range of every activation: "
+            "leave `calibration` out.",
+        ),
+        (
+            is_int8 and not knows_ranges and not is_calibrated,
+            "int8 needs images of the kind the model will see, to find the range of "
+            "every activation. Give a dataset, a folder or a list of images, such as "
+            "`calibration=train`; or train the model with `quantize_aware`.",
+        ),
+        (is_calibrated and not is_int8, "`calibration` is for int8 alone."),
+        (
+            options["output_type"] == "uint8" and not (is_int8 and is_raw),
+            "`output_type='uint8'` goes with precision='int8' and outputs='raw'.",
+        ),
+        (
+            not is_raw and options["batch_size"] != 1,
+            "TFLite_Detection_PostProcess takes one image at a time. Take "
+            "outputs='raw' for more.",
+        ),
+        (options["batch_size"] < 1, "`batch_size` must be 1 or more."),
+        (is_raw and nms, f"Raw outputs have no postprocess to set options of: {nms}."),
+        (
+            is_builtin and not is_raw and is_calibrated,
+            "int8 would round the boxes of `postprocess_ops='builtin'` too. Take "
+            "\"custom\", precision='float16', or train the model with "
+            "`quantize_aware`.",
+        ),
+        (
+            options["int8_scores"] and (is_builtin or is_raw or not is_int8),
+            "`int8_scores` goes with precision='int8', outputs='detections' and "
+            "postprocess_ops='custom'.",
+        ),
+    ):
+        if is_wrong:
+            given = {**options, "calibration": "given" if is_calibrated else None}
+            shown = ", ".join(f"{name}={value!r}" for name, value in given.items())
+            raise InvalidValueError(f"{reason} Received: {shown}")
+
+
+def _traced(model, description, uses_builtin, float_scores):
+    """A module whose `run` is the network, with the postprocess where it is wanted."""
+    batch_size = description.batch_size
+    module = tf.Module()
+    finds = {"finds_classes": description.outputs == "detections"}
+    module.network = frozen(network_function(model, batch_size, _repeat, **finds))
+    names = output_names(model.config, **finds)
+    spec = tf.TensorSpec((batch_size, *model.config.image_size, 3), name="images")
+
+    @tf.function(input_signature=[spec])
+    def run(images):
+        found = dict(zip(names, module.network(images)))
+        if description.outputs == "raw":
+            wanted = output_names_of(description)
+            return tuple(found[name] for name in wanted)
+        results = ()
+        if model.config.has_detection and uses_builtin:
+            op = builtin_operations(description.postprocess, model.config)
+            results = op(found["box_deltas"], found["class_logits"])
+        elif model.config.has_detection:
+            op = postprocess_op(description.postprocess, model.config)
+            logits = found["class_logits"]
+            if float_scores:
+                # Of int8 logits the converter makes an int8 sigmoid; of a difference,
+                # which has no range, it makes none. No logit changes by 1e-30.
+                logits = logits - 1e-30
+            results = op(found["box_deltas"], tf.sigmoid(logits))
+        if model.config.has_segmentation:
+            results = (*results, tf.cast(found["class_map"], tf.int32))
+        return results
+
+    module.run = run
+    return module
+
+
+@contextlib.contextmanager
+def _saved(module):
+    """The folder of a SavedModel: other ways to the converter lose the operation."""
+    # The gradient of swish cannot be saved, and nobody trains the file.
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+    with tempfile.TemporaryDirectory() as folder:
+        tf.saved_model.save(module, folder, module.run, options)
+        yield folder
+
+
+def _repeat(x, times):
+    """Repeats rows and columns by operations that XNNPACK has, in one piece."""
+    batch, height, width, channels = x.shape
+    rows, columns = times
+    x = tf.concat([x] * columns, axis=3)  # each pixel, side by side in memory
+    x = tf.reshape(x, (batch, height, width * columns, channels))
+    x = tf.concat([x] * rows, axis=2)  # each row, the same way
+    return tf.reshape(x, (batch, height * rows, width * columns, channels))
+
+
+# --- The operation `TFLite_Detection_PostProcess`, and the `Postprocess` equal to it.
+
+# The time of the operation grows with the anchors above it: 32 ms for all 49,104 of D0,
+# 7 ms for 7,700 of them, 3 ms for 400 (one thread, 90 classes).
+_DEFAULT_SCORE_THRESHOLD = 0.01
+
+
+def hard_postprocess(postprocess, **options):
+    """The nearest to a postprocess that the operation can do.
+
+    That is hard suppression, inside each class ("regular") or across all ("fast").
+    Boxes outside the input are kept, whatever `drop_empty` says.
+    """
+    hard = dataclasses.replace(postprocess, method="hard", drop_empty=False, **options)
+    threshold = hard.score_threshold
+    if threshold is None:
+        threshold = _DEFAULT_SCORE_THRESHOLD
+    if not 0 <= threshold <= 1:
+        raise InvalidValueError(
+            "`score_threshold` must be between 0 and 1. "
+            f"Received: score_threshold={threshold}"
+        )
+    # Across classes, an anchor can keep its best class alone: all have one box.
+    top_k = hard.pre_nms_top_k if hard.per_class else 0
+    return dataclasses.replace(hard, score_threshold=threshold, pre_nms_top_k=top_k)
+
+
+def postprocess_op(postprocess, config):
+    """The operation as a function to be traced.
+
+    It takes `box_deltas` `[1, N, 4]` and `scores` `[1, N, C]`, and returns what a
+    LiteRT interpreter puts in its place: `boxes` `[1, D, 4]`, `yxyx` as fractions of
+    the input, `classes` `[1, D]`, `scores` `[1, D]`, `count` `[1]`; in TensorFlow
+    zeros.
+    """
+    count = postprocess.max_detections
+    anchors = _centers_and_sides(config)
+
+    name = _operation(postprocess, config.num_classes, config.box_scales)
+
+    @tf.function(experimental_implements=name)
+    def operation(box_deltas, scores, anchors):
+        return (
+            tf.zeros((1, count, 4)),
+            tf.zeros((1, count)),
+            tf.zeros((1, count)),
+            tf.zeros((1,)),
+        )
+
+    return lambda box_deltas, scores: operation(box_deltas, scores, anchors)
+
+
+def _operation(postprocess, num_classes, box_scales):
+    """Name and attributes, as a `NameAttrList` in protobuf's text form."""
+    count = postprocess.max_detections
+    attributes = {
+        "max_detections": f"i: {count}",
+        "max_classes_per_detection": "i: 1",
+        "detections_per_class": f"i: {postprocess.max_detections_per_class or count}",
+        "num_classes": f"i: {num_classes}",
+        "use_regular_nms": f"b: {str(postprocess.per_class).lower()}",
+        "nms_score_threshold": f"f: {postprocess.score_threshold}",
+        "nms_iou_threshold": f"f: {postprocess.iou_threshold}",
+        **{
+            name: f"f: {float(scale)}"
+            for name, scale in zip(
+                ("y_scale", "x_scale", "h_scale", "w_scale"), box_scales
+            )
+        },
+    }
+    pairs = (
+        f'attr {{ key: "{key}" value {{ {value} }} }}'
+        for key, value in attributes.items()
+    )
+    return f'name: "TFLite_Detection_PostProcess" {" ".join(pairs)}'
+
+
+def _centers_and_sides(config):
+    """Anchors as `(y, x, height, width)`, fractions of the input, `[N, 4]`."""
+    low, high = np.split(anchors_of(config), 2, axis=-1)
+    anchors = np.concatenate([(low + high) / 2, high - low], axis=-1)
+    return (anchors / np.tile(config.image_size, 2)).astype("float32")
+
+
+# --- `Postprocess` in operations that every LiteRT runtime has: no custom one.
+
+_TOP_K = 5000  # pairs of anchor and class, where a postprocess has no limit
+_LOWEST = -3e38  # no score is below it
+_ROW = 10  # classes side by side, where classes are kept apart
+
+
+def builtin_postprocess(postprocess, **options):
+    """The nearest to a postprocess that `NON_MAX_SUPPRESSION_V5` can do.
+
+    That has Soft-NMS too. Boxes outside the input are kept, whatever `drop_empty` says.
+    """
+    if postprocess.max_detections_per_class is not None:
+        raise InvalidValueError(
+            "LiteRT's built-in suppression has no limit for one class. Received: "
+            "max_detections_per_class="
+            f"{postprocess.max_detections_per_class}. Set `model.postprocess` to one "
+            "without it."
+        )
+    top_k = postprocess.pre_nms_top_k
+    top_k = _TOP_K if top_k is None else top_k
+    options = {"pre_nms_top_k": top_k, "drop_empty": False, **options}
+    return dataclasses.replace(postprocess, **options)
+
+
+def builtin_operations(postprocess, config):
+    """The postprocess as a function of `box_deltas` and `class_logits` to be traced.
+
+    It returns what the custom operation returns, with zeros in unused rows.
+    """
+    anchors = anchors_of(config)
+    size = np.tile(config.image_size, 2).astype("float32")
+
+    def operations(box_deltas, class_logits):
+        logits, rows, labels = _candidates(class_logits[0], postprocess.pre_nms_top_k)
+        labels = tf.cast(labels, tf.float32)
+        boxes = decode_boxes(
+            tf.gather(box_deltas[0], rows),
+            tf.gather(tf.constant(anchors), rows),
+            config.box_scales,
+        )
+        boxes = boxes / size
+        picked, scores, count = _suppressed(
+            postprocess,
+            _kept_apart(boxes, labels) if postprocess.per_class else boxes,
+            tf.sigmoid(logits),
+        )
+        places = tf.range(postprocess.max_detections)
+        used = tf.cast(places < count, tf.float32)
+        found = (
+            tf.gather(boxes, picked) * used[:, None],
+            tf.gather(labels, picked) * used,
+            scores * used,
+        )
+        return (*(value[None] for value in found), tf.cast(count, tf.float32)[None])
+
+    return operations
+
+
+def _candidates(logits, top_k):
+    """Logits, rows of the anchors and labels of the best pairs, as `Postprocess`."""
+    num_anchors, num_classes = logits.shape
+    best = tf.reduce_max(logits, axis=-1)
+    if top_k == 0:
+        rows = tf.range(num_anchors)
+        return best, rows, tf.argmax(logits, axis=-1, output_type=tf.int32)
+    _, rows = tf.math.top_k(best, min(top_k, num_anchors))
+    pairs = tf.reshape(tf.gather(logits, rows), (-1,))
+    values, places = tf.math.top_k(pairs, min(top_k, pairs.shape[0]))
+    labels = tf.math.floormod(places, num_classes)
+    return values, tf.gather(rows, places // num_classes), labels
+
+
+def _kept_apart(boxes, labels):
+    """Boxes moved so far that those of two classes never meet.
+
+    In rows of ten: the larger the number of a place, the fewer its digits.
+    """
+    step = tf.reduce_max(boxes) - tf.reduce_min(boxes)
+    down = tf.math.floor(labels / _ROW)
+    move = tf.stack([down, labels - down * _ROW], axis=-1) * step
+    return boxes + tf.concat([move, move], axis=-1)
+
+
+def _suppressed(postprocess, boxes, scores):
+    is_soft = postprocess.method == "gaussian"
+    return tf.raw_ops.NonMaxSuppressionV5(
+        boxes=boxes,
+        scores=scores,
+        max_output_size=postprocess.max_detections,
+        iou_threshold=1.0 if is_soft else postprocess.iou_threshold,
+        score_threshold=max(postprocess.lowest_score, _LOWEST),
+        # Its weight is exp(-iou^2 / 2 sigma), ours exp(-iou^2 / sigma).
+        soft_nms_sigma=postprocess.sigma / 2 if is_soft else 0.0,
+        pad_to_max_output_size=True,
+    )
+
+
+# --- TFLite Metadata: names, labels and input of a model, for MediaPipe Tasks.
+
+LABELS_NAME = "labelmap.txt"
+_MIN_PARSER_VERSION = "1.2.0"  # the first that knows groups of tensors
+
+
+class _Byte(int):
+    """A field of one byte."""
+
+
+class _Int(int):
+    """A field of four bytes."""
+
+
+# Tables of its schema, as dicts of slot to field.
+_LABELS = {0: LABELS_NAME, 2: _Byte(3)}  # of the type VALUE_LABELS
+_FEATURE = {0: _Byte(1), 1: {}}
+_COUNTED = {2: {0: _Int(2), 1: _Int(2)}}  # the second axis counts detections
+_OF_DETECTIONS = {**_FEATURE, **_COUNTED}
+# The places of left, top, right and bottom in a box of the type BOUNDARIES.
+_BOXES = {0: _Byte(3), 1: {0: [1, 0, 3, 2], 1: _Byte(1)}, **_COUNTED}
+_DETECTIONS = [  # by MediaPipe's names
+    {0: "location", 3: _BOXES},
+    {0: "category", 3: _OF_DETECTIONS, 6: [_LABELS]},
+    {0: "score", 3: _OF_DETECTIONS},
+    {0: "number of detections", 3: _FEATURE},
+]
+# Pixels 0-255 go in as they are: normalisation is a part of the network.
+_IMAGE = {
+    0: "image",
+    3: {0: _Byte(2), 1: {0: _Byte(1)}},  # an image in RGB
+    4: [{0: _Byte(1), 1: {0: [0.0], 1: [1.0]}}],  # mean and deviation
+    5: {0: [255.0], 1: [0.0]},  # highest and lowest number
+}
+
+
+def output_names_of(description):
+    """The names of a file's outputs, in their order."""
+    config, is_raw = description.config, description.outputs == "raw"
+    names = ()
+    if config.has_detection:
+        detections = ("boxes", "classes", "scores", "count")
+        names = ("class_logits", "box_deltas") if is_raw else detections
+    if config.has_segmentation:
+        names = (*names, "segmentation_logits" if is_raw else "class_map")
+    return names
+
+
+def metadata_buffer(description: Description) -> bytes:
+    """The metadata of a model, as the flatbuffer that goes into its file."""
+    if description.outputs == "detections" and description.config.has_detection:
+        outputs = list(_DETECTIONS)
+        if description.config.has_segmentation:
+            outputs.append({0: "class_map", 3: _FEATURE})
+        names = [tensor[0] for tensor in _DETECTIONS[:3]]
+        others = {8: [{0: "detection_result", 1: names}]}
+    else:
+        outputs = [{0: name, 3: _FEATURE} for name in output_names_of(description)]
+        others = {4: [_LABELS]}
+    metadata = {
+        0: "ObjectDetector",
+        1: f"{description.config.name}, by effdet_keras",
+        3: [{2: [_IMAGE], 3: outputs, **others}],
+        7: _MIN_PARSER_VERSION,
+    }
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(_written(builder, metadata), file_identifier=b"M001")
+    return bytes(builder.Output())
+
+
+def _written(builder, value):
+    """Writes a string, a vector or a table, from its leaves on; returns its offset."""
+    if isinstance(value, str):
+        return builder.CreateString(value)
+    if isinstance(value, list):
+        prepend = builder.PrependUOffsetTRelative
+        if isinstance(value[0], float):
+            prepend = builder.PrependFloat32
+        elif isinstance(value[0], int):
+            prepend = builder.PrependUint32
+        else:
+            value = [_written(builder, item) for item in value]
+        builder.StartVector(4, len(value), 4)
+        for item in reversed(value):
+            prepend(item)
+        return builder.EndVector()
+    fields = {
+        slot: field if isinstance(field, int) else _written(builder, field)
+        for slot, field in value.items()
+    }
+    builder.StartObject(max(fields, default=-1) + 1)
+    for slot, field in fields.items():
+        if isinstance(field, _Byte):
+            builder.PrependInt8Slot(slot, int(field), 0)
+        elif isinstance(field, _Int):
+            builder.PrependInt32Slot(slot, int(field), 0)
+        else:
+            builder.PrependUOffsetTRelativeSlot(slot, field, 0)
+    return builder.EndObject()
+
+
+# --- What the converter leaves to be put right in a `.tflite` file, and what is added.
+
+_schema = OptionalModule(
+    "tensorflow.lite.python.schema_py_generated", install="tensorflow"
+)
+_flatbuffer_utils = OptionalModule(
+    "tensorflow.lite.tools.flatbuffer_utils", install="tensorflow"
+)
+
+
+def finished(content, description):
+    """Puts outputs in order, pixels at scale 1, and adds what tells of the model."""
+    model = _flatbuffer_utils.convert_bytearray_to_object(content)
+    _name_outputs(model, output_names_of(description))
+    if description.precision == "int8":
+        _take_pixels_as_they_are(model)
+    # TensorFlow 2.20 has no arguments to these.
+    buffer, entry = _schema.BufferT(), _schema.MetadataT()
+    buffer.data = np.frombuffer(metadata_buffer(description), "uint8")
+    entry.name, entry.buffer = b"TFLITE_METADATA", len(model.buffers)
+    model.buffers.append(buffer)
+    model.metadata = [*(model.metadata or []), entry]
+    network = bytes(_flatbuffer_utils.convert_object_to_bytearray(model))
+    return _with_archive(network, description)
+
+
+def _name_outputs(model, names):
+    """The converter orders outputs as it likes, and names them in the signature."""
+    graph, signature = model.subgraphs[0], model.signatureDefs[0]
+    places = {output.name.decode(): output for output in signature.outputs}
+    graph.outputs = []
+    for index, name in enumerate(names):
+        output = places[f"output_{index}"]
+        output.name = name.encode()
+        graph.tensors[output.tensorIndex].name = name.encode()
+        graph.outputs.append(output.tensorIndex)
+    graph.tensors[graph.inputs[0]].name = b"images"
+
+
+def _take_pixels_as_they_are(model):
+    """Lets the number of a pixel mean itself, whatever the images of calibration.
+
+    The input is uint8, and what is made of it first is the same as int8. Any scale is
+    right in the operation that reads it, since its result has a scale of its own.
+    """
+    graph = model.subgraphs[0]
+    (source,) = graph.inputs
+    (reader,) = (op for op in graph.operators if source in op.inputs)
+    for index, zero_point in ((source, 0), (reader.outputs[0], -128)):
+        quantization = graph.tensors[index].quantization
+        quantization.scale, quantization.zeroPoint = [1.0], [zero_point]
+
+
+def _with_archive(network, description):
+    labels = description.class_names or map(str, range(description.config.num_classes))
+    entries = {
+        LABELS_NAME: "\n".join(labels) + "\n",
+        DESCRIPTION_NAME: description.to_json(),
+        CHECKSUM_NAME: hashlib.sha256(network).hexdigest(),
+    }
+    file = io.BytesIO(network)
+    with zipfile.ZipFile(file, "a") as archive:
+        for name, text in entries.items():
+            archive.writestr(zipfile.ZipInfo(name), text)  # no date: the same bytes
+    return file.getvalue()
+
+
+# --- The runtime.
+
+CHECKSUM_NAME = "effdet_keras.sha256"  # the zip entry with the digest of the network
+
+
+class LiteRTRuntime(Runtime):
+    """A `.tflite` file that `EfficientDet.export` wrote, in `ai_edge_litert`.
+
+    A file whose postprocess is per class runs in one thread: in more, LiteRT loses a
+    class.
+    """
+
+    package = ai_edge_litert
+
+    def __init__(self, path, num_threads=None):
+        self.path = pathlib.Path(path)
+        network, self.description = _opened(self.path)
+        if self._loses_a_class():
+            num_threads = 1
+        self._interpreter = ai_edge_litert.Interpreter(
+            model_content=network, num_threads=num_threads or os.cpu_count()
+        )
+        self._interpreter.allocate_tensors()
+        (self._input,) = self._interpreter.get_input_details()
+        self._outputs = self._interpreter.get_output_details()
+        self._lock = threading.Lock()  # an interpreter has one set of tensors
+
+    def run(self, images):
+        """See `Runtime.run`."""
+        images = np.asarray(images)
+        if self._input["dtype"] == np.uint8:
+            images = np.clip(np.round(images), 0, 255)
+        images = images.astype(self._input["dtype"])
+        with self._lock:
+            self._interpreter.set_tensor(self._input["index"], images)
+            self._interpreter.invoke()
+            values = [self._value(output) for output in self._outputs]
+        named = dict(zip(output_names_of(self.description), values))
+        if self.description.outputs == "raw":
+            return named
+        class_map = named.pop("class_map", None)
+        found = self._detections(**named) if named else {}
+        if class_map is not None:
+            found["class_map"] = class_map.astype("uint8")
+        return found
+
+    def _loses_a_class(self):
+        """In `n` threads the operation's suppression per class skips class `n`."""
+        description = self.description
+        return description.outputs == "detections" and description.postprocess.per_class
+
+    def _value(self, output):
+        value = self._interpreter.get_tensor(output["index"])
+        if value.dtype in (np.float32, np.int32):
+            return value
+        scale, zero_point = output["quantization"]
+        return (value.astype("float32") - zero_point) * np.float32(scale)
+
+    def _detections(self, boxes, classes, scores, count):
+        """The operation's outputs as `Postprocess` returns them."""
+        image_size = self.description.config.image_size
+        used = np.arange(scores.shape[1]) < count[:, None]  # [1, D]
+        boxes = boxes * np.tile(image_size, 2).astype("float32")
+        if self.description.postprocess.clip:
+            boxes = clip_boxes(boxes, image_size)
+        return {
+            "boxes": np.where(used[..., None], boxes, np.float32(0)),
+            "scores": np.where(used, scores, np.float32(0)),
+            "labels": np.where(used, classes, BACKGROUND).astype("int32"),
+            "num_detections": count.astype("int32"),
+        }
+
+
+def _opened(path):
+    """The network and the description of a file, checked: LiteRT itself checks
+    little, and a damaged file can end the process."""
+    content = path.read_bytes()
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            text = archive.read(DESCRIPTION_NAME)
+            digest = archive.read(CHECKSUM_NAME).decode()
+            start = min(entry.header_offset for entry in archive.infolist())
+    except (zipfile.BadZipFile, KeyError, UnicodeDecodeError) as error:
+        raise InvalidValueError(
+            f"'{path}' is no .tflite file that `EfficientDet.export` wrote, or it is "
+            f"cut short: there is no '{DESCRIPTION_NAME}' inside ({error}). Export the "
+            "model again; other .tflite files run in `ai_edge_litert` itself."
+        ) from error
+    network = content[:start]
+    if hashlib.sha256(network).hexdigest() != digest:
+        raise InvalidValueError(
+            f"'{path}' is damaged: its network is not the one that was written. Copy "
+            "or export it again."
+        )
+    return network, Description.from_json(text, path)

@@ -1,0 +1,571 @@
+"""ONNX: files of letterboxed images to detections or raw outputs, and ONNX Runtime."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import pathlib
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from effdet_keras import box_ops
+from effdet_keras._internal.optional_imports import (
+    OptionalModule,
+    onnx,
+    onnxruntime,
+    tf2onnx,
+)
+from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras._internal.seal import SEAL_NAME, UNSEALED, check_seal, seal
+from effdet_keras._version import __version__
+from effdet_keras.detect.postprocess import MIN_AREA, Postprocess
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.export.network import network_function
+from effdet_keras.export.runtime import (
+    DESCRIPTION_NAME,
+    Description,
+    Runtime,
+    describe,
+)
+
+if TYPE_CHECKING:
+    from effdet_keras.model.efficientdet import EfficientDet
+
+_OPSETS = range(13, 19)  # those that tf2onnx and `onnx_postprocess` both write
+
+
+def write_onnx(
+    model: EfficientDet,
+    path: pathlib.Path,
+    *,
+    outputs: Literal["detections", "raw"] = "detections",
+    batch_size: int | None = None,
+    opset: int = 17,
+    postprocess: Postprocess | None = None,
+) -> None:
+    """Writes an ONNX file.
+
+    Its input is `images`, float32 `[B, H, W, 3]`, letterboxed pixels 0-255, RGB. Its
+    outputs have the names of `Postprocess`, or of the raw outputs of the network. Of a
+    segmentation head `class_map` `[B, H, W]`, uint8, or `segmentation_logits` is one.
+
+    Args:
+        outputs: what the file returns: "detections", with NMS inside: a `Loop` for the
+            Gaussian one, a `NonMaxSuppression` node for `method="hard"`, which more
+            runtimes have and run faster; "raw", class logits and box deltas of all
+            anchors.
+        batch_size: images at once, or None for a file that takes any number.
+        opset: version of the ONNX standard, 13 to 18. Raise it, or lower it, where a
+            runtime asks for it.
+        postprocess: `Postprocess` of the file, or None for the model's own.
+    """
+    _check_options(batch_size, opset)
+    file = onnx_model(
+        model,
+        outputs=outputs,
+        batch_size=batch_size,
+        opset=opset,
+        postprocess=postprocess,
+    )
+    properties = {entry.key: entry.value for entry in file.metadata_props}
+    onnx.helper.set_model_props(file, {**properties, SEAL_NAME: UNSEALED})
+    path.write_bytes(file.SerializeToString())
+    seal(path)
+
+
+def postprocess_of_file(postprocess, outputs):
+    """What the file says of its postprocess: with raw outputs, that of its reader."""
+    return exportable(postprocess) if outputs == "detections" else postprocess
+
+
+def onnx_model(model, *, outputs, batch_size, opset, postprocess):
+    """What `write_onnx` writes, as `onnx.ModelProto`. Arguments are as there."""
+    for package in (onnx, tf2onnx):
+        package.require("ONNX export")
+    description = describe(
+        model,
+        outputs=outputs,
+        batch_size=batch_size,
+        postprocess=postprocess_of_file(postprocess or model.postprocess, outputs),
+    )
+    network = network_function(
+        model, batch_size, repeat=_resize, finds_classes=outputs == "detections"
+    )
+    with _quiet("tf2onnx"):
+        file, _ = tf2onnx.convert.from_function(
+            network,
+            input_signature=network.input_signature,
+            opset=opset,
+            inputs_as_nchw=["images"],
+        )
+    _prepend_transpose(file.graph)
+    if outputs == "detections" and model.config.has_detection:
+        _append_postprocess(file.graph, description.postprocess, model, opset)
+    _set_shapes(file.graph, description)
+    file.producer_name, file.producer_version = "effdet_keras", __version__
+    file.graph.name = model.config.name
+    properties = {DESCRIPTION_NAME: description.to_json()}
+    if model.class_names is not None:
+        properties["names"] = str(dict(enumerate(model.class_names)))
+    onnx.helper.set_model_props(file, properties)
+    onnx.checker.check_model(file)
+    return file
+
+
+def _check_options(batch_size, opset):
+    if batch_size is not None and batch_size < 1:
+        raise InvalidValueError(
+            "`batch_size` must be 1 or more, or None for any. "
+            f"Received: batch_size={batch_size}"
+        )
+    if opset not in _OPSETS:
+        raise InvalidValueError(
+            f"`opset` must be {_OPSETS[0]} to {_OPSETS[-1]}. Received: opset={opset}"
+        )
+
+
+@contextlib.contextmanager
+def _quiet(name):
+    """No word below an error from a logger, inside the block."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _resize(x, times):
+    """Rows and columns repeated by a resize that is ONNX's own, of whole pixels.
+
+    `keras.ops.image.resize` has half-pixel centers, for which ONNX has but a deprecated
+    attribute.
+    """
+    size = [length * count for length, count in zip(x.shape[1:3], times)]
+    return tf.raw_ops.ResizeNearestNeighbor(images=x, size=size)
+
+
+def _prepend_transpose(graph):
+    """Lets a graph of images `[B, 3, H, W]` take them as `[B, H, W, 3]`.
+
+    With the transpose first, mean and deviation are a number for a whole plane, not one
+    for every third pixel: 6 ms of D0's 86 at 512 pixels in onnxruntime.
+    """
+    inner = "images_nchw"
+    for node in graph.node:
+        node.input[:] = [inner if name == "images" else name for name in node.input]
+    transpose = onnx.helper.make_node(
+        "Transpose", ["images"], [inner], name="transpose_images", perm=[0, 3, 1, 2]
+    )
+    graph.node.insert(0, transpose)
+
+
+def _append_postprocess(graph, postprocess, model, opset):
+    """Puts the nodes of a `Postprocess` behind those of the network."""
+    tail = onnx_postprocess(postprocess, model.anchors, model.config, opset)
+    graph.node.extend(tail.node)
+    graph.initializer.extend(tail.initializer)
+    others = [x for x in graph.output if x.name == "class_map"]
+    del graph.output[:]
+    graph.output.extend([*tail.output, *others])
+
+
+def _set_shapes(graph, description):
+    """Says of input and outputs what is known, and gives their first axis its name."""
+    config, post = description.config, description.postprocess
+    batch = description.batch_size or "batch"
+    shapes = {
+        "images": (*config.image_size, 3),
+        "boxes": (post.max_detections, 4),
+        "scores": (post.max_detections,),
+        "labels": (post.max_detections,),
+        "num_detections": (),
+        "class_map": config.image_size,
+    }
+    for value in [*graph.input, *graph.output]:
+        kind = value.type.tensor_type
+        known = [axis.dim_value for axis in kind.shape.dim][1:]
+        shape = (batch, *shapes.get(value.name, known))
+        value.CopyFrom(
+            onnx.helper.make_tensor_value_info(value.name, kind.elem_type, shape)
+        )
+
+
+# --- `Postprocess` as ONNX nodes: what follows the network in a file with detections.
+
+_TOP_K = 5000  # candidates of a file where a postprocess has no limit
+
+_GRAPH = """
+postprocess (float[B, N, C] class_logits, float[B, N, 4] box_deltas)
+  => (float[B, D, 4] boxes, float[B, D] scores, int32[B, D] labels,
+      int32[B] num_detections)
+"""
+
+# The axes of this node became an input with opset 18.
+_BEST_LOGIT_17 = """
+  best_logit = ReduceMax <axes: ints = [2], keepdims: int = 0> (class_logits)
+"""
+_BEST_LOGIT_18 = """
+  best_logit = ReduceMax <keepdims: int = 0> (class_logits, axis_2)
+"""
+
+# The best `K` of all pairs of anchor and class lie on the best anchors.
+_BEST_PAIRS = """
+  anchor_logit, anchor_place = TopK <axis: int = 1> (best_logit, num_anchors_kept)
+  anchor_column = Unsqueeze (anchor_place, axis_2)
+  pairs = GatherND <batch_dims: int = 1> (class_logits, anchor_column)
+  flat_pairs = Reshape (pairs, flat)
+  logits, pair_place = TopK <axis: int = 1> (flat_pairs, num_candidates)
+  label = Mod (pair_place, num_classes)
+  pair_row = Div (pair_place, num_classes)
+  anchor = GatherElements <axis: int = 1> (anchor_place, pair_row)
+  anchor_of_candidate = Unsqueeze (anchor, axis_2)
+  deltas = GatherND <batch_dims: int = 1> (box_deltas, anchor_of_candidate)
+  centers = Gather (anchor_centers, anchor)
+  sides = Gather (anchor_sides, anchor)
+"""
+
+_BEST_CLASSES = """
+  logits = Identity (best_logit)
+  label = ArgMax <axis: int = 2, keepdims: int = 0> (class_logits)
+  deltas = Identity (box_deltas)
+  centers = Identity (anchor_centers)
+  sides = Identity (anchor_sides)
+"""
+
+# Of codes without scales, and of those with.
+_PLAIN_CODES = """
+  codes = Identity (deltas)
+"""
+_SCALED_CODES = """
+  codes = Div (deltas, box_scales)
+"""
+
+_DECODE = """
+  candidate_scores = Sigmoid (logits)
+  candidate_labels = Cast <to: int = 6> (label)
+  shifts, growths = Split <axis: int = -1> (codes, halves)
+  scaled_shifts = Mul (shifts, sides)
+  new_centers = Add (scaled_shifts, centers)
+  limited_growths = Min (growths, max_log_side)
+  factors = Exp (limited_growths)
+  new_sides = Mul (factors, sides)
+  half_sides = Div (new_sides, two)
+  lows = Sub (new_centers, half_sides)
+  highs = Add (new_centers, half_sides)
+  candidates = Concat <axis: int = -1> (lows, highs)
+"""
+
+# A box suppresses those of its own group.
+_PER_CLASS = """
+  group = Identity (candidate_labels)
+"""
+_ACROSS_CLASSES = """
+  group = Sub (candidate_labels, candidate_labels)
+"""
+
+# Gaussian NMS. `scores` change from step to step, and one box is taken in each. The
+# step says whether there is one more; what it takes is put one below the other.
+_SOFT = """
+  y_min = Gather <axis: int = 2> (candidates, index_0)
+  x_min = Gather <axis: int = 2> (candidates, index_1)
+  y_max = Gather <axis: int = 2> (candidates, index_2)
+  x_max = Gather <axis: int = 2> (candidates, index_3)
+  inner_height = Sub (y_max, y_min)
+  inner_width = Sub (x_max, x_min)
+  height = Relu (inner_height)
+  width = Relu (inner_width)
+  area = Mul (height, width)
+  first = ArgMax <axis: int = 1, keepdims: int = 1> (candidate_scores)
+  first_score = GatherElements <axis: int = 1> (candidate_scores, first)
+  last, last_next, last_best, steps, step_scores = Loop <
+    body: graph = step (
+      int64 i, bool more, float[B, K] now, int64[B, 1] taken, float[B, 1] best
+    ) => (
+      bool go_on, float[B, K] left, int64[B, 1] next, float[B, 1] next_best,
+      int64[B, 1] step_taken, float[B, 1] step_best
+    ) {
+      step_taken = Identity (taken)
+      step_best = Identity (best)
+      y_min_taken = GatherElements <axis: int = 1> (y_min, taken)
+      x_min_taken = GatherElements <axis: int = 1> (x_min, taken)
+      y_max_taken = GatherElements <axis: int = 1> (y_max, taken)
+      x_max_taken = GatherElements <axis: int = 1> (x_max, taken)
+      area_taken = GatherElements <axis: int = 1> (area, taken)
+      group_taken = GatherElements <axis: int = 1> (group, taken)
+      top = Max (y_min, y_min_taken)
+      left_side = Max (x_min, x_min_taken)
+      bottom = Min (y_max, y_max_taken)
+      right_side = Min (x_max, x_max_taken)
+      shared_height = Sub (bottom, top)
+      shared_width = Sub (right_side, left_side)
+      rows = Relu (shared_height)
+      columns = Relu (shared_width)
+      shared = Mul (rows, columns)
+      both = Add (area, area_taken)
+      only_once = Sub (both, shared)
+      union = Max (only_once, min_area)
+      any_iou = Div (shared, union)
+      is_rival = Equal (group, group_taken)
+      iou = Where (is_rival, any_iou, zero)
+      square = Mul (iou, iou)
+      exponent = Mul (square, minus_one_by_sigma)
+      decay = Exp (exponent)
+      lowered = Mul (now, decay)
+      out = Add (best, minus_infinity)
+      left = ScatterElements <axis: int = 1> (lowered, taken, out)
+      next = ArgMax <axis: int = 1, keepdims: int = 1> (left)
+      next_best = GatherElements <axis: int = 1> (left, next)
+      best_of_all = ReduceMax <keepdims: int = 0> (next_best)
+      go_on = Greater (best_of_all, score_threshold)
+    }
+  > (max_detections, yes, candidate_scores, first, first_score)
+  steps_last = Squeeze (steps, axis_2)
+  scores_last = Squeeze (step_scores, axis_2)
+  short_picked = Transpose <perm: ints = [1, 0]> (steps_last)
+  short_scores = Transpose <perm: ints = [1, 0]> (scores_last)
+  steps_shape = Shape (steps)
+  num_steps = Gather (steps_shape, axis_0)
+  num_missing = Sub (max_detections, num_steps)
+  missing = Concat <axis: int = 0> (no_padding, num_missing)
+  picked = Pad (short_picked, missing, index_0)
+  picked_scores = Pad (short_scores, missing, minus_infinity)
+"""
+
+# Hard NMS. The node wants a score for each class: that of other classes is -1.
+_HARD = """
+  group_row = Unsqueeze (group, axis_1)
+  score_row = Unsqueeze (candidate_scores, axis_1)
+  is_own = Equal (group_row, all_groups)
+  scores_of_groups = Where (is_own, score_row, minus_one)
+  kept = NonMaxSuppression (candidates, scores_of_groups, max_of_group, iou_threshold,
+                            score_threshold)
+  kept_place = Gather <axis: int = 1> (kept, image_and_candidate)
+  kept_scores = GatherND (candidate_scores, kept_place)
+  shape = Shape (candidate_scores)
+  nothing = Expand (minus_one, shape)
+  scores_if_kept = ScatterND (nothing, kept_place, kept_scores)
+DROP_EMPTY  enough_scores = Pad (shown_scores, padding_for_all, minus_one)
+  picked_scores, any_picked = TopK <axis: int = 1> (enough_scores, num_picked)
+  picked = Min (any_picked, last_candidate)
+"""
+
+# All that was taken, or only boxes of which something lies in the input.
+_KEEP_EMPTY = """  shown_scores = Identity (scores_if_kept)
+"""
+_DROP_EMPTY = """  from_zero = Max (candidates, zero)
+  in_window = Min (from_zero, window)
+  top_edge, left_edge, bottom_edge, right_edge = Split <axis: int = -1> (
+    in_window, quarters)
+  window_height = Sub (bottom_edge, top_edge)
+  window_width = Sub (right_edge, left_edge)
+  window_area = Mul (window_height, window_width)
+  has_area_column = Greater (window_area, zero)
+  has_area = Squeeze (has_area_column, axis_2)
+  shown_scores = Where (has_area, scores_if_kept, minus_one)
+"""
+
+_RESULT = """
+  used = Greater (picked_scores, score_threshold)
+  scores = Where (used, picked_scores, zero)
+  picked_column = Unsqueeze (picked, axis_2)
+  used_column = Unsqueeze (used, axis_2)
+  picked_boxes = GatherND <batch_dims: int = 1> (candidates, picked_column)
+  inside_low = Max (picked_boxes, low)
+  inside = Min (inside_low, high)
+  boxes = Where (used_column, inside, zero)
+  picked_labels = GatherElements <axis: int = 1> (candidate_labels, picked)
+  labels = Where (used, picked_labels, no_label)
+  used_count = Cast <to: int = 6> (used)
+  num_detections = ReduceSum <keepdims: int = 0> (used_count, axis_1)
+"""
+
+
+def exportable(postprocess):
+    """The nearest to a postprocess that the nodes of a file can do.
+
+    Of all pairs of anchor and class the best 5,000 are candidates; and where
+    `method="gaussian"`, boxes outside the input are not dropped.
+    """
+    if postprocess.pre_nms_top_k is None:
+        postprocess = dataclasses.replace(postprocess, pre_nms_top_k=_TOP_K)
+    if postprocess.method == "hard":
+        return postprocess
+    limit = postprocess.max_detections_per_class
+    if limit is not None and limit < postprocess.max_detections:
+        raise InvalidValueError(
+            "An ONNX file with Soft-NMS has no limit for each class. Received: "
+            f"max_detections_per_class={limit}. Export `outputs='raw'`, or with a "
+            "`postprocess` of the method 'hard'."
+        )
+    return dataclasses.replace(
+        postprocess, drop_empty=False, max_detections_per_class=None
+    )
+
+
+def onnx_postprocess(postprocess, anchors, config, opset):
+    """A `Postprocess` as an `onnx.GraphProto`, with the inputs and outputs of it.
+
+    Gaussian NMS is a `Loop`, hard NMS a `NonMaxSuppression` node. NaN among the logits,
+    which no trained network gives, is not looked for. All other names begin with
+    "postprocess/".
+    """
+    drop = _DROP_EMPTY if postprocess.drop_empty else _KEEP_EMPTY
+    hard = _HARD.replace("DROP_EMPTY", drop)
+    text = "".join(
+        [
+            _BEST_LOGIT_17 if opset < 18 else _BEST_LOGIT_18,
+            _BEST_PAIRS if postprocess.pre_nms_top_k else _BEST_CLASSES,
+            _SCALED_CODES if any(s != 1 for s in config.box_scales) else _PLAIN_CODES,
+            _DECODE,
+            _PER_CLASS if postprocess.per_class else _ACROSS_CLASSES,
+            hard if postprocess.method == "hard" else _SOFT,
+            _RESULT,
+        ]
+    )
+    graph = onnx.parser.parse_graph(f"{_GRAPH}{{{text}}}")
+    used = {name for node in graph.node for name in _inputs_of(node)}
+    for name, value in _constants(postprocess, anchors, config).items():
+        if name in used:
+            graph.initializer.append(onnx.numpy_helper.from_array(value, name))
+    own = {value.name for value in [*graph.input, *graph.output]}
+    _rename(graph, lambda name: name if name in own else f"postprocess/{name}")
+    return graph
+
+
+def _inputs_of(node):
+    """Names that a node reads, those inside its loop included."""
+    yield from node.input
+    for attribute in node.attribute:
+        for inner in attribute.g.node:
+            yield from _inputs_of(inner)
+
+
+def _rename(graph, new_name):
+    """Renames all values of a graph, those inside its loop included."""
+    for node in graph.node:
+        node.input[:] = map(new_name, node.input)
+        node.output[:] = map(new_name, node.output)
+        for attribute in node.attribute:
+            _rename(attribute.g, new_name)
+    for value in [*graph.input, *graph.output, *graph.initializer]:
+        value.name = new_name(value.name)
+
+
+def _constants(postprocess, anchors, config):
+    num_anchors, num_classes = len(anchors), config.num_classes
+    top_k = postprocess.pre_nms_top_k or num_anchors
+    num_anchors_kept = min(top_k, num_anchors)
+    num_candidates = num_anchors
+    if postprocess.pre_nms_top_k:
+        num_candidates = min(top_k, num_anchors_kept * num_classes)
+    low, high = anchors[:, :2], anchors[:, 2:]
+    limits = [config.image_size * 2] if postprocess.clip else [[np.inf] * 4]
+    threshold = postprocess.lowest_score
+    if postprocess.method == "hard":
+        threshold = max(threshold, -0.5)  # between -1, "no score", and any score
+    num_groups = num_classes if postprocess.per_class else 1
+    max_detections = postprocess.max_detections
+    floats = {
+        "anchor_centers": low + (high - low) / 2,
+        "anchor_sides": np.maximum(high - low, box_ops.MIN_SIDE),
+        "box_scales": config.box_scales,
+        "max_log_side": box_ops.MAX_LOG_SIDE,
+        "min_area": MIN_AREA,
+        "minus_one_by_sigma": -1 / postprocess.sigma,
+        "iou_threshold": postprocess.iou_threshold,
+        "score_threshold": threshold,
+        "low": 0.0 if postprocess.clip else -np.inf,
+        "high": limits,
+        "window": [config.image_size * 2],
+        "zero": 0.0,
+        "two": 2.0,
+        "minus_one": -1.0,
+        "minus_infinity": -np.inf,
+    }
+    integers = {
+        "num_classes": num_classes,
+        "num_anchors_kept": [num_anchors_kept],
+        "num_candidates": [num_candidates],
+        "last_candidate": num_candidates - 1,
+        "max_detections": max_detections,
+        "max_of_group": postprocess.max_detections_per_class or max_detections,
+        "quarters": [1, 1, 1, 1],
+        "num_picked": [max_detections],
+        "padding_for_all": [0, 0, 0, max_detections],
+        "no_padding": [0, 0, 0],
+        "flat": [0, -1],
+        "halves": [2, 2],
+        "image_and_candidate": [0, 2],
+        **{f"axis_{axis}": [axis] for axis in range(3)},
+        **{f"index_{index}": index for index in range(4)},
+    }
+    return {
+        **{name: np.asarray(value, "float32") for name, value in floats.items()},
+        **{name: np.asarray(value, "int64") for name, value in integers.items()},
+        "all_groups": np.arange(num_groups, dtype="int32")[None, :, None],
+        "no_label": np.asarray(-1, "int32"),
+        "yes": np.asarray(True),
+    }
+
+
+# --- ONNX Runtime.
+
+_errors = OptionalModule(
+    "onnxruntime.capi.onnxruntime_pybind11_state", install="effdet-keras[onnx]"
+)
+_PROVIDERS = ("CUDAExecutionProvider", "CPUExecutionProvider")  # best first
+
+
+class ONNXRuntime(Runtime):
+    """An ONNX file of `EfficientDet.export`, on the GPU where onnxruntime has one."""
+
+    package = onnxruntime
+
+    def __init__(self, path, num_threads=None):
+        self.path = pathlib.Path(path)
+        check_seal(self.path)
+        self._session = _session(self.path, num_threads)
+        properties = self._session.get_modelmeta().custom_metadata_map
+        if DESCRIPTION_NAME not in properties:
+            raise InvalidValueError(
+                f"'{self.path}' is an ONNX file, but not one that "
+                f"`EfficientDet.export` wrote: '{DESCRIPTION_NAME}' is not among its "
+                "metadata. Run it with onnxruntime itself."
+            )
+        self.description = Description.from_json(
+            properties[DESCRIPTION_NAME], self.path
+        )
+        self._names = [output.name for output in self._session.get_outputs()]
+
+    def run(self, images):
+        """See `Runtime.run`."""
+        return dict(zip(self._names, self._session.run(None, {"images": images})))
+
+
+def _session(path, num_threads):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = num_threads or 0
+    options.log_severity_level = 3  # errors
+    available = onnxruntime.get_available_providers()
+    providers = [name for name in _PROVIDERS if name in available]
+    try:
+        return onnxruntime.InferenceSession(
+            os.fspath(path), options, providers=providers
+        )
+    except (
+        _errors.Fail,
+        _errors.InvalidArgument,
+        _errors.InvalidGraph,
+        _errors.InvalidProtobuf,
+        _errors.NotImplemented,
+        _errors.RuntimeException,
+    ) as error:
+        raise InvalidValueError(
+            f"'{path}' cannot be read as an ONNX file ({error}). It is damaged, or "
+            "not ONNX: export the model again."
+        ) from error

@@ -1,0 +1,306 @@
+"""Evaluates the checkpoints of a run while it trains, from another process."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import tempfile
+import time
+import zipfile
+from typing import Any
+
+from effdet_keras._internal.whole_files import local_path, replacing
+from effdet_keras.callbacks.tensorboard import TensorBoardWriter, has_tensorboard
+from effdet_keras.cli.files import DatasetSource
+from effdet_keras.data.dataset import DetectionDataset, count_of
+from effdet_keras.detect.evaluate import evaluate
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.runs.configuration import in_words, is_duration, seconds_of
+from effdet_keras.runs.run_folder import RunFolder
+from effdet_keras.runs.run_log import read_rows
+from effdet_keras.runs.splits import choose_splits
+from effdet_keras.weights.archive import ZIP_DAMAGES, copy_archive, read_archive_info
+from effdet_keras.weights.checkpoint_files import BEST_FILE, PREVIOUS_FILE
+
+_PAUSE = 2.0  # seconds between two looks into the folder
+
+
+def follow_run(
+    run: str | os.PathLike,
+    data: DatasetSource,
+    *,
+    timeout: str = "20m",
+    batch_size: int = 8,
+    out: str | os.PathLike | None = None,
+) -> list[dict[str, Any]]:
+    """Evaluates each new checkpoint, until the run is done or nothing new comes.
+
+    What was evaluated before, by a follower that was stopped, is not evaluated again.
+    Without a split of `data` it takes the images by which the run would choose its best
+    checkpoint.
+    """
+    if not is_duration(timeout):
+        raise InvalidValueError(
+            "`--timeout` must be a duration such as '90s', '20m' or '1.5h'. "
+            f"Received: {timeout!r}"
+        )
+    folder = RunFolder(run)
+    wait = _Wait(seconds_of(timeout))
+    if not folder.has_run:
+        print(f"Waiting for a run to begin in '{folder.path}' ...", flush=True)
+    while not folder.has_run:
+        if not wait.goes_on():
+            raise FileNotFoundError(f"No run began in '{folder.path}' in {timeout}.")
+    split, dataset = _images(folder, data)
+    out = folder.followed if out is None else local_path(out, "`--out`")
+    numbers = _Numbers(out, f"{folder.path}", split)
+    print(
+        f"Following '{folder.path}' on the {len(dataset):,} images of '{split}'. It "
+        f"ends with the run, or when nothing new came for {timeout}.",
+        flush=True,
+    )
+    is_done = _evaluate_new_ones(folder, dataset, numbers, wait, batch_size)
+    numbers.close()
+    if not numbers.rows:
+        raise FileNotFoundError(
+            f"The run in '{folder.path}' has no checkpoint"
+            + ("." if is_done else f" after {timeout}.")
+        )
+    print(
+        "The run is done." if is_done else f"Nothing new came for {timeout}.",
+        f"{count_of(len(numbers.rows), 'checkpoint')} evaluated, the best of epoch "
+        f"{numbers.best['epoch']}: AP {numbers.best['AP']:.4f}",
+    )
+    for path in (numbers.path, numbers.best_file):
+        print(f"  {path}")
+    return numbers.rows
+
+
+def _evaluate_new_ones(folder, dataset, numbers, wait, batch_size):
+    """Whether the run was done in the end."""
+    checkpoints = NewCheckpoints(folder.archive, {moment_of(r) for r in numbers.rows})
+    checkpoint = OneModel()
+    with tempfile.TemporaryDirectory() as place:
+        copy = pathlib.Path(place, "checkpoint.keras")
+        while True:
+            is_done = folder.is_finished  # before the last look, not after it
+            taken = checkpoints.take(copy)
+            if taken is not None:
+                started = time.monotonic()
+                coco = checkpoint.numbers(copy, taken[1], dataset, batch_size)
+                numbers.add(*taken, coco, time.monotonic() - started, copy)
+                wait.begin_again()
+            elif is_done or not wait.goes_on():
+                return is_done
+
+
+def _images(folder, data) -> tuple[str, DetectionDataset]:
+    """Name and images to evaluate on."""
+    if data.split is not None:
+        return data.split, data.load((data.split,))
+    chosen = folder.read_configuration().replace(data=data.path, format=data.format)
+    return "validation", choose_splits(chosen).validation
+
+
+class OneModel:
+    """Evaluates one checkpoint after the other, with a graph that is made once."""
+
+    def __init__(self) -> None:
+        self.model: EfficientDet | None = None
+        self._made_for: dict[str, Any] = {}
+
+    def numbers(
+        self,
+        path: pathlib.Path,
+        info: dict[str, Any],
+        dataset: DetectionDataset,
+        batch_size: int,
+    ) -> dict[str, float]:
+        """COCO's numbers of a checkpoint."""
+        self.take(path, info)
+        names = self.model.class_names
+        if names is not None and set(dataset.class_names) <= set(names):
+            dataset = dataset.with_classes(names)
+        options = {"batch_size": batch_size, "verbose": False}
+        return evaluate(self.model, dataset, **options)
+
+    def take(self, path: pathlib.Path, info: dict[str, Any]) -> None:
+        """Gives `model` the weights of a checkpoint: the averages where it has any."""
+        made_for = {name: info.get(name) for name in ("config", "class_names")}
+        # The graph of a TF-Hub module has weights that only its archive knows.
+        is_known = self.model is not None and self.model.features is None
+        if is_known and made_for == self._made_for:
+            self.model.load_pretrained(path, verbose=0)
+        else:
+            self.model = EfficientDet.from_archive(path)
+            self._made_for = made_for
+
+
+@dataclasses.dataclass
+class _Wait:
+    """Pauses until nothing new came for some seconds."""
+
+    seconds: float
+    since: float = dataclasses.field(default_factory=time.monotonic)
+
+    def begin_again(self):
+        self.since = time.monotonic()
+
+    def goes_on(self):
+        """Whether there was time left, for a pause that is over now."""
+        left = self.since + self.seconds - time.monotonic()
+        if left > 0:
+            time.sleep(min(_PAUSE, left))
+        return left > 0
+
+
+class _Numbers:
+    """What checkpoints came to: lines of JSON, TensorBoard, and the best of them."""
+
+    def __init__(self, out: pathlib.Path, run: str, split: str) -> None:
+        self.path, self.best_file = out / "numbers.jsonl", out / BEST_FILE
+        self.rows = read_rows(self.path)
+        self._of = {"run": run, "split": split}
+        others = [row for row in self.rows if {**row, **self._of} != row]
+        if others:
+            raise InvalidValueError(
+                f"'{self.path}' has numbers of '{others[0].get('run')}' on "
+                f"'{others[0].get('split')}'. Received: '{run}' on '{split}'. Give "
+                "another folder (--out)."
+            )
+        self._board = TensorBoardWriter(out) if has_tensorboard() else None
+
+    @property
+    def best(self) -> dict[str, Any]:
+        """The row with the highest AP, of several the first."""
+        return max(self.rows, key=lambda row: row["AP"])
+
+    def add(self, name, info, coco, seconds, file):
+        """Says, writes and keeps what one checkpoint came to."""
+        row = {
+            **self._of,
+            "checkpoint": name,
+            "epoch": info["epoch"],
+            "created": info["created"],
+            "seconds": round(seconds, 1),
+            **coco,
+        }
+        self.rows.append(row)
+        is_best = self.best is row
+        if is_best:
+            copy_archive(file, self.best_file)
+        with replacing(self.path) as partial:
+            lines = (json.dumps(row) + "\n" for row in self.rows)
+            partial.write_text("".join(lines), encoding="utf-8")
+        if self._board is not None:  # whose first epoch is 0, as in `fit`
+            known = {f"coco/{n}": value for n, value in coco.items() if value >= 0}
+            self._board.scalars(known, step=max(info["epoch"] - 1, 0))
+        step = (info.get("place") or {}).get("step")  # where it is within an epoch
+        moment = f"epoch {info['epoch']}" + (f" and {step} steps" if step else "")
+        print(
+            f"{moment}  AP {coco['AP']:.4f}  AP50 {coco['AP50']:.4f}  {name}, "
+            f"{in_words(seconds)}" + (", the best so far" if is_best else ""),
+            flush=True,
+        )
+
+    def close(self):
+        """Closes the files of TensorBoard."""
+        if self._board is not None:
+            self._board.close()
+
+
+# --- The checkpoints that a training writes, taken one by one from another process.
+
+_OF_BEST = BEST_FILE.removesuffix("keras")  # best.keras, best.previous.keras
+
+
+class NewCheckpoints:
+    """Takes copies of checkpoints, so that a training may replace what is read.
+
+    `last.keras` counts each time that it is replaced; so does any other checkpoint but
+    those that are kept because they were the best, which were the last before.
+
+    Example:
+        >>> import tempfile
+        >>> NewCheckpoints(tempfile.mkdtemp()).take("copy.keras") is None
+        True
+    """
+
+    def __init__(self, folder: str | os.PathLike, done: set[tuple] = frozenset()):
+        self.folder = pathlib.Path(folder)
+        self._done = set(done)
+        self._taken: dict[str, tuple] = {}  # the file that was taken, by name
+
+    def take(self, copy: str | os.PathLike) -> tuple[str, dict[str, Any]] | None:
+        """Copies the oldest checkpoint that is new.
+
+        A file that is not whole yet is none; one that is replaced while it is copied is
+        copied again.
+        """
+        not_whole: set[tuple] = set()
+        while found := [item for item in self._new_files() if item[1] not in not_whole]:
+            path, identity = found[0]
+            info = _copy_whole(path, copy)
+            if info is None or _identity(path) != identity:
+                not_whole.add(identity)  # a file that took its place has another one
+                continue
+            self._taken[path.name] = identity
+            if moment_of(info) not in self._done:
+                self._done.add(moment_of(info))
+                return path.name, info
+        return None
+
+    def _new_files(self):
+        """Paths and identities of whole files, the oldest checkpoint first."""
+        found = []
+        for path in self.folder.glob("*.keras"):
+            if path.name.startswith((".", _OF_BEST)) or path.name == PREVIOUS_FILE:
+                continue
+            identity = _identity(path)
+            if identity is None or identity == self._taken.get(path.name):
+                continue
+            info = _info(path)
+            if info is not None:
+                found.append((moment_of(info), path.name, path, identity))
+        return [item[2:] for item in sorted(found)]
+
+
+def moment_of(info: dict[str, Any]) -> tuple[int, str]:
+    """When a checkpoint was written: copies of one file share it.
+
+    Example:
+        >>> moment_of({"epoch": 3, "created": "2026-01-01T00:00:00+00:00", "AP": 0.5})
+        (3, '2026-01-01T00:00:00+00:00')
+    """
+    return info.get("epoch", 0), info.get("created", "")
+
+
+def _copy_whole(path, copy):
+    """What the copy says of itself; None if it is not whole."""
+    try:
+        shutil.copyfile(path, copy)
+        with zipfile.ZipFile(copy) as archive:
+            is_whole = archive.testzip() is None
+    except ZIP_DAMAGES:
+        return None
+    return _info(copy) if is_whole else None
+
+
+def _info(path):
+    try:
+        return read_archive_info(path)
+    except (InvalidValueError, OSError):  # half a file, or no more there
+        return None
+
+
+def _identity(path):
+    """What changes when a file is replaced, or written on; None where there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns

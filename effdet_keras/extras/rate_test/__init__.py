@@ -1,0 +1,269 @@
+"""A learning-rate range test: how it measures, and its curve."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from effdet_keras._internal.whole_files import replacing
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.errors import (
+    InvalidStateError,
+    InvalidTypeError,
+    InvalidValueError,
+    NonFiniteLossError,
+)
+from effdet_keras.train import inputs
+from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
+from effdet_keras.visualize import require_matplotlib
+
+
+def plot_learning_rates(
+    rates: Sequence[float],
+    losses: Sequence[float],
+    smoothed: Sequence[float],
+    suggestion: float,
+    path: str | os.PathLike[str] | None = None,
+) -> Any:
+    """Draws losses over learning rates, and the rate that is suggested."""
+    figure = require_matplotlib()(figsize=(7.0, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    axes.plot(rates, losses, color="0.75", linewidth=1, label="loss of each step")
+    axes.plot(rates, smoothed, linewidth=2, label="smoothed")
+    axes.axvline(
+        suggestion, color="0.3", linestyle="--", label=f"suggested: {suggestion:.2g}"
+    )
+    axes.set_xscale("log")
+    # A last loss that has blown up would hide all others.
+    axes.set_ylim(0, 1.1 * max(np.max(smoothed), np.percentile(losses, 90)))
+    axes.set_xlabel("learning rate")
+    axes.set_ylabel("loss")
+    axes.set_title(
+        "Learning-rate range test", fontsize=11, loc="left", fontweight="bold"
+    )
+    axes.grid(True, alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=9)
+    if path is not None:
+        figure.savefig(os.fspath(path), dpi=130)
+    return figure
+
+
+# --- The learning-rate range test: which rate is high, and does not yet diverge.
+
+_SMOOTHING = 0.9  # of a running mean over the steps
+_DIVERGED = 4.0  # times the smallest loss: from there on nothing is learned
+_LEAST = 10  # steps before that can be said
+_BELOW = 10.0  # the suggestion is that much below the rate of the smallest loss
+
+
+@dataclasses.dataclass(frozen=True)
+class LearningRates:
+    """What `find_learning_rate` measured.
+
+    Args:
+        rates: tuple of floats, the learning rate of each step.
+        losses: tuple of floats, the loss of each step.
+        suggestion: float, a tenth of the rate at which the smoothed loss is smallest.
+        arguments: dict, what sets this rate in `compile`, and in a run.
+    """
+
+    rates: tuple[float, ...]
+    losses: tuple[float, ...]
+    suggestion: float
+    arguments: dict[str, Any]
+
+    @property
+    def smoothed(self) -> tuple[float, ...]:
+        """The losses as a running mean."""
+        return tuple(_smoothed(self.losses).tolist())
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """Draws the curve; returns the matplotlib figure.
+
+        Args:
+            path: path of the file to write, such as "rates.png", or None.
+
+        Raises:
+            ImportError: If matplotlib is not installed.
+        """
+        return plot_learning_rates(
+            self.rates, self.losses, self.smoothed, self.suggestion, path
+        )
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Writes all numbers as a file of JSON."""
+        content = {**dataclasses.asdict(self), "smoothed": self.smoothed}
+        with replacing(path) as partial:
+            partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def find_learning_rate(
+    model: Any,
+    data: Any,
+    batch_size: int = 8,
+    *,
+    num_steps: int = 100,
+    lowest: float = 1e-6,
+    highest: float = 1.0,
+) -> LearningRates:
+    """Trains some steps with rising learning rates, and suggests one.
+
+    The range test of Smith (https://arxiv.org/abs/1506.01186, section 3.3), with rates
+    that rise exponentially: at the 0-based step `t` of `T` the rate is
+
+        lowest * (highest / lowest) ** (t / (T - 1))
+
+    A copy of the model is trained, and it ends where the loss has grown fourfold: the
+    model itself stays as it is. Where `compile` left the choice to `fit`, the copy has
+    the optimizer that `fit` chooses.
+
+    Args:
+        model: `EfficientDet`; one that is not compiled is tried with `compile()`.
+        data: `DetectionDataset`, or batches (`tf.data.Dataset`).
+        batch_size: int, of a `DetectionDataset`.
+        num_steps: int, 10 or more.
+        lowest, highest: floats, the first and the last rate.
+
+    Returns:
+        `LearningRates`.
+
+    Raises:
+        ValueError, TypeError: If a number is out of range, or the data cannot be
+            trained on.
+        RuntimeError: If the loss grows from the first steps on.
+
+    Example:
+        >>> find_learning_rate(None, None, lowest=0.1, highest=0.01)
+        Traceback (most recent call last):
+            ...
+        effdet_keras.errors.InvalidValueError: The rates must rise from above 0. \
+Received: lowest=0.1, highest=0.01
+
+        docs/train.md has one that trains.
+    """
+    if not 0 < lowest < highest < math.inf:
+        raise InvalidValueError(
+            "The rates must rise from above 0. "
+            f"Received: lowest={lowest}, highest={highest}"
+        )
+    if num_steps < _LEAST:
+        raise InvalidValueError(
+            f"`num_steps` must be at least {_LEAST}. Received: num_steps={num_steps}"
+        )
+    if not (isinstance(data, DetectionDataset) or hasattr(data, "repeat")):
+        raise InvalidTypeError(
+            "`data` must be a `DetectionDataset`, or its batches (`tf.data.Dataset`). "
+            f"Received: data of type {type(data).__name__}"
+        )
+    copy = _copy_of(model)
+    if isinstance(data, DetectionDataset):
+        data = copy.batches(data, batch_size, training=True)
+    rising = _Rising(lowest, highest, num_steps)
+    # A loss that is not finite ends it: the rates before are what is to be found.
+    with contextlib.suppress(NonFiniteLossError):
+        copy.fit(
+            data.repeat(),
+            epochs=1,
+            steps_per_epoch=num_steps,
+            verbose=0,
+            callbacks=[rising],
+        )
+    losses = rising.losses
+    best = int(np.argmin(_smoothed(losses))) if losses else 0
+    if len(losses) < _LEAST or best == 0:
+        raise InvalidStateError(
+            f"The loss grows from the first steps on: {losses[:3]}. Begin with a lower "
+            f"rate than lowest={lowest}."
+        )
+    rates = [rising.schedule.rate_at(step) for step in range(len(losses))]
+    suggestion = float(f"{rates[best] / _BELOW:.2g}")
+    return LearningRates(
+        tuple(rates), tuple(losses), suggestion, _arguments(copy, data, suggestion)
+    )
+
+
+def _copy_of(model):
+    """Another model with the same weights, compiled as it is."""
+    copy = type(model).from_config(model.get_config())
+    copy.set_weights(model.get_weights())
+    copy.pretrained = model.pretrained
+    if model.settings is None:
+        copy.compile()
+    else:
+        copy.compile_from_config(model.get_compile_config())
+    return copy
+
+
+def _arguments(model, batches, rate):
+    """What sets the rate: the reference's optimizer takes it for a batch of 64."""
+    optimizer = model.settings.recipe.optimizer
+    if isinstance(optimizer, keras.optimizers.Optimizer):
+        return {"learning_rate": rate}
+    if optimizer is not None:
+        return {"optimizer": optimizer, "learning_rate": rate}
+    batch_size, _ = inputs.batch_size_and_steps(batches, None, 1)
+    return {"learning_rate": float(f"{rate * REFERENCE_BATCH_SIZE / batch_size:.2g}")}
+
+
+class RisingRate(keras.optimizers.schedules.LearningRateSchedule):
+    """The rate of the range test: exponential from `lowest` to `highest`."""
+
+    def __init__(self, lowest: float, highest: float, num_steps: int) -> None:
+        self.lowest, self.highest, self.num_steps = lowest, highest, num_steps
+
+    def __call__(self, step):
+        done = ops.cast(step, "float32") / (self.num_steps - 1)
+        return self.lowest * ops.exp(done * math.log(self.highest / self.lowest))
+
+    def rate_at(self, step: int) -> float:
+        """The same, as a plain number."""
+        ratio = self.highest / self.lowest
+        return self.lowest * ratio ** (step / (self.num_steps - 1))
+
+    def get_config(self):
+        return {
+            "lowest": self.lowest,
+            "highest": self.highest,
+            "num_steps": self.num_steps,
+        }
+
+
+class _Rising(keras.callbacks.Callback):
+    """Puts the schedule in place of that of `fit`, keeps losses, stops in time."""
+
+    def __init__(self, lowest, highest, num_steps):
+        super().__init__()
+        self.schedule = RisingRate(lowest, highest, num_steps)
+        self.losses = []
+        self._sum = 0.0
+
+    def on_train_begin(self, logs=None):
+        # Behind `fit`, which has set its own, and before the step is traced.
+        self.model.optimizer.learning_rate = self.schedule
+
+    def on_train_batch_end(self, batch, logs=None):
+        total = float(logs["loss"]) * (batch + 1)  # Keras logs the mean so far
+        self.losses.append(total - self._sum)
+        self._sum = total
+        smoothed = _smoothed(self.losses)
+        if len(smoothed) > _LEAST and smoothed[-1] > _DIVERGED * smoothed.min():
+            self.model.stop_training = True
+
+
+def _smoothed(losses):
+    """The running mean, without the pull of a start at zero."""
+    means, mean = [], 0.0
+    for step, loss in enumerate(losses, start=1):
+        mean = _SMOOTHING * mean + (1 - _SMOOTHING) * loss
+        means.append(mean / (1 - _SMOOTHING**step))
+    return np.array(means)

@@ -1,0 +1,241 @@
+"""Targets that serve a model: TF Serving, Triton, and browsers with onnxruntime-web."""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+import pathlib
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.export.registry import FORMATS, Written
+from effdet_keras.extras.targets.tflite import class_names_of, require_detection_alone
+
+if TYPE_CHECKING:
+    from effdet_keras.model.efficientdet import EfficientDet
+
+WARMUP_NAME = pathlib.Path("assets.extra", "tf_serving_warmup_requests")
+_RUNTIME_VERSION = "1.30.0"
+_RUNTIME = f"https://cdn.jsdelivr.net/npm/onnxruntime-web@{_RUNTIME_VERSION}/dist/"
+
+
+def write_tf_serving(
+    model: EfficientDet,
+    folder: pathlib.Path,
+    path: pathlib.Path,
+    *,
+    names: Literal["effdet", "tfod"] = "effdet",
+    warmup_batches: int = 2,
+) -> Written:
+    """Writes one version of a SavedModel that TF Serving loads.
+
+    `path` is `MODEL/VERSION`, such as `models/pets/1`, with a whole number as its last
+    part: TF Serving watches `models/pets` and serves the highest version. Each warm-up
+    request is one that clients send: images, and files of images, of batches 1, 2, 4...
+
+    Args:
+        names: names of inputs and outputs, as of the format "saved_model".
+        warmup_batches: how many sizes of a batch are warmed up; 0 for no requests.
+    """
+    if not (path.name.isascii() and path.name.isdigit()):
+        raise InvalidValueError(
+            "The path of `target='tf-serving'` ends in the version, a whole number. "
+            f"Received: path='{path}'. Give a path such as '{path / '1'}'."
+        )
+    if warmup_batches < 0:
+        raise InvalidValueError(
+            f"`warmup_batches` must be 0 or more. Received: {warmup_batches}"
+        )
+    FORMATS["saved_model"].write(model, folder, names=names)
+    if warmup_batches:
+        requests = folder / WARMUP_NAME
+        requests.parent.mkdir()
+        name = path.parent.name or "model"
+        _write_requests(requests, name, model.config, names, warmup_batches)
+    base = path.parent.absolute()
+    note = (
+        f"  tensorflow_model_server --rest_api_port=8501 "
+        f"--model_name={path.parent.name} --model_base_path={base}"
+    )
+    return Written(folder, "saved_model", (note,))
+
+
+def _write_requests(path, name, config, names, warmup_batches):
+    image = np.zeros((*config.image_size, 3), "uint8")
+    file = tf.io.encode_jpeg(image).numpy()
+    key = "input_tensor" if names == "tfod" else "images"
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for size in (2**i for i in range(warmup_batches)):
+            images = tf.constant(np.stack([image] * size))
+            files = tf.constant([file] * size)
+            for signature, tensor in (
+                ("serving_default", images),
+                ("image_bytes", files),
+            ):
+                writer.write(prediction_log(name, signature, {key: tensor}))
+
+
+# --- `PredictionLog` of TF Serving as bytes, without its package.
+
+_PREDICT_LOG = 6  # PredictionLog.predict_log
+_REQUEST = 1  # PredictLog.request
+_MODEL_SPEC, _INPUTS = 1, 2  # PredictRequest.model_spec, .inputs
+_NAME, _SIGNATURE_NAME = 1, 3  # ModelSpec.name, .signature_name
+_KEY, _VALUE = 1, 2  # of a map's entry
+
+
+def prediction_log(model_name, signature_name, inputs):
+    """A request for one prediction as bytes of a `PredictionLog`, for TF Serving."""
+    spec = _field(_NAME, model_name.encode())
+    spec += _field(_SIGNATURE_NAME, signature_name.encode())
+    request = _field(_MODEL_SPEC, spec)
+    for name, tensor in inputs.items():
+        value = tf.make_tensor_proto(tensor).SerializeToString()
+        entry = _field(_KEY, name.encode()) + _field(_VALUE, value)
+        request += _field(_INPUTS, entry)
+    return _field(_PREDICT_LOG, _field(_REQUEST, request))
+
+
+def _field(number, content):
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(value):
+    """Seven bits a byte, the lowest first, the eighth for "more follow"."""
+    parts = bytearray()
+    while value > 0x7F:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)
+
+
+# --- Triton.
+
+
+def write_triton(
+    model: EfficientDet,
+    folder: pathlib.Path,
+    path: pathlib.Path,
+    *,
+    backend: Literal["onnxruntime", "tensorflow"] = "onnxruntime",
+    max_batch_size: int = 8,
+) -> Written:
+    """Writes one model of a Triton model repository.
+
+    `path` is `REPOSITORY/MODEL`: its last part is the model's name. It gets
+    `config.pbtxt`, `labels.txt` and version 1. Triton puts requests that come together
+    into one batch.
+
+    Args:
+        backend: Triton's backend: "onnxruntime" takes letterboxed float32 images and
+            returns boxes in pixels of them; "tensorflow" takes uint8 images of any
+            size, with boxes in pixels of these.
+        max_batch_size: images at once, at most.
+    """
+    if max_batch_size < 1:
+        raise InvalidValueError(
+            f"`max_batch_size` must be 1 or more. Received: {max_batch_size}"
+        )
+    is_onnx = backend == "onnxruntime"
+    format = "onnx" if is_onnx else "saved_model"
+    version = folder / "1"
+    version.mkdir()
+    file = version / ("model.onnx" if is_onnx else "model.savedmodel")
+    FORMATS[format].write(model, file)
+    names = class_names_of(model)
+    (folder / "labels.txt").write_text("\n".join(names) + "\n", encoding="utf-8")
+    text = _triton_configuration(path.name, backend, model, max_batch_size)
+    (folder / "config.pbtxt").write_text(text, encoding="utf-8")
+    note = f"  tritonserver --model-repository={path.parent.absolute()}"
+    return Written(file, format, (note,))
+
+
+def _triton_configuration(name, backend, model, max_batch_size):
+    """The text of `config.pbtxt`; shapes are without the batch, which is free."""
+    is_onnx = backend == "onnxruntime"
+    platform = "onnxruntime_onnx" if is_onnx else "tensorflow_savedmodel"
+    size = model.config.image_size if is_onnx else (-1, -1)
+    images = ("images", "TYPE_FP32" if is_onnx else "TYPE_UINT8", (*size, 3))
+    outputs = "".join(
+        f"output [{_triton_tensor(*o)}]\n" for o in _triton_outputs(model)
+    )
+    return (
+        f'name: "{name}"\n'
+        f'platform: "{platform}"\n'
+        f"max_batch_size: {max_batch_size}\n"
+        f"input [{_triton_tensor(*images)}]\n"
+        f"{outputs}"
+        "dynamic_batching { max_queue_delay_microseconds: 1000 }\n"
+    )
+
+
+def _triton_outputs(model):
+    """Name, type and shape of each."""
+    config, count = model.config, model.postprocess.max_detections
+    found = []
+    if config.has_detection:
+        found += [
+            ("boxes", "TYPE_FP32", (count, 4)),
+            ("scores", "TYPE_FP32", (count,)),
+            ("labels", "TYPE_INT32", (count,)),
+            ("num_detections", "TYPE_INT32", ()),
+        ]
+    if config.has_segmentation:
+        found.append(("class_map", "TYPE_UINT8", config.image_size))
+    return found
+
+
+def _triton_tensor(name, kind, shape):
+    dims = ", ".join(map(str, shape))
+    lines = f'  name: "{name}"\n  data_type: {kind}\n'
+    if shape:
+        return f"{{\n{lines}  dims: [ {dims} ]\n}}"
+    # One number per image: Triton knows no empty `dims`, but an empty shape.
+    return f"{{\n{lines}  dims: [ 1 ]\n  reshape: {{ shape: [ ] }}\n}}"
+
+
+# --- Browsers.
+
+
+def write_browser(
+    model: EfficientDet,
+    folder: pathlib.Path,
+    path: pathlib.Path,
+    *,
+    runtime_address: str | None = None,
+    score_threshold: float = 0.3,
+) -> Written:
+    """Writes `model.onnx` and `index.html`.
+
+    The page opens an image, letterboxes it, runs the model with onnxruntime-web in
+    WebAssembly, and draws the boxes. Nothing is sent anywhere. Any web server of files
+    can serve the folder.
+
+    Args:
+        runtime_address: where `ort.wasm.min.mjs` and its `.wasm` file are, the `dist`
+            folder of npm's onnxruntime-web: an address that ends in "/", relative to
+            the page or whole; None for a public one.
+        score_threshold: lowest score that the page shows at first.
+    """
+    require_detection_alone(model, "browser")
+    FORMATS["onnx"].write(model, folder / "model.onnx", batch_size=1)
+    settings = {
+        "model": "model.onnx",
+        "runtime": (runtime_address or _RUNTIME).rstrip("/") + "/",
+        "height": model.config.image_size[0],
+        "width": model.config.image_size[1],
+        "padding": list(model.config.padding_rgb),
+        "names": class_names_of(model),
+        "threshold": score_threshold,
+    }
+    # "<" could end the script that it stands in.
+    text = json.dumps(settings).replace("<", "\\u003c")
+    page = importlib.resources.files(__package__).joinpath("browser.html")
+    html = page.read_text(encoding="utf-8").replace("/*SETTINGS*/", text)
+    (folder / "index.html").write_text(html, encoding="utf-8")
+    note = f"  python -m http.server --directory {path} 8000"
+    return Written(folder / "model.onnx", "onnx", (note,))

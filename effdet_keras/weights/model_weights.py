@@ -1,0 +1,474 @@
+"""Where the weights of a model come from, and where else they go."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from effdet_keras._internal.extras import extra
+from effdet_keras.data.anchor_fit import fitted_anchors, fitted_image_size
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.record import check_seg_class_names
+from effdet_keras.detect.postprocess import Postprocess
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.weights.archive import load_archive, write_archive
+from effdet_keras.weights.assign import LoadReport
+from effdet_keras.weights.checkpoint_files import BEST_FILE
+from effdet_keras.weights.identify import num_classes_of
+from effdet_keras.weights.pretrained import (
+    check_own_network,
+    config_for_weights,
+    export_checkpoint,
+    load_source,
+    load_to_resume,
+)
+from effdet_keras.weights.read_weights import read_weights, with_class_names
+
+
+class ModelWeights:
+    """What `EfficientDet` does with weights of files and of the web, as a mix-in."""
+
+    @classmethod
+    def from_preset(
+        cls,
+        name: str,
+        weights: str | os.PathLike | None = None,
+        num_classes: int | None = None,
+        class_names: Sequence[str] | None = None,
+        category_ids: Sequence[int] | None = None,
+        *,
+        seg_class_names: Sequence[str] | None = None,
+        dataset: DetectionDataset | None = None,
+        anchors: str | None = None,
+        averages: bool = True,
+        skip_mismatch: bool = False,
+        pipeline_config: str | os.PathLike | None = None,
+        verbose: int = 1,
+        **config_overrides: Any,
+    ) -> Any:
+        """A published model by name, with random weights or weights of a file.
+
+        Args:
+            name: string, "efficientdet-d0" ... "-d7", "-d7x",
+                "efficientdet-lite0" ... "-lite4", "-lite3x".
+            weights: None; a key of the published weights, "coco" and, for some
+                models, "coco-advprop", "coco-640" and "imagenet" (the backbone;
+                `effdet_keras.list_presets()` shows all); or a path or URL, see
+                `load_pretrained`.
+            num_classes: int; by default the number of `class_names`, or that of
+                the weights, or 90.
+            class_names: sequence of strings, one per label. By default those of
+                the weights, where the number is the same. Where the weights
+                have other classes, the last layer of the class head starts new
+                but for the classes that both name.
+            category_ids: sequence of ints, one per label; see `EfficientDet`.
+            seg_class_names: sequence of strings, one per class of pixels, for
+                `heads=("object_detection", "segmentation")`.
+            dataset: `effdet_keras.data.DetectionDataset` to train on, which gives
+                `class_names`, `category_ids` and `seg_class_names` where they are
+                None, and what is to be "auto".
+            anchors: "auto" fits `anchor_scale` and `aspect_ratios` to the boxes of
+                `dataset`, unless `weights` are a detector's, whose heads know their
+                anchors. None keeps the model's.
+            averages, skip_mismatch, pipeline_config, verbose: see `load_pretrained`.
+            **config_overrides: fields of `EfficientDetConfig`. `image_size="auto"` is
+                the smallest, up to the model's own, at which nine boxes of ten in
+                `dataset`, and half of each class, are 24 pixels or larger, in the
+                shape of the images. What the weights were trained with,
+                such as the normalisation of AdvProp's, is taken from them if it is
+                not given here.
+
+        Returns:
+            `EfficientDet`.
+
+        Raises:
+            ValueError: If the name is unknown, a field is wrong, the counts do
+                not agree, the weights do not fit, or something is "auto" without a
+                `dataset`.
+            FileNotFoundError: If there is no file of weights.
+
+        Example:
+            >>> from effdet_keras.model.efficientdet import EfficientDet
+            >>> model = EfficientDet.from_preset("efficientdet-lite0", num_classes=3)
+            >>> model.config.image_size, model.config.num_classes
+            ((320, 320), 3)
+        """
+        # What is wrong in any case, before a download.
+        EfficientDetConfig.from_name(name)
+        _check_auto(name, dataset, anchors, config_overrides.get("image_size"))
+        if num_classes is not None:
+            config_overrides["num_classes"] = num_classes
+        source = None
+        if weights is not None:
+            source = read_weights(
+                weights,
+                name,
+                averages=averages,
+                pipeline_config=pipeline_config,
+                verbose=verbose,
+            )
+        if dataset is not None and class_names is None:
+            class_names = dataset.class_names
+            category_ids = category_ids or dataset.category_ids
+        is_of_dataset = dataset is not None and seg_class_names is None
+        seg_class_names = _of_segmentation(
+            dataset.seg_class_names if is_of_dataset else seg_class_names,
+            source,
+            config_overrides,
+            is_of_dataset=is_of_dataset,
+        )
+        has_heads = source is not None and num_classes_of(source) is not None
+        fits_anchors = anchors == "auto" and not has_heads  # which have their own
+        config_overrides = _fitted(name, dataset, fits_anchors, config_overrides)
+        config, class_names, category_ids = config_for_weights(
+            name,
+            source,
+            class_names=class_names,
+            category_ids=category_ids,
+            overrides=config_overrides,
+        )
+        postprocess = None if source is None else source.postprocess
+        model = cls(
+            config,
+            class_names=class_names,
+            category_ids=category_ids,
+            seg_class_names=seg_class_names if config.has_segmentation else None,
+            postprocess=postprocess and Postprocess(**postprocess),
+        )
+        if source is not None:
+            load_source(model, source, skip_mismatch=skip_mismatch, verbose=verbose)
+        return model
+
+    @classmethod
+    def from_pipeline_config(
+        cls,
+        path: str | os.PathLike,
+        weights: str | os.PathLike | None = None,
+        class_names: Sequence[str] | None = None,
+        category_ids: Sequence[int] | None = None,
+        *,
+        averages: bool = True,
+        skip_mismatch: bool = False,
+        ignore_unknown: bool = False,
+        verbose: int = 1,
+        **config_overrides: Any,
+    ) -> Any:
+        """A model, compiled, from a `pipeline.config` of the Object Detection API.
+
+        Network, image size, resizing, anchors, scales of box codes, classes and
+        postprocess are those of the file, and so are losses, optimizer and schedule.
+        What has no place here is printed. Classes have the names of the file's label
+        map, where it is on this machine or beside the file; 90 without names
+        are COCO's.
+
+        `ek.fine_tune(data, pipeline_config=path)` trains with all of it, the batch size
+        and augmentation too.
+
+        Args:
+            path: path of the file.
+            weights: None for random weights; or a key, path or URL, see
+                `load_pretrained`. Last layers that were trained with another order of
+                anchors or other scales of codes are converted.
+            class_names, category_ids: sequences with an entry per label, in the place
+                of the file's. Their number may be another one: the last layer of the
+                class head then starts new, but for the classes that both name.
+            averages, skip_mismatch: see `load_pretrained`.
+            ignore_unknown: bool, whether to make the model although the file asks for
+                something that changes detections and is not done here. Without it that
+                is an error, which lists all of it.
+            verbose: 0 or 1, whether to print what was loaded, and what has no place.
+            **config_overrides: fields of `EfficientDetConfig`, in the place of the
+                file's.
+
+        Returns:
+            `EfficientDet`.
+
+        Raises:
+            OSError: If there is no such file.
+            ValueError: If it is the config of another kind of model, or a field has a
+                wrong value, or the weights do not fit.
+
+        Example:
+            >>> import pathlib, tempfile
+            >>> path = pathlib.Path(tempfile.mkdtemp(), "pipeline.config")
+            >>> _ = path.write_text('''model { ssd {
+            ...   num_classes: 2
+            ...   image_resizer { keep_aspect_ratio_resizer {
+            ...     min_dimension: 128 max_dimension: 128 pad_to_max_dimension: true } }
+            ...   feature_extractor {
+            ...     type: "ssd_efficientnet-b0_bifpn_keras"
+            ...     conv_hyperparams { activation: SWISH }
+            ...     bifpn { num_iterations: 1 num_filters: 64 } }
+            ...   box_predictor { weight_shared_convolutional_box_predictor {
+            ...     depth: 64 num_layers_before_predictor: 1 use_depthwise: true
+            ...     conv_hyperparams { activation: SWISH } } }
+            ...   post_processing { score_converter: SIGMOID }
+            ... } }
+            ... train_config { optimizer { adam_optimizer { learning_rate {
+            ...   constant_learning_rate { learning_rate: 0.001 } } } } }''')
+            >>> from effdet_keras.model.efficientdet import EfficientDet
+            >>> model = EfficientDet.from_pipeline_config(path, verbose=0)
+            >>> model.config.image_size, model.config.box_scales
+            ((128, 128), (10.0, 10.0, 5.0, 5.0))
+        """
+        return extra("tfod.model:model_of_pipeline")(
+            cls,
+            path,
+            weights,
+            class_names=class_names,
+            category_ids=category_ids,
+            averages=averages,
+            skip_mismatch=skip_mismatch,
+            ignore_unknown=ignore_unknown,
+            verbose=verbose,
+            overrides=config_overrides,
+        )
+
+    @classmethod
+    def from_archive(cls, path: str | os.PathLike, resume: bool = False) -> Any:
+        """The model that `CheckpointArchive` or `model.save` wrote.
+
+        Args:
+            path: path of the `.keras` file, or of the folder of an archive or a run
+                (its best checkpoint, or with `resume` its last; if that is damaged, the
+                newest in the folder that is whole, and a warning says so); or the
+                address of one of them, such as `s3://bucket/run`
+                (docs/remote_files.md).
+            resume: bool. Either way the model has the moving averages in the place of
+                its weights, where there were any. True keeps the weights of training
+                beside them: the next `fit` goes on from these, bit by bit. False
+                makes the averages its only weights, for a new training.
+
+        Returns:
+            `EfficientDet`.
+
+        Raises:
+            FileNotFoundError, ValueError: If there is no such file, or it is
+                damaged or of another kind.
+        """
+        model = load_to_resume(path) if resume else load_archive(path)
+        if not hasattr(model, "detect_step"):
+            raise InvalidValueError(
+                f"'{path}' holds a `{type(model).__name__}`, not an `EfficientDet`. "
+                "Load it with `keras.saving.load_model`."
+            )
+        return model
+
+    def load_pretrained(
+        self,
+        source: str | os.PathLike,
+        *,
+        averages: bool = True,
+        skip_mismatch: bool = False,
+        checkpoint_type: str | None = None,
+        class_names: Sequence[str] | None = None,
+        sha256: str | None = None,
+        pipeline_config: str | os.PathLike | None = None,
+        verbose: int = 1,
+    ) -> LoadReport:
+        """Loads weights of any known kind, and prints what was loaded.
+
+        Known are google/automl's checkpoints (TF1 names, tf2 object graph, `.h5`),
+        PyTorch effdet's `.pth` and `.safetensors`, Keras Applications'
+        EfficientNet files, and our own; in a folder, in a `.tar.gz`, or behind an
+        http(s) address, which is fetched once. Nothing is unpickled. All is
+        checked before the first weight changes.
+
+        A file of a backbone alone leaves the rest as it is. Where the classes of
+        file and model differ, the last layer of the class head stays as it is;
+        where both name their classes, what belongs to a shared name is loaded.
+        A model without `class_names` takes those of the file, if the number is the
+        same. Moving averages of a compiled model start again from what was loaded; an
+        optimizer's state is not touched.
+
+        Args:
+            source: path, URL, or a key such as "coco"; see `from_preset`.
+            averages: bool, whether to load moving averages where the file has
+                them, as the reference evaluates, or the raw weights.
+            skip_mismatch: bool, whether to leave weights that the file lacks, or
+                has in another shape, as they are, instead of raising.
+            checkpoint_type: what to take of the file, as `fine_tune_checkpoint_type`
+                of the Object Detection API: "classification", the backbone;
+                "detection", the backbone and the BiFPN; "full", all, which then
+                must fit. None is as described above.
+            class_names: sequence of strings, the names of the file's classes
+                where it does not tell them.
+            sha256: string, digest that a downloaded file must have.
+            pipeline_config: path of the `pipeline.config` of a checkpoint of the Object
+                Detection API, or of its folder, where it is not in the checkpoint's.
+            verbose: 0 or 1, whether to print the report.
+
+        Returns:
+            `LoadReport`.
+
+        Raises:
+            ValueError: If the file is damaged or of no known kind, or does not
+                fit; the message names the array, both shapes and the cure.
+            OSError: If there is no such file, or it cannot be fetched.
+            ImportError: If a package is missing that reads this kind.
+
+        Example:
+            >>> import tempfile
+            >>> small = {"image_size": 64, "max_level": 6}
+            >>> from effdet_keras.model.efficientdet import EfficientDet
+            >>> model = EfficientDet.from_preset(
+            ...     "efficientdet-d0", class_names=["cat", "dog"], **small)
+            >>> path = f"{tempfile.mkdtemp()}/pets.weights.h5"
+            >>> model.save_weights(path)
+            >>> other = EfficientDet.from_preset(
+            ...     "efficientdet-d0", class_names=["dog", "bird", "fox"], **small)
+            >>> report = other.load_pretrained(
+            ...     path, class_names=["cat", "dog"], verbose=0)
+            >>> report.new[0].reason, report.new[0].carried
+            ('the file has 2 classes, the model 3', ('dog',))
+        """
+        check_own_network(self, "load weights of other files", "load_weights")
+        source = read_weights(
+            source,
+            self.config.name,
+            averages=averages,
+            sha256=sha256,
+            pipeline_config=pipeline_config,
+            verbose=verbose,
+        )
+        if class_names is not None:
+            source = with_class_names(source, class_names)
+        return load_source(
+            self,
+            source,
+            skip_mismatch=skip_mismatch,
+            checkpoint_type=checkpoint_type,
+            verbose=verbose,
+        )
+
+    def export_checkpoint(self, path: str | os.PathLike, format: str) -> None:
+        """Writes the weights in the format of an older tool.
+
+        Args:
+            path: for "automl-tf1" the prefix of the checkpoint, such as
+                "out/efficientdet-d0/model"; for "torch-effdet" a path that ends
+                in `.pth` or `.safetensors`.
+            format: "automl-tf1": google/automl's names, with the weights of
+                training and, as `ExponentialMovingAverage`, the averages.
+                "torch-effdet": the state dict of PyTorch effdet's
+                `tf_efficientdet` model of this size, with the averages.
+
+        Raises:
+            ValueError: If the format is unknown, the path does not fit it, or
+                the older tool has no such network.
+
+        Example:
+            >>> import tempfile
+            >>> from effdet_keras.model.efficientdet import EfficientDet
+            >>> model = EfficientDet.from_preset(
+            ...     "efficientdet-d0", image_size=64, num_classes=2, max_level=6)
+            >>> prefix = f"{tempfile.mkdtemp()}/model"
+            >>> model.export_checkpoint(prefix, format="automl-tf1")
+            >>> model.load_pretrained(prefix, verbose=0).num_averages > 0
+            True
+        """
+        export_checkpoint(self, path, format)
+
+    def push_to_hub(
+        self,
+        address: str,
+        *,
+        license: str | None = None,
+        private: bool | None = None,
+        overwrite: bool = False,
+        metrics: Mapping[str, float] | None = None,
+    ) -> str:
+        """Pushes the model to the Hugging Face Hub, with a model card.
+
+        Its archive (`best.keras`), a description (`archive.json`) and a card
+        (`README.md`) become one commit. A repository that is not there is made; one
+        that has a model of the same configuration and classes gets a new commit,
+        and the older ones stay in its history. `from_archive("hf://owner/name")` loads
+        it again. Needs `pip install "effdet-keras[huggingface]"`.
+
+        Args:
+            address: `hf://owner/name`.
+            license: of the weights, as the hub spells it, such as "apache-2.0"; None
+                keeps the one that the card there names, if any.
+            private: whether a new repository is private; None is the hub's default.
+            overwrite: whether a repository with another model or other files may get
+                the commit, too. The model files that are in it, such as a lone
+                `.tflite`, are deleted in that commit; all others stay.
+            metrics: COCO's numbers by name for the card, as `evaluate` of a
+                `Predictor` returns them.
+
+        Returns:
+            string, the address of the commit.
+
+        Raises:
+            ValueError: If `address` is not one of a whole repository.
+            FileExistsError: If the repository has something else.
+            PermissionError: If this login may not do it.
+            OSError: If the hub cannot be reached.
+            RuntimeError: If it is to be private and is there and public.
+            ImportError: If the extra is not installed.
+
+        Example:
+            >>> from effdet_keras.model.efficientdet import EfficientDet
+            >>> model = EfficientDet.from_preset(
+            ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2)
+            >>> model.push_to_hub("cats")
+            Traceback (most recent call last):
+                ...
+            effdet_keras.errors.InvalidValueError: An address of the Hugging Face ...
+        """
+        extra("remote.hugging_face:parse_hub_address")(address)
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, BEST_FILE)
+            write_archive(self, path)
+            return extra("sharing.push:push_archive")(
+                path,
+                address,
+                license=license,
+                private=private,
+                overwrite=overwrite,
+                numbers=metrics,
+            )
+
+
+def _check_auto(name, dataset, anchors, image_size):
+    """Whether "auto" stands where it may, and there are boxes to fit to."""
+    if anchors not in (None, "auto"):
+        raise InvalidValueError(
+            "`anchors` must be 'auto' or None; numbers go to `anchor_scale`, "
+            f"`aspect_ratios` and `num_scales`. Received: anchors={anchors!r}"
+        )
+    if dataset is None and (image_size == "auto" or anchors == "auto"):
+        raise InvalidValueError(
+            "'auto' is fitted to boxes: pass the dataset to train on, as in "
+            f"`from_preset({name!r}, dataset=train, image_size='auto')`."
+        )
+
+
+def _of_segmentation(names, source, overrides, *, is_of_dataset):
+    """The names of the classes of pixels; sets their number in the overrides."""
+    heads = overrides.get("heads", ((source and source.config) or {}).get("heads", ()))
+    if "segmentation" not in heads or names is None:
+        return None
+    names = check_seg_class_names(names)
+    count = overrides.setdefault("seg_num_classes", len(names))
+    if is_of_dataset and count > len(names):
+        return None  # more outputs than the dataset has names for
+    return names
+
+
+def _fitted(name, dataset, fits_anchors, overrides):
+    """The overrides of a config, with numbers in the place of "auto"."""
+    overrides = dict(overrides)
+    if overrides.get("image_size") == "auto":
+        del overrides["image_size"]
+        config = EfficientDetConfig.from_name(name, **overrides)
+        overrides["image_size"] = fitted_image_size(dataset, config)
+    if fits_anchors:
+        config = EfficientDetConfig.from_name(name, **overrides)
+        overrides |= fitted_anchors(dataset, config)
+    return overrides

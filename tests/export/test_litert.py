@@ -1,0 +1,327 @@
+import dataclasses
+import hashlib
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+from support import programs
+from support.tiny import LITE0, spread, tiny_model
+
+from effdet_keras.detect.postprocess import Postprocess
+from effdet_keras.export.check import check_export
+from effdet_keras.export.runtime import open_runtime
+
+pytestmark = pytest.mark.tensorflow
+pytest.importorskip("ai_edge_litert")
+
+DETECTIONS = {"outputs": "detections", "score_threshold": 0.5}
+FILES = [
+    {"precision": "float32", **DETECTIONS},
+    {"precision": "float32", "outputs": "raw"},
+    pytest.param({"precision": "float16", "outputs": "raw"}, marks=pytest.mark.slow),
+    pytest.param({"precision": "dynamic", "outputs": "raw"}, marks=pytest.mark.slow),
+    {"precision": "int8", **DETECTIONS},
+    pytest.param({"precision": "int8", "outputs": "raw"}, marks=pytest.mark.slow),
+]
+
+
+@pytest.fixture(scope="module")
+def model():
+    keras.utils.set_random_seed(0)
+    return spread(tiny_model())
+
+
+@pytest.fixture(scope="module")
+def images():
+    # Neither black nor white: the scale of the input must not come from them.
+    rng = np.random.default_rng(0)
+    return [rng.integers(40, 200, (64, 64, 3)).astype("uint8") for _ in range(2)]
+
+
+@pytest.fixture(scope="module")
+def written(model, images, tmp_path_factory):
+    """Writes with options, and gives the path; the same options write once."""
+    from effdet_keras.export.litert import write_litert
+
+    folder = tmp_path_factory.mktemp("litert")
+    paths = {}
+
+    def write(**options):
+        key = tuple(sorted(options.items()))
+        if key not in paths:
+            paths[key] = folder / f"{len(paths)}.tflite"
+            calibrated = options.get("precision") == "int8"
+            given = {"calibration": images} if calibrated else {}
+            write_litert(model, paths[key], **given, **options)
+        return paths[key]
+
+    return write
+
+
+def operations(path):
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_path=str(path))
+    interpreter.allocate_tensors()
+    return [detail["op_name"] for detail in interpreter._get_ops_details()]
+
+
+def kind(options):
+    return f"{options['precision']}-{options['outputs']}"
+
+
+@pytest.mark.parametrize("options", FILES, ids=kind)
+def test_a_file_computes_what_the_model_does(written, model, images, options):
+    runtime = open_runtime(written(**options), num_threads=2)
+    report = check_export(model, runtime, images, format="litert")
+    assert (report.precision, report.outputs) == (
+        options["precision"],
+        runtime.description.outputs,
+    )
+    assert report.live_detections > 20
+    least = {"float32": 1, "float16": 0.98}.get(report.precision, 0.7)
+    assert report.matched >= least * report.live_detections
+
+
+@pytest.mark.parametrize("options", FILES, ids=kind)
+def test_the_network_is_one_piece_for_xnnpack(written, options):
+    names = operations(written(**options))
+    assert {"TILE", "PACK", "SHAPE", "GATHER", "TRANSPOSE"}.isdisjoint(names)
+    if options["precision"] != "dynamic":  # its depthwise convolutions stay outside
+        assert names.count("DELEGATE") == 1
+    detects = names.count("TFLite_Detection_PostProcess")
+    assert detects == (options["outputs"] == "detections")
+
+
+def test_a_batch_of_a_size_whose_levels_are_odd(tmp_path):
+    from effdet_keras.export.litert import write_litert
+    from effdet_keras.model.efficientdet import EfficientDet
+
+    # levels of 9x13, 5x7 and 3x4: every second row is repeated once and cut
+    config = dataclasses.replace(tiny_model().config, image_size=(72, 104))
+    model = spread(EfficientDet(config))
+    write_litert(model, tmp_path / "odd.tflite", outputs="raw", batch_size=3)
+    names = operations(tmp_path / "odd.tflite")
+    assert names.count("DELEGATE") == 1 and "GATHER" not in names
+    batch = np.random.default_rng(0).uniform(0, 255, (3, 72, 104, 3)).astype("float32")
+    found = open_runtime(tmp_path / "odd.tflite").run(batch)
+    for name, value in model(batch).items():
+        value = keras.ops.convert_to_numpy(value)
+        np.testing.assert_allclose(found[name], value, atol=1e-4)
+
+
+def test_rows_are_repeated_more_often_than_columns():
+    from effdet_keras.export.litert import _repeat
+
+    x = np.random.default_rng(0).normal(size=(2, 3, 4, 5)).astype("float32")
+    wanted = x.repeat(3, axis=1).repeat(2, axis=2)
+    np.testing.assert_array_equal(_repeat(x, (3, 2)), wanted)
+
+
+@pytest.mark.parametrize("options", FILES[-2:], ids=kind)
+def test_int8_takes_pixels_as_they_are(written, options):
+    from ai_edge_litert.interpreter import Interpreter
+
+    path = written(**options)
+    (source,) = Interpreter(model_path=str(path)).get_input_details()
+    assert source["dtype"] == np.uint8
+    assert source["quantization"] == (1.0, 0)
+
+
+def test_uint8_outputs_are_the_float_ones_rounded(written, images):
+    from ai_edge_litert.interpreter import Interpreter
+
+    options = {"precision": "int8", "outputs": "raw"}
+    path = written(**options, output_type="uint8")
+    details = Interpreter(model_path=str(path)).get_output_details()
+    assert [detail["dtype"] for detail in details] == [np.uint8] * 2
+    batch = images[1][None].astype("float32")
+    found = open_runtime(path).run(batch)
+    for name, value in open_runtime(written(**options)).run(batch).items():
+        np.testing.assert_allclose(found[name], value, atol=1e-5)
+
+
+def test_outputs_have_names_and_the_order_of_the_task_libraries(written):
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_path=str(written(**FILES[0])))
+    shapes = [tuple(output["shape"]) for output in interpreter.get_output_details()]
+    assert shapes == [(1, 100, 4), (1, 100), (1, 100), (1,)]
+    signatures = interpreter.get_signature_list()["serving_default"]
+    assert signatures["inputs"] == ["images"]
+    assert sorted(signatures["outputs"]) == ["boxes", "classes", "count", "scores"]
+
+
+def test_suppression_per_class_loses_no_class_whatever_the_threads(
+    written, model, images
+):
+    options = {"per_class": True, "iou_threshold": 0.3, "max_detections": 60}
+    path = written(**options, score_threshold=0.02)
+    assert open_runtime(path).description.postprocess == Postprocess(
+        **options, method="hard", score_threshold=0.02
+    )
+    for num_threads in (1, 2):  # in two the operation itself loses the third class
+        runtime = open_runtime(path, num_threads=num_threads)
+        report = check_export(model, runtime, images, format="litert")
+        assert report.matched == report.live_detections > 20
+    found = runtime.run(images[0][None].astype("float32"))
+    assert set(found["labels"][0]) >= {0, 1, 2}
+
+
+def test_rows_that_the_operation_leaves_unwritten_are_empty(written, images):
+    runtime = open_runtime(written(**FILES[0]))
+    for image in images:
+        found = {k: v[0] for k, v in runtime.run(image[None]).items()}
+        count = found["num_detections"]
+        assert 0 < count < 100
+        assert (found["labels"][:count] >= 0).all()
+        assert (found["labels"][count:] == -1).all()
+        assert not found["scores"][count:].any() and not found["boxes"][count:].any()
+        assert found["labels"].dtype == np.int32
+
+
+def without_clip(runtime):
+    postprocess = dataclasses.replace(runtime.description.postprocess, clip=False)
+    runtime.description = dataclasses.replace(
+        runtime.description, postprocess=postprocess
+    )
+    return runtime
+
+
+def test_boxes_are_clipped_as_the_models_are(written, images):
+    runtime = open_runtime(written(**FILES[0]))
+    assert runtime.run(images[0][None])["boxes"].max() == 64
+    assert without_clip(runtime).run(images[0][None])["boxes"].max() > 64
+
+
+def test_the_zip_behind_the_network_holds_names_description_and_checksum(written):
+    content = written(**FILES[0]).read_bytes()
+    with zipfile.ZipFile(written(**FILES[0])) as archive:
+        assert archive.read("labelmap.txt") == b"cat\ndog\nbird\n"
+        digest = archive.read("effdet_keras.sha256").decode()
+        start = min(entry.header_offset for entry in archive.infolist())
+    assert hashlib.sha256(content[:start]).hexdigest() == digest
+    assert open_runtime(written(**FILES[0])).description.class_names == (
+        "cat",
+        "dog",
+        "bird",
+    )
+
+
+@pytest.mark.extra_packages
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_mediapipe_opens_a_file_and_finds_the_same(images, tmp_path, precision):
+    mediapipe = pytest.importorskip("mediapipe")
+    from mediapipe.tasks import python as tasks
+
+    from effdet_keras.export.litert import write_litert
+
+    keras.utils.set_random_seed(0)
+    model = spread(tiny_model(backbone=LITE0), 0.7, 0.7)
+    for weight in model.weights:  # MediaPipe cuts boxes that leave the image
+        if "box-predict" in weight.path:
+            weight.assign(0.1 * weight)
+        if "box-predict/bias" in weight.path:
+            weight.assign(np.tile([0, 0, -1.5, -1.5], 9))
+    path = tmp_path / "pets.tflite"
+    calibration = images if precision == "int8" else None
+    options = {"precision": precision, "calibration": calibration, **DETECTIONS}
+    write_litert(model, path, **options)
+    expected = without_clip(open_runtime(path)).run(images[0][None])
+
+    options = tasks.vision.ObjectDetectorOptions(
+        base_options=tasks.BaseOptions(model_asset_path=str(path)), max_results=100
+    )
+    with tasks.vision.ObjectDetector.create_from_options(options) as detector:
+        image = mediapipe.Image(mediapipe.ImageFormat.SRGB, images[0])
+        found = {
+            (d.categories[0].category_name, round(d.categories[0].score, 3)): d
+            for d in detector.detect(image).detections
+        }
+    inside = 0
+    for row in range(int(expected["num_detections"][0])):
+        y_min, x_min, y_max, x_max = expected["boxes"][0, row]
+        if min(y_min, x_min) < 0 or max(y_max, x_max) > 64:
+            continue
+        inside += 1
+        name = ("cat", "dog", "bird")[expected["labels"][0, row]]
+        box = found[name, round(float(expected["scores"][0, row]), 3)].bounding_box
+        found_box = (box.origin_y, box.origin_x, box.height, box.width)  # whole pixels
+        wanted_box = (y_min, x_min, y_max - y_min, x_max - x_min)
+        np.testing.assert_allclose(found_box, wanted_box, atol=1.01)
+    assert inside > 5
+
+
+def test_a_file_runs_without_this_package_and_without_tensorflow(written):
+    code = f"""
+import sys, zipfile, numpy as np
+from ai_edge_litert.interpreter import Interpreter
+path = {str(written(**FILES[4]))!r}
+detect = Interpreter(model_path=path).get_signature_runner()
+found = detect(images=np.zeros((1, 64, 64, 3), "uint8"))
+names = zipfile.ZipFile(path).read("labelmap.txt").decode().split()
+print(*names, int(found["count"][0]) in range(101), found["boxes"].shape)
+assert not set(sys.modules) & {{"tensorflow", "keras", "effdet_keras"}}
+"""
+    assert programs.run_alone("-c", code) == "cat dog bird True (1, 100, 4)\n"
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"precision": "int4"}, "`precision` must be one of 'float32', 'float16'"),
+        ({"outputs": "boxes"}, "`outputs` must be one of 'detections', 'raw'"),
+        ({"output_type": "int8"}, "`output_type` must be one of"),
+        ({"precision": "int8"}, "int8 needs images of the kind"),
+        ({"calibration": ["x.jpg"]}, "`calibration` is for int8 alone"),
+        ({"output_type": "uint8"}, "goes with precision='int8' and outputs='raw'"),
+        ({"int8_scores": True}, "`int8_scores` goes with precision='int8'"),
+        (
+            {
+                "precision": "int8",
+                "calibration": ["x"],
+                "postprocess_ops": "builtin",
+            },
+            "int8 would round the boxes",
+        ),
+        ({"batch_size": 2}, "one image at a time"),
+        ({"batch_size": 0, "outputs": "raw"}, "`batch_size` must be 1 or more"),
+        ({"max_detections": 5, "outputs": "raw"}, "Raw outputs have no postprocess"),
+        ({"per_class": True, "outputs": "raw"}, "Raw outputs have no postprocess"),
+        ({"max_detections": 0}, "`max_detections` must be at least 1"),
+        ({"iou_threshold": 2.0}, "`iou_threshold` must be between 0 and 1"),
+        ({"score_threshold": -1.0}, "`score_threshold` must be between 0 and 1"),
+        ({"precision": "int8", "calibration": []}, "at least one image"),
+        (
+            {"precision": "int8", "calibration": ["x"], "calibration_images": 0},
+            "at least one image",
+        ),
+    ],
+)
+def test_wrong_options_are_told_before_any_work(tmp_path, model, options, message):
+    with pytest.raises(ValueError, match=message):
+        model.export(tmp_path / "x.tflite", **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_calibration_takes_images_evenly_from_datasets_and_lists(images):
+    from effdet_keras.data import from_arrays
+    from effdet_keras.export.network import calibration_inputs
+
+    config = tiny_model().config
+    images = [np.full((4, 4, 3), value, "uint8") for value in range(9)]
+    dataset = from_arrays(images, [[]] * 9, [[]] * 9, ("cat",))
+    for calibration in (images, dataset):
+        chosen = calibration_inputs(config, calibration, 3)
+        assert [int(read()[0, 0, 0]) for read in chosen] == [0, 4, 8]
+    assert len(calibration_inputs(config, images, 100)) == 9
+
+
+def test_a_file_of_another_program_is_refused(tmp_path):
+    path = tmp_path / "other.tflite"
+    path.write_bytes(bytes(2048))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("labelmap.txt", "cat\n")
+    with pytest.raises(ValueError, match="no .tflite file that .*export.* wrote"):
+        open_runtime(path)

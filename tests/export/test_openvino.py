@@ -1,0 +1,102 @@
+"""OpenVINO files: what they compute, and those that cannot be opened."""
+
+import re
+import shutil
+import sys
+
+import keras
+import numpy as np
+import pytest
+from support.tiny import lively_model
+
+from effdet_keras.detect.postprocess import Postprocess
+from effdet_keras.export.runtime import open_runtime
+
+# test_every_format.py runs such files in short tests as well.
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+openvino = pytest.importorskip("openvino")
+pytest.importorskip("tf2onnx")
+
+IMAGE_SIZE = (64, 96)
+HARD = Postprocess(method="hard", score_threshold=0.2)
+
+
+@pytest.fixture(scope="module")
+def model():
+    keras.utils.set_random_seed(0)
+    return lively_model(IMAGE_SIZE)
+
+
+@pytest.fixture(scope="module")
+def images():
+    rng = np.random.default_rng(0)
+    return rng.uniform(0, 255, (3, *IMAGE_SIZE, 3)).astype("float32")
+
+
+@pytest.fixture(scope="module")
+def path(model, images, tmp_path_factory):
+    """An export with all of the default options, NMS as a loop, put in its place."""
+    path = tmp_path_factory.mktemp("openvino") / "pets.xml"
+    report = model.export(path, images=list(images), verbose=0)
+    assert report.live_detections > 30
+    assert report.matched == report.live_detections
+    return path
+
+
+@pytest.fixture(scope="module")
+def half_path(model, tmp_path_factory):
+    """Raw outputs, a batch of three, weights of 16 bits."""
+    from effdet_keras.export.openvino import write_openvino
+
+    path = tmp_path_factory.mktemp("openvino") / "half.xml"
+    options = {"outputs": "raw", "batch_size": 3, "precision": "float16"}
+    write_openvino(model, path, **options, postprocess=HARD)
+    return path
+
+
+def test_both_files_are_in_place_and_nothing_else(path):
+    names = {file.name for file in path.parent.iterdir()}
+    assert names == {"pets.xml", "pets.bin", "pets.xml.export_report.json"}
+
+
+def test_raw_outputs_with_half_weights(half_path, model, images):
+    runtime = open_runtime(half_path)
+    found = runtime.run(images)
+    for name, value in model(images).items():
+        value = keras.ops.convert_to_numpy(value)
+        assert found[name].dtype == np.float32
+        # 11 bits of a weight, in sums of some hundred.
+        np.testing.assert_allclose(found[name], value, atol=0.02 * np.abs(value).max())
+    description = runtime.description
+    assert (description.precision, description.batch_size) == ("float16", 3)
+    assert (description.config, description.postprocess) == (model.config, HARD)
+
+
+def test_half_weights_are_half_the_file(path, half_path):
+    sizes = [file.with_suffix(".bin").stat().st_size for file in (half_path, path)]
+    assert sizes[0] < 0.52 * sizes[1]
+
+
+def test_missing_weights(path, tmp_path):
+    shutil.copy(path, tmp_path)
+    with pytest.raises(ValueError, match=r"(?s)pets.xml.*'\.bin' beside it"):
+        open_runtime(tmp_path / "pets.xml")
+
+
+def test_a_model_of_another_program(tmp_path):
+    x = openvino.opset13.parameter([1, 2], np.float32)
+    other = openvino.Model([openvino.opset13.relu(x)], [x])
+    openvino.save_model(other, tmp_path / "other.xml")
+    with pytest.raises(ValueError, match="other.xml.*not one that"):
+        open_runtime(tmp_path / "other.xml")
+
+
+def test_a_missing_package_is_told_with_its_cure(model, path, tmp_path, monkeypatch):
+    from effdet_keras.export.openvino import write_openvino
+
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    cure = re.escape('"effdet-keras[openvino]"')
+    with pytest.raises(ImportError, match=cure):
+        write_openvino(model, tmp_path / "pets.xml")
+    with pytest.raises(ImportError, match=cure):
+        open_runtime(path)

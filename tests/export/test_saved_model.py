@@ -1,0 +1,216 @@
+"""SavedModels, run by TensorFlow alone, against the model they were made of."""
+
+import io
+import json
+import pathlib
+import re
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+from support import programs
+from support.tiny import lively_model
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+FLAGS = re.DOTALL | re.MULTILINE
+
+# What a server does: it does not have this package.
+SERVER = """
+import sys
+import numpy as np, tensorflow as tf
+path, source, target = sys.argv[1:]
+loaded = tf.saved_model.load(path)
+outputs = {}
+for key, value in np.load(source, allow_pickle=True).items():
+    signature = key.split(":")[0]
+    function = loaded.signatures[signature]
+    name = next(iter(function.structured_input_signature[1]))
+    value = value.tolist() if value.dtype == object else value
+    for output, tensor in function(**{name: tf.constant(value)}).items():
+        outputs[f"{key}/{output}"] = tensor.numpy()
+assert "effdet_keras" not in sys.modules
+np.savez(target, **outputs)
+"""
+
+
+def random_image(height, width, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), "uint8")
+
+
+def encoded(image, format="PNG", **options):
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, format=format, **options)
+    return file.getvalue()
+
+
+def turned_jpeg(image, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return encoded(image, "JPEG", exif=exif, quality=95)
+
+
+def example(data):
+    feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[data]))
+    features = tf.train.Features(feature={"image/encoded": feature})
+    return tf.train.Example(features=features).SerializeToString()
+
+
+FILES = {
+    "grey": encoded(random_image(30, 50)[..., 0]),
+    "rgba": encoded(np.dstack([random_image(30, 50), random_image(30, 50)[..., 0]])),
+    "16 bits": encoded(random_image(30, 50)[..., 0].astype("uint16") * 256 + 77),
+    "1x1": encoded(random_image(1, 1)),
+    "palette": encoded(random_image(30, 50)[..., 0] // 64, "GIF"),
+    "bmp": encoded(random_image(70, 20), "BMP"),
+    **{f"turned {i}": turned_jpeg(random_image(40, 90), i) for i in range(1, 9)},
+}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return lively_model((64, 96), category_ids=(3, 7, 20))
+
+
+@pytest.fixture(scope="module")
+def exported(model, tmp_path_factory):
+    path = tmp_path_factory.mktemp("export") / "pets"
+    model.export(path, frozen_graph=True, verbose=0)
+    return path
+
+
+@pytest.fixture(scope="module")
+def inputs():
+    files = np.array(list(FILES.values()), object)
+    return {
+        "serving_default:one": random_image(50, 40)[None],
+        "serving_default:three": np.stack([random_image(33, 77, i) for i in range(3)]),
+        "serving_default:pixel": random_image(1, 1)[None],
+        "image_bytes:": files,
+        "tf_example:": np.array([example(data) for data in files], object),
+        "letterboxed:": np.float32([random_image(64, 96, i) for i in range(3)]),
+        "raw:": random_image(64, 96)[None].astype("float32"),
+        "raw_levels:": random_image(64, 96)[None].astype("float32"),
+    }
+
+
+@pytest.fixture(scope="module")
+def served(exported, inputs, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("served")
+    np.savez(folder / "inputs.npz", **inputs)
+    files = folder / "inputs.npz", folder / "outputs.npz"
+    programs.run_alone("-c", SERVER, exported, *files, cwd=folder)
+    return dict(np.load(folder / "outputs.npz"))
+
+
+def assert_found(served, key, index, detections):
+    count = served[f"{key}/num_detections"][index]
+    assert count == len(detections) > 0
+    for name, value in (("boxes", 2e-3), ("scores", 1e-4)):
+        np.testing.assert_allclose(
+            served[f"{key}/{name}"][index][:count],
+            getattr(detections, name),
+            atol=value,
+            err_msg=name,
+        )
+    labels = served[f"{key}/labels"][index]
+    np.testing.assert_array_equal(labels[:count], detections.labels)
+    assert (labels[count:] == -1).all()
+
+
+@pytest.mark.parametrize("which", ["one", "three", "pixel"])
+def test_images_of_any_size_and_number(model, served, inputs, which):
+    key = f"serving_default:{which}"
+    for index, image in enumerate(inputs[key]):
+        assert_found(served, key, index, model.detect(image, score_threshold=0.0))
+
+
+@pytest.mark.parametrize("key", ["image_bytes:", "tf_example:"])
+@pytest.mark.parametrize("index", range(len(FILES)), ids=FILES)
+def test_files_are_decoded_as_detect_decodes_them(model, served, tmp_path, key, index):
+    path = tmp_path / "image"
+    path.write_bytes(list(FILES.values())[index])
+    expected = model.detect(path, score_threshold=0.0)
+    count = served[f"{key}/num_detections"][index]
+    assert count == len(expected)
+    # TensorFlow's JPEG decoder is off by one in some pixels.
+    limit = 0.02 if "turned" in list(FILES)[index] else 1e-4
+    found = served[f"{key}/scores"][index][:count]
+    np.testing.assert_allclose(found, expected.scores, atol=limit)
+    np.testing.assert_allclose(
+        served[f"{key}/boxes"][index][0], expected.boxes[0], atol=0.5
+    )
+
+
+def test_the_bare_network(model, served, inputs):
+    expected = model(inputs["raw:"])
+    sizes = [(8, 12), (4, 6), (2, 3)]
+    for name, channels in (("class_logits", 27), ("box_deltas", 36)):
+        flat = served[f"raw:/{name}"]
+        np.testing.assert_allclose(flat, expected[name], atol=1e-3)
+        levels = [served[f"raw_levels:/{name}_p{level}"] for level in (3, 4, 5)]
+        assert [x.shape[1:] for x in levels] == [(*size, channels) for size in sizes]
+        joined = [x.reshape(1, -1, flat.shape[-1]) for x in levels]
+        np.testing.assert_array_equal(np.concatenate(joined, 1), flat)
+
+
+def test_letterboxed_images_give_what_predict_gives(model, served, inputs):
+    expected = model.predict_on_batch(inputs["letterboxed:"])
+    for name, value in expected.items():
+        found = served[f"letterboxed:/{name}"]
+        np.testing.assert_allclose(found, value, atol=2e-3, err_msg=name)
+
+
+def test_what_is_inside(model, exported):
+    assert (exported / "assets/labels.txt").read_text().split() == [
+        "cat",
+        "dog",
+        "bird",
+    ]
+    notes = json.loads((exported / "assets/effdet_keras.json").read_text())
+    assert notes["category_ids"] == [3, 7, 20]
+    assert notes["config"]["image_size"] == [64, 96]
+    report = json.loads((exported / "export_report.json").read_text())
+    assert report["matched"] == report["live_detections"] > 0
+
+
+@pytest.mark.slow
+def test_the_names_of_the_object_detection_api(model, tmp_path):
+    model.export(tmp_path / "pets", names="tfod", verbose=0)
+    loaded = tf.saved_model.load(str(tmp_path / "pets"))
+    image = random_image(30, 50)
+    found = loaded.signatures["serving_default"](input_tensor=tf.constant(image[None]))
+    expected = model.detect(image, score_threshold=0.0)
+    count = int(found["num_detections"][0])
+    assert count == len(expected)
+    assert {value.dtype for value in found.values()} == {tf.float32}
+    np.testing.assert_allclose(
+        found["detection_boxes"][0, :count],
+        expected.boxes / [30, 50, 30, 50],
+        atol=1e-4,
+    )
+    ids = [(3, 7, 20)[label] for label in expected.labels]
+    np.testing.assert_array_equal(found["detection_classes"][0, :count], ids)
+
+
+def test_the_frozen_graph_in_a_session(model, exported):
+    graph = tf.compat.v1.GraphDef()
+    graph.ParseFromString((exported / "frozen_graph.pb").read_bytes())
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tf.import_graph_def(graph, name="")
+        feed = {"images:0": random_image(30, 50)[None]}
+        scores = session.run("scores:0", feed)
+    expected = model.detect(random_image(30, 50), score_threshold=0.0)
+    np.testing.assert_allclose(scores[0][: len(expected)], expected.scores, atol=1e-4)
+
+
+def test_the_guide_runs_without_the_package(exported, tmp_path):
+    page = pathlib.Path(__file__).parents[2] / "docs" / "export.md"
+    (code,) = re.findall(
+        r"^```python\n(import tensorflow.*?)^```", page.read_text(), FLAGS
+    )
+    shutil.copytree(exported, tmp_path / "out" / "pets")
+    (tmp_path / "cat.jpg").write_bytes(FILES["turned 6"])
+    programs.run_alone("-c", f"{code}\nassert count", cwd=tmp_path)

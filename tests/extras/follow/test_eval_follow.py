@@ -1,0 +1,157 @@
+"""`effdet-keras eval RUN DATA --follow`: evaluation beside a training."""
+
+import json
+import shutil
+import threading
+import time
+
+import numpy as np
+import pytest
+from support.tiny import LITE0, lively_model
+
+import effdet_keras as ek
+from effdet_keras import cli
+from effdet_keras.extras import follow as following
+from effdet_keras.runs.run_folder import RunFolder
+from effdet_keras.weights.archive import read_archive_info, write_archive
+
+pytestmark = pytest.mark.tensorflow
+SHAPES = ("circle", "square", "triangle")
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory):
+    """Checkpoints of two epochs, with averages."""
+    folder = tmp_path_factory.mktemp("models")
+    model = lively_model(backbone=LITE0, class_names=SHAPES)
+    model.compile("sgd", learning_rate=0.1)
+    for epoch in (1, 2):
+        for average in model.averages.variables:
+            average.assign(average * 1.01)
+        write_archive(model, folder / f"{epoch}.keras", {"epoch": epoch})
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path, data):
+    folder = RunFolder(tmp_path / "run")
+    folder.begin(ek.RunConfiguration(data=str(data)))
+    folder.archive.mkdir()
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(following, "_PAUSE", 0.05)
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    """Evaluates in no time: what is tested is what is around it."""
+
+    def numbers(self, path, info, dataset, batch_size):
+        assert path.is_file() and (len(dataset), batch_size) in ((4, 2), (4, 8))
+        return {"AP": 0.25, "AP50": 0.5, "APl": -1.0}
+
+    monkeypatch.setattr(following.OneModel, "numbers", numbers)
+
+
+def follow(run, data, *arguments):
+    return cli.main(["eval", str(run.path), str(data), "--follow", *arguments])
+
+
+def rows(folder):
+    return list(map(json.loads, (folder / "numbers.jsonl").read_text().splitlines()))
+
+
+def test_each_checkpoint_of_a_training_is_evaluated_until_the_run_is_done(
+    run, data, archives, tmp_path, stand_in, capsys
+):
+    def train():
+        shutil.copy(archives / "1.keras", run.archive / "last.keras")
+        while not (run.followed / "numbers.jsonl").exists():
+            time.sleep(0.05)
+        shutil.copy(archives / "2.keras", tmp_path / "new")
+        (tmp_path / "new").replace(run.archive / "last.keras")
+        run.finish(2)
+
+    training = threading.Thread(target=train)
+    training.start()
+    assert follow(run, data, "--timeout", "2m", "--batch-size", "2") == 0
+    training.join()
+    said = capsys.readouterr().out
+    assert "on the 4 images of 'validation'" in said and "The run is done. 2 " in said
+    found = rows(run.followed)
+    assert [(row["epoch"], row["checkpoint"]) for row in found] == [
+        *((1, "last.keras"), (2, "last.keras")),
+    ]
+    lines = [line for line in said.splitlines() if line.startswith("epoch ")]
+    assert len(lines) == 2 and lines[0].endswith(", the best so far")
+    assert lines[1].startswith("epoch 2  AP 0.2500  AP50 0.5000  last.keras, ")
+    # Of equals the first: it is a copy that stays.
+    kept = (run.followed / "best.keras").read_bytes()
+    assert kept == (archives / "1.keras").read_bytes()
+    assert list(run.followed.glob("events.out.tfevents*"))
+
+
+@pytest.mark.slow
+def test_one_model_takes_the_weights_of_each_checkpoint(archives, data, monkeypatch):
+    one = following.OneModel()
+    info = read_archive_info(archives / "1.keras")
+    other_order = ek.data.load(data, "valid").with_classes(SHAPES[::-1])
+    found = one.numbers(archives / "1.keras", info, other_order, 2)
+    assert list(found)[-3:] == [f"AP/{name}" for name in SHAPES]
+    first, before = one.model, one.model.get_weights()
+    one.take(archives / "2.keras", info)
+    assert one.model is first
+    expected = ek.EfficientDet.from_archive(archives / "2.keras").get_weights()
+    for value, other in zip(one.model.get_weights(), expected, strict=True):
+        np.testing.assert_array_equal(value, other)
+    assert any((a != b).any() for a, b in zip(before, expected))
+    monkeypatch.setattr(following.EfficientDet, "from_archive", lambda path: "another")
+    one.take(archives / "2.keras", {**info, "class_names": ["other"]})
+    assert one.model == "another"
+
+
+def test_it_ends_when_nothing_new_comes_and_goes_on_where_it_was(
+    run, data, archives, tmp_path, stand_in, capsys
+):
+    out = tmp_path / "numbers"
+    flags = ["--timeout", "0.3s", "--out", str(out), "--split", "valid"]
+    shutil.copy(archives / "1.keras", run.archive / "last.keras")
+    assert follow(run, data, *flags) == 0
+    assert "Nothing new came for 0.3s. 1 checkpoint" in capsys.readouterr().out
+    shutil.copy(archives / "2.keras", run.archive / "last.keras")
+    assert follow(run, data, *flags) == 0
+    assert [row["epoch"] for row in rows(out)] == [1, 2]
+    assert capsys.readouterr().out.count("\nepoch ") == 1
+    # Numbers of other images are no part of this curve.
+    assert follow(run, data, *flags[:-1], "train") == 1
+    assert "on 'valid'. Received: " in capsys.readouterr().err
+
+
+def test_a_run_that_never_begins_or_writes_nothing_is_an_error(run, data, capsys):
+    assert follow(run, data, "--timeout", "0.1s") == 1
+    assert "has no checkpoint after 0.1s" in capsys.readouterr().err
+    run.finish(0)
+    assert follow(run, data) == 1
+    assert "has no checkpoint.\n" in capsys.readouterr().err
+    shutil.rmtree(run.path)
+    assert follow(run, data, "--timeout", "0.1s") == 1
+    assert "No run began in" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a", "--follow", "--timeout", "20"], "must be a duration such as"),
+        (["a", "b", "--follow"], "--follow takes one run"),
+        (["a", "--timeout", "20m"], "--timeout is for --follow"),
+        (["a", "--follow", "--json", "found.json"], "takes no --json"),
+    ],
+)
+def test_what_does_not_go_together_is_told(data, arguments, message, capsys):
+    at = arguments.index(next(text for text in arguments if text[0] == "-"))
+    given = [*arguments[:at], str(data), *arguments[at:]]
+    assert cli.main(["eval", *given]) == 1
+    assert message in capsys.readouterr().err

@@ -1,0 +1,109 @@
+"""Checkpoints taken from a folder into which a training writes."""
+
+import json
+import os
+import shutil
+import zipfile
+
+import pytest
+
+from effdet_keras.extras import follow as new_checkpoints
+from effdet_keras.extras.follow import NewCheckpoints
+
+
+def write(path, epoch, created=None):
+    """A file that is an archive as far as it tells what it is."""
+    info = {"format": 1, "versions": {"effdet_keras": "0"}, "epoch": epoch}
+    info["created"] = created or f"2026-01-01T00:00:{epoch:02}+00:00"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("config.json", "{}")
+        archive.writestr("archive.json", json.dumps(info))
+        archive.writestr("weights", os.urandom(5000))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path
+
+
+@pytest.fixture
+def taken(folder, tmp_path_factory):
+    """Takes what is new: pairs of file and epoch."""
+    copy = tmp_path_factory.mktemp("copies") / "copy.keras"
+    checkpoints = NewCheckpoints(folder)
+
+    def take():
+        found = []
+        while (one := checkpoints.take(copy)) is not None:
+            found.append((one[0], one[1]["epoch"]))
+        return found
+
+    return take
+
+
+def test_the_last_checkpoint_is_taken_each_time_that_it_is_replaced(folder, taken):
+    assert taken() == []
+    for epoch in (1, 2):
+        write(folder / "new", epoch)
+        os.replace(folder / "new", folder / "last.keras")
+        assert taken() == [("last.keras", epoch)] and taken() == []
+
+
+def test_numbered_ones_come_in_their_order_and_none_comes_twice(folder, taken):
+    for name, epoch in (("b", 1), ("a", 2), ("last", 3), ("best", 1)):
+        write(folder / f"{name}.keras", epoch)
+    shutil.copy(folder / "last.keras", folder / "c.keras")
+    shutil.copy(folder / "last.keras", folder / "best.previous.keras")
+    write(folder / ".hidden.partial.keras", 9)
+    assert [epoch for _, epoch in taken()] == [1, 2, 3]
+
+
+def test_what_was_evaluated_before_is_not_taken(folder, tmp_path_factory):
+    write(folder / "last.keras", 4, "then")
+    copy = tmp_path_factory.mktemp("copies") / "copy.keras"
+    assert NewCheckpoints(folder, {(4, "then")}).take(copy) is None
+    assert NewCheckpoints(folder, {(4, "before")}).take(copy) is not None
+
+
+def test_half_a_file_is_left_until_it_is_whole(folder, taken):
+    write(folder / "whole", 5)
+    content = (folder / "whole").read_bytes()
+    for count in (0, 100, len(content) - 1):
+        (folder / "last.keras").write_bytes(content[:count])
+        assert taken() == []
+    # The table at the end is there before what it tells of.
+    torn = content.replace(content[-3000:-2900], bytes(100))
+    (folder / "last.keras").write_bytes(torn)
+    assert taken() == []
+    (folder / "last.keras").write_bytes(content)
+    assert taken() == [("last.keras", 5)]
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
+    folder, taken, monkeypatch
+):
+    write(folder / "last.keras", 6)
+    write(folder / "new", 7)
+    copied, real = [], shutil.copyfile
+
+    def copy(source, target):
+        real(source, target)
+        if not copied:
+            os.replace(folder / "new", source)
+        copied.append(source)
+
+    monkeypatch.setattr(new_checkpoints.shutil, "copyfile", copy)
+    assert taken() == [("last.keras", 7)] and len(copied) == 2
+
+
+def test_a_file_that_goes_while_it_is_read_is_none(folder, taken, monkeypatch):
+    write(folder / "a.keras", 1)
+    write(folder / "last.keras", 2)
+    real = shutil.copyfile
+
+    def copy(source, target):
+        (folder / "a.keras").unlink(missing_ok=True)
+        return real(source, target)
+
+    monkeypatch.setattr(new_checkpoints.shutil, "copyfile", copy)
+    assert taken() == [("last.keras", 2)]

@@ -1,0 +1,242 @@
+"""Tiles cover an image; objects at their seams are found once, and whole."""
+
+import itertools
+import pathlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from effdet_keras import Detections
+from effdet_keras.box_ops import iou
+from effdet_keras.extras.tiles import detect_tiled, merge_views, tile_grid
+
+NETWORK = 100  # pixels: the side of the fake network's input
+TILES = {"tile_size": 100, "overlap": 0.3}
+
+
+def map_of(height, width):
+    """An image whose pixels say where they are: `(y, x, 0)`."""
+    image = np.zeros((height, width, 3), "float32")
+    image[..., 0] = np.arange(height)[:, None]
+    image[..., 1] = np.arange(width)
+    return image
+
+
+class KnowingDetector:
+    """Finds the visible part of each object, if it is large enough in the input.
+
+    A part is less certain than a whole, by how much of it is hidden.
+    """
+
+    def __init__(self, boxes, labels=None, noise=0.0, parts_are_better=False):
+        self.boxes = np.array(boxes, "float64").reshape(-1, 4)
+        self.labels = np.zeros(len(boxes), int) if labels is None else labels
+        self.rng = np.random.default_rng(0)
+        self.noise, self.parts_are_better = noise, parts_are_better
+        self.calls = []
+
+    def __call__(self, images):
+        assert isinstance(images, list)
+        self.calls.append([image.shape for image in images])
+        return [self.look_at(image) for image in images]
+
+    def look_at(self, image):
+        corner, far = image[0, 0, :2], image[-1, -1, :2] + 1
+        zoom = NETWORK / max(image.shape[:2])
+        boxes, scores, labels = [], [], []
+        for box, label in zip(self.boxes, self.labels):
+            seen = np.concatenate(
+                [np.maximum(box[:2], corner), np.minimum(box[2:], far)]
+            )
+            sides = seen[2:] - seen[:2]
+            if (sides * zoom < 6).any():
+                continue
+            share = np.prod(sides) / np.prod(box[2:] - box[:2])
+            seen += self.rng.uniform(-self.noise, self.noise, 4) * sides.min()
+            boxes.append(seen - np.tile(corner, 2))
+            scores.append(0.9 - 0.5 * share if self.parts_are_better else 0.9 * share)
+            labels.append(label)
+        return Detections(np.reshape(boxes, (-1, 4)), scores, labels)
+
+
+def found_boxes(detector, size, **arguments):
+    found = detect_tiled(detector, map_of(*size), **{**TILES, **arguments})
+    return found.boxes[np.lexsort(found.boxes.T[::-1])].tolist()
+
+
+@pytest.mark.parametrize("overlap", [0, 0.2, 0.5, 0.95])
+@pytest.mark.parametrize("tile_size", [1, 7, 64, (40, 90), 1000])
+def test_every_pixel_is_covered_by_tiles_of_one_size(tile_size, overlap):
+    for size in ((1, 1), (64, 64), (65, 63), (128, 257), (5, 200)):
+        tiles = tile_grid(size, tile_size, overlap)
+        sides = np.minimum(np.broadcast_to(tile_size, 2), size)
+        assert (tiles[:, 2:] - tiles[:, :2] == sides).all()
+        assert (tiles[:, :2] >= 0).all() and (tiles[:, 2:] <= size).all()
+        covered = np.zeros(size, bool)
+        for top, left, bottom, right in tiles:
+            covered[top:bottom, left:right] = True
+        assert covered.all()
+        assert len(np.unique(tiles, axis=0)) == len(tiles)
+        for axis in (0, 1):
+            starts = np.unique(tiles[:, axis])
+            shared = sides[axis] - np.diff(starts)
+            # A tile of one pixel cannot share a part of it and go on.
+            assert (
+                shared >= min(np.ceil(overlap * sides[axis]), sides[axis] - 1)
+            ).all()
+
+
+def test_no_more_tiles_than_the_overlap_asks_for():
+    assert len(tile_grid((100, 180), 100, overlap=0.2)) == 2
+    assert len(tile_grid((100, 181), 100, overlap=0.2)) == 3
+    assert len(tile_grid((100, 100), 100, overlap=0.9)) == 1
+
+
+def test_an_object_in_the_overlap_is_found_once():
+    detector = KnowingDetector([[40, 75, 60, 95]])
+    assert found_boxes(detector, (100, 170)) == [[40, 75, 60, 95]]
+
+
+@pytest.mark.parametrize("parts_are_better", [False, True])
+def test_a_part_is_dropped_where_a_tile_has_the_whole(parts_are_better):
+    # The first tile ends at 100 and sees 8 of 28 columns: an IoU of 0.29.
+    detector = KnowingDetector([[40, 92, 60, 120]], parts_are_better=parts_are_better)
+    assert found_boxes(detector, (100, 170)) == [[40, 92, 60, 120]]
+    assert found_boxes(detector, (100, 170), include_whole=False) == [[40, 92, 60, 120]]
+
+
+def test_the_best_score_of_an_object_stays():
+    detector = KnowingDetector([[40, 92, 60, 120]], parts_are_better=True)
+    found = detect_tiled(detector, map_of(100, 170), **TILES)
+    assert found.scores[0] == pytest.approx(0.9 - 0.5 * 8 / 28)
+
+
+@pytest.mark.parametrize("include_whole", [True, False])
+def test_an_object_longer_than_a_tile_is_one_box(include_whole):
+    detector = KnowingDetector([[30, 20, 70, 380]])
+    boxes = found_boxes(detector, (100, 400), include_whole=include_whole)
+    assert boxes == [[30, 20, 70, 380]]
+
+
+def test_an_object_across_four_tiles_is_one_box():
+    detector = KnowingDetector([[20, 20, 160, 160]])
+    boxes = found_boxes(detector, (170, 170), include_whole=False)
+    assert boxes == [[20, 20, 160, 160]]
+
+
+def test_small_objects_are_found_that_the_whole_image_hides():
+    boxes = [[y, x, y + 10, x + 10] for y, x in itertools.product((20, 150), (30, 290))]
+    detector = KnowingDetector(boxes)
+    whole = detector([map_of(400, 400)])[0]
+    assert len(whole) == 0
+    assert found_boxes(detector, (400, 400)) == boxes
+
+
+def test_neighbours_of_one_class_stay_apart():
+    boxes = [[40, 60, 60, 84], [40, 86, 60, 110], [62, 86, 80, 110]]
+    assert found_boxes(KnowingDetector(boxes), (100, 170)) == boxes
+
+
+def test_a_small_object_in_front_of_a_large_one_stays():
+    boxes = [[10, 10, 90, 160], [40, 72, 60, 96]]
+    assert found_boxes(KnowingDetector(boxes), (100, 170)) == boxes
+
+
+def test_objects_of_two_classes_in_one_place_stay():
+    detector = KnowingDetector([[40, 75, 60, 95]] * 2, labels=[0, 1])
+    found = detect_tiled(detector, map_of(100, 170), **TILES)
+    assert sorted(found.labels.tolist()) == [0, 1]
+
+
+def test_a_image_full_of_objects_seen_inexactly():
+    """No object is lost, doubled, or left in parts, wherever the seams fall."""
+    rng = np.random.default_rng(2)
+    boxes = []
+    for y, x in itertools.product(range(0, 560, 40), range(0, 800, 40)):
+        corner = np.array([y, x]) + rng.uniform(0, 10, 2)
+        boxes.append([*corner, *(corner + rng.uniform(14, 28, 2))])
+    detector = KnowingDetector(boxes, noise=0.03)
+    found = detect_tiled(detector, map_of(560, 800), **TILES)
+    overlaps = iou(np.array(boxes)[:, None], found.boxes[None].astype("float64"))
+    assert len(found) == len(boxes)
+    assert (overlaps.max(axis=1) > 0.7).all()
+
+
+def test_a_image_no_larger_than_a_tile_is_just_detected():
+    detector = KnowingDetector([[10, 10, 30, 30]])
+    image = map_of(60, 90)
+    found = detect_tiled(detector, image, **TILES)
+    assert detector.calls == [[image.shape]]
+    assert found.boxes.tolist() == [[10, 10, 30, 30]]
+
+
+def test_names_and_image_are_those_of_the_whole(tmp_path):
+    path = tmp_path / "grey.png"
+    Image.fromarray(np.zeros((50, 120), "uint8")).save(path)
+
+    def detect(images):
+        boxes, names = [[0, 0, 9, 9]], ("cat",)
+        return [Detections(boxes, [0.5], [0], names, image=p) for p in images]
+
+    found = detect_tiled(detect, path, tile_size=50)
+    assert found.image == pathlib.Path(path)
+    assert found.names[0] == "cat"
+    assert found.load_image().shape == (50, 120, 3)
+    array = np.zeros((50, 120), "uint8")
+    assert detect_tiled(detect, array, tile_size=50).load_image().shape == (50, 120, 3)
+
+
+def merged(*views, size=(100, 170)):
+    """`merge_views` of `(view, box, score, label)`."""
+    parts = [Detections([b], [score], [label]) for _, b, score, label in views]
+    return merge_views(parts, np.array([view for view, *_ in views]), size)
+
+
+LEFT, RIGHT = [0, 0, 100, 100], [0, 70, 100, 170]
+
+
+def test_the_box_is_that_of_the_whole_though_a_part_is_surer():
+    # The part is seen too tall. In the image both boxes begin at x = 85.
+    part, whole = [36, 85, 64, 100], [40, 15, 60, 50]
+    found = merged((LEFT, part, 0.9, 0), (RIGHT, whole, 0.5, 0))
+    assert found.boxes.tolist() == [[40, 85, 60, 120]]
+    assert found.scores.tolist() == pytest.approx([0.9])
+
+
+def test_the_border_of_the_image_cuts_nothing():
+    whole, part = [40, 0, 60, 95], [38, 0, 62, 25]
+    found = merged((LEFT, whole, 0.5, 0), (RIGHT, part, 0.9, 0))
+    assert found.boxes.tolist() == [whole]
+
+
+def test_boxes_of_views_apart_never_meet():
+    for far in ([0, 120, 100, 170], [200, 120, 300, 170]):
+        box = [0, 0, 500, 500]
+        assert (
+            len(merged((LEFT, box, 0.9, 0), (far, box, 0.9, 0), size=(300, 170))) == 2
+        )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"tile_size": 0}, "tile_size=0"),
+        ({"tile_size": (64, 32, 3)}, "tile_size"),
+        ({"tile_size": 10.5}, "tile_size=10.5"),
+        ({"tile_size": 64, "overlap": 1.0}, "overlap=1.0"),
+        ({"tile_size": 64, "overlap": -0.1}, "overlap=-0.1"),
+        ({"tile_size": 64, "iou_threshold": 2}, "iou_threshold=2"),
+        ({"tile_size": 64, "iou_threshold": 0}, "iou_threshold=0"),
+    ],
+)
+def test_what_cannot_be_is_told(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        detect_tiled(KnowingDetector([]), map_of(100, 100), **arguments)
+
+
+def test_what_one_look_finds_twice_stays():
+    # `detect` has decided that these are two.
+    boxes = [[40, 20, 60, 40], [41, 21, 61, 41]]
+    detector = KnowingDetector(boxes)
+    assert found_boxes(detector, (100, 170), include_whole=False) == boxes

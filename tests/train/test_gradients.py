@@ -1,0 +1,201 @@
+"""What happens to gradients: factors, clipping, L2 decay."""
+
+import types
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from support.tiny import EAGER, batch, tiny_model
+
+from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.train.gradients import clipped, decay_factors, gradient_factors
+from effdet_keras.train.recipe import Recipe, tfod_decay
+
+
+@pytest.mark.parametrize("scale", [None, 1024.0])
+@pytest.mark.parametrize("limit", [0.5, 3.0, 100.0, None])
+def test_gradients_are_clipped_one_by_one_and_then_together(limit, scale):
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=shape) for shape in ((5, 3), (), (40,))]
+    expected = arrays
+    if limit:
+        expected = [g * min(1, limit / np.linalg.norm(g)) for g in arrays]
+        together = np.sqrt(sum(np.sum(g**2) for g in expected))
+        expected = [g * min(1, limit / together) for g in expected]
+    given = [ops.array(g * (scale or 1.0), "float32") for g in arrays]
+    ours, norm = clipped(given, limit, scale=scale)
+    for a, b in zip(ours, expected, strict=True):
+        a = ops.convert_to_numpy(a) / (scale or 1.0)
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+    total = np.sqrt(sum(np.sum(g**2) for g in expected))
+    assert float(norm) == pytest.approx(total, rel=1e-5)
+
+
+@pytest.mark.slow_elsewhere
+def test_a_step_logs_its_norm_and_rate_and_moves_by_what_was_clipped():
+    model = tiny_model()
+    model.compile(
+        keras.optimizers.SGD(0.5),
+        clip_norm=0.02,
+        weight_decay=None,
+        run_eagerly=EAGER,
+    )
+    before = [np.array(ops.convert_to_numpy(v)) for v in model.trainable_variables]
+    model.averages = None
+    logs = model.fit(*batch(), verbose=0).history
+    assert logs["gradient_norm"] == [pytest.approx(0.02, rel=1e-4)]
+    assert logs["learning_rate"] == [0.5]
+    after = [ops.convert_to_numpy(v) for v in model.trainable_variables]
+    moved = np.sqrt(sum(np.sum((a - b) ** 2.0) for a, b in zip(after, before)))
+    assert moved == pytest.approx(0.5 * 0.02, rel=1e-3)
+    assert "gradient_norm" not in model.evaluate(*batch(), verbose=0, return_dict=True)
+
+
+PATHS = ["backbone/stem/kernel", "class_head/predict/bias", "box_head/predict/bias"]
+VARIABLES = [types.SimpleNamespace(path=path) for path in PATHS]
+
+
+@pytest.mark.parametrize(
+    ("multipliers", "expected"),
+    [
+        (None, [1.0, 1.0, 1.0]),
+        ({"bias$": 2}, [1.0, 2.0, 2.0]),
+        ({"bias$": 2.0, "class_head": 3.0}, [1.0, 2.0, 2.0]),  # the first that is found
+        ({"class_head": 3.0, "bias$": 2.0}, [1.0, 3.0, 2.0]),
+        ({"(backbone|box_head)/": 0.5}, [0.5, 1.0, 0.5]),
+        ({"": 0.5}, [0.5, 0.5, 0.5]),
+    ],
+)
+def test_the_first_expression_found_in_a_path_counts(multipliers, expected):
+    assert gradient_factors(multipliers, VARIABLES) == expected
+
+
+def test_an_expression_that_is_found_nowhere_names_paths_near_it():
+    with pytest.raises(ValueError, match="'box_head/bias'.*box_head/predict/bias"):
+        gradient_factors({"bias": 2.0, "box_head/bias": 2.0}, VARIABLES)
+
+
+@pytest.mark.parametrize(
+    ("multipliers", "error", "message"),
+    [
+        ({}, ValueError, "at least one pattern"),
+        ([("bias", 2.0)], TypeError, "must be a dict"),
+        ({"bias": 0}, ValueError, "above 0. For 0 use `freeze`"),
+        ({"bias": -1.0}, ValueError, "above 0"),
+        ({"bias": float("nan")}, ValueError, "above 0"),
+        ({"bias": "2"}, ValueError, "'bias': '2'"),
+        ({"bias": True}, ValueError, "'bias': True"),
+        ({"(bias": 2.0}, ValueError, r"regular expressions.*'\(bias'"),
+        ({3: 2.0}, ValueError, "regular expressions.*3"),
+    ],
+)
+def test_wrong_multipliers_are_named(multipliers, error, message):
+    with pytest.raises(error, match=message):
+        Recipe(gradient_multipliers=multipliers)
+
+
+def moved(**arguments):
+    """How far each variable goes in one step of SGD without momentum."""
+    keras.utils.set_random_seed(1)
+    model = tiny_model()
+    for layer in model._flatten_layers():
+        if hasattr(layer, "survival_prob"):
+            layer.survival_prob = 1.0
+    model.compile(
+        "sgd",
+        schedule="constant",
+        learning_rate=1e-2,
+        run_eagerly=keras.backend.backend() == "tensorflow",
+        **arguments,
+    )
+    before = [ops.convert_to_numpy(v).copy() for v in model.trainable_variables]
+    logs = model.fit(*batch(), batch_size=2, verbose=0).history
+    model.averages.restore()
+    after = map(ops.convert_to_numpy, model.trainable_variables)
+    steps = [a - b for a, b in zip(after, before, strict=True)]
+    return {v.path: s for v, s in zip(model.trainable_variables, steps)}, logs
+
+
+def test_a_step_is_multiplied_where_the_expression_is_found_and_only_there():
+    plain, _ = moved(clip_norm=None)
+    twice, _ = moved(clip_norm=None, gradient_multipliers={"bias$": 2.0, "fpn": 0.5})
+    factors = {path: 0.5 if "fpn" in path else 1.0 for path in plain}
+    factors |= {path: 2.0 for path in plain if path.endswith("bias")}
+    assert set(factors.values()) == {0.5, 1.0, 2.0}
+    for path, step in plain.items():
+        # A step is the difference of weights up to 5, in float32; and two runs add a
+        # gradient's terms in another order, at the scale of its largest.
+        atol = 1e-6 + 1e-4 * np.abs(step).max()
+        np.testing.assert_allclose(
+            twice[path], factors[path] * step, rtol=1e-3, atol=atol, err_msg=path
+        )
+
+
+@pytest.mark.tensorflow
+def test_gradients_are_multiplied_before_they_are_clipped():
+    steps, logs = moved(clip_norm=0.1, gradient_multipliers={"": 1e6})
+    norm = np.sqrt(sum(np.sum(step**2) for step in steps.values()))
+    assert logs["gradient_norm"][0] == pytest.approx(0.1, rel=1e-3)
+    assert norm == pytest.approx(1e-2 * 0.1, rel=1e-2)  # the rate times the limit
+
+
+def test_the_object_detection_api_decays_these():
+    model = EfficientDet.from_preset("efficientdet-d0", image_size=64, max_level=6)
+    decay = tfod_decay(fpn=1.0, heads=2.0, backbone=3.0)
+    variables = model.trainable_variables
+    factors = dict(zip([v.path for v in variables], decay_factors(decay, variables)))
+    expected = {
+        "efficientnet-b0/stem/conv2d/kernel": 3.0,
+        "efficientnet-b0/blocks_1/conv2d/kernel": 3.0,
+        "efficientnet-b0/blocks_1/conv2d_1/kernel": 3.0,
+        "efficientnet-b0/blocks_1/se/conv2d/bias": 3.0,
+        "efficientnet-b0/blocks_1/depthwise_conv2d/kernel": 0.0,
+        "efficientnet-b0/blocks_1/tpu_batch_normalization/gamma": 0.0,
+        "resample_p6/conv2d/kernel": 1.0,
+        "resample_p6/conv2d/bias": 0.0,
+        "box_net/box-0/depthwise_kernel": 2.0,
+        "box_net/box-0/pointwise_kernel": 0.0,
+        "box_net/box-0/bias": 0.0,
+        "class_net/class-predict/depthwise_kernel": 0.0,
+        "class_net/class-predict/pointwise_kernel": 0.0,
+    }
+    assert {path: factors[path] for path in expected} == expected
+    nodes = [f for path, f in factors.items() if path.endswith("conv/pointwise_kernel")]
+    assert len(nodes) == 3 * 6 and set(nodes) == {1.0}
+
+
+def test_a_dict_decays_what_its_first_expression_says():
+    model = tiny_model()
+    decay = {"^box_net/.*bias$": 0.0, "^box_net/": 0.2, "^class_net/.*bias$": 3.0}
+    model.compile(recipe="reference", weight_decay=decay)
+    images, truth = batch()
+    logs = model.test_on_batch(images, truth, return_dict=True)
+    expected = 0.0
+    for v in model.trainable_variables:
+        square = float(np.sum(keras.ops.convert_to_numpy(v).astype("float64") ** 2))
+        if v.path.startswith("box_net/") and not v.path.endswith("bias"):
+            expected += 0.1 * square
+        if v.path.startswith("class_net/") and v.path.endswith("bias"):
+            expected += 1.5 * square
+    assert expected > 0
+    assert logs["reg_l2_loss"] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"weight_decay": {"kernel$": -1.0}}, "must be a number of at least 0"),
+        ({"weight_decay": {"(": 1.0}}, "regular expressions as its keys"),
+        ({"weight_decay": {3: 1.0}}, "regular expressions as its keys"),
+        ({"weight_decay": {"kernle$": 1.0}}, "Received: 'kernle\\$'. Paths near it"),
+        (
+            {"weight_decay": {"kernel$": 1.0}, "optimizer": "adamw"},
+            "AdamW decays all kernels alike",
+        ),
+        ({"weight_decay": "much"}, "must be a number of at least 0, a dict"),
+    ],
+)
+def test_wrong_decays_are_named(arguments, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        tiny_model().compile(recipe="reference", **arguments)
