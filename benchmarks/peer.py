@@ -1,4 +1,11 @@
-"""The peer: PyTorch effdet 0.4.1."""
+"""The peer: PyTorch effdet 0.4.1, with a stand-in where torchvision is missing."""
+
+import importlib.util
+import pathlib
+import sys
+
+if importlib.util.find_spec("torchvision") is None:
+    sys.path.insert(0, str(pathlib.Path(__file__).parent / "torchvision_shim"))
 
 NUM_CLASSES = 90
 

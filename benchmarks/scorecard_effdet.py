@@ -11,6 +11,9 @@ import json
 import math
 import pathlib
 
+import peer  # noqa: F401 (finds a stand-in for torchvision, for what follows)
+
+# isort: split
 import effdet.data.dataset
 import effdet.data.loader
 import effdet.data.parsers
