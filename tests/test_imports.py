@@ -202,6 +202,7 @@ SEAMS = {
     "runs/make_model.py",  # distillation
     "train/recipe.py",  # adversarial images, in files
     "train/steps/jax.py",  # prediction in one of several processes
+    "train/steps/tensorflow.py",  # prediction on several devices
     "weights/model_weights.py",  # `from_pipeline_config`, `push_to_hub`
     "weights/kinds/registry.py",  # kinds of weights
 }

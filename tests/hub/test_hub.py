@@ -150,16 +150,6 @@ def test_frozen_is_bit_equal_after_training(small_module):
     assert not any(np.array_equal(*pair) for pair in zip(before, after))
 
 
-def test_a_part_freezes_by_expression(small_module):
-    model = from_small(small_module)
-    model.freeze("stem/conv")
-    kernel = np.array(model.features.module.loaded.kernel)
-    beta = np.array(model.features.module.loaded.beta)
-    train(model)
-    assert np.array_equal(kernel, model.features.module.loaded.kernel)
-    assert not np.array_equal(beta, model.features.module.loaded.beta)
-
-
 @pytest.mark.parametrize("ending", [".keras", ".weights.h5"])
 def test_saves_and_loads_exactly(small_module, ending, tmp_path):
     model = from_small(small_module)
