@@ -15,7 +15,7 @@ from support.tiny import lively_model
 
 from effdet_keras.detect.postprocess import Postprocess
 from effdet_keras.export.check import check_export
-from effdet_keras.export.runtime import open_runtime
+from effdet_keras.export.registry import open_runtime
 
 pytestmark = pytest.mark.tensorflow
 onnx = pytest.importorskip("onnx")

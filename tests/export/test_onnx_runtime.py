@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from effdet_keras.export.runtime import DESCRIPTION_NAME, Description, open_runtime
+from effdet_keras.export.registry import open_runtime
+from effdet_keras.export.runtime import DESCRIPTION_NAME, Description
 from effdet_keras.model.config import EfficientDetConfig
 
 onnx = pytest.importorskip("onnx")
