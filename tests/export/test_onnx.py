@@ -234,7 +234,6 @@ def check_equal(found, outputs, postprocess):
     expected = postprocess(outputs, ANCHORS, CONFIG.image_size)
     assert set(found) == set(expected)
     for name, value in expected.items():
-        value = ops.convert_to_numpy(value)
         assert found[name].dtype == value.dtype
         # The order of the sums differs: 1e-7 of a side of 100 pixels, and some.
         np.testing.assert_allclose(found[name], value, atol=1e-3, err_msg=name)
