@@ -197,6 +197,7 @@ SEAMS = {
     "detect/predictor.py",  # videos, tiles, test-time augmentation
     "export/export_model.py",  # where an int8 file loses most
     "export/registry.py",  # targets of exports
+    "export/saved_model.py",  # names of the Object Detection API
     "model/efficientdet.py",  # `quantize_aware`
     "runs/batch_size.py",  # files of other trainers
     "runs/configuration.py",  # adversarial images, rounding for int8
