@@ -70,6 +70,7 @@ FORMATS: dict[str, ExportFormat] = {
 }
 
 
+@functools.cache
 def writer_options(format: str) -> tuple[WriterOption, ...]:
     """The options of a format."""
     return read_options(FORMATS[format].writer)
@@ -205,6 +206,7 @@ TARGETS: dict[str, ExportTarget] = {
 }
 
 
+@functools.cache
 def target_options(target: str) -> tuple[WriterOption, ...]:
     """The options of a target."""
     return read_options(TARGETS[target].load_writer())
@@ -274,13 +276,12 @@ class WriterOption:
         return re.split(r"\.(?:\s|$)|;\s", self.help, maxsplit=1)[0]
 
 
-@functools.cache
 def read_options(writer: Callable[..., Any]) -> tuple[WriterOption, ...]:
     """The keyword-only arguments of a function."""
     hints = typing.get_type_hints(writer, localns=_OBJECTS)
     texts = _argument_texts(inspect.getdoc(writer) or "")  # none with `python -OO`
     return tuple(
-        WriterOption(name, *_type_of(hints.get(name)), p.default, texts.get(name, ""))
+        WriterOption(name, *_type_of(hints[name]), p.default, texts.get(name, ""))
         for name, p in inspect.signature(writer).parameters.items()
         if p.kind is p.KEYWORD_ONLY
     )
