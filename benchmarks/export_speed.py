@@ -66,7 +66,7 @@ def ours_saved_model(quick):
 
 
 def ours_in_a_runtime(quick, ending, **options):
-    from effdet_keras.export.registry import open_runtime
+    from effdet_keras.export.runtime import open_runtime
 
     def make_step(name, size):
         path = _exported(name, size, ending, outputs="raw", batch_size=1, **options)

@@ -29,8 +29,8 @@ from effdet_keras.detect.detections import Detections
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.export.network import evaluated
-from effdet_keras.export.registry import FORMATS, open_runtime
-from effdet_keras.export.runtime import ExportedDetector
+from effdet_keras.export.registry import FORMATS
+from effdet_keras.export.runtime import ExportedDetector, open_runtime
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.checkpoint_files import BEST_FILE, is_archive
 
@@ -432,11 +432,11 @@ def in_runtime(
         f"Received: runtime={runtime!r}",
     )
     chosen = FORMATS[runtime]
-    chosen.runtime.package.require(f"Running a model in {chosen.title}")
+    chosen.load_runtime().package.require(f"Running a model in {chosen.title}")
     fixed = {"batch_size": 1} if runtime == "litert" else {}  # it has no other
     # A system may keep an open file: then the folder is left to it.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         path = pathlib.Path(folder) / f"model{chosen.ending}"
         with evaluated(model) as ready:
-            chosen.writer(ready, path, outputs="raw", **fixed)
+            chosen.load_writer()(ready, path, outputs="raw", **fixed)
         return ExportedDetector(open_runtime(path, num_threads, precision))

@@ -17,10 +17,9 @@ from effdet_keras.export.registry import (
     Written,
     check_options,
     format_to_write,
-    open_runtime,
     target_to_write,
 )
-from effdet_keras.export.runtime import ExportedDetector
+from effdet_keras.export.runtime import ExportedDetector, open_runtime
 
 REPORT_NAME = "export_report.json"
 _DRAWN_SIZES = (96, 160, 320, 480)  # pixels, of images that are drawn for a check

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import inspect
 import os
 import pathlib
@@ -21,51 +22,61 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from effdet_keras._internal.extras import extra
-from effdet_keras._internal.whole_files import local_path
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
-from effdet_keras.export.litert import LiteRTRuntime, write_litert
-from effdet_keras.export.onnx import ONNXRuntime, write_onnx
-from effdet_keras.export.openvino import OpenVINORuntime, write_openvino
-from effdet_keras.export.runtime import Runtime
-from effdet_keras.export.saved_model import SavedModelRuntime, write_saved_model
 
 
 @dataclasses.dataclass(frozen=True)
 class ExportFormat:
     """One format of exports.
 
-    `ending` is that of its files, "" for a folder. The `writer` takes the model, the
-    path and the format's options, by keyword.
+    `ending` is that of its files, "" for a folder. The function `writer`,
+    `module:function`, takes the model, the path and the format's options, by keyword;
+    `runtime` is `module:class`.
     """
 
     name: str
     title: str
     ending: str
-    writer: Callable[..., None]
-    runtime: type[Runtime]
+    writer: str
+    runtime: str
+
+    def load_writer(self) -> Callable[..., None]:
+        """The function that writes the format; this imports it."""
+        return _load(self.writer)
 
     def write(self, model: Any, path: pathlib.Path, **options: Any) -> None:
         """Writes a model, once it is known that what runs the format is installed."""
         self.require_runtime()
-        self.writer(model, path, **options)
+        self.load_writer()(model, path, **options)
 
     def require_runtime(self) -> None:
         """Raises ImportError if what runs the format's files is not installed."""
-        self.runtime.package.require(f"The check of a {self.title} export")
+        package = self.load_runtime().package  # type: ignore[attr-defined]
+        package.require(f"The check of a {self.title} export")
+
+    def load_runtime(self) -> type:
+        """The `Runtime` of the format's files; this imports it."""
+        return _load(self.runtime)
+
+
+def _format(name, title, ending, writer, runtime):
+    module = f"effdet_keras.export.{name}"
+    return ExportFormat(
+        name, title, ending, f"{module}:{writer}", f"{module}:{runtime}"
+    )
 
 
 FORMATS: dict[str, ExportFormat] = {
     item.name: item
     for item in (
-        ExportFormat(
-            "saved_model", "SavedModel", "", write_saved_model, SavedModelRuntime
+        _format(
+            "saved_model", "SavedModel", "", "write_saved_model", "SavedModelRuntime"
         ),
-        ExportFormat(
-            "litert", "LiteRT (TFLite)", ".tflite", write_litert, LiteRTRuntime
+        _format(
+            "litert", "LiteRT (TFLite)", ".tflite", "write_litert", "LiteRTRuntime"
         ),
-        ExportFormat("onnx", "ONNX", ".onnx", write_onnx, ONNXRuntime),
-        ExportFormat("openvino", "OpenVINO", ".xml", write_openvino, OpenVINORuntime),
+        _format("onnx", "ONNX", ".onnx", "write_onnx", "ONNXRuntime"),
+        _format("openvino", "OpenVINO", ".xml", "write_openvino", "OpenVINORuntime"),
     )
 }
 
@@ -73,7 +84,7 @@ FORMATS: dict[str, ExportFormat] = {
 @functools.cache
 def writer_options(format: str) -> tuple[WriterOption, ...]:
     """The options of a format."""
-    return read_options(FORMATS[format].writer)
+    return read_options(FORMATS[format].load_writer())
 
 
 def check_options(format: str, options: Mapping[str, Any]) -> None:
@@ -143,23 +154,9 @@ def _endings() -> str:
     return ", ".join(item.ending for item in FORMATS.values() if item.ending)
 
 
-def open_runtime(
-    path: str | os.PathLike[str],
-    num_threads: int | None = None,
-    precision: str = "float32",
-) -> Runtime:
-    """Opens an exported file in the runtime of its format, as `Predictor.load`."""
-    path = local_path(path, "The path of an exported model")
-    format = format_of_file(path)
-    runtime = format.runtime
-    runtime.package.require(f"Running '{path}'")
-    if precision not in runtime.precisions:
-        raise InvalidValueError(
-            f"What runs {format.title} computes in {' or '.join(runtime.precisions)}. "
-            f"Received: precision={precision!r}, path='{path}'"
-        )
-    options = {} if precision == "float32" else {"precision": precision}
-    return runtime(path, num_threads=num_threads, **options)
+def _load(address: str) -> Any:
+    module, _, name = address.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 # --- Targets: where exported models run.
@@ -178,30 +175,36 @@ class Written:
 class ExportTarget:
     """One place where exported models run.
 
-    The function that `load_writer` returns takes the model, the folder to write (hidden
-    until it is complete), its later path, and the target's options, by keyword. It
-    returns `Written`. With `takes_int8` a quantization-aware model becomes int8.
+    The function `writer`, `module:function`, takes the model, the folder to write
+    (hidden until it is complete), its later path, and the target's options, by keyword.
+    It returns `Written`. With `takes_int8` a quantization-aware model becomes int8.
     """
 
     name: str
-    writer: str  # of `effdet_keras.extras.targets`: `module:function`
+    title: str
+    writer: str
     takes_int8: bool = False
 
     def load_writer(self) -> Callable[..., Written]:
         """The function that writes for the target; this imports it."""
-        return extra(f"targets.{self.writer}")
+        return _load(self.writer)
+
+
+def _target(name, title, writer, **fields):
+    writer = f"effdet_keras.extras.targets.{writer}"
+    return ExportTarget(name, title, writer, **fields)
 
 
 TARGETS: dict[str, ExportTarget] = {
     item.name: item
     for item in (
-        ExportTarget("mediapipe", "tflite:write_mediapipe", True),
-        ExportTarget("coral", "tflite:write_coral", True),
-        ExportTarget("frigate", "tflite:write_frigate", True),
-        ExportTarget("litert-gpu", "tflite:write_gpu"),
-        ExportTarget("tf-serving", "servers:write_tf_serving"),
-        ExportTarget("triton", "servers:write_triton"),
-        ExportTarget("browser", "servers:write_browser"),
+        _target("mediapipe", "MediaPipe", "tflite:write_mediapipe", takes_int8=True),
+        _target("coral", "Coral Edge TPU", "tflite:write_coral", takes_int8=True),
+        _target("frigate", "Frigate", "tflite:write_frigate", takes_int8=True),
+        _target("litert-gpu", "LiteRT on GPUs", "tflite:write_gpu"),
+        _target("tf-serving", "TF Serving", "servers:write_tf_serving"),
+        _target("triton", "Triton", "servers:write_triton"),
+        _target("browser", "Browsers", "servers:write_browser"),
     )
 }
 

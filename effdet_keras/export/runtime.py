@@ -6,12 +6,14 @@ import abc
 import dataclasses
 import hashlib
 import json
+import os
 import pathlib
 from typing import ClassVar
 
 import numpy as np
 
 from effdet_keras._internal.optional_imports import OptionalModule
+from effdet_keras._internal.whole_files import local_path
 from effdet_keras._version import __version__
 from effdet_keras.box_ops import area, clip_boxes
 from effdet_keras.detect.postprocess import (
@@ -21,6 +23,7 @@ from effdet_keras.detect.postprocess import (
 )
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.thresholds import ScoreSettings
+from effdet_keras.export.registry import format_of_file
 from effdet_keras.model.anchors import anchors_of
 from effdet_keras.model.config import EfficientDetConfig
 
@@ -50,6 +53,25 @@ class Runtime(abc.ABC):
             the network, or what `Postprocess` returns, boxes in pixels of the input,
             and of a segmentation head `class_map` `[B, H, W]`, uint8.
         """
+
+
+def open_runtime(
+    path: str | os.PathLike[str],
+    num_threads: int | None = None,
+    precision: str = "float32",
+) -> Runtime:
+    """Opens an exported file in the runtime of its format, as `Predictor.load`."""
+    path = local_path(path, "The path of an exported model")
+    format = format_of_file(path)
+    runtime = format.load_runtime()
+    runtime.package.require(f"Running '{path}'")
+    if precision not in runtime.precisions:
+        raise InvalidValueError(
+            f"What runs {format.title} computes in {' or '.join(runtime.precisions)}. "
+            f"Received: precision={precision!r}, path='{path}'"
+        )
+    options = {} if precision == "float32" else {"precision": precision}
+    return runtime(path, num_threads=num_threads, **options)
 
 
 # --- An exported file, used as the model it was made of: in NumPy, without Keras.

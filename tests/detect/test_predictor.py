@@ -235,7 +235,7 @@ def test_a_file_is_evaluated_as_its_model(model, images, size, capsys):
 def test_a_live_model_detects_in_another_runtime(model, images, runtime):
     expected = model.detect(images, verbose=0)
     predictor = ek.Predictor(model, runtime=runtime, num_threads=1)
-    assert type(predictor.detector.runtime) is FORMATS[runtime].runtime
+    assert type(predictor.detector.runtime) is FORMATS[runtime].load_runtime()
     # The last batch is smaller, and two sizes are followed by a third.
     for batch_size in (2, 3, 5, 2):
         found = predictor.detect(images, batch_size=batch_size, verbose=0)

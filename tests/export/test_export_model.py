@@ -1,6 +1,5 @@
 """Exports are checked and put in place whole; tested with a stand-in for a file."""
 
-import dataclasses
 import json
 import pathlib
 import sys
@@ -12,7 +11,7 @@ from support.tiny import lively_model
 
 from effdet_keras.detect import predictor as in_runtime
 from effdet_keras.export import export_model as module
-from effdet_keras.export.registry import FORMATS
+from effdet_keras.export.registry import ExportFormat
 from effdet_keras.export.runtime import describe
 
 pytestmark = pytest.mark.tensorflow
@@ -31,11 +30,6 @@ class LiveRuntime:
         return {name: np.asarray(value) + self.error for name, value in outputs.items()}
 
 
-def writing(write):
-    """The format ONNX with another writer."""
-    return dataclasses.replace(FORMATS["onnx"], writer=write)
-
-
 @pytest.fixture(scope="module")
 def model():
     return lively_model()
@@ -51,7 +45,7 @@ def export(model, monkeypatch):
             if fail:
                 raise KeyboardInterrupt
 
-        monkeypatch.setitem(FORMATS, "onnx", writing(write))
+        monkeypatch.setattr(ExportFormat, "load_writer", lambda self: write)
         monkeypatch.setattr(
             module, "open_runtime", lambda path: LiveRuntime(model, path, error)
         )
@@ -156,7 +150,7 @@ def test_averages_are_what_is_exported(export, tmp_path):
             return super().run(images)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(FORMATS, "onnx", writing(_touch))
+        patch.setattr(ExportFormat, "load_writer", lambda self: _touch)
         patch.setattr(module, "open_runtime", lambda path: Looking(model, path))
         model.export(tmp_path / "pets.onnx", images=IMAGES, verbose=0)
         np.testing.assert_array_equal(_bias(model), averaged + 1.0)
@@ -165,7 +159,7 @@ def test_averages_are_what_is_exported(export, tmp_path):
             np.testing.assert_array_equal(_bias(model), averaged)
     # And what `Predictor(model, runtime="onnx")` writes.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(FORMATS, "onnx", writing(_seeing(seen)))
+        patch.setattr(ExportFormat, "load_writer", lambda self: _seeing(seen))
         patch.setattr(in_runtime, "open_runtime", lambda *_: LiveRuntime(model, None))
         in_runtime.in_runtime(model, "onnx")
     assert len(seen) >= 3

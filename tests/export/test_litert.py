@@ -11,7 +11,7 @@ from support.tiny import LITE0, spread, tiny_model
 
 from effdet_keras.detect.postprocess import Postprocess
 from effdet_keras.export.check import check_export
-from effdet_keras.export.registry import open_runtime
+from effdet_keras.export.runtime import open_runtime
 
 pytestmark = pytest.mark.tensorflow
 pytest.importorskip("ai_edge_litert")

@@ -16,8 +16,7 @@ from support.tiny import lively_model
 from effdet_keras.detect.postprocess import Postprocess
 from effdet_keras.export.check import check_export
 from effdet_keras.export.onnx import _PROVIDERS, _quiet, onnx_postprocess, write_onnx
-from effdet_keras.export.registry import open_runtime
-from effdet_keras.export.runtime import DESCRIPTION_NAME, Description
+from effdet_keras.export.runtime import DESCRIPTION_NAME, Description, open_runtime
 from effdet_keras.model.anchors import anchors_of
 from effdet_keras.model.config import EfficientDetConfig
 

@@ -10,7 +10,7 @@ import pytest
 from support.tiny import lively_model
 
 from effdet_keras.detect.postprocess import Postprocess
-from effdet_keras.export.registry import open_runtime
+from effdet_keras.export.runtime import open_runtime
 
 # test_every_format.py runs such files in short tests as well.
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]

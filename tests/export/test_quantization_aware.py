@@ -5,7 +5,7 @@ import pytest
 from keras import ops
 from support.tiny import BOTH_HEADS, lively_model, tiny_model
 
-from effdet_keras.export.registry import open_runtime
+from effdet_keras.export.runtime import open_runtime
 from effdet_keras.model.config import MODEL_NAMES
 from effdet_keras.model.efficientdet import EfficientDet
 

@@ -17,7 +17,7 @@ from effdet_keras.export.registry import (
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_options_are_those_of_the_writer_in_its_order(name):
-    parameters = inspect.signature(FORMATS[name].writer).parameters.values()
+    parameters = inspect.signature(FORMATS[name].load_writer()).parameters.values()
     keywords = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
     options = writer_options(name)
     assert [option.name for option in options] == [p.name for p in keywords]
