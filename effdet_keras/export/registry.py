@@ -5,20 +5,22 @@ A new format is one file, `export/<format>.py`, with its writer and its `Runtime
 one entry in `FORMATS`. A target is where a model will run: it picks format, precision,
 postprocess and metadata, checks what its tools refuse, and writes what they need beside
 the model; it has one entry in `TARGETS`. The options of both are the keyword arguments
-of the writer, and nothing else names them. `effdet-keras export --help` makes its flags
-of them, so no writer imports Keras or TensorFlow at its top.
+of the writer, and nothing else names them: they are read from the writer's text, so
+that `effdet-keras export --help` makes its flags of them without importing Keras,
+TensorFlow or a writer.
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
 import importlib
+import importlib.util
 import inspect
 import os
 import pathlib
 import re
-import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -83,8 +85,8 @@ FORMATS: dict[str, ExportFormat] = {
 
 @functools.cache
 def writer_options(format: str) -> tuple[WriterOption, ...]:
-    """The options of a format."""
-    return read_options(FORMATS[format].load_writer())
+    """The options of a format, without importing what writes it."""
+    return read_options(FORMATS[format].writer)
 
 
 def check_options(format: str, options: Mapping[str, Any]) -> None:
@@ -211,8 +213,8 @@ TARGETS: dict[str, ExportTarget] = {
 
 @functools.cache
 def target_options(target: str) -> tuple[WriterOption, ...]:
-    """The options of a target."""
-    return read_options(TARGETS[target].load_writer())
+    """The options of a target, without importing what writes it."""
+    return read_options(TARGETS[target].writer)
 
 
 def target_to_write(
@@ -252,11 +254,9 @@ def target_to_write(
     return TARGETS[name]
 
 
-# --- The options of a writer: its keyword arguments, with what its docstring says.
+# --- The options of a writer, read from its source text instead of by importing it.
 
-_PLAIN_TYPES = (int, float, bool, str)
-# What writers take and only type checkers import: no option of a command line.
-_OBJECTS = dict.fromkeys(("EfficientDet", "DetectionDataset", "Postprocess"), object)
+_PLAIN_TYPES: dict[str, type] = {t.__name__: t for t in (int, float, bool, str)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -279,26 +279,54 @@ class WriterOption:
         return re.split(r"\.(?:\s|$)|;\s", self.help, maxsplit=1)[0]
 
 
-def read_options(writer: Callable[..., Any]) -> tuple[WriterOption, ...]:
-    """The keyword-only arguments of a function."""
-    hints = typing.get_type_hints(writer, localns=_OBJECTS)
-    texts = _argument_texts(inspect.getdoc(writer) or "")  # none with `python -OO`
+def read_options(address: str) -> tuple[WriterOption, ...]:
+    """The keyword-only arguments of a function, without importing its module."""
+    module, _, name = address.partition(":")
+    function = next(
+        node
+        for node in ast.parse(_source_of(module)).body
+        if isinstance(node, ast.FunctionDef) and node.name == name
+    )
+    texts = _argument_texts(ast.get_docstring(function) or "")
+    arguments = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
     return tuple(
-        WriterOption(name, *_type_of(hints[name]), p.default, texts.get(name, ""))
-        for name, p in inspect.signature(writer).parameters.items()
-        if p.kind is p.KEYWORD_ONLY
+        _option(argument, default, texts.get(argument.arg, ""))
+        for argument, default in arguments
     )
 
 
-def _type_of(hint: Any) -> tuple[type | None, tuple[Any, ...]]:
-    """The plain type and the choices of a hint, which may allow None too."""
-    parts = typing.get_args(hint)
-    if typing.get_origin(hint) is typing.Literal:
-        return type(parts[0]), parts
-    if hint in _PLAIN_TYPES:
-        return hint, ()
-    parts = tuple(part for part in parts if part is not type(None))
-    return _type_of(parts[0]) if len(parts) == 1 else (None, ())
+def _source_of(module: str) -> str:
+    """The text of a module, found but not imported; its packages are empty."""
+    loader: Any = importlib.util.find_spec(module).loader  # type: ignore[union-attr]
+    return loader.get_source(module)
+
+
+def _option(argument: ast.arg, default: ast.expr | None, text: str) -> WriterOption:
+    kind, choices = _type_of(argument.annotation)
+    return WriterOption(
+        name=argument.arg,
+        type=kind,
+        choices=choices,
+        default=None if default is None else ast.literal_eval(default),
+        help=text,
+    )
+
+
+def _type_of(annotation: ast.expr | None) -> tuple[type | None, tuple[Any, ...]]:
+    """The plain type and the choices that an annotation names."""
+    if isinstance(annotation, ast.BinOp):  # `X | None`
+        return _type_of(annotation.left)
+    if isinstance(annotation, ast.Name):
+        return _PLAIN_TYPES.get(annotation.id), ()
+    if (
+        isinstance(annotation, ast.Subscript)
+        and isinstance(annotation.value, ast.Name)
+        and annotation.value.id == "Literal"
+    ):
+        value = ast.literal_eval(annotation.slice)
+        choices = value if isinstance(value, tuple) else (value,)
+        return type(choices[0]), choices
+    return None, ()
 
 
 def _argument_texts(docstring: str) -> dict[str, str]:

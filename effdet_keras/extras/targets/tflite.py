@@ -9,12 +9,12 @@ import subprocess
 from typing import TYPE_CHECKING, Literal
 
 from effdet_keras._internal.optional_imports import OptionalModule
+from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.detect import Images
 from effdet_keras.errors import InvalidStateError, InvalidValueError
 from effdet_keras.export.registry import FORMATS, Written
 
 if TYPE_CHECKING:
-    from effdet_keras.data.dataset import DetectionDataset
     from effdet_keras.model.efficientdet import EfficientDet
 
 _schema = OptionalModule(
