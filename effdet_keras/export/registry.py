@@ -62,10 +62,8 @@ class ExportFormat:
 
 
 def _format(name, title, ending, writer, runtime):
-    module = f"effdet_keras.export.{name}"
-    return ExportFormat(
-        name, title, ending, f"{module}:{writer}", f"{module}:{runtime}"
-    )
+    place = f"effdet_keras.export.{name}:"
+    return ExportFormat(name, title, ending, place + writer, place + runtime)
 
 
 FORMATS: dict[str, ExportFormat] = {
