@@ -55,16 +55,9 @@ def read_image(
 ) -> np.ndarray:
     """Reads an image file as an 8-bit RGB array, uint8 `[H, W, 3]`.
 
-    It reads every format and mode that Pillow opens. Grey and palette images become
-    RGB, an alpha channel is dropped, 16-bit grey is scaled to 8 bits, and of an
-    animation the first frame is read. Grey in floating point is taken for fractions
-    of white if no number is above 1, for 8-bit values if none is above 255, else for
-    16-bit values. An image whose EXIF tag says that the camera was turned is turned
-    upright, as viewers show it.
-
-    `size` is `(height, width)` that an annotation file gives for this image. Some tools
-    annotate the pixels as stored, without the EXIF turn: if only the stored image has
-    this size, it is returned as stored.
+    It reads every format and mode that Pillow opens, and turns images upright by their
+    EXIF tag. Some tools annotate the pixels as stored: if only the stored image has the
+    `size`, `(height, width)`, of an annotation file, it is returned as stored.
     """
     with _opened(path, "read_image") as stored:
         sizes = _upright_size(stored), (stored.height, stored.width)
@@ -87,9 +80,8 @@ def decode_image(
 ) -> np.ndarray:
     """Decodes the bytes of an image that a stranger sent: the pixels of `read_image`.
 
-    The format and the number of pixels are known from the header: what is refused for
-    one of them is not decoded. Pillow's own limit of pixels holds in any case. A strip
-    of one row has few pixels, and takes long to resize: hence `max_side`.
+    What is refused for its format or its number of pixels is not decoded. A strip of
+    one row has few pixels, and takes long to resize: hence `max_side`.
     """
     limit = min(max_pixels or math.inf, Image.MAX_IMAGE_PIXELS or math.inf)
     try:
@@ -119,10 +111,7 @@ def decode_image(
 
 
 def read_mask(path: str | os.PathLike[str] | bytes) -> np.ndarray:
-    """Reads an image file whose pixels are numbers, such as classes: ints `[H, W]`.
-
-    They are grey values, or places in the palette.
-    """
+    """Reads an image file of grey values or places in a palette: ints `[H, W]`."""
     with _opened(path, "read_mask") as stored:
         if stored.mode not in ("L", "P", "1", *_SIXTEEN_BIT):
             raise InvalidValueError(
@@ -133,11 +122,7 @@ def read_mask(path: str | os.PathLike[str] | bytes) -> np.ndarray:
 
 
 def list_images(folder: str | os.PathLike[str]) -> list[pathlib.Path]:
-    """Lists the images directly in a folder, sorted by name.
-
-    A file counts as an image by its ending, in small or capital letters. Names that
-    begin with a dot are left out.
-    """
+    """Lists the images directly in a folder by their endings, sorted by name."""
     folder = path_of(folder)
     if not folder.is_dir():
         raise NotADirectoryError(
@@ -232,7 +217,7 @@ def _to_rgb(image):
 
 
 def _grey_of_floats(values):
-    """8-bit RGB of float pixels; Pillow's conversion makes black of 0 to 1."""
+    """8-bit RGB of float pixels: fractions up to 1, 8-bit up to 255, else 16-bit."""
     if not np.isfinite(values).all():
         raise InvalidValueError("its pixels are not all finite numbers")
     highest = values.max(initial=0.0)

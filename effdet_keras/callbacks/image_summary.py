@@ -107,20 +107,16 @@ class ImageSummary(keras.callbacks.Callback):
         best = max(found.scores, default=None)
         found = found.filter(self.score_threshold)
         image, scale = self._fitted(example["image"])
-        image_of_truth = self._colored(
-            image, example.get("mask"), self.dataset.seg_class_names
-        )
-        image = self._colored(image, found.class_map, found.seg_class_names)
-        names = self.dataset.class_names
+        names, seg_names = self.dataset.class_names, self.dataset.seg_class_names
         truth = draw_boxes(
-            image_of_truth,
+            _colored(image, example.get("mask"), seg_names),
             example["boxes"] * scale,
             labels=example["labels"],
             class_names=names,
             min_side=_MIN_SIDE,
         )
         detected = draw_boxes(
-            image,
+            _colored(image, found.class_map, found.seg_class_names),
             found.boxes * scale,
             labels=found.labels,
             scores=found.scores,
@@ -133,21 +129,18 @@ class ImageSummary(keras.callbacks.Callback):
         titles = (f"ground truth: {len(example['boxes'])}", title)
         return side_by_side(truth, detected, titles)
 
-    def _colored(self, image, class_map, names):
-        """The image under the colors of a class map, where there is one."""
-        if class_map is None:
-            return image
-        height, width = image.shape[:2]
-        class_map = Image.fromarray(class_map).resize(
-            (width, height), Image.Resampling.NEAREST
-        )
-        return draw_class_map(image, np.asarray(class_map), names)
-
     def _fitted(self, image):
         """The image with no side above `max_side`, and its scale."""
         height, width = image.shape[:2]
         scale = min(1.0, self.max_side / max(height, width))
-        if scale == 1.0:
-            return image, scale
         size = max(1, round(width * scale)), max(1, round(height * scale))
         return np.asarray(Image.fromarray(image).resize(size)), scale
+
+
+def _colored(image, class_map, names):
+    """The image under the colors of a class map, where there is one."""
+    if class_map is None:
+        return image
+    size = image.shape[1::-1]
+    resized = Image.fromarray(class_map).resize(size, Image.Resampling.NEAREST)
+    return draw_class_map(image, np.asarray(resized), names)

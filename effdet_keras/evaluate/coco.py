@@ -312,15 +312,10 @@ def _checked(ground_truth):
                 "iscrowd": annotation.get("iscrowd", 0),
             }
         )
-    return {
-        "images": [{"id": image["id"]} for image in ground_truth["images"]],
-        "categories": [
-            # hotcoco warns of a category without a name.
-            {"id": category["id"], "name": str(category["id"])}
-            for category in ground_truth["categories"]
-        ],
-        "annotations": annotations,
-    }
+    # hotcoco warns of a category without a name.
+    categories = [{"id": id_, "name": str(id_)} for id_ in sorted(category_ids)]
+    images = [{"id": image["id"]} for image in ground_truth["images"]]
+    return {"images": images, "categories": categories, "annotations": annotations}
 
 
 def _unique_names(categories):
@@ -449,9 +444,8 @@ def read_detections(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     for number, detection in enumerate(content):
         if not _is_detection(detection):
             raise InvalidValueError(
-                f"Every detection must have {keys}: two whole numbers, a "
-                "box of four finite ones, [x, y, width, height] in pixels, and a "
-                "finite score. "
+                f"Every detection must have {keys}: two whole numbers, a box of four "
+                "finite ones, [x, y, width, height] in pixels, and a finite score. "
                 f"Received: entry {number} of '{path}', {str(detection)[:200]}"
             )
     return content

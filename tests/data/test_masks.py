@@ -1,5 +1,6 @@
 """Masks: read from files and drawn of objects, and moved with the pixels."""
 
+import dataclasses
 import json
 import warnings
 
@@ -9,19 +10,18 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 
 import effdet_keras as ek
-from effdet_keras.data import from_arrays, from_coco, from_tfrecord, write_shapes
+from effdet_keras.data import (
+    DetectionDataset,
+    from_arrays,
+    from_coco,
+    from_tfrecord,
+    write_shapes,
+)
 from effdet_keras.data.formats.tfrecord import encode_example, write_records
+from effdet_keras.data.formats.writing import png_of
 from effdet_keras.detect.letterbox import class_map_in_image, mask_in_input
 
 NAMES = ("background", "cat", "dog")
-
-
-def png(array):
-    import io
-
-    file = io.BytesIO()
-    Image.fromarray(array).save(file, format="PNG")
-    return file.getvalue()
 
 
 def coco_file(folder, *annotations):
@@ -113,7 +113,7 @@ def test_masks_of_objects_in_tfrecords_are_drawn(tmp_path):
     first, second = box_pixels(2, 3, 10, 10), box_pixels(4, 5, 3, 3)
     example = encode_example(
         {
-            "image/encoded": png(np.zeros((20, 30, 3), "uint8")),
+            "image/encoded": png_of(np.zeros((20, 30, 3), "uint8")),
             "image/height": np.array([20]),
             "image/width": np.array([30]),
             "image/object/bbox/xmin": np.array([2 / 30, 4 / 30]),
@@ -122,7 +122,7 @@ def test_masks_of_objects_in_tfrecords_are_drawn(tmp_path):
             "image/object/bbox/ymax": np.array([13 / 20, 8 / 20]),
             "image/object/class/label": np.array([1, 2]),
             "image/object/class/text": ["cat", "dog"],
-            "image/object/mask": [png(first), png(255 * second)],
+            "image/object/mask": [png_of(first), png_of(255 * second)],
         }
     )
     path = tmp_path / "train.tfrecord"
@@ -191,10 +191,6 @@ def colored_dataset():
     dataset = from_arrays(
         *([image] * 3, [[[5, 5, 50, 70]]] * 3, [[0]] * 3, ["cat"]),
     )
-    import dataclasses
-
-    from effdet_keras.data.dataset import DetectionDataset
-
     records = [dataclasses.replace(r, mask=mask) for r in dataset.records]
     return DetectionDataset(records, ["cat"], seg_class_names=list("abcd"))
 
@@ -313,10 +309,6 @@ def test_masks_are_not_resized_as_by_the_object_detection_api():
 
 def test_a_dataset_in_which_a_mask_is_missing_gives_no_masks():
     dataset = colored_dataset()
-    import dataclasses
-
-    from effdet_keras.data.dataset import DetectionDataset
-
     first, *others = dataset.records
     records = [dataclasses.replace(first, mask=None), *others]
     dataset = DetectionDataset(records, ["cat"], seg_class_names=list("abcd"))

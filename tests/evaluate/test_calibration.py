@@ -118,13 +118,18 @@ def test_a_temperature_of_1_changes_nothing_and_none_changes_the_order():
         assert again == pytest.approx(scores, rel=1e-6)
 
 
-@pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan")])
-def test_a_temperature_that_is_none_is_refused(temperature):
-    with pytest.raises(ValueError, match="`temperature` must be above 0"):
-        apply_temperature([0.5], temperature)
-
-
-@pytest.mark.parametrize("scores", [[-0.1, 0.5], [0.5, 3.0], [float("nan")]])
-def test_scores_that_are_no_probabilities_are_refused(scores):
-    with pytest.raises(ValueError, match="`scores` must be within 0 and 1"):
-        apply_temperature(scores, 2.0)
+@pytest.mark.parametrize(
+    ("scores", "temperature", "message"),
+    [
+        *(([0.5], x, "`temperature` must be above 0") for x in (0.0, -1.0, np.nan)),
+        *(
+            (scores, 2.0, "`scores` must be within 0 and 1")
+            for scores in ([-0.1, 0.5], [0.5, 3.0], [np.nan])
+        ),
+    ],
+)
+def test_what_is_no_temperature_and_no_probability_is_refused(
+    scores, temperature, message
+):
+    with pytest.raises(ValueError, match=message):
+        apply_temperature(scores, temperature)

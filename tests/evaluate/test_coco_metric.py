@@ -119,18 +119,15 @@ def test_no_detections_give_zeros():
     assert result["AP"] == result["ARmax100"] == result["AP/car"] == 0
 
 
-def test_a_false_alarm_on_an_empty_image_counts():
+def test_an_image_of_which_nothing_is_known_counts():
     metric = COCOMetric(truth(image_ids=(7, 8)))
     metric.update(7, [[20, 10, 60, 50]], [0.5], [3])
-    metric.update(8, [[20, 10, 60, 50]], [0.9], [3])
+    metric.update(8, [[20, 10, 60, 50]], [0.9], [3])  # a false alarm
     assert metric.result()["AP"] == pytest.approx(0.5)
-
-
-def test_an_image_without_detections_counts_as_missed():
     data = truth(image_ids=(7, 8))
     data["annotations"].append({**data["annotations"][0], "image_id": 8})
     metric = COCOMetric(data)
-    metric.update(7, [[20, 10, 60, 50]], [0.5], [3])
+    metric.update(7, [[20, 10, 60, 50]], [0.5], [3])  # all of image 8 is missed
     assert metric.result()["ARmax100"] == pytest.approx(0.5)
 
 
@@ -153,11 +150,11 @@ def test_the_area_of_the_file_decides_the_size_of_an_object():
     assert metric.result()["APm"] == 0 and metric.result()["APl"] == -1
 
 
-def test_an_annotation_with_id_0_is_matched():
+def test_an_annotation_with_id_0_is_matched_and_padding_rows_do_not_count():
     data = truth()
     assert data["annotations"][0]["id"] == 0
     metric = COCOMetric(data)
-    metric.update(7, [[20, 10, 60, 50]], [0.5], [3])
+    metric.update(7, [[20, 10, 60, 50], [0, 0, 0, 0]], [0.5, 0.9], [3, -1])
     assert metric.result()["AP"] == pytest.approx(1)
 
 
@@ -168,12 +165,6 @@ def test_large_ids_stay_exact():
     metric.update(ids[1], [[20, 10, 60, 50]], [0.9], [3])  # the empty image
     metric.update(np.int64(ids[0]), [[20, 10, 60, 50]], [0.5], [3])
     assert metric.result()["AP"] == pytest.approx(0.5)
-
-
-def test_padding_rows_do_not_count():
-    metric = COCOMetric(truth())
-    metric.update(7, [[20, 10, 60, 50], [0, 0, 0, 0]], [0.5, 0.9], [3, -1])
-    assert metric.result()["AP"] == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
@@ -313,21 +304,20 @@ def test_equals_the_reference(golden, golden_path):
 # --- wrong arguments
 
 
-def test_an_unknown_image_is_named():
-    with pytest.raises(ValueError, match=r"no image with id 5.*ids like \[7\]"):
-        COCOMetric(truth()).update(5, [], [], [])
-
-
-def test_an_image_given_twice_is_refused():
-    metric = COCOMetric(truth())
-    metric.update(7, [], [], [])
-    with pytest.raises(ValueError, match=r"twice with image_id=7.*reset"):
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((5, [], [], []), r"no image with id 5.*ids like \[7\]"),
+        ((7, [], [], []), r"twice with image_id=7.*reset"),
+        ((7, [[0, 0, 1, 1]], [0.5, 0.6], [3]), "one length. Received: 1, 2, 1"),
+    ],
+)
+def test_an_update_that_cannot_be_right_is_refused(arguments, message):
+    metric = COCOMetric(truth(image_ids=(7,)))
+    if "twice" in message:
         metric.update(7, [], [], [])
-
-
-def test_lengths_that_differ_are_refused():
-    with pytest.raises(ValueError, match="one length. Received: 1, 2, 1"):
-        COCOMetric(truth()).update(7, [[0, 0, 1, 1]], [0.5, 0.6], [3])
+    with pytest.raises(ValueError, match=message):
+        metric.update(*arguments)
 
 
 def test_labels_in_place_of_category_ids_give_a_warning():
@@ -337,23 +327,22 @@ def test_labels_in_place_of_category_ids_give_a_warning():
         metric.result()
 
 
-@pytest.mark.parametrize("data", [{"images": [], "categories": []}, []])
-def test_ground_truth_of_another_kind_is_refused(data):
-    with pytest.raises(ValueError, match="COCO json file.*'annotations'"):
-        COCOMetric(data)
-    other = truth(category_id=44)
-    with pytest.raises(ValueError, match="category_id=44"):
-        COCOMetric(other)
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        ({"images": [], "categories": []}, {}, "COCO json file.*'annotations'"),
+        ([], {}, "COCO json file.*'annotations'"),
+        (truth(category_id=44), {}, "category_id=44"),
+        (truth(), {"max_detections": 5}, "`max_detections` must be 10 or more.*5"),
+        (truth(), {"backend": "faster"}, "'auto' or one of.*backend='faster'"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(data, options, message):
+    with pytest.raises(ValueError, match=message):
+        COCOMetric(data, **options)
 
 
-def test_fewer_than_10_detections_are_refused():
-    with pytest.raises(ValueError, match="`max_detections` must be 10 or more.*5"):
-        COCOMetric(truth(), max_detections=5)
-
-
-def test_a_backend_that_is_unknown_or_missing_is_told(monkeypatch):
-    with pytest.raises(ValueError, match="'auto' or one of.*backend='faster'"):
-        COCOMetric(truth(), backend="faster")
+def test_a_backend_that_is_missing_is_named_with_its_cure(monkeypatch):
     set_hotcoco(monkeypatch, "no_such_module")
     with pytest.raises(ImportError, match=r"pip install .effdet-keras\[fast-eval\]"):
         COCOMetric(truth(), backend="hotcoco")

@@ -22,11 +22,7 @@ _FEW_PIXELS = 8  # boxes that end before it may be fractions of a tiny image
 
 
 def prepare(augment, reader):
-    """Makes one augmentation of what `batches` was given, with checks where needed.
-
-    What the package brings is tested. What a user wrote is checked on every example:
-    wrong boxes are found where they are made, and not as a loss that does not fall.
-    """
+    """Makes one augmentation of what `batches` was given; a user's own is checked."""
     if augment is None:
         return None
     try:
@@ -39,13 +35,7 @@ def prepare(augment, reader):
 
 
 def apply(augmentation, read, index, seed, size):
-    """Reads an example and, where the augmentation takes several, its partners.
-
-    Args:
-        read: function of an index that returns an example with `image`, `boxes`,
-            `labels`, `image_id` and other keys.
-        seed: int64 tensor `[2]`, from which partners are drawn, too.
-    """
+    """Reads an example and, where the augmentation takes several, its partners."""
     example = read(index)
     own_seed = _fold(seed, _AUGMENT)
     if augmentation.num_images == 1:
@@ -56,10 +46,7 @@ def apply(augmentation, read, index, seed, size):
 
 
 def partners(index, seed, count, size):
-    """Draws the places of the images that are mixed into an example, int64 `[count]`.
-
-    They are others than `index`, unless there is no other; one may appear twice.
-    """
+    """Draws `count` places of other images, unless there is no other."""
     if size == 1:
         return tf.fill([count], index)
     steps = tf.random.stateless_uniform(
@@ -147,18 +134,11 @@ class _Checked(Augmentation):
                 "`ek.augment.FromNumPy(function)`"
             )
             raise self._reader.error from error
+        before = [tf.shape(first["image"]), first["boxes"], first["image_id"]]
+        arguments = [tf.shape(image), boxes, labels, *before]
+        dtypes = (tf.float32, tf.int32)
         boxes, labels = tf.numpy_function(
-            self._check,
-            [
-                tf.shape(image),
-                boxes,
-                labels,
-                tf.shape(first["image"]),
-                first["boxes"],
-                first["image_id"],
-            ],
-            (tf.float32, tf.int32),
-            stateful=False,
+            self._check, arguments, dtypes, stateful=False
         )
         with tf.control_dependencies([boxes]):  # or TensorFlow complains first
             image = tf.identity(image)
@@ -186,10 +166,7 @@ class _Checked(Augmentation):
 
 
 def fault_of_values(shape, boxes, labels, num_classes, shape_before, boxes_before):
-    """Says what is wrong with labels and boxes of the right shapes, or None.
-
-    `shape_before` and `boxes_before` are of the example that the function was given.
-    """
+    """Says what is wrong with labels and boxes of the right shapes, or None."""
     is_wrong = (labels < 0) | (labels >= num_classes)
     if is_wrong.any():
         last = num_classes - 1

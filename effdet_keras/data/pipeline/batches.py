@@ -35,10 +35,7 @@ def make_batches(
     share=(0, 1),
     resize_method="half_pixel",
 ):
-    """Builds the `tf.data.Dataset` of `DetectionDataset.batches`: see there.
-
-    `records` are counted here and read by `reader`, an `ImageReader`.
-    """
+    """Builds the `tf.data.Dataset` of `DetectionDataset.batches`: see there."""
     tf.require("`DetectionDataset.batches`")
     batch_size = _int("batch_size", batch_size)
     if isinstance(image_size, numbers.Integral):
@@ -217,33 +214,30 @@ def _num_boxes(record):
 def _check_arguments(
     image_size, flip_probability, scale_jitter, pad_value, resize_method
 ):
-    for name, value, is_right, rule in (
-        ("image_size", image_size, len(image_size) == 2, "an int or (height, width)"),
-        (
-            "flip_probability",
+    rules = {
+        "image_size": (image_size, len(image_size) == 2, "an int or (height, width)"),
+        "flip_probability": (
             flip_probability,
             0 <= flip_probability <= 1,
             "a number from 0 to 1",
         ),
-        (
-            "scale_jitter",
+        "scale_jitter": (
             scale_jitter,
             len(scale_jitter) == 2 and 0 < scale_jitter[0] <= scale_jitter[1],
             "a lowest and a highest factor above zero",
         ),
-        (
-            "pad_value",
+        "pad_value": (
             pad_value,
             np.shape(pad_value) == (3,),
             "three numbers: red, green, blue",
         ),
-        (
-            "resize_method",
+        "resize_method": (
             resize_method,
             resize_method in RESIZE_METHODS,
             f"one of {', '.join(map(repr, RESIZE_METHODS))}",
         ),
-    ):
+    }
+    for name, (value, is_right, rule) in rules.items():
         if not is_right:
             raise InvalidValueError(
                 f"`{name}` must be {rule}. Received: {name}={value!r}"
@@ -279,11 +273,8 @@ class EpochOrder:
     """Which image is where in each pass over a dataset, and what it is augmented by.
 
     Pass `e` depends on `seed` and `e` alone, so that a training which starts at epoch
-    `e` sees what an uninterrupted one sees there. A pipeline asks with `draw` for one
-    pass after the other, from that on which `start_at` named.
-
-    Where several processes train together, each draws its share of every batch. All
-    shares together are what one process alone would draw.
+    `e` sees what an uninterrupted one sees there. Where several processes train
+    together, each draws its share of every batch.
     """
 
     def __init__(self, size, seed, shuffle, batch_size, share=(0, 1)):
@@ -295,10 +286,9 @@ class EpochOrder:
         self.start_at(0)
 
     def start_at(self, number, skipped=0, per_pass=None):
-        """Names the pass with which the next iteration begins, and a place in it.
+        """Names the next pass, and how many batches of it to skip.
 
-        `skipped` batches at its beginning are not drawn. As many of the next pass
-        follow, so that all passes have one length, `per_pass`.
+        As many of the pass after it follow, so that all passes have one length.
         """
         self._next = number
         self._skipped = skipped * self.batch_size

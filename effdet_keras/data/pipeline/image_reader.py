@@ -33,10 +33,9 @@ def register_reader(dataset, reader):
 def reader_of(dataset):
     """Finds the `ImageReader` behind a `tf.data.Dataset`, or behind anything.
 
-    A dataset that `DetectionDataset.batches` made has a reader, and so has what its
-    methods made of it, such as `.take(5)` or `.map(...)`. None where there is none, as
-    behind arrays and other datasets, and where there are several, as after
-    `concatenate`: then an image id does not tell which image it is.
+    What `DetectionDataset.batches` made has a reader, and so has what its methods made
+    of it, such as `.take(5)`. None where there is none, and where there are several, as
+    after `concatenate`: then an image id does not say which image it is.
     """
     readers = readers_of(dataset)
     return readers[0] if len(readers) == 1 else None
@@ -70,9 +69,8 @@ def passes_of(dataset):
 class ImageReader:
     """Reads the examples of records, and remembers which images it could not read.
 
-    `tf.data` calls it from its threads. `reader_of` finds it behind the batches, so
-    that `fit` can name images and classes. With `replace` another image takes the place
-    of one that cannot be read, as in training; otherwise an empty image does.
+    With `replace` another image takes the place of one that cannot be read, as in
+    training; otherwise an empty image does.
     """
 
     def __init__(
@@ -109,12 +107,7 @@ class ImageReader:
         return {record.image_id: record.name for record in self._records}
 
     def read(self, index):
-        """An image and the boxes to train on, at one place of the dataset.
-
-        `(image, boxes, labels, image_id, is_there)`: uint8 `[H, W, 3]`, float32
-        `[n, 4]`, int32 `[n]`, int64, and bool: False if this is an empty image in the
-        place of one that cannot be read. With `seg_class_names` also the mask.
-        """
+        """Image, boxes, labels, image id, whether it is there, and maybe the mask."""
         try:
             return self._read(index)
         except Exception as error:
@@ -192,13 +185,11 @@ def decode_plain_jpeg(image):
     """Decodes a JPEG file, if TensorFlow is known to give the pixels that Pillow gives.
 
     That is so for all but progressive files that are damaged, files whose EXIF tag
-    turns the image, and colors other than RGB and grey: both are libjpeg-turbo. For
-    every other kind of image, and for what cannot be decoded, it returns None:
-    `read_image` then decodes it, or says what is wrong.
+    turns the image, and colors other than RGB and grey: both are libjpeg-turbo. Else it
+    returns None: `read_image` then decodes it, or says what is wrong.
     """
-    if not isinstance(image, str | EncodedImage):
-        return None
-    if not features.check_feature("libjpeg_turbo"):
+    is_file = isinstance(image, str | EncodedImage)
+    if not is_file or not features.check_feature("libjpeg_turbo"):
         return None
     try:
         data = _jpeg_bytes(image)

@@ -17,14 +17,10 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 
 
 class Draws(NamedTuple):
-    """The random numbers of one training example, float32 scalars.
+    """The random numbers of one training example, float32 scalars."""
 
-    `flip`, `offset_y` and `offset_x` lie in [0, 1); `scale` is the factor on
-    the output size.
-    """
-
-    flip: tf.Tensor
-    scale: tf.Tensor
+    flip: tf.Tensor  # from 0 to below 1, as the offsets
+    scale: tf.Tensor  # the factor on the output size
     offset_y: tf.Tensor
     offset_x: tf.Tensor
 
@@ -52,14 +48,10 @@ def letterbox(example, *, image_size, pad_value, resize_method="half_pixel"):
     """Scales an image to fit, keeps its shape, puts it top left and pads.
 
     Bilinear with half-pixel centers and without antialiasing; the scaled size is cut
-    down to whole pixels, as in the reference. `resize_method="asymmetric"` is that of
-    TensorFlow 1: see `detect.letterbox`.
-
-    Returns:
-        The example with `image`, float32 `[height, width, 3]`; `boxes` in its pixels,
-        clipped to `[0, side - 1]` (to `[0, side]` if "asymmetric"), without those that
-        have no area; `mask`, 255 around the image; and `image_scale`, float32 scalar:
-        a box times that is in pixels of the original image.
+    down to whole pixels, as in the reference. "asymmetric" is TensorFlow 1's: see
+    `detect.letterbox`. Boxes are clipped to `[0, side - 1]` (to `[0, side]` if
+    "asymmetric"); those without area are dropped. A box times `image_scale` is in
+    pixels of the original image.
     """
     window = _Window(image_size, pad_value, resize_method)
     target = tf.constant(image_size, tf.float32)
@@ -68,15 +60,13 @@ def letterbox(example, *, image_size, pad_value, resize_method="half_pixel"):
 
 
 def scale_jitter(example, draws, *, image_size, pad_value, resize_method="half_pixel"):
-    """Scales an image by a random factor, then crops or pads it.
+    """Scales an image by a random factor, then crops or pads it; else as `letterbox`.
 
-    With factor `f` the image is scaled to fit `f * image_size`, shape kept.
-    Where it is then larger than `image_size`, a window is cut out of it at
-    `offset * (scaled - image_size)`; where smaller, it lies top left.
-    (`random_crop` of the RetinaNet and EfficientDet recipes; the paper,
-    https://arxiv.org/abs/1911.09070, section 5.1.)
-
-    A box that is cut keeps what lies inside, however little. Else as `letterbox`.
+    With factor `f` it is scaled to fit `f * image_size`, shape kept. Where it is then
+    larger than `image_size`, a window is cut out at `offset * (scaled - image_size)`;
+    where smaller, it lies top left. (`random_crop` of the RetinaNet and EfficientDet
+    recipes, https://arxiv.org/abs/1911.09070, section 5.1.) A box that is cut keeps
+    what lies inside, however little.
     """
     window = _Window(image_size, pad_value, resize_method)
     scale = tf.cast(draws.scale, tf.float32)

@@ -89,6 +89,24 @@ def test_class_names_with_ids_give_the_dataset_these_ids(tmp_path, dataset, to):
     assert sorted(read.records[0].labels.tolist()) == [0, 2]
 
 
+@pytest.mark.parametrize("to", ["coco", "voc", "yolo", "csv", "tfrecord", "tfds"])
+@pytest.mark.parametrize("is_alone", [False, True], ids=["with", "without the sidecar"])
+def test_class_names_bring_a_second_dataset_in_line(tmp_path, dataset, to, is_alone):
+    folder = _written(dataset, tmp_path, to)
+    if is_alone:
+        (folder / "effdet_keras.json").unlink()
+    read = data.load(folder, class_names=["dog", "kite", "cat"])
+    assert read.class_names == ("dog", "kite", "cat")
+    assert sorted(read.records[0].labels.tolist()) == [0, 2]
+    assert read.category_ids[1] not in (read.category_ids[0], read.category_ids[2])
+    if not is_alone or to in ("coco", "tfrecord"):
+        assert read.category_ids == (7, 8, 3)
+    what = "category id 7" if to == "coco" else "'dog'"
+    message = f"1 unknown class: .*{what} of 2 boxes.*filter"
+    with pytest.raises(ValueError, match=message):
+        data.load(folder, class_names=["cat"])
+
+
 def test_ids_of_a_coco_file_stay_its_own(tmp_path, dataset):
     folder = _written(dataset, tmp_path, "coco")
     read = data.load(folder, class_names={1: "dog", 2: "cat", 5: "cow", 7: "kite"})

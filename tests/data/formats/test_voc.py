@@ -207,15 +207,6 @@ def test_names_with_blanks_may_be_listed(folder):
     assert names == ["c 1", "a"]
 
 
-def test_normalized_boxes_are_an_error(folder):
-    for name in "abc":
-        write_xml(
-            folder / "Annotations" / f"{name}.xml", [("dog", 0, (0.1, 0.1, 1, 1))]
-        )
-    with pytest.raises(ValueError, match="normalized box"):
-        from_voc(folder, one_based=False)
-
-
 def test_what_is_written_is_what_others_read(folder, tmp_path):
     dataset = from_voc(folder)
     write_voc({"train": dataset[:2], "val": dataset[2:]}, tmp_path / "set")

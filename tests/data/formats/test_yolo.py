@@ -64,13 +64,6 @@ def test_the_split_must_be_named_where_there_are_several(folder):
     assert len(from_yolo(folder / "data.yaml", "val")) == 1
 
 
-def test_class_names_bring_a_second_set_in_line(folder):
-    dataset = from_yolo(folder, "train", class_names=["dog", "cow", "cat"])
-    np.testing.assert_array_equal(dataset[1]["labels"], [0, 2])
-    with pytest.raises(ValueError, match=r"unknown class: b\.jpg: 'dog' of 1 box"):
-        from_yolo(folder, "train", class_names=["cat"])
-
-
 @pytest.mark.parametrize(
     "entry",
     [
