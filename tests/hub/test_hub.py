@@ -2,8 +2,6 @@
 
 import pathlib
 import shutil
-import subprocess
-import sys
 import types
 
 import keras
@@ -14,6 +12,7 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("TF-Hub modules are TensorFlow's", allow_module_level=True)
 
 import tensorflow as tf
+from support import programs
 from support.hub_files import (
     save_callable,
     save_detector,
@@ -382,11 +381,8 @@ def test_the_export_is_a_module_without_this_package(our_module, our_model):
         " (statistic.numpy() != before).any())\n"
     )
     out = pathlib.Path(our_module).with_name("features.npz")
-    result = subprocess.run(
-        [sys.executable, "-c", code, our_module, out], capture_output=True, text=True
-    )
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.split()[-4:] == ["337", "202", "False", "True"]
+    said = programs.run_alone("-c", code, our_module, out)
+    assert said.split()[-4:] == ["337", "202", "False", "True"]
     expected = flat(network_features(our_model, normalised()))
     for ours, theirs in zip(expected, np.load(out).values(), strict=True):
         # Graphs merge batch norms into convolutions: float32 rounding.
