@@ -140,8 +140,9 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(__name__, _PLACES)
 
     # `keras.saving.load_model` knows only registered classes, and importing the model
-    # registers its classes; a file of an older version names another one. Without Keras no model can be loaded, and the command
-    # `effdet-keras` waits: each of its subcommands imports the modules that it uses.
+    # registers its classes; AdvProp's module has another name in older files. Without
+    # Keras no model can be loaded, and the command `effdet-keras` waits: each of its
+    # subcommands imports the modules that it uses.
     if _keras.is_installed() and not started_as_command():
         importlib.import_module("effdet_keras.model.efficientdet")
         importlib.import_module("effdet_keras.extras.advprop")
