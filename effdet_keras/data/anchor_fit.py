@@ -226,8 +226,8 @@ def fit_anchors(dataset: Any, config: EfficientDetConfig) -> AnchorFit:
 
     Boxes are letterboxed to `config.image_size`. Tried are scales from 1.5 to 6, each
     with the config's own aspect ratios and with the 10 %, 50 % and 90 % quantiles of
-    the boxes' own. Others than the config's are taken if they raise the mean IoU of
-    a box and its best anchor, averaged over the classes as AP is, by 0.01 or more.
+    the boxes' own. Others than the config's are taken if they raise the mean IoU of a
+    box and its best anchor, averaged over the classes as AP is, by 0.01 or more.
 
     Args:
         dataset: `DetectionDataset`, what is trained on.
