@@ -140,7 +140,7 @@ def areas_of(boxes_xywh):
 
 
 def clip_boxes_xywh(boxes_xywh, image_size):
-    """Clips boxes to their image and says which of them still have an area."""
+    """Boxes in their image, float32 `[n, 4]` `yxyx`, and which have an area there."""
     boxes_xywh = np.asarray(boxes_xywh, np.float64).reshape(-1, 4)
     low = boxes_xywh[:, 1::-1]  # y, x
     high = low + boxes_xywh[:, :1:-1]
