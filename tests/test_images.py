@@ -30,17 +30,18 @@ def test_grey_images_of_any_mode_read_alike(tmp_path, mode):
     np.testing.assert_array_equal(result, np.repeat(expected[..., None], 3, axis=2))
 
 
-def test_16_bit_tiff_of_32_bit_mode_is_scaled(tmp_path):
-    image = Image.fromarray(RAMP.astype(np.int32) * 257)
-    assert image.mode == "I"
-    result = read_image(save(tmp_path, image, "image.tif"))
-    np.testing.assert_array_equal(result[..., 0], RAMP)
-
-
-@pytest.mark.parametrize("highest", [1.0, 255.0, 65535.0])
-def test_grey_in_floating_point_is_scaled(tmp_path, highest):
-    image = Image.fromarray((RAMP / 255 * highest).astype(np.float32))
-    assert image.mode == "F"
+@pytest.mark.parametrize(
+    ("highest", "dtype", "mode"),
+    [
+        (1.0, "float32", "F"),
+        (255.0, "float32", "F"),
+        (65535.0, "float32", "F"),
+        (65535, "int32", "I"),
+    ],
+)
+def test_grey_in_floating_point_and_32_bits_is_scaled(tmp_path, highest, dtype, mode):
+    image = Image.fromarray((RAMP / 255 * highest).astype(dtype))
+    assert image.mode == mode
     result = read_image(save(tmp_path, image, "image.tif"))
     np.testing.assert_array_equal(result, np.repeat(RAMP[..., None], 3, axis=2))
 

@@ -1,9 +1,11 @@
 """Drawing: what is on the images, and what stays off them."""
 
 import builtins
+import types
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from effdet_keras import visualize
 
@@ -47,15 +49,16 @@ def test_names_and_scores_are_written_above_the_box():
     assert nothing == 0 < number < name < both
 
 
-def test_a_name_without_room_above_goes_into_the_box():
-    drawn = visualize.draw_boxes(GREY, [[0, 0, 100, 130]], [1], class_names="ab")
-    assert filled(drawn[2:14, 2:10], 1) > 0.5
-
-
-def test_a_name_at_the_right_border_is_moved_to_the_left():
-    box, names = [[60, 150, 100, 160]], ["elephant"]
-    drawn = visualize.draw_boxes(GREY, box, [0], class_names=names)
-    assert filled(drawn[45:60, 120:], 0) > 0.5
+@pytest.mark.parametrize(
+    ("box", "tag"),
+    [
+        ([0, 0, 100, 130], (slice(2, 14), slice(2, 10))),  # into the box
+        ([60, 150, 100, 160], (slice(45, 60), slice(120, None))),  # to the left
+    ],
+)
+def test_a_name_without_room_moves(box, tag):
+    drawn = visualize.draw_boxes(GREY, [box], [1], class_names=["a", "elephant"])
+    assert filled(drawn[tag], 1) > 0.5
 
 
 def test_the_name_of_the_best_box_keeps_its_place():
@@ -138,17 +141,20 @@ def test_side_by_side_joins_at_one_height_under_titles():
     assert (bar[:, :50] < 128).any() and (bar[:, 54:] < 128).any()
 
 
-@pytest.mark.parametrize("shape", [(9,), (9, 9, 4), (1, 9, 9, 3)])
-def test_other_image_shapes_are_refused(shape):
-    with pytest.raises(ValueError, match=r"\[height, width, 3\].*image.shape=\("):
-        visualize.draw_boxes(np.zeros(shape), [])
-
-
-def test_lengths_that_differ_are_refused():
-    with pytest.raises(ValueError, match="2 labels for 1 boxes"):
-        visualize.draw_boxes(GREY, [[1, 1, 5, 5]], [0, 1])
-    with pytest.raises(ValueError, match="0 scores for 1 boxes"):
-        visualize.draw_boxes(GREY, [[1, 1, 5, 5]], [0], [])
+@pytest.mark.parametrize(
+    ("shape", "arrays", "message"),
+    [
+        *(
+            (shape, [[]], r"\[height, width, 3\].*image.shape=\(")
+            for shape in [(9,), (9, 9, 4), (1, 9, 9, 3)]
+        ),
+        (GREY.shape, [[[1, 1, 5, 5]], [0, 1]], "2 labels for 1 boxes"),
+        (GREY.shape, [[[1, 1, 5, 5]], [0], []], "0 scores for 1 boxes"),
+    ],
+)
+def test_other_shapes_and_lengths_that_differ_are_refused(shape, arrays, message):
+    with pytest.raises(ValueError, match=message):
+        visualize.draw_boxes(np.zeros(shape), *arrays)
 
 
 # --- curves
@@ -187,11 +193,7 @@ def test_curves_lie_at_their_epochs():
 
 def test_curves_are_written_to_a_file_from_a_history_object(tmp_path):
     pytest.importorskip("matplotlib")
-    import keras
-    from PIL import Image
-
-    history = keras.callbacks.History()
-    history.history = {"loss": [1.0]}
+    history = types.SimpleNamespace(history={"loss": [1.0]})
     visualize.plot_history(history, tmp_path / "curves.png")
     assert Image.open(tmp_path / "curves.png").format == "PNG"
 

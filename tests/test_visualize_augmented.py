@@ -34,20 +34,16 @@ def test_rows_are_images_and_columns_are_draws(still):
     assert still.dtype == np.uint8 and still.shape == (3 * 36 - 4, 2 * 36 - 4, 3)
     assert corners(still) == [[0, 0], [20, 20], [40, 40]]
     assert (still[32:36] == 255).all() and (still[:, 32:36] == 255).all()
-
-
-def test_boxes_are_drawn_in_the_color_of_their_class(still):
     assert (still[12:30, 8] == visualize.class_color(0)).all()
 
 
-def test_images_are_chosen_by_their_indices_in_this_order(dataset):
-    grid = visualize.augmented(dataset, images=[4, 1], repeats=1, **STILL)
-    assert corners(grid) == [[80], [20]]
-
-
-def test_no_more_rows_than_the_dataset_has_images(dataset):
-    grid = visualize.augmented(dataset, images=9, repeats=1, **STILL)
-    assert corners(grid) == [[0], [20], [40], [60], [80]]
+@pytest.mark.parametrize(
+    ("images", "expected"),
+    [([4, 1], [[80], [20]]), (9, [[0], [20], [40], [60], [80]])],
+)
+def test_images_are_chosen_by_indices_or_a_number(dataset, images, expected):
+    grid = visualize.augmented(dataset, images=images, repeats=1, **STILL)
+    assert corners(grid) == expected
 
 
 def test_augmentations_act_and_every_column_is_another_draw(dataset):
@@ -90,8 +86,5 @@ def test_partners_come_from_the_whole_dataset(dataset):
 def test_wrong_arguments_are_named(dataset, arguments, message):
     with pytest.raises(ValueError, match=message):
         visualize.augmented(dataset, **arguments)
-
-
-def test_an_empty_dataset_is_refused(dataset):
     with pytest.raises(ValueError, match="at least one image"):
         visualize.augmented(dataset[:0])

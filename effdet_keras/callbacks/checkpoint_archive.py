@@ -157,7 +157,7 @@ class CheckpointArchive(keras.callbacks.Callback):
         self._steps_since = 0  # the last file was written
         self._written = time.monotonic()
         self._names_seen = set()
-        self._starts_anew = self._keeps_best_of_before = False
+        self._is_new_training = self._keeps_best_of_before = False
         self._signals = StopSignals()
         self._has_trained = False  # a step, since `fit` began
 
@@ -170,13 +170,13 @@ class CheckpointArchive(keras.callbacks.Callback):
         self._steps_since, self._written = 0, time.monotonic()
         optimizer = getattr(self.model, "optimizer", None)
         if optimizer is not None:
-            self._starts_anew = steps_done(optimizer) == 0
-        self._keeps_best_of_before = self._starts_anew
+            self._is_new_training = steps_done(optimizer) == 0
+        self._keeps_best_of_before = self._is_new_training
         self.best = None
-        if not self._starts_anew and is_first_process():
+        if not self._is_new_training and is_first_process():
             set_aside_damaged(self.folder)
         best = self.folder / BEST_FILE
-        if best.exists() and not self._starts_anew:
+        if best.exists() and not self._is_new_training:
             self.best = read_archive_info(best).get("metrics", {}).get(self.monitor)
         if current_processes().count == 1:  # or they would stop at different steps
             self._signals.listen()
@@ -277,10 +277,10 @@ class CheckpointArchive(keras.callbacks.Callback):
             return
         self._taken.check()
         last, previous = self.folder / LAST_FILE, self.folder / PREVIOUS_FILE
-        if self._starts_anew:  # what is there is of another training
+        if self._is_new_training:  # what is there is of another training
             previous.unlink(missing_ok=True)
-        write(path=last, previous=None if self._starts_anew else previous)
-        self._starts_anew = False
+        write(path=last, previous=None if self._is_new_training else previous)
+        self._is_new_training = False
         optimizer = getattr(self.model, "optimizer", None)
         if optimizer is not None:
             keep_copy(last, steps_done(optimizer), **self._keep)

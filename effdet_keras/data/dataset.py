@@ -8,15 +8,12 @@ import numbers
 import os
 import reprlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from effdet_keras._internal.processes import current_processes
-from effdet_keras.augment.augmentation import Augmentation
 from effdet_keras.category_ids import category_ids_or_default, extend_category_ids
-from effdet_keras.data.pipeline.batches import make_batches
-from effdet_keras.data.pipeline.image_reader import ImageReader
 from effdet_keras.data.problems import Problem
 from effdet_keras.data.record import (
     BACKGROUND_NAME,
@@ -28,6 +25,9 @@ from effdet_keras.data.record import (
     masks_of,
 )
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
+
+if TYPE_CHECKING:
+    from effdet_keras.augment.augmentation import Augmentation
 
 
 class DetectionDataset:
@@ -563,6 +563,9 @@ class DetectionDataset:
             share = (processes.index, processes.count) if training else (0, 1)
         if seed is None and share[1] > 1:  # one order for all
             seed = current_processes().gather(np.random.randint(2**31))[0]
+        from effdet_keras.data.pipeline.batches import make_batches
+        from effdet_keras.data.pipeline.image_reader import ImageReader
+
         reader = ImageReader(
             self._records,
             self._class_names,

@@ -13,7 +13,6 @@ from effdet_keras.evaluate.curves import interpolated_ap
 from effdet_keras.evaluate.image_result import (
     NONE,
     ImageResult,
-    least_overlap,
     match_detections,
     pairwise_share,
 )
@@ -26,6 +25,8 @@ ERROR_MEANINGS = {
     "background": "nothing there",
     "missed": "an object that no detection comes near",
 }
+_SAME = 0.5  # IoU from which two boxes are of one object
+_NEAR = 0.1  # IoU from which a detection may be about an object: TIDE's border
 _ALL_FALSE, _ALL_MISSED = "false positives", "false negatives"
 _RIGHT = "right"
 
@@ -49,12 +50,7 @@ class ErrorKinds(NamedTuple):
         return "\n".join(lines)
 
 
-def decompose_errors(
-    results: Sequence[ImageResult],
-    *,
-    iou_threshold: float = 0.5,
-    background_iou: float = 0.1,
-) -> ErrorKinds | None:
+def decompose_errors(results: Sequence[ImageResult]) -> ErrorKinds | None:
     """Counts the errors of a detector by kind, and what AP each kind costs.
 
     The kinds of TIDE (https://arxiv.org/abs/2008.08115, sections 2.2 and 2.3). To put
@@ -64,7 +60,7 @@ def decompose_errors(
     of recalls, and given as 0. A class without objects is left out of the mean, as COCO
     does (TIDE's own program counts it as 0). None where there are no objects.
     """
-    images = [_judge(result, iou_threshold, background_iou) for result in results]
+    images = list(map(_judge, results))
     if not sum(len(image.truth_labels) for image in images):
         return None
     fields = zip(*(vars(image).values() for image in images))
@@ -124,9 +120,9 @@ class _Judged:
         return put_right.ap()
 
 
-def _judge(result, iou_threshold, background_iou):
+def _judge(result):
     """The `_Judged` of one image."""
-    matches = match_detections(result, iou_threshold)
+    matches = match_detections(result)
     # An empty box comes last, so that every detection has a nearest object.
     truth_boxes = np.append(result.truth_boxes, np.zeros((1, 4)), axis=0)
     truth_labels = np.append(result.truth_labels, NONE)
@@ -138,10 +134,10 @@ def _judge(result, iou_threshold, background_iou):
     conditions = {
         "ignored": matches.is_ignored,
         _RIGHT: matches.is_true,
-        "localization": (own >= background_iou) & (own < iou_threshold),
-        "classification": other >= iou_threshold,
-        "duplicate": own >= iou_threshold,
-        "background": other <= background_iou,
+        "localization": (own >= _NEAR) & (own < _SAME),
+        "classification": other >= _SAME,
+        "duplicate": own >= _SAME,
+        "background": other <= _NEAR,
     }
     kinds = np.select(list(conditions.values()), list(conditions), default="both")
     meant = np.select(
@@ -172,11 +168,10 @@ def confusion_matrix(
     num_classes: int,
     *,
     score_threshold: float = 0.3,
-    iou_threshold: float = 0.5,
 ) -> np.ndarray:
     """Counts which class was taken for which, int64 `[C + 1, C + 1]`.
 
-    Of all pairs of a detection and an object that overlap by the threshold or more,
+    Of all pairs of a detection and an object with an IoU of 0.5 or more,
     whatever their classes, that of the highest IoU is taken first; of equal ones that
     of one class, then that of the higher score. What finds no partner is paired with
     background, the last row and column; crowd regions and what lies in them is not.
@@ -184,17 +179,17 @@ def confusion_matrix(
     matrix = np.zeros((num_classes + 1, num_classes + 1), np.int64)
     for result in results:
         shown = result.above(score_threshold)
-        pairs = _pairs(shown, least_overlap(iou_threshold))
+        pairs = _pairs(shown)
         labels = np.append(shown.truth_labels, num_classes)
         found = np.append(shown.labels, num_classes)  # -1 takes the last
         np.add.at(matrix, (labels[pairs[:, 0]], found[pairs[:, 1]]), 1)
     return matrix
 
 
-def _pairs(result, limit):
+def _pairs(result):
     """Rows of `(object, detection)`; -1 is background. Each stands in one pair."""
     iou = pairwise_iou(result.truth_boxes, result.boxes)
-    objects, found = np.nonzero(iou >= limit)
+    objects, found = np.nonzero(iou >= _SAME)
     is_other = result.truth_labels[objects] != result.labels[found]
     pairs = []
     free_objects = ~result.truth_is_crowd
@@ -206,7 +201,7 @@ def _pairs(result, limit):
             free_objects[one] = free_found[other] = False
             pairs.append((one, other))
     crowds = result.truth_boxes[result.truth_is_crowd]
-    free_found &= ~(pairwise_share(result.boxes, crowds) >= limit).any(axis=1)
+    free_found &= ~(pairwise_share(result.boxes, crowds) >= _SAME).any(axis=1)
     pairs += [(one, -1) for one in np.flatnonzero(free_objects)]
     pairs += [(-1, other) for other in np.flatnonzero(free_found)]
     return np.array(pairs, int).reshape(-1, 2)
@@ -244,8 +239,8 @@ def worst_images(
 
 # --- Likely errors of annotations, where a detector disagrees with them.
 
-_SAME = 0.5  # IoU from which two boxes are of one object
-_NEAR = 0.1  # IoU from which a detection may be about an object: TIDE's border
+_SURE, _WEAK = 0.5, 0.1  # scores of a detection that may doubt an annotation, or not
+_LOOSE = 0.75  # IoU below which a box fits its annotation loosely
 
 
 class Suspect(NamedTuple):
@@ -264,13 +259,7 @@ class Suspect(NamedTuple):
     iou: float  # of annotation and detection, or 0
 
 
-def find_suspects(
-    results: Sequence[ImageResult],
-    *,
-    min_score: float = 0.5,
-    weak_score: float = 0.1,
-    loose_iou: float = 0.75,
-) -> list[Suspect]:
+def find_suspects(results: Sequence[ImageResult]) -> list[Suspect]:
     """Lists annotations that may be wrong, the most suspicious first.
 
     The kinds are those of ObjectLab (https://arxiv.org/abs/2309.00832: overlooked,
@@ -281,10 +270,8 @@ def find_suspects(
     suspects: list[Suspect] = []
     for result in results:
         one = _Disagreement(result)
-        suspects += one.missing(min_score)
-        suspects += one.unfound(weak_score)
-        suspects += one.wrong_class(min_score)
-        suspects += one.loose_boxes(min_score, loose_iou)
+        for kind in (one.missing, one.unfound, one.wrong_class, one.loose_boxes):
+            suspects += kind()
     return sorted(suspects, key=lambda suspect: -suspect.suspicion)
 
 
@@ -298,32 +285,33 @@ class _Disagreement:
         self.objects = np.flatnonzero(~result.truth_is_crowd)
         # Detections are sorted: these come best first.
         self.false = np.flatnonzero(self.matches.is_false)
+        self.sure = self.false[result.scores[self.false] >= _SURE]
 
-    def missing(self, min_score) -> Iterator[Suspect]:
+    def missing(self) -> Iterator[Suspect]:
         """A sure detection with an IoU below 0.1 with every annotation: its score."""
         result, listed = self.result, []
-        for row in self.false[result.scores[self.false] >= min_score]:
+        for row in self.sure:
             annotated = (self.overlap[row] >= _NEAR).any()
             again = pairwise_iou(result.boxes[row], result.boxes[listed]) >= _SAME
             if not annotated and not again.any():
                 listed.append(row)
                 yield self._suspect("missing", result.scores[row], NONE, row)
 
-    def unfound(self, weak_score) -> Iterator[Suspect]:
+    def unfound(self) -> Iterator[Suspect]:
         """An annotation that only weak detections come near: 1 - the best score."""
         for index in self.objects[self.matches.detection[self.objects] == NONE]:
             near = self.false[self.overlap[self.false, index] >= _NEAR]
             row = near[0] if len(near) else NONE
             score = self._score(row)
-            if score < weak_score:
+            if score < _WEAK:
                 yield self._suspect("unfound", 1 - score, index, row)
 
-    def wrong_class(self, min_score) -> Iterator[Suspect]:
+    def wrong_class(self) -> Iterator[Suspect]:
         """A sure detection of another class: by how much its score is higher."""
         result, seen = self.result, set()
         is_other = result.labels[:, None] != result.truth_labels
         overlap = np.where(is_other & ~result.truth_is_crowd, self.overlap, 0.0)
-        for row in self.false[result.scores[self.false] >= min_score]:
+        for row in self.sure:
             index = int(np.argmax(overlap[row])) if len(self.objects) else NONE
             if index == NONE or index in seen or overlap[row, index] < _SAME:
                 continue
@@ -332,10 +320,10 @@ class _Disagreement:
                 seen.add(index)
                 yield self._suspect("wrong class", margin, index, row)
 
-    def loose_boxes(self, min_score, loose_iou) -> Iterator[Suspect]:
+    def loose_boxes(self) -> Iterator[Suspect]:
         """A sure detection that fits its annotation loosely: score * (1 - IoU)."""
         scores, iou = self.result.scores, self.matches.iou
-        is_loose = self.matches.is_true & (scores >= min_score) & (iou < loose_iou)
+        is_loose = self.matches.is_true & (scores >= _SURE) & (iou < _LOOSE)
         for row in np.flatnonzero(is_loose):
             suspicion = scores[row] * (1 - iou[row])
             yield self._suspect("loose box", suspicion, self.matches.truth[row], row)

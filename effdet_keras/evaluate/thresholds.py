@@ -90,10 +90,7 @@ class BestThreshold(NamedTuple):
 
 
 def best_thresholds(
-    results: Sequence[ImageResult],
-    class_names: Sequence[str],
-    *,
-    iou_threshold: float = 0.5,
+    results: Sequence[ImageResult], class_names: Sequence[str]
 ) -> list[BestThreshold]:
     """The threshold with the best F1 for each class, and for all together at the end.
 
@@ -101,7 +98,7 @@ def best_thresholds(
     not found. Of thresholds with one F1 the highest is taken: it shows the fewest.
     """
     # Detections choose best first, so that a threshold changes no match above it.
-    outcomes = outcomes_of(results, len(class_names), iou_threshold)
+    outcomes = outcomes_of(results, len(class_names))
     scores = joined([one.scores for one in outcomes])
     is_true = joined([one.is_true for one in outcomes], bool)
     order = np.argsort(-scores, kind="stable")
@@ -156,10 +153,10 @@ class Calibration(NamedTuple):
 
 
 def measure_calibration(
-    results: Sequence[ImageResult], *, iou_threshold: float = 0.5, num_bins: int = 10
+    results: Sequence[ImageResult], *, num_bins: int = 10
 ) -> Calibration:
     """Compares the scores of detections with how often they are right."""
-    scores, is_right = _scores_and_whether_right(results, iou_threshold)
+    scores, is_right = _scores_and_whether_right(results)
     edges = np.linspace(0.0, 1.0, num_bins + 1)
     bins = np.digitize(scores, edges[1:-1], right=True)
     counts, sums, rights = (
@@ -170,9 +167,7 @@ def measure_calibration(
         return Calibration(edges, counts, sums / counts, rights / counts)
 
 
-def find_temperature(
-    results: Sequence[ImageResult], *, iou_threshold: float = 0.5
-) -> float | None:
+def find_temperature(results: Sequence[ImageResult]) -> float | None:
     """Finds the temperature, 0.01 to 100, that makes scores most like probabilities.
 
     With `z = log(s / (1 - s))` of a score, and `y = 1` of a right detection, else 0, it
@@ -180,7 +175,7 @@ def find_temperature(
     (https://arxiv.org/abs/1706.04599, section 4.2), which is convex in `1 / T`. None
     where right or wrong detections are missing.
     """
-    scores, is_right = _scores_and_whether_right(results, iou_threshold)
+    scores, is_right = _scores_and_whether_right(results)
     if is_right.all() or not is_right.any():
         return None
     logits = _logits(np.clip(scores, _CLOSEST, 1 - _CLOSEST))
@@ -223,9 +218,9 @@ def apply_temperature(scores: ArrayLike, temperature: float) -> np.ndarray:
     return _sigmoid(_logits(scores) / temperature)
 
 
-def _scores_and_whether_right(results, iou_threshold):
+def _scores_and_whether_right(results):
     """Of all detections that count: floats `[m]`, bools `[m]`."""
-    matches = [match_detections(result, iou_threshold) for result in results]
+    matches = [match_detections(result) for result in results]
     counts = ~joined([one.is_ignored for one in matches], bool)
     scores = joined([result.scores for result in results])
     return scores[counts], joined([one.is_true for one in matches], bool)[counts]

@@ -28,22 +28,24 @@ def test_pairs_show_truth_on_the_left_and_detections_on_the_right(valid, model):
         assert same[:, right].mean() < 0.95
 
 
-def test_images_are_spread_over_the_dataset(valid, monkeypatch):
-    class Model:
-        averages = None
+class Finder:
+    """Stands for a model that finds the same in every image."""
 
-        def detect(self, images, **arguments):
-            self.images = images
-            raise StopIteration
+    averages = None
 
-    model = Model()
-    with pytest.raises(StopIteration):
-        ImageSummary(valid, "unused", num_images=3).pairs(model)
+    def __init__(self, found=((), (), ())):
+        self.found = Detections(*found)
+
+    def detect(self, images, **arguments):
+        self.images = images
+        return [self.found for _ in images]
+
+
+def test_images_are_spread_over_the_dataset_and_no_more_than_it_has(valid):
+    model = Finder()
+    ImageSummary(valid, "unused", num_images=3).pairs(model)
     shapes = [image.shape[:2] for image in model.images]
     assert shapes == [(64, 64), (100, 60), (30, 30)]
-
-
-def test_a_small_dataset_gives_fewer_pairs(valid, model):
     assert len(ImageSummary(valid[:2], "unused", num_images=9).pairs(model)) == 2
 
 
@@ -67,23 +69,13 @@ def test_large_images_are_scaled_down_with_their_boxes(model, monkeypatch):
     [(0.5, "detected: 0 (best score 0.40)"), (0.3, "detected: 1")],
 )
 def test_where_no_box_is_shown_the_best_score_is(valid, monkeypatch, threshold, title):
-    found = Detections(
-        boxes=[[1, 1, 9, 9], [2, 2, 8, 8]], scores=[0.4, 0.1], labels=[0, 0]
-    )
     titles = []
     monkeypatch.setattr(
         image_summary, "side_by_side", lambda *arrays: titles.append(arrays[2])
     )
-
-    class Model:
-        averages = None
-
-        def detect(self, images, **arguments):
-            return [found for _ in images]
-
-    ImageSummary(valid, "unused", num_images=1, score_threshold=threshold).pairs(
-        Model()
-    )
+    model = Finder(([[1, 1, 9, 9], [2, 2, 8, 8]], [0.4, 0.1], [0, 0]))
+    arguments = {"num_images": 1, "score_threshold": threshold}
+    ImageSummary(valid, "unused", **arguments).pairs(model)
     assert titles[0][1] == title
 
 
@@ -119,15 +111,11 @@ def test_tensorboard_gets_the_pairs_of_the_wanted_epochs(valid, train, model, tm
 
 
 @pytest.mark.parametrize("name", ["num_images", "every", "max_side"])
-def test_a_number_below_one_is_named(valid, name):
+def test_a_number_below_one_and_an_empty_dataset_are_refused(valid, name):
     with pytest.raises(ValueError, match=f"{name}=0"):
         ImageSummary(valid, "unused", **{name: 0})
-
-
-def test_an_empty_dataset_is_refused():
-    empty = from_arrays([], [], [], class_names=("cat",))
     with pytest.raises(ValueError, match="with images"):
-        ImageSummary(empty, "unused")
+        ImageSummary(from_arrays([], [], [], class_names=("cat",)), "unused")
 
 
 def test_a_missing_tensorboard_is_told_with_its_cure(valid, monkeypatch):

@@ -54,12 +54,6 @@ def test_scores_below_the_threshold_are_left_out():
     assert matrix_of(truth, found, score_threshold=0.61) == missed
 
 
-def test_the_iou_threshold():
-    truth, found = [(0, 0, 0, 10, 10)], [(0, 0.6, 0, 0, 10, 7)]
-    assert matrix_of(truth, found, iou_threshold=0.7)[0] == [1, 0, 0]
-    assert matrix_of(truth, found, iou_threshold=0.75)[0] == [0, 0, 1]
-
-
 def test_crowds_are_not_counted_nor_what_lies_in_them():
     truth = [(0, 0, 0, 40, 40), (0, 0, 0, 9, 9)]
     found = [

@@ -121,14 +121,6 @@ def test_images_without_objects_or_detections():
     assert one_kind(kinds) == {"background": 1, "missed": 1}
 
 
-def test_other_thresholds():
-    results = [image_result([(0, *BOX)], [(0, 0.9, *NEAR)])]
-    kinds = decompose_errors(results, iou_threshold=0.3)
-    assert (kinds.ap, one_kind(kinds)) == (1, {})
-    kinds = decompose_errors(results, background_iou=0.35)
-    assert one_kind(kinds) == {"background": 1, "missed": 1}
-
-
 @pytest.mark.parametrize("results", [[], [image_result([], [(0, 0.9, *BOX)])]])
 def test_without_objects_there_are_no_kinds(results):
     assert decompose_errors(results) is None

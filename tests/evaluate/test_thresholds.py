@@ -95,10 +95,3 @@ def test_no_other_threshold_is_better(seed):
             assert best.f1 == pytest.approx(
                 2 * best.precision * best.recall / (best.precision + best.recall)
             )
-
-
-def test_the_iou_decides_what_is_right():
-    one = image_result([(0, 0, 0, 10, 10)], [(0, 0.9, 0, 0, 10, 7)])
-    for threshold, f1 in [(0.7, 1), (0.75, 0)]:
-        best, common = best_thresholds([one], ["a"], iou_threshold=threshold)
-        assert best.f1 == common.f1 == f1
