@@ -58,6 +58,25 @@ MAY_IMPORT_INSIDE = {
         "effdet_keras.data.pipeline.image_reader",
     ],
     "detect/detections.py:draw": ["effdet_keras.visualize"],
+    "weights/model_weights.py:from_preset": [
+        "effdet_keras.weights.identify",
+        "effdet_keras.weights.pretrained",
+        "effdet_keras.weights.read_weights",
+    ],
+    "weights/model_weights.py:from_archive": [
+        "effdet_keras.weights.archive",
+        "effdet_keras.weights.pretrained",
+    ],
+    "weights/model_weights.py:load_pretrained": [
+        "effdet_keras.weights.pretrained",
+        "effdet_keras.weights.read_weights",
+    ],
+    "weights/model_weights.py:export_checkpoint": ["effdet_keras.weights.pretrained"],
+    "weights/model_weights.py:push_to_hub": [
+        "effdet_keras.weights.archive",
+        "effdet_keras.weights.checkpoint_files",
+    ],
+    "weights/model_weights.py:_fitted": ["effdet_keras.data.anchor_fit"],
     # A file of LiteRT, ONNX or OpenVINO is opened, and detects, without Keras.
     "detect/predictor.py:load": ["effdet_keras.weights.archive"],
     "detect/predictor.py:evaluate": ["effdet_keras.detect.evaluate"],

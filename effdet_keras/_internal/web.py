@@ -86,6 +86,13 @@ def is_page(head):
     return head.startswith(b"<") and any(sign in head for sign in _PAGE)
 
 
+def shown_url(url):
+    """The URL without what may be secret: login, query, fragment."""
+    parts = without_login(urllib.parse.urlsplit(url))
+    shown = parts._replace(query="", fragment="").geturl()
+    return f"{shown}?..." if parts.query else shown
+
+
 def without_login(parts):
     """The parts of `urlsplit` without a user name and password."""
     return parts._replace(netloc=parts.netloc.rpartition("@")[2])

@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras._internal.web import shown_url
 from effdet_keras.detect.detect import ScoreRule, image_sources, pixels_of
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.letterbox import boxes_in_image, letterbox
@@ -19,7 +20,6 @@ from effdet_keras.hub.module import detector_form, open_hub_module
 from effdet_keras.model.anchors import level_sizes
 from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.weights.assign import assign_source
-from effdet_keras.weights.download import shown_url
 from effdet_keras.weights.identify import holds_more, match_arrays
 from effdet_keras.weights.network_arrays import TF1
 from effdet_keras.weights.source import WeightSource

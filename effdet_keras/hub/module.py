@@ -18,9 +18,9 @@ from effdet_keras._internal.optional_imports import (
     tensorflow_hub,
     tensorflow_hub_resolver,
 )
+from effdet_keras._internal.web import shown_url
 from effdet_keras._internal.whole_files import check_address, local_path
 from effdet_keras.errors import InvalidValueError, first_line
-from effdet_keras.weights.download import shown_url
 
 NOTES_FILE = "effdet_keras.json"  # what `export_hub_module` tells of a module
 NOTES_FOLDER = "assets.extra"  # SavedModel's place for files of its users

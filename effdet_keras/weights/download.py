@@ -11,6 +11,7 @@ import keras
 
 from effdet_keras._internal import web
 from effdet_keras._internal.remote_path import cache_folder, keras_home, note_fetched
+from effdet_keras._internal.web import shown_url
 from effdet_keras._internal.whole_files import check_address, local_path, replacing
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.weights.presets import KERAS_APPLICATIONS
@@ -161,13 +162,6 @@ def _progress(verbose):
             bars[0].update(int(received / _MB), finalize=False)
 
     return tell
-
-
-def shown_url(url):
-    """The URL without what may be secret: login, query, fragment."""
-    parts = web.without_login(urllib.parse.urlsplit(url))
-    shown = parts._replace(query="", fragment="").geturl()
-    return f"{shown}?..." if parts.query else shown
 
 
 def _cure_of_bucket(url):

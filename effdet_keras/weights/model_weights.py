@@ -6,27 +6,17 @@ import os
 import pathlib
 import tempfile
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from effdet_keras._internal.extras import extra
-from effdet_keras.data.anchor_fit import fitted_anchors, fitted_image_size
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.record import check_seg_class_names
 from effdet_keras.detect.postprocess import Postprocess
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.config import EfficientDetConfig
-from effdet_keras.weights.archive import load_archive, write_archive
-from effdet_keras.weights.assign import LoadReport
-from effdet_keras.weights.checkpoint_files import BEST_FILE
-from effdet_keras.weights.identify import num_classes_of
-from effdet_keras.weights.pretrained import (
-    check_own_network,
-    config_for_weights,
-    export_checkpoint,
-    load_source,
-    load_to_resume,
-)
-from effdet_keras.weights.read_weights import read_weights, with_class_names
+
+if TYPE_CHECKING:
+    from effdet_keras.weights.assign import LoadReport
 
 
 class ModelWeights:
@@ -49,7 +39,7 @@ class ModelWeights:
         pipeline_config: str | os.PathLike | None = None,
         verbose: int = 1,
         **config_overrides: Any,
-    ) -> Any:
+    ) -> Self:
         """A published model by name, with random weights or weights of a file.
 
         Args:
@@ -97,6 +87,10 @@ class ModelWeights:
             >>> model.config.image_size, model.config.num_classes
             ((320, 320), 3)
         """
+        from effdet_keras.weights.identify import num_classes_of
+        from effdet_keras.weights.pretrained import config_for_weights, load_source
+        from effdet_keras.weights.read_weights import read_weights
+
         # What is wrong in any case, before a download.
         EfficientDetConfig.from_name(name)
         _check_auto(name, dataset, anchors, config_overrides.get("image_size"))
@@ -156,7 +150,7 @@ class ModelWeights:
         ignore_unknown: bool = False,
         verbose: int = 1,
         **config_overrides: Any,
-    ) -> Any:
+    ) -> Self:
         """A model, compiled, from a `pipeline.config` of the Object Detection API.
 
         Network, image size, resizing, anchors, scales of box codes, classes and
@@ -229,7 +223,7 @@ class ModelWeights:
         )
 
     @classmethod
-    def from_archive(cls, path: str | os.PathLike, resume: bool = False) -> Any:
+    def from_archive(cls, path: str | os.PathLike, resume: bool = False) -> Self:
         """The model that `CheckpointArchive` or `model.save` wrote.
 
         Args:
@@ -250,6 +244,9 @@ class ModelWeights:
             FileNotFoundError, ValueError: If there is no such file, or it is
                 damaged or of another kind.
         """
+        from effdet_keras.weights.archive import load_archive
+        from effdet_keras.weights.pretrained import load_to_resume
+
         model = load_to_resume(path) if resume else load_archive(path)
         if not hasattr(model, "detect_step"):
             raise InvalidValueError(
@@ -326,6 +323,9 @@ class ModelWeights:
             >>> report.new[0].reason, report.new[0].carried
             ('the file has 2 classes, the model 3', ('dog',))
         """
+        from effdet_keras.weights.pretrained import check_own_network, load_source
+        from effdet_keras.weights.read_weights import read_weights, with_class_names
+
         check_own_network(self, "load weights of other files", "load_weights")
         source = read_weights(
             source,
@@ -371,6 +371,8 @@ class ModelWeights:
             >>> model.load_pretrained(prefix, verbose=0).num_averages > 0
             True
         """
+        from effdet_keras.weights.pretrained import export_checkpoint
+
         export_checkpoint(self, path, format)
 
     def push_to_hub(
@@ -421,6 +423,9 @@ class ModelWeights:
                 ...
             effdet_keras.errors.InvalidValueError: An address of the Hugging Face ...
         """
+        from effdet_keras.weights.archive import write_archive
+        from effdet_keras.weights.checkpoint_files import BEST_FILE
+
         extra("remote.hugging_face:parse_hub_address")(address)
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, BEST_FILE)
@@ -463,6 +468,8 @@ def _of_segmentation(names, source, overrides, *, is_of_dataset):
 
 def _fitted(name, dataset, fits_anchors, overrides):
     """The overrides of a config, with numbers in the place of "auto"."""
+    from effdet_keras.data.anchor_fit import fitted_anchors, fitted_image_size
+
     overrides = dict(overrides)
     if overrides.get("image_size") == "auto":
         del overrides["image_size"]

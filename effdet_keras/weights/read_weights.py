@@ -12,9 +12,10 @@ import pathlib
 
 import numpy as np
 
+from effdet_keras._internal.web import shown_url
 from effdet_keras.errors import EffDetError, InvalidValueError
 from effdet_keras.model.config import EfficientDetConfig
-from effdet_keras.weights.download import cache_path, shown_url
+from effdet_keras.weights.download import cache_path
 from effdet_keras.weights.identify import identify, match_arrays, num_classes_of
 from effdet_keras.weights.kinds.registry import open_weights
 from effdet_keras.weights.locate import is_there, located
