@@ -6,7 +6,7 @@ import os
 import pathlib
 import tempfile
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from effdet_keras._internal.extras import extra
 from effdet_keras.data.anchor_fit import fitted_anchors, fitted_image_size
@@ -27,6 +27,9 @@ from effdet_keras.weights.pretrained import (
     load_to_resume,
 )
 from effdet_keras.weights.read_weights import read_weights, with_class_names
+
+if TYPE_CHECKING:
+    from typing import Self
 
 
 class ModelWeights:
@@ -49,7 +52,7 @@ class ModelWeights:
         pipeline_config: str | os.PathLike | None = None,
         verbose: int = 1,
         **config_overrides: Any,
-    ) -> Any:
+    ) -> Self:
         """A published model by name, with random weights or weights of a file.
 
         Args:
@@ -156,7 +159,7 @@ class ModelWeights:
         ignore_unknown: bool = False,
         verbose: int = 1,
         **config_overrides: Any,
-    ) -> Any:
+    ) -> Self:
         """A model, compiled, from a `pipeline.config` of the Object Detection API.
 
         Network, image size, resizing, anchors, scales of box codes, classes and
@@ -229,7 +232,7 @@ class ModelWeights:
         )
 
     @classmethod
-    def from_archive(cls, path: str | os.PathLike, resume: bool = False) -> Any:
+    def from_archive(cls, path: str | os.PathLike, resume: bool = False) -> Self:
         """The model that `CheckpointArchive` or `model.save` wrote.
 
         Args:
