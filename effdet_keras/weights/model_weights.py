@@ -6,7 +6,7 @@ import os
 import pathlib
 import tempfile
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from effdet_keras._internal.extras import extra
 from effdet_keras.data.anchor_fit import fitted_anchors, fitted_image_size
