@@ -50,6 +50,14 @@ MAY_IMPORT_TENSORFLOW = {"train/steps/tensorflow.py"}
 # Imports inside a function, besides those of optional packages and of a command's
 # `run` (which keeps `--help` light), with the reason of each.
 MAY_IMPORT_INSIDE = {
+    # What a model or a dataset does once, if ever, is not read with its class.
+    "model/efficientdet.py:export": ["effdet_keras.export.export_model"],
+    "model/efficientdet.py:export_hub_module": ["effdet_keras.hub.export"],
+    "data/dataset.py:batches": [
+        "effdet_keras.data.pipeline.batches",
+        "effdet_keras.data.pipeline.image_reader",
+    ],
+    "detect/detections.py:draw": ["effdet_keras.visualize"],
     # A file of LiteRT, ONNX or OpenVINO is opened, and detects, without Keras.
     "detect/predictor.py:load": ["effdet_keras.weights.archive"],
     "detect/predictor.py:evaluate": ["effdet_keras.detect.evaluate"],

@@ -9,7 +9,7 @@ import math
 import os
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -36,9 +36,6 @@ from effdet_keras.errors import (
     InvalidValueError,
 )
 from effdet_keras.evaluate.thresholds import ScoreSettings
-from effdet_keras.export.check import ExportReport
-from effdet_keras.export.export_model import export_model
-from effdet_keras.hub.export import export_hub_module
 from effdet_keras.hub.features import HubFeatures  # noqa: F401 (for saved models)
 from effdet_keras.model.anchors import anchors_of
 from effdet_keras.model.config import EfficientDetConfig
@@ -82,6 +79,9 @@ from effdet_keras.train.settings import (
 )
 from effdet_keras.train.steps import BackendStep, EvaluationStep, step_of_backend
 from effdet_keras.weights.model_weights import ModelWeights
+
+if TYPE_CHECKING:
+    from effdet_keras.export.check import ExportReport
 
 _BATCH_SIZE = 8  # of a dataset, where none is given
 TRAINED = "trained"  # in the config of a `compile`
@@ -1519,6 +1519,8 @@ class EfficientDet(ModelWeights, keras.Model):
 
             docs/export.md has those that write.
         """
+        from effdet_keras.export.export_model import export_model
+
         return export_model(
             self,
             path,
@@ -1558,6 +1560,8 @@ class EfficientDet(ModelWeights, keras.Model):
             >>> other.config.image_size, other.num_classes
             ((64, 64), 1)
         """
+        from effdet_keras.hub.export import export_hub_module
+
         export_hub_module(self, path)
 
 

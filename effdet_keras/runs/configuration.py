@@ -44,17 +44,7 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """The values that a field may have.
-
-    `one | other` has the values of both.
-
-    Example:
-        >>> size = whole(1) | one_of("auto")
-        >>> size.expected
-        "a whole number of at least 1, or 'auto'"
-        >>> size.holds(320), size.holds("auto"), size.holds(0)
-        (True, True, False)
-    """
+    """The values that a field may have; `one | other` has those of both."""
 
     expected: str
     holds: Callable[[Any], bool]

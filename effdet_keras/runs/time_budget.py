@@ -78,12 +78,6 @@ def length_for(
 
     Where evaluations would take more of it than the training they are fewer, and where
     there is no time for any, there is none.
-
-    Example:
-        >>> times = Times(steps_per_epoch=10, step=1.0, evaluation=2.0, final=5.0,
-        ...               once=3.0)
-        >>> length_for(times, RunConfiguration(time_budget="3m"), 10.0).epochs
-        12
     """
     budget = seconds_of(configuration.time_budget)
     once = times.once + times.final
