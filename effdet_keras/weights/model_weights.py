@@ -28,9 +28,6 @@ from effdet_keras.weights.pretrained import (
 )
 from effdet_keras.weights.read_weights import read_weights, with_class_names
 
-if TYPE_CHECKING:
-    from typing import Self
-
 
 class ModelWeights:
     """What `EfficientDet` does with weights of files and of the web, as a mix-in."""
