@@ -61,10 +61,11 @@ def test_results_keep_the_contract(name):
     """A seed repeats a result, another changes it, and boxes lie in the image."""
     augment = ALL[name]
     given = examples(augment)
-    results = [augment(given, [2**40 + i, -i]) for i in range(4)]
-    assert same(results[1], augment(given, [2**40 + 1, -1]))
+    results = [augment(given, [5, i]) for i in range(4)]
+    assert same(results[1], augment(given, [5, 1]))
     assert any(not same(results[0], other) for other in results[1:])
-    for result in results[:2]:
+    for i in range(2):
+        result = augment(given, [2**40 + i, -i])
         image, boxes = result["image"].numpy(), result["boxes"].numpy()
         labels = result["labels"].numpy()
         assert image.dtype == "uint8" and image.ndim == 3
