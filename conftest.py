@@ -29,20 +29,15 @@ SEED = 7
 # What is collected
 
 # Rooms whose doctests run on the TensorFlow backend alone.
-TENSORFLOW_ROOMS = (
-    "augment",
-    "callbacks",
-    "commands",
-    "data",
-    "export",
-    "hub",
-    "inspection",
-    "runs",
-    "selftest",
-)
+TENSORFLOW_ROOMS = {"augment", "callbacks", "cli", "data", "export", "extras"}
+TENSORFLOW_ROOMS |= {"hub", "runs"}
 # Tests of functions of arrays, each for many cases. Another backend than TensorFlow
 # compiles every case anew: one shows that it runs there, `--every-case` runs all.
-ROOMS_OF_CASES = ("geometry", "postprocess", "test_losses.py")
+TESTS_OF_CASES = (
+    *("test_box_ops.py", "model/test_anchors.py", "train/test_losses.py"),
+    *("train/test_matching.py", "detect/test_letterbox.py", "detect/test_nms.py"),
+    *("detect/test_postprocess.py", "detect/test_all_pairs.py"),
+)
 FRAMEWORK = re.compile(
     r"^(?:import|from) (?:keras\.src\.backend\.)?(tensorflow|jax|torch)\b", re.MULTILINE
 )
@@ -84,7 +79,7 @@ def pytest_collection_modifyitems(config, items):
             reason = "needs the TensorFlow backend"
         elif item.get_closest_marker("slow_elsewhere"):
             reason = f"minutes of compiling on {BACKEND}, for the same code"
-        elif is_another_case and _test_of(item)[0].startswith(ROOMS_OF_CASES):
+        elif is_another_case and _test_of(item)[0].startswith(TESTS_OF_CASES):
             reason = f"another case ran on {BACKEND}; --every-case runs all"
         else:
             seen.add(_test_of(item))

@@ -7,7 +7,7 @@ Example:
     'efficientdet-d0'
 """
 
-import importlib
+import sys
 from typing import TYPE_CHECKING
 
 from effdet_keras._internal.lazy_names import lazy_names, started_as_command
@@ -139,8 +139,9 @@ _PLACES = {
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(__name__, _PLACES)
 
-    # `keras.saving.load_model` knows only registered classes, and importing the model
-    # registers its classes. Without Keras no model can be loaded, and the command
-    # `effdet-keras` waits: each of its subcommands imports the modules that it uses.
+    # `keras.saving` knows only registered classes, and importing a module registers its
+    # classes. Without Keras no model can be loaded, and the command `effdet-keras`
+    # waits: each of its subcommands imports the modules that it uses.
     if _keras.is_installed() and not started_as_command():
-        importlib.import_module("effdet_keras.model.efficientdet")
+        for _name in ("EfficientDet", "AdvProp", "augment"):
+            getattr(sys.modules[__name__], _name)

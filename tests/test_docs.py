@@ -1,4 +1,4 @@
-"""The guides' code: Python blocks compile, what they name exists, links lead somewhere.
+"""The guides' code: what it names exists, the README's lines run, links lead somewhere.
 
 Names are looked up from a few words that mean one thing in all guides: `ek`, `model`,
 `train`, `detections`, and our public functions by themselves. Keywords of a call must
@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import pytest
 from support.tiny import tiny_model
+from support.tiny_run import MODEL_CONFIG
 
 import effdet_keras as ek
 from effdet_keras.export.registry import (
@@ -240,3 +241,30 @@ def test_the_report_in_weights_md_is_how_a_report_prints():
         others=("global_step",),
     )
     assert f"```\n{report}\n```" in (ROOT / "docs" / "weights.md").read_text()
+
+
+def test_the_lines_of_the_readme_run_on_small_images(tmp_path, monkeypatch):
+    import tensorflow as tf
+
+    data = tmp_path / "DATA"
+    ek.data.write_shapes(data, num_train=4, num_valid=2, image_size=64)
+    image = (data / "valid" / "00001.jpg").read_bytes()
+    (tmp_path / "street.jpg").write_bytes(image)
+    monkeypatch.chdir(tmp_path)
+    (code,) = python_blocks(ROOT / "README.md")
+    assert "model.fit" in code
+    # Published weights are of the whole model: the notebook's test loads them.
+    small = code.replace(
+        '"efficientdet-d0", weights="coco"', '"efficientdet-d0", **SMALL'
+    )
+    small = small.replace(
+        "batch_size=8, epochs=50", "batch_size=2, epochs=1, verbose=0"
+    )
+    assert (small.count("SMALL"), small.count("epochs=1, ")) == (2, 1)
+    names = {"SMALL": {"image_size": 64, **MODEL_CONFIG}}
+    tf.config.run_functions_eagerly(True)  # two steps: tracing would take a minute
+    try:
+        exec(compile(ast.parse(small), "README.md", "exec"), names)
+    finally:
+        tf.config.run_functions_eagerly(False)
+    assert (tmp_path / "found.png").exists()

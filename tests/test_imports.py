@@ -3,13 +3,11 @@
 import ast
 import functools
 import importlib
-import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
+from support import programs
 
 from effdet_keras import cli
 from effdet_keras._internal.extras import extra
@@ -52,6 +50,14 @@ MAY_IMPORT_TENSORFLOW = {"train/steps/tensorflow.py"}
 # Imports inside a function, besides those of optional packages and of a command's
 # `run` (which keeps `--help` light), with the reason of each.
 MAY_IMPORT_INSIDE = {
+    # What a model or a dataset does once, if ever, is not read with its class.
+    "model/efficientdet.py:export": ["effdet_keras.export.export_model"],
+    "model/efficientdet.py:export_hub_module": ["effdet_keras.hub.export"],
+    "data/dataset.py:batches": [
+        "effdet_keras.data.pipeline.batches",
+        "effdet_keras.data.pipeline.image_reader",
+    ],
+    "detect/detections.py:draw": ["effdet_keras.visualize"],
     # A file of LiteRT, ONNX or OpenVINO is opened, and detects, without Keras.
     "detect/predictor.py:load": ["effdet_keras.weights.archive"],
     "detect/predictor.py:evaluate": ["effdet_keras.detect.evaluate"],
@@ -197,13 +203,15 @@ SEAMS = {
     "detect/predictor.py",  # videos, tiles, test-time augmentation
     "export/export_model.py",  # where an int8 file loses most
     "export/registry.py",  # targets of exports
+    "export/saved_model.py",  # names of the Object Detection API
     "model/efficientdet.py",  # `quantize_aware`
     "runs/batch_size.py",  # files of other trainers
     "runs/configuration.py",  # adversarial images, rounding for int8
     "runs/fine_tune.py",  # files of other trainers
-    "runs/make_model.py",  # distillation
+    "runs/parts.py",  # distillation
     "train/recipe.py",  # adversarial images, in files
     "train/steps/jax.py",  # prediction in one of several processes
+    "train/steps/tensorflow.py",  # prediction on several devices
     "weights/model_weights.py",  # `from_pipeline_config`, `push_to_hub`
     "weights/kinds/registry.py",  # kinds of weights
 }
@@ -345,11 +353,7 @@ def test_all_classes_are_registered_as_soon_as_there_is_keras(use):
         "    print([find(f'effdet_keras>{name}').__name__ for name in names])\n"
         "print('keras' in sys.modules, 'tensorflow' in sys.modules)"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True
-    )
-    assert result.returncode == 0, result.stderr
-    *registered, last = result.stdout.splitlines()
+    *registered, last = programs.run_alone("-c", code).splitlines()
     assert last == f"{USES[use]} {USES[use]}"
     assert registered == USES[use] * [
         "['EfficientDet', 'Postprocess', 'BiFPN', 'AdvProp']"
@@ -367,10 +371,4 @@ def test_the_package_imports_with_tensorflow_absent(backend):
         " max_level=6, num_classes=2)\n"
         "print(model.count_params())"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "KERAS_BACKEND": backend},
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stderr
+    programs.run_alone("-c", code, KERAS_BACKEND=backend)

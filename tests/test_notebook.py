@@ -6,17 +6,15 @@ replaced by small ones, and its steps run eagerly: faster for two of them than a
 
 import ast
 import json
-import os
 import pathlib
 import re
 import shutil
-import subprocess
-import sys
 import tarfile
 
 import keras
 import numpy as np
 import pytest
+from support import programs
 from support.remote import web_server
 from support.tiny import LITE0, tiny_model
 
@@ -75,15 +73,7 @@ def names_set_in(code):
 def run(script, folder):
     """What a script prints; fails if the script does."""
     (folder / "notebook.py").write_text(script)
-    result = subprocess.run(
-        [sys.executable, "notebook.py"],
-        cwd=folder,
-        env={**os.environ, **NO_NETWORK, "MPLBACKEND": "agg", "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+    return programs.run_alone("notebook.py", cwd=folder, **NO_NETWORK, MPLBACKEND="agg")
 
 
 def write_stand_in(path):

@@ -63,7 +63,7 @@ class Message:
     def __init__(self, path: str = "") -> None:
         self.path = path
         self._fields: dict[str, list[Any]] = {}
-        self._asked: set[str] = set()
+        self._used: set[str] = set()
 
     def add(self, name: str, value: Any) -> None:
         """Adds a value of a field: text, or a `Message`."""
@@ -116,7 +116,7 @@ class Message:
 
     def take_all(self) -> None:
         """Asks for everything that is in it."""
-        self._asked |= set(self._fields)
+        self._used |= set(self._fields)
         for values in self._fields.values():
             for value in values:
                 if isinstance(value, Message):
@@ -128,13 +128,13 @@ class Message:
             for value in values:
                 if isinstance(value, Message):
                     yield from value.left()
-                    if not value.names and name not in self._asked:
+                    if not value.names and name not in self._used:
                         yield value.path, "{}"
-                elif name not in self._asked:
+                elif name not in self._used:
                     yield self.place_of(name), value
 
     def _all(self, name):
-        self._asked.add(name)
+        self._used.add(name)
         return self._fields.get(name, [])
 
     def _last(self, name, otherwise, read, expected):

@@ -103,8 +103,8 @@ def _md5_of(headers):
     """The MD5 digest that a storage tells of its file, or None."""
     if headers.get("X-Goog-Stored-Content-Encoding", "identity") != "identity":
         return None  # the digest is of the packed file
-    told = ",".join(headers.get_all("X-Goog-Hash", []))
-    match = re.search(r"md5=([\w+/]{22}==)", told)
+    hashes = ",".join(headers.get_all("X-Goog-Hash", []))
+    match = re.search(r"md5=([\w+/]{22}==)", hashes)
     if match is None:
         match = re.fullmatch(r"([\w+/]{22}==)", headers.get("Content-MD5", ""))
     if match is not None:

@@ -63,12 +63,7 @@ SHARED = {
 
 
 def size_or_auto(text: str) -> int | str:
-    """The number that a flag has, or the word "auto".
-
-    Example:
-        >>> size_or_auto("320"), size_or_auto("auto")
-        (320, 'auto')
-    """
+    """The number that a flag has, or the word "auto"."""
     return text if text == "auto" else int(text)
 
 

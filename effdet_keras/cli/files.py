@@ -119,16 +119,7 @@ def check_outputs(
     *,
     overwrite: bool = False,
 ) -> None:
-    """Refuses paths that must not be written to; call it before any work.
-
-    Example:
-        >>> check_outputs(["cat.json"], ["cat.jpg"])
-        >>> check_outputs(["cat.jpg"], ["cat.jpg"])
-        Traceback (most recent call last):
-            ...
-        effdet_keras.errors.InvalidValueError: 'cat.jpg' is one of the files that are \
-read, and would be overwritten. Give another path.
-    """
+    """Refuses paths that must not be written to; call it before any work."""
     outputs = [pathlib.Path(path) for path in outputs if path is not None]
     read = {_identity(pathlib.Path(path)) for path in inputs}
     written = set()

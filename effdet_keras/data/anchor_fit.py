@@ -38,7 +38,7 @@ class Coverage:
 
 
 def input_boxes(records, image_size):
-    """Where the network sees the boxes that training uses, letterboxed."""
+    """Boxes `[n, 4]`, `yxyx`, as training sees them letterboxed, and their places."""
     if not records:
         return np.zeros((0, 4)), np.zeros(0, int)
     owner = np.repeat(np.arange(len(records)), [len(r.labels) for r in records])
@@ -157,7 +157,7 @@ class AnchorFit:
     fitted: EfficientDetConfig  # equal to `config` where no anchors fit better
     before: tuple[Coverage, ...]
     after: tuple[Coverage, ...]
-    class_means: tuple[float, float]  # of the IoU, before and after: `class_mean_iou`
+    class_means: tuple[float, float]  # of the IoU, before and after
 
     @property
     def is_better(self) -> bool:
@@ -226,8 +226,8 @@ def fit_anchors(dataset: Any, config: EfficientDetConfig) -> AnchorFit:
 
     Boxes are letterboxed to `config.image_size`. Tried are scales from 1.5 to 6, each
     with the config's own aspect ratios and with the 10 %, 50 % and 90 % quantiles of
-    the boxes' own. Others than the config's are taken if they raise the mean IoU of
-    a box and its best anchor, averaged over the classes as AP is, by 0.01 or more.
+    the boxes' own. Others than the config's are taken if they raise the mean IoU of a
+    box and its best anchor, averaged over the classes as AP is, by 0.01 or more.
 
     Args:
         dataset: `DetectionDataset`, what is trained on.
@@ -253,13 +253,10 @@ def fit_anchors(dataset: Any, config: EfficientDetConfig) -> AnchorFit:
     """
     fitted = config.replace(**fitted_anchors(dataset, config))
     boxes, _ = input_boxes(dataset.records, config.image_size)
-    return AnchorFit(
-        config=config,
-        fitted=fitted,
-        before=measure_coverage(boxes, config),
-        after=measure_coverage(boxes, fitted),
-        class_means=(class_mean_iou(dataset, config), class_mean_iou(dataset, fitted)),
-    )
+    before, after = (measure_coverage(boxes, c) for c in (config, fitted))
+    sample = _boxes(dataset, config.image_size)
+    means = tuple(_mean_of_classes(*sample, c) for c in (config, fitted))
+    return AnchorFit(config, fitted, before, after, means)
 
 
 # --- The image size and the anchors of a model, fitted to the boxes of a dataset.
@@ -275,7 +272,11 @@ _FEWEST = 10  # boxes: classes with fewer are one class together
 
 
 def fitted_image_size(dataset: Any, config: EfficientDetConfig) -> tuple[int, int]:
-    """The smallest image size at which boxes of every class can be seen well."""
+    """The smallest image size at which boxes of every class can be seen well.
+
+    That is, with a root of the area of 24 pixels: nine boxes of ten, and half of those
+    of each class, which AP counts alike. The input has the shape of most images.
+    """
     largest = max(config.image_size)
     boxes, classes = _boxes(dataset, (largest, largest))
     sides = np.sqrt(np.prod(boxes[:, 2:] - boxes[:, :2], axis=1))
@@ -306,16 +307,12 @@ def fitted_anchors(dataset: Any, config: EfficientDetConfig) -> dict[str, Any]:
     return best
 
 
-def class_mean_iou(dataset: Any, config: EfficientDetConfig) -> float:
-    """The IoU of a box and its best anchor, averaged over the classes as AP is."""
-    return _mean_of_classes(*_boxes(dataset, config.image_size), config)
-
-
 def _in_steps(pixels):
     return math.ceil(round(pixels / _STEP, 2)) * _STEP
 
 
 def _mean_of_classes(boxes, classes, config):
+    """The IoU of a box and its best anchor, averaged over the classes as AP is."""
     iou = anchor_fit(boxes, config)
     return float(np.mean([iou[classes == c].mean() for c in np.unique(classes)]))
 

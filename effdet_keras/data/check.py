@@ -106,12 +106,12 @@ def check(
     Args:
         dataset: `DetectionDataset`, or the path of a dataset, as for `load`.
         split, format: of the path, as for `load`, where there are several.
-        model: name of a model, or `EfficientDetConfig`. Boxes are measured on its
-            input and its anchors. None leaves that out.
-        image_size: int or `(height, width)` of the network's input in pixels.
-            None takes the model's.
-        decode: whether to read images to their end. False reads only their
-            headers, which is faster and does not find files that are cut off.
+        model: name of a model, or `EfficientDetConfig`. Boxes are measured on its input
+            and its anchors. None leaves that out.
+        image_size: int or `(height, width)` of the network's input in pixels. None
+            takes the model's.
+        decode: whether to read images to their end. False reads only their headers,
+            which is faster and does not find files that are cut off.
 
     Raises:
         FileNotFoundError: If there is nothing at the path.

@@ -8,15 +8,12 @@ import numbers
 import os
 import reprlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from effdet_keras._internal.processes import current_processes
-from effdet_keras.augment.augmentation import Augmentation
 from effdet_keras.category_ids import category_ids_or_default, extend_category_ids
-from effdet_keras.data.pipeline.batches import make_batches
-from effdet_keras.data.pipeline.image_reader import ImageReader
 from effdet_keras.data.problems import Problem
 from effdet_keras.data.record import (
     BACKGROUND_NAME,
@@ -28,6 +25,9 @@ from effdet_keras.data.record import (
     masks_of,
 )
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
+
+if TYPE_CHECKING:
+    from effdet_keras.augment.augmentation import Augmentation
 
 
 class DetectionDataset:
@@ -219,8 +219,8 @@ class DetectionDataset:
         """Divides the images at random, such as for training and validation.
 
         Args:
-            fraction: float in (0, 1), the share of the first part, rounded to
-                whole images.
+            fraction: float in (0, 1), the share of the first part, rounded to whole
+                images.
             seed: int. The same seed divides in the same way.
 
         Returns:
@@ -255,11 +255,11 @@ class DetectionDataset:
         """Keeps some images, or some classes, or both.
 
         Args:
-            keep: function of an example without its `image`. Images for
-                which it returns False are left out.
-            classes: names to keep, in the order of their new labels. Boxes of
-                other classes are left out. Images that then have no box
-                stay, as images without objects.
+            keep: function of an example without its `image`. Images for which it
+                returns False are left out.
+            classes: names to keep, in the order of their new labels. Boxes of other
+                classes are left out. Images that then have no box stay, as images
+                without objects.
 
         Returns:
             `DetectionDataset`. Classes are filtered before `keep` is called.
@@ -368,8 +368,8 @@ class DetectionDataset:
 
         Args:
             class_names: names that include all names of this dataset.
-            category_ids: id of each name. None means this dataset's own, and
-                unused ones for new names.
+            category_ids: id of each name. None means this dataset's own, and unused
+                ones for new names.
 
         Returns:
             `DetectionDataset`.
@@ -511,8 +511,8 @@ class DetectionDataset:
                 one from NumPy's global state, which `keras.utils.set_random_seed` sets.
             shuffle: whether each epoch has a new order. None means in training only.
             flip_probability: float in [0, 1], in training.
-            scale_jitter: lowest and highest factor on `image_size`, in training.
-                `(1, 1)` turns it off.
+            scale_jitter: lowest and highest factor on `image_size`, in training. `(1,
+                1)` turns it off.
             augment: `ek.augment.Augmentation`, a function `(example, seed) -> example`,
                 or a list of these. In training it changes the whole image, in its own
                 pixels, before flip and scale. Partners of those that take several
@@ -532,13 +532,13 @@ class DetectionDataset:
                 has them.
 
         Returns:
-            `tf.data.Dataset` of known length, of `(images, truth)`: `images`
-            float32 `[B, height, width, 3]` from 0 to 255; `truth` a dict of
-            `boxes` float32 `[B, M, 4]`, `yxyx` in pixels of `images`, zero in
-            unused rows; `labels` int32 `[B, M]`, -1 in unused rows;
-            `image_id` int64 `[B]`; `image_scale` float32 `[B]`: if not `training`,
-            boxes times `image_scale` are in pixels of the original image; and, with
-            masks, `masks` uint8 `[B, height, width]`, 255 around the image.
+            `tf.data.Dataset` of known length, of `(images, truth)`: `images` float32
+            `[B, height, width, 3]` from 0 to 255; `truth` a dict of `boxes` float32
+            `[B, M, 4]`, `yxyx` in pixels of `images`, zero in unused rows; `labels`
+            int32 `[B, M]`, -1 in unused rows; `image_id` int64 `[B]`; `image_scale`
+            float32 `[B]`: if not `training`, boxes times `image_scale` are in pixels of
+            the original image; and, with masks, `masks` uint8 `[B, height, width]`, 255
+            around the image.
 
         Raises:
             ValueError: If the dataset is empty, an image has more boxes than
@@ -563,6 +563,9 @@ class DetectionDataset:
             share = (processes.index, processes.count) if training else (0, 1)
         if seed is None and share[1] > 1:  # one order for all
             seed = current_processes().gather(np.random.randint(2**31))[0]
+        from effdet_keras.data.pipeline.batches import make_batches
+        from effdet_keras.data.pipeline.image_reader import ImageReader
+
         reader = ImageReader(
             self._records,
             self._class_names,

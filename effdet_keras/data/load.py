@@ -103,23 +103,23 @@ def load(
 ) -> DetectionDataset:
     """Reads annotated images in whatever known format a file or folder has.
 
-    Prints one line that says which format was found. The formats are COCO json,
-    Pascal VOC, YOLO, CSV, TFRecord and TensorFlow Datasets. What each of them may
-    look like is said at its reader, such as `from_coco`. If the folder holds nothing
-    but another folder, as unpacked archives do, that one is read.
+    Prints one line that says which format was found: COCO json, Pascal VOC, YOLO, CSV,
+    TFRecord or TensorFlow Datasets. What each may look like is said at its reader, such
+    as `from_coco`. A folder that holds nothing but another one is read as that.
 
     Args:
         path: file or folder; or the address of one, such as `s3://bucket/cats`
             (docs/remote_files.md), unless it is TFRecord or TensorFlow Datasets.
         split: name of a split, such as "train". None reads the only one.
-        format: "coco", "voc", "yolo", "csv", "tfrecord" or "tfds", where a folder
-            holds several. None finds it out.
-        class_names: names in the order of the labels, to bring a second dataset in
-            line with a first one: pass the first dataset's `class_names`. Or a label
-            map: a dict from category id to name, "coco", "voc", "waymo", or the path
-            of a .pbtxt, .json or .yaml file. None takes the names in the data.
-        on_error: "raise" raises one error that names everything that is wrong;
-            "skip" leaves it out, warns, and lists it in `dataset.problems`.
+        format: "coco", "voc", "yolo", "csv", "tfrecord" or "tfds", where a folder holds
+            several. None finds it out.
+        class_names: names in the order of the labels, to bring a second dataset in line
+            with a first one: pass the first dataset's `class_names`, which may have
+            classes that are not in this one. Or a label map: a dict from category id to
+            name, "coco", "voc", "waymo", or the path of a .pbtxt, .json or .yaml file.
+            None takes the names in the data.
+        on_error: "raise" raises one error that names everything that is wrong; "skip"
+            leaves it out, warns, and lists it in `dataset.problems`.
         masks: whether to read masks for segmentation as well, of COCO json (see
             `from_coco`) or TFRecord; for files of masks see `dataset.with_masks`.
 
@@ -164,8 +164,8 @@ def load_splits(
 ) -> dict[str, DetectionDataset]:
     """Reads all splits of a file or folder: see `load`.
 
-    All splits get the same classes, even if some lack a class that others have.
-    VOC's `trainval` is left out if there are `train` and `val`.
+    All splits get the same classes, even if some lack a class that others have. VOC's
+    `trainval` is left out if there are `train` and `val`.
 
     Args:
         path, format, class_names, on_error, masks: as for `load`.
@@ -232,8 +232,8 @@ def convert(
     Raises:
         FileExistsError: If `out` is there.
         FileNotFoundError: If `data` is not there.
-        ValueError: If `to` is unknown, an option does not belong to it, or as
-            `load` and the writer do.
+        ValueError: If `to` is unknown, an option does not belong to it, or as `load`
+            and the writer do.
 
     Example:
         >>> import tempfile
@@ -315,8 +315,8 @@ _SHOWN = 8  # entries of a folder, in a message
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
-    """A dataset that was found."""
+class Source:
+    """A dataset that was found, and what reads each of its splits."""
 
     format: str
     path: pathlib.Path
@@ -331,7 +331,7 @@ class Found:
         return f"{str(self.path)!r} is {self.title}: splits {', '.join(self.readers)}"
 
 
-def find(path: str | os.PathLike[str], format: str | None = None) -> Found:
+def find(path: str | os.PathLike[str], format: str | None = None) -> Source:
     """Finds the one dataset that a path stands for."""
     if format is not None and format not in FORMATS:
         raise InvalidValueError(
@@ -348,7 +348,7 @@ def find(path: str | os.PathLike[str], format: str | None = None) -> Found:
     if not exists(path):
         if "tfrecord" in formats and glob.has_magic(name) and glob.glob(name):
             reader = functools.partial(from_tfrecord, name)
-            return Found("tfrecord", path, {ONE_SPLIT: reader})
+            return Source("tfrecord", path, {ONE_SPLIT: reader})
         raise FileNotFoundError(
             f"A dataset must be a file or a folder. Received: {name!r}, which is "
             "not there"
@@ -385,7 +385,7 @@ def _find_all(path, formats):
                 notes.append(f"{FORMATS[format].title}: {error}")
             continue
         if readers:
-            found.append(Found(format, path, readers))
+            found.append(Source(format, path, readers))
     if any(f.format == "tfds" for f in found):  # TFRecord files and a description
         found = [f for f in found if f.format != "tfrecord"]
     if len(found) > 1 and path.is_dir():

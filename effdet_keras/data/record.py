@@ -28,8 +28,8 @@ class Record:
     numbers.
 
     Attributes:
-        image: path of the image as str, `EncodedImage` for one inside a
-            larger file, or uint8 array `[H, W, 3]`.
+        image: path of the image as str, `EncodedImage` for one inside a larger file, or
+            uint8 array `[H, W, 3]`.
         image_size: `(height, width)` in pixels.
         image_id: int, unique in the dataset.
         source_id: int or str, the image's id in its file.
@@ -40,8 +40,8 @@ class Record:
         area: float64 array `[n]`, square pixels of the object, by which COCO decides
             whether it is small, medium or large.
         annotation_ids: int64 array `[n]`.
-        mask: uint8 array `[H, W]`, the class of each pixel, 255 where it has none;
-            or the path of an image of these numbers; or None.
+        mask: uint8 array `[H, W]`, the class of each pixel, 255 where it has none; or
+            the path of an image of these numbers; or None.
         shapes: tuple of `n` shapes of objects, of which a mask is drawn (see
             `from_coco`), each None where there is but a box; or None.
 
@@ -140,7 +140,7 @@ def areas_of(boxes_xywh):
 
 
 def clip_boxes_xywh(boxes_xywh, image_size):
-    """Clips boxes to their image and says which of them still have an area."""
+    """Boxes in their image, float32 `[n, 4]` `yxyx`, and which have an area there."""
     boxes_xywh = np.asarray(boxes_xywh, np.float64).reshape(-1, 4)
     low = boxes_xywh[:, 1::-1]  # y, x
     high = low + boxes_xywh[:, :1:-1]

@@ -35,10 +35,10 @@ def write_shapes(
 ) -> tuple[DetectionDataset, DetectionDataset]:
     """Writes a dataset of shapes on textured backgrounds, in COCO's format.
 
-    An image has up to five circles, squares and triangles of any color, turn and
-    size, partly over each other; some images are empty. Lines in the background
-    belong to no class. Each image depends on `seed` and its number alone, so a
-    larger dataset contains the smaller one.
+    An image has up to five circles, squares and triangles of any color, turn and size,
+    partly over each other; some images are empty. Lines in the background belong to no
+    class. Each image depends on `seed` and its number alone, so a larger dataset
+    contains the smaller one.
 
     The files are `train.json`, `valid.json` and the JPEG files in `train/` and
     `valid/`. Existing files of these names are overwritten.
@@ -54,8 +54,7 @@ def write_shapes(
         `(train, valid)`: two `DetectionDataset`s, as `from_coco` reads them.
 
     Raises:
-        ValueError: If a number of images is below one or `image_size`
-            below 32.
+        ValueError: If a number of images is below one or `image_size` below 32.
 
     Example:
         >>> import tempfile

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from PIL import Image
 
-from effdet_keras import images, visualize
+from effdet_keras import images
 from effdet_keras._internal.optional_imports import pyplot
 from effdet_keras._internal.whole_files import local_path, replacing
 from effdet_keras.box_ops import yxyx_to_xywh, yxyx_to_xyxy
@@ -161,12 +161,12 @@ class Detections:
         Raises:
             ValueError: If there is no image.
         """
+        from effdet_keras.visualize import draw_boxes, draw_class_map
+
         image = self.load_image()
         if self.class_map is not None:
-            image = visualize.draw_class_map(
-                image, self.class_map, self.seg_class_names
-            )
-        return visualize.draw_boxes(
+            image = draw_class_map(image, self.class_map, self.seg_class_names)
+        return draw_boxes(
             image,
             self.boxes,
             self.labels,

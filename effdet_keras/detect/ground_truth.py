@@ -330,14 +330,13 @@ def _re_iterable(data, batch_size):
     """A function that gives the batches again, and the number of images or None."""
     if isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], dict):
         images, ground_truth = data
-        parts = [
-            slice(start, start + batch_size)
-            for start in range(0, len(images), batch_size)
-        ]
-        return lambda: (
-            (images[part], {name: v[part] for name, v in ground_truth.items()})
-            for part in parts
-        ), len(images)
+
+        def batches():
+            for start in range(0, len(images), batch_size):
+                part = slice(start, start + batch_size)
+                yield images[part], {name: v[part] for name, v in ground_truth.items()}
+
+        return batches, len(images)
     if isinstance(data, keras.utils.PyDataset):
         if data.num_batches is None:
             raise _endless(data)

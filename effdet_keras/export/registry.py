@@ -62,10 +62,8 @@ class ExportFormat:
 
 
 def _format(name, title, ending, writer, runtime):
-    module = f"effdet_keras.export.{name}"
-    return ExportFormat(
-        name, title, ending, f"{module}:{writer}", f"{module}:{runtime}"
-    )
+    place = f"effdet_keras.export.{name}:"
+    return ExportFormat(name, title, ending, place + writer, place + runtime)
 
 
 FORMATS: dict[str, ExportFormat] = {
@@ -183,7 +181,6 @@ class ExportTarget:
     """
 
     name: str
-    title: str
     writer: str
     takes_int8: bool = False
 
@@ -192,21 +189,21 @@ class ExportTarget:
         return _load(self.writer)
 
 
-def _target(name, title, writer, **fields):
+def _target(name, writer, **fields):
     writer = f"effdet_keras.extras.targets.{writer}"
-    return ExportTarget(name, title, writer, **fields)
+    return ExportTarget(name, writer, **fields)
 
 
 TARGETS: dict[str, ExportTarget] = {
     item.name: item
     for item in (
-        _target("mediapipe", "MediaPipe", "tflite:write_mediapipe", takes_int8=True),
-        _target("coral", "Coral Edge TPU", "tflite:write_coral", takes_int8=True),
-        _target("frigate", "Frigate", "tflite:write_frigate", takes_int8=True),
-        _target("litert-gpu", "LiteRT on GPUs", "tflite:write_gpu"),
-        _target("tf-serving", "TF Serving", "servers:write_tf_serving"),
-        _target("triton", "Triton", "servers:write_triton"),
-        _target("browser", "Browsers", "servers:write_browser"),
+        _target("mediapipe", "tflite:write_mediapipe", takes_int8=True),
+        _target("coral", "tflite:write_coral", takes_int8=True),
+        _target("frigate", "tflite:write_frigate", takes_int8=True),
+        _target("litert-gpu", "tflite:write_gpu"),
+        _target("tf-serving", "servers:write_tf_serving"),
+        _target("triton", "servers:write_triton"),
+        _target("browser", "servers:write_browser"),
     )
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pathlib
 import tempfile
@@ -9,10 +10,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from effdet_keras._internal.extras import extra
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.seal import UNSEALED, check_seal, seal
-from effdet_keras.box_ops import decode_boxes
-from effdet_keras.category_ids import category_ids_or_default
 from effdet_keras.detect.letterbox import letterbox
 from effdet_keras.detect.postprocess import finished_outputs
 from effdet_keras.errors import InvalidStateError, InvalidValueError, first_line
@@ -129,13 +129,6 @@ def _frozen_graph(function):
 
 # --- The functions of a SavedModel: one way of detecting behind every kind of input.
 
-TFOD_INPUTS = (
-    "image_tensor",
-    "float_image_tensor",
-    "encoded_image_string_tensor",
-    "tf_example",
-)
-
 
 def serving_signatures(model, names="effdet", input_type=None):
     """What a server calls, by name: each a `tf.function` of one signature, any batch.
@@ -143,16 +136,13 @@ def serving_signatures(model, names="effdet", input_type=None):
     All of them run one network, whose weights are constants and whose batch norms are
     folded into convolutions.
     """
-    is_tfod = names == "tfod"
-    if is_tfod and model.config.has_segmentation:
-        raise InvalidValueError(
-            "The Object Detection API has no output for classes of pixels. Received: "
-            "names='tfod' for a model with a segmentation head. Leave `names` out."
-        )
-    decode = decode_as_stored if is_tfod else decode_image
-    serving = _Serving(model, decode)
-    images = "input_tensor" if is_tfod else "images"
-    finish = serving.as_tfod if is_tfod else serving.in_pixels
+    images, own_names, decode, outputs = "images", (), decode_image, Serving.in_pixels
+    if names == "tfod":
+        tfod = extra("tfod.saved_model")
+        images, own_names, decode = "input_tensor", tfod.INPUTS, tfod.decode_as_stored
+        outputs = tfod.outputs_of(model)
+    serving = Serving(model, decode)
+    finish = functools.partial(outputs, serving)
     shape = (None, *model.config.image_size, 3)
     pixels, strings = (None, None, None, 3), (None,)
     kinds = {
@@ -165,7 +155,7 @@ def serving_signatures(model, names="effdet", input_type=None):
         "serving_default": input_type or "image_tensor",
         "image_bytes": "encoded_image_string_tensor",
         "tf_example": "tf_example",
-        **({name: name for name in TFOD_INPUTS} if is_tfod else {}),
+        **{name: name for name in own_names},
     }
     of_kind = {
         kind: _signature(images, shape, dtype, _then(boxed, finish))
@@ -189,13 +179,14 @@ def _then(boxed, finish):
     return lambda inputs: finish(*boxed(inputs))
 
 
-class _Serving:
+class Serving:
+    """What signatures are made of: kinds of input, and kinds of output."""
+
     def __init__(self, model, decode):
         self._decode = decode
         self._config = model.config
         self._postprocess = model.postprocess
         self._anchors = model.anchors
-        self._ids = category_ids_or_default(model.category_ids, model.num_classes)
         self._names = output_names(model.config)
         self._network = folded(frozen(network_function(model)))
 
@@ -260,60 +251,23 @@ class _Serving:
         )
 
     def in_pixels(self, images, scales, sizes):
-        found = self.letterboxed(images, self._content_sizes(scales, sizes))
-        return self._in_pixels(found, scales, sizes)
+        found = self.letterboxed(images, self.content_sizes_of(scales, sizes))
+        return self.to_pixels(found, scales, sizes)
 
-    def _in_pixels(self, found, scales, sizes):
+    def to_pixels(self, found, scales, sizes):
         boxes = found["boxes"] * tf.tile(scales, (1, 2))[:, None]
         limits = tf.cast(tf.tile(sizes, (1, 2)), tf.float32)[:, None]
         # The padding of the input is no part of the image.
         boxes = tf.minimum(tf.maximum(boxes, 0.0), limits)
         return {**found, "boxes": boxes}
 
-    def _content_sizes(self, scales, sizes):
+    def content_sizes_of(self, scales, sizes):
         """What the images measure in the input, for a postprocess that asks."""
         if not self._postprocess.drop_empty:
             return None
         exact = tf.cast(sizes, tf.float32) / scales
         is_asymmetric = self._config.resize_method == "asymmetric"
         return tf.round(exact) if is_asymmetric else tf.maximum(tf.floor(exact), 1.0)
-
-    def as_tfod(self, images, scales, sizes):
-        """The eight outputs of the TF Object Detection API, all in float32.
-
-        Boxes are fractions of the image, but for `raw_detection_boxes`: fractions of
-        the input, with its padding, not clipped. Classes are ids of the label map.
-        """
-        config, outputs = self._config, self.raw(images)
-        found = self._postprocess.with_anchors(
-            outputs,
-            self._anchors,
-            config.image_size,
-            box_scales=config.box_scales,
-            content_sizes=self._content_sizes(scales, sizes),
-        )
-        found = self._in_pixels(found, scales, sizes)
-        sides = tf.cast(tf.tile(sizes, (1, 2)), tf.float32)
-        # Unused places have label -1; there, as in that API, the first id stands.
-        ids = tf.constant(np.array([*self._ids, self._ids[0]]), tf.float32)
-        is_used = found["labels"] >= 0
-        places = tf.where(is_used, found["labels"], len(self._ids))
-        scores, indices = tf.sigmoid(outputs["class_logits"]), found["anchor_indices"]
-        of_anchors = tf.gather(scores, indices, batch_dims=1)
-        raw_boxes = decode_boxes(
-            outputs["box_deltas"], tf.constant(self._anchors), config.box_scales
-        )
-        return {
-            "detection_boxes": found["boxes"] / sides[:, None],
-            "detection_scores": found["scores"],
-            "detection_classes": tf.gather(ids, places),
-            "num_detections": tf.cast(found["num_detections"], tf.float32),
-            "detection_anchor_indices": tf.cast(indices, tf.float32),
-            "detection_multiclass_scores": tf.where(is_used[..., None], of_anchors, 0),
-            "raw_detection_boxes": raw_boxes
-            / tf.constant(config.image_size * 2, tf.float32),
-            "raw_detection_scores": scores,
-        }
 
 
 # --- Encoded images to pixels inside a TensorFlow graph, as `images.read_image` does.
@@ -334,12 +288,6 @@ def decode_image(data):
     pixels = tf.cond(is_jpeg, lambda: _decode_jpeg(data), lambda: _decode_other(data))
     pixels.set_shape([None, None, 3])
     return pixels
-
-
-def decode_as_stored(data):
-    """Decodes as the TF Object Detection API's exporter: nothing is turned upright."""
-    pixels = tf.io.decode_image(data, channels=3, expand_animations=False)
-    return tf.ensure_shape(pixels, [None, None, 3])
 
 
 def _decode_jpeg(data):

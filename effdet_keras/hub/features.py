@@ -93,7 +93,7 @@ def _wrapped(module, variable, taken):
 def _free_path(name, taken):
     """A variable's name as a path that no other weight of the model has."""
     path = "/".join(part for part in name.split(":")[0].split("/") if part)
-    if "-predict/" in path:  # a module may hold the layers that the model makes anew
+    if "-predict/" in path:  # a module may hold layers that the model makes new
         path = f"hub_module/{path}"
     unique, number = path, 1
     while unique in taken:

@@ -9,7 +9,7 @@ import math
 import os
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -36,9 +36,6 @@ from effdet_keras.errors import (
     InvalidValueError,
 )
 from effdet_keras.evaluate.thresholds import ScoreSettings
-from effdet_keras.export.check import ExportReport
-from effdet_keras.export.export_model import export_model
-from effdet_keras.hub.export import export_hub_module
 from effdet_keras.hub.features import HubFeatures  # noqa: F401 (for saved models)
 from effdet_keras.model.anchors import anchors_of
 from effdet_keras.model.config import EfficientDetConfig
@@ -82,6 +79,9 @@ from effdet_keras.train.settings import (
 )
 from effdet_keras.train.steps import BackendStep, EvaluationStep, step_of_backend
 from effdet_keras.weights.model_weights import ModelWeights
+
+if TYPE_CHECKING:
+    from effdet_keras.export.check import ExportReport
 
 _BATCH_SIZE = 8  # of a dataset, where none is given
 TRAINED = "trained"  # in the config of a `compile`
@@ -603,11 +603,10 @@ class EfficientDet(ModelWeights, keras.Model):
     ) -> Any:
         """Batches of a dataset in this model's image size, padding and labels.
 
-        Labels follow the model's `class_names`, where it has them and they hold
-        all of the dataset's: COCO's 80 classes train a model of 90 outputs.
-
         What `fit` makes of a `DetectionDataset`; call it to set more:
         `model.fit(model.batches(train, 16, training=True, scale_jitter=(0.8, 1.2)))`.
+        Labels follow the model's `class_names`, where these hold all of the dataset's:
+        COCO's 80 classes train a model of 90 outputs.
 
         Args:
             dataset: `effdet_keras.data.DetectionDataset`.
@@ -1198,7 +1197,7 @@ class EfficientDet(ModelWeights, keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         policy, settings = self._network_dtype, self.score_settings
-        return {
+        config = {
             "name": self.name,
             "trainable": self.trainable,
             "config": self.config.to_dict(),
@@ -1207,21 +1206,14 @@ class EfficientDet(ModelWeights, keras.Model):
             "postprocess": keras.saving.serialize_keras_object(self.postprocess),
             "features": keras.saving.serialize_keras_object(self.features),
             "score_settings": settings.to_dict() if settings is not None else None,
-            **self._config_of_segmentation(),
-            **self._config_of_quantization(),
             "dtype": keras.saving.serialize_keras_object(policy) if policy else None,
         }
-
-    def _config_of_segmentation(self):
-        """Nothing without the head: such files are as they were before."""
-        if not self.config.has_segmentation:
-            return {}
-        return {"seg_class_names": self.seg_class_names}
-
-    def _config_of_quantization(self):
-        if self.quantization is None:
-            return {}
-        return {"quantization": self.quantization.get_config()}
+        # Without these, files are as they were before there was either.
+        if self.config.has_segmentation:
+            config["seg_class_names"] = self.seg_class_names
+        if self.quantization is not None:
+            config["quantization"] = self.quantization.get_config()
+        return config
 
     @classmethod
     def from_config(
@@ -1320,13 +1312,10 @@ class EfficientDet(ModelWeights, keras.Model):
 
         From now on `fit` computes with kernels, features and images in 8 bits, where
         LiteRT will; and so do `detect` and `evaluate` after the first step that did.
-        `export("pets.tflite", precision="int8")` then needs no `calibration`: the
-        ranges are learned. All other exports are those of the plain float network.
-        Start from a trained model (docs/quantization.md). Weights and their names stay
-        as they are.
-
-        A compiled model is compiled again as it was, with a tenth of the learning rate
-        that it was trained with.
+        `export("pets.tflite", precision="int8")` then needs no `calibration`. All other
+        exports are those of the float network, whose weights stay as they are. Start
+        from a trained model (docs/quantization.md). A compiled one is compiled again,
+        with a tenth of the learning rate that it was trained with.
 
         Args:
             delay: int, steps of training before the first that rounds: the
@@ -1354,8 +1343,6 @@ class EfficientDet(ModelWeights, keras.Model):
             Traceback (most recent call last):
                 ...
             effdet_keras.errors.InvalidValueError: `range_steps` must be above ...
-
-            docs/quantization.md has a whole training.
         """
         with self._step.scope():
             part = extra("quantization:Quantization")(
@@ -1371,8 +1358,8 @@ class EfficientDet(ModelWeights, keras.Model):
 
         Phones compute "hswish" and "relu6" faster than "swish". The weights know
         nothing of the new one: `effdet_keras.distill(model, other, train)` teaches it.
-        The other one is compiled as this one is, with a tenth of the learning rate that
-        it was trained with. Batch norm keeps its statistics.
+        The other model is compiled as this one is, with a tenth of the learning rate
+        that it was trained with.
 
         Args:
             name: string, one of `effdet_keras.model.config.ACTIVATIONS`.
@@ -1532,6 +1519,8 @@ class EfficientDet(ModelWeights, keras.Model):
 
             docs/export.md has those that write.
         """
+        from effdet_keras.export.export_model import export_model
+
         return export_model(
             self,
             path,
@@ -1571,6 +1560,8 @@ class EfficientDet(ModelWeights, keras.Model):
             >>> other.config.image_size, other.num_classes
             ((64, 64), 1)
         """
+        from effdet_keras.hub.export import export_hub_module
+
         export_hub_module(self, path)
 
 

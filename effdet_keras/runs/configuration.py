@@ -1,4 +1,5 @@
 """`RunConfiguration`: all that decides how a training runs, checked when it is made."""
+# ruff: noqa: RUF009  (`option` makes a field)
 
 from __future__ import annotations
 
@@ -22,7 +23,6 @@ from effdet_keras.data.load import FORMATS
 from effdet_keras.detect.postprocess import Postprocess
 from effdet_keras.errors import EffDetError, InvalidTypeError, InvalidValueError
 from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
-from effdet_keras.runs.profile import is_range_of_steps
 from effdet_keras.train import recipe
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import IoUMatching
@@ -37,6 +37,170 @@ _NOT_IN_MODEL_CONFIG = {
 # A run is as long as one of these says.
 LENGTHS = ("epochs", "steps", "time_budget")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+
+
+# --- The kinds of values that fields have: how they are checked, and said in errors.
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """The values that a field may have; `one | other` has those of both."""
+
+    expected: str
+    holds: Callable[[Any], bool]
+
+    def __or__(self, other: Kind) -> Kind:
+        return Kind(
+            f"{self.expected}, or {other.expected}",
+            lambda value: self.holds(value) or other.holds(value),
+        )
+
+    def check(self, field: str, value: Any) -> None:
+        if not self.holds(value):
+            raise InvalidValueError(
+                f"`{field}` must be {self.expected}. Received: {field}={value!r}"
+            )
+
+
+def one_of(*words: str) -> Kind:
+    listed = ", ".join(map(repr, words))
+    return Kind(listed, lambda value: isinstance(value, str) and value in words)
+
+
+def whole(least: int) -> Kind:
+    """The kind of whole numbers from `least`."""
+    return Kind(
+        f"a whole number of at least {least}",
+        lambda value: _is_number(value, numbers.Integral) and value >= least,
+    )
+
+
+def number(words: str, holds: Callable[[float], bool]) -> Kind:
+    return Kind(words, lambda value: _is_number(value) and holds(value))
+
+
+def many(kind: Kind, words: str, count: int | None = None) -> Kind:
+    """The kind of tuples of values of a kind: of `count`, or of any number."""
+
+    def holds(value):
+        if not isinstance(value, tuple) or not all(map(kind.holds, value)):
+            return False
+        return count is None or len(value) == count
+
+    return Kind(words, holds)
+
+
+AUTO = one_of("auto")
+NOTHING = Kind("None", lambda value: value is None)
+SWITCH = Kind("True or False", lambda value: isinstance(value, bool))
+TEXT = Kind("text", lambda value: isinstance(value, str) and bool(value))
+MAPPING = Kind("a mapping", lambda value: isinstance(value, dict))
+
+
+def near(word: Any, known: Iterable[str]) -> str:
+    """The known words that are like an unknown one, as a sentence to add."""
+    close = difflib.get_close_matches(str(word), list(known), n=3)
+    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+def check_names(given: Mapping[str, Any], known: Iterable[str], what: str) -> None:
+    """Raises ValueError for the first name that is not known; says near ones."""
+    known = list(known)
+    for name in given:
+        if name not in known:
+            raise InvalidValueError(
+                f"{what} has no field {name!r}.{near(name, known)} It has: "
+                f"{', '.join(known)}"
+            )
+
+
+def _is_number(value, kind=numbers.Real):
+    is_kind = isinstance(value, kind) and not isinstance(value, bool)
+    return is_kind and math.isfinite(value)
+
+
+# --- Durations as people write them: "90s", "20m", "1.5h".
+
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([smh])")
+
+
+def seconds_of(duration: object) -> float | None:
+    """The seconds of text such as "20m"; None of what is no duration above 0.
+
+    Example:
+        >>> seconds_of("90s"), seconds_of("1.5h"), seconds_of("20"), seconds_of("0s")
+        (90.0, 5400.0, None, None)
+    """
+    found = _AMOUNT.fullmatch(duration) if isinstance(duration, str) else None
+    return (float(found[1]) * _SECONDS[found[2]] or None) if found else None
+
+
+def in_words(seconds: float) -> str:
+    """Seconds, as people write them.
+
+    Example:
+        >>> in_words(0.257), in_words(42), in_words(1234), in_words(5400)
+        ('0.26 s', '42 s', '20.6 min', '1.5 h')
+    """
+    if seconds < 10:
+        return f"{seconds:.2g} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+# --- Steps to trace: "10,20", or 10.
+
+_STEP = re.compile(r"[1-9]\d*(,[1-9]\d*)?")
+
+
+def range_of_steps(value: object) -> tuple[int, int] | None:
+    """The first and the last step that a value names; None if it names none.
+
+    Example:
+        >>> range_of_steps("10,20"), range_of_steps(7), range_of_steps((10, 20))
+        ((10, 20), (7, 7), (10, 20))
+        >>> [range_of_steps(value) for value in ("20,10", 0, True, "10-20")]
+        [None, None, None, None]
+    """
+    if isinstance(value, str):
+        value = tuple(map(int, value.split(","))) if _STEP.fullmatch(value) else ()
+    pair = value if isinstance(value, tuple) else (value,)
+    if len(pair) not in (1, 2) or any(type(step) is not int for step in pair):
+        return None
+    return (pair[0], pair[-1]) if 1 <= pair[0] <= pair[-1] else None
+
+
+# --- What each field of a run may be.
+
+_POSITIVE = number("a number above 0", lambda x: x > 0)
+_NOT_NEGATIVE = number("a number of at least 0", lambda x: x >= 0)
+_PIXEL = number("a number from 0 to 255", lambda x: 0 <= x <= 255)
+_SHARE = number("a number from 0 to 1", lambda x: 0 <= x <= 1)
+_BELOW_ONE = number("a number of at least 0 and below 1", lambda x: 0 <= x < 1)
+_PART = number("a number above 0 and below 1", lambda x: 0 < x < 1)
+_SIZE = whole(1) | many(whole(1), "[height, width] in pixels", count=2)
+_DURATION = Kind("a duration such as '90s', '20m' or '1.5h'", seconds_of)
+_STEPS = Kind("a step such as 10, or steps such as '10,20'", range_of_steps)
+_LINES = Kind("0, 1, 2", lambda value: type(value) is int and value in (0, 1, 2))
+_NAMES = many(TEXT, "a list of names")
+_AUGMENT = many(
+    Kind("an augmentation", is_name) | MAPPING,
+    f"a list of augmentations ({', '.join(NAMES)}; steps of the Object Detection API), "
+    "each a name, or a mapping with `name` and arguments",
+)
+
+
+def option(kind: Kind, default: Any) -> Any:
+    """A field of a run: its values and its default."""
+    metadata = {"kind": kind}
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=dict, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+# --- The options of a run.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,82 +315,101 @@ class RunConfiguration:
 mean 'epochs'? It has: data, format, ...
     """
 
-    data: str | None = None
-    format: str | None = None
-    train_split: str = "auto"
-    validation_split: str = "auto"
-    test_split: str | None = "auto"
-    validation_fraction: float = 0.2
-    class_names: ClassNames | None = None
-    train_on_crowds: bool = False
+    data: str | None = option(TEXT | NOTHING, None)
+    format: str | None = option(one_of(*FORMATS) | NOTHING, None)
+    train_split: str = option(TEXT, "auto")
+    validation_split: str = option(TEXT, "auto")
+    test_split: str | None = option(TEXT | NOTHING, "auto")
+    validation_fraction: float = option(_PART, 0.2)
+    class_names: ClassNames | None = option(_NAMES | TEXT | MAPPING | NOTHING, None)
+    train_on_crowds: bool = option(SWITCH, False)
 
-    model: str = "efficientdet-lite0"
-    weights: str | None = "auto"
-    checkpoint_type: str | None = None
-    image_size: int | tuple[int, int] | str | None = "auto"
-    anchors: str | None = "auto"
-    model_config: dict[str, Any] = dataclasses.field(default_factory=dict)
-    precision: str = "float32"
-    distribute: str | None = None
+    model: str = option(TEXT, "efficientdet-lite0")
+    weights: str | None = option(TEXT | NOTHING, "auto")
+    checkpoint_type: str | None = option(
+        one_of("classification", "detection", "full") | NOTHING, None
+    )
+    image_size: int | tuple[int, int] | str | None = option(
+        AUTO | _SIZE | NOTHING, "auto"
+    )
+    anchors: str | None = option(AUTO | NOTHING, "auto")
+    model_config: dict[str, Any] = option(MAPPING, {})
+    precision: str = option(
+        one_of("float32", "mixed_bfloat16", "mixed_float16"), "float32"
+    )
+    distribute: str | None = option(one_of(*ENGINES) | NOTHING, None)
 
-    recipe: str = "auto"
-    optimizer: str | dict[str, Any] | None = None
-    schedule: str | dict[str, Any] | None = None
-    learning_rate: float | None = None
-    weight_decay: float | dict[str, float] | str | None = "auto"
-    clip_norm: float | str | None = "auto"
-    ema_decay: float | str | None = "auto"
-    gradient_multipliers: dict[str, float] = dataclasses.field(default_factory=dict)
-    accumulate_steps: int = 1
-    grad_checkpoint: bool = False
-    loss_scale: float | None = None
-    batch_norm_warmup: bool | str = "auto"
-    freeze: str | None = "auto"
-    freeze_batch_norm: bool = True
-    loss: dict[str, Any] = dataclasses.field(default_factory=dict)
-    matching: dict[str, Any] = dataclasses.field(default_factory=dict)
-    adversarial: dict[str, Any] | None = None
-    quantize_aware: bool | dict[str, Any] | None = None
-    teacher: str | None = None
-    teacher_weight: float = 1.0
+    recipe: str = option(one_of(*recipe.NAMES), "auto")
+    optimizer: str | dict[str, Any] | None = option(TEXT | MAPPING | NOTHING, None)
+    schedule: str | dict[str, Any] | None = option(TEXT | MAPPING | NOTHING, None)
+    learning_rate: float | None = option(_POSITIVE | NOTHING, None)
+    weight_decay: float | dict[str, float] | str | None = option(
+        AUTO | _NOT_NEGATIVE | MAPPING | NOTHING, "auto"
+    )
+    clip_norm: float | str | None = option(AUTO | _NOT_NEGATIVE | NOTHING, "auto")
+    ema_decay: float | str | None = option(AUTO | _BELOW_ONE | NOTHING, "auto")
+    gradient_multipliers: dict[str, float] = option(MAPPING, {})
+    accumulate_steps: int = option(whole(1), 1)
+    grad_checkpoint: bool = option(SWITCH, False)
+    loss_scale: float | None = option(_POSITIVE | NOTHING, None)
+    batch_norm_warmup: bool | str = option(AUTO | SWITCH, "auto")
+    freeze: str | None = option(TEXT | NOTHING, "auto")
+    freeze_batch_norm: bool = option(SWITCH, True)
+    loss: dict[str, Any] = option(MAPPING, {})
+    matching: dict[str, Any] = option(MAPPING, {})
+    adversarial: dict[str, Any] | None = option(MAPPING | NOTHING, None)
+    quantize_aware: bool | dict[str, Any] | None = option(
+        SWITCH | MAPPING | NOTHING, None
+    )
+    teacher: str | None = option(TEXT | NOTHING, None)
+    teacher_weight: float = option(_POSITIVE, 1.0)
 
-    epochs: int | None = None
-    steps: int | None = None
-    time_budget: str | None = None
-    batch_size: int | str = 8
-    steps_per_execution: int = 1
-    jit_compile: bool | str = "auto"
-    run_eagerly: bool = False
-    one_batch: bool = False
-    seed: int = 0
-    deterministic: bool = False
+    epochs: int | None = option(whole(1) | NOTHING, None)
+    steps: int | None = option(whole(1) | NOTHING, None)
+    time_budget: str | None = option(_DURATION | NOTHING, None)
+    batch_size: int | str = option(AUTO | whole(1), 8)
+    steps_per_execution: int = option(whole(1), 1)
+    jit_compile: bool | str = option(AUTO | SWITCH, "auto")
+    run_eagerly: bool = option(SWITCH, False)
+    one_batch: bool = option(SWITCH, False)
+    seed: int = option(whole(0), 0)
+    deterministic: bool = option(SWITCH, False)
 
-    augment: tuple[str | dict[str, Any], ...] = ()
-    flip_probability: float = 0.5
-    scale_jitter: tuple[float, float] | str = "auto"
-    pad_rgb: tuple[float, float, float] | None = None
-    postprocess: dict[str, Any] = dataclasses.field(default_factory=dict)
+    augment: tuple[str | dict[str, Any], ...] = option(_AUGMENT, ())
+    flip_probability: float = option(_SHARE, 0.5)
+    scale_jitter: tuple[float, float] | str = option(
+        AUTO | many(_POSITIVE, "[lowest, highest] factor", count=2), "auto"
+    )
+    pad_rgb: tuple[float, float, float] | None = option(
+        many(_PIXEL, "three numbers from 0 to 255", count=3) | NOTHING, None
+    )
+    postprocess: dict[str, Any] = option(MAPPING, {})
 
-    monitor: str = "AP"
-    evaluate_every: int = 1
-    validation_losses: bool = False
-    save_every_steps: int | None = None
-    save_every_minutes: float | None = None
-    keep: int = 1
-    keep_every_hours: float | None = None
-    tensorboard: bool | str = "auto"
-    profile: str | int | tuple[int, int] | None = None
-    verbose: int | str = "auto"
+    monitor: str = option(TEXT, "AP")
+    evaluate_every: int = option(whole(0), 1)
+    validation_losses: bool = option(SWITCH, False)
+    save_every_steps: int | None = option(whole(1) | NOTHING, None)
+    save_every_minutes: float | None = option(_POSITIVE | NOTHING, None)
+    keep: int = option(whole(1), 1)
+    keep_every_hours: float | None = option(_POSITIVE | NOTHING, None)
+    tensorboard: bool | str = option(AUTO | SWITCH, "auto")
+    profile: str | int | tuple[int, int] | None = option(_STEPS | NOTHING, None)
+    verbose: int | str = option(AUTO | _LINES, "auto")
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
             value = _plain(getattr(self, field.name))
             object.__setattr__(self, field.name, value)
-            FIELD_KINDS[field.name].check(field.name, value)
-        self._check_model()
-        self._check_length()
-        self._check_monitor()
-        self._check_teaching()
+            field.metadata["kind"].check(field.name, value)
+        for is_so, message, names in self._contradictions():
+            if is_so:
+                given = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+                raise InvalidValueError(f"{message} Received: {given}")
+        if self.quantization:
+            known = extra("quantization:ARGUMENTS")
+            check_names(self.quantization, known, "`quantize_aware`")
+        if not self.is_hub_module:
+            self._check_model()
         self.recipe_arguments()
         self.new_postprocess()
         self.new_augmentations()
@@ -326,13 +509,11 @@ mean 'epochs'? It has: data, format, ...
         names = [field.name for field in dataclasses.fields(Recipe)][1:]
         arguments = {name: getattr(self, name) for name in names}
         arguments["gradient_multipliers"] = self.gradient_multipliers or None
-        arguments["loss"] = None
+        arguments |= {"loss": None, "matching": "auto", "adversarial": None}
         if self.loss:
             arguments["loss"] = _made(DetectionLoss, "loss", self.loss)
-        arguments["matching"] = "auto"
         if self.matching:
             arguments["matching"] = _made(IoUMatching, "matching", self.matching)
-        arguments["adversarial"] = None
         if self.adversarial is not None:
             kind = extra("advprop:AdvProp")
             arguments["adversarial"] = _made(kind, "adversarial", self.adversarial)
@@ -348,80 +529,68 @@ mean 'epochs'? It has: data, format, ...
         return [augmentation_of(entry) for entry in self.augment]
 
     def _check_model(self):
+        is_open = self.image_size in ("auto", None)
+        size = {} if is_open else {"image_size": self.image_size}
+        config = EfficientDetConfig.from_name(self.model, **size, **self.model_config)
+        if not config.has_detection:
+            raise InvalidValueError(
+                "A run is judged by what it detects, and a model of segmentation alone "
+                "has no boxes: train that with `model.fit`, see docs/segmentation.md. "
+                f"Received: model_config={self.model_config!r}"
+            )
+
+    def _contradictions(self):
+        """Whether fields contradict each other, what to say, and which they are."""
         for name, instead in _NOT_IN_MODEL_CONFIG.items():
-            if name in self.model_config:
-                raise InvalidValueError(
-                    f"`model_config` has no {name!r}: that is {instead}. "
-                    f"Received: model_config={self.model_config!r}"
-                )
-        if self.checkpoint_type is not None and self.weights in ("auto", None):
-            raise InvalidValueError(
-                "`checkpoint_type` says what to take of `weights`: name a file. "
-                f"Received: checkpoint_type={self.checkpoint_type!r}, "
-                f"weights={self.weights!r}"
+            yield (
+                name in self.model_config,
+                f"`model_config` has no {name!r}: that is {instead}.",
+                ["model_config"],
             )
-        if not self.is_hub_module:
-            is_open = self.image_size in ("auto", None)
-            size = {} if is_open else {"image_size": self.image_size}
-            config = EfficientDetConfig.from_name(
-                self.model, **size, **self.model_config
-            )
-            if not config.has_detection:
-                raise InvalidValueError(
-                    "A run is judged by what it detects, and a model of segmentation "
-                    "alone has no boxes: train that with `model.fit`, see "
-                    "docs/segmentation.md. Received: model_config="
-                    f"{self.model_config!r}"
-                )
-
-    def _check_length(self):
-        lengths = {name: getattr(self, name) for name in LENGTHS}
-        given = [f"{n}={v!r}" for n, v in lengths.items() if v is not None]
-        if len(given) > 1:
-            raise InvalidValueError(
-                "A training is as long as one of `epochs`, `steps` and `time_budget` "
-                f"says. Received: {', '.join(given)}"
-            )
-
-        several = self.distribute not in (None, "mirrored")
-        if several and (self.batch_size == "auto" or self.time_budget is not None):
-            raise InvalidValueError(
-                "Processes that train together would each measure another "
-                "`batch_size='auto'` or `time_budget`: give a number of images, and "
-                f"`epochs` or `steps`. Received: distribute={self.distribute!r}, "
-                f"batch_size={self.batch_size!r}, time_budget={self.time_budget!r}"
-            )
-
-    def _check_teaching(self):
-        if self.quantization:
-            known = extra("quantization:ARGUMENTS")
-            check_names(self.quantization, known, "`quantize_aware`")
-        if self.quantization is not None and self.precision != "float32":
-            raise InvalidValueError(
-                "`quantize_aware` needs float32, whose digits tell 256 steps apart. "
-                f"Received: precision={self.precision!r}"
-            )
-        if self.teacher is not None and self.distribute is not None:
-            raise InvalidValueError(
-                "A `teacher` is asked on one device: leave `distribute` out. "
-                f"Received: distribute={self.distribute!r}"
-            )
-
-    def _check_monitor(self):
-        if self.monitor.startswith("val_") and not self.validation_losses:
-            raise InvalidValueError(
-                f"`monitor={self.monitor!r}` is a loss of the validation split: set "
-                "`validation_losses` to True too, or take 'AP'."
-            )
-        if self.validation_losses and not self.evaluate_every:
-            raise InvalidValueError(
-                "`evaluate_every=0` evaluates nothing, and `validation_losses` are "
-                "those of an evaluation: leave one of the two out."
-            )
+        lengths = [name for name in LENGTHS if getattr(self, name) is not None]
+        yield (
+            len(lengths) > 1,
+            "A training is as long as one of `epochs`, `steps` and `time_budget` says.",
+            lengths,
+        )
+        yield (
+            self.distribute not in (None, "mirrored")
+            and (self.batch_size == "auto" or self.time_budget is not None),
+            "Processes that train together would each measure another "
+            "`batch_size='auto'` or `time_budget`: give a number of images, and "
+            "`epochs` or `steps`.",
+            ["distribute", "batch_size", "time_budget"],
+        )
+        yield (
+            self.checkpoint_type is not None and self.weights in ("auto", None),
+            "`checkpoint_type` says what to take of `weights`: name a file.",
+            ["checkpoint_type", "weights"],
+        )
+        yield (
+            self.monitor.startswith("val_") and not self.validation_losses,
+            "`monitor` is a loss of the validation split: set `validation_losses` to "
+            "True too, or take 'AP'.",
+            ["monitor"],
+        )
+        yield (
+            self.validation_losses and not self.evaluate_every,
+            "`evaluate_every=0` evaluates nothing, and `validation_losses` are those "
+            "of an evaluation: leave one of the two out.",
+            ["validation_losses", "evaluate_every"],
+        )
+        yield (
+            self.quantization is not None and self.precision != "float32",
+            "`quantize_aware` needs float32, whose digits tell 256 steps apart.",
+            ["precision"],
+        )
+        yield (
+            self.teacher is not None and self.distribute is not None,
+            "A `teacher` is asked on one device: leave `distribute` out.",
+            ["distribute"],
+        )
 
 
 def _made(cls, field, arguments):
-    """The object that a field which is a mapping stands for."""
     check_names(arguments, [f.name for f in dataclasses.fields(cls)], f"`{field}`")
     try:
         return cls(**arguments)
@@ -451,262 +620,15 @@ def _with_lists(value):
     return value
 
 
-# --- The kinds of values that fields have: how they are checked, and said in errors.
-
-
-@dataclasses.dataclass(frozen=True)
-class Kind:
-    """The values that a field may have.
-
-    `one | other` has the values of both.
-
-    Example:
-        >>> size = whole(1) | one_of("auto")
-        >>> size.expected
-        "a whole number of at least 1, or 'auto'"
-        >>> size.holds(320), size.holds("auto"), size.holds(0)
-        (True, True, False)
-    """
-
-    expected: str
-    holds: Callable[[Any], bool]
-
-    def __or__(self, other: Kind) -> Kind:
-        return Kind(
-            f"{self.expected}, or {other.expected}",
-            lambda value: self.holds(value) or other.holds(value),
-        )
-
-    def check(self, field: str, value: Any) -> None:
-        """Raises ValueError unless the value is one of these."""
-        if not self.holds(value):
-            raise InvalidValueError(
-                f"`{field}` must be {self.expected}. Received: {field}={value!r}"
-            )
-
-
-def one_of(*words: str) -> Kind:
-    """The kind of some words."""
-    return Kind(
-        ", ".join(map(repr, words)), lambda v: isinstance(v, str) and v in words
-    )
-
-
-def whole(least: int) -> Kind:
-    """The kind of whole numbers from `least`."""
-
-    def holds(value):
-        is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-        return is_whole and value >= least
-
-    return Kind(f"a whole number of at least {least}", holds)
-
-
-def number(words: str, holds: Callable[[float], bool]) -> Kind:
-    """The kind of finite numbers of which `holds` is true; `words` say which."""
-    return Kind(words, lambda value: _is_number(value) and holds(value))
-
-
-def many(kind: Kind, words: str, count: int | None = None) -> Kind:
-    """The kind of tuples of values of a kind: of `count`, or of any number."""
-
-    def holds(value):
-        if not isinstance(value, tuple) or not all(map(kind.holds, value)):
-            return False
-        return count is None or len(value) == count
-
-    return Kind(words, holds)
-
-
-AUTO = one_of("auto")
-NOTHING = Kind("None", lambda value: value is None)
-SWITCH = Kind("True or False", lambda value: isinstance(value, bool))
-TEXT = Kind("text", lambda value: isinstance(value, str) and bool(value))
-MAPPING = Kind("a mapping", lambda value: isinstance(value, dict))
-
-
-def near(word: Any, known: Iterable[str]) -> str:
-    """The known words that are like an unknown one, as a sentence to add.
-
-    Example:
-        >>> near("epoch", ["epochs", "steps"]), near("x", ["epochs"])
-        (" Did you mean 'epochs'?", '')
-    """
-    close = difflib.get_close_matches(str(word), list(known), n=3)
-    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
-
-
-def check_names(given: Mapping[str, Any], known: Iterable[str], what: str) -> None:
-    """Raises ValueError for the first name that is not known; says near ones.
-
-    Example:
-        >>> check_names({"gama": 2.0}, ["alpha", "gamma"], "`loss`")
-        Traceback (most recent call last):
-            ...
-        effdet_keras.errors.InvalidValueError: `loss` has no field 'gama'. Did you \
-mean 'gamma'? It has: alpha, gamma
-    """
-    known = list(known)
-    for name in given:
-        if name not in known:
-            raise InvalidValueError(
-                f"{what} has no field {name!r}.{near(name, known)} It has: "
-                f"{', '.join(known)}"
-            )
-
-
-def _is_number(value):
-    is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    return is_real and math.isfinite(value)
-
-
-# --- Durations as people write them: "90s", "20m", "1.5h".
-
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([smh])")
-
-
-def is_duration(value: object) -> bool:
-    """Whether it is text such as "20m", and more than nothing.
-
-    Example:
-        >>> is_duration("1.5h"), is_duration("20"), is_duration("0s")
-        (True, False, False)
-    """
-    return (
-        isinstance(value, str)
-        and bool(_AMOUNT.fullmatch(value))
-        and seconds_of(value) > 0
-    )
-
-
-def seconds_of(duration: str) -> float:
-    """The seconds of a duration.
-
-    Example:
-        >>> seconds_of("90s"), seconds_of("1.5h")
-        (90.0, 5400.0)
-    """
-    number, unit = _AMOUNT.fullmatch(duration).groups()
-    return float(number) * _SECONDS[unit]
-
-
-def in_words(seconds: float) -> str:
-    """Seconds, as people write them.
-
-    Example:
-        >>> in_words(0.257), in_words(42), in_words(1234), in_words(5400)
-        ('0.26 s', '42 s', '20.6 min', '1.5 h')
-    """
-    if seconds < 10:
-        return f"{seconds:.2g} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-# --- What each field of a run may be.
-
-_POSITIVE = number("a number above 0", lambda x: x > 0)
-_NOT_NEGATIVE = number("a number of at least 0", lambda x: x >= 0)
-_PIXEL = number("a number from 0 to 255", lambda x: 0 <= x <= 255)
-_SHARE = number("a number from 0 to 1", lambda x: 0 <= x <= 1)
-_BELOW_ONE = number("a number of at least 0 and below 1", lambda x: 0 <= x < 1)
-_PART = number("a number above 0 and below 1", lambda x: 0 < x < 1)
-_SIZE = whole(1) | many(whole(1), "[height, width] in pixels", count=2)
-_DURATION = Kind("a duration such as '90s', '20m' or '1.5h'", is_duration)
-_STEPS = Kind("a step such as 10, or steps such as '10,20'", is_range_of_steps)
-_LINES = Kind("0, 1, 2", lambda value: type(value) is int and value in (0, 1, 2))
-_NAMES = many(TEXT, "a list of names")
-_AUGMENT = many(
-    Kind("an augmentation", is_name) | MAPPING,
-    f"a list of augmentations ({', '.join(NAMES)}; steps of the Object Detection API), "
-    "each a name, or a mapping with `name` and arguments",
-)
-
-FIELD_KINDS = {
-    "data": TEXT | NOTHING,
-    "format": one_of(*FORMATS) | NOTHING,
-    "train_split": TEXT,
-    "validation_split": TEXT,
-    "test_split": TEXT | NOTHING,
-    "validation_fraction": _PART,
-    "class_names": _NAMES | TEXT | MAPPING | NOTHING,
-    "train_on_crowds": SWITCH,
-    "model": TEXT,
-    "weights": TEXT | NOTHING,
-    "checkpoint_type": one_of("classification", "detection", "full") | NOTHING,
-    "image_size": AUTO | _SIZE | NOTHING,
-    "anchors": AUTO | NOTHING,
-    "model_config": MAPPING,
-    "precision": one_of("float32", "mixed_bfloat16", "mixed_float16"),
-    "distribute": one_of(*ENGINES) | NOTHING,
-    "recipe": one_of(*recipe.NAMES),
-    "optimizer": TEXT | MAPPING | NOTHING,
-    "schedule": TEXT | MAPPING | NOTHING,
-    "learning_rate": _POSITIVE | NOTHING,
-    "weight_decay": AUTO | _NOT_NEGATIVE | MAPPING | NOTHING,
-    "clip_norm": AUTO | _NOT_NEGATIVE | NOTHING,
-    "ema_decay": AUTO | _BELOW_ONE | NOTHING,
-    "gradient_multipliers": MAPPING,
-    "adversarial": MAPPING | NOTHING,
-    "accumulate_steps": whole(1),
-    "grad_checkpoint": SWITCH,
-    "loss_scale": _POSITIVE | NOTHING,
-    "batch_norm_warmup": AUTO | SWITCH,
-    "freeze": TEXT | NOTHING,
-    "freeze_batch_norm": SWITCH,
-    "loss": MAPPING,
-    "matching": MAPPING,
-    "quantize_aware": SWITCH | MAPPING | NOTHING,
-    "teacher": TEXT | NOTHING,
-    "teacher_weight": _POSITIVE,
-    "epochs": whole(1) | NOTHING,
-    "steps": whole(1) | NOTHING,
-    "time_budget": _DURATION | NOTHING,
-    "batch_size": AUTO | whole(1),
-    "steps_per_execution": whole(1),
-    "jit_compile": AUTO | SWITCH,
-    "run_eagerly": SWITCH,
-    "one_batch": SWITCH,
-    "seed": whole(0),
-    "deterministic": SWITCH,
-    "augment": _AUGMENT,
-    "flip_probability": _SHARE,
-    "scale_jitter": AUTO | many(_POSITIVE, "[lowest, highest] factor", count=2),
-    "pad_rgb": many(_PIXEL, "three numbers from 0 to 255", count=3) | NOTHING,
-    "postprocess": MAPPING,
-    "monitor": TEXT,
-    "evaluate_every": whole(0),
-    "validation_losses": SWITCH,
-    "save_every_steps": whole(1) | NOTHING,
-    "save_every_minutes": _POSITIVE | NOTHING,
-    "keep": whole(1),
-    "keep_every_hours": _POSITIVE | NOTHING,
-    "tensorboard": AUTO | SWITCH,
-    "profile": _STEPS | NOTHING,
-    "verbose": AUTO | _LINES,
-}
-
-
 # --- Fields as the command line gives them: `--set field=value`.
 
 
 def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
-    """Reads settings as fields of `RunConfiguration`.
-
-    Args:
-        texts: strings "field=value", or "field.name=value" for one value of a field
-            that is a mapping. Values are written as in YAML.
+    """Reads "field=value", or "field.name=value" of a mapping, with values of YAML.
 
     Example:
         >>> parse_settings(["epochs=20", "freeze=null", "model_config.max_level=5"])
         {'epochs': 20, 'freeze': None, 'model_config': {'max_level': 5}}
-        >>> parse_settings(["epochs"])
-        Traceback (most recent call last):
-            ...
-        effdet_keras.errors.InvalidValueError: A setting is written FIELD=VALUE, such \
-as epochs=20. Received: 'epochs'
     """
     fields: dict[str, Any] = {}
     for text in texts:

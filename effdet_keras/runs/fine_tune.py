@@ -19,11 +19,9 @@ from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.runs.batch_size import with_batch_size
 from effdet_keras.runs.configuration import LENGTHS, RunConfiguration, refuse_undone
-from effdet_keras.runs.fitting import training_batches
-from effdet_keras.runs.make_model import make_model
+from effdet_keras.runs.parts import choose_splits, make_model, training_batches
 from effdet_keras.runs.run_folder import OF_A_RUN, RunFolder, copy_from_first
 from effdet_keras.runs.run_log import standard_output_kept
-from effdet_keras.runs.splits import choose_splits
 from effdet_keras.runs.train import FineTuned, draw_chart, train
 from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
 
@@ -225,14 +223,7 @@ def find_rate(
     pipeline_config: str | os.PathLike | None = None,
     ignore_unknown: bool = False,
 ) -> Any:
-    """Tests learning rates for a run, and writes the curve to its folder.
-
-    Nothing is trained: the run itself can begin in the folder afterwards.
-
-    Args:
-        configuration, hparams, pipeline_config, ignore_unknown: of
-            `effdet_keras.fine_tune`.
-    """
+    """Tests learning rates for a run, which can then begin in its folder."""
     folder = RunFolder(out)
     folder.check_free(overwrite=False)
     chosen = configured(

@@ -40,11 +40,7 @@ def _is_of_run(name):
 
 
 class RunFolder:
-    """A folder for one run.
-
-    Args:
-        path: path of a folder, or its address, such as `s3://bucket/run`
-            (docs/remote_files.md); it need not be there.
+    """A folder for one run, here or at an address; it need not be there.
 
     Example:
         >>> import tempfile
@@ -81,7 +77,6 @@ class RunFolder:
         return (self.path / CONFIGURATION_FILE).is_file()
 
     def check_free(self, *, overwrite: bool) -> None:
-        """Refuses a folder that a new run may not take."""
         if self.has_run:
             if not overwrite:
                 raise FileExistsError(
@@ -125,14 +120,7 @@ class RunFolder:
         asked: RunConfiguration | None = None,
         keeps_files: bool = False,
     ) -> None:
-        """Writes the configuration of a run that begins, or goes on.
-
-        Args:
-            asked: `RunConfiguration`, what the run was asked for, where something was
-                measured since; None is the same.
-            keeps_files: bool, whether the run that is here goes on; or else its files
-                are removed.
-        """
+        """Writes the configuration of a run that begins, or goes on with its files."""
         if not keeps_files:
             for name in _FOLDERS:
                 shutil.rmtree(self.path / name, ignore_errors=True)
@@ -153,7 +141,6 @@ class RunFolder:
         return (self.path / _FINISHED).is_file()
 
     def read_configuration(self) -> RunConfiguration:
-        """The configuration of the run that is here."""
         return RunConfiguration.read(self.path / CONFIGURATION_FILE)
 
     def read_asked(self) -> RunConfiguration:
@@ -165,7 +152,6 @@ class RunFolder:
         )
 
     def configuration_text(self) -> str:
-        """The same as it is in its file, for people."""
         return (self.path / CONFIGURATION_FILE).read_text(encoding="utf-8")
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:

@@ -30,13 +30,9 @@ OF_THE_ROW = ("epoch", "time", "seconds", "steps")
 
 
 class RunLog(keras.callbacks.Callback):
-    """Writes the numbers of each epoch, behind those of the epochs before.
+    """Writes the numbers of each epoch; all of the file, so that no line is halved.
 
-    The whole file is written anew each time, so that a kill leaves no half a line.
-
-    Args:
-        place: `Place` that a run goes on from, or None: lines of epochs behind it,
-            whose checkpoint was never written, are dropped.
+    Lines behind the place that a run goes on from, which have no checkpoint, go.
     """
 
     def __init__(self, path: pathlib.Path, place: Place | None = None) -> None:
@@ -78,13 +74,7 @@ def read_rows(path: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def history_of(rows: list[dict[str, Any]]) -> dict[str, list[float]]:
-    """The numbers by name, one per epoch; NaN where an epoch has none.
-
-    Example:
-        >>> rows = [{"epoch": 1, "loss": 2.0}, {"epoch": 2, "loss": 1.0, "AP": 0.5}]
-        >>> history_of(rows)
-        {'loss': [2.0, 1.0], 'AP': [nan, 0.5]}
-    """
+    """The numbers by name, one per epoch; NaN where an epoch has none."""
     names = dict.fromkeys(name for row in rows for name in row)
     for name in OF_THE_ROW:
         names.pop(name, None)
@@ -99,23 +89,7 @@ def _number(value):
 
 
 class TextLog(io.TextIOBase):
-    """Passes on all that is written, and keeps the lines for a file.
-
-    Of a line that was overwritten on the terminal, as lines that count steps are, it
-    keeps the last version alone.
-
-    Example:
-        >>> import tempfile
-        >>> stream = io.StringIO()
-        >>> log = TextLog(stream)
-        >>> print("step 1\\rstep 2\\repoch 1", file=log)
-        >>> path = f"{tempfile.mkdtemp()}/log.txt"
-        >>> log.keep_in(path)
-        >>> print("epoch 2", file=log)
-        >>> log.close()
-        >>> open(path).read().splitlines()[1:], len(stream.getvalue())
-        (['epoch 1', 'epoch 2'], 30)
-    """
+    """Passes on all that is written, and keeps the lines for a file, as they ended."""
 
     def __init__(self, stream: TextIO) -> None:
         self.is_quiet = False  # then nothing is passed on
@@ -176,12 +150,7 @@ _VALIDATION = "val_"  # as Keras calls losses of validation
 class TensorBoardCurves(keras.callbacks.Callback):
     """Writes the rows of a log, under the names that Keras' own callback gives them.
 
-    Event files can only grow. So when a run goes on they are written anew, from the
-    rows of the epochs that count.
-
-    Args:
-        folder: `pathlib.Path` of TensorBoard's files; `train` and `validation` in it
-            are replaced.
+    Event files can only grow: when a run goes on, all are written again.
     """
 
     def __init__(self, folder: pathlib.Path, log: RunLog) -> None:
@@ -227,12 +196,7 @@ _PACKAGES = (
 
 
 def describe_environment() -> dict[str, Any]:
-    """What somebody needs to know to repeat a run, for JSON.
-
-    Example:
-        >>> sorted(describe_environment())
-        ['backend', 'cpus', 'machine', 'packages', 'platform', 'python', 'started']
-    """
+    """What somebody needs to know to repeat a run, for JSON."""
     return {
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
@@ -245,12 +209,7 @@ def describe_environment() -> dict[str, Any]:
 
 
 def environment_facts(environment: Mapping[str, Any]) -> dict[str, str]:
-    """The same in lines for people, for a report.
-
-    Example:
-        >>> list(environment_facts(describe_environment()))
-        ['when', 'machine', 'software']
-    """
+    """The same in lines for people, for a report."""
     names = ("effdet-keras", "keras", environment["backend"])
     packages = environment["packages"]
     versions = [f"{name} {packages[name]}" for name in names if name in packages]

@@ -20,11 +20,15 @@ import keras
 from effdet_keras.data.dataset import count_of
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.runs.configuration import RunConfiguration, in_words, seconds_of
-from effdet_keras.runs.fitting import callbacks_of_run, training_batches
-from effdet_keras.runs.make_model import make_model, with_teacher
+from effdet_keras.runs.parts import (
+    Splits,
+    callbacks_of_run,
+    make_model,
+    training_batches,
+    with_teacher,
+)
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.runs.run_log import RunLog
-from effdet_keras.runs.splits import Splits
 from effdet_keras.train import auto_recipe
 
 _STEPS = 8  # that are measured, after as many in which the step is compiled
@@ -36,12 +40,7 @@ _RESERVE = 0.07  # of the time that is left: no two epochs take equally long
 
 @dataclasses.dataclass(frozen=True)
 class Times:
-    """What was measured, in seconds.
-
-    Args:
-        is_cut: bool, whether the measuring ended early: an evaluation is then taken to
-            be as long as training on as many images.
-    """
+    """What was measured, in seconds; of a cut measuring an evaluation is estimated."""
 
     steps_per_epoch: int
     step: float
@@ -79,12 +78,6 @@ def length_for(
 
     Where evaluations would take more of it than the training they are fewer, and where
     there is no time for any, there is none.
-
-    Example:
-        >>> times = Times(steps_per_epoch=10, step=1.0, evaluation=2.0, final=5.0,
-        ...               once=3.0)
-        >>> length_for(times, RunConfiguration(time_budget="3m"), 10.0).epochs
-        12
     """
     budget = seconds_of(configuration.time_budget)
     once = times.once + times.final
@@ -130,12 +123,7 @@ def _without_evaluations(times, configuration, spent):
 def measure(
     configuration: RunConfiguration, splits: Splits, steps: int, ends: float
 ) -> Times:
-    """Measures steps and evaluations, with a model of its own.
-
-    Args:
-        ends: float, when to stop measuring, of `time.monotonic`; at the earliest after
-            a step.
-    """
+    """Measures steps and evaluations until `ends`, with a model of its own."""
     begun = time.monotonic()
     with contextlib.redirect_stdout(io.StringIO()):
         model = make_model(configuration, splits.train)

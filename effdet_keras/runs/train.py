@@ -31,12 +31,15 @@ from effdet_keras.images import EncodedImage
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.report.evaluation_report import EvaluationReport
 from effdet_keras.runs.configuration import RunConfiguration
-from effdet_keras.runs.fitting import (
+from effdet_keras.runs.parts import (
+    Splits,
     callbacks_of_run,
+    load_to_resume,
+    make_model,
     training_batches,
+    with_teacher,
     writes_tensorboard,
 )
-from effdet_keras.runs.make_model import load_to_resume, make_model, with_teacher
 from effdet_keras.runs.run_folder import CHECKPOINTS, RunFolder, copy_from_first
 from effdet_keras.runs.run_log import (
     RunLog,
@@ -45,7 +48,6 @@ from effdet_keras.runs.run_log import (
     environment_facts,
     history_of,
 )
-from effdet_keras.runs.splits import Splits
 from effdet_keras.runs.time_budget import choose_length
 from effdet_keras.train import auto_recipe
 from effdet_keras.train.resume import place_in
@@ -71,12 +73,7 @@ def train(
     asked: RunConfiguration | None = None,
     callbacks: Sequence[keras.callbacks.Callback] = (),
 ) -> FineTuned:
-    """Trains, keeps the best checkpoint, and evaluates it.
-
-    Args:
-        folder: `RunFolder`, which is this process' alone. What is in it is replaced
-            once the model is made.
-    """
+    """Trains, keeps the best checkpoint, and evaluates it; `folder` is this run's."""
     if configuration.one_batch:
         splits = splits.one_batch(configuration.batch_size)
     described = describe_data(splits.by_role())
@@ -309,10 +306,7 @@ def draw_first_batch(
     dataset: DetectionDataset,
     folder: RunFolder,
 ) -> None:
-    """Writes the image to the folder of a run, and to TensorBoard.
-
-    The batches are made anew; with the seed of the run they are those of the training.
-    """
+    """Writes it to the folder of a run, and to TensorBoard; the seed makes it again."""
     batches = training_batches(model, configuration, dataset)
     images, truth = next(iter(batches.take(1)))
     truth = {name: np.asarray(truth[name]) for name in ("boxes", "labels")}
@@ -330,16 +324,7 @@ def draw_first_batch(
 
 
 def describe_data(datasets: Mapping[str, DetectionDataset]) -> dict[str, Any]:
-    """The classes and splits of a run, each split with its digest.
-
-    Example:
-        >>> from effdet_keras.data.formats.arrays import from_arrays
-        >>> image = np.zeros((8, 8, 3), "uint8")
-        >>> cats = from_arrays([image], [[[0, 0, 4, 4]]], [[0]], ["cat"])
-        >>> described = describe_data({"train": cats})
-        >>> described["class_names"], described["splits"]["train"]["boxes"]
-        (['cat'], 1)
-    """
+    """The classes and splits of a run, each split with its digest."""
     first = next(iter(datasets.values()))
     return {
         "class_names": list(first.class_names),
@@ -358,17 +343,8 @@ def describe_data(datasets: Mapping[str, DetectionDataset]) -> dict[str, Any]:
 def fingerprint(dataset: DetectionDataset) -> str:
     """SHA-256 over classes, names of image files, their bytes' number, and boxes.
 
-    Files of images are not read: of COCO's 118,000 that would take minutes. An image
-    that was changed and has as many bytes as before goes unnoticed. One at
-    an address is not asked for its size: its name alone counts.
-
-    Example:
-        >>> from effdet_keras.data.formats.arrays import from_arrays
-        >>> image = np.zeros((8, 8, 3), "uint8")
-        >>> one = from_arrays([image], [[[0, 0, 4, 4]]], [[0]], ["cat"])
-        >>> other = from_arrays([image], [[[0, 0, 4, 5]]], [[0]], ["cat"])
-        >>> fingerprint(one) == fingerprint(one), fingerprint(one) == fingerprint(other)
-        (True, False)
+    Files of images are not read: of COCO's 118,000 that would take minutes. Of one at
+    an address the name alone counts.
     """
     digest = hashlib.sha256()
     classes = [list(dataset.class_names), list(dataset.category_ids)]
@@ -406,15 +382,7 @@ def _bytes(array) -> bytes:
 
 
 def draw_chart(path: pathlib.Path, draw: Callable[[pathlib.Path], object]) -> None:
-    """Has a chart drawn into a file, or says why there is none.
-
-    Example:
-        >>> import tempfile
-        >>> path = pathlib.Path(tempfile.mkdtemp(), "curves.png")
-        >>> draw_chart(path, lambda partial: partial.write_bytes(b"chart"))
-        >>> path.read_bytes()
-        b'chart'
-    """
+    """Has a chart drawn into a file, or says why there is none."""
     try:
         visualize.require_matplotlib()
     except MissingPackageError as error:

@@ -54,8 +54,9 @@ class Trackers:
     def update_losses(self, terms):
         for name, tracker in self._losses.items():
             tracker.update_state(terms[name])
-        for name in terms.keys() & self._steps.keys():
-            self.update(name, terms[name])
+        for name in self._steps:
+            if name in terms:
+                self.update(name, terms[name])
 
     def update_step(self, gradient_norm, learning_rate):
         self._steps["gradient_norm"].update_state(gradient_norm)
@@ -73,7 +74,7 @@ class Settings:
     keras_options: dict
 
     def weight_decay_loss(self, variables: Sequence[keras.Variable]) -> Any:
-        """The L2 decay of some variables, a float32 scalar; see `l2_decay.py`."""
+        """The L2 decay of some variables, a float32 scalar."""
         factors = decay_factors(self.recipe.l2_decay, variables)
         decaying = [(v, factor) for v, factor in zip(variables, factors) if factor]
         if not decaying:

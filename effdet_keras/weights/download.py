@@ -92,7 +92,7 @@ def _check_form(name, digest, length):
 
 
 def _is_cached(path, sha256, md5):
-    """Whether the file is there, and what it should be: else it is fetched anew."""
+    """Whether the file is there, and what it should be: else it is fetched again."""
     try:
         check_digest(path, sha256=sha256, md5=md5)
     except (FileNotFoundError, ValueError):

@@ -58,9 +58,9 @@ def for_our_anchors(value, array, source, config):
         return value
     if array.name.endswith("/depthwise_kernel"):
         return value  # it knows no anchors
-    told = source.config or {}
+    in_file = source.config or {}
     other = config if source.scheme.has_our_anchors else EfficientDetConfig()
-    order = told.get("anchor_order", other.anchor_order)
+    order = in_file.get("anchor_order", other.anchor_order)
     lead = np.shape(value)[:-1]
     num_aspects = len(config.aspect_ratios)
     if order != config.anchor_order:
@@ -68,7 +68,7 @@ def for_our_anchors(value, array, source, config):
         there = there if order == "scale_first" else there[::-1]
         value = np.swapaxes(np.reshape(value, (*lead, *there, -1)), -3, -2)
         value = np.reshape(value, (*lead, -1))
-    scales = tuple(told.get("box_scales", other.box_scales))
+    scales = tuple(in_file.get("box_scales", other.box_scales))
     if array.is_box_layer and scales != config.box_scales:
         factors = np.float32(config.box_scales) / np.float32(scales)
         value = np.asarray(value, "float32") * np.tile(factors, config.num_anchors)
@@ -117,14 +117,14 @@ def identify(source):
             backbones.append(name)
     nearest = max(fits, key=fits.get)
     return Identity(
-        names=tuple(_as_told(whole or backbones, source)),
+        names=tuple(_with_padding_of(whole or backbones, source)),
         num_classes=num_classes,
         is_backbone=bool(backbones) and not whole,
         nearest=nearest if fits[nearest] else None,
     )
 
 
-def _as_told(names, source):
+def _with_padding_of(names, source):
     """Of models with the same arrays, those that pad as the file tells."""
     padding = (source.config or {}).get("backbone_padding", "same")
     configs = map(EfficientDetConfig.from_name, names)

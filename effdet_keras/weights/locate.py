@@ -303,10 +303,14 @@ _DAMAGES = (
 
 def is_tar_archive(path):
     """Whether a file is a tar or gzip file, by its first bytes."""
-    with open(path, "rb") as file:
-        head = file.read(_BLOCK)
+    head = _head_of(path)
     is_tar = head[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC)
     return is_tar or head.startswith(_GZIP_MAGIC)
+
+
+def _head_of(path):
+    with open(path, "rb") as file:
+        return file.read(_BLOCK)
 
 
 def unpack(path, folder):
@@ -316,10 +320,11 @@ def unpack(path, folder):
             f"'{path}' is no tar or tar.gz file: its first bytes are of another kind. "
             "It may be an error page of a server: look into it, and fetch it again."
         )
+    open_archive = gzip.open if _head_of(path).startswith(_GZIP_MAGIC) else open
     limit = int(_MAX_SHARE * shutil.disk_usage(folder).free)
     try:
         with (
-            _decompressed(path) as stream,
+            open_archive(path, "rb") as stream,
             tarfile.open(fileobj=_CheckedReads(stream), mode="r:") as archive,
         ):
             total = _write_members(archive, pathlib.Path(folder), limit)
@@ -354,18 +359,6 @@ class _CheckedReads:
         if len(data) < size:
             raise EOFError("its end is missing")
         return data
-
-
-@contextlib.contextmanager
-def _decompressed(path):
-    with open(path, "rb") as file:
-        is_gzip = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
-        file.seek(0)
-        if not is_gzip:
-            yield file
-            return
-        with gzip.GzipFile(fileobj=file) as stream:
-            yield stream
 
 
 def _write_members(archive, folder, limit):

@@ -51,7 +51,7 @@ def config_for_weights(name, source, *, class_names, category_ids, overrides):
         config = EfficientDetConfig.from_name(name, **overrides)
         return config, class_names, category_ids
     fields = dict(source.config or {})
-    _check_is_told(name, source, fields, overrides)
+    _check_needed_fields(name, source, fields, overrides)
     _check_name(name, fields.pop("name", name), source)
     num_classes = fields.pop("num_classes", None) or num_classes_of(source)
     if num_classes is not None:
@@ -73,7 +73,7 @@ def _check_name(name, name_in_file, source):
         )
 
 
-def _check_is_told(name, source, fields, overrides):
+def _check_needed_fields(name, source, fields, overrides):
     """What a checkpoint of the Object Detection API means is in another file."""
     if not {*source.scheme.needed_fields} <= {*fields, *overrides}:
         raise InvalidValueError(
@@ -134,9 +134,9 @@ def _adopted_classes(model, source, report):
 
 def _differences(model, source):
     """What the weights were trained with, where the model has another value."""
-    told = source.config or {}
+    in_file = source.config or {}
     fields = dataclasses.fields(model.config)
-    known = {f.name: told[f.name] for f in fields if f.name in told}
+    known = {f.name: in_file[f.name] for f in fields if f.name in in_file}
     trained_with = model.config.replace(**known)
     differing = [
         f"{field}={getattr(trained_with, field)} (here {getattr(model.config, field)})"

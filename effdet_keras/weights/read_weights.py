@@ -99,7 +99,7 @@ def _read_published(published, averages, verbose):
     else:
         digests = {"sha256": published.sha256, "md5": published.md5}
         options = {**digests, "verbose": verbose}
-        with _cures_told(published), located(published.url, **options) as path:
+        with _naming_cures(published), located(published.url, **options) as path:
             source = open_weights(path, averages)
         name = published.url
     config = {**published.config_overrides, **(source.config or {})}
@@ -108,7 +108,7 @@ def _read_published(published, averages, verbose):
 
 
 @contextlib.contextmanager
-def _cures_told(published):
+def _naming_cures(published):
     """Adds to what `download` raises what can be done without the network."""
     try:
         yield

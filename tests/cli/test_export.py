@@ -169,7 +169,7 @@ def test_the_ap_of_the_export_is_compared_with_the_models(
 
     class Forgetful:
         path, description = tmp_path / "pets.onnx", describe(model, outputs="raw")
-        description = dataclasses.replace(description, precision="int8")
+        description = dataclasses.replace(description, precision="float16")
 
         def run(self, images):
             outputs = {n: np.array(v) for n, v in model(images).items()}
@@ -180,7 +180,7 @@ def test_the_ap_of_the_export_is_compared_with_the_models(
         path.write_text("onnx")
 
     limits = check.Limits(outputs=100.0, scores=1.0, matched=0.0, pixels=0.0)
-    monkeypatch.setitem(check.LIMITS, "int8", limits)
+    monkeypatch.setitem(check.LIMITS, "float16", limits)
     monkeypatch.setattr(ExportFormat, "load_writer", lambda self: write)
     monkeypatch.setattr(export_model, "open_runtime", lambda path: Forgetful())
     arguments = ["export", str(tmp_path / "pets.keras"), str(tmp_path / "pets.onnx")]

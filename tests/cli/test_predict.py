@@ -1,12 +1,11 @@
 """`effdet-keras predict` and `effdet-keras benchmark`."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from PIL import Image
+from support import programs
 from support.tiny import LITE0, lively_model
 
 import effdet_keras as ek
@@ -295,10 +294,5 @@ def test_the_command_opens_an_archive_in_a_process_of_its_own(archive, tmp_path)
     """There only what a command imports has registered its classes with Keras."""
     path = tmp_path / "black.png"
     Image.new("RGB", (40, 30)).save(path)
-    done = subprocess.run(
-        [sys.executable, "-m", "effdet_keras", "predict", archive, str(path)],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "black.png: " in done.stdout
+    said = programs.run_alone("-m", "effdet_keras", "predict", archive, path)
+    assert "black.png: " in said

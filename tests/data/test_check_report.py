@@ -2,7 +2,6 @@
 
 import base64
 import dataclasses
-import html.parser
 import io
 import pathlib
 import re
@@ -11,6 +10,7 @@ import xml.etree.ElementTree
 import numpy as np
 import pytest
 from PIL import Image
+from support.html_tags import Tags
 
 from effdet_keras.data import DetectionDataset, check, from_arrays, write_shapes
 from effdet_keras.data.check_report import _samples
@@ -18,6 +18,10 @@ from effdet_keras.data.problems import KINDS
 from effdet_keras.report import charts
 
 EVIL = "<script>alert('x')</script>&\".jpg"
+
+
+def tags_of(page):
+    return Tags(page, unclosed=("meta", "img", "li"))
 
 
 @pytest.fixture(scope="module")
@@ -53,31 +57,6 @@ def page(report, tmp_path_factory):
     path = tmp_path_factory.mktemp("report") / "report.html"
     report.save(path)
     return path.read_text(encoding="utf-8")
-
-
-class Tags(html.parser.HTMLParser):
-    """Collects tags, attributes and text, and sees that they close."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.names, self.attributes, self.text, self.open = [], [], [], []
-        self.feed(page)
-
-    def handle_starttag(self, tag, attributes):
-        self.names.append(tag)
-        self.attributes += attributes
-        if tag not in ("meta", "img", "li"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.names.append(tag)
-        self.attributes += attributes
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
 
 
 def test_the_text_counts_names_and_says_what_training_does(report):
@@ -116,7 +95,7 @@ def test_a_clean_set_has_a_short_text(clean):
 
 
 def test_the_page_is_whole_and_needs_nothing_from_outside(page):
-    tags = Tags(page)
+    tags = tags_of(page)
     assert tags.open == []
     assert not {"script", "link", "iframe"} & set(tags.names)
     links = [value for name, value in tags.attributes if name in ("src", "href")]
@@ -127,14 +106,14 @@ def test_the_page_is_whole_and_needs_nothing_from_outside(page):
 
 
 def test_names_from_the_data_set_are_escaped(page):
-    tags = Tags(page)
+    tags = tags_of(page)
     assert "<script" not in page and "<b>circle" not in page
     assert EVIL in "".join(tags.text)
     assert any("<b>circle" in text for text in tags.text)
 
 
 def test_the_page_names_every_problem(report, page):
-    tags = Tags(page)
+    tags = tags_of(page)
     assert tags.names.count("li") == len(report.problems) == 6
     text = "".join(tags.text)
     for problem in report.problems:
@@ -235,7 +214,7 @@ def test_an_empty_data_set_and_one_without_boxes_have_a_page(clean, tmp_path):
         for model in ("efficientdet-d0", None):
             report = check(DetectionDataset(records, ["cat"]), model=model)
             report.save(tmp_path / "report.html")
-            assert Tags((tmp_path / "report.html").read_text()).open == []
+            assert tags_of((tmp_path / "report.html").read_text()).open == []
 
 
 def test_numbers_that_are_no_box_do_not_stop_the_page(clean, tmp_path):

@@ -1,10 +1,7 @@
 """Readers, writers, the dataset and `check` work where TensorFlow is not installed."""
 
-import os
-import subprocess
-import sys
-
 import pytest
+from support import programs
 
 EACH_FORMAT = """
 import sys
@@ -44,13 +41,7 @@ print("done")
 @pytest.mark.parametrize("backend", ["jax"])
 def test_every_format_is_read_and_written_without_tensorflow(tmp_path, backend):
     pytest.importorskip(backend)
-    result = subprocess.run(
-        [sys.executable, "-c", EACH_FORMAT, str(tmp_path)],
-        env={**os.environ, "KERAS_BACKEND": backend},
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stderr
-    assert "done" in result.stdout
+    said = programs.run_alone("-c", EACH_FORMAT, tmp_path, KERAS_BACKEND=backend)
+    assert "done" in said
     cure = '`DetectionDataset.batches` needs tensorflow: pip install "tensorflow"'
-    assert cure in result.stdout
+    assert cure in said

@@ -1,14 +1,11 @@
 """COCO's numbers: of a dataset, of a user's own batches, on every backend."""
 
-import os
-import pathlib
-import subprocess
-import sys
 import types
 
 import keras
 import numpy as np
 import pytest
+from support import programs
 from support.kinds import slow_but
 
 from effdet_keras._internal.label_constants import BACKGROUND
@@ -356,19 +353,7 @@ print(of_arrays == {name: numbers[name][-1] for name in of_arrays})
 @pytest.mark.parametrize("backend", slow_but(["torch"], ["jax", "torch"]))
 def test_evaluation_in_fit_needs_no_tensorflow(backend):
     pytest.importorskip(backend)
-    tests = pathlib.Path(__file__).parents[1]
-    path = os.pathsep.join([str(tests), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-c", _WITHOUT_TENSORFLOW],
-        env={
-            **os.environ,
-            "KERAS_BACKEND": backend,
-            "PYTHONPATH": path,
-            "XLA_FLAGS": _QUICK_COMPILER,
-        },
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "True"
-    assert "4 of 4 images evaluated" in done.stdout
+    variables = {"KERAS_BACKEND": backend, "XLA_FLAGS": _QUICK_COMPILER}
+    said = programs.run_alone("-c", _WITHOUT_TENSORFLOW, **variables)
+    assert said.splitlines()[-1] == "True"
+    assert "4 of 4 images evaluated" in said

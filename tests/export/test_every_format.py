@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 from PIL import Image
+from support import programs
 from support.tiny import LITE0, lively_model
 
 import effdet_keras as ek
@@ -257,13 +258,8 @@ sys.exit(main(["predict", *paths[:1], f"{folder}/image.png", "--json",
 def test_it_detects_without_keras_and_tensorflow(export, images, live, tmp_path):
     Image.fromarray(images["rgb"]).save(tmp_path / "image.png")
     paths = [export(name) for name in ("litert", "litert-raw-3", "onnx", "openvino")]
-    result = subprocess.run(
-        [sys.executable, "-c", ALONE, str(tmp_path), *map(str, paths)],
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stderr
-    lines = [line for line in result.stdout.splitlines() if line.startswith("[")]
+    said = programs.run_alone("-c", ALONE, tmp_path, *paths)
+    lines = [line for line in said.splitlines() if line.startswith("[")]
     for path, line in zip(paths, lines, strict=True):
         found = ek.Detections(*map(np.array, json.loads(line)))
         postprocess = ek.Predictor.load(path).detector.postprocess

@@ -1,12 +1,11 @@
 import dataclasses
 import hashlib
-import subprocess
-import sys
 import zipfile
 
 import keras
 import numpy as np
 import pytest
+from support import programs
 from support.tiny import LITE0, spread, tiny_model
 
 from effdet_keras.detect.postprocess import Postprocess
@@ -265,11 +264,7 @@ names = zipfile.ZipFile(path).read("labelmap.txt").decode().split()
 print(*names, int(found["count"][0]) in range(101), found["boxes"].shape)
 assert not set(sys.modules) & {{"tensorflow", "keras", "effdet_keras"}}
 """
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stderr
-    assert result.stdout == "cat dog bird True (1, 100, 4)\n"
+    assert programs.run_alone("-c", code) == "cat dog bird True (1, 100, 4)\n"
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,15 @@ from support.tiny import lively_model
 
 from effdet_keras.detect.postprocess import Postprocess
 from effdet_keras.export.check import check_export
-from effdet_keras.export.runtime import open_runtime
+from effdet_keras.export.onnx import _PROVIDERS, _quiet, onnx_postprocess, write_onnx
+from effdet_keras.export.runtime import DESCRIPTION_NAME, Description, open_runtime
+from effdet_keras.model.anchors import anchors_of
+from effdet_keras.model.config import EfficientDetConfig
 
 pytestmark = pytest.mark.tensorflow
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("tf2onnx")
-pytest.importorskip("onnxruntime")
+onnxruntime = pytest.importorskip("onnxruntime")
 
 IMAGE_SIZE = (64, 96)
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "export_onnx.md"
@@ -42,8 +45,6 @@ def images():
 @pytest.fixture(scope="module")
 def files(model, tmp_path_factory):
     """name -> path; each is converted once."""
-    from effdet_keras.export.onnx import write_onnx
-
     folder = tmp_path_factory.mktemp("onnx")
     options = {
         "free": {},
@@ -159,19 +160,188 @@ def test_options_that_cannot_be(model, tmp_path, options, message):
 
 
 def test_a_missing_converter_is_told_with_its_cure(model, tmp_path, monkeypatch):
-    from effdet_keras.export.onnx import write_onnx
-
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
     with pytest.raises(ImportError, match=re.escape('"effdet-keras[onnx]"')):
         write_onnx(model, tmp_path / "pets.onnx")
 
 
 def test_the_converter_is_quiet_and_keeps_its_level():
-    from effdet_keras.export.onnx import _quiet
-
     logger = logging.getLogger("tf2onnx")
     before = logger.level
     with contextlib.suppress(RuntimeError), _quiet("tf2onnx"):
         assert not logger.isEnabledFor(logging.WARNING)
         raise RuntimeError
     assert logger.level == before
+
+
+# The nodes of `Postprocess` against `Postprocess` itself.
+
+CONFIG = EfficientDetConfig.from_name(
+    "efficientdet-lite0", image_size=(64, 96), max_level=5, num_classes=3
+)
+ANCHORS = anchors_of(CONFIG)
+OPTIONS = [
+    {},
+    {"sigma": 0.2, "score_threshold": 0.3, "max_detections": 20},
+    {"per_class": False},
+    {"pre_nms_top_k": 0},
+    {"pre_nms_top_k": 15, "max_detections": 30, "clip": False},
+    {"method": "hard"},
+    {"method": "hard", "score_threshold": 0.5, "iou_threshold": 0.2},
+    {"method": "hard", "per_class": False, "max_detections": 10},
+    {"method": "hard", "pre_nms_top_k": 0},
+    {"method": "hard", "pre_nms_top_k": 15, "max_detections": 30, "clip": False},
+]
+
+
+@pytest.fixture(scope="module")
+def outputs():
+    """Of three images; boxes reach over the border."""
+    rng = np.random.default_rng(3)
+    shape = (3, len(ANCHORS))
+    return {
+        "class_logits": rng.normal(-1.0, 1.5, (*shape, 3)).astype("float32"),
+        "box_deltas": rng.normal(0.0, 0.4, (*shape, 4)).astype("float32"),
+    }
+
+
+def session_of(postprocess, opset=17):
+    graph = onnx_postprocess(postprocess, ANCHORS, CONFIG, opset)
+    opsets = [onnx.helper.make_opsetid("", opset)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    onnx.checker.check_model(model, full_check=True)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+
+def test_hard_nms_is_the_node_that_runtimes_have():
+    for method, kind in (("hard", "NonMaxSuppression"), ("gaussian", "Loop")):
+        graph = onnx_postprocess(Postprocess(method=method), ANCHORS, CONFIG, 17)
+        kinds = {node.op_type for node in graph.node}
+        assert kinds & {"NonMaxSuppression", "Loop"} == {kind}
+
+
+def run(session, outputs):
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(names, outputs)))
+
+
+def check_equal(found, outputs, postprocess):
+    expected = postprocess(outputs, ANCHORS, CONFIG.image_size)
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        assert found[name].dtype == value.dtype
+        # The order of the sums differs: 1e-7 of a side of 100 pixels, and some.
+        np.testing.assert_allclose(found[name], value, atol=1e-3, err_msg=name)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_the_nodes_compute_what_postprocess_does(outputs, options):
+    postprocess = Postprocess(**options)
+    session = session_of(postprocess)
+    batch = run(session, outputs)
+    assert batch["num_detections"].min() > 5
+    check_equal(batch, outputs, postprocess)
+    first = {name: value[:1] for name, value in outputs.items()}
+    check_equal(run(session, first), first, postprocess)
+
+
+@pytest.mark.parametrize("method", ["gaussian", "hard"])
+@pytest.mark.parametrize("opset", [13, 18])
+def test_other_opsets(outputs, method, opset):
+    postprocess = Postprocess(method=method)
+    check_equal(run(session_of(postprocess, opset), outputs), outputs, postprocess)
+
+
+@pytest.mark.parametrize("method", ["gaussian", "hard"])
+def test_images_with_many_one_and_no_object(outputs, method):
+    postprocess = Postprocess(method=method, score_threshold=0.5)
+    logits = np.full_like(outputs["class_logits"], -9.0)
+    logits[1, 7, 2] = 3.0
+    logits[2] = outputs["class_logits"][2]
+    outputs = {**outputs, "class_logits": logits}
+    session = session_of(postprocess)
+    found = run(session, outputs)
+    check_equal(found, outputs, postprocess)
+    assert found["num_detections"][:2].tolist() == [0, 1]
+    assert (found["labels"][0] == -1).all() and found["labels"][1, 0] == 2
+    nothing = {name: value[:1] for name, value in outputs.items()}
+    assert run(session, nothing)["boxes"].shape == (1, 100, 4)
+
+
+def test_of_equal_scores_the_earlier_comes_first(outputs):
+    postprocess = Postprocess(method="hard")
+    rounded = np.round(outputs["class_logits"])
+    outputs = {**outputs, "class_logits": rounded}
+    check_equal(run(session_of(postprocess), outputs), outputs, postprocess)
+
+
+# Files that can be opened, and those that cannot.
+
+PETS = EfficientDetConfig(image_size=64, num_classes=1)
+
+
+def write(path, properties):
+    """A file that gives back its input."""
+    ends = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ("batch", 2))
+        for name in ("images", "same")
+    ]
+    node = onnx.helper.make_node("Identity", ["images"], ["same"])
+    graph = onnx.helper.make_graph([node], "pets", ends[:1], ends[1:])
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    file = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    onnx.helper.set_model_props(file, properties)
+    path.write_bytes(file.SerializeToString())
+    return path
+
+
+@pytest.fixture
+def path(tmp_path):
+    description = Description(PETS, class_names=("cat",), outputs="raw")
+    return write(tmp_path / "pets.onnx", {DESCRIPTION_NAME: description.to_json()})
+
+
+def test_outputs_come_by_name_and_the_description_is_read(path):
+    runtime = open_runtime(path, num_threads=1)
+    images = np.ones((3, 2), "float32")
+    found = runtime.run(images)
+    assert list(found) == ["same"]
+    np.testing.assert_array_equal(found["same"], images)
+    assert runtime.path == path
+    assert runtime.description.class_names == ("cat",)
+
+
+def test_num_threads_are_the_sessions(path):
+    options = open_runtime(path, num_threads=1)._session.get_session_options()
+    assert options.intra_op_num_threads == 1
+
+
+def test_a_gpu_is_used_where_there_is_one(path, monkeypatch):
+    given = []
+    session = onnxruntime.InferenceSession
+
+    def spy(*args, providers):
+        given.extend(providers)
+        return session(*args, providers=["CPUExecutionProvider"])
+
+    names = ["TensorrtExecutionProvider", *reversed(_PROVIDERS)]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: names)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", spy)
+    open_runtime(path)
+    assert given == ["CUDAExecutionProvider", "CPUExecutionProvider"]
+
+
+def test_an_onnx_file_of_another_program(tmp_path):
+    path = write(tmp_path / "other.onnx", {"author": "someone"})
+    with pytest.raises(ValueError, match="other.onnx.*not one that"):
+        open_runtime(path)
+
+
+def test_a_damaged_description(tmp_path):
+    path = write(tmp_path / "pets.onnx", {DESCRIPTION_NAME: "{"})
+    with pytest.raises(ValueError, match="pets.onnx.*cannot be read"):
+        open_runtime(path)

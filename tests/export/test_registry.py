@@ -1,10 +1,9 @@
 """The table of export formats, and options read from a writer's signature."""
 
 import inspect
-import subprocess
-import sys
 
 import pytest
+from support import programs
 
 from effdet_keras.export.registry import (
     FORMATS,
@@ -55,10 +54,7 @@ def test_reading_options_imports_neither_the_writer_nor_its_packages():
         "new = set(sys.modules) - before\n"
         "assert all(m.rpartition('.')[2] in registry.FORMATS for m in new), new\n"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True
-    )
-    assert result.returncode == 0, result.stderr
+    programs.run_alone("-c", code)
 
 
 def test_an_unknown_option_and_a_value_that_is_no_choice_are_told():

@@ -5,12 +5,11 @@ import json
 import pathlib
 import re
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from PIL import Image
+from support import programs
 from support.tiny import lively_model
 
 tf = pytest.importorskip("tensorflow")
@@ -101,11 +100,8 @@ def inputs():
 def served(exported, inputs, tmp_path_factory):
     folder = tmp_path_factory.mktemp("served")
     np.savez(folder / "inputs.npz", **inputs)
-    run = [sys.executable, "-c", SERVER, exported, folder / "inputs.npz"]
-    result = subprocess.run(
-        [*run, folder / "outputs.npz"], cwd=folder, capture_output=True, text=True
-    )
-    assert result.returncode == 0, result.stderr
+    files = folder / "inputs.npz", folder / "outputs.npz"
+    programs.run_alone("-c", SERVER, exported, *files, cwd=folder)
     return dict(np.load(folder / "outputs.npz"))
 
 
@@ -217,6 +213,4 @@ def test_the_guide_runs_without_the_package(exported, tmp_path):
     )
     shutil.copytree(exported, tmp_path / "out" / "pets")
     (tmp_path / "cat.jpg").write_bytes(FILES["turned 6"])
-    run = [sys.executable, "-c", f"{code}\nassert count"]
-    result = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
+    programs.run_alone("-c", f"{code}\nassert count", cwd=tmp_path)

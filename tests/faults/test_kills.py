@@ -2,30 +2,24 @@
 
 import json
 import os
-import pathlib
-import subprocess
-import sys
 
 import pytest
+from support import programs
 from support.kill_loop import WRITERS
 from support.kinds import slow_but
 
-TESTS = pathlib.Path(__file__).parents[1]
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forks"),
+]
 
 
-@pytest.mark.tensorflow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forks")
 @pytest.mark.parametrize("writer", slow_but(["archives"], WRITERS))
 def test_a_kill_at_any_moment_leaves_only_what_is_whole(writer, times, tmp_path):
     kills = times(4, 2000)
-    program = TESTS / "support" / "kill_loop.py"
-    command = [sys.executable, program, writer, tmp_path / "out", str(kills)]
-    path = os.pathsep.join([str(TESTS), str(TESTS.parent)])
-    result = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}
-    )
-    assert result.returncode == 0, result.stderr
-    counts = json.loads(result.stdout.splitlines()[-1])
+    program = programs.SUPPORT / "kill_loop.py"
+    said = programs.run_alone(program, writer, tmp_path / "out", kills)
+    counts = json.loads(said.splitlines()[-1])
     print(f"{writer}: {counts}")
     assert counts["kills"] == kills
     assert counts["whole"] >= kills and "broken" not in counts
@@ -33,21 +27,10 @@ def test_a_kill_at_any_moment_leaves_only_what_is_whole(writer, times, tmp_path)
 
 
 def run_and_kill(folder, kills):
-    program = TESTS / "support" / "resumed_run.py"
-    path = os.pathsep.join([str(TESTS), str(TESTS.parent)])
-    result = subprocess.run(
-        [sys.executable, program, folder, str(kills)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": path},
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
-    return result.stdout
+    return programs.run_alone(programs.SUPPORT / "resumed_run.py", folder, kills)
 
 
 @pytest.mark.slow
-@pytest.mark.tensorflow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forks")
 def test_a_run_that_is_killed_in_an_epoch_goes_on_with_its_next_step(tmp_path):
     run_and_kill(tmp_path, 1)
     rows = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").open()]
@@ -60,8 +43,6 @@ def test_a_run_that_is_killed_in_an_epoch_goes_on_with_its_next_step(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.tensorflow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forks")
 def test_runs_that_are_killed_end_with_the_bits_of_one_that_is_not(tmp_path):
     counts = json.loads(run_and_kill(tmp_path, 20).splitlines()[-1])
     print(counts["kills"])
@@ -70,8 +51,6 @@ def test_runs_that_are_killed_end_with_the_bits_of_one_that_is_not(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.tensorflow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forks")
 def test_a_run_whose_last_checkpoint_is_damaged_goes_on_from_the_one_before(tmp_path):
     whole, damaged = json.loads(run_and_kill(tmp_path, 0).splitlines()[-1])
     assert whole == damaged and [row["epoch"] for row in whole["rows"]] == [1, 2, 3]

@@ -2,9 +2,10 @@
 
 Run from the repository with the folder of the golden arrays as its argument; it
 writes beside itself. Every number that is kept is kept exactly. What the arrays
-are: `PROVENANCE-reference.md`.
+are: `PROVENANCE-reference.md`, `PROVENANCE-data.md` and `PROVENANCE-records.md`.
 """
 
+import io
 import json
 import pathlib
 import shutil
@@ -98,6 +99,39 @@ def pipeline(arrays):
     return kept
 
 
+BOX_KEYS = ("draws", "params", "image/shape", "image0/extent", "image_scales")
+
+
+def pipeline_boxes(arrays):
+    """The boxes of the input pipeline, without its images."""
+    kept = {key: arrays[key] for key in ("boxes", "classes", "is_crowd", "area")}
+    kept["raw_size"] = np.array([636, 1024])
+    cases = sorted({key.split("/")[0] for key in arrays.files if "/" in key})
+    for case in cases:
+        for key in BOX_KEYS:
+            if f"{case}/{key}" in arrays.files:
+                kept[f"{case}/{key}"] = arrays[f"{case}/{key}"]
+        truth = arrays[f"{case}/groundtruth_data"].reshape(-1, 100, 7)[0]
+        kept[f"{case}/groundtruth_data"] = truth[truth[:, 6] > -1]
+    return kept
+
+
+def write_records(source):
+    """The records, with a black image in the place of the photograph."""
+    import tensorflow as tf  # here, because tests are collected by importing
+    from PIL import Image
+
+    blank = io.BytesIO()
+    Image.new("RGB", (1024, 636)).save(blank, "JPEG", quality=30)
+    with tf.io.TFRecordWriter(str(HERE / "records.tfrecord")) as writer:
+        for data in tf.data.TFRecordDataset(f"{source}/d_img1.tfrecord"):
+            example = tf.train.Example.FromString(data.numpy())
+            encoded = example.features.feature["image/encoded"].bytes_list
+            encoded.value[0] = blank.getvalue()
+            writer.write(example.SerializeToString(deterministic=True))
+
+
+# By the name of the file that is written: that of the source, but for `_boxes`.
 REDUCED = {
     "a_d0_s128": network_outputs,
     "a_lite0_s128": network_outputs,
@@ -106,19 +140,21 @@ REDUCED = {
     "b_losses": losses,
     "c_anchors": anchors,
     "d_input": pipeline,
+    "d_input_boxes": pipeline_boxes,
 }
 
 
 def main(source):
     source = pathlib.Path(source)
     for name, reduced in REDUCED.items():
-        kept = reduced(np.load(source / f"{name}.npz"))
+        kept = reduced(np.load(source / f"{name.removesuffix('_boxes')}.npz"))
         np.savez_compressed(HERE / f"{name}.npz", **kept)
     for name in ("d_raw_img1.npz", "a_d0_seg.npz", "ckpt_d0_tf1_partial/model.index"):
         (HERE / name).parent.mkdir(exist_ok=True)
         shutil.copyfile(source / name, HERE / name)
     data = "ckpt_d0_tf1_partial/model.data-00000-of-00001"
     shutil.copyfile(source / data, HERE / data)
+    write_records(source)
     maps = json.loads((source / "i_misc.json").read_text())["label_maps"]
     (HERE / "label_maps.json").write_text(json.dumps(maps, indent=1) + "\n")
 

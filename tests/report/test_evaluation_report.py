@@ -2,13 +2,14 @@
 
 import base64
 import dataclasses
-import html.parser
+import html
 import io
 import re
 
 import numpy as np
 import pytest
 from PIL import Image
+from support.html_tags import Tags
 from support.image_results import random_results
 
 import effdet_keras as ek
@@ -20,31 +21,6 @@ pytestmark = pytest.mark.tensorflow  # `ek.data`
 
 NAMES = ("<script>cat", "dog", "bird")
 EVIL = "<script>alert('x')</script>&\".jpg"
-
-
-class Tags(html.parser.HTMLParser):
-    """Collects tags, attributes and text, and sees that they close."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.names, self.attributes, self.text, self.open = [], [], [], []
-        self.feed(page)
-        self.close()
-
-    def handle_starttag(self, tag, attributes):
-        self.names.append(tag)
-        self.attributes += attributes
-        if tag not in ("meta", "img"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.attributes += attributes
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,10 @@ import pytest
 from support.tiny_run import tiny_run
 
 import effdet_keras as ek
-from effdet_keras.runs import batch_size, batch_size_trial
-from effdet_keras.runs.batch_size import with_batch_size
-from effdet_keras.runs.batch_size_trial import available_bytes, peak_bytes
+from effdet_keras.runs import batch_size
+from effdet_keras.runs.batch_size import available_bytes, peak_bytes, with_batch_size
 from effdet_keras.runs.fine_tune import configured
-from effdet_keras.runs.splits import choose_splits
+from effdet_keras.runs.parts import choose_splits
 
 pytestmark = pytest.mark.tensorflow
 
@@ -103,18 +102,18 @@ def test_the_trial_trains_each_size(tmp_path, splits, monkeypatch):
         return types.SimpleNamespace(history={"loss": [1.0]})
 
     monkeypatch.setattr(ek.EfficientDet, "fit", fit)
-    batch_size_trial.main(str(path))
+    batch_size.main(str(path))
     assert results(out) == [(1, "done", ""), (2, "done", "")]
     assert sizes == [((size, 64, 64, 3), 2, 3) for size in (1, 2)]
 
 
 def test_the_trial_stops_before_memory_is_full(tmp_path, splits, monkeypatch):
     path, out = task(tmp_path, splits, [1, 2, 4])
-    monkeypatch.setattr(batch_size_trial, "train", lambda *_: None)
+    monkeypatch.setattr(batch_size, "train", lambda *_: None)
     peaks = iter([1e9, 2e9, 3e9])  # a gigabyte for each image: 4 of 4.5 are too many
-    monkeypatch.setattr(batch_size_trial, "peak_bytes", lambda: int(next(peaks)))
-    monkeypatch.setattr(batch_size_trial, "available_bytes", lambda: int(4.5e9))
-    batch_size_trial.main(str(path))
+    monkeypatch.setattr(batch_size, "peak_bytes", lambda: int(next(peaks)))
+    monkeypatch.setattr(batch_size, "available_bytes", lambda: int(4.5e9))
+    batch_size.main(str(path))
     (_, first, _), (_, second, _), (size, result, reason) = results(out)
     assert first == second == "done" and (size, result) == (4, "too large")
     assert reason == "it would need about 4.0 GB of 4.5 GB that are free"
@@ -130,12 +129,12 @@ def test_the_trial_ends_when_the_device_is_full_and_raises_other_errors(
         if configuration.batch_size == 2:
             raise error
 
-    monkeypatch.setattr(batch_size_trial, "train", train)
-    batch_size_trial.main(str(path))
+    monkeypatch.setattr(batch_size, "train", train)
+    batch_size.main(str(path))
     assert results(out)[1] == (2, "too large", "the memory of the device is full")
     error = ValueError("a shape")
     with pytest.raises(ValueError, match="a shape"):
-        batch_size_trial.main(str(path))
+        batch_size.main(str(path))
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from support.tiny_run import tiny_run
 
 from effdet_keras.data import from_arrays
 from effdet_keras.extras import multiprocess
-from effdet_keras.runs import make_model
+from effdet_keras.runs import parts
 from effdet_keras.runs.configuration import RunConfiguration
 
 pytestmark = pytest.mark.tensorflow
@@ -21,7 +21,7 @@ def train():
 
 
 def made(train, **fields):
-    return make_model.make_model(RunConfiguration(**tiny_run(**fields)), train)
+    return parts.make_model(RunConfiguration(**tiny_run(**fields)), train)
 
 
 def test_it_has_the_classes_of_the_data_and_what_was_set(train):
@@ -46,7 +46,7 @@ def asked(monkeypatch):
         asked.append(options)
         return tiny_model()
 
-    monkeypatch.setattr(make_model.EfficientDet, "from_preset", from_preset)
+    monkeypatch.setattr(parts.EfficientDet, "from_preset", from_preset)
     return asked
 
 
@@ -74,7 +74,7 @@ def test_without_a_backbone_it_says_so_and_starts_from_random_weights(
 def test_the_precision_is_the_models_and_nobody_elses(train):
     model = made(train, precision="mixed_bfloat16")
     assert model.dtype_policy.name == "mixed_bfloat16"
-    assert make_model.keras.config.dtype_policy().name == "float32"
+    assert parts.keras.config.dtype_policy().name == "float32"
 
 
 def test_a_strategy_holds_model_and_optimizer(train, monkeypatch):

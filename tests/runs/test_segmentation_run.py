@@ -8,7 +8,7 @@ from support.tiny_run import MODEL_CONFIG, tiny_run
 
 import effdet_keras as ek
 from effdet_keras.runs.configuration import RunConfiguration
-from effdet_keras.runs.splits import choose_splits
+from effdet_keras.runs.parts import choose_splits
 
 HEADS = {**MODEL_CONFIG, "heads": list(BOTH_HEADS)}
 

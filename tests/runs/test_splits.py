@@ -5,7 +5,7 @@ import pytest
 
 from effdet_keras.data import from_arrays
 from effdet_keras.runs.configuration import RunConfiguration
-from effdet_keras.runs.splits import choose_splits
+from effdet_keras.runs.parts import choose_splits
 
 pytestmark = pytest.mark.tensorflow
 

@@ -7,7 +7,7 @@ from support.tiny_run import tiny_run
 
 import effdet_keras as ek
 from effdet_keras.runs import time_budget
-from effdet_keras.runs.splits import choose_splits
+from effdet_keras.runs.parts import choose_splits
 from effdet_keras.runs.time_budget import Times, choose_length, length_for, measure
 
 pytestmark = pytest.mark.tensorflow

@@ -2,14 +2,10 @@
 
 import importlib.util
 import json
-import os
-import pathlib
-import subprocess
-import sys
 
 import pytest
+from support import programs
 
-TESTS = pathlib.Path(__file__).parents[1]
 pytestmark = [pytest.mark.slow, pytest.mark.tensorflow]
 CASES = (
     *("graph", "several steps", "float16", "two devices", "accumulation"),
@@ -18,15 +14,9 @@ CASES = (
 
 
 def compared(case, backend, folder):
-    path = os.pathsep.join([str(TESTS), str(TESTS.parent)])
-    result = subprocess.run(
-        [sys.executable, TESTS / "support" / "exact_resume.py", case, folder],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": path, "KERAS_BACKEND": backend},
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
-    return json.loads(result.stdout.splitlines()[-1])
+    program = programs.SUPPORT / "exact_resume.py"
+    said = programs.run_alone(program, case, folder, KERAS_BACKEND=backend)
+    return json.loads(said.splitlines()[-1])
 
 
 def assert_equal(found):

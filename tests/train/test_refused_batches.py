@@ -1,14 +1,10 @@
 """A batch that is refused changes nothing of the model, on any backend."""
 
-import os
-import pathlib
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import pytest
 from keras import ops
+from support import programs
 from support.tiny import EAGER, Stream, batch, tiny_model
 
 
@@ -164,11 +160,4 @@ assert_equal(before, everything(model))
 @pytest.mark.tensorflow
 def test_replicas_refuse_together():
     """Also the one whose half of the batch was fine."""
-    tests = str(pathlib.Path(__file__).parents[1])
-    result = subprocess.run(
-        [sys.executable, "-c", _REPLICAS],
-        env={**os.environ, "PYTHONPATH": tests, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
+    programs.run_alone("-c", _REPLICAS)

@@ -2,13 +2,12 @@
 
 import gc
 import os
-import subprocess
-import sys
 import weakref
 
 import keras
 import numpy as np
 import pytest
+from support import programs
 from support.tiny import batch, tiny_model
 
 tf = pytest.importorskip("tensorflow")
@@ -174,16 +173,11 @@ np.savez(sys.argv[2], *weights)
 @pytest.mark.slow  # over a minute: two processes that train
 def test_two_replicas_equal_one_device(tmp_path):
     tests = os.path.dirname(os.path.abspath(__file__))
-    paths = os.pathsep.join([tests, os.path.dirname(tests)])
     code = _TWO_REPLICAS.replace("{tests!r}", repr(tests))
     results = []
     for count in (1, 2):
         path = tmp_path / f"{count}.npz"
-        subprocess.run(
-            [sys.executable, "-c", code, str(count), str(path)],
-            env={**os.environ, "PYTHONPATH": paths, "TF_CPP_MIN_LOG_LEVEL": "3"},
-            check=True,
-        )
+        programs.run_alone("-c", code, count, path)
         arrays = np.load(path)
         results.append([arrays[name] for name in arrays.files])
     one, two = (np.concatenate([a.ravel() for a in arrays]) for arrays in results)

@@ -2,11 +2,6 @@
 
 import json
 import os
-import pathlib
-import signal
-import subprocess
-import sys
-import textwrap
 import zipfile
 
 import keras
@@ -331,55 +326,6 @@ def test_a_write_makes_its_folder_and_replaces_what_a_kill_left(model, file, tmp
     write_archive(model, folder / "best.keras", {"epoch": 4})
     assert read_archive_info(folder)["epoch"] == 4
     assert [path.name for path in folder.iterdir()] == ["best.keras"]
-
-
-KILLED = """
-    import os, signal, sys, types, zipfile
-    import keras
-    from effdet_keras.weights import archive
-
-    def kill(*args, **kwargs):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    path, place = sys.argv[1:]
-    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(300)])
-    model.config = types.SimpleNamespace(to_dict=dict)
-    model.class_names = model.category_ids = None
-    model.layers[0].kernel.assign(keras.ops.ones((4, 300)))
-    archive.write_archive(model, path, {"epoch": 1})
-    model.layers[0].kernel.assign(keras.ops.zeros((4, 300)))
-    if place == "weights":
-        keras.layers.Dense.save_own_variables = kill
-    elif place == "json":
-        zipfile.ZipFile.writestr = kill
-    elif place == "flush":
-        os.fsync = kill
-    elif place == "rename":
-        os.replace = kill
-    elif place == "copy":
-        archive.write_archive(model, path.replace("best", "other"), {"epoch": 2})
-        os.replace = kill
-        archive.copy_archive(path.replace("best", "other"), path)
-    archive.write_archive(model, path, {"epoch": 2})
-"""
-
-
-@pytest.mark.parametrize("place", ["weights", "json", "flush", "rename", "copy"])
-def test_a_kill_in_mid_write_leaves_the_previous_file_whole(tmp_path, place):
-    path = tmp_path / "best.keras"
-    child = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(KILLED), str(path), place],
-        capture_output=True,
-        text=True,
-        cwd=pathlib.Path(__file__).parents[2],
-    )
-    assert child.returncode == -signal.SIGKILL, child.stderr
-    assert list(tmp_path.glob(".best.*.partial.keras")), "nothing was being written"
-    assert read_archive_info(path)["epoch"] == 1
-    loaded = load_archive(path)
-    np.testing.assert_array_equal(
-        ops.convert_to_numpy(loaded.layers[0].kernel), np.ones((4, 300))
-    )
 
 
 @pytest.mark.parametrize("of_averages", [False, True])

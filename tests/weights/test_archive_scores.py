@@ -95,16 +95,3 @@ def test_other_files_are_refused_and_stay(path, tmp_path):
     with pytest.raises(ValueError, match="is damaged"):
         store_score_settings(path, SETTINGS)
     assert path.read_bytes() == damaged
-
-
-def test_a_write_that_fails_leaves_the_file_whole(path, monkeypatch):
-    before = path.read_bytes()
-
-    def fail(*_):
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr("shutil.copyfileobj", fail)
-    with pytest.raises(OSError, match="No space left"):
-        store_score_settings(path, SETTINGS)
-    assert path.read_bytes() == before
-    assert [file.name for file in path.parent.iterdir()] == ["best.keras"]

@@ -7,7 +7,6 @@ import http.server
 import pathlib
 import socket
 import threading
-import time
 
 import pytest
 
@@ -204,33 +203,6 @@ def test_two_at_once_both_get_the_whole_file(server, cache):
         results = [pool.submit(fetch) for _ in range(2)]
         assert [result.result() for result in results] == [BODY, BODY]
     assert len(files_in(cache)) == 1
-
-
-def test_a_kill_leaves_nothing_that_counts_as_cached(server, cache):
-    """While bytes come, they lie under another name: there a kill leaves them."""
-    url = server.url("/hangs.h5")
-    with concurrent.futures.ThreadPoolExecutor() as pool:
-        fetching = pool.submit(download, url, verbose=0)
-        deadline = time.monotonic() + PATIENCE
-        while not server.requests and time.monotonic() < deadline:
-            time.sleep(0.01)  # before it, a file is made and removed as a trial
-        (half,) = cache.iterdir()
-        assert half.name.endswith(".partial.h5")
-        assert not cache_path(url).exists()
-        server.released.set()
-        with pytest.raises(ConnectionError):
-            fetching.result()
-
-
-def test_an_interrupt_leaves_nothing(server, cache, monkeypatch):
-    def interrupted(url, response, file, *_):
-        file.write(response.read(1000))
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(web, "copy_body", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        download(server.url("/d0.h5"), verbose=0)
-    assert files_in(cache) == []
 
 
 def test_login_and_query_are_used_but_not_told(server, capsys):

@@ -105,10 +105,6 @@ def test_a_host_that_does_not_answer_is_soon_given_up(tmp_path, monkeypatch):
             client.close()
 
 
-def test_connecting_has_a_shorter_limit_than_waiting():
-    assert web._CONNECT_TIMEOUT < 10 < web._TIMEOUT
-
-
 @pytest.fixture
 def stand_in_package(tmp_path, monkeypatch):
     """A package with a backbone of Lite0, all of whose arrays are ones."""

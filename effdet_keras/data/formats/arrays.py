@@ -32,14 +32,14 @@ def from_arrays(
 ) -> DetectionDataset:
     """Makes a dataset of images and boxes that are in Python already.
 
-    Boxes that reach out of their image are clipped. Boxes without area inside it
-    are left out, and a warning counts them. A box that ends before it begins is an
-    error: its `box_format` is wrong.
+    Boxes that reach out of their image are clipped. Boxes without area inside it are
+    left out, and a warning counts them. A box that ends before it begins is an error:
+    its `box_format` is wrong.
 
     Args:
         images: list of uint8 arrays `[H, W, 3]`, of any sizes, or of paths.
-        boxes: list with the boxes `[n, 4]` of each image, in pixels, or an
-            empty list for an image without objects.
+        boxes: list with the boxes `[n, 4]` of each image, in pixels, or an empty list
+            for an image without objects.
         labels: list with the labels `[n]` of each image, from 0.
         class_names: names of the classes, in the order of the labels, or a label map,
             as for `load`.
@@ -47,17 +47,16 @@ def from_arrays(
         is_crowd: list with the flags `[n]` of each image: True for a box around a
             crowd, which is not trained on, and which evaluation ignores. None means
             that there are no crowds.
-        box_format: `"yxyx"` or `"xyxy"`: two corners; `"xywh"`: left, top,
-            width, height.
+        box_format: `"yxyx"` or `"xyxy"`: two corners; `"xywh"`: left, top, width,
+            height.
 
     Returns:
         `DetectionDataset`.
 
     Raises:
         FileNotFoundError: If an image given as a path is missing.
-        ValueError: If the lists differ in length, an image is not uint8
-            `[H, W, 3]`, a label has no class name, or boxes are not of
-            `box_format` in pixels.
+        ValueError: If the lists differ in length, an image is not uint8 `[H, W, 3]`, a
+            label has no class name, or boxes are not of `box_format` in pixels.
 
     Example:
         >>> image = np.zeros((32, 48, 3), "uint8")

@@ -52,14 +52,12 @@ def from_coco(
 ) -> DetectionDataset:
     """Reads a dataset in COCO's format: one json file and a folder of images.
 
-    Labels count from 0 in ascending order of the file's category ids, which may
-    have gaps: COCO's 80 classes have ids up to 90. The dataset keeps the ids as
-    `category_ids`, and `to_coco` and evaluation use them.
-
-    The annotations are checked here, before any training. A box that reaches
-    out of its image is clipped. A box with no area inside its image is not trained
-    on, and a warning says so. Evaluation sees the boxes as the file has them. If
-    `area` is not a number, that of the box is used.
+    Labels count from 0 in ascending order of the file's category ids, which may have
+    gaps: COCO's 80 classes have ids up to 90. The dataset keeps them as `category_ids`,
+    for `to_coco` and evaluation. A box that reaches out of its image is clipped; one
+    with no area inside its image is not trained on, and a warning says so. Evaluation
+    sees the boxes as the file has them. If `area` is not a number, that of the box is
+    used.
 
     Args:
         annotations: path of the json file, or its address, such as
@@ -72,18 +70,17 @@ def from_coco(
             lengths, for a model with a segmentation head. Class 0 of pixels is
             "background", class `i + 1` is label `i`, crowds included; smaller objects
             lie over larger ones. Inside the box of an object without `segmentation`
-            pixels of no other object have no class. It takes memory: that of
-            COCO's 860,000 training objects is half a gigabyte.
+            pixels of no other object have no class. It takes memory: that of COCO's
+            860,000 training objects is half a gigabyte.
 
     Returns:
-        `DetectionDataset`. An image whose id is not an int gets 1, 2, ... as
-        `image_id` and keeps its own as `source_id`.
+        `DetectionDataset`. An image whose id is not an int gets 1, 2, ... as `image_id`
+        and keeps its own as `source_id`.
 
     Raises:
         FileNotFoundError: If the json or images are missing.
-        ValueError: If the json has not COCO's format, or, with "raise", if a
-            category id is unknown, an id repeats, or a box is not four finite
-            numbers in pixels.
+        ValueError: If the json has not COCO's format, or, with "raise", if a category
+            id is unknown, an id repeats, or a box is not four finite numbers in pixels.
 
     Example:
         >>> import tempfile
@@ -205,24 +202,23 @@ def write_coco(
 ) -> None:
     """Writes a new folder in COCO's format: `SPLIT.json` and `SPLIT/` with images.
 
-    Boxes, areas, crowd flags, image and category ids are exactly those of the
-    dataset. JPEG and PNG files are copied; other images become PNG files.
-    `effdet_keras.json` keeps source ids and file names. The shapes of objects, where
-    the dataset was read with `masks=True`, are the `segmentation` of the annotations;
-    masks of whole images (`with_masks`) become PNG files in `SPLIT_masks/`, which
-    `with_masks(folder / "SPLIT_masks", seg_class_names)` reads.
+    Boxes, areas, crowd flags, image and category ids are exactly those of the dataset.
+    JPEG and PNG files are copied; other images become PNG files. `effdet_keras.json`
+    keeps source ids and file names. The shapes of objects, where the dataset was read
+    with `masks=True`, are the `segmentation` of the annotations; masks of whole images
+    (`with_masks`) become PNG files in `SPLIT_masks/`, which `with_masks(folder /
+    "SPLIT_masks", seg_class_names)` reads.
 
     Args:
         datasets: `DetectionDataset`, or dict from split name to one.
         folder: folder to make. It appears once it is complete.
 
-    Returns:
-        `None`.
-
     Raises:
         FileExistsError: If the folder is there.
-        ValueError: If the splits differ in their classes, or an image cannot be
-            decoded.
+        FileNotFoundError: If an image is gone.
+        OSError: If the folder cannot be written.
+        ValueError: If the splits differ in their classes, a name of one cannot be that
+            of a folder, or an image cannot be decoded.
 
     Example:
         >>> import pathlib, tempfile

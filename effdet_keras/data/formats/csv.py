@@ -64,22 +64,21 @@ def from_csv(
 
     Args:
         path: path of the csv file.
-        image_dir: folder that the names of the images start from; a name
-            with folders, or one such as `gs://...`, is looked up by its last
-            part where it is not there. None looks for the images beside the
-            file and in `images`, and for `train.csv` in `train`.
-        split: for AutoML's format "train", "validation" or "test". None takes
-            all rows.
+        image_dir: folder that the names of the images start from; a name with folders,
+            or one such as `gs://...`, is looked up by its last part where it is not
+            there. None looks for the images beside the file and in `images`, and for
+            `train.csv` in `train`.
+        split: for AutoML's format "train", "validation" or "test". None takes all rows.
         class_names, on_error: as for `load`.
 
     Returns:
-        `DetectionDataset`. `image_id` counts from 1 in the order of the
-        images in the file; `source_id` is the name of the image.
+        `DetectionDataset`. `image_id` counts from 1 in the order of the images in the
+        file; `source_id` is the name of the image.
 
     Raises:
         FileNotFoundError: If the file or images are missing.
-        ValueError: If the file has none of these formats, or, with "raise", if a
-            row lacks four finite numbers or has an unknown class.
+        ValueError: If the file has none of these formats, or, with "raise", if a row
+            lacks four finite numbers or has an unknown class.
 
     Example:
         >>> import pathlib, tempfile
@@ -160,24 +159,20 @@ def write_csv(
 ) -> None:
     """Writes a new folder with csv files, and with the images in `SPLIT/`.
 
-    Boxes without an area in their image are left out. These formats cannot mark
-    crowds: other programs see ordinary boxes. `effdet_keras.json` keeps which boxes
-    are crowds, and ids, file names, areas and classes.
+    Boxes without an area in their image are left out. These formats cannot mark crowds:
+    other programs see ordinary boxes. `effdet_keras.json` keeps which boxes are crowds,
+    and ids, file names, areas and classes.
 
     Args:
-        datasets: `DetectionDataset`, or dict from split name to one.
-        folder: folder to make. It appears once it is complete.
-        format: "tfod", of the TF Object Detection API: one file `SPLIT.csv` per
-            split, boxes in pixels; or "automl": one file `data.csv`, boxes in
-            fractions and clipped to their image.
-
-    Returns:
-        `None`.
+        datasets, folder: as for `write_coco`.
+        format: "tfod", of the TF Object Detection API: one file `SPLIT.csv` per split,
+            boxes in pixels; or "automl": one file `data.csv`, boxes in fractions and
+            clipped to their image.
 
     Raises:
-        FileExistsError: If the folder is there.
-        ValueError: If `format` is unknown, the splits differ in their classes or
-            AutoML has no such split, or an image cannot be decoded.
+        FileExistsError: As `write_coco` does.
+        ValueError: As `write_coco` does, or if `format` is unknown, or AutoML has no
+            such split.
 
     Example:
         >>> import pathlib, tempfile

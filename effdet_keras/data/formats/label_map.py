@@ -94,7 +94,11 @@ def ids_of_classes(
 
 
 def read_label_map(path: str | os.PathLike) -> dict[int, str]:
-    """Reads a file with the names of classes."""
+    """Reads the names of classes, from id 1; 0, the background, is left out.
+
+    `.json` and `.yaml` are google/automl's, anything else the Object Detection API's
+    text, of which `display_name` is taken where there is one.
+    """
     path = pathlib.Path(path)
     read = {".json": _json_pairs, ".yaml": _yaml_pairs, ".yml": _yaml_pairs}
     try:

@@ -60,27 +60,27 @@ def from_tfrecord(
 ) -> DetectionDataset:
     """Reads TFRecord files of `tf.train.Example`.
 
-    The keys are those of google/automl's EfficientDet and of the TF Object
-    Detection API: `image/encoded`, `image/object/bbox/{xmin,xmax,ymin,ymax}` as
-    fractions, `image/object/class/label` from 1, and where present
+    The keys are those of google/automl's EfficientDet and of the TF Object Detection
+    API: `image/encoded`, `image/object/bbox/{xmin,xmax,ymin,ymax}` as fractions,
+    `image/object/class/label` from 1, and where present
     `image/{height,width,filename,source_id}` and
-    `image/object/{area,is_crowd,group_of,difficult,class/text}`. Groups and
-    difficult objects are crowds. Images stay in the files, and are read from
-    there when asked for; so the files must not be compressed. The Object Detection
-    API's `image/object/weight` is not read: each box counts 1.
+    `image/object/{area,is_crowd,group_of,difficult,class/text}`. Groups and difficult
+    objects are crowds. Images stay in the files, and are read from there when asked
+    for; so the files must not be compressed. The Object Detection API's
+    `image/object/weight` is not read: each box counts 1.
 
-    The labels in the files are the `category_ids`. Their names come from
-    `label_map`, or else from the one `.pbtxt` beside the files, or else from
-    the `class/text` of the objects. Without any of these they are `class_names` in
-    order, or else "1", "2", ... TensorFlow is not needed.
+    The labels in the files are the `category_ids`. Their names come from `label_map`,
+    or else from the one `.pbtxt` beside the files, or else from the `class/text` of the
+    objects. Without any of these they are `class_names` in order, or else "1", "2", ...
+    TensorFlow is not needed.
 
     Args:
-        files: path, glob pattern such as `"data/train-?????-of-00032.tfrecord"`,
-            list of these, or a folder with the files of one split.
+        files: path, glob pattern such as `"data/train-?????-of-00032.tfrecord"`, list
+            of these, or a folder with the files of one split.
         class_names: as for `load`.
-        label_map: dict from label to name; "coco", "voc" or "waymo"; or the path of
-            a file: `item { id: 1 name: 'cat' }` in a .pbtxt, `{"cat": 1}` in a
-            .json, or `1: cat` in a .yaml.
+        label_map: dict from label to name; "coco", "voc" or "waymo"; or the path of a
+            file: `item { id: 1 name: 'cat' }` in a .pbtxt, `{"cat": 1}` in a .json, or
+            `1: cat` in a .yaml.
         on_error: as for `load`.
         masks: whether to read `image/object/mask`, a PNG of each object in which its
             pixels are not 0, for a model with a segmentation head. The classes of
@@ -88,8 +88,8 @@ def from_tfrecord(
             memory.
 
     Returns:
-        `DetectionDataset`. `image_id` is the `image/source_id` if these are
-        different ints, else 1, 2, ...
+        `DetectionDataset`. `image_id` is the `image/source_id` if these are different
+        ints, else 1, 2, ...
 
     Raises:
         FileNotFoundError: If no file matches.
@@ -200,29 +200,23 @@ def write_tfrecord(
 ) -> None:
     """Writes datasets as TFRecord files, for this and for other programs.
 
-    Makes a new folder with `SPLIT-00000-of-00004.tfrecord` and so on, images
-    dealt out to the files in turn, and `label_map.pbtxt`. The keys are
-    those that google/automl's EfficientDet and the TF Object Detection API
-    read and write. Labels are the `category_ids`, or count from 1 where one of
-    those is below 1. Boxes without area in their image are left out, as those
-    programs do; boxes that reach out of it stay as they are. The shapes of objects,
-    where the dataset was read with `masks=True`, become `image/object/mask`; of an
-    object that has only a box the mask is its box.
+    Makes a new folder with `SPLIT-00000-of-00004.tfrecord` and so on, images dealt out
+    to the files in turn, and `label_map.pbtxt`. The keys are those that google/automl's
+    EfficientDet and the TF Object Detection API read and write. Labels are the
+    `category_ids`, or count from 1 where one of those is below 1. Boxes without area in
+    their image are left out, as those programs do; boxes that reach out of it stay as
+    they are. The shapes of objects, where the dataset was read with `masks=True`,
+    become `image/object/mask`; of an object that has only a box the mask is its box.
 
     Args:
-        datasets: `DetectionDataset`, or dict from split name to
-            `DetectionDataset`, all of the same classes.
-        folder: path of the new folder.
+        datasets, folder: as for `write_coco`.
         num_shards: files per split, at most one per image. None makes one per 1,000
             images.
 
     Raises:
-        FileExistsError: If `folder` is there.
-        FileNotFoundError: If an image is gone.
-        OSError: If the folder cannot be written.
-        ValueError: If the classes differ, a name cannot be that of a file, an image
-            cannot be read, or there are masks of whole images (`with_masks`), for which
-            these files have no place.
+        FileExistsError, FileNotFoundError, OSError: As `write_coco` does.
+        ValueError: As `write_coco` does, or if there are masks of whole images
+            (`with_masks`), for which these files have no place.
 
     Example: see `from_tfrecord`.
     """

@@ -44,36 +44,34 @@ def from_voc(
     """Reads a dataset in Pascal VOC's format: one xml file per image.
 
     Reads `Annotations/NAME.xml` and `JPEGImages/NAME.jpg` (or another format of
-    images), and for `split` the list `ImageSets/Main/SPLIT.txt`. Also read are
-    `annotations/` (or `annotations/xmls/`) with `images/`, and a folder in which xml
-    files and images lie side by side. An image is found by the name of its xml file.
-    Only if there is none, the `filename` in the xml file is used, which is often out
-    of date.
+    images), and for `split` the list `ImageSets/Main/SPLIT.txt`; also `annotations/`
+    (or `annotations/xmls/`) with `images/`, or xml files and images side by side. Only
+    if no image has the name of the xml file, the `filename` in it is used, which is
+    often out of date.
 
-    VOC counts pixels from 1 and includes the last: a box from `xmin` to
-    `xmax` covers `xmin - 1` to `xmax` here. A box that ends where it begins,
-    or before, is a mistake of the annotation: it is left out, and a warning counts
-    such boxes. Difficult objects become crowds: they are not trained on, and
-    evaluation ignores them, as VOC's does.
+    VOC counts pixels from 1 and includes the last: a box from `xmin` to `xmax` covers
+    `xmin - 1` to `xmax` here. A box that ends where it begins, or before, is a mistake
+    of the annotation: it is left out, and a warning counts such boxes. Difficult
+    objects become crowds: they are not trained on, and evaluation ignores them, as
+    VOC's does.
 
     Args:
         folder: folder of the dataset, such as `VOCdevkit/VOC2012`.
         split: name of an image set, such as `"train"`; None takes every xml.
         class_names: as for `load`.
-        one_based: whether coordinates count from 1. Pass False for data of tools
-            that write the corners of the box and count from 0.
+        one_based: whether coordinates count from 1. Pass False for data of tools that
+            write the corners of the box and count from 0.
         on_error: as for `load`.
 
     Returns:
-        `DetectionDataset`. `image_id` counts from 1 in the order of the
-        names; `source_id` is the name.
+        `DetectionDataset`. `image_id` counts from 1 in the order of the names;
+        `source_id` is the name.
 
     Raises:
-        FileNotFoundError: If the folder, the split, an xml file or an image is
-            missing.
+        FileNotFoundError: If the folder, the split, an xml file or an image is missing.
         ValueError: If there is no object at all, or, with "raise", if an xml file
-            cannot be read, a box is not four numbers in pixels, or a name is
-            not in `class_names`.
+            cannot be read, a box is not four numbers in pixels, or a name is not in
+            `class_names`.
 
     Example:
         >>> import pathlib, tempfile
@@ -201,22 +199,15 @@ def write_voc(
     """Writes a new folder in Pascal VOC's format.
 
     `Annotations/NAME.xml`, `JPEGImages/NAME.jpg` or `.png`, and
-    `ImageSets/Main/SPLIT.txt`. Coordinates count from 1, as `from_voc` takes
-    them; a box that does not end at whole pixels has decimals. Crowds become
-    difficult objects. Boxes without an area in their image are left out.
-    `effdet_keras.json` keeps ids, file names, areas and classes.
+    `ImageSets/Main/SPLIT.txt`. Coordinates count from 1, as for `from_voc`; a box that
+    does not end at whole pixels has decimals. Crowds become difficult objects. Boxes
+    without an area in their image are left out. `effdet_keras.json` keeps the rest.
 
     Args:
-        datasets: `DetectionDataset`, or dict from split name to one.
-        folder: folder to make. It appears once it is complete.
-
-    Returns:
-        `None`.
+        datasets, folder: as for `write_coco`.
 
     Raises:
-        FileExistsError: If the folder is there.
-        ValueError: If the splits differ in their classes, or an image cannot be
-            decoded.
+        FileExistsError, ValueError: As `write_coco` does.
 
     Example:
         >>> import pathlib, tempfile
@@ -228,12 +219,7 @@ def write_voc(
         >>> print((folder / "Annotations" / "000000000001.xml").read_text())
         <annotation>
         ...
-            <bndbox>
               <xmin>9</xmin>
-              <ymin>5</ymin>
-              <xmax>40</xmax>
-              <ymax>20</ymax>
-            </bndbox>
         ...
         >>> from_voc(folder)[0]["boxes"].tolist()
         [[4.0, 8.0, 20.0, 40.0]]

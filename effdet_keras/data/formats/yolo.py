@@ -42,22 +42,18 @@ def from_yolo(
 ) -> DetectionDataset:
     """Reads a dataset in YOLO's format: one txt file per image.
 
-    A line is `class x y width height`, the center and the sides of a box as
-    fractions of the image, or `class x1 y1 x2 y2 x3 y3 ...`, an outline,
-    which becomes its bounding box. The txt file of `images/train/a.jpg` is
-    `labels/train/a.txt`, or else `a.txt` beside it. An image without a txt file has
-    no objects.
+    A line is `class x y width height`, the center and the sides of a box as fractions
+    of the image, or `class x1 y1 x2 y2 x3 y3 ...`, an outline, which becomes its
+    bounding box. The txt file of `images/train/a.jpg` is `labels/train/a.txt`, or else
+    `a.txt` beside it. An image without a txt file has no objects.
 
     Args:
-        path: one of
-
-            - a `data.yaml` as Ultralytics has it: `path`, `names` (list or
-              dict) or `nc`, and for each split a folder, a list of folders,
-              or a txt file that lists images;
-            - a Darknet `.data` file: `names`, `train`, `valid`;
-            - a folder: with one of these, or with `images` and `labels`, or
-              with images and txt files side by side. Its class names are in
-              `classes.txt` or `obj.names`, or else are "0", "1", ...
+        path: a `data.yaml` as Ultralytics has it: `path`, `names` (list or dict) or
+            `nc`, and for each split a folder, a list of folders, or a txt file that
+            lists images; a Darknet `.data` file: `names`, `train`, `valid`; or a folder
+            with one of these, with `images` and `labels`, or with images and txt files
+            side by side. Its class names are in `classes.txt` or `obj.names`, or else
+            are "0", "1", ...
         split: "train", "val", ...; None takes the only one.
         class_names, on_error: as for `load`.
 
@@ -66,10 +62,10 @@ def from_yolo(
         `source_id` is the file name.
 
     Raises:
-        FileNotFoundError: If the file, the folder of a split, or images of
-            a list are missing.
-        ValueError: If there are several splits and none is named, or with
-            "raise" if a line has another format or an unknown class.
+        FileNotFoundError: If the file, the folder of a split, or images of a list are
+            missing.
+        ValueError: If there are several splits and none is named, or with "raise" if a
+            line has another format or an unknown class.
 
     Example:
         >>> import pathlib, tempfile
@@ -98,16 +94,23 @@ def from_yolo(
         problems.add("no annotation", images[0].parent, detail)
     tables = for_each(lambda file: _read_labels(file, problems), files)
     sidecar = read_sidecar(layout.folder)
-    names = layout.class_names or _numbered_names(tables)
+    highest = max((int(rows[:, 0].max()) for rows in tables if len(rows)), default=-1)
+    names = layout.class_names or tuple(str(number) for number in range(highest + 1))
     check_class_names(names, f"the dataset {source!r}")
     if sidecar is not None:
         sidecar = sidecar.renamed(dict(enumerate(layout.class_names or ())))
+
+    def name_of(number):
+        if number < len(names):
+            return names[number]
+        return f"number {number} (the names end at {len(names) - 1})"
+
     found = [
         Found(
             place=image.name,
             image=image,
             boxes=rows[:, 1:],
-            classes=[_name_of(int(number), names) for number in rows[:, 0]],
+            classes=[name_of(number) for number in rows[:, 0].astype(int).tolist()],
             source_id=image.name,
             file_name=image.name,
             in_fractions=True,
@@ -122,11 +125,6 @@ def from_yolo(
         sidecar=sidecar,
         split=split,
     )
-
-
-def _numbered_names(tables):
-    highest = max((rows[:, 0].max() for rows in tables if len(rows)), default=-1)
-    return tuple(str(number) for number in range(int(highest) + 1))
 
 
 def _read_labels(path, problems):
@@ -172,35 +170,23 @@ def _read_row(line):
     return (label, *low, *(high - low))
 
 
-def _name_of(number, names):
-    if number < len(names):
-        return names[number]
-    return f"number {number} (the names end at {len(names) - 1})"
-
-
 def write_yolo(
     datasets: DetectionDataset | Mapping[str, DetectionDataset],
     folder: str | os.PathLike[str],
 ) -> None:
     """Writes a YOLO folder: `images/SPLIT`, `labels/SPLIT` and `data.yaml`.
 
-    Boxes are clipped to their image, because readers of this format expect
-    fractions from 0 to 1. Boxes without area are left out. The format cannot mark
-    crowds: other programs see ordinary boxes. `effdet_keras.json` keeps which boxes
-    are crowds, and ids, file names and areas.
+    Boxes are clipped to their image, because readers of this format expect fractions
+    from 0 to 1. Boxes without area are left out. The format cannot mark crowds: other
+    programs see ordinary boxes. `effdet_keras.json` keeps which boxes are crowds, and
+    ids, file names and areas.
 
     Args:
-        datasets: `DetectionDataset`, or dict from split name to one. Other
-            programs ask for the splits "train" and "val".
-        folder: folder to make. It appears once it is complete.
-
-    Returns:
-        `None`.
+        datasets, folder: as for `write_coco`. Other programs ask for the splits "train"
+            and "val".
 
     Raises:
-        FileExistsError: If the folder is there.
-        ValueError: If the splits differ in their classes, or an image cannot be
-            decoded.
+        FileExistsError, ValueError: As `write_coco` does.
 
     Example:
         >>> import pathlib, tempfile
@@ -219,10 +205,8 @@ def write_yolo(
     with new_folder(folder) as partial:
         for split, dataset in datasets.items():
             stems = image_stems(dataset.records)
-            names[split] = write_images(
-                dataset.records, partial / "images" / split, stems
-            )
-            labels = partial / "labels" / split
+            images, labels = (partial / part / split for part in ("images", "labels"))
+            names[split] = write_images(dataset.records, images, stems)
             labels.mkdir(parents=True)
             for stem, record in zip(stems, dataset.records):
                 text = "".join(f"{row}\n" for row in _rows(record))
@@ -273,7 +257,6 @@ class Layout:
         for entry in self.splits[split]:
             place = self._find(entry)
             if place.is_dir():
-                _refuse_whole_disk(place)
                 paths += _images_below(place)
             else:
                 paths += self._listed(place, problems)
@@ -325,14 +308,14 @@ def find_layout(path):
     files = [*sorted(path.glob("*.yaml")), *sorted(path.glob("*.yml"))]
     files.sort(key=lambda file: file.stem != "data")
     # One of this name is meant; of others, which may be anything, one with names.
-    files = [file for file in files if file.stem == "data" or _has_names(file)]
+    files = [file for file in files if file.stem == "data" or _is_of_yolo(file)]
     if files:
         return _yaml_layout(files[0])
     files = sorted(path.glob("*.data"))
     return _darknet_layout(files[0]) if files else _folder_layout(path)
 
 
-def _has_names(path):
+def _is_of_yolo(path):
     try:
         return "names" in _read_yaml(path)
     except InvalidValueError:
@@ -345,16 +328,11 @@ def label_file(path):
     if "images" in parts[:-1]:
         last = len(parts) - 2 - parts[-2::-1].index("images")
         parts[last] = "labels"
-        file = _of_parts(path, parts).with_suffix(".txt")
+        file = path.with_parts(parts) if is_remote(path) else pathlib.Path(*parts)
+        file = file.with_suffix(".txt")
         if file.is_file():
             return file
     return path.with_suffix(".txt")
-
-
-def _of_parts(path, parts):
-    if is_remote(path):
-        return path.with_parts(parts)
-    return pathlib.Path(*parts)
 
 
 def _yaml_layout(path):
@@ -466,7 +444,7 @@ def _folder_splits(path):
     images, labels = path / "images", path / "labels"
     if images.is_dir() and labels.is_dir():
         inner = sorted(place.name for place in images.iterdir() if place.is_dir())
-        if inner and not _has_images(images):
+        if inner and not any(True for _ in _images_in(images)):
             return {name: [f"images/{name}"] for name in inner}
         return {ONE_SPLIT: ["images"]}
     inner = [name for name in _SPLITS if (path / name / "labels").is_dir()]
@@ -480,26 +458,15 @@ def _images_in(folder):
     return (path for path in folder.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
 
 
-def _has_images(folder):
-    return any(True for _ in _images_in(folder))
-
-
-def _refuse_whole_disk(folder):
-    """A slip such as `train: /` would be a search for hours."""
-    folder = folder.resolve()
-    if folder in (folder.parent, pathlib.Path.home()):
+def _images_below(folder):
+    whole = folder.resolve()
+    if whole in (whole.parent, pathlib.Path.home()):  # a slip such as `train: /`
         raise InvalidValueError(
             "A split must be a folder of images, not a whole disk or home folder. "
-            f"Received: {str(folder)!r}"
+            f"Received: {str(whole)!r}"
         )
-
-
-def _images_below(folder):
-    return sorted(
-        path
-        for path in folder.rglob("*")
-        if path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
-    )
+    images = (p for p in folder.rglob("*") if p.suffix.lower() in IMAGE_SUFFIXES)
+    return sorted(path for path in images if not path.name.startswith("."))
 
 
 def _names_in(path):

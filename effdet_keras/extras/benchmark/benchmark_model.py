@@ -34,30 +34,19 @@ _MADE_SIZE = (640, 480)  # width, height
 
 @dataclasses.dataclass(frozen=True)
 class BenchmarkReport:
-    """The times that one batch takes, in milliseconds.
-
-    Attributes:
-        model: string, what was measured.
-        image_size: `(height, width)` of the network's input.
-        batch_size: int, images per batch.
-        runs: int, how many batches were measured.
-        stages: dict of `decode` (file to array), `letterbox`, `network`,
-            `postprocess` and `all` to a dict of `median_ms` and `p90_ms`.
-            `postprocess` is missing if an exported file does it inside its network.
-        images_per_second: float, from the median of `all`.
-        trace: string, the path of the profile, or None.
-    """
+    """The times that one batch takes, by stage, and all the stages together."""
 
     model: str
     image_size: tuple[int, int]
     batch_size: int
     runs: int
+    # Of each stage `median_ms` and `p90_ms`; without `postprocess`, if an exported file
+    # does it inside its network.
     stages: dict[str, dict[str, float]]
     images_per_second: float
     trace: str | None = None
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the report as a JSON file, whole or not at all."""
         text = json.dumps(dataclasses.asdict(self), indent=1) + "\n"
         with replacing(path) as partial:
             partial.write_text(text, encoding="utf-8")
@@ -90,25 +79,10 @@ def benchmark(
     runs: int = 30,
     trace: str | os.PathLike[str] | None = None,
 ) -> BenchmarkReport:
-    """Measures what `Predictor.detect` does, after a warm-up.
+    """Measures what `Predictor.detect` does with a folder, or with generated images.
 
     A live model computes network and postprocess as one graph. There the network is
     also measured alone, and `postprocess` is the difference.
-
-    Args:
-        images: folder of images, or None for generated ones of 640 x 480. The
-            postprocess takes less time if there is little to find.
-        batch_size: int, images per batch. An export with a fixed batch size takes
-            that size.
-
-    Example:
-        >>> from effdet_keras.model.efficientdet import EfficientDet
-        >>> from effdet_keras.detect.predictor import Predictor
-        >>> model = EfficientDet.from_preset(
-        ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2)
-        >>> report = benchmark(Predictor(model), runs=2)
-        >>> sorted(report.stages)
-        ['all', 'decode', 'letterbox', 'network', 'postprocess']
     """
     for name, value in (("batch_size", batch_size), ("runs", runs)):
         if value < 1:
@@ -247,11 +221,7 @@ def write_trace(
       (`pip install tensorboard-plugin-profile`, `tensorboard --logdir FOLDER`)
     - ONNX: onnxruntime's, a JSON file for `chrome://tracing` or ui.perfetto.dev
 
-    LiteRT and OpenVINO have no profiler in Python that says more than the benchmark
-    does. For Keras on JAX or torch, use the profiler of that framework.
-
-    Args:
-        images: float32 array `[B, H, W, 3]`, letterboxed.
+    LiteRT and OpenVINO have no profiler in Python that says more than the benchmark.
     """
     check_traceable(detector)
     folder.mkdir(parents=True, exist_ok=True)

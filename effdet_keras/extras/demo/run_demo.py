@@ -41,12 +41,6 @@ def run_demo(
 
     The best checkpoint is chosen on a validation split; the numbers are of a test
     split, on which nothing was chosen.
-
-    Args:
-        data: "blood-cells", real images that come with the package, or "shapes",
-            generated ones.
-        num_train: int, how many images to train on. None means as many as the demo
-            is made for.
     """
     if data not in _DEMOS:
         raise InvalidValueError(

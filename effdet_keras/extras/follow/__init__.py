@@ -19,10 +19,10 @@ from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.detect.evaluate import evaluate
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.efficientdet import EfficientDet
-from effdet_keras.runs.configuration import in_words, is_duration, seconds_of
+from effdet_keras.runs.configuration import in_words, seconds_of
+from effdet_keras.runs.parts import choose_splits
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.runs.run_log import read_rows
-from effdet_keras.runs.splits import choose_splits
 from effdet_keras.weights.archive import ZIP_DAMAGES, copy_archive, read_archive_info
 from effdet_keras.weights.checkpoint_files import BEST_FILE, PREVIOUS_FILE
 
@@ -43,7 +43,7 @@ def follow_run(
     Without a split of `data` it takes the images by which the run would choose its best
     checkpoint.
     """
-    if not is_duration(timeout):
+    if seconds_of(timeout) is None:
         raise InvalidValueError(
             "`--timeout` must be a duration such as '90s', '20m' or '1.5h'. "
             f"Received: {timeout!r}"
@@ -223,11 +223,6 @@ class NewCheckpoints:
 
     `last.keras` counts each time that it is replaced; so does any other checkpoint but
     those that are kept because they were the best, which were the last before.
-
-    Example:
-        >>> import tempfile
-        >>> NewCheckpoints(tempfile.mkdtemp()).take("copy.keras") is None
-        True
     """
 
     def __init__(self, folder: str | os.PathLike, done: set[tuple] = frozenset()):
@@ -236,11 +231,7 @@ class NewCheckpoints:
         self._taken: dict[str, tuple] = {}  # the file that was taken, by name
 
     def take(self, copy: str | os.PathLike) -> tuple[str, dict[str, Any]] | None:
-        """Copies the oldest checkpoint that is new.
-
-        A file that is not whole yet is none; one that is replaced while it is copied is
-        copied again.
-        """
+        """Copies the oldest checkpoint that is new, whole, and stays while copied."""
         not_whole: set[tuple] = set()
         while found := [item for item in self._new_files() if item[1] not in not_whole]:
             path, identity = found[0]
@@ -270,12 +261,7 @@ class NewCheckpoints:
 
 
 def moment_of(info: dict[str, Any]) -> tuple[int, str]:
-    """When a checkpoint was written: copies of one file share it.
-
-    Example:
-        >>> moment_of({"epoch": 3, "created": "2026-01-01T00:00:00+00:00", "AP": 0.5})
-        (3, '2026-01-01T00:00:00+00:00')
-    """
+    """When a checkpoint was written: copies of one file share it."""
     return info.get("epoch", 0), info.get("created", "")
 
 

@@ -108,12 +108,8 @@ _NO_PLACE = {
 
 @dataclasses.dataclass(frozen=True)
 class HparamsReading:
-    """What hyper-parameters of google/automl mean here.
-
-    Args:
-        undone: those of the notes that change the training, so that what is asked for
-            is not done.
-    """
+    """What hyper-parameters of google/automl mean here; `undone` are notes of what is
+    asked for, changes the training, and is not done."""
 
     fields: dict[str, Any]
     notes: tuple[str, ...]

@@ -65,7 +65,7 @@ def hub_files(address):
     except Exception as error:  # of each web library its own, some no OSError
         kept = _kept(hub, where) if _is_unreachable(hub, error) else None
         if kept is None:
-            raise told(hub, error, address) from error
+            raise error_of_hub(hub, error, address) from error
         return kept
     return [sibling.rfilename for sibling in info.siblings or []], info.sha
 
@@ -78,13 +78,13 @@ def hub_file(address):
             where.repository, where.path, revision=where.revision
         )
     except Exception as error:  # see `hub_files`
-        raise told(hub, error, address) from error
+        raise error_of_hub(hub, error, address) from error
     path = pathlib.Path(path)
     _check_digest(path, address)
     return path
 
 
-def told(hub, error, address):
+def error_of_hub(hub, error, address):
     """The `OSError` that says of an error of the library what to do."""
     errors, where = hub.errors, parse_hub_address(address)
     page = f"{hub.constants.ENDPOINT}/{where.repository}"
@@ -119,7 +119,7 @@ def told(hub, error, address):
     return OSError(f"'{address}' cannot be opened: {first_line(error)}")
 
 
-def told_of_push(hub, error, address, *, made):
+def error_of_push(hub, error, address, *, made):
     """The `OSError` that says why a push failed, and what is left of it."""
     left = (
         " The repository was made before that and stays, empty: push again, or delete "

@@ -45,7 +45,7 @@ def run(
     from effdet_keras.extras.selftest.self_test import self_test
     from effdet_keras.model.efficientdet import EfficientDet
     from effdet_keras.runs.configuration import RunConfiguration, parse_settings
-    from effdet_keras.runs.make_model import make_model
+    from effdet_keras.runs.parts import make_model
 
     fields = parse_settings(settings)
     of_new_model = {"--model": model, "--image-size": image_size, "--set": settings}

@@ -14,9 +14,9 @@ from effdet_keras._internal.whole_files import is_remote, local_path
 from effdet_keras.errors import InvalidStateError, InvalidValueError
 from effdet_keras.evaluate.coco import COCO_MEANINGS
 from effdet_keras.extras.remote.hugging_face import (
+    error_of_push,
     hub_library,
     parse_hub_address,
-    told_of_push,
 )
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.weights.archive import (
@@ -124,7 +124,7 @@ def _push(hub, model, address, *, private, overwrite, about):
     except (FileExistsError, InvalidStateError, InvalidValueError):
         raise
     except Exception as error:  # of each web library its own, some no OSError
-        raise told_of_push(hub, error, address, made=made) from error
+        raise error_of_push(hub, error, address, made=made) from error
     return commit.commit_url
 
 

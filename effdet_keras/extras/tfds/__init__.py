@@ -49,13 +49,12 @@ def from_tfds(
 ) -> DetectionDataset:
     """Reads a dataset of TensorFlow Datasets; that package need not be installed.
 
-    An example has `image` and `objects` with `bbox` (`yxyx`, as fractions) and
-    `label` (from 0), and may have `image/filename`, `image/id`, and of
-    `objects` `area`, `id`, `is_crowd`, `is_difficult`, `is_group_of`: those
-    with a flag are crowds.
+    An example has `image` and `objects` with `bbox` (`yxyx`, as fractions) and `label`
+    (from 0), and may have `image/filename`, `image/id`, and of `objects` `area`, `id`,
+    `is_crowd`, `is_difficult`, `is_group_of`: those with a flag are crowds.
 
-    From a folder or a builder images are read when asked for. Examples are
-    taken as they come, decoded, and stay in memory.
+    From a folder or a builder images are read when asked for. Examples are taken as
+    they come, decoded, and stay in memory.
 
     Args:
         source: one of
@@ -72,13 +71,13 @@ def from_tfds(
         on_error: as for `load`.
 
     Returns:
-        `DetectionDataset`. `image_id` is the `image/id` if these are different
-        ints, else 1, 2, ...
+        `DetectionDataset`. `image_id` is the `image/id` if these are different ints,
+        else 1, 2, ...
 
     Raises:
         FileNotFoundError: If the folder holds no such dataset.
-        ValueError: If there are several splits and none is named, files are
-            damaged, or examples have another format.
+        ValueError: If there are several splits and none is named, files are damaged, or
+            examples have another format.
 
     Example:
         >>> examples = [{
@@ -299,21 +298,17 @@ def write_tfds(
     """Writes datasets as a folder of TensorFlow Datasets.
 
     `tfds.builder_from_directory(folder).as_dataset(split="train")` reads it, and
-    `from_tfds` does. Boxes without area in their image are left out; boxes
-    that reach out of it stay as they are. TFDS has no place for category ids,
-    which are kept in `effdet_keras.json` beside it.
+    `from_tfds` does. Boxes without area in their image are left out; boxes that reach
+    out of it stay as they are. TFDS has no place for category ids, which are kept in
+    `effdet_keras.json` beside it.
 
     Args:
-        datasets: `DetectionDataset`, or dict from split name to
-            `DetectionDataset`, all of the same classes.
-        folder: path of the new folder.
+        datasets, folder: as for `ek.data.write_coco`.
 
     Raises:
-        FileExistsError: If `folder` is there.
-        FileNotFoundError: If an image is gone.
-        OSError: If the folder cannot be written.
-        ValueError: If the classes differ, a name of a split or class is none
-            that TFDS can have, or an image cannot be read.
+        FileExistsError, FileNotFoundError, OSError: As `write_coco` does.
+        ValueError: As `write_coco` does, or if a name of a split or class is none that
+            TFDS can have.
 
     Example: see `tfds_splits`.
     """

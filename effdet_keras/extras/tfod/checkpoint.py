@@ -15,7 +15,7 @@ from effdet_keras.data.formats.label_map import read_label_map
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.extras.tfod.pipeline_config import read_pipeline_model
 from effdet_keras.model.config import EfficientDetConfig
-from effdet_keras.weights.kinds.automl import damage_told
+from effdet_keras.weights.kinds.automl import naming_damage
 from effdet_keras.weights.locate import CONFIG_NAME
 from effdet_keras.weights.network_arrays import (
     LEAVES,
@@ -121,13 +121,13 @@ def read_tfod_checkpoint(
     beside = _config_beside(pathlib.Path(prefix))
     config_path = pipeline_config or beside or own_pipeline_config
     model = None if config_path is None else read_pipeline_model(config_path)
-    with damage_told(prefix):
+    with naming_damage(prefix):
         reader = tf.train.load_checkpoint(prefix)
         stored = reader.get_variable_to_dtype_map()
         keys = {**_keys_by_name(stored), **_keys_in_graph(reader, stored)}
     _check_is_whole(prefix, keys)
     average = _averages(keys, stored) if averages else {}
-    with damage_told(prefix):
+    with naming_damage(prefix):
         arrays = {n: reader.get_tensor(average.get(n, key)) for n, key in keys.items()}
     used = {*keys.values(), *average.values()}
     others = {key for key in stored if key not in used}

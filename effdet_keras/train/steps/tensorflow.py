@@ -4,9 +4,9 @@ import contextlib
 import weakref
 
 import keras
-import numpy as np
 import tensorflow as tf
 
+from effdet_keras._internal.extras import extra
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.basic_layers import recomputing
@@ -119,43 +119,10 @@ class Step(BackendStep):
         return rule(replica.all_reduce("SUM", num_positives)) / count
 
     def predicting(self, predict_function):
-        """The function, where every device of this process has a part of the batch.
-
-        Keras' own would have each device compute the whole batch, and each process
-        wait for the others.
-        """
-        model, strategy = self._model, self._model.distribute_strategy
-        if strategy.num_replicas_in_sync == 1:
+        if self._model.distribute_strategy.num_replicas_in_sync == 1:
             return predict_function
-        devices = strategy.extended.worker_devices
-
-        @tf.autograph.experimental.do_not_convert
-        def on_one(images):
-            return model.predict_step((images,))
-
-        @tf.autograph.experimental.do_not_convert
-        def on_all(images):
-            return strategy.run(on_one, args=(images,))
-
-        if not model.run_eagerly:
-            on_all = tf.function(
-                on_all, reduce_retracing=True, jit_compile=model.jit_compile or None
-            )
-
-        def predicting(data):
-            ((images, *_),) = data
-            if isinstance(images, tf.distribute.DistributedValues):
-                return predict_function(data)
-            images = np.asarray(images)
-            parts = np.split(_filled_up(images, len(devices)), len(devices))
-            found = on_all(_on_devices(strategy, parts))
-            outputs = {
-                name: tf.concat(strategy.experimental_local_results(value), 0)
-                for name, value in found.items()
-            }
-            return {name: value[: len(images)] for name, value in outputs.items()}
-
-        return predicting
+        predicting = extra("multiprocess.replica_prediction:predicting")
+        return predicting(self._model, predict_function)
 
     @staticmethod
     def gradients_of(tape, target, variables):
@@ -265,20 +232,6 @@ class _Refusal:
     def __call__(self, done, *arrays):
         step = None if done < 0 else int(done) + 1
         raise self._model().refusal(dict(zip(self._names, arrays)), step=step)
-
-
-def _filled_up(images, count):
-    """Images, and zeros behind them so that they can be parted in `count`."""
-    missing = -len(images) % count
-    return np.pad(images, [(0, missing), (0, 0), (0, 0), (0, 0)]) if missing else images
-
-
-def _on_devices(strategy, parts):
-    """A part for each device of this process."""
-    values = iter([tf.convert_to_tensor(part) for part in parts])
-    return strategy.experimental_distribute_values_from_function(
-        lambda context: next(values)
-    )
 
 
 def _num_replicas():

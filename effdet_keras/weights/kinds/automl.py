@@ -81,7 +81,7 @@ def read_tensorflow_checkpoint(prefix, averages=True):
         raise FileNotFoundError(
             f"There is no TensorFlow checkpoint '{prefix}': no file '{prefix}.index'"
         )
-    with damage_told(prefix):
+    with naming_damage(prefix):
         reader = tf.train.load_checkpoint(prefix)
         dtypes = reader.get_variable_to_dtype_map()
     floats = sorted(key for key, dtype in dtypes.items() if dtype.is_floating)
@@ -94,7 +94,7 @@ def read_tensorflow_checkpoint(prefix, averages=True):
     average = average if averages else {}
     wanted = {**raw, **average}
     names = published_names(wanted, scheme, prefix)
-    with damage_told(prefix):
+    with naming_damage(prefix):
         arrays = {name: reader.get_tensor(wanted[name]) for name in wanted}
     return WeightSource(
         path=prefix,
@@ -124,7 +124,7 @@ def write_tf1_checkpoint(prefix, arrays, averages=None, global_step=0):
 
 
 @contextlib.contextmanager
-def damage_told(prefix):
+def naming_damage(prefix):
     """Turns what TensorFlow raises on damaged files into a `ValueError`."""
     try:
         yield

@@ -9,7 +9,6 @@ they lack the biases before batch norms, and by that they are known.
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 import re
 
 import numpy as np
@@ -29,7 +28,6 @@ from effdet_keras.weights.identify import identify, names_of_no_backbone, to_lay
 from effdet_keras.weights.kinds.torch_files import (
     PICKLE_ENDINGS,
     damaged,
-    read_torch_file,
 )
 from effdet_keras.weights.network_arrays import (
     TORCH_LEAVES,
@@ -88,13 +86,8 @@ TORCH = Scheme(  # PyTorch effdet, whose backbones are timm's
     is_torch=True,
 )
 
-# Where effdet's settings of the `tf_` models differ from google/automl's.
-EFFDET_CONFIG = EFFDET_ANCHORS
-EFFDET_HALF_CONFIG = {  # the AdvProp and the Lite models: mean and deviation 0.5
-    **EFFDET_CONFIG,
-    "mean_rgb": (127.5, 127.5, 127.5),
-    "stddev_rgb": (127.5, 127.5, 127.5),
-}
+# Mean and deviation 0.5, of the AdvProp and the Lite models.
+HALF_CONFIG = {"mean_rgb": (127.5,) * 3, "stddev_rgb": (127.5,) * 3}
 
 ENDINGS = (*PICKLE_ENDINGS, ".safetensors")
 
@@ -115,21 +108,9 @@ _FIELDS_OF_A_FAMILY = (
 )
 
 
-def read_torch_effdet(path, averages=True):
-    """Reads the weights of a PyTorch effdet model. Runs no code of the file."""
-    return effdet_source(pathlib.Path(path), read_torch_file(path), averages)
-
-
 def effdet_source(path, content, averages):
-    """The network in what `read_torch_file` found; see `read_torch_effdet`."""
-    prefixes = _prefixes(content)
-    if not prefixes:
-        raise InvalidValueError(
-            f"'{path}' is not of PyTorch effdet: no array of the {len(content)} in it "
-            f"has a name with 'backbone.'. The first are {list(content)[:3]}. Give the "
-            "state dict of a whole detector."
-        )
-    found = find_network(path, content, prefixes, averages)
+    """The detector in what `read_torch_file` found."""
+    found = find_network(path, content, effdet_prefixes(content), averages)
     arrays = _named(found.arrays)
     name = content.get("arch")  # timm's name of the model
     _refuse_other_networks(path, arrays)
@@ -156,13 +137,8 @@ def write_torch_effdet(path, arrays, config):
 # Finding the network.
 
 
-def holds_effdet(content):
-    """Whether a name in a file is one of effdet's backbones."""
-    return bool(_prefixes(content))
-
-
-def _prefixes(content):
-    """What stands before the names of each network in the file."""
+def effdet_prefixes(content):
+    """What stands before the names of each detector in the file."""
     parts = (name.partition("backbone.") for name in content)
     return list(
         dict.fromkeys(
@@ -206,8 +182,8 @@ def _config(path, arrays, arch):
     if has_biases and not arch.startswith("efficientdet"):
         is_advprop = re.search(r"_ap(?![a-z])", f"{path.name} {arch}")
         is_lite = not any(".se." in array for array in arrays)
-        half = EFFDET_HALF_CONFIG if is_advprop or is_lite else EFFDET_CONFIG
-        return {**_TF_NETWORK, **half}
+        half = HALF_CONFIG if is_advprop or is_lite else {}
+        return {**_TF_NETWORK, **EFFDET_ANCHORS, **half}
     model = _name_here(arch) or _own_model(WeightSource(str(path), "", TORCH, arrays))
     if model is None:  # of somebody's own making: as all of that family have it
         return {**_OWN_NETWORK, **EFFDET_ANCHORS}

@@ -11,10 +11,11 @@ from effdet_keras.model.config import TF_BACKBONE, TIMM_BACKBONE
 from effdet_keras.weights.identify import names_of_no_backbone
 from effdet_keras.weights.kinds.torch_effdet import (
     ENDINGS,
+    HALF_CONFIG,
     TIMM,
+    effdet_prefixes,
     effdet_source,
     find_network,
-    holds_effdet,
 )
 from effdet_keras.weights.kinds.torch_files import (
     PICKLE_MAGIC,
@@ -29,10 +30,11 @@ def read_torch_state_dict(path, averages=True):
     """Reads the weights of a detector or of a backbone, as the names in it tell."""
     path = pathlib.Path(path)
     content = read_torch_file(path)
-    if holds_effdet(content):
+    if effdet_prefixes(content):
         return effdet_source(path, content, averages)
-    if holds_efficientnet(content):
-        return efficientnet_source(path, content, averages)
+    scheme = next((s for s in _STEMS if _prefixes(content, s)), None)
+    if scheme is not None:
+        return _efficientnet_source(path, content, averages, scheme)
     raise InvalidValueError(
         f"'{path}' holds another network: none of its {len(content)} entries has a "
         "name of PyTorch effdet ('backbone.conv_stem.weight'), EfficientNet-PyTorch "
@@ -85,7 +87,6 @@ _TIMM_MODEL = re.compile(
 )
 # Adversarial training (AdvProp) had pixels from -1 to 1.
 _ADVPROP = re.compile(r"(?:^|[^a-z])adv-efficientnet|efficientnet_b\d_ap|\.ap_in1k")
-_ADVPROP_CONFIG = {"mean_rgb": (127.5,) * 3, "stddev_rgb": (127.5,) * 3}
 
 _UNKNOWN_PADDING = (
     "timm's 'efficientnet_b0' and 'tf_efficientnet_b0' name their arrays alike, and "
@@ -95,19 +96,14 @@ _UNKNOWN_PADDING = (
 )
 
 
-def holds_efficientnet(content):
-    """Whether a name in a file is that of an EfficientNet's first convolution."""
-    return any(_prefixes(content, scheme) for scheme in _STEMS)
-
-
-def efficientnet_source(path, content, averages):
+def _efficientnet_source(path, content, averages, scheme):
     """The backbone of a classifier."""
-    scheme = next(s for s in _STEMS if _prefixes(content, s))
     found = find_network(path, content, _prefixes(content, scheme), averages)
     _refuse_other_networks(path, found.arrays, scheme)
     model = _model_name(path, content) if scheme == TIMM else None
     is_unknown = scheme == TIMM and model is None
-    padding = {} if is_unknown else _padding(model or "tf_")
+    is_of_tf = (model or "tf_").startswith("tf_")
+    padding = {} if is_unknown else TF_BACKBONE if is_of_tf else TIMM_BACKBONE
     is_advprop = _ADVPROP.search(f"{path.name} {content.get('arch')}")
     return WeightSource(
         path=str(path),
@@ -116,14 +112,9 @@ def efficientnet_source(path, content, averages):
         arrays=found.arrays,
         num_averages=len(found.arrays) if found.is_average else 0,
         others=found.others,
-        config={**padding, **(_ADVPROP_CONFIG if is_advprop else {})} or None,
+        config={**padding, **(HALF_CONFIG if is_advprop else {})} or None,
         notes=(_UNKNOWN_PADDING,) if is_unknown else (),
     )
-
-
-def _padding(model):
-    """The fields in which the networks of both kinds differ."""
-    return TF_BACKBONE if model.startswith("tf_") else TIMM_BACKBONE
 
 
 def _prefixes(content, scheme):

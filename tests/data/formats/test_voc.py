@@ -78,13 +78,6 @@ def test_split_takes_the_images_of_its_list(folder):
         from_voc(folder, "valid")
 
 
-def test_class_names_bring_a_second_split_in_line(folder):
-    dataset = from_voc(folder, class_names=["bird", "dog", "cat"])
-    np.testing.assert_array_equal(dataset[0]["labels"], [1, 2])
-    with pytest.raises(ValueError, match=r"unknown class: a\.xml: 'cat' of 1 box"):
-        from_voc(folder, class_names=["dog"])
-
-
 def test_image_is_found_by_the_stale_name_only_without_its_own(folder):
     Image.new("RGB", (40, 30), (255, 0, 0)).save(folder / "JPEGImages" / "stale.jpg")
     assert from_voc(folder)[0]["file_name"] == "a.jpg"

@@ -7,7 +7,7 @@ import socket
 
 import keras
 import pytest
-from support.several_processes import free_port
+from support.programs import free_port
 
 from effdet_keras import distribution
 from effdet_keras._internal.processes import ENGINES, is_first_process

@@ -11,13 +11,12 @@ import zipfile
 import h5py
 import numpy as np
 import pytest
-from support import several_processes
+from support import programs
 from support.tiny_run import MODEL_CONFIG, TINY_RUN
 
 from effdet_keras.data import write_shapes
 from effdet_keras.weights.archive import read_archive_info
 
-SUPPORT = pathlib.Path(__file__).parents[2] / "support"
 BACKENDS = {"multiworker": "tensorflow", "jax": "jax"}
 EACH_ENGINE = pytest.mark.parametrize(
     "engine",
@@ -39,12 +38,12 @@ COMMAND = (
 @EACH_ENGINE
 def test_processes_gather_and_one_that_is_left_alone_ends(engine, tmp_path):
     pytest.importorskip(BACKENDS[engine])
-    program = [SUPPORT / "gathers.py", engine]
+    program = [programs.SUPPORT / "gathers.py", engine]
     backend = BACKENDS[engine]
-    left, killed = several_processes.statuses(
-        several_processes.launch(program, tmp_path, backend=backend)
+    left, killed = programs.statuses(
+        programs.launch(program, tmp_path, backend=backend)
     )
-    said = several_processes.output(tmp_path, 0)
+    said = programs.output(tmp_path, 0)
     assert killed == -signal.SIGKILL
     assert left in AFTER_A_LOSS[engine]
     assert "gathered" in said
@@ -60,8 +59,8 @@ def weights_in(path):
 def trained(how, folder, *, name=None, count=1, **options):
     """The weights of a training, and its history and numbers, in each process."""
     out = folder / (name or how)
-    program = [SUPPORT / "trained_by_several.py", how, out]
-    several_processes.run(program, folder, count=count, **options)
+    program = [programs.SUPPORT / "trained_by_several.py", how, out]
+    programs.run(program, folder, count=count, **options)
     return [
         (
             weights_in(f"{out}-{i}.npz"),
@@ -100,9 +99,9 @@ def test_a_training_goes_on_after_a_process_was_killed(tmp_path):
     pytest.importorskip("jax")
 
     def train(run, name, **dying):
-        program = [SUPPORT / "jax_process.py", tmp_path / run, tmp_path / name]
-        started = several_processes.launch(program, tmp_path, backend="jax", **dying)
-        return several_processes.statuses(started)
+        program = [programs.SUPPORT / "jax_process.py", tmp_path / run, tmp_path / name]
+        started = programs.launch(program, tmp_path, backend="jax", **dying)
+        return programs.statuses(started)
 
     assert train("run", "whole") == [0, 0]
     expected = weights_in(tmp_path / "whole-0.npz")
@@ -127,7 +126,7 @@ def launched(folder, out, engine):
     command += ["--weights", "none", "--image-size", "64", "--deterministic"]
     command += ["--epochs", "3", "--batch-size", "4", "--save-every-steps", "1"]
     command += ["--distribute", engine]
-    return several_processes.launch(command, folder, backend=BACKENDS[engine])
+    return programs.launch(command, folder, backend=BACKENDS[engine])
 
 
 def saved(out):
@@ -136,7 +135,7 @@ def saved(out):
 
 
 def wait_until(condition, started):
-    end = time.monotonic() + several_processes.TIMEOUT
+    end = time.monotonic() + programs.TIMEOUT
     while not condition() and time.monotonic() < end:
         if any(process.poll() is not None for process in started):
             break
@@ -170,16 +169,16 @@ def test_the_command_goes_on_after_either_was_killed(engine, tmp_path):
         started = launched(tmp_path, out, engine)
         wait_until(lambda at=at: saved(out) > at, started)
         started[killed].kill()
-        statuses = several_processes.statuses(started)
-        said = several_processes.output(tmp_path, 1 - killed)
+        statuses = programs.statuses(started)
+        said = programs.output(tmp_path, 1 - killed)
         assert statuses.pop(killed) == -signal.SIGKILL
         assert statuses[0] in AFTER_A_LOSS[engine], said
         is_told = "has lost another process of the training" in said
         assert statuses[0] != 1 or is_told, said
 
     for folder in (out, whole):
-        found = several_processes.statuses(launched(tmp_path, folder, engine))
-        assert found == [0, 0], several_processes.output(tmp_path, 0)
+        found = programs.statuses(launched(tmp_path, folder, engine))
+        assert found == [0, 0], programs.output(tmp_path, 0)
     for name in ("log.txt", "report.html", "archive/best.keras"):
         assert (out / name).exists()
     rows, expected = (

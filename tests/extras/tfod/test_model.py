@@ -14,7 +14,7 @@ from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.weights.network_arrays import tf1_name
 
-pytest.importorskip("tensorflow")
+tf = pytest.importorskip("tensorflow")
 
 CONFIG = EfficientDetConfig(
     image_size=128,
@@ -217,3 +217,34 @@ def test_taps_of_another_level_are_refused():
     config = CONFIG.replace(backbone_taps=(2, 8, 15))
     with pytest.raises(ValueError, match="2 for level 3, which has the blocks 3 to 4"):
         EfficientDet(config)
+
+
+@pytest.mark.slow
+@pytest.mark.tensorflow
+def test_an_export_has_all_outputs_of_that_of_the_api(tmp_path):
+    expected = np.load(odapi_path("d0_256/exported.npz"))
+    model = EfficientDet.from_pipeline_config(
+        odapi_path("d0_256/pipeline.config"), weights=odapi_path("d0_256"), verbose=0
+    )
+    path = tmp_path / "saved_model"
+    model.export(path, names="tfod", input_type="tf_example", verbose=0)
+    loaded = tf.saved_model.load(str(path))
+    pixels = expected["picture"][None]
+    inputs = {
+        "image_tensor": pixels,
+        "float_image_tensor": pixels.astype("float32"),
+        "encoded_image_string_tensor": [expected["png"].tobytes()],
+        "tf_example": [expected["tf_example"].tobytes()],
+    }
+    inputs["serving_default"] = inputs["tf_example"]
+    for name, value in inputs.items():
+        found = loaded.signatures[name](input_tensor=tf.constant(value))
+        assert len(found) == 8
+        golden = "tf_example" if name == "serving_default" else name
+        for output, values in found.items():
+            assert values.dtype == tf.float32
+            key = f"{golden}/{output}"
+            if output == "raw_detection_scores":
+                values, key = values.numpy()[:, expected["rows"]], f"{key}_rows"
+            if key in expected:
+                np.testing.assert_allclose(values, expected[key], atol=1e-5)

@@ -1,14 +1,10 @@
 """Two training steps of D0, equal to those of the TF Object Detection API."""
 
 import json
-import os
-import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from support import odapi_training
+from support import programs
 from support.odapi import odapi_path
 
 pytestmark = [pytest.mark.slow, pytest.mark.tensorflow]
@@ -19,24 +15,13 @@ LOSSES = {
     "reg_l2_loss": "regularization",
     "loss": "total",
 }
-TESTS = pathlib.Path(odapi_training.__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     expected = np.load(odapi_path("train_step.npz"))
     path = tmp_path_factory.mktemp("trained") / "found.npz"
-    result = subprocess.run(
-        [sys.executable, "-m", "support.odapi_training", path],
-        env={
-            **os.environ,
-            "TF_ENABLE_ONEDNN_OPTS": "0",
-            "PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, sys.path)]),
-        },
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stderr
+    programs.run_alone("-m", "support.odapi_training", path, TF_ENABLE_ONEDNN_OPTS="0")
     return np.load(path), expected
 
 

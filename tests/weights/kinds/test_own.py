@@ -275,22 +275,3 @@ def test_a_truncated_file_is_refused(tmp_path, files, ending):
     assert len(read_or_refuse(path, content)) == 5
     for size in range(0, len(content), max(1, len(content) // 150)):
         assert read_or_refuse(path, content[:size]) is None
-
-
-@pytest.mark.parametrize("ending", [".keras", ".weights.h5"])
-def test_a_flipped_byte_is_refused_or_changes_no_shape_unseen(tmp_path, files, ending):
-    whole, path = files[ending], tmp_path / f"x{ending}"
-    expected = read_or_refuse(path, whole)
-    rng = np.random.default_rng(4)
-    refused = 0
-    for place in rng.choice(len(whole), 300, replace=False):
-        content = bytearray(whole)
-        content[place] ^= rng.integers(1, 256)
-        arrays = read_or_refuse(path, bytes(content))
-        if arrays is None:
-            refused += 1
-        elif ending == ".keras":  # has checksums: what is read is what was written
-            assert all(np.array_equal(arrays[n], expected[n]) for n in expected)
-        else:
-            assert sum(array.nbytes for array in arrays.values()) < len(whole)
-    assert refused > 5

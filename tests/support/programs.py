@@ -1,4 +1,4 @@
-"""Starts a program in two processes, with the variables of a launcher."""
+"""Starts programs: alone, or in several processes with the variables of a launcher."""
 
 import os
 import pathlib
@@ -8,6 +8,21 @@ import sys
 
 TESTS = pathlib.Path(__file__).parents[1]
 TIMEOUT = 900  # seconds, on a loaded machine: nothing is measured by it
+
+
+SUPPORT = TESTS / "support"
+PATHS = [str(TESTS), str(TESTS.parent), *filter(None, sys.path)]
+
+
+def run_alone(*arguments, cwd=None, **variables):
+    """What `python ARGUMENTS` prints; it must succeed."""
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS), **variables}
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(
+        command, cwd=cwd, env=environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
 
 
 def free_port():
@@ -23,14 +38,13 @@ def launch(arguments, folder, *, backend="tensorflow", count=2, **variables):
         List of `subprocess.Popen`. `output` reads what each has said.
     """
     port = free_port()
-    paths = [str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")]
     started = []
     for i in range(count):
         environ = {
             **os.environ,
             "KERAS_BACKEND": backend,
             "TF_CPP_MIN_LOG_LEVEL": "2",
-            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "PYTHONPATH": os.pathsep.join(PATHS),
             "JAX_PROCESS_ID": str(i),
             "JAX_NUM_PROCESSES": str(count),
             "JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}",

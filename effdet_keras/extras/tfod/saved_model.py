@@ -1,0 +1,72 @@
+"""A SavedModel as the Object Detection API's exporter writes it: inputs and outputs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.box_ops import decode_boxes
+from effdet_keras.category_ids import category_ids_or_default
+from effdet_keras.errors import InvalidValueError
+
+INPUTS = (
+    "image_tensor",
+    "float_image_tensor",
+    "encoded_image_string_tensor",
+    "tf_example",
+)
+
+
+def decode_as_stored(data):
+    """Decodes as that exporter: nothing is turned upright."""
+    pixels = tf.io.decode_image(data, channels=3, expand_animations=False)
+    return tf.ensure_shape(pixels, [None, None, 3])
+
+
+def outputs_of(model):
+    """A function that makes the eight outputs, all in float32, of a `Serving`.
+
+    Boxes are fractions of the image, but for `raw_detection_boxes`: fractions of the
+    input, with its padding, not clipped. Classes are ids of the label map.
+    """
+    config, postprocess = model.config, model.postprocess
+    if config.has_segmentation:
+        raise InvalidValueError(
+            "The Object Detection API has no output for classes of pixels. Received: "
+            "names='tfod' for a model with a segmentation head. Leave `names` out."
+        )
+    # Unused places have label -1; there, as in that API, the first id stands.
+    ids = category_ids_or_default(model.category_ids, model.num_classes)
+    ids = np.array([*ids, ids[0]])
+
+    def outputs(serving, images, scales, sizes):
+        raw = serving.raw(images)
+        found = postprocess.with_anchors(
+            raw,
+            model.anchors,
+            config.image_size,
+            box_scales=config.box_scales,
+            content_sizes=serving.content_sizes_of(scales, sizes),
+        )
+        found = serving.to_pixels(found, scales, sizes)
+        sides = tf.cast(tf.tile(sizes, (1, 2)), tf.float32)
+        is_used = found["labels"] >= 0
+        places = tf.where(is_used, found["labels"], len(ids) - 1)
+        scores, indices = tf.sigmoid(raw["class_logits"]), found["anchor_indices"]
+        of_anchors = tf.gather(scores, indices, batch_dims=1)
+        boxes = decode_boxes(
+            raw["box_deltas"], tf.constant(model.anchors), config.box_scales
+        )
+        return {
+            "detection_boxes": found["boxes"] / sides[:, None],
+            "detection_scores": found["scores"],
+            "detection_classes": tf.gather(tf.constant(ids, tf.float32), places),
+            "num_detections": tf.cast(found["num_detections"], tf.float32),
+            "detection_anchor_indices": tf.cast(indices, tf.float32),
+            "detection_multiclass_scores": tf.where(is_used[..., None], of_anchors, 0),
+            "raw_detection_boxes": boxes
+            / tf.constant(config.image_size * 2, tf.float32),
+            "raw_detection_scores": scores,
+        }
+
+    return outputs

