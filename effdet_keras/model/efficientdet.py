@@ -381,16 +381,19 @@ class EfficientDet(ModelWeights, keras.Model):
     def add_part(self, name: str, part: Part) -> None:
         """Lets something take part in training steps from now on."""
         self.parts[name] = part
-        self._parts_changed(part, "add")
+        if self.settings is not None:
+            self.settings.trackers.add(part.logs)
+        self._forget_functions()
 
     def remove_part(self, name: str) -> None:
         """Ends what `add_part` began."""
-        self._parts_changed(self.parts.pop(name), "remove")
-
-    def _parts_changed(self, part, change):
+        part = self.parts.pop(name)
         if self.settings is not None:
-            getattr(self.settings.trackers, change)(part.logs)
-        # Their graphs have the parts of before.
+            self.settings.trackers.remove(part.logs)
+        self._forget_functions()
+
+    def _forget_functions(self):
+        """Their graphs have the parts of before."""
         self.train_function = self.test_function = self.predict_function = None
 
     @property

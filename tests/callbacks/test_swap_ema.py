@@ -100,30 +100,21 @@ def test_training_after_an_interrupted_validation_goes_on_from_its_own_weights(
     assert_equal(started, own)
 
 
+@pytest.mark.parametrize("validations", [1, 2])  # the second after an interrupted one
 @pytest.mark.parametrize(
     ("method", "arguments"), [("on_test_end", []), ("on_epoch_begin", [1])]
 )
-def test_every_next_opportunity_restores(model, method, arguments):
+def test_every_next_opportunity_restores(model, method, arguments, validations):
     spread(model)
     before = model.get_weights()
     callback = SwapEMA()
     callback.set_model(model)
-    callback.on_test_begin()
-    assert model.averages.is_swapped
+    for _ in range(validations):
+        callback.on_test_begin()
+        assert model.averages.is_swapped
     getattr(callback, method)(*arguments)
     assert not model.averages.is_swapped
     assert_equal(model.get_weights(), before)
-
-
-def test_a_second_validation_after_an_interrupted_one_is_on_averages(model):
-    spread(model)
-    callback = SwapEMA()
-    callback.set_model(model)
-    callback.on_test_begin()
-    callback.on_test_begin()
-    assert model.averages.is_swapped
-    callback.on_test_end()
-    assert not model.averages.is_swapped
 
 
 @pytest.mark.parametrize("method", ["on_train_begin", "on_test_begin"])

@@ -1,10 +1,23 @@
-"""TIDE's kinds of errors: by hand, and against TIDE's own program."""
+"""What a detector gets wrong: TIDE's kinds, confusion, images, doubtful annotations."""
 
 import numpy as np
 import pytest
-from support.image_results import coco_numbers, image_result, noisy_results
+from support.image_results import (
+    coco_numbers,
+    image_result,
+    noisy_results,
+    random_results,
+)
 
-from effdet_keras.evaluate.error_kinds import decompose_errors
+from effdet_keras.box_ops import pairwise_iou
+from effdet_keras.evaluate.error_kinds import (
+    ImageErrors,
+    Suspect,
+    confusion_matrix,
+    decompose_errors,
+    find_suspects,
+    worst_images,
+)
 from effdet_keras.evaluate.image_result import ImageResult
 
 BOX, FAR = (0, 0, 10, 10), (50, 50, 60, 60)
@@ -166,3 +179,294 @@ def test_the_table_has_every_kind():
     assert all(name in text for name in kinds.gains)
     assert "classification        1  1.0000" in text
     assert np.isclose(kinds.ap, 0) and "AP 0.0000" in text
+
+
+# --- The confusion matrix: by hand, and by what its sums must be.
+
+
+def matrix_of(truth, found, crowds=None, **arguments):
+    one = image_result(truth, found, crowds=crowds)
+    return confusion_matrix([one], 2, **arguments).tolist()
+
+
+def test_a_matrix_by_hand():
+    truth = [(0, 0, 0, 9, 9), (0, 20, 0, 29, 9), (1, 40, 0, 49, 9), (1, 60, 0, 69, 9)]
+    found = [
+        (0, 0.9, 0, 0, 9, 9),  # a as a
+        (1, 0.8, 20, 0, 29, 9),  # a as b
+        (1, 0.7, 40, 0, 49, 9),  # b as b
+        (1, 0.6, 40, 0, 49, 8),  # once more: background as b
+        (0, 0.5, 80, 0, 89, 9),  # background as a
+    ]
+    assert matrix_of(truth, found) == [[1, 1, 0], [0, 1, 1], [1, 1, 0]]
+
+
+def test_the_best_iou_goes_first_whatever_its_class_and_its_score():
+    truth = [(0, 0, 0, 10, 10)]
+    found = [(0, 0.9, 0, 0, 10, 8), (1, 0.4, 0, 0, 10, 9)]
+    assert matrix_of(truth, found) == [[0, 1, 0], [0, 0, 0], [1, 0, 0]]
+
+
+def test_of_equal_iou_that_of_its_own_class_goes_first():
+    """Doubled detections, one per class, as NMS per class leaves them."""
+    truth = [(0, 0, 0, 10, 10)]
+    found = [(1, 0.9, 0, 0, 10, 9), (0, 0.4, 0, 0, 10, 9)]
+    assert matrix_of(truth, found) == [[1, 0, 0], [0, 0, 0], [0, 1, 0]]
+    # One detection between two objects that it overlaps alike.
+    truth = [(0, 0, 0, 10, 10), (1, 0, 0, 10, 10)]
+    assert matrix_of(truth, [(1, 0.9, 0, 0, 10, 9)]) == [[0, 0, 1], [0, 1, 0], [0] * 3]
+
+
+def test_a_detection_that_loses_one_object_takes_the_next():
+    truth = [(0, 0, 0, 10, 10), (1, 0, 3, 10, 13)]
+    found = [(0, 0.9, 0, 0, 10, 10), (0, 0.8, 0, 1, 10, 11)]
+    assert matrix_of(truth, found) == [[1, 0, 0], [1, 0, 0], [0, 0, 0]]
+
+
+def test_scores_below_the_threshold_are_left_out():
+    truth, found = [(0, 0, 0, 9, 9)], [(0, 0.6, 0, 0, 9, 9)]
+    missed = [[0, 0, 1], [0, 0, 0], [0, 0, 0]]
+    assert matrix_of(truth, found, score_threshold=0.6)[0] == [1, 0, 0]
+    assert matrix_of(truth, found, score_threshold=0.61) == missed
+
+
+def test_crowds_are_not_counted_nor_what_lies_in_them():
+    truth = [(0, 0, 0, 40, 40), (0, 0, 0, 9, 9)]
+    found = [
+        (0, 0.9, 0, 0, 9, 9),  # in the crowd, but has found an object
+        (0, 0.8, 20, 20, 29, 29),
+        (1, 0.7, 20, 20, 29, 29),
+        (0, 0.6, 0, 35, 9, 65),  # a sixth of it in the crowd
+    ]
+    expected = [[1, 0, 0], [0, 0, 0], [1, 0, 0]]
+    assert matrix_of(truth, found, crowds=[True, False]) == expected
+
+
+def test_images_add_up():
+    results = random_results(0)
+    singles = [confusion_matrix([result], 3) for result in results]
+    assert confusion_matrix(results, 3).tolist() == np.sum(singles, 0).tolist()
+    assert confusion_matrix([], 3).tolist() == np.zeros((4, 4)).tolist()
+
+
+@pytest.mark.parametrize("score_threshold", [0.0, 0.5])
+@pytest.mark.parametrize("seed", range(3))
+def test_sums_are_counts(seed, score_threshold):
+    results = random_results(seed)
+    matrix = confusion_matrix(results, 3, score_threshold=score_threshold)
+    objects = [result.truth_labels[~result.truth_is_crowd] for result in results]
+    counts = np.bincount(np.concatenate(objects), minlength=3)
+    assert matrix[:3].sum(axis=1).tolist() == counts.tolist()
+    assert matrix[3, 3] == 0
+    # Without crowd regions all that is shown is counted.
+    free = [result for result in results if not result.truth_is_crowd.any()]
+    shown = [result.above(score_threshold).labels for result in free]
+    matrix = confusion_matrix(free, 3, score_threshold=score_threshold)
+    counts = np.bincount(np.concatenate(shown).astype(int), minlength=3)
+    assert matrix[:, :3].sum(axis=0).tolist() == counts.tolist()
+    assert len(free) > 3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_is_the_slow_definition(seed):
+    results = random_results(seed)
+    expected = np.zeros((4, 4), int)
+    for result in results:
+        slow_count(result.above(0.4), expected)
+    found = confusion_matrix(results, 3, score_threshold=0.4)
+    assert found.tolist() == expected.tolist()
+
+
+def slow_count(result, matrix):
+    """Takes the best pair of what is left, until no pair overlaps by half."""
+    iou = pairwise_iou(result.truth_boxes, result.boxes)
+    objects = [row for row in range(len(iou)) if not result.truth_is_crowd[row]]
+    found = list(range(len(result.boxes)))
+    while True:
+        pairs = [
+            (iou[i, j], result.truth_labels[i] == result.labels[j], -j, i)
+            for i in objects
+            for j in found
+            if iou[i, j] >= 0.5
+        ]
+        if not pairs:
+            break
+        _, _, minus_j, i = max(pairs, key=lambda pair: (*pair[:3], -pair[3]))
+        matrix[result.truth_labels[i], result.labels[-minus_j]] += 1
+        objects.remove(i)
+        found.remove(-minus_j)
+    for i in objects:
+        matrix[result.truth_labels[i], 3] += 1
+    for j in found:
+        if not any(in_crowd(result, i, j) for i in range(len(iou))):
+            matrix[3, result.labels[j]] += 1
+
+
+def in_crowd(result, i, j):
+    y1, x1, y2, x2 = result.boxes[j]
+    top, left, bottom, right = result.truth_boxes[i]
+    height = max(0, min(y2, bottom) - max(y1, top))
+    width = max(0, min(x2, right) - max(x1, left))
+    area = (y2 - y1) * (x2 - x1)
+    return bool(result.truth_is_crowd[i]) and 2 * height * width >= area > 0
+
+
+# --- Which images a detector gets most wrong, by hand.
+
+
+def test_the_worst_image_comes_first():
+    images = [
+        image_result([(0, *BOX)], [(0, 0.9, *BOX)], image_id=1),
+        image_result([(0, *BOX)], [(0, 0.9, *BOX), (0, 0.75, *FAR)], image_id=2),
+        image_result(
+            [(0, *BOX), (1, *FAR)], [(0, 0.9, *BOX), (0, 0.5, *FAR)], image_id=3
+        ),
+        image_result([(0, *BOX)], image_id=4),
+        image_result(image_id=5),
+    ]
+    worst = worst_images(images)
+    assert worst[0] == ImageErrors(
+        image_id=3, name="3.jpg", badness=1.5, num_found=1, num_missed=1, num_false=1
+    )
+    # Equal ones stay in the order of the images.
+    order = [(4, 1.0), (2, 0.75), (1, 0.0), (5, 0.0)]
+    assert [(x.image_id, x.badness) for x in worst[1:]] == order
+
+
+def test_what_people_do_not_see_does_not_count():
+    image = image_result([(0, *BOX)], [(0, 0.4, *BOX), (0, 0.3, *FAR)])
+    [seen] = worst_images([image], min_score=0.35)
+    assert (seen.badness, seen.num_found, seen.num_false) == (0, 1, 0)
+    [seen] = worst_images([image])
+    assert (seen.badness, seen.num_missed, seen.num_false) == (1, 1, 0)
+
+
+def test_crowds_are_not_missed_and_what_lies_in_them_is_not_false():
+    truth = [(0, *BOX), (0, 40, 40, 80, 80)]
+    found = [(0, 0.9, *BOX), (0, 0.8, *FAR)]
+    [image] = worst_images([image_result(truth, found, crowds=[False, True])])
+    assert (image.badness, image.num_found, image.num_false) == (0, 1, 0)
+
+
+# --- Likely errors of annotations, by hand.
+
+LOOSE = (0, 0, 10, 6)  # IoU 0.6
+
+
+def kinds_of(truth, found, *, crowds=None):
+    one = image_result(truth, found, crowds=crowds)
+    return [suspect.kind for suspect in find_suspects([one])]
+
+
+def test_where_detector_and_annotations_agree_nothing_is_suspicious():
+    assert kinds_of([(0, *BOX)], [(0, 0.9, *BOX)]) == []
+    assert find_suspects([]) == []
+    assert find_suspects([image_result()]) == []
+
+
+def test_a_confident_detection_where_nothing_is_annotated():
+    [suspect] = find_suspects([image_result([], [(2, 0.9, *FAR)], image_id=7)])
+    assert suspect == Suspect(
+        image_id=7,
+        name="7.jpg",
+        kind="missing",
+        suspicion=0.9,
+        box=FAR,
+        label=None,
+        found_box=FAR,
+        found_label=2,
+        score=0.9,
+        iou=0.0,
+    )
+
+
+def test_a_detection_that_is_not_confident_tells_nothing_of_missing_annotations():
+    assert kinds_of([], [(2, 0.49, *FAR)]) == []
+
+
+def test_near_an_annotation_of_any_class_nothing_is_missing():
+    truth, found = [(0, *BOX)], [(0, 0.95, *BOX), (1, 0.9, 0, 0, 10, 2)]  # IoU 0.2
+    assert kinds_of(truth, found) == []
+    found = [(0, 0.95, *BOX), (1, 0.9, 0, 9.9, 10, 12)]
+    assert kinds_of(truth, found) == ["missing"]
+
+
+def test_of_several_detections_in_one_place_the_best_is_listed():
+    found = [(0, 0.7, *FAR), (1, 0.9, *FAR), (1, 0.8, *BOX)]
+    suspects = find_suspects([image_result([], found)])
+    assert [(x.score, x.box) for x in suspects] == [(0.9, FAR), (0.8, BOX)]
+
+
+def test_nothing_of_its_class_is_missing_in_a_crowd():
+    truth, crowds = [(0, 0, 0, 100, 100)], [True]
+    assert kinds_of(truth, [(0, 0.9, *BOX)], crowds=crowds) == []
+    assert kinds_of(truth, [(1, 0.9, *BOX)], crowds=crowds) == ["missing"]
+
+
+def test_an_annotation_where_the_detector_sees_nothing():
+    [suspect] = find_suspects([image_result([(1, *FAR)], [(0, 0.05, *FAR)])])
+    assert (suspect.kind, suspect.box, suspect.label) == ("unfound", FAR, 1)
+    assert suspect.suspicion == pytest.approx(0.95)
+    assert (suspect.found_label, suspect.score, suspect.iou) == (0, 0.05, 1)
+    [suspect] = find_suspects([image_result([(1, *FAR)])])
+    assert (suspect.suspicion, suspect.found_box, suspect.score) == (1, None, 0)
+
+
+def test_an_annotation_that_a_detection_comes_near_is_seen():
+    assert kinds_of([(0, *BOX)], [(0, 0.2, 0, 0, 10, 2)]) == []  # IoU 0.2
+    assert kinds_of([(0, *BOX)], [(0, 0.05, *BOX)]) == []  # found
+    assert kinds_of([(0, *BOX)], [(1, 0.05, *BOX)]) == ["unfound"]
+
+
+def test_a_detection_of_another_object_does_not_see_this_one():
+    beside = (0, 0, 10, 40)  # IoU with BOX 0.25
+    truth = [(0, *beside), (0, *BOX)]
+    suspects = find_suspects([image_result(truth, [(0, 0.9, *beside)])])
+    assert [(x.kind, x.box) for x in suspects] == [("unfound", BOX)]
+
+
+def test_a_crowd_is_never_suspicious():
+    assert kinds_of([(0, *BOX)], [], crowds=[True]) == []
+    assert kinds_of([(0, *BOX)], [(1, 0.9, *BOX)], crowds=[True]) == []
+    truth, crowds = [(0, *BOX), (0, *FAR)], [True, False]
+    assert kinds_of(truth, [(1, 0.9, *BOX), (0, 0.9, *FAR)], crowds=crowds) == []
+
+
+def test_a_confident_detection_of_another_class_in_the_place_of_an_annotation():
+    found = [(1, 0.8, *LOOSE), (2, 0.7, *BOX), (0, 0.3, *BOX)]
+    [suspect] = find_suspects([image_result([(0, *BOX)], found)])
+    assert (suspect.kind, suspect.label, suspect.found_label) == ("wrong class", 0, 1)
+    assert suspect.suspicion == pytest.approx(0.8 - 0.3)
+    assert suspect.iou == pytest.approx(0.6)
+    assert (suspect.box, suspect.found_box) == (BOX, LOOSE)
+
+
+def test_where_the_own_class_has_the_better_score_no_class_is_wrong():
+    assert kinds_of([(0, *BOX)], [(1, 0.9, *BOX), (0, 0.95, *BOX)]) == []
+
+
+def test_the_annotation_that_another_class_overlaps_most_is_the_one_it_is_about():
+    below = (0, 0, 10, 9)
+    truth = [(0, *LOOSE), (0, *below), (1, *BOX)]
+    found = [(1, 0.9, *BOX), (1, 0.8, *BOX)]  # the first finds the third object
+    suspects = find_suspects([image_result(truth, found)])
+    assert [x.box for x in suspects if x.kind == "wrong class"] == [below]
+    assert kinds_of([(0, *BOX)], [(1, 0.9, 0, 0, 10, 3)]) == []  # IoU 0.3
+
+
+def test_a_confident_detection_with_another_box_than_its_annotation():
+    [suspect] = find_suspects([image_result([(0, *BOX)], [(0, 0.9, *LOOSE)])])
+    assert (suspect.kind, suspect.box, suspect.found_box) == ("loose box", BOX, LOOSE)
+    assert suspect.suspicion == pytest.approx(0.9 * 0.4)
+    assert suspect.iou == pytest.approx(0.6)
+    assert kinds_of([(0, *BOX)], [(0, 0.9, 0, 0, 10, 8)]) == []  # IoU 0.8
+    assert kinds_of([(0, *BOX)], [(0, 0.4, *LOOSE)]) == []
+
+
+def test_the_most_suspicious_come_first_over_all_images():
+    images = [
+        image_result([], [(0, 0.6, *FAR)], image_id=1),
+        image_result([(0, *BOX)], [], image_id=2),
+        image_result([], [(0, 0.9, *FAR)], image_id=3),
+    ]
+    assert [x.image_id for x in find_suspects(images)] == [2, 3, 1]

@@ -1,0 +1,385 @@
+"""Precision and recall, Pascal VOC's AP, and COCO's AP of parts of a dataset."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from support.image_results import (
+    coco_numbers,
+    image_result,
+    of_one_class,
+    random_results,
+)
+
+from effdet_keras.evaluate.coco import average_precisions
+from effdet_keras.evaluate.curves import (
+    Slice,
+    as_one_class,
+    interpolated_ap,
+    precision_recall_curves,
+    slice_by_class_and_size,
+    slice_by_column,
+    slice_by_image_size,
+    voc_average_precision,
+)
+
+NAMES = ["a", "b", "c"]
+
+
+def test_a_curve_by_hand():
+    first = image_result(
+        [(0, 0, 0, 10, 10), (0, 20, 20, 30, 30), (1, 50, 50, 60, 60)],
+        [(0, 0.9, 0, 0, 10, 10), (0, 0.6, 0, 0, 10, 9), (1, 0.8, 0, 0, 10, 10)],
+    )
+    second = image_result([(0, 0, 0, 10, 10)], [(0, 0.7, 0, 0, 10, 10)], image_id=2)
+    a, b, c = precision_recall_curves([first, second], NAMES)
+    assert (a.name, a.num_objects) == ("a", 3)
+    assert a.scores.tolist() == [0.9, 0.7, 0.6]
+    assert a.precision.tolist() == pytest.approx([1, 1, 2 / 3])
+    assert a.recall.tolist() == pytest.approx([1 / 3, 2 / 3, 2 / 3])
+    assert a.average_precision == pytest.approx(67 / 101)  # recalls 0 to 0.66
+    assert (b.precision.tolist(), b.recall.tolist()) == ([0], [0])
+    assert b.average_precision == 0
+    assert (c.num_objects, len(c.scores), c.average_precision) == (0, 0, -1)
+
+
+def test_the_threshold_decides_what_is_right():
+    one = image_result([(0, 0, 0, 10, 10)], [(0, 0.9, 0, 0, 10, 7)])
+    for threshold, expected in [(0.5, 1), (0.7, 1), (0.75, 0)]:
+        [curve] = precision_recall_curves([one], ["a"], iou_threshold=threshold)
+        assert curve.average_precision == expected
+
+
+@pytest.mark.parametrize(
+    ("truth", "expected"), [([], ([0], [-1])), ([(0, 0, 0, 40, 40)], ([], []))]
+)
+def test_without_objects_but_crowds_there_is_no_recall(truth, expected):
+    one = image_result(truth, [(0, 0.9, 0, 0, 10, 10)], crowds=[True] * len(truth))
+    [curve] = precision_recall_curves([one], ["a"])
+    assert (curve.precision.tolist(), curve.recall.tolist()) == expected
+    assert (curve.num_objects, curve.average_precision) == (0, -1)
+
+
+def test_of_equal_scores_that_of_the_lower_image_id_comes_first():
+    right = image_result([(0, 0, 0, 9, 9)], [(0, 0.5, 0, 0, 9, 9)], image_id=1)
+    wrong = image_result([], [(0, 0.5, 0, 0, 9, 9)], image_id=2)
+    for results in ([right, wrong], [wrong, right]):
+        [curve] = precision_recall_curves(results, ["a"])
+        assert curve.precision.tolist() == [1, 0.5]
+
+
+def test_no_images():
+    curves = precision_recall_curves([], NAMES)
+    assert [curve.average_precision for curve in curves] == [-1, -1, -1]
+    assert (average_precisions([], 1) == -1).all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_ap_of_a_class_is_cocos_ap50(seed):
+    results = random_results(seed)
+    curves = precision_recall_curves(results, NAMES)
+    for label, curve in enumerate(curves):
+        expected = coco_numbers(of_one_class(results, label), 1)["AP50"]
+        assert curve.average_precision == pytest.approx(expected, abs=1e-9)
+    assert curves[2].num_objects == 0 < len(curves[2].scores)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_class_agnostic_is_cocos_with_one_label(seed):
+    relabelled = as_one_class(random_results(seed))
+    expected = coco_numbers(relabelled, 1)
+    found = average_precisions(relabelled, 1)[..., 0].mean()
+    assert found == pytest.approx(expected["AP"], abs=1e-9)
+    for threshold, name in ((0.5, "AP50"), (0.75, "AP75")):
+        [curve] = precision_recall_curves(relabelled, ["a"], iou_threshold=threshold)
+        assert curve.average_precision == pytest.approx(expected[name], abs=1e-9)
+
+
+def test_the_curve_of_a_whole_dataset_counts_each_detection_once():
+    results = random_results(3)
+    for curve in precision_recall_curves(results, NAMES):
+        assert (np.diff(curve.scores) <= 0).all()
+        assert (np.diff(curve.recall) >= 0).all()
+        assert (curve.best_precision >= curve.precision).all()
+        assert (np.diff(curve.best_precision) <= 0).all()
+
+
+# --- COCO's 101-point AP of weighted detections, as draws need it
+
+
+def ap(true, num_objects, counted=None):
+    true = np.array(true, int)
+    counted = np.ones_like(true) if counted is None else np.array(counted)
+    return interpolated_ap(true, counted, num_objects)
+
+
+@pytest.mark.parametrize(
+    ("true", "num_objects", "expected"),
+    [
+        ([1], 1, 1.0),
+        ([0], 1, 0.0),
+        ([], 3, 0.0),
+        ([0, 1], 1, 0.5),  # the precision at every recall is the best from there on
+        ([1, 0], 1, 1.0),
+        ([1], 2, 51 / 101),  # recalls 0 to 0.5
+        ([1, 0, 1], 2, (51 + 50 * 2 / 3) / 101),
+    ],
+)
+def test_an_interpolated_ap_by_hand(true, num_objects, expected):
+    assert ap(true, num_objects) == pytest.approx(expected)
+
+
+def test_what_does_not_count_is_not_there():
+    assert ap([0, 1], 1, counted=[0, 1]) == 1
+
+
+def test_a_weight_is_a_repetition():
+    rng = np.random.default_rng(0)
+    true, weights = rng.integers(0, 2, 30), rng.integers(0, 4, 30)
+    repeated = np.repeat(true, weights)
+    expected = ap(repeated, 2 * repeated.sum())
+    assert ap(true * weights, 2 * repeated.sum(), weights) == pytest.approx(expected)
+
+
+def test_rows_are_independent():
+    true = np.array([[1, 0, 1], [0, 0, 1]])
+    each = [float(ap(row, 2)) for row in true]
+    assert ap(true, 2).tolist() == each
+
+
+# --- Pascal VOC's average precision: by hand, and against a slow second definition.
+
+
+def test_both_rules_by_hand():
+    """Right, wrong, right: precision 1, 1/2, 2/3 at the recall 1/3, 1/3, 2/3."""
+    one = image_result(
+        [(0, 0, 0, 10, 10), (0, 20, 20, 30, 30), (0, 50, 50, 60, 60)],
+        [
+            (0, 0.9, 0, 0, 10, 10),
+            (0, 0.8, 70, 70, 80, 80),
+            (0, 0.7, 20, 20, 30, 30),
+        ],
+    )
+    area = voc_average_precision([one], 1, rule="10")
+    assert area.mean == pytest.approx(1 / 3 * 1 + 1 / 3 * 2 / 3)
+    # 1 at the recalls 0 to 0.3, 2/3 at 0.4 to 0.6, 0 at the four above.
+    eleven = voc_average_precision([one], 1, rule="07")
+    assert eleven.mean == pytest.approx((4 * 1 + 3 * 2 / 3) / 11)
+
+
+def test_three_objects_of_ten_reach_a_recall_of_three_tenths():
+    truth = [(0, 20 * row, 0, 20 * row + 9, 9) for row in range(10)]
+    one = image_result(truth, [(0, 0.9, *box) for _, *box in truth[:3]])
+    found = voc_average_precision([one], 1, rule="07").mean
+    assert found == pytest.approx(4 / 11)
+
+
+def test_a_detection_looks_only_at_what_it_overlaps_most():
+    """COCO's rule would give the second one the other object, IoU 2 / 3."""
+    truth = [(0, 0, 0, 10, 10), (0, 0, 3, 10, 13)]
+    found = [(0, 0.9, 0, 0, 10, 10), (0, 0.8, 0, 1, 10, 11)]
+    one = image_result(truth, found)
+    assert voc_average_precision([one], 1).mean == pytest.approx(0.5)
+    [coco] = precision_recall_curves([one], ["a"])
+    assert coco.recall.tolist() == [0.5, 1]
+
+
+def test_difficult_objects_are_neither_found_nor_missed():
+    truth = [(0, 0, 0, 10, 10), (0, 20, 20, 30, 30)]
+    found = [
+        (0, 0.9, 20, 20, 30, 30),
+        (0, 0.8, 20, 20, 30, 29),
+        (0, 0.7, 22, 22, 26, 26),  # inside, but does not overlap it by half
+        (0, 0.6, 0, 0, 10, 10),
+    ]
+    one = image_result(truth, found, crowds=[False, True])
+    assert voc_average_precision([one], 1).mean == pytest.approx(0.5)
+
+
+def test_boxes_have_no_extra_pixel():
+    """4 x 4 of 4 x 9: IoU 0.444; with VOC's extra pixel it is 5 x 5 of 5 x 10, 0.5."""
+    one = image_result([(0, 0, 0, 4, 9)], [(0, 0.9, 0, 0, 4, 4)])
+    assert voc_average_precision([one], 1).mean == 0
+    assert voc_average_precision([one], 1, iou_threshold=4 / 9).mean == 1
+
+
+def test_classes_without_objects_are_no_part_of_the_mean():
+    one = image_result([(0, 0, 0, 9, 9)], [(0, 0.9, 0, 0, 9, 9), (1, 0.9, 0, 0, 9, 9)])
+    for rule in ("07", "10"):
+        found = voc_average_precision([one], 2, rule=rule)
+        assert found.per_class.tolist() == pytest.approx([1, -1])
+        assert found.mean == pytest.approx(1)
+        assert voc_average_precision([], 2, rule=rule).mean == -1
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.7])
+@pytest.mark.parametrize("rule", ["07", "10"])
+@pytest.mark.parametrize("seed", range(3))
+def test_it_is_the_slow_definition(seed, rule, threshold):
+    results = random_results(seed)
+    found = voc_average_precision(results, 3, rule=rule, iou_threshold=threshold)
+    expected = [slow_ap(results, label, rule, threshold) for label in range(3)]
+    assert found.per_class.tolist() == pytest.approx(expected)
+    assert found.mean == pytest.approx(np.mean(expected[:2]))
+
+
+def slow_ap(results, label, rule, threshold):
+    """From the paper, detection by detection and recall by recall."""
+    detections, num_objects = [], 0
+    for result in sorted(results, key=lambda result: result.image_id):
+        objects = [
+            {"box": box, "difficult": difficult, "taken": False}
+            for box, true_label, difficult in zip(
+                result.truth_boxes.tolist(), result.truth_labels, result.truth_is_crowd
+            )
+            if true_label == label
+        ]
+        num_objects += sum(not one["difficult"] for one in objects)
+        for box, score, said in zip(
+            result.boxes.tolist(), result.scores, result.labels
+        ):
+            if said == label:
+                detections.append((score, box, objects))
+    if not num_objects:
+        return -1
+    right, wrong, points = 0, 0, []
+    for _, box, objects in sorted(detections, key=lambda one: -one[0]):
+        nearest = max(objects, key=lambda one: slow_iou(box, one["box"]), default=None)
+        if nearest is None or slow_iou(box, nearest["box"]) < threshold:
+            wrong += 1
+        elif nearest["difficult"]:
+            continue
+        elif nearest["taken"]:
+            wrong += 1
+        else:
+            nearest["taken"] = True
+            right += 1
+        points.append((right, right / (right + wrong)))
+
+    def best_from(num_right):
+        return max((p for reached, p in points if reached >= num_right), default=0)
+
+    if rule == "10":  # each object adds a step of 1 / num_objects to the recall
+        return sum(best_from(k) for k in range(1, num_objects + 1)) / num_objects
+    needed = [-(-k * num_objects // 10) for k in range(11)]  # rounded up
+    return sum(best_from(number) for number in needed) / 11
+
+
+def slow_iou(first, second):
+    height = min(first[2], second[2]) - max(first[0], second[0])
+    width = min(first[3], second[3]) - max(first[1], second[1])
+    if height <= 0 or width <= 0:
+        return 0
+    areas = [(y2 - y1) * (x2 - x1) for y1, x1, y2, x2 in (first, second)]
+    return height * width / (sum(areas) - height * width)
+
+
+# --- AP of parts of a dataset: by hand, and against COCO's evaluation of each part.
+
+
+def numbers(row):
+    return row.ap, row.ap50
+
+
+def expected_numbers(results):
+    found = coco_numbers(results, 3)
+    return pytest.approx((found["AP"], found["AP50"]), abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_each_class_has_cocos_ap(seed):
+    results = random_results(seed)
+    rows, _ = slice_by_class_and_size(results, NAMES)
+    assert [row.name for row in rows] == NAMES
+    for label, row in enumerate(rows):
+        part = of_one_class(results, label)
+        assert numbers(row) == expected_numbers(part)
+        objects = [(~result.truth_is_crowd).sum() for result in part]
+        assert row.num_objects == sum(objects)
+        assert row.num_images == sum(count > 0 for count in objects)
+    assert numbers(rows[2]) == (-1, -1)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_sizes_of_coco_have_cocos_ap(seed):
+    results = random_results(seed)
+    _, rows = slice_by_class_and_size(results, NAMES)
+    assert [row.name for row in rows] == [
+        "under 32 px",
+        "32 to 96 px",
+        "96 px and more",
+    ]
+    coco = coco_numbers(results, 3)
+    expected = [coco[name] for name in ("APs", "APm", "APl")]
+    assert [row.ap for row in rows] == pytest.approx(expected, abs=1e-9)
+    crowds = [result.truth_is_crowd.sum() for result in results]
+    objects = [len(result.truth_labels) for result in results]
+    assert sum(row.num_objects for row in rows) == sum(objects) - sum(crowds)
+
+
+def test_objects_of_other_sizes_are_ignored_not_missed():
+    one = image_result(
+        [(0, 0, 0, 20, 20), (0, 100, 100, 150, 150)],
+        [(0, 0.9, 100, 100, 150, 150), (0, 0.8, 0, 0, 20, 20)],
+    )
+    _, (small, medium, large) = slice_by_class_and_size([one], ["a"])
+    assert small[:3] == ("under 32 px", 1, 1)
+    assert numbers(small) == numbers(medium) == pytest.approx((1, 1))
+    assert large == Slice("96 px and more", num_images=0, num_objects=0, ap=-1, ap50=-1)
+
+
+def test_the_size_of_an_object_is_the_side_of_its_square():
+    one = image_result([(0, 0, 0, 16, 60), (0, 0, 0, 16, 70)])
+    _, (small, medium, _) = slice_by_class_and_size([one], ["a"])
+    assert (small.num_objects, medium.num_objects) == (1, 1)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_image_sizes_have_the_ap_of_images_with_that_longer_side(seed):
+    sizes = [(100, 600), (600, 100), (200, 511), (1024, 3)]
+    results = [
+        dataclasses.replace(result, size=sizes[place % 4])
+        for place, result in enumerate(random_results(seed))
+    ]
+    rows = slice_by_image_size(results, 3)
+    assert [row.name for row in rows] == [
+        *("under 512 px", "512 to 1024 px", "1024 px and more"),
+    ]
+    for row, longer in zip(rows, ((511,), (600,), (1024,))):
+        part = [r for r in results if max(r.size) in longer]
+        assert numbers(row) == expected_numbers(part)
+        assert row.num_images == len(part) > 0
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_column_has_the_ap_of_its_images(seed):
+    results = random_results(seed)
+    column = {result.image_id: result.image_id % 3 for result in results}
+    rows = slice_by_column(results, 3, {-1: "of another dataset", **column})
+    assert sorted(row.name for row in rows) == ["0", "1", "2"]
+    for row in rows:
+        part = [r for r in results if str(r.image_id % 3) == row.name]
+        assert numbers(row) == expected_numbers(part)
+        assert row.num_images == len(part)
+        objects = sum((~result.truth_is_crowd).sum() for result in part)
+        assert row.num_objects == objects
+
+
+def test_rows_stand_in_the_order_of_the_column():
+    results = [image_result([], [], image_id=image_id) for image_id in (1, 2, 3)]
+    column = {3: "night", 1: "day", 2: "night"}
+    rows = slice_by_column(results, 3, column)
+    assert [(row.name, row.num_images) for row in rows] == [("night", 2), ("day", 1)]
+
+
+def test_without_images_no_slice_is_measured():
+    assert slice_by_column([], 3, {1: "day"}) == []
+    rows = sum(slice_by_class_and_size([], NAMES), slice_by_image_size([], 3))
+    assert {(r.num_images, r.num_objects, r.ap, r.ap50) for r in rows} == {
+        (0, 0, -1, -1)
+    }
+
+
+def test_an_image_without_a_value_is_refused():
+    with pytest.raises(ValueError, match=r"Missing: 1 of 1 images, such as \[7\]"):
+        slice_by_column([image_result([], [], image_id=7)], 3, {1: "day"})
