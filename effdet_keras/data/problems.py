@@ -125,11 +125,11 @@ class Problems:
                 f"{self.reader} found {describe_problems(errors)}. {where}Repair "
                 f'{them}, or pass on_error="skip" to leave {them} out'
             )
-        told = [p for p in self._found if p.severity is not Severity.NOTE]
-        if told:
+        serious = [p for p in self._found if p.severity is not Severity.NOTE]
+        if serious:
             warnings.warn(
                 f"{self.reader} left out or does not train on: "
-                f"{describe_problems(told)}",
+                f"{describe_problems(serious)}",
                 stacklevel=3,
             )
         return tuple(self._found)

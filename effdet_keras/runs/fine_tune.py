@@ -134,19 +134,19 @@ mean 'epochs'? It has: data, format, ...
         else:
             folder.check_free(overwrite=overwrite)
         files = (configuration, hparams, pipeline_config)
-        asked = None  # what is asked for by files and fields
+        requested = None  # what is asked for by files and fields
         if not resume or any(file is not None for file in files):
-            asked = configured(
+            requested = configured(
                 *(configuration, hparams, fields, pipeline_config),
                 ignore_unknown=ignore_unknown,
             )
             if pipeline_config is not None and datasets is not None:
                 # Datasets have names of their own, in the place of its label map's.
-                asked = asked.replace(class_names=fields.get("class_names"))
+                requested = requested.replace(class_names=fields.get("class_names"))
         if resume:
-            asked, chosen = going_on(folder, asked, fields)
+            requested, chosen = resumed(folder, requested, fields)
         else:
-            chosen = asked
+            chosen = requested
         if out is None or not is_first_process():
             chosen = chosen.replace(tensorboard=False)  # nobody could look at it
             if chosen.profile is not None and out is None:
@@ -164,7 +164,7 @@ mean 'epochs'? It has: data, format, ...
         # Before anything is on a graphics card.
         chosen = with_batch_size(chosen, splits, hparams, fields)
         options: dict[str, Any] = {"started": started, "resume": resume}
-        options |= {"asked": asked, "callbacks": callbacks}
+        options |= {"requested": requested, "callbacks": callbacks}
         result = train(chosen, splits, folder, text, **options)
     keeps_folder = out is not None and is_first_process()
     return result if keeps_folder else dataclasses.replace(result, folder=None)
@@ -258,7 +258,7 @@ def _say(found, folder):
     )
 
 
-# --- What is asked of a run by files and fields, and whether one that exists is that.
+# --- What files and fields request of a run, and whether one that exists is that.
 
 # What may change when a run goes on: how long it is, what it says, where its data is.
 _FREE_ON_RESUME = {
@@ -269,8 +269,8 @@ _FREE_ON_RESUME = {
 _MAPPINGS = ("model_config", "loss", "postprocess", "gradient_multipliers")
 
 
-def going_on(
-    folder: RunFolder, asked: RunConfiguration | None, fields: Mapping[str, Any]
+def resumed(
+    folder: RunFolder, requested: RunConfiguration | None, fields: Mapping[str, Any]
 ) -> tuple[RunConfiguration, RunConfiguration]:
     """The configuration of a run that goes on.
 
@@ -278,7 +278,7 @@ def going_on(
     what was then measured or chosen: so the command of then can be given again.
     """
     run, before = folder.read_configuration(), folder.read_asked()
-    now = asked or before.replace(**_merged(before.to_dict(), fields))
+    now = requested or before.replace(**_merged(before.to_dict(), fields))
     if now.data is None:
         now = now.replace(data=before.data)
     if now.time_budget is not None and now.time_budget != before.time_budget:

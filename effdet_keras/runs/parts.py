@@ -113,15 +113,15 @@ def _test(configuration, datasets):
 
 def _name(configuration, field, usual, datasets):
     """The name of the split that a field means; None where "auto" finds none."""
-    asked = getattr(configuration, field)
-    if asked == "auto":
+    value = getattr(configuration, field)
+    if value == "auto":
         return next((name for name in usual if name in datasets), None)
-    if asked not in datasets:
+    if value not in datasets:
         raise InvalidValueError(
             f"`{field}` must be one of {list(datasets)}, the splits of the data. "
-            f"Received: {field}={asked!r}"
+            f"Received: {field}={value!r}"
         )
-    return asked
+    return value
 
 
 # --- Its model: of a preset or a TF-Hub module, for its classes.

@@ -23,11 +23,11 @@ from effdet_keras.weights.checkpoint_files import (
     PREVIOUS_FILE,
 )
 
-_ASKED = "asked.yaml"  # the same before anything was measured or chosen
+_REQUESTED = "asked.yaml"  # the same before anything was measured or chosen
 _FINISHED = "finished.json"  # the last file that a run writes
 _FILES = (
     *("environment.json", "data.json", "log.jsonl", "log.txt", "curves.png"),
-    *("first_batch.png", "numbers.json", "report.html", _FINISHED, _ASKED),
+    *("first_batch.png", "numbers.json", "report.html", _FINISHED, _REQUESTED),
     CONFIGURATION_FILE,  # which makes it the folder of a run: last
 )
 # Of the range test, which is made before a run begins.
@@ -117,7 +117,7 @@ class RunFolder:
         self,
         configuration: RunConfiguration,
         *,
-        asked: RunConfiguration | None = None,
+        requested: RunConfiguration | None = None,
         keeps_files: bool = False,
     ) -> None:
         """Writes the configuration of a run that begins, or goes on with its files."""
@@ -127,7 +127,7 @@ class RunFolder:
             for name in _FILES:
                 (self.path / name).unlink(missing_ok=True)
         (self.path / _FINISHED).unlink(missing_ok=True)
-        (asked or configuration).write(self.path / _ASKED)
+        (requested or configuration).write(self.path / _REQUESTED)
         configuration.write(self.path / CONFIGURATION_FILE)
 
     def finish(self, epoch: int) -> None:
@@ -145,7 +145,7 @@ class RunFolder:
 
     def read_asked(self) -> RunConfiguration:
         """What the run was asked for, before anything was measured or chosen."""
-        path = self.path / _ASKED
+        path = self.path / _REQUESTED
         # Runs of a version before have none.
         return (
             RunConfiguration.read(path) if path.is_file() else self.read_configuration()

@@ -70,7 +70,7 @@ def train(
     *,
     started: float,
     resume: bool = False,
-    asked: RunConfiguration | None = None,
+    requested: RunConfiguration | None = None,
     callbacks: Sequence[keras.callbacks.Callback] = (),
 ) -> FineTuned:
     """Trains, keeps the best checkpoint, and evaluates it; `folder` is this run's."""
@@ -98,7 +98,7 @@ def train(
         model = make_model(configuration, splits.train)
     batches = training_batches(model, configuration, splits.train)
     with with_teacher(model, configuration, batches) as batches:
-        folder.begin(configuration, asked=asked, keeps_files=resume)
+        folder.begin(configuration, requested=requested, keeps_files=resume)
         text.keep_in(folder.text)
         if resume and is_first_process():
             set_aside_damaged(folder.archive)  # also where nothing is left to train

@@ -3,7 +3,7 @@
 import pytest
 
 from effdet_keras.runs.configuration import RunConfiguration
-from effdet_keras.runs.fine_tune import configured, going_on
+from effdet_keras.runs.fine_tune import configured, resumed
 from effdet_keras.runs.run_folder import RunFolder
 
 CHOSEN = {"batch_size": 16, "epochs": 7, "time_budget": None}
@@ -18,7 +18,7 @@ def begun(tmp_path):
         configuration, hparams, pipeline = files
         asked = configured(configuration, hparams, fields, pipeline)
         folder = RunFolder(tmp_path / "run")
-        folder.begin(asked.replace(**chosen), asked=asked)
+        folder.begin(asked.replace(**chosen), requested=asked)
         return folder
 
     return begin
@@ -31,7 +31,7 @@ AUTO = {"data": "cells", "batch_size": "auto", "time_budget": "20m"}
 def test_what_was_chosen_stays(begun, fields):
     folder = begun(AUTO)
     before = folder.read_configuration()
-    asked, chosen = going_on(folder, None, fields)
+    asked, chosen = resumed(folder, None, fields)
     assert chosen == before and chosen.epochs == 7
     assert asked == folder.read_asked() and asked.time_budget == "20m"
 
@@ -48,37 +48,37 @@ def test_the_files_of_the_command_may_be_given_again(begun, tmp_path):
         folder = begun(fields, files, chosen)
         configuration, hparams, pipeline = files
         again = configured(configuration, hparams, fields, pipeline)
-        assert going_on(folder, again, fields)[1] == folder.read_configuration()
-        assert going_on(folder, None, {})[1] == folder.read_configuration()
+        assert resumed(folder, again, fields)[1] == folder.read_configuration()
+        assert resumed(folder, None, {})[1] == folder.read_configuration()
 
 
 def test_what_matters_must_not_change(begun):
     folder = begun({"data": "cells", "batch_size": "auto"})
     with pytest.raises(ValueError, match=r"seed=3, but it began with 0\. These may"):
-        going_on(folder, None, {"seed": 3})
+        resumed(folder, None, {"seed": 3})
     with pytest.raises(ValueError, match="batch_size=8, but it began with 'auto'"):
-        going_on(folder, None, {"batch_size": 8})
+        resumed(folder, None, {"batch_size": 8})
     with pytest.raises(ValueError, match="time_budget='5m', but it began with None"):
-        going_on(folder, None, {"time_budget": "5m"})
+        resumed(folder, None, {"time_budget": "5m"})
 
     folder = begun({"data": "cells"}, (None, HPARAMS, None), chosen={})
     other = configured(None, HPARAMS.replace("4", "5"), {"data": "cells"})
     with pytest.raises(ValueError, match=r"learning_rate=.*, but it began with 0"):
-        going_on(folder, other, {})
+        resumed(folder, other, {})
 
 
 def test_a_new_length_counts_and_is_remembered(begun):
     folder = begun(AUTO, chosen={**CHOSEN, "epochs": None, "steps": 5})
-    asked, chosen = going_on(folder, None, {"epochs": 40, "keep": 3})
+    asked, chosen = resumed(folder, None, {"epochs": 40, "keep": 3})
     assert (chosen.epochs, chosen.steps, chosen.keep) == (40, None, 3)
     assert (asked.epochs, asked.time_budget) == (40, None)
-    folder.begin(chosen, asked=asked, keeps_files=True)
+    folder.begin(chosen, requested=asked, keeps_files=True)
     for fields in ({"batch_size": "auto"}, {"batch_size": 16}, {"epochs": 40}):
-        asked, chosen = going_on(folder, None, fields)
+        asked, chosen = resumed(folder, None, fields)
         assert (chosen.epochs, asked.batch_size) == (40, "auto")
 
 
 def test_a_run_of_a_version_before_goes_on(begun):
     folder = begun({"data": "cells"}, chosen={"epochs": 3})
     (folder.path / "asked.yaml").unlink()
-    assert going_on(folder, None, {"epochs": 3})[1].epochs == 3
+    assert resumed(folder, None, {"epochs": 3})[1].epochs == 3

@@ -146,7 +146,7 @@ class BatchDetector:
                 yield row_of(name, image.shape[:2], annotations)
 
     def _detected(self, images):
-        """Detections of each image; a smaller batch would be compiled anew."""
+        """Detections of each image; a smaller batch would be compiled again."""
         if not images:
             return []
         missing = self.batch_size - len(images)

@@ -40,27 +40,29 @@ def model_of_pipeline(
     overrides: Mapping[str, Any],
 ) -> Any:
     """Makes, loads and compiles a model; see `EfficientDet.from_pipeline_config`."""
-    told, read = read_pipeline_model(path), read_pipeline_config(path)
+    described, read = read_pipeline_model(path), read_pipeline_config(path)
     if not ignore_unknown:
-        refuse_undone(f"'{os.fspath(path)}'", told.undone)
-    fields = {**told.config, "num_classes": told.num_classes, **overrides}
+        refuse_undone(f"'{os.fspath(path)}'", described.undone)
+    fields = {**described.config, "num_classes": described.num_classes, **overrides}
     name = fields.pop("name")
     notes = [note for note in read.notes if f".{_NUM_CLASSES}=" not in note]
     notes += _notes_of_fit(read.fields)
     if class_names is None:
-        names, ids, more = classes_of_label_map(told)
+        names, ids, more = classes_of_label_map(described)
         if names is None:
-            names, ids = coco_classes(told.num_classes)
-        if fields["num_classes"] == told.num_classes:
+            names, ids = coco_classes(described.num_classes)
+        if fields["num_classes"] == described.num_classes:
             class_names, category_ids = names, category_ids or ids
-        notes += [note for note in more if os.fspath(told.label_map) not in str(notes)]
+        notes += [
+            note for note in more if os.fspath(described.label_map) not in str(notes)
+        ]
     elif "num_classes" not in overrides:
         fields["num_classes"] = len(class_names)
     model = cls(
         EfficientDetConfig.from_name(name, **fields),
         class_names=class_names,
         category_ids=category_ids,
-        postprocess=Postprocess(**told.postprocess),
+        postprocess=Postprocess(**described.postprocess),
     )
     if weights is not None:
         source = read_weights(
@@ -92,9 +94,9 @@ def _notes_of_fit(fields):
     if "quantize_aware" in fields:
         delay = fields["quantize_aware"]["delay"]
         yield f"graph_rewriter: call `model.quantize_aware(delay={delay})` before `fit`"
-    told = {n: fields[n] for n in _OF_FIT if fields.get(n) not in (None, ())}
-    if told:
-        text = ", ".join(f"{name}={value!r}" for name, value in told.items())
+    named = {n: fields[n] for n in _OF_FIT if fields.get(n) not in (None, ())}
+    if named:
+        text = ", ".join(f"{name}={value!r}" for name, value in named.items())
         yield (
             f"{text}: a model does not keep these; give them to `fit` and `batches`, "
             "or train with `ek.fine_tune(data, pipeline_config=...)`"

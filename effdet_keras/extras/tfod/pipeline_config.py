@@ -128,8 +128,8 @@ class _Reading:
         frozen = train.texts("freeze_variables")
         trained = train.texts("update_trainable_variables")
         self.leftovers()
-        told = (self.notes, self.undone, frozen, trained)
-        return PipelineReading(fields, *map(tuple, told))
+        parts = (self.notes, self.undone, frozen, trained)
+        return PipelineReading(fields, *map(tuple, parts))
 
     def model_alone(self, path):
         config = model_config(self.ssd, self.note)
@@ -168,7 +168,7 @@ class _Reading:
 
     def leftovers(self, places=None):
         """Notes each field that nobody asked for; only those of `places`, if given."""
-        told = set()
+        seen = set()
         for path, value in self.config.left():
             place = place_of(path)
             if place in SILENT or (places is not None and place not in places):
@@ -179,8 +179,8 @@ class _Reading:
             is_whole = place is None or path.endswith(place)
             if not is_whole:  # something in a message, which is told once
                 path, value = path[: path.index(place) + len(place)], "{...}"
-            if (path, value) not in told:
-                told.add((path, value))
+            if (path, value) not in seen:
+                seen.add((path, value))
                 self.note(path, value, reason, is_done=place in NOTED)
 
 
