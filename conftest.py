@@ -32,7 +32,7 @@ SEED = 7
 TENSORFLOW_ROOMS = {"augment", "callbacks", "cli", "data", "export", "extras"}
 TENSORFLOW_ROOMS |= {"hub", "runs"}
 # Tests of functions of arrays, each for many cases. Another backend than TensorFlow
-# compiles every case anew: one shows that it runs there, `--every-case` runs all.
+# compiles every case again: one shows that it runs there, `--every-case` runs all.
 TESTS_OF_CASES = (
     *("test_box_ops.py", "model/test_anchors.py", "train/test_losses.py"),
     *("train/test_matching.py", "detect/test_letterbox.py", "detect/test_nms.py"),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 from keras import ops
@@ -19,22 +19,26 @@ from keras import ops
 UNIT = (0.0, 255 / 256)  # the range that LiteRT gives every sigmoid
 
 
-class Quantizer(Protocol):
-    """What a network is called with: see `quantizing_with`."""
+class Quantizer:
+    """What `quantizing_with` lets a network round with; this one changes nothing."""
 
     def point(
         self, name: str, x: Any, limits: tuple[float, float] | None = None
     ) -> Any:
         """The tensor `x`, rounded; `name` is the layer's path and the place in it."""
+        return x
 
     def kernel(self, kernel: Any, axis: int) -> Any:
         """The kernel, rounded with a scale for each index of its `axis`."""
+        return kernel
 
     def bias(self, bias: Any) -> Any:
         """The bias of a convolution, which int8 keeps in 32 bits."""
+        return bias
 
     def normalized(self, batch_norm: Callable[[bool], Any], training: bool) -> Any:
         """What `batch_norm(training)` returns, `training` being as it is to be now."""
+        return batch_norm(False)
 
 
 _quantizer: contextvars.ContextVar[Quantizer | None] = contextvars.ContextVar(

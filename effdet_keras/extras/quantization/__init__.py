@@ -14,7 +14,11 @@ from keras import ops
 from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import InvalidStateError, InvalidValueError
-from effdet_keras.model.fake_quantization import quantizing_with, rounded_kernel
+from effdet_keras.model.fake_quantization import (
+    Quantizer,
+    quantizing_with,
+    rounded_kernel,
+)
 from effdet_keras.train.parts import Part
 
 RANGES = "quantization:ranges"  # in files
@@ -170,7 +174,7 @@ class Quantization(Part):
         return True
 
 
-class _Places:
+class _Places(Quantizer):
     """Quantizer that only notes the places whose range must be learned."""
 
     def __init__(self):
@@ -181,17 +185,8 @@ class _Places:
             self.names.append(name)
         return x
 
-    def kernel(self, kernel, axis):
-        return kernel
 
-    def bias(self, bias):
-        return bias
-
-    def normalized(self, batch_norm, training):
-        return batch_norm(False)
-
-
-class _Rounding:
+class _Rounding(Quantizer):
     """Quantizer with ranges that stay."""
 
     def __init__(self, places, ranges):

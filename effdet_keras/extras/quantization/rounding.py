@@ -14,7 +14,11 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.detect.evaluate import evaluate
 from effdet_keras.export.check import IMAGES
 from effdet_keras.export.network import calibration_inputs
-from effdet_keras.model.fake_quantization import quantizing_with, rounded_kernel
+from effdet_keras.model.fake_quantization import (
+    Quantizer,
+    quantizing_with,
+    rounded_kernel,
+)
 
 _WORTH_IT = 0.005  # AP that int8 costs
 _STORED_ERRORS = 20  # of places of the network
@@ -76,7 +80,7 @@ def advice_of(cost: float | None) -> str:
     )
 
 
-class _Watching:
+class _Watching(Quantizer):
     """Quantizer that changes nothing. `index` counts the places of a call."""
 
     def compute(self, model, image):
@@ -88,15 +92,6 @@ class _Watching:
         self.index += 1
         self.watch(name, x, limits)
         return x
-
-    def kernel(self, kernel, axis):
-        return kernel
-
-    def bias(self, bias):
-        return bias
-
-    def normalized(self, batch_norm, training):
-        return batch_norm(False)
 
 
 class _Seen(_Watching):

@@ -12,7 +12,11 @@ from support.tiny import EAGER, batch, tiny_model
 
 from effdet_keras.export.network import evaluated
 from effdet_keras.model.efficientdet import EfficientDet
-from effdet_keras.model.fake_quantization import quantizing_with, rounded_kernel
+from effdet_keras.model.fake_quantization import (
+    Quantizer,
+    quantizing_with,
+    rounded_kernel,
+)
 from effdet_keras.weights.archive import write_archive
 
 pytestmark = pytest.mark.tensorflow
@@ -85,7 +89,7 @@ def test_what_was_compiled_before_sees_the_ranges_of_a_later_training():
     assert not np.array_equal(before, model.predict_on_batch(images)["scores"])
 
 
-class Watching:
+class Watching(Quantizer):
     """A quantizer that keeps what it sees, and changes nothing."""
 
     def __init__(self):
@@ -95,15 +99,6 @@ class Watching:
         if limits is None:
             self.seen.append((float(ops.min(x)), float(ops.max(x))))
         return x
-
-    def kernel(self, kernel, axis):
-        return kernel
-
-    def bias(self, bias):
-        return bias
-
-    def normalized(self, batch_norm, training):
-        return batch_norm(False)
 
 
 def test_the_first_ranges_are_those_of_the_first_batch():
