@@ -17,6 +17,7 @@ from support.tiny import tiny_model
 from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation
 from effdet_keras.cli import import_
 from effdet_keras.data import from_arrays, from_coco
+from effdet_keras.extras.older_tools import write_tf1_checkpoint
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.weights import presets
 from effdet_keras.weights.download import cache_path
