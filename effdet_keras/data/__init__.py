@@ -17,7 +17,7 @@ from effdet_keras.data.record import Record
 from effdet_keras.data.shapes import write_shapes
 
 if TYPE_CHECKING:
-    from effdet_keras.extras.data_check import CheckReport, check, check_splits
+    from effdet_keras.extras.data_check.check import CheckReport, check, check_splits
     from effdet_keras.extras.image_columns import read_image_columns
     from effdet_keras.extras.tfds import from_tfds, write_tfds
 
@@ -51,13 +51,12 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
+    _CHECK, _TFDS = "extras.data_check.check", "extras.tfds"
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            **dict.fromkeys(
-                ("CheckReport", "check", "check_splits"), "extras.data_check"
-            ),
+            **{"CheckReport": _CHECK, "check": _CHECK, "check_splits": _CHECK},
+            **{"from_tfds": _TFDS, "write_tfds": _TFDS},
             "read_image_columns": "extras.image_columns",
-            **dict.fromkeys(("from_tfds", "write_tfds"), "extras.tfds"),
         },
     )

@@ -48,7 +48,7 @@ def run(
     from effdet_keras._internal.whole_files import local_path, replacing
     from effdet_keras.cli.files import check_outputs
     from effdet_keras.data.anchor_fit import fit_anchors
-    from effdet_keras.extras.data_check import check, check_splits
+    from effdet_keras.extras.data_check.check import check, check_splits
     from effdet_keras.extras.data_check.report import write_html_of_splits
     from effdet_keras.weights.locate import looks_like_weights
     from effdet_keras.weights.read_weights import what_weights_are

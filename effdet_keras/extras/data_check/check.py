@@ -1,0 +1,555 @@
+"""`check`: finds what is wrong with a dataset before training does."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import hashlib
+import io
+import os
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from effdet_keras import box_ops
+from effdet_keras._internal.whole_files import replacing
+from effdet_keras.data.anchor_fit import (
+    Coverage,
+    find_hints,
+    input_boxes,
+    measure_coverage,
+)
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.load import load, load_splits
+from effdet_keras.data.problems import KINDS, Problem, Severity
+from effdet_keras.data.record import clip_boxes_xywh, stored_bytes
+from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.extras.data_check.report import write_html, write_text
+from effdet_keras.images import EXIF_ORIENTATION, EncodedImage, read_image
+from effdet_keras.model.config import EfficientDetConfig
+
+# Problems with boxes that readers report but keep, so that evaluation sees them.
+_KEPT_BY_READERS = ("empty box", "box outside")
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckReport:
+    """What `check` found. `print(report)` shows it, `save` writes it with images.
+
+    Attributes:
+        dataset: the `DetectionDataset` that was checked.
+        problems: tuple of `Problem`, errors first.
+        config: the `EfficientDetConfig` that boxes were measured on, or None.
+        coverage: tuple of four, each with `size` ("all", "small", "medium", "large"),
+            `num_boxes`, the `share` of them that has an anchor with an IoU of 0.5, and
+            the `mean_iou` of a box and its best anchor. Empty without a config.
+        hints: tuple of str: changes of the anchors that would cover more boxes.
+        decoded: bool, whether the images were read to their end.
+    """
+
+    dataset: DetectionDataset
+    problems: tuple[Problem, ...]
+    config: EfficientDetConfig | None
+    coverage: tuple[Coverage, ...]
+    hints: tuple[str, ...]
+    decoded: bool
+
+    @property
+    def ok(self) -> bool:
+        """Whether no problem is an error."""
+        return all(problem.severity is not Severity.ERROR for problem in self.problems)
+
+    def by_kind(self) -> dict[str, list[Problem]]:
+        """Each kind and its problems, errors first."""
+        groups = {}
+        for problem in self.problems:
+            groups.setdefault(problem.kind, []).append(problem)
+        return groups
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes one HTML file that holds everything, with sample images.
+
+        An existing file is replaced, once the new one is whole.
+
+        Raises:
+            OSError: If it cannot be written.
+        """
+        with replacing(path) as partial:
+            partial.write_text(write_html(self), encoding="utf-8")
+
+    def __str__(self):
+        return write_text(self)
+
+
+def check(
+    dataset: DetectionDataset | str | os.PathLike[str],
+    *,
+    split: str | None = None,
+    format: str | None = None,
+    model: str | EfficientDetConfig | None = "efficientdet-d0",
+    image_size: int | tuple[int, int] | None = None,
+    decode: bool = True,
+) -> CheckReport:
+    """Looks for everything in a dataset that could stop or spoil a training.
+
+    Reads every image as training does. Each problem names its file, and the report says
+    what training does about it. Found are images that are missing, broken, turned,
+    duplicated, or of another size than annotated; boxes that are empty, outside of
+    their image, duplicated, tiny, or seem to have another format; labels without a
+    class, and classes without a box. It also measures how many boxes have an anchor
+    with an IoU of 0.5, and looks for anchors that would do better. It does not notice
+    damaged pixels of a JPEG file that can still be decoded to its end.
+
+    Args:
+        dataset: `DetectionDataset`, or the path of a dataset, as for `load`.
+        split, format: of the path, as for `load`, where there are several.
+        model: name of a model, or `EfficientDetConfig`. Boxes are measured on its input
+            and its anchors. None leaves that out.
+        image_size: int or `(height, width)` of the network's input in pixels. None
+            takes the model's.
+        decode: whether to read images to their end. False reads only their headers,
+            which is faster and does not find files that are cut off.
+
+    Raises:
+        FileNotFoundError: If there is nothing at the path.
+        TypeError: If `dataset` or `model` is something else.
+        ValueError: If the path holds no dataset, or the model is unknown.
+
+    Example:
+        >>> import numpy as np
+        >>> from effdet_keras.data.formats.arrays import from_arrays
+        >>> image = np.zeros((64, 64, 3), "uint8")
+        >>> dataset = from_arrays([image], [[[4, 8, 20, 40], [4, 50, 20, 70]]],
+        ...     [[0, 0]], ["cat"])
+        >>> report = check(dataset)
+        >>> report.ok, [(p.kind, p.file) for p in report.problems]
+        (True, [('clipped box', 'image_id=1')])
+        >>> report.coverage[0].num_boxes, report.coverage[0].share
+        (2, 1.0)
+    """
+    config = _config(model, image_size)
+    if isinstance(dataset, str | os.PathLike):
+        with _no_warnings():  # the report says the same, and more
+            dataset = load(dataset, split, format=format, on_error="skip")
+    elif not isinstance(dataset, DetectionDataset):
+        raise InvalidTypeError(
+            "`check` expects a `DetectionDataset` or a path. "
+            f"Received: dataset of type {type(dataset).__name__}"
+        )
+    problems = [*dataset.problems, *find_in_images(dataset.records, decode=decode)]
+    known = {problem.kind for problem in dataset.problems} & {*_KEPT_BY_READERS}
+    found = _find_in_boxes(dataset, config)
+    problems += [problem for problem in found if problem.kind not in known]
+    coverage, hints = (), ()
+    if config is not None:
+        boxes, _ = input_boxes(dataset.records, config.image_size)
+        coverage, hints = measure_coverage(boxes, config), find_hints(boxes, config)
+    return CheckReport(dataset, _sorted(problems), config, coverage, hints, decode)
+
+
+def check_splits(
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    model: str | EfficientDetConfig | None = "efficientdet-d0",
+    image_size: int | tuple[int, int] | None = None,
+    decode: bool = True,
+) -> dict[str, CheckReport]:
+    """Checks every split of a dataset, and whether they share images.
+
+    Args:
+        path, format, model, image_size, decode: as for `check`.
+
+    Returns:
+        Dict from split name to `CheckReport`. An image that is in two splits is
+        reported as a "shared image" of the later one.
+
+    Raises:
+        ValueError, OSError: As `check` does.
+
+    Example:
+        >>> import tempfile
+        >>> from effdet_keras.data.shapes import write_shapes
+        >>> folder = tempfile.mkdtemp()
+        >>> _ = write_shapes(folder, num_train=3, num_valid=2)
+        >>> reports = check_splits(folder, model=None)
+        '...' is COCO json: splits train, valid
+        >>> [(split, len(report.dataset)) for split, report in reports.items()]
+        [('train', 3), ('valid', 2)]
+    """
+    with _no_warnings():  # the reports say the same, and more
+        datasets = load_splits(path, format=format, on_error="skip")
+    shared = _find_shared_images(datasets)
+    reports = {}
+    for name, dataset in datasets.items():
+        report = check(dataset, model=model, image_size=image_size, decode=decode)
+        problems = _sorted([*report.problems, *shared[name]])
+        reports[name] = dataclasses.replace(report, problems=problems)
+    return reports
+
+
+@contextlib.contextmanager
+def _no_warnings():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _config(model, image_size):
+    if isinstance(model, str):
+        model = EfficientDetConfig.from_name(model)
+    if model is not None and not isinstance(model, EfficientDetConfig):
+        raise InvalidTypeError(
+            "`model` must be the name of a model, an `EfficientDetConfig` (such as "
+            "`model.config`) or None. "
+            f"Received: model of type {type(model).__name__}"
+        )
+    if image_size is None:
+        return model
+    if model is None:
+        raise InvalidValueError(
+            "`image_size` is the input of a model. "
+            f"Received: image_size={image_size!r} with model=None"
+        )
+    return model.replace(image_size=image_size)
+
+
+def _sorted(problems):
+    order, kinds = list(Severity), list(KINDS)  # errors first
+    return tuple(
+        sorted(problems, key=lambda x: (order.index(x.severity), kinds.index(x.kind)))
+    )
+
+
+# --- What can be wrong with the image files of a dataset.
+
+
+def find_in_images(records, *, decode=True):
+    """Finds images that are missing, broken, turned, of another size, or duplicates."""
+    # Pillow warns of odd metadata, without naming the file.
+    with _no_warnings(), concurrent.futures.ThreadPoolExecutor() as pool:
+        looks = list(pool.map(lambda record: _look_at(record, decode), records))
+    problems = [problem for problem, _ in looks if problem is not None]
+    first = {}
+    for record, (_, fingerprint) in zip(records, looks):
+        other = first.setdefault(fingerprint, record)
+        if fingerprint is not None and other is not record:
+            detail = f"same image as {other.name}, with {_compare_boxes(record, other)}"
+            ids = (other.image_id, record.image_id)
+            problems.append(Problem("duplicate image", record.name, detail, ids))
+    return problems
+
+
+def _find_shared_images(datasets):
+    """Finds images of a split that an earlier split has as well."""
+    found, first = {}, {}
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        for split, dataset in datasets.items():
+            found[split] = []
+            hashes = list(pool.map(_hash_of_image, dataset.records))
+            for record, digest in zip(dataset.records, hashes):
+                if digest in first:
+                    detail = "same image as {1} of split {0!r}".format(*first[digest])
+                    found[split].append(Problem("shared image", record.name, detail))
+            # Duplicates inside one split are found by `find_in_images`.
+            for record, digest in zip(dataset.records, hashes):
+                if digest is not None:
+                    first.setdefault(digest, (split, record.name))
+    return found
+
+
+def _hash_of_image(record):
+    """A value that equal images share; None for an image that cannot be read."""
+    image = record.image
+    if isinstance(image, np.ndarray):
+        return image.shape, _hash(np.ascontiguousarray(image))
+    try:
+        return _hash(stored_bytes(image))
+    except OSError:
+        return None
+
+
+def _look_at(record, decode):
+    """`(Problem or None, fingerprint or None)` of one image."""
+    image, name = record.image, record.name
+    if isinstance(image, np.ndarray):
+        return None, _hash_of_image(record)
+    place = str(image) if isinstance(image, EncodedImage) else os.fspath(image)
+    try:
+        is_part = isinstance(image, EncodedImage)
+        data = stored_bytes(image) if decode or is_part else None
+        with Image.open(image if data is None else io.BytesIO(data)) as stored:
+            orientation = stored.getexif().get(EXIF_ORIENTATION, 1)
+            problem = _compare_sizes(record, (stored.height, stored.width), orientation)
+        if decode and (problem is None or problem.kind != "wrong size"):
+            read_image(image, size=record.image_size)
+    except FileNotFoundError:
+        return Problem("missing image", name, f"no file {place!r}"), None
+    except Exception as error:  # a broken file makes Pillow raise almost anything
+        return Problem("corrupt image", name, _reason(error, image)), None
+    return problem, place if data is None else _hash(data)
+
+
+def _hash(data):
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def _reason(error, image):
+    """What Pillow says, without our own words around it."""
+    error = error.__cause__ or error
+    if isinstance(error, UnidentifiedImageError):
+        is_part = isinstance(image, EncodedImage)
+        size = image.length if is_part else os.path.getsize(image)
+        return "not an image format that Pillow knows" if size else "the file is empty"
+    return str(error) or type(error).__name__
+
+
+def _compare_sizes(record, stored, orientation):
+    annotated = tuple(int(side) for side in record.image_size)
+    swaps = orientation in (5, 6, 7, 8)
+    upright = stored[::-1] if swaps else stored
+    kind, detail = None, f"EXIF orientation {orientation}, stored as {_size(stored)}"
+    if annotated not in (upright, stored):
+        kind = "wrong size"
+        detail = (
+            f"annotated as {_size(annotated)}, is {_size(upright)} (height x width)"
+        )
+        scale = np.divide(upright, annotated)
+        if annotated == upright[::-1]:
+            detail += "; are height and width swapped?"
+        elif abs(scale[0] / scale[1] - 1) < 0.02:
+            detail += f"; was it resized by {scale.mean():.3g} after it was annotated?"
+    elif annotated != upright:
+        kind, detail = "sideways image", f"{detail}, and so annotated"
+    elif orientation in range(2, 9):
+        kind = "turned image"
+        if swaps and upright != stored:
+            detail += ", annotated upright"
+        else:
+            detail += "; its size does not tell which way up it was annotated"
+    return kind and Problem(kind, record.name, detail)
+
+
+def _size(size):
+    return f"{size[0]}x{size[1]}"
+
+
+def _compare_boxes(record, other):
+    if not np.array_equal(record.boxes_xywh, other.boxes_xywh):
+        return "other boxes"
+    if not np.array_equal(record.labels, other.labels):
+        return "the same boxes and other labels"
+    return "the same boxes"
+
+
+# --- What can be wrong with the boxes and labels of a dataset.
+
+_NORMALIZED = 1.01  # ends of boxes: some tools round beyond 1
+_ROUNDING = 0.5  # pixels that a box may reach out of its image
+_TWIN_IOU = 0.9  # of two boxes of one class: drawn twice
+_IMBALANCE = 10.0  # times as many boxes
+_TINY = 4.0  # pixels of the shorter side on the network's input; stride 8 is the finest
+
+
+class _Table(NamedTuple):
+    """All boxes of a dataset, one per row, and the record of each."""
+
+    records: tuple
+    owner: np.ndarray  # [n]
+    sizes: np.ndarray  # [n, 2], (height, width) of its image
+    boxes_xywh: np.ndarray  # [n, 4]
+    labels: np.ndarray  # [n]
+
+    def problem(self, kind, row, detail):
+        return Problem(kind, self.records[self.owner[row]].name, detail)
+
+
+def _find_in_boxes(dataset, config):
+    """Finds boxes and labels that are wrong, doubtful, or hard to learn."""
+    records = dataset.records
+    if not records:
+        return [Problem("empty dataset", "(no file)", "there is no image")]
+    owner = np.repeat(np.arange(len(records)), [len(r.labels) for r in records])
+    table = _Table(
+        records,
+        owner,
+        np.array([record.image_size for record in records], float)[owner],
+        np.concatenate([record.boxes_xywh for record in records]),
+        np.concatenate([record.labels for record in records]),
+    )
+    # Boxes without area that the reader reported and left out. If there are many,
+    # boxes may have another format than they were read in.
+    reported = sum(problem.kind == "empty box" for problem in dataset.problems)
+    kept = int((table.boxes_xywh[:, 2:] <= 0).any(axis=1).sum())
+    text = suspect_box_format(table.boxes_xywh, table.sizes, max(reported - kept, 0))
+    suspected = [Problem("suspected box format", "(all images)", text)] if text else []
+    return [
+        *_find_shapes(table),
+        *_find_normalized(table),
+        *suspected,
+        *_find_labels_and_ids(table, len(dataset.class_names)),
+        *_find_twins_of_boxes(records),
+        *_find_classes(table.labels, dataset.class_names),
+        *([] if config is None else _find_tiny(table, config.image_size)),
+    ]
+
+
+def _find_shapes(table):
+    """Boxes that are not numbers, or that are empty, outside, or partly outside."""
+    _, usable = clip_boxes_xywh(table.boxes_xywh, table.sizes)
+    finite = np.isfinite(table.boxes_xywh).all(axis=1)
+    has_area = (table.boxes_xywh[:, 2:] > 0).all(axis=1)
+    out = _reach_out(table.boxes_xywh, table.sizes)
+    for kind, rows in (
+        ("bad box", ~finite),
+        ("empty box", finite & ~usable & ~has_area),
+        ("box outside", finite & ~usable & has_area),
+        ("clipped box", finite & usable & (out > _ROUNDING)),
+    ):
+        for row in np.flatnonzero(rows):
+            detail = _describe(table.boxes_xywh[row])
+            if kind == "clipped box":
+                detail += f": {out[row]:.4g} pixels out of the image"
+            yield table.problem(kind, row, detail)
+
+
+def _find_normalized(table):
+    """Images whose boxes all lie between 0 and 1."""
+    low, sides = np.split(table.boxes_xywh, 2, axis=1)
+    is_small = np.abs(np.hstack([low, low + sides])).max(axis=1) <= _NORMALIZED
+    is_small &= (sides > 0).all(axis=1) & (table.sizes > 2).all(axis=1)
+    num_small = np.bincount(table.owner[is_small], minlength=len(table.records))
+    for i in np.flatnonzero(num_small):
+        record = table.records[i]
+        if num_small[i] == len(record.labels):
+            detail = (
+                "all its boxes lie between 0 and 1, where pixels are expected; first: "
+                f"{_describe(record.boxes_xywh[0])}"
+            )
+            yield Problem("suspected box format", record.name, detail)
+
+
+def _find_labels_and_ids(table, num_classes):
+    for row in np.flatnonzero((table.labels < 0) | (table.labels >= num_classes)):
+        detail = f"label {table.labels[row]}, but {num_classes} classes"
+        yield table.problem("bad label", row, detail)
+    ids = np.concatenate([record.annotation_ids for record in table.records])
+    _, first = np.unique(ids, return_index=True)
+    for row in np.setdiff1d(np.arange(len(ids)), first):
+        detail = f"id {ids[row]} belongs to another annotation too"
+        yield table.problem("duplicate annotation id", row, detail)
+
+
+def _find_twins_of_boxes(records):
+    """Pairs of boxes of the same class that nearly coincide in an image."""
+    for record in records:
+        if len(set(record.labels.tolist())) == len(record.labels):
+            continue
+        boxes, usable = clip_boxes_xywh(record.boxes_xywh, record.image_size)
+        rows = np.flatnonzero(usable & ~record.is_crowd)
+        iou = box_ops.pairwise_iou(boxes[rows], boxes[rows])
+        same = record.labels[rows][:, None] == record.labels[rows]
+        # Each second box once, however many it coincides with.
+        for second in np.flatnonzero(np.triu(same & (iou >= _TWIN_IOU), 1).any(axis=0)):
+            detail = f"{_describe(record.boxes_xywh[rows[second]])} is there twice"
+            yield Problem("duplicate box", record.name, detail)
+
+
+def _find_classes(labels, class_names):
+    """Classes without boxes, with few, and two of nearly one name."""
+    known = labels[(labels >= 0) & (labels < len(class_names))]
+    counts = np.bincount(known, minlength=len(class_names))
+    plain = [" ".join(name.casefold().split()) for name in class_names]
+    most = counts.argmax()
+    for label, name in enumerate(class_names):
+        found = {}
+        if counts[label] == 0:
+            found["unused class"] = f"class {name!r} has no box"
+        elif counts[label] * _IMBALANCE <= counts[most]:
+            found["class imbalance"] = (
+                f"{name!r} has {counts[label]:,} boxes, {class_names[most]!r} has "
+                f"{counts[most]:,}"
+            )
+        if plain[label] in plain[:label]:
+            first = class_names[plain.index(plain[label])]
+            found["similar class names"] = f"{first!r} and {name!r} are two classes"
+        for kind, detail in found.items():
+            yield Problem(kind, "(all images)", detail)
+
+
+def _find_tiny(table, image_size):
+    boxes, rows = input_boxes(table.records, image_size)
+    sides = boxes[:, 2:] - boxes[:, :2]
+    for i in np.flatnonzero(sides.min(axis=1, initial=np.inf) < _TINY):
+        height, width = sides[i]
+        detail = f"{width:.1f} wide, {height:.1f} high on the network's input"
+        yield table.problem("tiny box", rows[i], detail)
+
+
+def _describe(box_xywh):
+    left, top, width, height = box_xywh.tolist()
+    return f"left {left:g}, top {top:g}, width {width:g}, height {height:g}"
+
+
+# --- Whether the numbers of boxes look like another format than they were read in.
+
+_MIN_BOXES = 10  # fewer tell nothing
+_MANY_BAD = 0.15  # share of boxes that do not fit their image, as they were read
+_FEW_BAD = 0.02  # share that may not fit in the format that they really have
+_SLACK = 1.5  # pixels: counting from 1, and rounding
+_MANY_LEFT_OUT = 0.2  # share of boxes without area
+
+# Each converts (left, top) and (width, height), `[n, 2]`, as they were read to what
+# they would be if the file had the format of this name.
+_FORMATS = {
+    "left, top, right, bottom": lambda a, b: (a, b - a),
+    "top, left, height, width": lambda a, b: (a[:, ::-1], b[:, ::-1]),
+    "top, left, bottom, right": lambda a, b: (a[:, ::-1], (b - a)[:, ::-1]),
+    "center x, center y, width, height": lambda a, b: (a - b / 2, b),
+    "left, top, width, height, read as corners": lambda a, b: (a, a + b),
+}
+
+
+def _reach_out(boxes_xywh, sizes):
+    """By how many pixels each box reaches out of its image; negative inside of it."""
+    beyond = boxes_xywh[:, :2] + boxes_xywh[:, 2:] - sizes[:, ::-1]
+    return np.maximum(beyond, -boxes_xywh[:, :2]).max(axis=1)
+
+
+def suspect_box_format(boxes_xywh, sizes, num_left_out=0):
+    """Says in which box format boxes would fit their images, if as read they do not."""
+    finite = np.isfinite(boxes_xywh).all(axis=1)
+    boxes_xywh, sizes = boxes_xywh[finite], sizes[finite]
+    if len(boxes_xywh) + num_left_out < _MIN_BOXES:
+        return None
+    as_read = _share_bad(boxes_xywh, sizes)
+    if as_read >= _MANY_BAD:
+        shares = {
+            name: _share_bad(np.hstack(convert(*np.split(boxes_xywh, 2, 1))), sizes)
+            for name, convert in _FORMATS.items()
+        }
+        name = min(shares, key=shares.get)
+        if shares[name] <= _FEW_BAD:
+            return (
+                f"{100 * as_read:.0f} % of the boxes are empty or reach out of their "
+                f"image as they were read, {100 * shares[name]:.0f} % if their "
+                f"numbers are {name}"
+            )
+    empty = num_left_out + int((boxes_xywh[:, 2:] <= 0).any(axis=1).sum())
+    total = num_left_out + len(boxes_xywh)
+    if empty >= _MANY_LEFT_OUT * total:
+        return (
+            f"{empty:,} of {total:,} boxes end before they begin: are they left, top, "
+            "width, height, where corners were expected?"
+        )
+    return None
+
+
+def _share_bad(boxes_xywh, sizes):
+    if not len(boxes_xywh):
+        return 0.0
+    empty = (boxes_xywh[:, 2:] <= 0).any(axis=1)
+    return float(np.mean(empty | (_reach_out(boxes_xywh, sizes) > _SLACK)))
