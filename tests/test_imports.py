@@ -89,11 +89,6 @@ MAY_IMPORT_INSIDE = {
     "cli/files.py:load": ["effdet_keras.data.load"],
     "cli/files.py:chosen_split": ["effdet_keras.data.load"],
     # Of commands, as in their `run`.
-    "cli/inspect.py:_reports": [
-        "effdet_keras.data.check",
-        "effdet_keras.weights.read_weights",
-        "effdet_keras.weights.locate",
-    ],
     "extras/selftest/command.py:_read": ["effdet_keras.data.load"],
     "export/network.py:network_function": ["effdet_keras.model.resample"],
     # A module becomes a model of this class: `hub` stands below `models`.
@@ -214,6 +209,7 @@ SEAMS = {
     "augment/__init__.py",  # their public names
     "augment/names.py",  # learned policies, steps of the Object Detection API
     "cli/__init__.py",  # subcommands
+    "cli/evaluate_files.py",  # columns of images
     "cli/eval_.py",  # `--follow`
     "cli/predict.py",  # `--parts`
     "data/__init__.py",  # their public names
