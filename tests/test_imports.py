@@ -37,7 +37,7 @@ ROWS = [
     ["train", "weights"],
     ["detect"],
     ["export", "hub"],
-    ["detect/predictor"],
+    ["detect/predictor", "model/trained"],
     ["model/efficientdet"],
     ["callbacks"],
     ["runs"],
@@ -51,8 +51,8 @@ MAY_IMPORT_TENSORFLOW = {"train/steps/tensorflow.py"}
 # `run` (which keeps `--help` light), with the reason of each.
 MAY_IMPORT_INSIDE = {
     # What a model or a dataset does once, if ever, is not read with its class.
-    "model/efficientdet.py:export": ["effdet_keras.export.export_model"],
-    "model/efficientdet.py:export_hub_module": ["effdet_keras.hub.export"],
+    "model/trained.py:export": ["effdet_keras.export.export_model"],
+    "model/trained.py:export_hub_module": ["effdet_keras.hub.export"],
     "data/dataset.py:batches": [
         "effdet_keras.data.pipeline.batches",
         "effdet_keras.data.pipeline.image_reader",
@@ -92,7 +92,7 @@ MAY_IMPORT_INSIDE = {
     "extras/selftest/command.py:_read": ["effdet_keras.data.load"],
     "export/network.py:network_function": ["effdet_keras.model.resample"],
     # A module becomes a model of this class: `hub` stands below `models`.
-    "model/efficientdet.py:from_hub": ["effdet_keras.hub.from_hub"],
+    "model/trained.py:from_hub": ["effdet_keras.hub.from_hub"],
 }
 
 
@@ -219,7 +219,7 @@ SEAMS = {
     "export/export_model.py",  # where an int8 file loses most
     "export/registry.py",  # targets of exports
     "export/saved_model.py",  # names of the Object Detection API
-    "model/efficientdet.py",  # `quantize_aware`
+    "model/trained.py",  # `quantize_aware`
     "runs/batch_size.py",  # files of other trainers
     "runs/configuration.py",  # adversarial images, rounding for int8
     "runs/fine_tune.py",  # files of other trainers
