@@ -204,16 +204,6 @@ def test_training_batches_equal_those_of_the_source(tmp_path, dataset):
         np.testing.assert_allclose(truth["boxes"], expected["boxes"], atol=1e-3)
 
 
-def test_boxes_without_area_are_not_written(tmp_path):
-    image = np.zeros((8, 8, 3), np.uint8)
-    dataset = from_arrays([image], [[[1, 1, 4, 4]]], [[0]], ["a"])
-    record = dataset.records[0]
-    twice = record.relabelled([0])
-    object.__setattr__(twice, "boxes_xywh", np.array([[9.0, 9, 2, 2]]))
-    write_tfrecord(DetectionDataset([twice], ["a"]), tmp_path / "out")
-    assert len(from_tfrecord(tmp_path / "out").records[0].labels) == 0
-
-
 def test_splits_are_written_and_found(tmp_path, dataset):
     write_tfrecord({"train": dataset, "valid": dataset[:1]}, tmp_path / "out")
     splits = tfrecord_splits(tmp_path / "out")
