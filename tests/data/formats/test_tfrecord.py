@@ -18,7 +18,7 @@ import tensorflow as tf
 from effdet_keras.data import DetectionDataset, from_arrays, from_coco
 from effdet_keras.data.formats.label_map import read_label_map, write_label_map
 from effdet_keras.data.formats.tfrecord import (
-    ExampleReader,
+    decode_example,
     encode_example,
     from_tfrecord,
     read_records,
@@ -499,8 +499,8 @@ def test_offsets_point_at_the_images_even_if_their_head_repeats(tmp_path):
         dataset = from_tfrecord(path, on_error="skip", class_names=["a"])
     assert dataset.records[0].image.read() == encoded
     (_, _), (offset, data) = read_records(path)
-    image = ExampleReader(data, path, offset).image("image/encoded")
-    assert image.read() == head + tail
+    example = decode_example(data, "image/encoded", path, offset)
+    assert example["image/encoded"].read() == head + tail
 
 
 def test_the_framing_is_that_of_the_format(tmp_path):
