@@ -212,6 +212,7 @@ SEAMS = {
     "cli/evaluate_files.py",  # columns of images
     "cli/eval_.py",  # `--follow`
     "cli/predict.py",  # `--parts`
+    "cli/train.py",  # `--find-rate`
     "data/__init__.py",  # their public names
     "data/load.py",  # formats: TensorFlow Datasets
     "detect/__init__.py",  # their public names
@@ -220,10 +221,10 @@ SEAMS = {
     "export/registry.py",  # targets of exports
     "export/saved_model.py",  # names of the Object Detection API
     "model/trained.py",  # `quantize_aware`
-    "runs/batch_size.py",  # files of other trainers
     "runs/configuration.py",  # adversarial images, rounding for int8
-    "runs/fine_tune.py",  # files of other trainers
-    "runs/parts.py",  # distillation
+    "runs/fine_tune.py",  # files of other trainers, `batch_size="auto"`
+    "runs/parts.py",  # distillation, traces of steps
+    "runs/train.py",  # `time_budget`
     "train/recipe.py",  # adversarial images, in files
     "train/steps/jax.py",  # prediction in one of several processes
     "train/steps/tensorflow.py",  # prediction on several devices
