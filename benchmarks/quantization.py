@@ -20,6 +20,7 @@ import time
 import keras
 
 import effdet_keras as ek
+from effdet_keras.train.fitting import refining_config
 
 BLOOD_CELLS = pathlib.Path(ek.data.__file__).parent / "blood_cells"
 NUMBERS = ("AP", "AP50", "AP75")
@@ -44,7 +45,7 @@ def main():
     )
     for rounds in (False, True) if options.trains_float else (True,):
         model = ek.EfficientDet.from_archive(archive)
-        model.compile_from_config(model.refining_config())
+        model.compile_from_config(refining_config(model))
         if rounds:
             model.quantize_aware(delay=options.delay)
         start = time.process_time()

@@ -37,7 +37,7 @@ ROWS = [
     ["train", "weights"],
     ["detect"],
     ["export", "hub"],
-    ["detect/predictor"],
+    ["detect/predictor", "model/trained"],
     ["model/efficientdet"],
     ["callbacks"],
     ["runs"],
@@ -51,8 +51,8 @@ MAY_IMPORT_TENSORFLOW = {"train/steps/tensorflow.py"}
 # `run` (which keeps `--help` light), with the reason of each.
 MAY_IMPORT_INSIDE = {
     # What a model or a dataset does once, if ever, is not read with its class.
-    "model/efficientdet.py:export": ["effdet_keras.export.export_model"],
-    "model/efficientdet.py:export_hub_module": ["effdet_keras.hub.export"],
+    "model/trained.py:export": ["effdet_keras.export.export_model"],
+    "model/trained.py:export_hub_module": ["effdet_keras.hub.export"],
     "data/dataset.py:batches": [
         "effdet_keras.data.pipeline.batches",
         "effdet_keras.data.pipeline.image_reader",
@@ -88,15 +88,10 @@ MAY_IMPORT_INSIDE = {
     "cli/files.py:load": ["effdet_keras.data.load"],
     "cli/files.py:chosen_split": ["effdet_keras.data.load"],
     # Of commands, as in their `run`.
-    "cli/inspect.py:_reports": [
-        "effdet_keras.data.check",
-        "effdet_keras.weights.read_weights",
-        "effdet_keras.weights.locate",
-    ],
     "extras/selftest/command.py:_read": ["effdet_keras.data.load"],
     "export/network.py:network_function": ["effdet_keras.model.resample"],
     # A module becomes a model of this class: `hub` stands below `models`.
-    "model/efficientdet.py:from_hub": ["effdet_keras.hub.from_hub"],
+    "model/trained.py:from_hub": ["effdet_keras.hub.from_hub"],
 }
 
 
@@ -213,8 +208,10 @@ SEAMS = {
     "augment/__init__.py",  # their public names
     "augment/names.py",  # learned policies, steps of the Object Detection API
     "cli/__init__.py",  # subcommands
+    "cli/evaluate_files.py",  # columns of images
     "cli/eval_.py",  # `--follow`
     "cli/predict.py",  # `--parts`
+    "cli/train.py",  # `--find-rate`
     "data/__init__.py",  # their public names
     "data/load.py",  # formats: TensorFlow Datasets
     "detect/__init__.py",  # their public names
@@ -222,11 +219,11 @@ SEAMS = {
     "export/export_model.py",  # where an int8 file loses most
     "export/registry.py",  # targets of exports
     "export/saved_model.py",  # names of the Object Detection API
-    "model/efficientdet.py",  # `quantize_aware`
-    "runs/batch_size.py",  # files of other trainers
+    "model/trained.py",  # `quantize_aware`
     "runs/configuration.py",  # adversarial images, rounding for int8
-    "runs/fine_tune.py",  # files of other trainers
-    "runs/parts.py",  # distillation
+    "runs/fine_tune.py",  # files of other trainers, `batch_size="auto"`
+    "runs/parts.py",  # distillation, traces of steps
+    "runs/train.py",  # `time_budget`
     "train/recipe.py",  # adversarial images, in files
     "train/steps/jax.py",  # prediction in one of several processes
     "train/steps/tensorflow.py",  # prediction on several devices

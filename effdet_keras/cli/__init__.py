@@ -23,7 +23,6 @@ from effdet_keras.cli import (
     eval_,
     export,
     import_,
-    inspect,
     inspect_weights,
     predict,
     train,
@@ -35,7 +34,7 @@ from effdet_keras.errors import EffDetError
 # A command is a file with a function `run` (see `arguments`), here or in an extra.
 COMMANDS = {
     "demo": "demo.command",
-    "inspect": inspect,
+    "inspect": "data_check.command",
     "convert": convert,
     "selftest": "selftest.command",
     "train": train,

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import ClassVar
 
+from effdet_keras._internal.extras import extra
 from effdet_keras._internal.whole_files import local_path, replacing
 from effdet_keras.cli.files import (
     EVALUATION_SPLITS,
@@ -18,7 +19,6 @@ from effdet_keras.cli.files import (
     open_any_model,
 )
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.data.formats.csv import read_image_columns
 from effdet_keras.detect.evaluate import (
     analyzed_images,
     category_ids_in_dataset,
@@ -77,7 +77,9 @@ def evaluate_files(
             "Two models can be compared on a dataset with objects. Received: "
             f"{len(dataset)} images without any."
         )
-    columns = {} if slices is None else read_image_columns(slices, dataset)
+    columns = {}
+    if slices is not None:
+        columns = extra("image_columns:read_image_columns")(slices, dataset)
     for source in sources:
         on = f"on the {len(dataset):,} images of '{split}'"
         print(f"\n'{source.name}' {on}:", flush=True)

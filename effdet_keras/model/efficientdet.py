@@ -1,61 +1,49 @@
-"""`EfficientDet`, the `keras.Model`: compile, fit, one step, detect, save, export."""
+"""`EfficientDet`, the `keras.Model`: compile, fit, one step, detect, save.
+
+Its mix-ins: `weights/model_weights.py` loads weights of all kinds, `model/trained.py`
+freezes, quantizes and exports, `weights/model_files.py` is about Keras' own files.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import math
-import os
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from effdet_keras._internal.backend import default_jit_compile
-from effdet_keras._internal.extras import extra
 from effdet_keras._internal.label_constants import IGNORE
 from effdet_keras._internal.processes import current_processes
-from effdet_keras._internal.weights_h5 import (
-    ENDING,
-    check_weights_h5,
-    warn_unless_finite,
-    write_weights_h5,
-)
-from effdet_keras._internal.whole_files import is_remote, local_path
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.detect import ScoreThreshold, detect
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.postprocess import Postprocess, finished_outputs
-from effdet_keras.errors import (
-    InvalidStateError,
-    InvalidTypeError,
-    InvalidValueError,
-)
+from effdet_keras.errors import InvalidStateError, InvalidTypeError, InvalidValueError
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.hub.features import HubFeatures  # noqa: F401 (for saved models)
 from effdet_keras.model.anchors import anchors_of
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.model.network import build_network
-from effdet_keras.train import auto_recipe, freezing, inputs
-from effdet_keras.train.averages import SwapEMA, WeightAverages
+from effdet_keras.model.trained import TrainedModel
+from effdet_keras.train import auto_recipe, fitting, freezing, inputs
+from effdet_keras.train.averages import WeightAverages
 from effdet_keras.train.fit_callbacks import (
     EpochLines,
     FiniteWeights,
-    flat,
     let_go_afterwards,
     with_own_callbacks,
 )
-from effdet_keras.train.gradients import all_finite, check_found, gradient_factors
+from effdet_keras.train.gradients import all_finite
 from effdet_keras.train.inputs import Run
 from effdet_keras.train.losses import count_positives, segmentation_loss
 from effdet_keras.train.parts import (
-    Accumulation,
     Part,
-    StatisticsWarmup,
     assign_parted,
     joined,
     step_counter,
@@ -70,29 +58,17 @@ from effdet_keras.train.resume import (
     PlaceKeeper,
     say_where,
 )
-from effdet_keras.train.settings import (
-    CompiledDetector,
-    Settings,
-    Trackers,
-    names_of_losses,
-    refuse_keras_metrics,
-)
+from effdet_keras.train.settings import Settings, refuse_keras_metrics
 from effdet_keras.train.steps import BackendStep, EvaluationStep, step_of_backend
+from effdet_keras.weights.model_files import ModelFiles
 from effdet_keras.weights.model_weights import ModelWeights
-
-if TYPE_CHECKING:
-    from effdet_keras.export.check import ExportReport
-
-_BATCH_SIZE = 8  # of a dataset, where none is given
-TRAINED = "trained"  # in the config of a `compile`
-REFINING = 10.0  # what a learning rate is divided by, to go on from what was learned
 
 # It is in the files of models. Its own file does without Keras, as a `Predictor` does.
 keras.saving.register_keras_serializable(package="effdet_keras")(Postprocess)
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
-class EfficientDet(ModelWeights, keras.Model):
+class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
     """EfficientDet (https://arxiv.org/abs/1911.09070) as a Keras model.
 
     Images go in as pixels 0-255, RGB; mean and standard deviation are the model's own.
@@ -108,10 +84,9 @@ class EfficientDet(ModelWeights, keras.Model):
         features: Keras layer in the place of all but the last layer of each head,
             as `from_hub` gives; None for EfficientDet's.
         score_settings: `ScoreSettings` of an evaluation of these weights, or its
-            `to_dict()`; None for none. Saved and exported with the model; training,
-            and loading weights, make it None.
+            `to_dict()`. Training, and loading weights, make it None.
         seg_class_names: sequence of strings, one per class of pixels of the
-            segmentation head, or None. `fit` takes those of the dataset then.
+            segmentation head, or None.
         quantization: dict of arguments of `quantize_aware`, or None.
         **kwargs: `name` and `trainable` of `keras.Model`.
 
@@ -139,17 +114,14 @@ class EfficientDet(ModelWeights, keras.Model):
     """
 
     averages: WeightAverages | None = None
-    # What takes part in training steps, by name: `train/parts.py`.
-    parts: Mapping[str, Part] = types.MappingProxyType({})
+    parts: Mapping[str, Part] = types.MappingProxyType({})  # of training steps, by name
     # What of the weights was loaded: "backbone" or "detector"; None if all are new.
     pretrained: str | None = None
     settings: Settings | None = None  # what `compile` set
-    # Whether the weights come from a training with these settings.
-    _is_trained_recipe = False
+    is_trained_recipe = False  # whether the weights were trained with these settings
+    place_keeper: PlaceKeeper | None = None  # of the `fit` under way, for checkpoints
     _run = Run()  # of the call under way
-    # Of the `fit` under way; checkpoints ask it for the place.
-    place_keeper: PlaceKeeper | None = None
-    _place: Place | None = None  # that the file tells of which was loaded
+    _place: Place | None = None  # where the training was whose file was loaded
 
     def __init__(
         self,
@@ -260,16 +232,13 @@ class EfficientDet(ModelWeights, keras.Model):
     ) -> None:
         """Sets how to train. Without arguments, `fit` chooses what fits the data.
 
-        `recipe="auto"` leaves every argument that is not given to `fit`, which knows
-        the number of images and steps and what was loaded, and prints what it chose
-        and why (docs/fine_tuning.md). For 5,000 images or more that is
+        `recipe="auto"` leaves every argument that is not given to `fit`, which prints
+        what it chose and why (docs/fine_tuning.md). For 5,000 images or more that is
         `recipe="reference"`: SGD with momentum 0.9, a learning rate of 0.08 for a
         batch of 64 (scaled to yours), one epoch of warm-up, then a cosine to zero
         over the epochs of `fit`; L2 decay of kernels, two-stage gradient clipping,
-        and moving averages of all weights.
-
-        Optimizer and averages start again from the weights that the model has: after
-        `fit` these are the averages.
+        and moving averages of all weights. Optimizer and averages start again from the
+        weights that the model has: after `fit` these are the averages.
 
         Args:
             optimizer, loss, **changes: fields of `Recipe`, such as `ema_decay=0.99`, in
@@ -278,8 +247,7 @@ class EfficientDet(ModelWeights, keras.Model):
                 precision, and `DetectionLoss` weighs the parts of the loss.
             recipe: "auto"; "reference" for google/automl's; "tfod" for that of the TF
                 Object Detection API's configs; or a `Recipe`.
-            jit_compile: bool or "auto": XLA only where it pays. On a CPU it
-                makes depthwise convolutions many times slower.
+            jit_compile: bool or "auto": XLA only where it pays; on CPUs it does not.
             run_eagerly, steps_per_execution, auto_scale_loss: see
                 `keras.Model.compile`.
 
@@ -313,70 +281,11 @@ class EfficientDet(ModelWeights, keras.Model):
             "auto_scale_loss": auto_scale_loss,
         }
         self._set_up(open_recipe, open_recipe.chosen(), keras_options)
-        self._is_trained_recipe = False
+        self.is_trained_recipe = False
 
     def _set_up(self, open_recipe, recipe, keras_options):
-        """What `compile` does once its arguments are known to be right."""
         with self._step.scope():  # `fit` may be called outside of it
-            self._set_up_in_scope(open_recipe, recipe, keras_options)
-
-    def _set_up_in_scope(self, open_recipe, recipe, keras_options):
-        options = dict(keras_options)
-        if options["jit_compile"] == "auto":
-            options["jit_compile"] = default_jit_compile()
-        parts = dict(self.parts)  # but for those of an earlier recipe
-        for name in ("adversarial", "accumulation", "statistics_warmup"):
-            parts.pop(name, None)
-        if recipe.adversarial is not None:
-            jit_compile = options["jit_compile"]
-            parts["adversarial"] = recipe.adversarial.new_part(self, jit_compile)
-        sources = [v for part in parts.values() for v in part.trainable_sources]
-        factors = gradient_factors(
-            recipe.gradient_multipliers, self.trainable_variables + sources
-        )
-        if isinstance(recipe.weight_decay, dict):
-            check_found("weight_decay", recipe.weight_decay, self.variables)
-        optimizer = self._with_loss_scale(recipe.new_optimizer(), recipe.loss_scale)
-        # No loss of Keras' kind: `compute_loss` below is ours.
-        super().compile(optimizer=optimizer, loss=None, **options)
-        self.parts = parts
-        # Built here, so that loading weights finds the optimizer's variables, and
-        # the first step, which would make them, is not traced a second time.
-        self.optimizer.build(self.updated_variables())
-        if steps_per_update(self.optimizer) > 1:
-            variables = self.updated_variables()
-            self.parts["accumulation"] = Accumulation(self.optimizer, variables)
-        if recipe.batch_norm_warmup:
-            momentum = self.config.batch_norm_momentum
-            self.parts["statistics_warmup"] = StatisticsWarmup(momentum)
-        trackers = Trackers(names_of_losses(self.config, recipe.loss))
-        for part in self.parts.values():
-            trackers.add(part.logs)
-        self.settings = Settings(
-            recipe=recipe,
-            open_recipe=open_recipe,
-            trackers=trackers,
-            gradient_factors=factors if recipe.gradient_multipliers else None,
-            keras_options=keras_options,
-        )
-        if self.averages is not None and self.averages.is_swapped:
-            self.averages.adopt()  # and it holds no weights of training any more
-        self.averages = None
-        if recipe.ema_decay:
-            sources = self.trainable_variables + self.batch_norm_statistics()
-            self.averages = WeightAverages(sources, decay=recipe.ema_decay)
-
-    def _with_loss_scale(self, optimizer, scale):
-        """The optimizer; with a `scale` of its own, where Keras would add one."""
-        if scale is None:
-            return optimizer
-        if self.dtype_policy.name != "mixed_float16":
-            raise InvalidValueError(
-                '`loss_scale` is for models of `dtype="mixed_float16"`: no other loss '
-                f"is scaled. Received: loss_scale={scale!r} and a model of "
-                f"dtype={self.dtype_policy.name!r}"
-            )
-        return keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=scale)
+            fitting.set_up(self, super().compile, open_recipe, recipe, keras_options)
 
     def add_part(self, name: str, part: Part) -> None:
         """Lets something take part in training steps from now on."""
@@ -396,11 +305,6 @@ class EfficientDet(ModelWeights, keras.Model):
         """Their graphs have the parts of before."""
         self.train_function = self.test_function = self.predict_function = None
 
-    @property
-    def quantization(self) -> Part | None:
-        """What rounds the network to 8 bits, after `quantize_aware`."""
-        return self.parts.get("quantization")
-
     # --- Training.
 
     def fit(
@@ -418,16 +322,12 @@ class EfficientDet(ModelWeights, keras.Model):
         """Trains. All arguments of `keras.Model.fit`, and datasets of our own.
 
         Outside the training step the model has one set of weights: the moving
-        averages, where there are any. So validation, the `on_epoch_end` of
-        callbacks, `detect`, `evaluate`, `get_weights`, saved files and exports all
-        have the same weights. The weights of training are kept beside them, in
-        files as well, and the next `fit` goes on from them, bit by bit. Only
-        callbacks between the steps of an epoch (`on_epoch_begin`,
-        `on_train_batch_...`) see the weights of training. A `fit` that is stopped by
-        an error or by Ctrl-C leaves the model as one that ends.
-
-        A model without `category_ids` takes those of the dataset, and a model
-        without `class_names` takes its names.
+        averages, where there are any. So validation, the `on_epoch_end` of callbacks,
+        `detect`, saved files and exports all have the same weights. The weights of
+        training are kept beside them, in files as well, and the next `fit` goes on from
+        them, bit by bit. A `fit` that is stopped by an error or by Ctrl-C leaves the
+        model as one that ends. A model without `category_ids` or `class_names` takes
+        those of the dataset.
 
         Args:
             x: batches of `(images, {"boxes", "labels"})` in any form that Keras
@@ -444,8 +344,7 @@ class EfficientDet(ModelWeights, keras.Model):
             validation_data: what `x` may be, or `(images, ground truth)`.
             **kwargs: more of `keras.Model.fit`. `initial_epoch` is where the
                 checkpoint was, for a model of `from_archive(..., resume=True)`, and
-                else 0. Batches of our own have the order and the augmentation of the
-                epoch that it names.
+                else 0.
 
         Returns:
             `keras.callbacks.History`.
@@ -463,9 +362,9 @@ class EfficientDet(ModelWeights, keras.Model):
                 validation_data, batch_size, training=False
             )
         self.score_settings = None  # an evaluation of other weights chose them
-        dataset, chosen = x, _chosen_by_fit(x, batch_size=batch_size, epochs=epochs)
+        dataset, chosen = x, fitting.chosen_by_fit(x, batch_size, epochs)
         if epochs is None:
-            epochs = self._num_epochs(dataset, batch_size)
+            epochs = fitting.num_epochs(self, dataset, batch_size)
         place = self._place_to_go_on_from(kwargs.get("initial_epoch"))
         if place is not None:
             kwargs["initial_epoch"] = place.epoch
@@ -478,16 +377,16 @@ class EfficientDet(ModelWeights, keras.Model):
         if hasattr(x, "element_spec"):
             kwargs.setdefault("shuffle", False)  # Keras warns that it cannot
         initial_epoch = kwargs.get("initial_epoch", 0)
-        if self.settings is not None:
-            self._fit_to_length(
-                x,
-                batch_size,
-                kwargs.get("steps_per_epoch"),
-                epochs - initial_epoch,
-                chosen_by_fit=chosen,
-                verbose=verbose != 0,
-                steps_of_epoch=0 if place is None else place.step,
-            )
+        fitting.fit_to_length(
+            self,
+            x,
+            batch_size,
+            kwargs.get("steps_per_epoch"),
+            epochs=epochs - initial_epoch,
+            chosen=chosen,
+            verbose=verbose != 0,
+            steps_of_epoch=0 if place is None else place.step,
+        )
         has_epoch_lines = verbose == "auto"
         keeper = PlaceKeeper(
             DataOrder(x, kwargs.get("steps_per_epoch"), initial_epoch),
@@ -497,17 +396,12 @@ class EfficientDet(ModelWeights, keras.Model):
         callbacks = with_own_callbacks(
             callbacks,
             self,
-            first=[keeper, *self._swaps(callbacks), FiniteWeights()],
+            first=[keeper, *fitting.swaps(self, callbacks), FiniteWeights()],
             last=[EpochLines()] if has_epoch_lines else [],
             wrapped=lambda one: FromPlaceOn(one, keeper) if keeper.must_skip else one,
         )
         keeper.watch(getattr(callbacks, "callbacks", callbacks))
-        with (
-            self._running_on(x),
-            self._keeping_place(keeper),
-            self._averages_afterwards(),
-            let_go_afterwards(callbacks),
-        ):
+        with self._training_on(x, keeper), let_go_afterwards(callbacks):
             return super().fit(
                 self._step.data_of_fit(x),
                 y,
@@ -519,87 +413,22 @@ class EfficientDet(ModelWeights, keras.Model):
                 **kwargs,
             )
 
-    def _swaps(self, callbacks):
-        """The callback that swaps weights and averages: one that is given, or new."""
-        given = [one for one in flat(callbacks) if isinstance(one, SwapEMA)]
-        return given[:1] or ([] if self.averages is None else [SwapEMA()])
-
-    def _num_epochs(self, data, batch_size):
-        """The number of epochs where none is given."""
-        is_open = self.settings is not None and self.settings.open_recipe.is_open
-        if not (is_open and isinstance(data, DetectionDataset)):
-            return 1
-        return auto_recipe.num_epochs(len(data), batch_size or _BATCH_SIZE)
-
-    def _fit_to_length(
-        self,
-        x,
-        batch_size,
-        steps_per_epoch,
-        epochs,
-        *,
-        chosen_by_fit,
-        verbose,
-        steps_of_epoch=0,
-    ):
-        """Chooses and computes what depends on the data and on how long it trains."""
-        settings = self.settings
-        if not settings.recipe.needs_length:
-            return
-        batch_size, steps = inputs.batch_size_and_steps(x, batch_size, steps_per_epoch)
-        self.choose_recipe(
-            auto_recipe.Facts(
-                num_images=inputs.num_images(x, batch_size, steps),
-                batch_size=batch_size,
-                steps=steps * epochs,
-                pretrained=self.pretrained,
-                chosen_by_fit=chosen_by_fit,
-            ),
-            verbose=verbose,
-        )
-        if self.settings.recipe.needs_length:
-            total = self._steps_done - steps_of_epoch + epochs * steps
-            self.optimizer.learning_rate = self.settings.recipe.resolve_schedule(
-                batch_size=batch_size,
-                steps_per_epoch=steps,
-                epochs=max(total, 1) / steps,
-            )
-            self.train_function = None  # its trace holds the schedule of before
-
     def choose_recipe(self, facts: auto_recipe.Facts, verbose: bool = True) -> None:
         """Fills the fields that `compile` left open, before the first step."""
-        open_recipe = self.settings.open_recipe
-        if not open_recipe.is_open or self._steps_done:
-            return
-        is_frozen = bool(freezing.frozen_state(self)["weights"])
-        choices = [
-            choice
-            for choice in auto_recipe.choose(facts)
-            if open_recipe.may_choose(choice.field)
-            and not (choice.field == "freeze" and is_frozen)
-        ]
-        recipe = open_recipe.chosen(
-            **{choice.field: choice.value for choice in choices}
-        )
-        if any(choice.field == "freeze" for choice in choices):
-            freezing.freeze(self, recipe.freeze, recipe.freeze_batch_norm)
-        self._set_up(open_recipe, recipe, self.settings.keras_options)
-        self.train_function = None  # its graph has the recipe of before
-        if verbose:
-            print(auto_recipe.describe(choices, facts, open_recipe.given), flush=True)
+        fitting.choose_recipe(self, facts, verbose)
 
     def _batched(self, data, batch_size, training, seed=None, **options):
         """A `DetectionDataset` in batches for this model, else what was given."""
         inputs.check_batch_size(batch_size)
         if not isinstance(data, DetectionDataset):
             return data, batch_size
-        size = batch_size or _BATCH_SIZE
+        size = batch_size or fitting.BATCH_SIZE
         return self.batches(data, size, training=training, seed=seed, **options), None
 
     def batches(
         self,
         dataset: DetectionDataset,
-        batch_size: int = _BATCH_SIZE,
+        batch_size: int = fitting.BATCH_SIZE,
         *,
         training: bool = False,
         **options: Any,
@@ -646,18 +475,6 @@ class EfficientDet(ModelWeights, keras.Model):
         return place if initial_epoch in (None, place.epoch) else None
 
     @contextlib.contextmanager
-    def _keeping_place(self, keeper) -> Iterator[None]:
-        if keeper.must_skip:
-            self.train_function = None
-        self.place_keeper = keeper
-        try:
-            yield
-        finally:
-            self.place_keeper = None
-            if keeper.must_skip:
-                self.train_function = None
-
-    @contextlib.contextmanager
     def _running_on(self, data) -> Iterator[None]:
         """What surrounds a call: errors are raised in plain words."""
         outer, self._run = self._run, Run(data)
@@ -667,17 +484,26 @@ class EfficientDet(ModelWeights, keras.Model):
         finally:
             self._run = outer
 
+    @contextlib.contextmanager
+    def _training_on(self, data, keeper=None) -> Iterator[None]:
+        """As `_running_on`; afterwards the averages are the weights."""
+        outer, self.place_keeper = self.place_keeper, keeper
+        skips = keeper is not None and keeper.must_skip
+        with self._running_on(data):
+            try:
+                if skips:
+                    self.train_function = None  # `make_train_function` asks the keeper
+                yield
+            finally:
+                self.place_keeper = outer
+                if skips:
+                    self.train_function = None
+                if self.averages is not None:
+                    self.averages.swap_in()
+
     def refusal(self, truth: dict, *, step: int | None = None) -> Exception:
         """The error for a batch whose loss is not finite; see `Run.refusal`."""
         return self._run.refusal(truth, self.config, step)
-
-    @contextlib.contextmanager
-    def _averages_afterwards(self) -> Iterator[None]:
-        try:
-            yield
-        finally:
-            if self.averages is not None:
-                self.averages.swap_in()
 
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         """One training step; see `keras.Model.train_on_batch`, and `fit` for weights.
@@ -685,7 +511,7 @@ class EfficientDet(ModelWeights, keras.Model):
         Weights and averages change places twice in each call, which `fit` does once
         per epoch: many steps are faster with `fit`.
         """
-        with self._running_on(None), self._averages_afterwards():
+        with self._training_on(None):
             self.score_settings = None
             if self.averages is not None:
                 self.averages.restore()
@@ -1087,116 +913,7 @@ class EfficientDet(ModelWeights, keras.Model):
             calibrated=calibrated,
         )
 
-    # --- Files: weights with their averages, and how it was compiled.
-
-    def save(self, filepath: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
-        """Saves the model as Keras does, with averages and weights of training."""
-        with self._averages_in_place():
-            super().save(filepath, *args, **kwargs)
-
-    def save_weights(
-        self, filepath: str | os.PathLike, overwrite: bool = True, **kwargs: Any
-    ) -> None:
-        """Saves the weights as Keras does, with averages and weights of training.
-
-        A `.weights.h5` appears whole or not at all, and is sealed: loading it notices
-        if a byte of it has changed.
-        """
-        save = functools.partial(super().save_weights, overwrite=True, **kwargs)
-        with self._averages_in_place():
-            if not _may_be_sealed(filepath, overwrite, kwargs):
-                super().save_weights(filepath, overwrite, **kwargs)
-            else:
-                path = local_path(filepath, "`filepath`")
-                write_weights_h5(path, save, self._saved_variables())
-
-    def _kept_beside(self):
-        """What files keep besides variables of the model and of the optimizer."""
-        averages = [] if self.averages is None else [self.averages]
-        return [*averages, *self.parts.values()]
-
-    def _saved_variables(self):
-        optimizer = getattr(self, "optimizer", None)
-        owners = [
-            self,
-            *([] if optimizer is None else [optimizer]),
-            *self._kept_beside(),
-        ]
-        return [variable for owner in owners for variable in owner.variables]
-
-    def load_weights(
-        self, filepath: str | os.PathLike, skip_mismatch: bool = False, **kwargs: Any
-    ) -> None:
-        """Loads weights as Keras does; averages that the file lacks start again.
-
-        Raises:
-            FileNotFoundError: If there is no such file.
-            ValueError: If its weights are of other shapes than the model's, for
-                instance of another `num_classes`, and `skip_mismatch` is False; or if
-                the file is damaged. Model and optimizer are then as before.
-        """
-        if os.path.isfile(filepath):
-            check_weights_h5(filepath)
-        self._loaded = []
-        try:
-            with self._unchanged_by_errors():
-                super().load_weights(filepath, skip_mismatch=skip_mismatch, **kwargs)
-        except ValueError as error:
-            if "could not be loaded" not in str(error):
-                raise
-            raise InvalidValueError(
-                f"The weights in {str(filepath)!r} do not fit the model, which has "
-                f"`num_classes` {self.config.num_classes}. Make it with the class "
-                "count and config of the file, or pass `skip_mismatch=True` to leave "
-                f"what does not fit as it is. Keras says: {error}"
-            ) from error
-        self.score_settings = None  # an evaluation of other weights chose them
-        warn_unless_finite(self, filepath)
-        for kept in self._kept_beside():
-            if kept not in self._loaded:
-                kept.reset()
-            elif kept is self.averages:
-                kept.settle()
-
-    def save_own_variables(self, store: Any) -> None:
-        for kept in self._kept_beside():
-            kept.save(store)
-
-    def load_own_variables(self, store: Any) -> None:
-        self._loaded = [kept for kept in self._kept_beside() if kept.load(store)]
-        self.pretrained = "detector"
-
-    @contextlib.contextmanager
-    def _unchanged_by_errors(self) -> Iterator[None]:
-        """Puts all weights, averages and the optimizer back where the block raises."""
-        variables = self._saved_variables()
-        values = [np.array(ops.convert_to_numpy(v)) for v in variables]
-        pretrained = self.pretrained
-        state = None if self.averages is None else self.averages.state
-        try:
-            yield
-        except BaseException:
-            for variable, value in zip(variables, values):
-                variable.assign(value)
-            self.pretrained = pretrained
-            if state is not None:
-                self.averages.state = state
-            raise
-
-    def _averages_in_place(self):
-        if self.averages is None:
-            return contextlib.nullcontext()
-        return self.averages.swapped()
-
-    def weights_were_set(self) -> None:
-        """Starts again from them what is kept beside the weights."""
-        for kept in self._kept_beside():
-            kept.reset()
-
-    def set_weights(self, weights: Sequence[Any]) -> None:
-        """Sets all weights; training and its averages both start from them."""
-        super().set_weights(weights)
-        self.weights_were_set()
+    # --- What files say of the model; `weights/model_files.py` has the rest.
 
     def get_config(self) -> dict[str, Any]:
         policy, settings = self._network_dtype, self.score_settings
@@ -1225,347 +942,10 @@ class EfficientDet(ModelWeights, keras.Model):
         return cls(**keras.saving.deserialize_keras_object(config, custom_objects))
 
     def get_compile_config(self) -> dict:
-        if self.settings is None:
-            return {}
-        # What `fit` chose counts from its first step on.
-        recipe = self.settings.recipe if self._steps_done else self.settings.open_recipe
-        is_trained = self._steps_done or self._is_trained_recipe
-        return {
-            "recipe": recipe.get_config(),
-            **({TRAINED: True} if is_trained else {}),
-            "frozen": freezing.frozen_state(self),
-            "of": keras.saving.serialize_keras_object(CompiledDetector()),
-            **self.settings.keras_options,
-        }
+        return fitting.compile_config(self)
 
     def compile_from_config(self, config: dict) -> None:
-        options = {name: value for name, value in config.items() if name != "of"}
-        if "frozen" in options:  # not in files of before there was freezing
-            freezing.restore_frozen(self, options.pop("frozen"))
-        is_trained = options.pop(TRAINED, False)
-        recipe = Recipe.from_config(options.pop("recipe"))
-        if recipe.freeze != "auto":  # which `frozen` says
-            recipe = dataclasses.replace(recipe, freeze=None)
-        self.compile(recipe=recipe, **options)
-        self._is_trained_recipe = is_trained
-
-    def refining_config(self) -> dict:
-        """`get_compile_config`, to go on from what was learned with it.
-
-        A learning rate that the weights were trained with is divided by 10.
-        """
-        config = dict(self.get_compile_config())
-        rate = config["recipe"]["learning_rate"] if config else None
-        if config.pop(TRAINED, False) and rate is not None:
-            config["recipe"] = {**config["recipe"], "learning_rate": rate / REFINING}
-        return config
-
-    def _compile_again(self, **changed):
-        if self.settings is not None:
-            # By its config, because an optimizer has been built for what trained.
-            config = self.get_compile_config()
-            self.compile_from_config({**config, "recipe": config["recipe"] | changed})
-
-    # --- More ways to train, and exports.
-
-    def freeze(self, what: str, batch_norm: bool = True) -> None:
-        """Stops some weights from training, and lets all others train.
-
-        A compiled model is compiled again: optimizer and averages start again.
-
-        Args:
-            what: "backbone", "backbone+fpn", or a regular expression that the path
-                of a weight must match from its start, as the reference's
-                `var_freeze_expr` does: "(efficientnet|fpn_cells|resample_p6)".
-            batch_norm: bool, whether batch norms whose scale and offset are frozen
-                keep their statistics and normalise with them, in training as well.
-
-        Raises:
-            ValueError: If nothing matches, or nothing is left to train.
-
-        Example:
-            >>> from effdet_keras.model.efficientdet import EfficientDet
-            >>> model = EfficientDet.from_preset(
-            ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2)
-            >>> model.freeze("backbone+fpn")
-            >>> len(model.trainable_variables) < len(model.weights) / 3
-            True
-        """
-        before = freezing.frozen_state(self)
-        freezing.freeze(self, what, batch_norm)
-        try:
-            self._compile_again(freeze=None)
-        except ValueError:  # such as a gradient multiplier that is for nothing now
-            freezing.restore_frozen(self, before)
-            raise
-
-    def unfreeze(self) -> None:
-        """Lets all weights train again; see `freeze`."""
-        freezing.unfreeze(self)
-        self._compile_again(freeze=None)
-
-    def quantize_aware(
-        self,
-        delay: int = 0,
-        *,
-        batch_norm_steps: int = 0,
-        range_steps: int | None = None,
-    ) -> Any:
-        """Lets the next trainings learn to live with the rounding of an int8 file.
-
-        From now on `fit` computes with kernels, features and images in 8 bits, where
-        LiteRT will; and so do `detect` and `evaluate` after the first step that did.
-        `export("pets.tflite", precision="int8")` then needs no `calibration`. All other
-        exports are those of the float network, whose weights stay as they are. Start
-        from a trained model (docs/quantization.md). A compiled one is compiled again,
-        with a tenth of the learning rate that it was trained with.
-
-        Args:
-            delay: int, steps of training before the first that rounds: the
-                `quant_delay` of the TF Object Detection API's `graph_rewriter`. The
-                ranges are followed from the first step on.
-            batch_norm_steps: int, steps of training in which batch norm takes the
-                statistics of the batch. Afterwards, with 0 from the start, it takes
-                the moving statistics, with which the file will be computed.
-            range_steps: int, steps of training in which the ranges move; None for all.
-
-        Returns:
-            The model itself.
-
-        Raises:
-            ValueError: If a number is wrong, or the model has layers of a TF-Hub
-                module, mixed precision, or an activation that is not "swish", "hswish",
-                "relu" or "relu6".
-            RuntimeError: If Keras runs on another backend than TensorFlow.
-
-        Example:
-            >>> from effdet_keras.model.efficientdet import EfficientDet
-            >>> model = EfficientDet.from_preset(
-            ...     "efficientdet-lite0", image_size=64, num_classes=2)
-            >>> model.quantize_aware(delay=100, range_steps=50)
-            Traceback (most recent call last):
-                ...
-            effdet_keras.errors.InvalidValueError: `range_steps` must be above ...
-        """
-        with self._step.scope():
-            part = extra("quantization:Quantization")(
-                self, delay, batch_norm_steps, range_steps
-            )
-        self.add_part("quantization", part)
-        if self.settings is not None:
-            self.compile_from_config(self.refining_config())
-        return self
-
-    def with_activation(self, name: str) -> EfficientDet:
-        """Another model with the same weights, and another activation.
-
-        Phones compute "hswish" and "relu6" faster than "swish". The weights know
-        nothing of the new one: `effdet_keras.distill(model, other, train)` teaches it.
-        The other model is compiled as this one is, with a tenth of the learning rate
-        that it was trained with.
-
-        Args:
-            name: string, one of `effdet_keras.model.config.ACTIVATIONS`.
-
-        Returns:
-            `EfficientDet`. This one stays as it is.
-
-        Raises:
-            ValueError: If there is no such activation, or the model has the layers of
-                a TF-Hub module.
-
-        Example:
-            >>> model = EfficientDet.from_preset(
-            ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2)
-            >>> model.with_activation("hswish").config.activation
-            'hswish'
-        """
-        if self.features is not None:
-            raise InvalidValueError(
-                "The activations of a TF-Hub module are inside it. Take a model of "
-                "`from_preset`."
-            )
-        config = self.config.replace(activation=name)
-        other = type(self).from_config(
-            {**self.get_config(), "config": config.to_dict()}
-        )
-        other.set_weights(self.get_weights())
-        other.pretrained = self.pretrained
-        if self.settings is not None:
-            other.compile_from_config(self.refining_config())
-        return other
-
-    @classmethod
-    def from_hub(
-        cls,
-        handle: str | os.PathLike,
-        num_classes: int | None = None,
-        class_names: Sequence[str] | None = None,
-        category_ids: Sequence[int] | None = None,
-        *,
-        trainable: bool = True,
-        model_name: str | None = None,
-        verbose: int = 1,
-        **config_overrides: Any,
-    ) -> Any:
-        """A model from a TF-Hub module: with new last layers, to fine-tune.
-
-        A module that is an EfficientDet (by the names of its variables, and by
-        what it computes) becomes this package's network with its weights; the
-        module is not needed again. Of any other feature module the graph itself
-        is used, on TensorFlow; a saved model then needs the module on the machine
-        that loads it. Both train, freeze, save and export alike.
-
-        Needs tensorflow_hub, which finds, fetches and caches
-        (`TFHUB_CACHE_DIR`). A module is a program: load those you trust.
-
-        Args:
-            handle: http(s) address or folder of a feature module in google/automl's
-                format, as `export_hub_module` writes it; or of a detector.
-            num_classes: int; by default the number of `class_names`.
-            class_names: sequence of strings, one per label.
-            category_ids: sequence of ints, one per label; see `EfficientDet`.
-            trainable: bool. False freezes all but the new layers, see `freeze`;
-                `unfreeze()` undoes it.
-            model_name: string, the published model whose image size, anchors and
-                normalisation the module goes with, such as "efficientdet-lite0". By
-                default what is recognised, else "efficientdet-d0".
-            verbose: 0 or 1, whether to print what the module is.
-            **config_overrides: fields of `EfficientDetConfig`.
-
-        Returns:
-            `EfficientDet`; of a detector module a `HubDetector`, which can `detect`
-            and nothing else.
-
-        Raises:
-            OSError: If there is nothing at the address or path.
-            ValueError: If the module has another format, or its levels do not fit
-                the config; the message tells what was found.
-            ImportError: If tensorflow_hub cannot be imported.
-
-        Example:
-            >>> EfficientDet.from_hub("nowhere", num_classes=2)
-            Traceback (most recent call last):
-                ...
-            FileNotFoundError: There is no TF-Hub module 'nowhere': ...
-
-            `export_hub_module` has one that finds its module.
-        """
-        from effdet_keras.hub.from_hub import from_hub  # it makes models of this class
-
-        return from_hub(
-            cls,
-            handle,
-            num_classes=num_classes,
-            class_names=class_names,
-            category_ids=category_ids,
-            trainable=trainable,
-            model_name=model_name,
-            verbose=verbose,
-            overrides=config_overrides,
-        )
-
-    def export(
-        self,
-        path: str | os.PathLike,
-        format: str | None = None,
-        *,
-        target: str | None = None,
-        images: Any = None,
-        evaluate: DetectionDataset | None = None,
-        verbose: int = 1,
-        **options: Any,
-    ) -> ExportReport:
-        """Writes the model as a file of another runtime, checked in that runtime.
-
-        The export has the moving averages as its weights, where there are any. The
-        written file and this model then run on the same images; the result is
-        printed, and stored as `export_report.json` in the folder, or beside a file
-        (`pets.tflite.export_report.json`). If they disagree, nothing is written. An
-        earlier export at `path` stays whole until the new one is complete.
-
-        Args:
-            path: what to write: a folder for "saved_model", else a file that ends
-                in `.tflite`, `.onnx` or `.xml` (OpenVINO).
-            format: "saved_model", "litert", "onnx" or "openvino"; None goes by the
-                end of `path`.
-            target: in the place of a format, where the model will run: "mediapipe",
-                "coral", "frigate", "litert-gpu", "tf-serving", "triton" or "browser".
-                `path` is then a folder, which gets the model in the form that the
-                target takes, and what else it needs (docs/export_targets.md).
-            images: images to check with, whatever `detect` takes; None for drawn
-                ones.
-            evaluate: `effdet_keras.data.DetectionDataset`, on which to compare the
-                AP of this model with that of its export; None for no dataset.
-            verbose: 0 or 1, whether to print the report.
-            **options: of the format, such as `precision="int8"` and `calibration`
-                of "litert", `outputs="raw"` of all but "saved_model", `batch_size`
-                of "onnx", `names="tfod"` of "saved_model". All are in docs/export.md
-                and the pages it leads to.
-
-        Returns:
-            `ExportReport`.
-
-        Raises:
-            ValueError: If the export does not compute what the model does.
-            FileExistsError: If `path` is a folder that is not an export.
-            RuntimeError: If Keras runs on another backend than TensorFlow.
-            ImportError: If a package is missing that writes or runs the format.
-
-        Example:
-            >>> model = EfficientDet.from_preset(
-            ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2)
-            >>> model.export("out/model.pb")
-            Traceback (most recent call last):
-                ...
-            effdet_keras.errors.InvalidValueError: `format` must be one of ...
-
-            docs/export.md has those that write.
-        """
-        from effdet_keras.export.export_model import export_model
-
-        return export_model(
-            self,
-            path,
-            format,
-            target=target,
-            images=images,
-            evaluate=evaluate,
-            verbose=verbose,
-            **options,
-        )
-
-    def export_hub_module(self, path: str | os.PathLike) -> None:
-        """Writes the network without the last layers as a TF-Hub feature module.
-
-        That is a folder that `from_hub`, `tensorflow_hub.load`, `hub.KerasLayer`
-        and google/automl's trainer (`hub_module_url`) load, without this package.
-        It is called with normalised float32 images of `config.image_size` and
-        `training`, and returns a list of class features and a list of box
-        features. It holds the moving averages where there are any; what is frozen
-        here is free there. The folder appears once it is complete.
-
-        Args:
-            path: folder to write. It must not exist.
-
-        Raises:
-            FileExistsError: If `path` exists.
-            RuntimeError: If Keras runs on another backend than TensorFlow.
-
-        Example:
-            >>> import tempfile
-            >>> model = EfficientDet.from_preset(
-            ...     "efficientdet-lite0", image_size=64, num_classes=2, max_level=5,
-            ...     fpn_cell_repeats=1, head_repeats=1)
-            >>> path = f"{tempfile.mkdtemp()}/lite0"
-            >>> model.export_hub_module(path)
-            >>> other = EfficientDet.from_hub(path, class_names=["cat"], verbose=0)
-            >>> other.config.image_size, other.num_classes
-            ((64, 64), 1)
-        """
-        from effdet_keras.hub.export import export_hub_module
-
-        export_hub_module(self, path)
+        fitting.compile_from(self, config)
 
 
 def _one_per_class(field, values, num_classes):
@@ -1597,18 +977,3 @@ def _refuse_where_several(what):
             "`COCOEvaluation(dataset, losses=True)` does: use that callback, or "
             "its `evaluate(model)`, for losses and AP."
         )
-
-
-def _chosen_by_fit(data, **given):
-    """Names of what `fit` chooses itself, because it makes the batches."""
-    if not isinstance(data, DetectionDataset):
-        return ()
-    return ("scale_jitter", *(name for name, value in given.items() if value is None))
-
-
-def _may_be_sealed(filepath, overwrite, options):
-    """Whether it is one file of this machine, and Keras need not ask."""
-    if not isinstance(filepath, (str, os.PathLike)) or is_remote(filepath):
-        return False
-    is_one_file = os.fspath(filepath).endswith(ENDING) and not options
-    return is_one_file and (overwrite or not os.path.exists(filepath))

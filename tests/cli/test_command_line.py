@@ -290,7 +290,7 @@ _TERMINATED = """
 import os, signal, sys
 sys.argv = ["effdet-keras", "inspect", "DATA"]
 from effdet_keras import cli
-from effdet_keras.cli import inspect
+from effdet_keras.extras.data_check import command as inspect
 
 inspect.run = lambda data: os.kill(os.getpid(), signal.SIGTERM)
 inspect.run.__annotations__["data"] = str

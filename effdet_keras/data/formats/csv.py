@@ -21,18 +21,9 @@ from effdet_keras._internal.remote_path import (
 )
 from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.label_map import ClassNames
-from effdet_keras.data.formats.reading import (
-    ONE_SPLIT,
-    Found,
-    are_coordinates,
-    check_size,
-    make_dataset,
-    named_classes,
-    split_of_name,
-)
 from effdet_keras.data.formats.sidecar import read_sidecar, write_sidecar
-from effdet_keras.data.formats.writing import named_splits, write_images
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import clip_boxes_xywh
 from effdet_keras.errors import InvalidValueError
@@ -82,14 +73,16 @@ def from_csv(
 
     Example:
         >>> import pathlib, tempfile
-        >>> from PIL import Image
-        >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> Image.new("RGB", (40, 30)).save(folder / "a.png")
-        >>> _ = (folder / "train.csv").write_text(
-        ...     "filename,width,height,class,xmin,ymin,xmax,ymax\\n"
-        ...     "a.png,40,30,cell,10,5,20,15\\n")
+        >>> from effdet_keras.data.formats.arrays import from_arrays
+        >>> image = np.zeros((32, 48, 3), "uint8")
+        >>> dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ["cat"])
+        >>> folder = pathlib.Path(tempfile.mkdtemp()) / "cats"
+        >>> write_csv(dataset, folder)
+        >>> print((folder / "train.csv").read_text())
+        filename,width,height,class,xmin,ymin,xmax,ymax
+        train/000000000001.png,48,32,cat,8,4,40,20
         >>> from_csv(folder / "train.csv")[0]["boxes"].tolist()
-        [[5.0, 10.0, 15.0, 20.0]]
+        [[4.0, 8.0, 20.0, 40.0]]
     """
     path = path_of(path)
     problems = Problems(f"`from_csv` of {str(path)!r}", on_error)
@@ -108,13 +101,12 @@ def from_csv(
         groups[row.image].append(row)
     folder = _image_folder(path, image_dir, list(groups))
     sidecar = read_sidecar(path.parent)
-    return make_dataset(
+    return reading.make_dataset(
         [_found(name, rows, folder) for name, rows in groups.items()],
-        lambda: named_classes(known, class_names, sidecar),
+        lambda: reading.named_classes(known, class_names, sidecar),
         problems,
         source=path,
         sidecar=sidecar,
-        split=None,
     )
 
 
@@ -139,7 +131,7 @@ def _path_in(folder, name):
 
 def _found(name, rows, folder):
     boxes = np.array([row.box for row in rows if row.box is not None]).reshape(-1, 4)
-    return Found(
+    return reading.Found(
         place=name,
         image=_path_in(folder, name),
         boxes=np.concatenate([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]], axis=1),
@@ -174,29 +166,18 @@ def write_csv(
         ValueError: As `write_coco` does, or if `format` is unknown, or AutoML has no
             such split.
 
-    Example:
-        >>> import pathlib, tempfile
-        >>> from effdet_keras.data.formats.arrays import from_arrays
-        >>> image = np.zeros((32, 48, 3), "uint8")
-        >>> dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ["cat"])
-        >>> folder = pathlib.Path(tempfile.mkdtemp()) / "cats"
-        >>> write_csv(dataset, folder)
-        >>> print((folder / "train.csv").read_text())
-        filename,width,height,class,xmin,ymin,xmax,ymax
-        train/000000000001.png,48,32,cat,8,4,40,20
-        >>> from_csv(folder / "train.csv")[0]["boxes"].tolist()
-        [[4.0, 8.0, 20.0, 40.0]]
+    Example: see `from_csv`.
     """
     if format not in _FORMATS:
         raise InvalidValueError(
             f"`format` must be one of {_FORMATS}. Received: format={format!r}"
         )
-    datasets = named_splits(datasets, usable=True, masks=False)
+    datasets = writing.named_splits(datasets, usable=True, masks=False)
     sets = _automl_sets(datasets) if format == "automl" else {}
     names, rows = {}, []
     with new_folder(folder) as partial:
         for split, dataset in datasets.items():
-            files = write_images(dataset.records, partial / split)
+            files = writing.write_images(dataset.records, partial / split)
             names[split] = [f"{split}/{file}" for file in files]
             pairs = list(zip(names[split], dataset.records))
             if format == "automl":
@@ -262,14 +243,14 @@ def csv_readers(path):
     for file in files:
         if file.suffix.lower() == ".csv" and _is_csv(file):
             for split in csv_splits(file) or [None]:
-                name = split or split_of_name(file.stem.removesuffix("_labels"))
+                name = split or reading.split_of_name(file.stem.removesuffix("_labels"))
                 readers[name] = functools.partial(from_csv, file, split=split)
     return readers
 
 
 def csv_splits(path):
     """The splits that a file names, which only AutoML's format does."""
-    if _format_of(_read_lines(path, limit=1)) is not _read_automl:
+    if _format_of(read_lines(path, limit=1)) is not _read_automl:
         return []
     return _splits_of(_read_rows(path, Problems("`csv_splits`", "skip")))
 
@@ -280,7 +261,7 @@ def _splits_of(rows):
 
 def _is_csv(path):
     try:
-        return _format_of(_read_lines(path, limit=1)) is not None
+        return _format_of(read_lines(path, limit=1)) is not None
     except (ValueError, OSError):
         return False
 
@@ -304,7 +285,7 @@ _AUTOML_SPLITS = {
     "VALIDATION": "validation",
     "VALIDATE": "validation",
     "TEST": "test",
-    "UNASSIGNED": ONE_SPLIT,
+    "UNASSIGNED": reading.ONE_SPLIT,
 }
 _LIMIT = 2.0  # images: numbers further out are not fractions of one
 
@@ -323,7 +304,7 @@ class _Row:
 
 def _read_rows(path, problems):
     """Reads a csv file in any of the known formats."""
-    lines = _read_lines(path)
+    lines = read_lines(path)
     format = _format_of(lines)
     if format is None:
         first = lines[0][1] if lines else []
@@ -360,7 +341,7 @@ def _cell(text):
     return text[1:] if text[:1] == "'" and _FORMULA.match(text) else text
 
 
-def _read_lines(path, limit=None, reader="from_csv", delimiters=","):
+def read_lines(path, limit=None, reader="from_csv", delimiters=","):
     """`(number, cells)` of each row that is not empty, or of the first `limit`."""
     lines = []
     copy = local_copy(path)
@@ -414,7 +395,7 @@ def _read_tfod(places, cells):
         for name, i in places.items()
     }
     box = [cell[name] for name in ("xmin", "ymin", "xmax", "ymax")]
-    size = check_size(*(_number(cell[name]) for name in _SIDES))
+    size = reading.check_size(*(_number(cell[name]) for name in _SIDES))
     return _make_row(cell["filename"], cell["class"], box, size=size)
 
 
@@ -452,7 +433,11 @@ def _make_row(image, label, box, *, in_fractions=False, size=None, split=None):
     if not label and not any(cell != "" for cell in box):
         return _Row(image, "", None, **common)
     numbers = [_number(cell) for cell in box]
-    if None in numbers or len(numbers) != 4 or not are_coordinates(np.array(numbers)):
+    if (
+        None in numbers
+        or len(numbers) != 4
+        or not reading.are_coordinates(np.array(numbers))
+    ):
         return "four finite numbers are expected"
     if not label:
         return "a class is expected"
@@ -466,152 +451,3 @@ def _number(cell):
         return float(cell)
     except ValueError:
         return None
-
-
-# --- What a csv file knows of each image beside its boxes: camera, weather, place.
-
-_IDS = ("image_id", "id")
-_NAMES = ("file_name", "filename", "file", "image", "image_path", "path", "name")
-_EMPTY = "(empty)"
-_MOST_VALUES = 100  # of a column: parts of a few images say nothing
-_SHOWN = 5  # of what is wrong, in one message
-
-
-def read_image_columns(
-    path: str | os.PathLike[str], dataset: DetectionDataset
-) -> dict[str, dict[int, str]]:
-    """Reads a CSV file with a row for each image of a dataset.
-
-    The first row names the columns. One of them says which image a row is of:
-    `image_id` or `id`, the id in the dataset; or `file_name`, `filename`, `file`,
-    `image`, `image_path`, `path` or `name`, the name of the file, where the last part
-    is enough if it tells the image. All other columns are returned. Cells are separated
-    by commas, semicolons or tabs; the text is in UTF-8.
-
-    Args:
-        path: path of the file.
-        dataset: `DetectionDataset`, each image of which has one row. Rows of other
-            images, such as those of other splits, are left out.
-
-    Returns:
-        Dict from the name of a column to its values by image id, in the order of the
-        file: what `analyze_results(columns=...)` takes. An empty cell is "(empty)".
-
-    Raises:
-        ValueError: If the file is not such text, lacks a column, has a row with more or
-            fewer cells than columns, an image twice, or a column with more than 100
-            values; or if an image of the dataset has no row.
-        OSError: If it cannot be read.
-
-    Example:
-        >>> import tempfile
-        >>> from effdet_keras.data import from_arrays
-        >>> images = [np.zeros((32, 32, 3), "uint8")] * 2
-        >>> dataset = from_arrays(images, [[], []], [[], []], ["cat"])
-        >>> path = path_of(tempfile.mkdtemp()) / "weather.csv"
-        >>> _ = path.write_text("image_id,weather\\n1,sun\\n2,rain\\n")
-        >>> read_image_columns(path, dataset)
-        {'weather': {1: 'sun', 2: 'rain'}}
-    """
-    lines = _read_lines(path, reader="read_image_columns", delimiters=",;\t")
-    if not lines:
-        raise InvalidValueError(f"'{path}' is empty: it has no row of column names.")
-    (_, header), *rows = lines
-    place = _image_column(path, header)
-    find = _finder(dataset, by_id=header[place].lower() in _IDS)
-    columns = {name: {} for number, name in enumerate(header) if number != place}
-    row_of, unknown = {}, []
-    for number, cells in rows:
-        if len(cells) != len(header):
-            raise InvalidValueError(
-                f"Every row must have a cell for each of the {len(header)} columns "
-                f"{header}. Received: row {number} of '{path}' with {len(cells)} cells"
-            )
-        image_id = find(cells[place])
-        if image_id is None:
-            unknown.append(f"{cells[place]!r} in row {number}")
-            continue
-        if image_id in row_of:
-            raise InvalidValueError(
-                f"Every image has one row. Received: '{path}' with two of "
-                f"{cells[place]!r}, {row_of[image_id]} and {number}"
-            )
-        row_of[image_id] = number
-        for name, cell in zip(header, cells):
-            if name in columns:
-                columns[name][image_id] = cell or _EMPTY
-    _check_images(path, dataset, row_of, unknown)
-    for name, of_images in columns.items():
-        values = sorted(set(of_images.values()))
-        if len(values) > _MOST_VALUES:
-            raise InvalidValueError(
-                f"A column has few values, at most {_MOST_VALUES}: put numbers into "
-                "groups, and leave out what differs from image to image. Received: "
-                f"'{path}' with {len(values)} values of '{name}', such as "
-                f"{values[:_SHOWN]}"
-            )
-    return columns
-
-
-def _image_column(path, header):
-    """The place of the column that says which image a row is of."""
-    twice = [name for name, count in collections.Counter(header).items() if count > 1]
-    if twice or "" in header:
-        raise InvalidValueError(
-            "Every column must have a name of its own in the first row. Received: "
-            f"'{path}' with {header}"
-        )
-    lower = [name.lower() for name in header]
-    known = [name for name in (*_IDS, *_NAMES) if name in lower]
-    if not known:
-        raise InvalidValueError(
-            f"'{path}' has no column that names the image: 'image_id', or 'file_name' "
-            f"with the name of its file. Received: the columns {header}"
-        )
-    if len(header) == 1:
-        raise InvalidValueError(
-            f"'{path}' has no column beside '{header[0]}', which names the image: add "
-            "one, such as 'weather', with a value for each image."
-        )
-    return lower.index(known[0])
-
-
-def _finder(dataset, by_id):
-    """A function from an id in the file, or a file name, to the image id or None."""
-    if by_id:
-        ids = {str(record.source_id): record.image_id for record in dataset.records}
-        return (ids | {str(r.image_id): r.image_id for r in dataset.records}).get
-    ids = {r.file_name: r.image_id for r in dataset.records if r.file_name}
-    last_parts = collections.defaultdict(set)
-    for name, image_id in ids.items():
-        last_parts[_last_part(name)].add(image_id)
-
-    def find(name):
-        found = last_parts.get(_last_part(name), ())
-        return ids.get(name, next(iter(found)) if len(found) == 1 else None)
-
-    return find
-
-
-def _last_part(name):
-    return name.replace("\\", "/").rpartition("/")[2]
-
-
-def _check_images(path, dataset, row_of, unknown):
-    missing = [r.name for r in dataset.records if r.image_id not in row_of]
-    if not missing:
-        return  # rows of other images are those of other splits
-    text = (
-        f"'{path}' must have a row for every image. Missing: {len(missing)} of "
-        f"{len(dataset)}: {', '.join(missing[:_SHOWN])}{_more(len(missing))}"
-    )
-    if unknown:
-        text += (
-            ". Its rows of images that the dataset does not have, or does not tell "
-            f"apart: {', '.join(unknown[:_SHOWN])}{_more(len(unknown))}"
-        )
-    raise InvalidValueError(text)
-
-
-def _more(count):
-    return f" and {count - _SHOWN:,} more" if count > _SHOWN else ""

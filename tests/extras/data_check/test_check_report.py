@@ -13,8 +13,8 @@ from PIL import Image
 from support.html_tags import Tags
 
 from effdet_keras.data import DetectionDataset, check, from_arrays, write_shapes
-from effdet_keras.data.check_report import _samples
 from effdet_keras.data.problems import KINDS
+from effdet_keras.extras.data_check.report import _samples
 from effdet_keras.report import charts
 
 EVIL = "<script>alert('x')</script>&\".jpg"
@@ -273,7 +273,7 @@ def test_a_scatter_places_points_on_logarithmic_axes():
 
 
 def test_the_guide_has_the_table_of_kinds():
-    guide = pathlib.Path(__file__).parents[2] / "docs" / "inspect.md"
+    guide = pathlib.Path(__file__).parents[3] / "docs" / "inspect.md"
     rows = re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \|$", guide.read_text(), re.M)
     expected = {(k, v.severity.value, v.consequence) for k, v in KINDS.items()}
     assert set(rows[1:]) == expected

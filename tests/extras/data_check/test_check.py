@@ -22,8 +22,8 @@ from effdet_keras.data.anchor_fit import (
     input_boxes,
     measure_coverage,
 )
-from effdet_keras.data.check import find_in_images, suspect_box_format
 from effdet_keras.data.problems import KINDS, Problem, Severity
+from effdet_keras.extras.data_check.check import find_in_images, suspect_box_format
 from effdet_keras.images import EncodedImage
 from effdet_keras.model.anchors import generate_anchors
 from effdet_keras.model.config import EfficientDetConfig

@@ -48,7 +48,10 @@ def run(
     from effdet_keras._internal.whole_files import local_path, replacing
     from effdet_keras.cli.files import check_outputs
     from effdet_keras.data.anchor_fit import fit_anchors
-    from effdet_keras.data.check_report import write_html_of_splits
+    from effdet_keras.extras.data_check.check import check, check_splits
+    from effdet_keras.extras.data_check.report import write_html_of_splits
+    from effdet_keras.weights.locate import looks_like_weights
+    from effdet_keras.weights.read_weights import what_weights_are
 
     html = None if html is None else local_path(html, "`html`")
     out = None if augment is None else local_path(out, "`out`")
@@ -58,7 +61,18 @@ def run(
     names = [name.strip() for name in (augment or "").split(",")]
     chosen = [augmentations.names.augmentation_of(name) for name in names if name]
     options = {"model": model, "image_size": image_size, "decode": decode}
-    reports = _reports(data, split, format=format, **options)
+    try:
+        if split is None:
+            reports = check_splits(data, format=format, **options)
+        else:
+            reports = {split: check(data, split=split, format=format, **options)}
+    except (InvalidValueError, OSError) as error:
+        if not looks_like_weights(data):
+            raise
+        raise InvalidValueError(
+            f"'{data}' holds weights, not a dataset. {what_weights_are(data)} Use "
+            f"`effdet-keras inspect-weights {data}`."
+        ) from error
     for name, report in reports.items():
         print(f"\n== {name} ==\n{report}")
     if anchors:
@@ -86,22 +100,3 @@ def run(
             Image.fromarray(grid).save(partial)
         print(f"Images as training sees them: {path}")
     return 0 if all(report.ok for report in reports.values()) else 1
-
-
-def _reports(data, split, **options):
-    """The report of each split; weights are sent to the command for weights."""
-    from effdet_keras.data.check import check, check_splits
-    from effdet_keras.weights.locate import looks_like_weights
-    from effdet_keras.weights.read_weights import what_weights_are
-
-    try:
-        if split is None:
-            return check_splits(data, **options)
-        return {split: check(data, split=split, **options)}
-    except (InvalidValueError, OSError) as error:
-        if looks_like_weights(data):
-            raise InvalidValueError(
-                f"'{data}' holds weights, not a dataset. {what_weights_are(data)} Use "
-                f"`effdet-keras inspect-weights {data}`."
-            ) from error
-        raise

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from effdet_keras.data import from_arrays
-from effdet_keras.data.formats.csv import read_image_columns
+from effdet_keras.extras.image_columns import read_image_columns
 
 
 def record(image_id, file_name, source_id=None):

@@ -22,12 +22,12 @@ from effdet_keras.data.anchor_fit import (
     input_boxes,
     measure_coverage,
 )
-from effdet_keras.data.check_report import write_html, write_text
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.load import load, load_splits
 from effdet_keras.data.problems import KINDS, Problem, Severity
 from effdet_keras.data.record import clip_boxes_xywh, stored_bytes
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.extras.data_check.report import write_html, write_text
 from effdet_keras.images import EXIF_ORIENTATION, EncodedImage, read_image
 from effdet_keras.model.config import EfficientDetConfig
 

@@ -1,0 +1,210 @@
+"""What `compile` and `fit` set up in a model before its first step."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import keras
+
+from effdet_keras._internal.backend import default_jit_compile
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.train import auto_recipe, freezing, inputs
+from effdet_keras.train.averages import SwapEMA, WeightAverages
+from effdet_keras.train.fit_callbacks import flat
+from effdet_keras.train.gradients import check_found, gradient_factors
+from effdet_keras.train.parts import (
+    Accumulation,
+    StatisticsWarmup,
+    steps_done,
+    steps_per_update,
+)
+from effdet_keras.train.recipe import Recipe
+from effdet_keras.train.settings import (
+    CompiledDetector,
+    Settings,
+    Trackers,
+    names_of_losses,
+)
+
+BATCH_SIZE = 8  # of a dataset, where none is given
+_TRAINED = "trained"  # in the config of a `compile`
+_REFINING = 10.0  # what a learning rate is divided by, to go on from what was learned
+
+
+def set_up(model, keras_compile, open_recipe, recipe, keras_options):
+    """What `compile` does once its arguments are known to be right."""
+    options = dict(keras_options)
+    if options["jit_compile"] == "auto":
+        options["jit_compile"] = default_jit_compile()
+    parts = dict(model.parts)  # but for those of an earlier recipe
+    for name in ("adversarial", "accumulation", "statistics_warmup"):
+        parts.pop(name, None)
+    if recipe.adversarial is not None:
+        jit_compile = options["jit_compile"]
+        parts["adversarial"] = recipe.adversarial.new_part(model, jit_compile)
+    sources = [v for part in parts.values() for v in part.trainable_sources]
+    factors = gradient_factors(
+        recipe.gradient_multipliers, model.trainable_variables + sources
+    )
+    if isinstance(recipe.weight_decay, dict):
+        check_found("weight_decay", recipe.weight_decay, model.variables)
+    optimizer = _with_loss_scale(model, recipe.new_optimizer(), recipe.loss_scale)
+    # No loss of Keras' kind: `EfficientDet.compute_loss` is ours.
+    keras_compile(optimizer=optimizer, loss=None, **options)
+    model.parts = parts
+    # Built here, so that loading weights finds the optimizer's variables, and
+    # the first step, which would make them, is not traced a second time.
+    model.optimizer.build(model.updated_variables())
+    if steps_per_update(model.optimizer) > 1:
+        variables = model.updated_variables()
+        model.parts["accumulation"] = Accumulation(model.optimizer, variables)
+    if recipe.batch_norm_warmup:
+        momentum = model.config.batch_norm_momentum
+        model.parts["statistics_warmup"] = StatisticsWarmup(momentum)
+    trackers = Trackers(names_of_losses(model.config, recipe.loss))
+    for part in model.parts.values():
+        trackers.add(part.logs)
+    model.settings = Settings(
+        recipe=recipe,
+        open_recipe=open_recipe,
+        trackers=trackers,
+        gradient_factors=factors if recipe.gradient_multipliers else None,
+        keras_options=keras_options,
+    )
+    if model.averages is not None and model.averages.is_swapped:
+        model.averages.adopt()  # and it holds no weights of training any more
+    model.averages = None
+    if recipe.ema_decay:
+        sources = model.trainable_variables + model.batch_norm_statistics()
+        model.averages = WeightAverages(sources, decay=recipe.ema_decay)
+
+
+def _with_loss_scale(model, optimizer, scale):
+    """The optimizer; with a `scale` of its own, where Keras would add one."""
+    if scale is None:
+        return optimizer
+    if model.dtype_policy.name != "mixed_float16":
+        raise InvalidValueError(
+            '`loss_scale` is for models of `dtype="mixed_float16"`: no other loss '
+            f"is scaled. Received: loss_scale={scale!r} and a model of "
+            f"dtype={model.dtype_policy.name!r}"
+        )
+    return keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=scale)
+
+
+# --- What `fit` chooses, and what depends on its data and length.
+
+
+def swaps(model, callbacks):
+    """The callback that swaps weights and averages: one that is given, or new."""
+    given = [one for one in flat(callbacks) if isinstance(one, SwapEMA)]
+    return given[:1] or ([] if model.averages is None else [SwapEMA()])
+
+
+def num_epochs(model, data, batch_size):
+    """The number of epochs where none is given."""
+    is_open = model.settings is not None and model.settings.open_recipe.is_open
+    if not (is_open and isinstance(data, DetectionDataset)):
+        return 1
+    return auto_recipe.num_epochs(len(data), batch_size or BATCH_SIZE)
+
+
+def chosen_by_fit(data, batch_size, epochs):
+    """Names of what `fit` chooses itself, because it makes the batches."""
+    if not isinstance(data, DetectionDataset):
+        return ()
+    given = {"batch_size": batch_size, "epochs": epochs}
+    return ("scale_jitter", *(name for name, value in given.items() if value is None))
+
+
+def fit_to_length(model, x, batch_size, steps_per_epoch, *, epochs, chosen, **of_fit):
+    """Chooses and computes what depends on the data and on how long it trains.
+
+    `of_fit`: `verbose`, and `steps_of_epoch` that were done before.
+    """
+    if model.settings is None or not model.settings.recipe.needs_length:
+        return
+    batch_size, steps = inputs.batch_size_and_steps(x, batch_size, steps_per_epoch)
+    facts = auto_recipe.Facts(
+        num_images=inputs.num_images(x, batch_size, steps),
+        batch_size=batch_size,
+        steps=steps * epochs,
+        pretrained=model.pretrained,
+        chosen_by_fit=chosen,
+    )
+    model.choose_recipe(facts, verbose=of_fit["verbose"])
+    if model.settings.recipe.needs_length:
+        done = steps_done(model.optimizer) - of_fit["steps_of_epoch"]
+        model.optimizer.learning_rate = model.settings.recipe.resolve_schedule(
+            batch_size=batch_size,
+            steps_per_epoch=steps,
+            epochs=max(done + epochs * steps, 1) / steps,
+        )
+        model.train_function = None  # its trace holds the schedule of before
+
+
+def choose_recipe(model, facts, verbose):
+    """Fills the fields that `compile` left open, before the first step."""
+    open_recipe = model.settings.open_recipe
+    if not open_recipe.is_open or steps_done(model.optimizer):
+        return
+    is_frozen = bool(freezing.frozen_state(model)["weights"])
+    choices = [
+        choice
+        for choice in auto_recipe.choose(facts)
+        if open_recipe.may_choose(choice.field)
+        and not (choice.field == "freeze" and is_frozen)
+    ]
+    recipe = open_recipe.chosen(**{choice.field: choice.value for choice in choices})
+    if any(choice.field == "freeze" for choice in choices):
+        freezing.freeze(model, recipe.freeze, recipe.freeze_batch_norm)
+    model._set_up(open_recipe, recipe, model.settings.keras_options)
+    model.train_function = None  # its graph has the recipe of before
+    if verbose:
+        print(auto_recipe.describe(choices, facts, open_recipe.given), flush=True)
+
+
+# --- How a model was compiled, as files of models keep it.
+
+
+def compile_config(model) -> dict[str, Any]:
+    """`EfficientDet.get_compile_config`."""
+    if model.settings is None:
+        return {}
+    settings, has_begun = model.settings, steps_done(model.optimizer)
+    # What `fit` chose counts from its first step on.
+    recipe = settings.recipe if has_begun else settings.open_recipe
+    return {
+        "recipe": recipe.get_config(),
+        **({_TRAINED: True} if has_begun or model.is_trained_recipe else {}),
+        "frozen": freezing.frozen_state(model),
+        "of": keras.saving.serialize_keras_object(CompiledDetector()),
+        **settings.keras_options,
+    }
+
+
+def compile_from(model, config):
+    """`EfficientDet.compile_from_config`."""
+    options = {name: value for name, value in config.items() if name != "of"}
+    if "frozen" in options:  # not in files of before there was freezing
+        freezing.restore_frozen(model, options.pop("frozen"))
+    is_trained = options.pop(_TRAINED, False)
+    recipe = Recipe.from_config(options.pop("recipe"))
+    if recipe.freeze != "auto":  # which `frozen` says
+        recipe = dataclasses.replace(recipe, freeze=None)
+    model.compile(recipe=recipe, **options)
+    model.is_trained_recipe = is_trained
+
+
+def refining_config(model) -> dict[str, Any]:
+    """`compile_config`, to go on from what was learned with it.
+
+    A learning rate that the weights were trained with is divided by 10.
+    """
+    config = compile_config(model)
+    rate = config["recipe"]["learning_rate"] if config else None
+    if config.pop(_TRAINED, False) and rate is not None:
+        config["recipe"] = {**config["recipe"], "learning_rate": rate / _REFINING}
+    return config

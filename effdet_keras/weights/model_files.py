@@ -1,0 +1,143 @@
+"""How a model's weights lie in Keras' files, with what is kept beside them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from effdet_keras._internal.weights_h5 import (
+    ENDING,
+    check_weights_h5,
+    warn_unless_finite,
+    write_weights_h5,
+)
+from effdet_keras._internal.whole_files import is_remote, local_path
+from effdet_keras.errors import InvalidValueError
+
+
+class ModelFiles:
+    """Saving and loading of `EfficientDet` by Keras' own methods, as a mix-in.
+
+    Files have the moving averages as the weights, and beside them the weights of
+    training and the `variables` of the model's parts.
+    """
+
+    def save(self, filepath: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
+        """Saves the model as Keras does, with averages and weights of training."""
+        with self._averages_in_place():
+            super().save(filepath, *args, **kwargs)
+
+    def save_weights(
+        self, filepath: str | os.PathLike, overwrite: bool = True, **kwargs: Any
+    ) -> None:
+        """Saves the weights as Keras does, with averages and weights of training.
+
+        A `.weights.h5` appears whole or not at all, and is sealed: loading it notices
+        if a byte of it has changed.
+        """
+        save = functools.partial(super().save_weights, overwrite=True, **kwargs)
+        with self._averages_in_place():
+            if not _may_be_sealed(filepath, overwrite, kwargs):
+                super().save_weights(filepath, overwrite, **kwargs)
+            else:
+                path = local_path(filepath, "`filepath`")
+                write_weights_h5(path, save, self._saved_variables())
+
+    def load_weights(
+        self, filepath: str | os.PathLike, skip_mismatch: bool = False, **kwargs: Any
+    ) -> None:
+        """Loads weights as Keras does; averages that the file lacks start again.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If its weights are of other shapes than the model's, for
+                instance of another `num_classes`, and `skip_mismatch` is False; or if
+                the file is damaged. Model and optimizer are then as before.
+        """
+        if os.path.isfile(filepath):
+            check_weights_h5(filepath)
+        self._loaded = []
+        try:
+            with self._unchanged_by_errors():
+                super().load_weights(filepath, skip_mismatch=skip_mismatch, **kwargs)
+        except ValueError as error:
+            if "could not be loaded" not in str(error):
+                raise
+            raise InvalidValueError(
+                f"The weights in {str(filepath)!r} do not fit the model, which has "
+                f"`num_classes` {self.config.num_classes}. Make it with the class "
+                "count and config of the file, or pass `skip_mismatch=True` to leave "
+                f"what does not fit as it is. Keras says: {error}"
+            ) from error
+        self.score_settings = None  # an evaluation of other weights chose them
+        warn_unless_finite(self, filepath)
+        for kept in self._kept_beside():
+            if kept not in self._loaded:
+                kept.reset()
+            elif kept is self.averages:
+                kept.settle()
+
+    def save_own_variables(self, store: Any) -> None:
+        for kept in self._kept_beside():
+            kept.save(store)
+
+    def load_own_variables(self, store: Any) -> None:
+        self._loaded = [kept for kept in self._kept_beside() if kept.load(store)]
+        self.pretrained = "detector"
+
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        """Sets all weights; training and its averages both start from them."""
+        super().set_weights(weights)
+        self.weights_were_set()
+
+    def weights_were_set(self) -> None:
+        """Starts again from them what is kept beside the weights."""
+        for kept in self._kept_beside():
+            kept.reset()
+
+    def _kept_beside(self):
+        """What files keep besides variables of the model and of the optimizer."""
+        averages = [] if self.averages is None else [self.averages]
+        return [*averages, *self.parts.values()]
+
+    def _saved_variables(self):
+        optimizer = getattr(self, "optimizer", None)
+        optimizers = [] if optimizer is None else [optimizer]
+        owners = [self, *optimizers, *self._kept_beside()]
+        return [variable for owner in owners for variable in owner.variables]
+
+    def _averages_in_place(self):
+        if self.averages is None:
+            return contextlib.nullcontext()
+        return self.averages.swapped()
+
+    @contextlib.contextmanager
+    def _unchanged_by_errors(self) -> Iterator[None]:
+        """Puts all weights, averages and the optimizer back where the block raises."""
+        variables = self._saved_variables()
+        values = [np.array(ops.convert_to_numpy(v)) for v in variables]
+        pretrained = self.pretrained
+        state = None if self.averages is None else self.averages.state
+        try:
+            yield
+        except BaseException:
+            for variable, value in zip(variables, values):
+                variable.assign(value)
+            self.pretrained = pretrained
+            if state is not None:
+                self.averages.state = state
+            raise
+
+
+def _may_be_sealed(filepath, overwrite, options):
+    """Whether it is one file of this machine, and Keras need not ask."""
+    if not isinstance(filepath, (str, os.PathLike)) or is_remote(filepath):
+        return False
+    is_one_file = os.fspath(filepath).endswith(ENDING) and not options
+    return is_one_file and (overwrite or not os.path.exists(filepath))
