@@ -53,18 +53,27 @@ def located(source, *, sha256=None, md5=None, verbose=1):
             f"Received: source={source!r} of type {type(source).__name__}"
         )
     source = os.fspath(source)
+    has_digest = sha256 or md5
     with contextlib.ExitStack() as stack:
         if _DOWNLOAD.match(source):
             path = download(source, sha256=sha256, md5=md5, verbose=verbose)
         else:
-            if is_remote(source):
-                source = _copied(path_of(source), stack)
-            path = pathlib.Path(source).expanduser()
-            if sha256 or md5:
-                _check_digest_of_file(path, sha256=sha256, md5=md5)
-        if not (sha256 or md5):  # else it is the file that was meant
+            path = path_of(source).expanduser()
+            if has_digest and (path.is_dir() or _index_of(path).is_file()):
+                raise InvalidValueError(
+                    f"A digest belongs to one file, and '{path}' is not a file: leave "
+                    "out `sha256`."
+                )
+        path = _weights_at(path)
+        if is_remote(path):
+            path = _copied(path, stack)
+        if has_digest:
+            check_digest(path, sha256=sha256, md5=md5)
+        if not has_digest:  # else it is the file that was meant
             stack.enter_context(kept_if_readable(path))
-        yield _weights_at(path, stack)
+        if path.is_file() and is_tar_archive(path):
+            path = _weights_in_archive(path, stack)
+        yield path
 
 
 def looks_like_weights(source):
@@ -86,46 +95,15 @@ def is_there(path):
     return path.exists() or _index_of(path).is_file()
 
 
-def _check_digest_of_file(path, **digests):
-    if path.is_file():
-        check_digest(path, **digests)
-    elif path.exists() or _index_of(path).is_file():
-        raise InvalidValueError(
-            f"A digest belongs to one file, and '{path}' is not a file: leave out "
-            "`sha256`."
-        )
-
-
 def _copied(path, stack):
-    """The weights at an address, a file, folder or prefix, on this machine."""
-    if path.is_dir():
-        checkpoint = checkpoint_in(path)
-        if checkpoint is not None:
-            return local_copy(checkpoint)
-        names = [item.name for item in path.iterdir()]
-        has_state_folder = STATE_FILE in names and (path / STATE_FILE).is_dir()
-        folders = [STATE_FILE] if has_state_folder else []
-        folders += [name for name in (_SAVED_MODEL, _VARIABLES) if name in names]
-        parts = [n for n in names if _is_of_weights(n) and n not in folders]
-        if folders and not any(_PIECE.search(name) for name in parts):
-            return _copied(path / folders[0], stack)
-        files = _files_of_weights(names)
-        if len(files) == 1 and not any(_PIECE.search(name) for name in parts):
-            return local_copy(path / files[0])
-        _check_one(files, f"The folder '{path}'")
-        if not parts:
-            raise InvalidValueError(_none(f"The folder '{path}'", sorted(names)))
-        found, target = path, ""
-    elif (path.parent / f"{path.name}{_INDEX}").is_file():
-        parts = [p.name for p in path.parent.glob(f"{path.name}.*")]
-        found, target = path.parent, path.name
-    else:
+    """The weights at an address, a file or a prefix, on this machine."""
+    if path.is_file():
         return local_copy(path)
     folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-    for name in parts:
-        fetch(str(found / name), folder / name)
-    _copy_pipeline_config(found, folder)
-    return folder / target
+    for piece in path.parent.glob(f"{path.name}.*"):
+        fetch(str(piece), folder / piece.name)
+    _copy_pipeline_config(path.parent, folder)
+    return folder / path.name
 
 
 def _copy_pipeline_config(found, folder):
@@ -143,13 +121,8 @@ def _copy_pipeline_config(found, folder):
         return
 
 
-def _is_of_weights(name):
-    is_piece = _PIECE.search(name) is not None
-    return name == STATE_FILE or is_piece or name.lower().endswith(_SUFFIXES)
-
-
-def _weights_at(path, stack):
-    """The file of weights at a path; temporary folders live as long as `stack`."""
+def _weights_at(path):
+    """The file of weights, or the prefix of a checkpoint, that a path means."""
     if path.is_dir():
         return _weights_in(path, f"The folder '{path}'")
     if path.name == STATE_FILE and path.is_file():
@@ -164,8 +137,6 @@ def _weights_at(path, stack):
             f"'{path}' is a piece of a TensorFlow checkpoint whose "
             f"'{_index_of(prefix).name}' is not beside it. Copy all of its files."
         )
-    if is_tar_archive(path):
-        return _weights_in_archive(path, stack)
     return path
 
 
@@ -192,7 +163,11 @@ def _weights_in(folder, label):
     prefixes = [name.removesuffix(_INDEX) for name in names if name.endswith(_INDEX)]
     files = [name for name in _files_of_weights(names) if (folder / name).is_file()]
     candidates = prefixes + files
-    _check_one(candidates, label)
+    if len(candidates) > 1:
+        raise InvalidValueError(
+            f"{label} holds several checkpoints: {', '.join(candidates)}. Name one: "
+            "give its own path (of an archive, unpacked)."
+        )
     if prefixes:
         return _whole_checkpoint(folder / prefixes[0])
     if candidates:
@@ -200,7 +175,10 @@ def _weights_in(folder, label):
     subfolders = [folder / name for name in names if (folder / name).is_dir()]
     if len(subfolders) == 1:
         return _weights_in(subfolders[0], label)
-    raise InvalidValueError(_none(label, names))
+    raise InvalidValueError(
+        f"{label} holds no weights: neither a TensorFlow checkpoint (.index) nor a "
+        f"file that ends in {', '.join(_SUFFIXES)}. It holds: {_listed(names)}"
+    )
 
 
 def _files_of_weights(names):
@@ -209,21 +187,6 @@ def _files_of_weights(names):
     if _HUB_SAFETENSORS in files or _HUB_PICKLE not in names:
         return files
     return [*files, _HUB_PICKLE]
-
-
-def _check_one(candidates, label):
-    if len(candidates) > 1:
-        raise InvalidValueError(
-            f"{label} holds several checkpoints: {', '.join(candidates)}. Name one: "
-            "give its own path (of an archive, unpacked)."
-        )
-
-
-def _none(label, names):
-    return (
-        f"{label} holds no weights: neither a TensorFlow checkpoint (.index) nor a "
-        f"file that ends in {', '.join(_SUFFIXES)}. It holds: {_listed(names)}"
-    )
 
 
 def _in_exported_folder(folder):
@@ -273,7 +236,7 @@ def _missing(path):
     parent = path.parent
     if not parent.is_dir():
         return f"There is no '{path}': its folder '{parent}' does not exist"
-    names = sorted(os.listdir(parent))
+    names = sorted(item.name for item in parent.iterdir())
     near = difflib.get_close_matches(path.name, names, n=5, cutoff=0.5)
     hint = (
         f"Did you mean: {', '.join(near)}?" if near else f"There is: {_listed(names)}"
