@@ -77,29 +77,5 @@ uvicorn = OptionalModule("uvicorn", install="effdet-keras[serve]")
 pyarrow = OptionalModule("pyarrow", install="effdet-keras[parquet]")
 pyarrow_parquet = OptionalModule("pyarrow.parquet", install="effdet-keras[parquet]")
 
-# Addresses such as s3://bucket/folder.
-fsspec = OptionalModule("fsspec", install="effdet-keras[remote]")
-
-# Addresses such as hf://owner/name.
-huggingface_hub = OptionalModule("huggingface_hub", install="effdet-keras[huggingface]")
-huggingface_hub_constants = OptionalModule(
-    "huggingface_hub.constants", install="effdet-keras[huggingface]"
-)
-huggingface_hub_errors = OptionalModule(
-    "huggingface_hub.errors", install="effdet-keras[huggingface]"
-)
-
-# Weights of PyTorch effdet.
+# Weights of PyTorch.
 safetensors = OptionalModule("safetensors", install="effdet-keras[safetensors]")
-safetensors_numpy = OptionalModule(
-    "safetensors.numpy", install="effdet-keras[safetensors]"
-)
-torch = OptionalModule("torch", install="effdet-keras[torch]")
-
-# TF-Hub. Its version 0.16.1 needs `pkg_resources`, which setuptools 82 dropped.
-tensorflow_hub = OptionalModule(
-    "tensorflow_hub", install=("tensorflow-hub", "tf-keras", "setuptools<82")
-)
-tensorflow_hub_resolver = OptionalModule(
-    "tensorflow_hub.resolver", install=("tensorflow-hub", "tf-keras", "setuptools<82")
-)

@@ -9,9 +9,8 @@ import re
 import numpy as np
 from keras import ops
 
-from effdet_keras._internal.optional_imports import safetensors, safetensors_numpy
+from effdet_keras._internal.optional_imports import OptionalModule, safetensors
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras._internal.optional_imports import torch as optional_torch
 from effdet_keras._internal.whole_files import (
     local_path,
     replacing,
@@ -25,6 +24,10 @@ from effdet_keras.weights.kinds.torch_state_dict import BN_COUNTER, TORCH
 from effdet_keras.weights.network_arrays import network_arrays, tf1_name
 from effdet_keras.weights.pretrained import check_own_network
 
+_safetensors_numpy = OptionalModule(
+    "safetensors.numpy", install="effdet-keras[safetensors]"
+)
+_torch = OptionalModule("torch", install="effdet-keras[torch]")
 EXPORT_FORMATS = ("automl-tf1", "torch-effdet")
 _EDGE_WEIGHTS = re.compile(r"(.+\.edge_weights)\.\d+")
 _BN_VARIANCE = "running_var"
@@ -176,10 +179,10 @@ def _check_effdet_has(config):
 def _saver(path):
     if path.suffix == ".safetensors":
         safetensors.require("Writing `.safetensors` files")
-        save_file = safetensors_numpy.save_file
+        save_file = _safetensors_numpy.save_file
         return lambda state, to: save_file(state, to, metadata={"format": "pt"})
     if path.suffix in PICKLE_ENDINGS:
-        torch = optional_torch.require("Writing a file of `torch.save`")
+        torch = _torch.require("Writing a file of `torch.save`")
         return lambda state, to: torch.save(
             {name: torch.from_numpy(value) for name, value in state.items()}, to
         )

@@ -21,8 +21,7 @@ from effdet_keras.model.anchors import level_sizes
 from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.weights.assign import assign_source
 from effdet_keras.weights.identify import holds_more, match_arrays
-from effdet_keras.weights.network_arrays import TF1
-from effdet_keras.weights.source import WeightSource
+from effdet_keras.weights.network_arrays import TF1, WeightSource
 
 _ALL_BUT_NEW_LAYERS = r"(?!(class_net/class|box_net/box)-predict/)"
 # Features of two graphs of one network differ by rounding, 1e-5 of the largest; a

@@ -13,14 +13,16 @@ import os
 import pathlib
 import tarfile
 
+from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras._internal.optional_imports import (
-    tensorflow_hub,
-    tensorflow_hub_resolver,
-)
 from effdet_keras._internal.web import shown_url
 from effdet_keras._internal.whole_files import check_address, local_path
 from effdet_keras.errors import InvalidValueError, first_line
+
+# Its version 0.16.1 needs `pkg_resources`, which setuptools 82 dropped.
+_INSTALL = ("tensorflow-hub", "tf-keras", "setuptools<82")
+tensorflow_hub = OptionalModule("tensorflow_hub", install=_INSTALL)
+tensorflow_hub_resolver = OptionalModule("tensorflow_hub.resolver", install=_INSTALL)
 
 NOTES_FILE = "effdet_keras.json"  # what `export_hub_module` tells of a module
 NOTES_FOLDER = "assets.extra"  # SavedModel's place for files of its users

@@ -11,7 +11,10 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
-from collections.abc import Mapping
+import pathlib
+from collections.abc import Callable, Mapping
+
+import numpy as np
 
 from effdet_keras.model.backbone import block_table, stem_filters, tapped_blocks
 from effdet_keras.model.bifpn import pyramid_nodes
@@ -371,6 +374,42 @@ def _segmentation_head(config):
         yield _bn("segmentation_bn", filters, step=step)
     shapes = [(3, 3, config.seg_num_classes, 2 * filters), (config.seg_num_classes,)]
     yield _part("segmentation_predict", "conv", shapes, {"step": last})
+
+
+# --- What a reader finds in a file, and what a kind of file tells of itself.
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightSource:
+    """The weights in a file, before they are matched with a network."""
+
+    path: str  # the file or checkpoint prefix, for messages
+    kind: str  # in words: "PyTorch effdet state dict"
+    scheme: Scheme  # whose names `arrays` has
+    # In the layout of the file; a moving average where the file has one and averages
+    # were asked for.
+    arrays: dict[str, np.ndarray]
+    num_averages: int = 0  # how many of `arrays` are moving averages
+    others: tuple = ()  # names of all else: optimizer slots, counters, random state
+    class_names: tuple | None = None  # None where the file does not tell
+    category_ids: tuple | None = None
+    config: dict | None = None  # the fields of `EfficientDetConfig` that it tells
+    postprocess: dict | None = None  # the fields of `Postprocess` that it tells
+    notes: tuple = ()  # what else the user should know
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """One kind of weights file."""
+
+    title: str  # what users know it by, for the message that lists all kinds
+    # Of the path and the file's first bytes; the path of a TensorFlow checkpoint is a
+    # prefix, of which there may be no file: then there are no bytes.
+    is_of: Callable[[pathlib.Path, bytes], bool]
+    # Of the path and of `averages`, whether to take moving averages where there are
+    # any, to `WeightSource`.
+    read: Callable
+    options: tuple[str, ...] = ()  # further arguments of `read`: see `open_weights`
 
 
 # --- The names that google/automl's checkpoints give to our weights.

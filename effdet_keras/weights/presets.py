@@ -152,21 +152,6 @@ def find_published_weights(model_name: str, weights_key: str) -> PublishedWeight
     )
 
 
-def weights_table() -> str:
-    """All published weights as a Markdown table: the one in `docs/weights.md`."""
-    keys = " | ".join(f"`{key}`" for key in WEIGHTS_KEYS)
-    rows = [f"| model | {keys} |", "|---" * (1 + len(WEIGHTS_KEYS)) + "|"]
-    for model in MODEL_NAMES:
-        found = [_PUBLISHED.get((model, key)) for key in WEIGHTS_KEYS]
-        cells = (f"[{_number(one)}]({one.url})" if one else "" for one in found)
-        rows.append(" | ".join((f"| {model}", *cells)) + " |")
-    return "\n".join(rows)
-
-
-def _number(published):
-    return published.ap or published.ap_val or "backbone"
-
-
 def _cells(published):
     numbers = (published.ap, published.ap_val, published.ap_int8)
     texts = ("" if number is None else str(number) for number in numbers)

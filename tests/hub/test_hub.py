@@ -29,8 +29,12 @@ from effdet_keras.hub.module import open_hub_module
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.weights.archive import load_archive, write_archive
-from effdet_keras.weights.network_arrays import TF1, network_arrays, tf1_name
-from effdet_keras.weights.source import WeightSource
+from effdet_keras.weights.network_arrays import (
+    TF1,
+    WeightSource,
+    network_arrays,
+    tf1_name,
+)
 
 pytestmark = pytest.mark.tensorflow
 SMALL = {"image_size": 64, "max_level": 5}

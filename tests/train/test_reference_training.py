@@ -9,8 +9,7 @@ from support.tiny import EAGER
 
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.weights.assign import assign_source
-from effdet_keras.weights.network_arrays import TF1, tf1_name
-from effdet_keras.weights.source import WeightSource
+from effdet_keras.weights.network_arrays import TF1, WeightSource, tf1_name
 
 pytestmark = pytest.mark.tensorflow
 

@@ -7,8 +7,12 @@ from support.tiny import LITE0, tiny_model
 
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.assign import assign_source
-from effdet_keras.weights.network_arrays import TF1, network_arrays, tf1_name
-from effdet_keras.weights.source import WeightSource
+from effdet_keras.weights.network_arrays import (
+    TF1,
+    WeightSource,
+    network_arrays,
+    tf1_name,
+)
 
 CLASS_LAYER = "class_net/class-predict"
 

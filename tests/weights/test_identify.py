@@ -21,8 +21,7 @@ from effdet_keras.weights.kinds.torch_state_dict import (
     TIMM,
     TORCH,
 )
-from effdet_keras.weights.network_arrays import TF1, network_arrays
-from effdet_keras.weights.source import WeightSource
+from effdet_keras.weights.network_arrays import TF1, WeightSource, network_arrays
 
 SCHEMES = (TF1, OBJECT_GRAPH, TORCH, OWN)
 # Models that no file can tell apart: their networks are the same.

@@ -14,7 +14,6 @@ from effdet_keras.weights.presets import (
     KERAS_APPLICATIONS,
     WEIGHTS_KEYS,
     find_published_weights,
-    weights_table,
 )
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
@@ -161,6 +160,19 @@ def test_the_list_prints_as_a_table():
     assert lines[0].startswith("model")
     starts = {line.index("http") for line in lines[1:]}
     assert starts == {lines[0].index("file")}
+
+
+def weights_table():
+    """All published weights as a Markdown table."""
+    published = {(preset.model, preset.weights): preset for preset in PRESETS}
+    keys = " | ".join(f"`{key}`" for key in WEIGHTS_KEYS)
+    rows = [f"| model | {keys} |", "|---" * (1 + len(WEIGHTS_KEYS)) + "|"]
+    for model in MODEL_NAMES:
+        found = [published.get((model, key)) for key in WEIGHTS_KEYS]
+        numbers = [one and (one.ap or one.ap_val or "backbone") for one in found]
+        cells = [f"[{n}]({one.url})" if one else "" for n, one in zip(numbers, found)]
+        rows.append(" | ".join((f"| {model}", *cells)) + " |")
+    return "\n".join(rows)
 
 
 def test_the_docs_have_the_table():

@@ -13,7 +13,7 @@ import urllib.error
 from typing import NamedTuple
 
 from effdet_keras._internal import web
-from effdet_keras._internal.optional_imports import fsspec
+from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.whole_files import replacing, shown_address
 from effdet_keras.errors import (
     EffDetError,
@@ -23,6 +23,7 @@ from effdet_keras.errors import (
 )
 from effdet_keras.extras.remote.hugging_face import SCHEME, HubStore, hub_file
 
+fsspec = OptionalModule("fsspec", install="effdet-keras[remote]")
 _TRIES = 4  # of an operation, before it has failed
 _PAUSE = 0.5  # seconds before the second try; twice as long before each further one
 _HEAD = 512  # bytes that tell what a file is

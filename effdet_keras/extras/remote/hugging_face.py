@@ -12,13 +12,11 @@ import re
 import shutil
 import urllib.parse
 
-from effdet_keras._internal.optional_imports import (
-    huggingface_hub,
-    huggingface_hub_constants,
-    huggingface_hub_errors,
-)
+from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras.errors import InvalidValueError, first_line
 
+_EXTRA = "effdet-keras[huggingface]"
+huggingface_hub = OptionalModule("huggingface_hub", install=_EXTRA)
 SCHEME = "hf"
 # A repository's letters are those that the hub allows; a revision has no slash: %2F.
 _ADDRESS = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([^/]+))?(?:/(.*))?", re.I | re.A)
@@ -52,8 +50,8 @@ def hub_library(address):
     """The module `huggingface_hub`, with its `errors` and `constants`."""
     hub = huggingface_hub.require(f"'{address}'")
     # Some versions give these two only to who imports them.
-    huggingface_hub_errors.require()
-    huggingface_hub_constants.require()
+    OptionalModule("huggingface_hub.errors", install=_EXTRA).require()
+    OptionalModule("huggingface_hub.constants", install=_EXTRA).require()
     return hub
 
 

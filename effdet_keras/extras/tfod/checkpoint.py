@@ -20,12 +20,13 @@ from effdet_keras.weights.locate import CONFIG_NAME
 from effdet_keras.weights.network_arrays import (
     LEAVES,
     TF1,
+    Kind,
     Scheme,
+    WeightSource,
     network_arrays,
     path_of_tf1_name,
     under,
 )
-from effdet_keras.weights.source import Kind, WeightSource
 
 _graph_pb2 = OptionalModule(
     "tensorflow.core.protobuf.trackable_object_graph_pb2", install="tensorflow"

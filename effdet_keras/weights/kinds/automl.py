@@ -9,8 +9,14 @@ import re
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.weights.network_arrays import TF1, Scheme, of_both_heads, under
-from effdet_keras.weights.source import Kind, WeightSource
+from effdet_keras.weights.network_arrays import (
+    TF1,
+    Kind,
+    Scheme,
+    WeightSource,
+    of_both_heads,
+    under,
+)
 
 OBJECT_GRAPH = Scheme(  # the objects of the model that tf2/train.py saves
     "automl-keras",

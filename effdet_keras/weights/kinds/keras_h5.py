@@ -14,8 +14,7 @@ from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.config import TF_BACKBONE
 from effdet_keras.weights.archive import largest_unpacked
 from effdet_keras.weights.kinds.automl import published_names
-from effdet_keras.weights.network_arrays import TF1, Scheme, under
-from effdet_keras.weights.source import Kind, WeightSource
+from effdet_keras.weights.network_arrays import TF1, Kind, Scheme, WeightSource, under
 
 APPLICATIONS = Scheme(  # Keras Applications, the backbone alone
     "keras-applications",

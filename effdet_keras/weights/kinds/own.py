@@ -23,12 +23,13 @@ from effdet_keras.weights.archive import (
 from effdet_keras.weights.kinds.keras_h5 import HDF5_MAGIC, read_h5_arrays
 from effdet_keras.weights.network_arrays import (
     LEAVES,
+    Kind,
     Scheme,
+    WeightSource,
     network_arrays,
     tf1_name,
     under,
 )
-from effdet_keras.weights.source import Kind, WeightSource
 
 _CLASS_HEAD, _BOX_HEAD = "layers/prediction_head_1", "layers/prediction_head"
 _OF_A_HEAD = {

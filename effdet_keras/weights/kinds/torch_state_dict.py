@@ -33,11 +33,12 @@ from effdet_keras.weights.kinds.torch_files import (
 )
 from effdet_keras.weights.network_arrays import (
     TORCH_LEAVES,
+    Kind,
     Scheme,
+    WeightSource,
     of_both_heads,
     under,
 )
-from effdet_keras.weights.source import Kind, WeightSource
 
 TIMM = Scheme(  # timm's EfficientNet, the backbone alone
     "timm",
