@@ -211,7 +211,7 @@ def _explain(plan, model, source):
 
 # --- What was loaded from a file of weights, and what was not.
 
-_SHOWN = 4  # names in a list before "..."
+_SHOWN, _MOST_PARTS = 4, 10  # names in a list before "...", and parts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -279,7 +279,7 @@ class LoadReport:
         for group in self.new:
             verb = "starts" if len(group.names) == 1 else "start"
             lines.append(f"  {len(group.names)} {verb} new: {group.reason}")
-            lines += [f"    {line}" for line in _parts(group.names)]
+            lines += [f"    {line}" for line in parts_of(group.names)]
             if group.carried:
                 lines.append(f"    carried over by name: {_listed(group.carried)}")
         if self.left_over:
@@ -297,12 +297,13 @@ class LoadReport:
         return "\n".join(lines)
 
 
-def _parts(names):
+def parts_of(names):
     """The names, or how many there are of each part of the network."""
     if len(names) <= _SHOWN:
         return list(names)
-    counts = collections.Counter(name.split("/")[0] for name in names)
-    return [f"{part}: {count}" for part, count in counts.items()]
+    firsts = (name.replace(".", "/").split("/")[0] for name in names)
+    counts = collections.Counter(firsts).most_common(_MOST_PARTS)
+    return [f"{part}: {count:,}" for part, count in counts]
 
 
 def _listed(names):

@@ -187,27 +187,11 @@ class ModelWeights:
                 wrong value, or the weights do not fit.
 
         Example:
-            >>> import pathlib, tempfile
-            >>> path = pathlib.Path(tempfile.mkdtemp(), "pipeline.config")
-            >>> _ = path.write_text('''model { ssd {
-            ...   num_classes: 2
-            ...   image_resizer { keep_aspect_ratio_resizer {
-            ...     min_dimension: 128 max_dimension: 128 pad_to_max_dimension: true } }
-            ...   feature_extractor {
-            ...     type: "ssd_efficientnet-b0_bifpn_keras"
-            ...     conv_hyperparams { activation: SWISH }
-            ...     bifpn { num_iterations: 1 num_filters: 64 } }
-            ...   box_predictor { weight_shared_convolutional_box_predictor {
-            ...     depth: 64 num_layers_before_predictor: 1 use_depthwise: true
-            ...     conv_hyperparams { activation: SWISH } } }
-            ...   post_processing { score_converter: SIGMOID }
-            ... } }
-            ... train_config { optimizer { adam_optimizer { learning_rate {
-            ...   constant_learning_rate { learning_rate: 0.001 } } } } }''')
             >>> from effdet_keras.model.efficientdet import EfficientDet
-            >>> model = EfficientDet.from_pipeline_config(path, verbose=0)
-            >>> model.config.image_size, model.config.box_scales
-            ((128, 128), (10.0, 10.0, 5.0, 5.0))
+            >>> EfficientDet.from_pipeline_config("nowhere.config")
+            Traceback (most recent call last):
+                ...
+            FileNotFoundError: There is no `pipeline.config` at 'nowhere.config'
         """
         return extra("tfod.model:model_of_pipeline")(
             cls,

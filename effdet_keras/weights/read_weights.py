@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import dataclasses
 import difflib
@@ -15,6 +14,7 @@ import numpy as np
 from effdet_keras._internal.web import shown_url
 from effdet_keras.errors import EffDetError, InvalidValueError
 from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.weights.assign import parts_of
 from effdet_keras.weights.download import cache_path
 from effdet_keras.weights.identify import identify, match_arrays, num_classes_of
 from effdet_keras.weights.kinds.registry import open_weights
@@ -184,7 +184,7 @@ def describe_weights(source, model_name=None):
         lines.append(f"Classes: {_listed(source.class_names)}")
     if source.others:
         lines.append(f"Besides: {len(source.others):,} not of a network")
-        lines += _counted(source.others)
+        lines += [f"  {line}" for line in parts_of(source.others)]
     lines += [f"Note:    {note}" for note in source.notes]
     if identity.is_backbone:
         lines.append(f"Use:     {_how_to_use(source.path, identity)}")
@@ -238,18 +238,9 @@ def _what_loads(source, model_name, num_classes):
     }
     for heading, names in groups.items():
         if names:
-            lines += [f"{heading}: {len(names)}", *_counted(names)]
+            lines.append(f"{heading}: {len(names)}")
+            lines += [f"  {line}" for line in parts_of(names)]
     return lines
-
-
-def _counted(names):
-    """How many names there are of each part: by the first piece of a name."""
-    if len(names) <= 3:
-        return [f"  {name}" for name in names]
-    first = collections.Counter(
-        name.replace(".", "/").split("/")[0] for name in names
-    ).most_common(_SHOWN)
-    return [f"  {part}: {count:,}" for part, count in first]
 
 
 def _listed(names):

@@ -1,7 +1,6 @@
 """Archives: what they hold, how they come back, and a kill in mid-write."""
 
 import json
-import os
 import zipfile
 
 import keras
@@ -298,34 +297,6 @@ def test_an_archive_is_the_same_whichever_weights_are_in_place(model, file, tmp_
     )
     assert_equal(numpy(first.weights), numpy(second.weights))
     assert_equal(numpy(first.averages.variables), numpy(second.averages.variables))
-
-
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(
-    model, file, tmp_path, monkeypatch
-):
-    path = tmp_path / "best.keras"
-    copy_archive(file, path)
-
-    def disk_full(descriptor):
-        raise OSError("no space left")
-
-    monkeypatch.setattr("os.fsync", disk_full)
-    with pytest.raises(OSError, match="no space left"):
-        write_archive(model, path)
-    assert path.read_bytes() == file.read_bytes()
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_write_makes_its_folder_and_replaces_what_a_kill_left(model, file, tmp_path):
-    folder = tmp_path / "new" / "deep"
-    folder.mkdir(parents=True)
-    half = folder / f".best.{os.getpid()}-0123abcd.partial.keras"
-    half.write_text("half of a file")
-    os.utime(half, (0, 0))
-    copy_archive(file, folder / "best.keras")
-    write_archive(model, folder / "best.keras", {"epoch": 4})
-    assert read_archive_info(folder)["epoch"] == 4
-    assert [path.name for path in folder.iterdir()] == ["best.keras"]
 
 
 @pytest.mark.parametrize("of_averages", [False, True])

@@ -115,10 +115,6 @@ def read_tfod_checkpoint(
     """Reads an EfficientDet that the API's exporter or its training wrote."""
     tf.require("Reading checkpoints of the Object Detection API")
     prefix = os.fspath(prefix)
-    if not os.path.isfile(f"{prefix}.index"):
-        raise FileNotFoundError(
-            f"There is no TensorFlow checkpoint '{prefix}': no file '{prefix}.index'"
-        )
     beside = _config_beside(pathlib.Path(prefix))
     config_path = pipeline_config or beside or own_pipeline_config
     model = None if config_path is None else read_pipeline_model(config_path)

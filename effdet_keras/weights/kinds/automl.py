@@ -79,10 +79,6 @@ def read_tensorflow_checkpoint(prefix, averages=True):
     """Reads a checkpoint of google/automl."""
     tf.require("Reading TensorFlow checkpoints")
     prefix = os.fspath(prefix)
-    if not os.path.isfile(f"{prefix}.index"):
-        raise FileNotFoundError(
-            f"There is no TensorFlow checkpoint '{prefix}': no file '{prefix}.index'"
-        )
     with naming_damage(prefix):
         reader = tf.train.load_checkpoint(prefix)
         dtypes = reader.get_variable_to_dtype_map()

@@ -15,10 +15,9 @@ from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.bifpn import pyramid_nodes
 from effdet_keras.model.config import PYRAMIDS, EfficientDetConfig
 from effdet_keras.weights.archive import (
-    ARCHIVE_ENTRY,
     ZIP_DAMAGES,
-    check_sizes,
-    read_archive_info,
+    DamagedFileError,
+    read_entry,
 )
 from effdet_keras.weights.kinds.keras_h5 import HDF5_MAGIC, read_h5_arrays
 from effdet_keras.weights.network_arrays import (
@@ -95,16 +94,18 @@ def read_own_weights(path, averages=True):
         check_weights_h5(path)
         weights = _read_weights(path, path, averages)
         return WeightSource(path, "effdet_keras `.weights.h5`", OWN, *weights)
-    entries = _read_entries(path)
-    model = _model_config(path, entries[_CONFIG])
-    is_archive = ARCHIVE_ENTRY in entries
-    if is_archive:
-        read_archive_info(path)  # raises for an archive of a newer version
+    info = read_entry(path)  # refuses what is no file of Keras, or too new
+    try:
+        with zipfile.ZipFile(path) as file:
+            config, weights = file.read(_CONFIG), file.read(_WEIGHTS)
+    except (*ZIP_DAMAGES, KeyError) as error:
+        raise DamagedFileError(path, error) from error
+    model = _model_config(path, config)
     return WeightSource(
         path,
-        "effdet_keras archive" if is_archive else "effdet_keras `.keras`",
+        "effdet_keras `.keras`" if info is None else "effdet_keras archive",
         OWN,
-        *_read_weights(io.BytesIO(entries[_WEIGHTS]), path, averages),
+        *_read_weights(io.BytesIO(weights), path, averages),
         class_names=_tuple(model.get("class_names")),
         category_ids=_tuple(model.get("category_ids")),
         config=model["config"],
@@ -116,30 +117,12 @@ def _is_zip(path):
         return file.read(2) == b"PK" or path.endswith(".keras")
 
 
-def _read_entries(path):
-    """The bytes of the entries that matter, by name."""
-    wanted = (_CONFIG, _WEIGHTS, ARCHIVE_ENTRY)
-    try:
-        with zipfile.ZipFile(path) as file:
-            names = file.namelist()
-            check_sizes(file)
-            entries = {name: file.read(name) for name in wanted if name in names}
-    except ZIP_DAMAGES as error:
-        raise InvalidValueError(_damaged(path, error)) from error
-    if not {_CONFIG, _WEIGHTS} <= set(entries):
-        raise InvalidValueError(
-            f"'{path}' is not a `.keras` file: it is a zip file without '{_CONFIG}' "
-            f"and '{_WEIGHTS}'. It has {names[:3]}"
-        )
-    return entries
-
-
 def _model_config(path, text):
     """The arguments of the model's constructor, as plain values."""
     try:
         model = json.loads(text)
     except ValueError as error:
-        raise InvalidValueError(_damaged(path, error)) from error
+        raise DamagedFileError(path, error) from error
     model = model if isinstance(model, dict) else {}
     found = model.get("registered_name") or model.get("class_name")
     if found != _CLASS:
@@ -149,7 +132,7 @@ def _model_config(path, text):
         )
     config = model.get("config")
     if not isinstance(config, dict) or not isinstance(config.get("config"), dict):
-        raise InvalidValueError(_damaged(path, "its config has no `config`"))
+        raise DamagedFileError(path, "its config has no `config`")
     return config
 
 
@@ -240,13 +223,6 @@ def _names_by_path(paths, weights):
 
 def _tuple(values):
     return None if values is None else tuple(values)
-
-
-def _damaged(path, reason):
-    return (
-        f"'{path}' is damaged, or not a `.keras` file ({reason}). Copy or fetch it "
-        "again; a folder of `CheckpointArchive` holds a second one."
-    )
 
 
 def _is_of(path, head):

@@ -1,26 +1,22 @@
 """TensorFlow checkpoints: every array read bit by bit, written, and damaged."""
 
-import json
 import os
 import pathlib
 import shutil
 
-import keras
 import numpy as np
 import pytest
 from support import automl_files
-from support.network_outputs import assert_outputs_equal
 
 from effdet_keras.extras.older_tools import write_tf1_checkpoint
 from effdet_keras.model.config import EfficientDetConfig
-from effdet_keras.model.network import build_network
 from effdet_keras.weights.identify import identify, match_arrays
 from effdet_keras.weights.kinds.automl import (
     OBJECT_GRAPH,
     published_names,
     read_tensorflow_checkpoint,
 )
-from effdet_keras.weights.network_arrays import TF1, network_arrays, tf1_name
+from effdet_keras.weights.network_arrays import TF1, network_arrays
 
 tf = pytest.importorskip("tensorflow")
 
@@ -224,31 +220,6 @@ def test_the_reference_partial_checkpoint_is_read(golden_path):
 # From a checkpoint to the outputs
 
 
-@pytest.mark.tensorflow  # tests/model/test_network.py has them on every backend
-@pytest.mark.parametrize("name", ["efficientdet-d0", "efficientdet-lite0"])
-def test_outputs_from_a_checkpoint_equal_the_reference(
-    tmp_path, golden, golden_path, refweights, name
-):
-    arrays = golden(f"a_{name.removeprefix('efficientdet-')}_s128.npz")
-    meta = json.loads(str(arrays["meta"]))
-    config = EfficientDetConfig.from_name(
-        name, image_size=meta["image_size"], mean_rgb=0.0, stddev_rgb=1.0
-    )
-    tensors = {
-        array.name + automl_files.AVERAGE: refweights.value(
-            array.name, array.shape, name
-        )
-        for array in network_arrays(config)
-    }
-    found = match_arrays(read(tmp_path, tensors), config).found
-    network = keras.Model(*build_network(config))
-    for variable in network.weights:
-        variable.assign(found[tf1_name(variable)])
-    shape = (meta["batch"], *config.image_size, 3)
-    outputs = network(refweights.image(meta["input_seed"], shape), training=False)
-    assert_outputs_equal(outputs, lambda head, p: arrays[f"{head}/p{p}"], config)
-
-
 # Writing
 
 
@@ -312,35 +283,6 @@ def test_every_name_of_a_large_network_makes_the_round_trip(tmp_path, name):
     assert (match.missing, match.left_over) == ([], [])
 
 
-def test_a_second_checkpoint_replaces_the_first(tmp_path):
-    for value in (1.0, 2.0):
-        write_tf1_checkpoint(tmp_path / "model", {"fpn_cells/a": value})
-    assert read_tensorflow_checkpoint(tmp_path / "model").arrays["fpn_cells/a"] == 2
-    assert len(os.listdir(tmp_path)) == 3
-
-
-@pytest.mark.parametrize("succeeding", range(4))
-def test_a_failed_rename_leaves_the_first_checkpoint(tmp_path, monkeypatch, succeeding):
-    write_tf1_checkpoint(tmp_path / "model", {"fpn_cells/a": 1.0})
-    write_tf1_checkpoint(tmp_path / "other", {"fpn_cells/a": 3.0})  # the latest
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    replace, calls = os.replace, []
-
-    def replace_until(source, target):
-        calls.append(target)
-        if len(calls) == succeeding + 1:
-            raise OSError("no space left")
-        replace(source, target)
-
-    monkeypatch.setattr(os, "replace", replace_until)
-    if succeeding == 3:  # all of its files
-        write_tf1_checkpoint(tmp_path / "model", {"fpn_cells/a": 2.0})
-        return
-    with pytest.raises(OSError, match="no space"):
-        write_tf1_checkpoint(tmp_path / "model", {"fpn_cells/a": 2.0})
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
 def test_a_prefix_without_a_name_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="must end in a name"):
@@ -362,11 +304,6 @@ def small(tmp_path_factory):
 @pytest.fixture
 def copy(small, tmp_path):
     return shutil.copytree(small, tmp_path / "copy")
-
-
-def test_a_checkpoint_that_is_not_there_is_named():
-    with pytest.raises(FileNotFoundError, match=r"no file 'nowhere/model\.index'"):
-        read_tensorflow_checkpoint("nowhere/model")
 
 
 DATA = "model.data-00000-of-00001"

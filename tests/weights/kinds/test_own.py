@@ -177,15 +177,10 @@ def test_another_models_files_are_named(tmp_path):
         read_own_weights(tmp_path / "x.weights.h5")
 
 
-def test_a_missing_file_is_named():
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        read_own_weights("nowhere.keras")
-
-
 def test_a_foreign_zip_file_is_named(tmp_path):
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as file:
         file.writestr("holiday.txt", "sun")
-    with pytest.raises(ValueError, match=r"without 'config\.json'.*holiday\.txt"):
+    with pytest.raises(ValueError, match=r"not a checkpoint of Keras.*holiday\.txt"):
         read_own_weights(tmp_path / "x.zip")
 
 
@@ -241,37 +236,3 @@ def test_a_stray_second_array_is_damage(tmp_path, plain, kind):
 
 
 # Any damage
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory, plain):
-    """A `.keras` and a `.weights.h5` file as bytes, small: of the stem alone."""
-    folder = tmp_path_factory.mktemp("files")
-    weights = folder / "x.weights.h5"
-    with h5py.File(weights, "w") as file:
-        file["layers/efficient_net/stem/conv/vars/0"] = np.arange(64, dtype="float32")
-        for i in range(4):
-            file[f"layers/efficient_net/stem/bn/vars/{i}"] = np.full(8, i, "float32")
-    write_archive(plain, folder / "whole.keras")
-    archive = rewritten(
-        folder / "whole.keras",
-        folder / "x.keras",
-        {"model.weights.h5": weights.read_bytes()},
-    )
-    return {".keras": archive.read_bytes(), ".weights.h5": weights.read_bytes()}
-
-
-def read_or_refuse(path, content):
-    path.write_bytes(content)
-    try:
-        return read_own_weights(path).arrays
-    except (ValueError, OSError):
-        return None
-
-
-@pytest.mark.parametrize("ending", [".keras", ".weights.h5"])
-def test_a_truncated_file_is_refused(tmp_path, files, ending):
-    content, path = files[ending], tmp_path / f"x{ending}"
-    assert len(read_or_refuse(path, content)) == 5
-    for size in range(0, len(content), max(1, len(content) // 150)):
-        assert read_or_refuse(path, content[:size]) is None

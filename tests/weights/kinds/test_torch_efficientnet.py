@@ -108,19 +108,6 @@ def test_a_backbone_is_found_and_the_classifier_is_left_over(tmp_path, scheme, p
     assert (source.config, source.notes) == (TF_BACKBONE, ())
 
 
-def test_averages_are_taken_where_there_are_any(tmp_path):
-    content = {
-        "arch": "tf_efficientnet_b0",
-        "state_dict": state_of(TIMM, value=1),
-        "state_dict_ema": state_of(TIMM, value=2),
-    }
-    path = write_zip(tmp_path / "last.pth.tar", content)
-    for averages, value in ((True, 2), (False, 1)):
-        source = open_weights(path, averages)
-        assert source.arrays["conv_stem.weight"].flat[0] == value
-        assert (source.num_averages > 0) == averages
-
-
 def test_timms_own_models_pad_symmetrically(tmp_path):
     state = state_of(TIMM)
     path = write_zip(tmp_path / "efficientnet_b0_ra-3dd342df.pth", state)
