@@ -32,6 +32,7 @@ def assign_source(model, source, *, skip_mismatch=False, checkpoint_type=None):
     """Assigns the arrays of a file to the weights of a model."""
     _check_type(checkpoint_type)
     match = match_arrays(source, model.config)
+    _check_instead(match, source, model.config)
     plan = _Plan(match)
     if checkpoint_type is not None:
         is_left = CHECKPOINT_TYPES[checkpoint_type]
@@ -94,6 +95,17 @@ def _check_type(checkpoint_type):
         raise InvalidValueError(
             f"`checkpoint_type` must be None, {', '.join(map(repr, CHECKPOINT_TYPES))}"
             f". Received: checkpoint_type={checkpoint_type!r}"
+        )
+
+
+def _check_instead(match, source, config):
+    """Refuses averages of no weight, in a file that has the whole network otherwise."""
+    known = {array.name for array in network_arrays(config)}
+    strays = [name for name in source.instead if name not in known]
+    if strays and not (match.missing or match.mismatched or match.left_over):
+        raise InvalidValueError(
+            f"'{source.path}' is damaged: it holds a second array of '{strays[0]}' of "
+            f"shape {np.shape(source.instead[strays[0]])}, and no such weight."
         )
 
 

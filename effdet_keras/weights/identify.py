@@ -34,7 +34,8 @@ def match_arrays(source, config):
             missing.append(array)
             continue
         used.add(name)
-        value = to_our_layout(source.arrays[name], array, source.scheme)
+        value = source.instead.get(array.name, source.arrays[name])
+        value = to_our_layout(value, array, source.scheme)
         value = for_our_anchors(value, array, source, config)
         group = found if np.shape(value) == array.shape else mismatched
         group[array.name] = value

@@ -389,6 +389,10 @@ class WeightSource:
     # In the layout of the file; a moving average where the file has one and averages
     # were asked for.
     arrays: dict[str, np.ndarray]
+    # By TF1 names: what is taken in the place of some of `arrays`, as moving averages.
+    instead: dict[str, np.ndarray] = dataclasses.field(
+        default_factory=dict, kw_only=True
+    )
     num_averages: int = 0  # how many of `arrays` are moving averages
     others: tuple = ()  # names of all else: optimizer slots, counters, random state
     class_names: tuple | None = None  # None where the file does not tell

@@ -101,7 +101,8 @@ def load_source(model, source, *, skip_mismatch, checkpoint_type=None, verbose):
 
 def _not_finite(source):
     """Of a training that went wrong: whatever has them finds nothing."""
-    bad = [name for name, a in source.arrays.items() if not _is_finite(a)]
+    arrays = {**source.arrays, **source.instead}
+    bad = [name for name, a in arrays.items() if not _is_finite(a)]
     if bad:
         yield f"WARNING: {len(bad)} arrays are NaN or infinite, such as '{bad[0]}'"
 

@@ -135,23 +135,6 @@ def test_loading_gives_the_weights_that_were_evaluated(model, file):
         )
 
 
-@pytest.mark.parametrize(
-    ("noted", "resume", "expected"),
-    [
-        ("averages", False, 2.0),
-        ("averages", True, 2.0),  # with the weights of training beside them
-    ],
-)
-def test_what_was_evaluated_is_loaded(
-    file, tmp_path, loads_stand_in, noted, resume, expected
-):
-    def note(info):
-        info["evaluated_weights"] = noted
-
-    path = edited(file, tmp_path / "x.keras", note)
-    assert load_archive(path, resume=resume).weight == expected
-
-
 def test_a_file_of_model_save_loads_too_but_has_no_info(tmp_path):
     plain = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(3)])
     path = tmp_path / "plain.keras"

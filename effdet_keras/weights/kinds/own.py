@@ -3,17 +3,13 @@
 import io
 import json
 import os
-import re
 import types
 import zipfile
 
 import h5py
-import numpy as np
 
 from effdet_keras._internal.weights_h5 import check_weights_h5
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.model.bifpn import pyramid_nodes
-from effdet_keras.model.config import PYRAMIDS, EfficientDetConfig
 from effdet_keras.weights.archive import (
     ZIP_DAMAGES,
     DamagedFileError,
@@ -25,7 +21,6 @@ from effdet_keras.weights.network_arrays import (
     Kind,
     Scheme,
     WeightSource,
-    network_arrays,
     tf1_name,
     under,
 )
@@ -84,7 +79,6 @@ _LAYERS = "layers/"
 # What a weight's entry does not hold, by the weight's path; see train/averages.py.
 _AVERAGE, _TRAINING = "vars/average:", "vars/training:"
 _MARK = "layers/efficient_net/stem/conv/vars/0"
-_MIN_LEVEL = 3  # of all published models
 
 
 def read_own_weights(path, averages=True):
@@ -93,7 +87,7 @@ def read_own_weights(path, averages=True):
     if not _is_zip(path):
         check_weights_h5(path)
         weights = _read_weights(path, path, averages)
-        return WeightSource(path, "effdet_keras `.weights.h5`", OWN, *weights)
+        return WeightSource(path, "effdet_keras `.weights.h5`", OWN, **weights)
     info = read_entry(path)  # refuses what is no file of Keras, or too new
     try:
         with zipfile.ZipFile(path) as file:
@@ -105,7 +99,7 @@ def read_own_weights(path, averages=True):
         path,
         "effdet_keras `.keras`" if info is None else "effdet_keras archive",
         OWN,
-        *_read_weights(io.BytesIO(weights), path, averages),
+        **_read_weights(io.BytesIO(weights), path, averages),
         class_names=_tuple(model.get("class_names")),
         category_ids=_tuple(model.get("category_ids")),
         config=model["config"],
@@ -137,7 +131,7 @@ def _model_config(path, text):
 
 
 def _read_weights(file, path, averages):
-    """Arrays, the number of averages among them, and the names of all else."""
+    """Fields of `WeightSource`: the arrays, the averages, and the names of all else."""
     beside = _AVERAGE if averages else _TRAINING
 
     def is_wanted(name):
@@ -151,74 +145,25 @@ def _read_weights(file, path, averages):
             f"'{path}' holds no weights of this package's `EfficientDet`: it has no "
             f"'{_MARK}'. It has {len(names)} arrays, such as {names[:3]}"
         )
-    found = {n: array for n, array in arrays.items() if n.startswith(beside)}
-    found = _by_weight(found, weights, path)
+    instead = {
+        _weight_of(name): array
+        for name, array in arrays.items()
+        if name.startswith(beside)
+    }
     # Where the weights of training are beside them, the weights are the averages.
     are_averages = [name for name in others if name.startswith(_TRAINING)]
-    num_averages = max(len(found), len(are_averages)) if averages else 0
-    return {**weights, **found}, num_averages, tuple(others)
-
-
-def _by_weight(second_arrays, weights, path):
-    """The second arrays of weights, by the name of their weight in the file."""
-    if not second_arrays:
-        return {}
-    paths = [
-        name.removeprefix(_AVERAGE).removeprefix(_TRAINING).replace(":", "/")
-        for name in second_arrays
-    ]
-    names = _names_by_path(paths, weights)
-    if names is None:
-        raise InvalidValueError(
-            f"'{path}' is damaged: it holds second arrays of {len(paths)} weights, "
-            "but not of the network's batch norms."
-        )
-    by_weight = {}
-    for variable, array in zip(paths, second_arrays.values()):
-        name = names.get(tf1_name(types.SimpleNamespace(path=variable)))
-        if name not in weights or np.shape(weights[name]) != np.shape(array):
-            raise InvalidValueError(
-                f"'{path}' is damaged: it holds a second array of '{variable}' of "
-                f"shape {np.shape(array)}, and no such weight."
-            )
-        by_weight[name] = array
-    return by_weight
-
-
-def _names_by_path(paths, weights):
-    """The names in the file of all that the network may have, by TF1 name, or None."""
-    # Second arrays are called by the paths of variables, weights by their places in the
-    # model. The shape of the network leads from one to the other: its batch norms,
-    # which always have second arrays, tell it, and the names of layers.
-    text = "\n".join(paths)
-    levels = [int(level) for level in re.findall(r"class-0-bn-(\d+)/", text)]
-    heads = ["object_detection"] if levels else []
-    steps = [int(step) for step in re.findall(r"segmentation_head/bn_(\d+)/", text)]
-    if steps:
-        heads.append("segmentation")
-        # Alone it tells how many levels there are, which is all that names depend on.
-        levels = levels or [_MIN_LEVEL, _MIN_LEVEL + max(steps) + 1]
-    backbone = re.search(r"^(efficientnet(?:v2)?-[\w-]+)/", text, re.MULTILINE)
-    if backbone is None or not levels:
-        return None
-    nodes = len(set(re.findall(r"fpn_cells/cell_0/fnode(\d+)/", text)))
-    graphs = {
-        len(pyramid_nodes(name, min(levels), max(levels))): name for name in PYRAMIDS
+    return {
+        "arrays": weights,
+        "instead": instead,
+        "num_averages": max(len(instead), len(are_averages)) if averages else 0,
+        "others": tuple(others),
     }
-    config = EfficientDetConfig(
-        fpn_name=graphs.get(nodes, PYRAMIDS[0]),
-        backbone=backbone[1],
-        min_level=min(levels),
-        max_level=max(levels),
-        image_size=2 ** max(levels),  # large enough for them
-        fpn_num_filters=1,  # of no backbone: a convolution wherever there may be one
-        fpn_cell_repeats=len(set(re.findall(r"fpn_cells/cell_\d+/", text))),
-        head_repeats=len(set(re.findall(r"class-\d+-bn-", text))) or 1,
-        separable_conv="layers/prediction_head/predict_conv/vars/2" in weights
-        or re.search(r"fpn_cells/.*/depthwise_kernel", text) is not None,
-        heads=tuple(heads),
-    )
-    return {array.name: OWN.name_of(array) for array in network_arrays(config)}
+
+
+def _weight_of(name):
+    """The TF1 name of the weight that an array stands beside."""
+    path = name.removeprefix(_AVERAGE).removeprefix(_TRAINING).replace(":", "/")
+    return tf1_name(types.SimpleNamespace(path=path))
 
 
 def _tuple(values):

@@ -13,7 +13,8 @@ from support.tiny import LITE0, tiny_model
 from effdet_keras._internal.seal import SEAL_NAME
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.model.efficientdet import EfficientDet
-from effdet_keras.weights.archive import load_archive, write_archive
+from effdet_keras.weights.archive import write_archive
+from effdet_keras.weights.assign import assign_source
 from effdet_keras.weights.identify import match_arrays
 from effdet_keras.weights.kinds.own import OWN, read_own_weights
 from effdet_keras.weights.network_arrays import tf1_name
@@ -97,27 +98,14 @@ def test_weights_frozen_before_training_have_no_averages(tmp_path):
 @pytest.mark.parametrize(
     "fields",
     [
-        {
-            **{"min_level": 2, "max_level": 6},
-            **{"head_repeats": 2, "fpn_cell_repeats": 2},
-            "fpn_num_filters": 40,  # as level 3: no convolution between them
-        },
         {"fpn_name": "qufpn", "fpn_cell_repeats": 2, "redundant_bias": False},
-        pytest.param(
-            {"backbone": "efficientnetv2-b0", "activation": "swish"},
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            {"backbone": "efficientnet-b0", "fpn_weight_method": "fastattn"},
-            marks=pytest.mark.slow,
-        ),
         {
             **{"conv_bn_act_pattern": True, "apply_bn_for_resampling": False},
             **{"fpn_weight_method": "channel_fastattn", "separable_conv": False},
-            **{"max_level": 11, "image_size": 1024},
+            **{"min_level": 2, "max_level": 8, "image_size": 256},
         },
     ],
-    ids=["deep", "qufpn", "v2", "b0", "vectors"],
+    ids=["qufpn", "vectors"],
 )
 def test_averages_are_found_whatever_the_network(tmp_path, fields):
     config = EfficientDetConfig.from_name(
@@ -142,20 +130,6 @@ def test_a_keras_file_tells_names_ids_and_config(tmp_path, plain):
     assert EfficientDetConfig(**source.config) == plain.config
     source = read_own_weights(save(plain, tmp_path / "x.weights.h5"))
     assert (source.class_names, source.category_ids, source.config) == (None,) * 3
-
-
-@pytest.mark.slow
-def test_an_archive_gives_the_weights_that_were_evaluated(tmp_path, compiled):
-    path = tmp_path / "x.keras"
-    write_archive(compiled, path)
-    source = read_own_weights(path)
-    assert_holds(source, compiled, compiled.averages.sources)
-    assert_holds(read_own_weights(path, averages=False), compiled)
-    match = match_arrays(source, compiled.config)
-    for variable in load_archive(path).weights:
-        np.testing.assert_array_equal(
-            ops.convert_to_numpy(variable), match.found[tf1_name(variable)]
-        )
 
 
 def test_nothing_is_unpacked(tmp_path, compiled):
@@ -221,8 +195,9 @@ def test_an_average_that_fits_no_weight_is_damage(tmp_path, compiled, name):
             del file[key]
         file[key] = np.ones(7)
         del file.attrs[SEAL_NAME]
-    with pytest.raises(ValueError, match=rf"second array of '{name}' of shape \(7,\)"):
-        read_own_weights(path, averages=kind == "average")
+    source = read_own_weights(path, averages=kind == "average")
+    with pytest.raises(ValueError, match=rf"{name}.*\(7,\)|\(7,\).*{name}"):
+        assign_source(compiled, source)
 
 
 @pytest.mark.parametrize("kind", ["average", "training"])
@@ -231,8 +206,9 @@ def test_a_stray_second_array_is_damage(tmp_path, plain, kind):
     with h5py.File(path, "a") as file:
         file[f"vars/{kind}:fpn_cells:cell_0:fnode0:WSM"] = np.ones(())
         del file.attrs[SEAL_NAME]
-    with pytest.raises(ValueError, match="is damaged.*second arrays of 1 weights"):
-        read_own_weights(path, averages=kind == "average")
+    source = read_own_weights(path, averages=kind == "average")
+    with pytest.raises(ValueError, match="is damaged.*a second array of '.*/WSM'"):
+        assign_source(plain, source)
 
 
 # Any damage
