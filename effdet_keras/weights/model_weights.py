@@ -43,19 +43,15 @@ class ModelWeights:
         """A published model by name, with random weights or weights of a file.
 
         Args:
-            name: string, "efficientdet-d0" ... "-d7", "-d7x",
-                "efficientdet-lite0" ... "-lite4", "-lite3x".
-            weights: None; a key of the published weights, "coco" and, for some
-                models, "coco-advprop", "coco-640" and "imagenet" (the backbone;
-                `effdet_keras.list_presets()` shows all); or a path or URL, see
-                `load_pretrained`.
+            name: string, one of `MODEL_NAMES`, such as "efficientdet-d0".
+            weights: None; a key of the published weights that
+                `effdet_keras.list_presets()` shows, such as "coco" or "imagenet" (the
+                backbone); or a path or URL, see `load_pretrained`.
             num_classes: int; by default the number of `class_names`, or that of
                 the weights, or 90.
-            class_names: sequence of strings, one per label. By default those of
-                the weights, where the number is the same. Where the weights
-                have other classes, the last layer of the class head starts new
-                but for the classes that both name.
-            category_ids: sequence of ints, one per label; see `EfficientDet`.
+            class_names, category_ids: sequences of one string, one int per label. By
+                default those of the weights, where the number is the same; for other
+                classes see `load_pretrained`.
             seg_class_names: sequence of strings, one per class of pixels, for
                 `heads=("object_detection", "segmentation")`.
             dataset: `effdet_keras.data.DetectionDataset` to train on, which gives
@@ -68,9 +64,8 @@ class ModelWeights:
             **config_overrides: fields of `EfficientDetConfig`. `image_size="auto"` is
                 the smallest, up to the model's own, at which nine boxes of ten in
                 `dataset`, and half of each class, are 24 pixels or larger, in the
-                shape of the images. What the weights were trained with,
-                such as the normalisation of AdvProp's, is taken from them if it is
-                not given here.
+                shape of the images. What is not given, such as the normalisation, is
+                what the weights were trained with.
 
         Returns:
             `EfficientDet`.
@@ -168,8 +163,7 @@ class ModelWeights:
                 `load_pretrained`. Last layers that were trained with another order of
                 anchors or other scales of codes are converted.
             class_names, category_ids: sequences with an entry per label, in the place
-                of the file's. Their number may be another one: the last layer of the
-                class head then starts new, but for the classes that both name.
+                of the file's; for other classes see `load_pretrained`.
             averages, skip_mismatch: see `load_pretrained`.
             ignore_unknown: bool, whether to make the model although the file asks for
                 something that changes detections and is not done here. Without it that
@@ -369,10 +363,8 @@ class ModelWeights:
         """Pushes the model to the Hugging Face Hub, with a model card.
 
         Its archive (`best.keras`), a description (`archive.json`) and a card
-        (`README.md`) become one commit. A repository that is not there is made; one
-        that has a model of the same configuration and classes gets a new commit,
-        and the older ones stay in its history. `from_archive("hf://owner/name")` loads
-        it again. Needs `pip install "effdet-keras[huggingface]"`.
+        (`README.md`) become one commit of a repository, which is made if it is not
+        there. `from_archive("hf://owner/name")` loads it again.
 
         Args:
             address: `hf://owner/name`.
@@ -380,8 +372,7 @@ class ModelWeights:
                 keeps the one that the card there names, if any.
             private: whether a new repository is private; None is the hub's default.
             overwrite: whether a repository with another model or other files may get
-                the commit, too. The model files that are in it, such as a lone
-                `.tflite`, are deleted in that commit; all others stay.
+                the commit, too. Its model files are deleted in it; all others stay.
             metrics: COCO's numbers by name for the card, as `evaluate` of a
                 `Predictor` returns them.
 
