@@ -217,6 +217,7 @@ SEAMS = {
     "detect/__init__.py",  # their public names
     "detect/predictor.py",  # videos, tiles, test-time augmentation
     "export/export_model.py",  # where an int8 file loses most
+    "export/litert.py",  # detection by operations that every runtime has
     "export/registry.py",  # targets of exports
     "export/saved_model.py",  # names of the Object Detection API
     "model/trained.py",  # `quantize_aware`
