@@ -1,4 +1,4 @@
-"""Fixtures for golden data of the reference system, and for addresses."""
+"""Fixtures for golden data of the reference system, for addresses, tiny datasets."""
 
 import importlib.util
 import pathlib
@@ -7,6 +7,7 @@ import fsspec
 import numpy as np
 import pytest
 
+from effdet_keras.data import write_shapes
 from effdet_keras.extras.remote import files as remote_files
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
@@ -81,3 +82,19 @@ def memory(tmp_path, monkeypatch):
     yield files
     files.store.clear()
     files.pseudo_dirs[:] = [""]
+
+
+@pytest.fixture(scope="session")
+def shapes(tmp_path_factory):
+    """A folder with four images to train on and two to validate on."""
+    folder = tmp_path_factory.mktemp("shapes")
+    write_shapes(folder, num_train=4, num_valid=2, image_size=64)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """A folder with four images to evaluate on, new for each file of tests."""
+    folder = tmp_path_factory.mktemp("data")
+    write_shapes(folder, num_train=2, num_valid=4, image_size=64)
+    return folder

@@ -71,7 +71,6 @@ MAY_IMPORT_INSIDE = {
         "effdet_keras.weights.pretrained",
         "effdet_keras.weights.read_weights",
     ],
-    "weights/model_weights.py:export_checkpoint": ["effdet_keras.weights.pretrained"],
     "weights/model_weights.py:push_to_hub": [
         "effdet_keras.weights.archive",
         "effdet_keras.weights.checkpoint_files",
@@ -212,6 +211,7 @@ SEAMS = {
     "cli/evaluate_files.py",  # columns of images
     "cli/eval_.py",  # `--follow`
     "cli/predict.py",  # `--parts`
+    "cli/train.py",  # `--find-rate`
     "data/__init__.py",  # their public names
     "data/load.py",  # formats: TensorFlow Datasets
     "detect/__init__.py",  # their public names
@@ -221,14 +221,14 @@ SEAMS = {
     "export/registry.py",  # targets of exports
     "export/saved_model.py",  # names of the Object Detection API
     "model/trained.py",  # `quantize_aware`
-    "runs/batch_size.py",  # files of other trainers
     "runs/configuration.py",  # adversarial images, rounding for int8
-    "runs/fine_tune.py",  # files of other trainers
-    "runs/parts.py",  # distillation
+    "runs/fine_tune.py",  # files of other trainers, `batch_size="auto"`
+    "runs/parts.py",  # distillation, traces of steps
+    "runs/train.py",  # `time_budget`
     "train/recipe.py",  # adversarial images, in files
     "train/steps/jax.py",  # prediction in one of several processes
     "train/steps/tensorflow.py",  # prediction on several devices
-    "weights/model_weights.py",  # `from_pipeline_config`, `push_to_hub`
+    "weights/model_weights.py",  # pipelines, other formats, the hub
     "weights/kinds/registry.py",  # kinds of weights
 }
 

@@ -58,8 +58,10 @@ WITHOUT_EXAMPLE = {
     "data.Severity": "an enumeration: `Problem` and `CheckReport` show it",
     "data.Record": "the fields are its docstring; `DetectionDataset` shows records",
     "data.CheckReport": "what `data.check` returns: its example",
-    "data.write_tfrecord": "the example of `data.from_tfrecord` writes and reads",
-    "data.write_tfds": "the example of `data.from_tfds` writes and reads",
+    **{
+        f"data.write_{name}": f"the example of `data.from_{name}` writes and reads"
+        for name in ("coco", "csv", "tfds", "tfrecord", "voc", "yolo")
+    },
     "LoadReport": "what `EfficientDet.load_pretrained` returns: its example",
     "LearningRates": "what `find_learning_rate` returns: its example",
     "FineTuned": "what `fine_tune` returns: its example",

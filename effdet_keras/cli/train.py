@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypedDict, Unpack
 
+from effdet_keras._internal.extras import extra
 from effdet_keras._internal.processes import is_first_process
 from effdet_keras.cli.arguments import (
     DatasetFormat,
@@ -143,8 +144,8 @@ def run(
             devices and with all processes, JAX (one device)
         deterministic: compute the same bits each time, which may be slower
     """
-    from effdet_keras.runs import fine_tune as runs
     from effdet_keras.runs.configuration import parse_settings
+    from effdet_keras.runs.fine_tune import fine_tune
     from effdet_keras.runs.run_folder import RunFolder
 
     given: dict[str, Any] = {**fields} if data is None else {"data": data, **fields}
@@ -159,11 +160,11 @@ def run(
     files: dict[str, Any] = {"configuration": config, "hparams": hparams}
     files |= {"pipeline_config": pipeline_config, "ignore_unknown": ignore_unknown}
     if find_rate:
-        runs.find_rate(out, given, **files)
+        extra("rate_test:find_rate")(out, given, **files)
         return
     options = {"out": out, "resume": resume, "overwrite": overwrite, **files}
     try:
-        result = runs.fine_tune(given.pop("data", None), **options, **given)
+        result = fine_tune(given.pop("data", None), **options, **given)
     except KeyboardInterrupt:
         if RunFolder(out).archive.is_dir():
             print(f"\nTo go on: effdet-keras train --resume --out {out}")

@@ -76,6 +76,26 @@ class DetectionDataset:
         DetectionDataset(2 images, 1 box, 2 classes: cat, dog)
         >>> dataset[0]["boxes"].tolist(), dataset[0]["labels"].tolist()
         ([[4.0, 8.0, 20.0, 40.0]], [1])
+        >>> dataset.subset([1, 0]).image_ids
+        (2, 1)
+        >>> [len(part) for part in dataset.split(0.5)]
+        [1, 1]
+        >>> dataset.filter(classes=["dog"])
+        DetectionDataset(2 images, 1 box, 1 class: dog)
+        >>> len(dataset.filter(lambda example: 1 in example["labels"]))
+        1
+        >>> dataset.with_classes(("ant", "cat", "dog"))[0]["labels"].tolist()
+        [2]
+        >>> print(dataset.summary())
+        2 images of 32x48 (height x width)
+        1 image without objects
+        1 box: 1 small, 0 medium, 0 large (by area: below 32x32, below 96x96 pixels)
+        0 of them crowd or difficult: not trained on
+        class  boxes  images
+        cat        0       0
+        dog        1       1
+        >>> dataset.to_coco()["annotations"][0]["bbox"]
+        [8.0, 4.0, 32.0, 16.0]
         >>> images, truth = next(iter(dataset.batches(2, image_size=64)))
         >>> tuple(images.shape), truth["labels"].numpy().tolist()
         ((2, 64, 64, 3), [[1], [-1]])
@@ -196,20 +216,8 @@ class DetectionDataset:
         """Returns the dataset of some images, in the order of `indices`.
 
         Args:
-            indices: ints, each at most once.
-
-        Returns:
-            `DetectionDataset` of the same classes.
-
-        Raises:
-            IndexError: If an index is not below `len(dataset)`.
-
-        Example:
-            >>> from effdet_keras.data.formats.arrays import from_arrays
-            >>> images = [np.zeros((8, 8, 3), "uint8")] * 3
-            >>> dataset = from_arrays(images, [[]] * 3, [[]] * 3, ("cat",))
-            >>> dataset.subset([2, 0]).image_ids
-            (3, 1)
+            indices: ints below `len(dataset)`, or there is an IndexError; each at most
+                once.
         """
         return self._with(self._records[int(i)] for i in indices)
 
@@ -228,14 +236,6 @@ class DetectionDataset:
 
         Raises:
             ValueError: If one of the parts would be empty.
-
-        Example:
-            >>> from effdet_keras.data.formats.arrays import from_arrays
-            >>> images = [np.zeros((8, 8, 3), "uint8")] * 10
-            >>> dataset = from_arrays(images, [[]] * 10, [[]] * 10, ("cat",))
-            >>> train, valid = dataset.split(0.8)
-            >>> len(train), len(valid)
-            (8, 2)
         """
         first = round(len(self) * fraction)
         if not 0 < first < len(self):
@@ -266,16 +266,6 @@ class DetectionDataset:
 
         Raises:
             ValueError: If a name in `classes` is not a class of the dataset.
-
-        Example:
-            >>> from effdet_keras.data.formats.arrays import from_arrays
-            >>> images = [np.zeros((8, 8, 3), "uint8")] * 2
-            >>> boxes = [[[0, 0, 4, 4]], [[0, 0, 4, 4]]]
-            >>> dataset = from_arrays(images, boxes, [[0], [1]], ("cat", "dog"))
-            >>> dataset.filter(classes=["dog"])
-            DetectionDataset(2 images, 1 box, 1 class: dog)
-            >>> len(dataset.filter(lambda example: 0 in example["labels"]))
-            1
         """
         dataset = self
         if classes is not None:
@@ -310,9 +300,6 @@ class DetectionDataset:
             class_names: names of the classes of pixels, in the order of the numbers.
             suffix: the ending of the masks' files.
 
-        Returns:
-            `DetectionDataset`.
-
         Raises:
             FileNotFoundError: If an image has no mask; the message counts them.
             ValueError: If names repeat, or there are more than 255.
@@ -344,17 +331,6 @@ class DetectionDataset:
         A training leaves crowds out; on this dataset it trains on them, as
         google/automl's `skip_crowd_during_training=False` does. An evaluation counts
         them as objects as well: keep that for the dataset itself.
-
-        Returns:
-            `DetectionDataset`.
-
-        Example:
-            >>> from effdet_keras.data.formats.arrays import from_arrays
-            >>> image = np.zeros((8, 8, 3), "uint8")
-            >>> box, label, crowd = [[[0, 0, 4, 4]]], [[0]], [[True]]
-            >>> dataset = from_arrays([image], box, label, ["cat"], is_crowd=crowd)
-            >>> dataset.with_crowds_as_objects()[0]["is_crowd"].tolist()
-            [False]
         """
         return self._with(
             dataclasses.replace(record, is_crowd=np.zeros_like(record.is_crowd))
@@ -371,18 +347,8 @@ class DetectionDataset:
             category_ids: id of each name. None means this dataset's own, and unused
                 ones for new names.
 
-        Returns:
-            `DetectionDataset`.
-
         Raises:
             ValueError: If a name of this dataset is not among `class_names`.
-
-        Example:
-            >>> from effdet_keras.data.formats.arrays import from_arrays
-            >>> image = np.zeros((8, 8, 3), "uint8")
-            >>> dataset = from_arrays([image], [[[0, 0, 4, 4]]], [[0]], ("dog",))
-            >>> dataset.with_classes(("cat", "dog"))[0]["labels"].tolist()
-            [1]
         """
         class_names = tuple(class_names)
         lacking = [name for name in self._class_names if name not in class_names]
@@ -398,20 +364,7 @@ class DetectionDataset:
         return self._relabelled(class_names, category_ids, problems=self._problems)
 
     def summary(self) -> str:
-        """Returns a text to print: images, their sizes, boxes per class.
-
-        Example:
-            >>> from effdet_keras.data.formats.arrays import from_arrays
-            >>> image = np.zeros((32, 48, 3), "uint8")
-            >>> dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ("cat",))
-            >>> print(dataset.summary())
-            1 image of 32x48 (height x width)
-            0 images without objects
-            1 box: 1 small, 0 medium, 0 large (by area: below 32x32, below 96x96 pixels)
-            0 of them crowd or difficult: not trained on
-            class  boxes  images
-            cat        1         1
-        """
+        """Returns a text to print: images, their sizes, boxes per class."""
         records, names = self._records, self._class_names
         labels = _joined([record.labels for record in records], np.int32)
         area = _joined([record.area for record in records], np.float64)
@@ -446,13 +399,6 @@ class DetectionDataset:
         Returns:
             Dict of `info`, `images`, `annotations`, `categories`, of Python numbers and
             strings only: `json.dump` writes it.
-
-        Example:
-            >>> from effdet_keras.data.formats.arrays import from_arrays
-            >>> image = np.zeros((32, 48, 3), "uint8")
-            >>> dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ("cat",))
-            >>> dataset.to_coco()["annotations"][0]["bbox"]
-            [8.0, 4.0, 32.0, 16.0]
         """
         images, annotations = [], []
         for record in self._records:
@@ -460,15 +406,12 @@ class DetectionDataset:
             image = {"id": record.image_id, "file_name": record.file_name}
             images.append({**image, "height": height, "width": width})
             annotations += record.to_coco(self._category_ids)
-        categories = [
-            {"id": category_id, "name": name}
-            for category_id, name in zip(self._category_ids, self._class_names)
-        ]
+        pairs = zip(self._category_ids, self._class_names)
         return {
             "info": {},  # some versions of pycocotools fail without
             "images": images,
             "annotations": annotations,
-            "categories": categories,
+            "categories": [{"id": i, "name": name} for i, name in pairs],
         }
 
     def batches(
@@ -548,15 +491,6 @@ class DetectionDataset:
                 function in `augment` returns an example that cannot be right.
             TypeError: If `augment` is none of the kinds above.
             ImportError: If TensorFlow is not installed.
-
-        Example:
-            >>> from effdet_keras.data.formats.arrays import from_arrays
-            >>> images = [np.zeros((32, 48, 3), "uint8")] * 5
-            >>> boxes = [[[4, 8, 20, 40]]] * 5
-            >>> dataset = from_arrays(images, boxes, [[0]] * 5, ("cat",))
-            >>> train = dataset.batches(2, image_size=64, training=True, seed=1)
-            >>> len(train), len(dataset.batches(2, image_size=64))
-            (2, 3)
         """
         if share is None:
             processes = current_processes()

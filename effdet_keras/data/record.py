@@ -151,7 +151,7 @@ def clip_boxes_xywh(boxes_xywh, image_size):
 
 
 def describe_example(record):
-    """Returns the example of a record without its image: see `load_example`."""
+    """The example of a record without its image."""
     boxes, usable = clip_boxes_xywh(record.boxes_xywh, record.image_size)
     return {
         "boxes": boxes[usable],

@@ -17,12 +17,11 @@ from effdet_keras._internal.processes import is_first_process, start
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
-from effdet_keras.runs.batch_size import with_batch_size
 from effdet_keras.runs.configuration import LENGTHS, RunConfiguration, refuse_undone
-from effdet_keras.runs.parts import choose_splits, make_model, training_batches
+from effdet_keras.runs.parts import choose_splits
 from effdet_keras.runs.run_folder import OF_A_RUN, RunFolder, copy_from_first
 from effdet_keras.runs.run_log import standard_output_kept
-from effdet_keras.runs.train import FineTuned, draw_chart, train
+from effdet_keras.runs.train import FineTuned, train
 from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
 
 
@@ -162,6 +161,7 @@ mean 'epochs'? It has: data, format, ...
             folder.check_free(overwrite=overwrite)
         started = time.monotonic()
         # Before anything is on a graphics card.
+        with_batch_size = extra("batch_size:with_batch_size")
         chosen = with_batch_size(chosen, splits, hparams, fields)
         options: dict[str, Any] = {"started": started, "resume": resume}
         options |= {"requested": requested, "callbacks": callbacks}
@@ -209,53 +209,6 @@ def _check_data(configuration, datasets):
                     f"`{name}` is for data that is read from a path. Received: "
                     f"{name}={getattr(configuration, name)!r} and datasets in memory"
                 )
-
-
-# --- `--find-rate`: the learning-rate range test of a run that is to begin.
-
-
-def find_rate(
-    out: str | os.PathLike,
-    fields: Mapping[str, Any],
-    *,
-    configuration: str | os.PathLike | None = None,
-    hparams: str | os.PathLike | None = None,
-    pipeline_config: str | os.PathLike | None = None,
-    ignore_unknown: bool = False,
-) -> Any:
-    """Tests learning rates for a run, which can then begin in its folder."""
-    folder = RunFolder(out)
-    folder.check_free(overwrite=False)
-    chosen = configured(
-        *(configuration, hparams, dict(fields), pipeline_config),
-        ignore_unknown=ignore_unknown,
-    )
-    splits = choose_splits(chosen)
-    chosen = with_batch_size(chosen, splits, hparams, fields)
-    keras.utils.set_random_seed(chosen.seed)
-    model = make_model(chosen, splits.train)
-    print("Testing learning rates: up to 100 steps. The first takes longer ...")
-    batches = training_batches(model, chosen, splits.train)
-    found = extra("rate_test:find_learning_rate")(model, batches)
-    with folder.taken():
-        found.write(folder.rates)
-        draw_chart(folder.rates_image, found.plot)
-    _say(found, folder)
-    return found
-
-
-def _say(found, folder):
-    flags = []
-    for name, value in found.arguments.items():
-        is_flag = name == "learning_rate"
-        flags.append(
-            f"--learning-rate {value:g}" if is_flag else f"--set {name}={value}"
-        )
-    print(
-        f"The loss is smallest at a rate of about {10 * found.suggestion:.2g}. "
-        f"Suggested is a tenth: {found.suggestion:.2g}. To train with it: "
-        f"{' '.join(flags)}\nThe curve: {folder.rates}"
-    )
 
 
 # --- What files and fields request of a run, and whether one that exists is that.

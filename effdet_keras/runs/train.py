@@ -18,6 +18,7 @@ import numpy as np
 from PIL import Image
 
 from effdet_keras import visualize
+from effdet_keras._internal.extras import extra
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.processes import is_first_process
 from effdet_keras._internal.whole_files import is_remote, replacing
@@ -48,7 +49,6 @@ from effdet_keras.runs.run_log import (
     environment_facts,
     history_of,
 )
-from effdet_keras.runs.time_budget import choose_length
 from effdet_keras.train import auto_recipe
 from effdet_keras.train.resume import place_in
 from effdet_keras.weights.archive import checkpoint_file, read_archive_info
@@ -87,6 +87,7 @@ def train(
         folder.check_same_data(described)
     has_length = place is not None or configuration.one_batch
     if configuration.time_budget is not None and not has_length:
+        choose_length = extra("time_budget:choose_length")
         configuration = choose_length(configuration, splits, started=started)
     keras.utils.set_random_seed(configuration.seed)
     if configuration.deterministic:

@@ -99,14 +99,7 @@ def from_arrays(
         found.append(item)
     _check_not_normalized(found)
     classes = Classes(names, category_ids, range(len(names)))
-    return make_dataset(
-        found,
-        classes,
-        Problems("`from_arrays`"),
-        source="`boxes`",
-        sidecar=None,
-        split=None,
-    )
+    return make_dataset(found, classes, Problems("`from_arrays`"), source="`boxes`")
 
 
 def _checked_image(image, position):

@@ -21,22 +21,13 @@ from effdet_keras._internal.remote_path import (
 )
 from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.data.dataset import DetectionDataset, check_class_names
+from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.label_map import (
     ClassNames,
     ids_of_classes,
     requested_classes,
 )
-from effdet_keras.data.formats.reading import (
-    MAX_COORDINATE,
-    Classes,
-    Found,
-    check_size,
-    make_dataset,
-    split_of_name,
-    whole_number,
-)
-from effdet_keras.data.formats.sidecar import read_sidecar, write_sidecar
-from effdet_keras.data.formats.writing import named_splits, png_of, write_images
+from effdet_keras.data.formats.sidecar import NO_SIDECAR, read_sidecar, write_sidecar
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import load_mask, shape_as_coco
 from effdet_keras.errors import InvalidValueError
@@ -83,22 +74,24 @@ def from_coco(
             id is unknown, an id repeats, or a box is not four finite numbers in pixels.
 
     Example:
-        >>> import tempfile
-        >>> from effdet_keras.data.shapes import write_shapes
-        >>> folder = tempfile.mkdtemp()
-        >>> _ = write_shapes(folder, num_train=3, num_valid=2)
-        >>> dataset = from_coco(f"{folder}/valid.json", f"{folder}/valid")
-        >>> len(dataset), dataset.class_names
-        (2, ('circle', 'square', 'triangle'))
+        >>> import pathlib, tempfile
+        >>> from effdet_keras.data.formats.arrays import from_arrays
+        >>> image = np.zeros((32, 48, 3), "uint8")
+        >>> dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ["cat"])
+        >>> folder = pathlib.Path(tempfile.mkdtemp()) / "cats"
+        >>> write_coco(dataset, folder)
+        >>> sorted(path.name for path in folder.iterdir())
+        ['effdet_keras.json', 'train', 'train.json']
+        >>> from_coco(folder / "train.json")[0]["boxes"].tolist()
+        [[4.0, 8.0, 20.0, 40.0]]
     """
     content, source = _read_json(annotations)
     problems = Problems(f"`from_coco` of {source!r}", on_error)
-    sidecar, split = None, None
+    sidecar, split = NO_SIDECAR, None
     if not isinstance(annotations, dict):
-        path = path_of(annotations)
-        sidecar, split = read_sidecar(path.parent), path.stem
-        if sidecar is not None and split not in sidecar.images:
-            sidecar = None  # of another file
+        split = path_of(annotations).stem
+        beside = read_sidecar(path_of(annotations).parent)
+        sidecar = beside if split in beside.images else NO_SIDECAR
     classes, sidecar = _read_classes(content, class_names, sidecar, source)
     images = _read_images(content["images"], source, problems)
     groups = _group_annotations(content["annotations"], images, source, problems)
@@ -109,7 +102,7 @@ def from_coco(
         _found(image, groups[key], folder, source, number if counted else key, masks)
         for number, (key, image) in enumerate(images.items(), 1)
     ]
-    return make_dataset(
+    return reading.make_dataset(
         found,
         classes,
         problems,
@@ -161,14 +154,14 @@ def split_of_json(path):
 
 
 def _found(image, annotations, folder, source, image_id, masks):
-    return Found(
+    return reading.Found(
         place=source,
         image=_path_in(folder, image["file_name"]),
         boxes=[annotation["bbox"] for _, _, annotation in annotations],
         classes=[category_id for _, category_id, _ in annotations],
         source_id=_key(image["id"]),
         file_name=image["file_name"],
-        image_size=check_size(image.get("height"), image.get("width")),
+        image_size=reading.check_size(image.get("height"), image.get("width")),
         is_crowd=[a.get("iscrowd") in (1, "1") for _, _, a in annotations],
         area=[_area(annotation) for _, _, annotation in annotations],
         image_id=image_id,
@@ -220,23 +213,13 @@ def write_coco(
         ValueError: If the splits differ in their classes, a name of one cannot be that
             of a folder, or an image cannot be decoded.
 
-    Example:
-        >>> import pathlib, tempfile
-        >>> from effdet_keras.data.formats.arrays import from_arrays
-        >>> image = np.zeros((32, 48, 3), "uint8")
-        >>> dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ["cat"])
-        >>> folder = pathlib.Path(tempfile.mkdtemp()) / "cats"
-        >>> write_coco(dataset, folder)
-        >>> sorted(path.name for path in folder.iterdir())
-        ['effdet_keras.json', 'train', 'train.json']
-        >>> from_coco(folder / "train.json")[0]["boxes"].tolist()
-        [[4.0, 8.0, 20.0, 40.0]]
+    Example: see `from_coco`.
     """
-    datasets = named_splits(datasets)
+    datasets = writing.named_splits(datasets)
     names = {}
     with new_folder(folder) as partial:
         for split, dataset in datasets.items():
-            names[split] = write_images(dataset.records, partial / split)
+            names[split] = writing.write_images(dataset.records, partial / split)
             content = dataset.to_coco()
             for image, name in zip(content["images"], names[split]):
                 image["file_name"] = name
@@ -267,7 +250,7 @@ def _write_masks(folder, records, names):
             is_outside = kept.is_absolute() or ".." in kept.parts
             path = (folder / (name if is_outside else kept)).with_suffix(".png")
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(png_of(load_mask(record)))
+            path.write_bytes(writing.png_of(load_mask(record)))
 
 
 def coco_readers(path):
@@ -281,7 +264,7 @@ def coco_readers(path):
             for file in _coco_files(folder).values():
                 files.setdefault(folder.name, file)
     return {
-        split_of_name(split): functools.partial(from_coco, file)
+        reading.split_of_name(split): functools.partial(from_coco, file)
         for split, file in files.items()
     }
 
@@ -364,12 +347,11 @@ def _read_classes(content, class_names, sidecar, source):
     name_of = {i: str(name) for i, name in sorted(zip(ids, names))}
     name_of = _without_useless_names(name_of, content["annotations"])
     check_class_names(tuple(name_of.values()), f"{source!r}")
-    if sidecar is not None:
-        written = enumerate(sidecar.category_ids)
-        sidecar = sidecar.renamed({i: name_of[k] for i, k in written if k in name_of})
-    if class_names is None and sidecar is not None:
-        same = sorted(sidecar.class_names) == sorted(name_of.values())
-        class_names = sidecar.class_names if same else None  # its order
+    written = enumerate(sidecar.category_ids)
+    sidecar = sidecar.renamed({i: name_of[k] for i, k in written if k in name_of})
+    same = sorted(sidecar.class_names) == sorted(name_of.values())
+    if class_names is None and same:
+        class_names = sidecar.class_names  # its order
     category_ids = list(name_of)
     if class_names is None:
         class_names = tuple(name_of.values())
@@ -380,7 +362,7 @@ def _read_classes(content, class_names, sidecar, source):
     def describe(key):
         return f"category id {key if isinstance(key, str) else reprlib.repr(key)}"
 
-    return Classes(class_names, category_ids, category_ids, describe), sidecar
+    return reading.Classes(class_names, category_ids, category_ids, describe), sidecar
 
 
 def _without_useless_names(name_of, annotations):
@@ -388,7 +370,7 @@ def _without_useless_names(name_of, annotations):
     uses = collections.Counter(name for name in name_of.values() if name.strip())
     if len(uses) == len(name_of):
         return name_of
-    used = {whole_number(_get(a, "category_id")) for a in annotations}
+    used = {reading.whole_number(_get(a, "category_id")) for a in annotations}
     return {i: name for i, name in name_of.items() if uses[name] == 1 or i in used}
 
 
@@ -436,7 +418,7 @@ def _group_annotations(annotations, images, source, problems):
             strangers[reprlib.repr(annotation.get("image_id"))] += 1
         elif is_good:
             category_id = annotation.get("category_id")
-            number = whole_number(category_id)
+            number = reading.whole_number(category_id)
             category_id = reprlib.repr(category_id) if number is None else number
             groups[key].append((annotation_id, category_id, annotation))
     _note_strangers(strangers, images, len(annotations), source, problems)
@@ -463,13 +445,15 @@ def _is_box(box):
     return (
         type(box) in (list, tuple)
         and len(box) == 4
-        and all(type(n) in (int, float) and abs(n) <= MAX_COORDINATE for n in box)
+        and all(
+            type(n) in (int, float) and abs(n) <= reading.MAX_COORDINATE for n in box
+        )
     )
 
 
 def _key(value):
     """An id by which things find each other, or None."""
-    return value if isinstance(value, str) else whole_number(value)
+    return value if isinstance(value, str) else reading.whole_number(value)
 
 
 def _get(item, key):

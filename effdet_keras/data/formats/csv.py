@@ -21,18 +21,9 @@ from effdet_keras._internal.remote_path import (
 )
 from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.label_map import ClassNames
-from effdet_keras.data.formats.reading import (
-    ONE_SPLIT,
-    Found,
-    are_coordinates,
-    check_size,
-    make_dataset,
-    named_classes,
-    split_of_name,
-)
 from effdet_keras.data.formats.sidecar import read_sidecar, write_sidecar
-from effdet_keras.data.formats.writing import named_splits, write_images
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import clip_boxes_xywh
 from effdet_keras.errors import InvalidValueError
@@ -82,14 +73,16 @@ def from_csv(
 
     Example:
         >>> import pathlib, tempfile
-        >>> from PIL import Image
-        >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> Image.new("RGB", (40, 30)).save(folder / "a.png")
-        >>> _ = (folder / "train.csv").write_text(
-        ...     "filename,width,height,class,xmin,ymin,xmax,ymax\\n"
-        ...     "a.png,40,30,cell,10,5,20,15\\n")
+        >>> from effdet_keras.data.formats.arrays import from_arrays
+        >>> image = np.zeros((32, 48, 3), "uint8")
+        >>> dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ["cat"])
+        >>> folder = pathlib.Path(tempfile.mkdtemp()) / "cats"
+        >>> write_csv(dataset, folder)
+        >>> print((folder / "train.csv").read_text())
+        filename,width,height,class,xmin,ymin,xmax,ymax
+        train/000000000001.png,48,32,cat,8,4,40,20
         >>> from_csv(folder / "train.csv")[0]["boxes"].tolist()
-        [[5.0, 10.0, 15.0, 20.0]]
+        [[4.0, 8.0, 20.0, 40.0]]
     """
     path = path_of(path)
     problems = Problems(f"`from_csv` of {str(path)!r}", on_error)
@@ -108,13 +101,12 @@ def from_csv(
         groups[row.image].append(row)
     folder = _image_folder(path, image_dir, list(groups))
     sidecar = read_sidecar(path.parent)
-    return make_dataset(
+    return reading.make_dataset(
         [_found(name, rows, folder) for name, rows in groups.items()],
-        lambda: named_classes(known, class_names, sidecar),
+        lambda: reading.named_classes(known, class_names, sidecar),
         problems,
         source=path,
         sidecar=sidecar,
-        split=None,
     )
 
 
@@ -139,7 +131,7 @@ def _path_in(folder, name):
 
 def _found(name, rows, folder):
     boxes = np.array([row.box for row in rows if row.box is not None]).reshape(-1, 4)
-    return Found(
+    return reading.Found(
         place=name,
         image=_path_in(folder, name),
         boxes=np.concatenate([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]], axis=1),
@@ -174,29 +166,18 @@ def write_csv(
         ValueError: As `write_coco` does, or if `format` is unknown, or AutoML has no
             such split.
 
-    Example:
-        >>> import pathlib, tempfile
-        >>> from effdet_keras.data.formats.arrays import from_arrays
-        >>> image = np.zeros((32, 48, 3), "uint8")
-        >>> dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ["cat"])
-        >>> folder = pathlib.Path(tempfile.mkdtemp()) / "cats"
-        >>> write_csv(dataset, folder)
-        >>> print((folder / "train.csv").read_text())
-        filename,width,height,class,xmin,ymin,xmax,ymax
-        train/000000000001.png,48,32,cat,8,4,40,20
-        >>> from_csv(folder / "train.csv")[0]["boxes"].tolist()
-        [[4.0, 8.0, 20.0, 40.0]]
+    Example: see `from_csv`.
     """
     if format not in _FORMATS:
         raise InvalidValueError(
             f"`format` must be one of {_FORMATS}. Received: format={format!r}"
         )
-    datasets = named_splits(datasets, usable=True, masks=False)
+    datasets = writing.named_splits(datasets, usable=True, masks=False)
     sets = _automl_sets(datasets) if format == "automl" else {}
     names, rows = {}, []
     with new_folder(folder) as partial:
         for split, dataset in datasets.items():
-            files = write_images(dataset.records, partial / split)
+            files = writing.write_images(dataset.records, partial / split)
             names[split] = [f"{split}/{file}" for file in files]
             pairs = list(zip(names[split], dataset.records))
             if format == "automl":
@@ -262,7 +243,7 @@ def csv_readers(path):
     for file in files:
         if file.suffix.lower() == ".csv" and _is_csv(file):
             for split in csv_splits(file) or [None]:
-                name = split or split_of_name(file.stem.removesuffix("_labels"))
+                name = split or reading.split_of_name(file.stem.removesuffix("_labels"))
                 readers[name] = functools.partial(from_csv, file, split=split)
     return readers
 
@@ -304,7 +285,7 @@ _AUTOML_SPLITS = {
     "VALIDATION": "validation",
     "VALIDATE": "validation",
     "TEST": "test",
-    "UNASSIGNED": ONE_SPLIT,
+    "UNASSIGNED": reading.ONE_SPLIT,
 }
 _LIMIT = 2.0  # images: numbers further out are not fractions of one
 
@@ -414,7 +395,7 @@ def _read_tfod(places, cells):
         for name, i in places.items()
     }
     box = [cell[name] for name in ("xmin", "ymin", "xmax", "ymax")]
-    size = check_size(*(_number(cell[name]) for name in _SIDES))
+    size = reading.check_size(*(_number(cell[name]) for name in _SIDES))
     return _make_row(cell["filename"], cell["class"], box, size=size)
 
 
@@ -452,7 +433,11 @@ def _make_row(image, label, box, *, in_fractions=False, size=None, split=None):
     if not label and not any(cell != "" for cell in box):
         return _Row(image, "", None, **common)
     numbers = [_number(cell) for cell in box]
-    if None in numbers or len(numbers) != 4 or not are_coordinates(np.array(numbers)):
+    if (
+        None in numbers
+        or len(numbers) != 4
+        or not reading.are_coordinates(np.array(numbers))
+    ):
         return "four finite numbers are expected"
     if not label:
         return "a class is expected"

@@ -14,7 +14,12 @@ from effdet_keras._internal.remote_path import for_each, is_file
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.label_map import ids_of_classes, requested_classes
-from effdet_keras.data.formats.sidecar import FIELDS, apply_sidecar
+from effdet_keras.data.formats.sidecar import (
+    FIELDS,
+    NO_SIDECAR,
+    Sidecar,
+    apply_sidecar,
+)
 from effdet_keras.data.record import Record, areas_of, clip_boxes_xywh, count_unusable
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import EncodedImage, read_image_size
@@ -62,9 +67,7 @@ class Classes:
 def named_classes(known, class_names, sidecar):
     """The classes of files that name them, of which they have the names `known`."""
     names, ids = _chosen_names(known, class_names, sidecar)
-    if ids is None and sidecar is not None:
-        ids = sidecar.category_ids_of(names)
-    return Classes(names, ids, names)
+    return Classes(names, ids or sidecar.category_ids_of(names), names)
 
 
 def numbered_classes(known, class_names, sidecar, found, *, are_category_ids):
@@ -74,9 +77,8 @@ def numbered_classes(known, class_names, sidecar, found, *, are_category_ids):
         numbers = _numbers_as_names(found)
     names, ids = _chosen_names(numbers, class_names, sidecar)
     keys = ids_of_classes(names, known, ids if are_category_ids else None)
-    category_ids = keys if ids is None or are_category_ids else ids
-    if sidecar is not None:
-        category_ids = sidecar.category_ids_of(names)
+    category_ids = sidecar.category_ids_of(names)
+    category_ids = category_ids or (keys if ids is None or are_category_ids else ids)
 
     def describe(key):
         return repr(known[key]) if key in known else f"class {key}, from 1,"
@@ -88,9 +90,8 @@ def _chosen_names(known, class_names, sidecar):
     """The names, and ids where a label map asks for some."""
     if class_names is not None:
         return requested_classes(class_names)
-    if sidecar is not None and set(known) <= set(sidecar.class_names):
-        return sidecar.class_names, None
-    return tuple(known), None
+    is_kept = set(known) <= set(sidecar.class_names)
+    return sidecar.class_names if is_kept else tuple(known), None
 
 
 def _numbers_as_names(found):
@@ -110,17 +111,13 @@ def make_dataset(
     problems: Any,
     *,
     source: Any,
-    sidecar: Any,
-    split: str | None,
-    key: str = "source_id",
-    fields: Sequence[str] = FIELDS,
+    sidecar: Sidecar = NO_SIDECAR,
+    split: str | None = None,
+    key: str = "source_id",  # by which the sidecar knows an image
+    fields: Sequence[str] = FIELDS,  # that it restores
     keep_unusable: bool = False,
 ) -> DetectionDataset:
-    """The dataset of what was found; raises or warns of what is wrong.
-
-    `key` is the field of a record by which the sidecar knows its image, `fields` are
-    those that it restores. Boxes without area stay if `keep_unusable`.
-    """
+    """The dataset of what was found; raises or warns of what is wrong."""
     try:
         classes = classes() if callable(classes) else classes
         if not classes.names:

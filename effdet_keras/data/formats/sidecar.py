@@ -28,7 +28,7 @@ _UNFIT = (
 
 @dataclasses.dataclass(frozen=True)
 class Sidecar:
-    """What `effdet_keras.json` says of the data beside it."""
+    """What `effdet_keras.json` says of the data beside it; nothing if there is none."""
 
     path: pathlib.Path
     class_names: tuple  # in the order of the labels
@@ -36,15 +36,12 @@ class Sidecar:
     images: dict  # split to image name to what is kept of that image
 
     def category_ids_of(self, class_names):
-        """The category id of each name, a new one where it has none."""
+        """The category id of each name, a new one where it has none; or None."""
         known = dict(zip(self.class_names, self.category_ids))
-        return extend_category_ids(class_names, known)
+        return extend_category_ids(class_names, known) if known else None
 
     def renamed(self, name_of):
-        """The sidecar with the names that some of its labels have now, by label.
-
-        In formats whose boxes have the number of a class they stay right so.
-        """
+        """The sidecar with the names that some of its labels have now, by label."""
         old = enumerate(self.class_names)
         class_names = tuple(name_of.get(label, name) for label, name in old)
         if len(set(class_names)) != len(class_names):
@@ -52,12 +49,11 @@ class Sidecar:
         return dataclasses.replace(self, class_names=class_names)
 
 
-def write_sidecar(folder, datasets, names):
-    """Writes what the data in a folder has no place for.
+NO_SIDECAR = Sidecar(pathlib.Path(), (), (), {})
 
-    `datasets` are those of each split, with the boxes as they are written; `names` the
-    names of their images, by which the reader of the format asks.
-    """
+
+def write_sidecar(folder, datasets, names):
+    """Writes what the data in a folder has no place for, by split and name of image."""
     first = next(iter(datasets.values()))
     content = {
         "about": "What this format has no place for; effdet_keras reads it",
@@ -90,46 +86,40 @@ def _keep(record):
 
 
 def read_sidecar(folder):
-    """The sidecar of a folder; None where there is none that can be read."""
+    """The sidecar of a folder, or `NO_SIDECAR`."""
     path = path_of(folder) / _NAME
     if not path.is_file():
-        return None
+        return NO_SIDECAR
     try:
         content = json.loads(path.read_bytes())
         if content["version"] != _VERSION:
             raise InvalidValueError(f"version {content['version']!r} is not {_VERSION}")
         names = tuple(str(name) for name in content["class_names"])
         ids = tuple(int(i) for i in content["category_ids"])
+        if not len(names) == len(ids) == len(set(names)) == len(set(ids)) > 0:
+            raise InvalidValueError("not each class has a category id of its own")
         images = {split: dict(kept) for split, kept in content["images"].items()}
     except _UNFIT as error:
         _warn(path, f"{type(error).__name__}: {error}")
-        return None
-    if not len(names) == len(ids) == len(set(names)) == len(set(ids)) > 0:
-        _warn(path, "it does not give each class a category id of its own")
-        return None
+        return NO_SIDECAR
     return Sidecar(path, names, ids, images)
 
 
 def apply_sidecar(sidecar, split, records, names, class_names, *, fields=FIELDS):
-    """Gives records those `fields` that the sidecar keeps, if it fits all of them.
-
-    It fits where it knows each image, with as many boxes of the same classes. Otherwise
-    the data was changed later: then all of it is left aside, with a warning.
-    """
-    if sidecar is None or (split is not None and split not in sidecar.images):
+    """Gives records those `fields` that the sidecar keeps, if it fits all of them."""
+    images = sidecar.images.get(split)
+    if split is None:
+        images = {n: k for s in sidecar.images.values() for n, k in s.items()}
+    if images is None or not sidecar.images:
         return list(records)
     try:
-        if split is None:
-            images = {n: k for s in sidecar.images.values() for n, k in s.items()}
-        else:
-            images = sidecar.images[split]
         restored = []
         for record, name in zip(records, names):
             kept = _read_kept(record, name, images[name])
             _check_labels(record, name, kept, sidecar.class_names, class_names)
             taken = {field: kept[field] for field in fields}
             restored.append(dataclasses.replace(record, **taken))
-    except _UNFIT as error:
+    except _UNFIT as error:  # the data was changed since: all of it is left aside
         is_key = isinstance(error, KeyError)
         _warn(sidecar.path, f"it does not know {error}" if is_key else error)
         return list(records)
@@ -151,18 +141,19 @@ def _read_kept(record, name, entry):
     is_crowd[np.asarray(entry.get("crowd", []), int)] = True
     image_id = int(np.asarray(entry["image_id"], np.int64).reshape(()))
     source_id = entry.get("source_id", image_id)
-    kept = {
+    area = np.asarray(entry.get("area", areas_of(record.boxes_xywh)), np.float64)
+    annotation_ids = np.asarray(entry["annotation_ids"], np.int64)
+    if not area.shape == annotation_ids.shape == (count,):
+        raise InvalidValueError(f"what it keeps of {name!r} differs in length")
+    return {
         "image_id": image_id,
         "source_id": source_id if type(source_id) is int else str(source_id),
         "file_name": str(entry["file_name"]),
         "labels": entry["labels"],
         "is_crowd": is_crowd,
-        "area": np.asarray(entry.get("area", areas_of(record.boxes_xywh)), np.float64),
-        "annotation_ids": np.asarray(entry["annotation_ids"], np.int64),
+        "area": area,
+        "annotation_ids": annotation_ids,
     }
-    if any(kept[field].shape != (count,) for field in ("area", "annotation_ids")):
-        raise InvalidValueError(f"what it keeps of {name!r} differs in length")
-    return kept
 
 
 def _check_labels(record, name, kept, kept_names, class_names):

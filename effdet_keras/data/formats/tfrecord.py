@@ -6,7 +6,6 @@ import collections
 import functools
 import glob
 import hashlib
-import itertools
 import os
 import pathlib
 import re
@@ -27,20 +26,14 @@ from google.protobuf import (
 from effdet_keras._internal.whole_files import is_remote, local_path, new_folder
 from effdet_keras.category_ids import category_ids_or_default
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.label_map import (
     ClassNames,
     label_map_of,
     read_label_map,
     write_label_map,
 )
-from effdet_keras.data.formats.reading import (
-    Found,
-    check_size,
-    make_dataset,
-    numbered_classes,
-)
-from effdet_keras.data.formats.sidecar import read_sidecar, write_sidecar
-from effdet_keras.data.formats.writing import encode_image, named_splits, png_of
+from effdet_keras.data.formats.sidecar import NO_SIDECAR, read_sidecar, write_sidecar
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import pixels_of_shape
 from effdet_keras.errors import InvalidValueError
@@ -111,22 +104,26 @@ def from_tfrecord(
     if isinstance(files, str | os.PathLike):
         source = repr(os.fspath(files))
     problems = Problems(f"`from_tfrecord` of {source}", on_error)
-    _warn_of_missing(paths, problems.reader)
+    for name, there, count in missing_shards(paths):
+        warnings.warn(
+            f"{problems.reader}: {there} of the {count} files are there, and read: "
+            f"{name!r} is missing",
+            stacklevel=2,
+        )
     folders = {pathlib.Path(path).parent for path in paths}
-    sidecar = read_sidecar(*folders) if len(folders) == 1 else None
+    sidecar = read_sidecar(*folders) if len(folders) == 1 else NO_SIDECAR
     names = _read_label_maps(folders) if label_map is None else label_map_of(label_map)
     texts = {}
     read_image = functools.partial(_read_image, names=texts, masks=masks)
-    found = read_examples(paths, read_image, problems)
+    found = read_examples(paths, "image/encoded", read_image, problems)
     known = names or texts
-    if sidecar is not None:
-        written = enumerate(_file_ids(sidecar.category_ids))
-        sidecar = sidecar.renamed({i: known[k] for i, k in written if k in known})
+    written = enumerate(_file_ids(sidecar.category_ids))
+    sidecar = sidecar.renamed({i: known[k] for i, k in written if k in known})
     shards = [_SHARD.fullmatch(os.path.basename(path)) for path in paths]
     splits = {shard and shard["split"] for shard in shards}
-    return make_dataset(
+    return reading.make_dataset(
         found,
-        lambda: numbered_classes(
+        lambda: reading.numbered_classes(
             known, class_names, sidecar, found, are_category_ids=True
         ),
         problems,
@@ -152,23 +149,20 @@ def _read_label_maps(folders):
 
 def _read_image(place, example, names, masks):
     """One image; adds to `names` what its objects say of the classes."""
-    image = example.image("image/encoded")
-    if image is None:
-        raise InvalidValueError(f"no `image/encoded`, but {example.keys()[:5]}")
     corners = [example.floats(f"image/object/bbox/{key}") for key in _CORNERS]
     if len({len(side) for side in corners}) > 1:
         numbers = dict(zip(_CORNERS, map(len, corners)))
         raise InvalidValueError(f"boxes whose sides differ in number: {numbers}")
     labels = example.ints("image/object/class/label")
     _learn_names(names, labels, example.texts("image/object/class/text"))
-    return Found(
+    return reading.Found(
         place=place,
-        image=image,
+        image=example["image/encoded"],
         boxes=np.stack(corners, axis=1),
         classes=labels,
         source_id=example.text("image/source_id"),
         file_name=example.text("image/filename"),
-        image_size=check_size(
+        image_size=reading.check_size(
             example.first_int("image/height"), example.first_int("image/width")
         ),
         is_crowd=example.any_flag(_FLAGS, len(corners[0])),
@@ -220,7 +214,7 @@ def write_tfrecord(
 
     Example: see `from_tfrecord`.
     """
-    splits = named_splits(datasets, usable=True)
+    splits = writing.named_splits(datasets, usable=True)
     if num_shards is not None and num_shards < 1:
         raise InvalidValueError(
             f"`num_shards` must be 1 or more. Received: num_shards={num_shards}"
@@ -244,13 +238,13 @@ def write_tfrecord(
 
 def _file_ids(category_ids):
     """The ids that files have for classes: 0 means the background there."""
-    if min(category_ids) > 0:
+    if min(category_ids, default=1) > 0:
         return category_ids
     return category_ids_or_default(None, len(category_ids))
 
 
 def _encode_record(record, category_ids, class_names):
-    data, suffix = encode_image(record)
+    data, suffix = writing.encode_image(record)
     masks = {}
     if record.mask is not None:
         raise InvalidValueError(
@@ -296,7 +290,7 @@ def _encoded_shapes(record):
             left, top, right, bottom = box[0], box[1], box[0] + box[2], box[1] + box[3]
             shape = [[left, top, right, top, right, bottom, left, bottom]]
         pixels = pixels_of_shape(shape, height, width)
-        files.append(png_of(pixels.astype(np.uint8)))
+        files.append(writing.png_of(pixels.astype(np.uint8)))
     return files
 
 
@@ -320,26 +314,45 @@ _SHARD = re.compile(
 
 
 def tfrecord_splits(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
-    """Finds the TFRecord files of a folder, by split."""
-    splits = _splits_of(pathlib.Path(folder))
+    """The TFRecord files of a folder, or of the folders in it, by split."""
+    folder = pathlib.Path(folder)
+    splits = shards_in(folder, _SHARD)
     if not splits:
-        inner = sorted(path for path in pathlib.Path(folder).iterdir() if path.is_dir())
-        found = {path.name: _splits_of(path) for path in inner}
+        inner = sorted(path for path in folder.iterdir() if path.is_dir())
+        found = {path.name: shards_in(path, _SHARD) for path in inner}
         splits = {
-            name: sorted(itertools.chain.from_iterable(inner_splits.values()))
+            name: sorted(file for files in inner_splits.values() for file in files)
             for name, inner_splits in found.items()
             if inner_splits
         }
     return splits
 
 
-def _splits_of(folder):
+def shards_in(folder, pattern):
+    """The files of a folder by the `split` that a pattern finds in their names."""
     splits = collections.defaultdict(list)
     for path in sorted(folder.iterdir()):
-        match = _SHARD.fullmatch(path.name)
+        match = pattern.fullmatch(path.name)
         if match and path.is_file():
             splits[match["split"]].append(str(path))
     return dict(splits)
+
+
+def missing_shards(paths):
+    """`(the first missing one, how many are there, how many should be)` of each set."""
+    sets = collections.defaultdict(set)
+    for path in paths:
+        folder, name = os.path.split(path)
+        if match := re.search(r"-(\d{1,9})-of-(\d{1,9})", name):
+            number, count = match.groups()
+            start, end = name[: match.start() + 1], name[match.start(2) - 4 :]
+            sets[folder, start, end, len(number), int(count)].add(int(number))
+    missing = []
+    for (_, start, end, digits, count), there in sets.items():
+        if len(there) < count:
+            first = min(set(range(len(there) + 1)) - there)
+            missing.append((f"{start}{first:0{digits}d}{end}", len(there), count))
+    return missing
 
 
 def _find_files(files):
@@ -353,49 +366,27 @@ def _find_files(files):
     if is_remote(files):
         local_path(files, "A TFRecord file")  # raises
     files = os.fspath(files)
-    if os.path.isdir(files):
-        return _only_split(files)
-    paths = [files] if os.path.exists(files) else sorted(glob.glob(files))
-    if not paths:
-        raise FileNotFoundError(
-            "`files` must be a file, a pattern that matches some, or a folder. "
-            f"Received: files={files!r}, which matches nothing"
-        )
-    return paths
-
-
-def _only_split(folder):
-    splits = tfrecord_splits(folder)
+    if not os.path.isdir(files):
+        paths = [files] if os.path.exists(files) else sorted(glob.glob(files))
+        if not paths:
+            raise FileNotFoundError(
+                "`files` must be a file, a pattern that matches some, or a folder. "
+                f"Received: files={files!r}, which matches nothing"
+            )
+        return paths
+    splits = tfrecord_splits(files)
     if not splits:
         raise FileNotFoundError(
             "The folder must have files such as `train-00000-of-00002.tfrecord` or "
-            f"`train.record` in it. Received: files={folder!r}, which has none"
+            f"`train.record` in it. Received: files={files!r}, which has none"
         )
     if len(splits) > 1:
         raise InvalidValueError(
             "A folder must have the files of one split. "
-            f"Received: files={folder!r} with {sorted(splits)}. Pass a pattern, such "
-            f"as {os.path.join(folder, min(splits))}*"
+            f"Received: files={files!r} with {sorted(splits)}. Pass a pattern, such "
+            f"as {os.path.join(files, min(splits))}*"
         )
     return next(iter(splits.values()))
-
-
-def _warn_of_missing(paths, reader):
-    """Warns of shards that the names of the others speak of."""
-    groups = collections.defaultdict(set)
-    for path in paths:
-        folder, name = os.path.split(path)
-        match = re.search(_NUMBER, name)
-        if match:
-            number, total = (int(i) for i in re.findall(r"\d+", match.group()))
-            groups[folder, name.replace(match.group(), ""), total].add(number)
-    for (_, name, total), numbers in groups.items():
-        if len(numbers) < total:
-            warnings.warn(
-                f"{reader}: {len(numbers)} of the {total} files of {name!r} are there, "
-                "and read",
-                stacklevel=3,
-            )
 
 
 # --- What TFRecord and TFDS share: boxes that are fractions of the image.
@@ -403,12 +394,8 @@ def _warn_of_missing(paths, reader):
 _ID = re.compile(r"-?[0-9]{1,18}")  # fits into int64
 
 
-def read_examples(paths, read_image, problems):
-    """The images of TFRecord files; what cannot be read becomes a problem.
-
-    `read_image(place, example)` makes a `Found` of an `ExampleReader`, with boxes as
-    for `check_fractions`, or raises ValueError.
-    """
+def read_examples(paths, image_key, read_image, problems):
+    """The images of TFRecord files, which `read_image` makes of an `Example` each."""
     found = []
     for path in paths:
         shard = os.path.basename(path)
@@ -416,8 +403,8 @@ def read_examples(paths, read_image, problems):
             for number, (offset, data) in enumerate(read_records(path), 1):
                 place = f"{shard} record {number}"
                 try:
-                    image = read_image(place, ExampleReader(data, path, offset))
-                    found.append(check_fractions(image, problems))
+                    example = decode_example(data, image_key, path, offset)
+                    found.append(check_fractions(read_image(place, example), problems))
                 except ValueError as error:
                     problems.add("unreadable annotation", place, str(error))
         except ValueError as error:
@@ -426,10 +413,7 @@ def read_examples(paths, read_image, problems):
 
 
 def check_fractions(found, problems):
-    """Takes boxes `[n, 4]`, `yxyx` from 0 to 1, and notes bad ones.
-
-    Raises ValueError where the annotations differ in number; no areas or ids are none.
-    """
+    """Takes boxes `[n, 4]`, `yxyx` from 0 to 1, and notes bad ones."""
     boxes = found.boxes
     found.area = None if found.area is None or not len(found.area) else found.area
     columns = {
@@ -516,35 +500,38 @@ def _example_class():
     return message_factory.GetMessageClass(descriptor)
 
 
-class ExampleReader:
-    """The features of one `tf.train.Example`, by key. An absent one is empty."""
-
-    def __init__(self, data, path, offset):
-        """`data` lies in the file at `offset`, as `read_records` gives it."""
-        self._data, self._path, self._offset = data, os.fspath(path), offset
-        try:
-            example = _example_class().FromString(data)
-        except google.protobuf.message.DecodeError as error:
-            raise InvalidValueError(
-                f"it is not a tf.train.Example ({error})"
-            ) from error
-        self._features = example.features.feature
-
-    def keys(self):
-        """The sorted keys."""
-        return sorted(self._features)
+class Example(dict):
+    """Features by key: lists of bytes, arrays of int64 or float64; or empty ones."""
 
     def ints(self, key):
         """A feature as int64 `[n]`."""
-        return np.array(self._features[key].int64_list.value, np.int64)
+        return self._array(key, np.dtype(np.int64))
+
+    def floats(self, key):
+        """A feature as float64 `[n]`."""
+        return self._array(key, np.dtype(np.float64))
+
+    def _array(self, key, dtype):
+        values = self.get(key)
+        is_one = isinstance(values, np.ndarray) and values.dtype == dtype
+        return values if is_one else np.zeros(0, dtype)
 
     def first_int(self, key):
         """The first int of a feature, or None."""
-        return next(iter(self._features[key].int64_list.value), None)
+        return next(iter(self.ints(key).tolist()), None)
 
-    def floats(self, key):
-        """A feature as float64 `[n]`, of the file's float32."""
-        return np.array(self._features[key].float_list.value, np.float64)
+    def values(self, key):
+        """A feature as list of bytes."""
+        values = self.get(key)
+        return values if isinstance(values, list) else []
+
+    def texts(self, key):
+        """A feature as list of str."""
+        return [value.decode("utf-8", errors="replace") for value in self.values(key)]
+
+    def text(self, key):
+        """The first text of a feature, or an empty one."""
+        return next(iter(self.texts(key)), "")
 
     def any_flag(self, keys, count):
         """Where at least one of some features is not 0, bool `[count]`."""
@@ -556,36 +543,38 @@ class ExampleReader:
             result |= (flags != 0) if len(flags) else False
         return result
 
-    def values(self, key):
-        """A feature as list of bytes."""
-        return list(self._features[key].bytes_list.value)
 
-    def texts(self, key):
-        """A feature as list of str."""
-        return [value.decode("utf-8", errors="replace") for value in self.values(key)]
+def decode_example(data, image_key, path, offset):
+    """An `Example`, whose image is where it lies in the file: `EncodedImage`, or None.
 
-    def text(self, key):
-        """The first text of a feature, or an empty one."""
-        return next(iter(self.texts(key)), "")
-
-    def image(self, key):
-        """Where in the file the image of a feature lies, or None if it is empty."""
-        value = next(iter(self._features[key].bytes_list.value), b"")
-        if not value:
-            return None
-        # By its head, as a rule: looking for the whole takes a hundred times longer.
-        start = self._data.find(value[:64])
-        if not self._data.startswith(value, start):
-            start = self._data.find(value)
-        return EncodedImage(self._path, self._offset + start, len(value))
+    `data` lies in the file at `offset`, as `read_records` gives it.
+    """
+    try:
+        message = _example_class().FromString(data)
+    except google.protobuf.message.DecodeError as error:
+        raise InvalidValueError(f"it is not a tf.train.Example ({error})") from error
+    example = Example()
+    for key, feature in message.features.feature.items():
+        kind = feature.WhichOneof("kind")
+        if kind == "bytes_list":
+            example[key] = list(feature.bytes_list.value)
+        elif kind is not None:
+            dtype = np.float64 if kind == "float_list" else np.int64
+            example[key] = np.array(getattr(feature, kind).value, dtype)
+    image = next(iter(example.values(image_key)), b"")
+    if not image:
+        names = sorted(example)[:5]
+        raise InvalidValueError(f"no `{image_key}`, but {names}")
+    # By its head, as a rule: looking for the whole takes a hundred times longer.
+    start = data.find(image[:64])
+    if not data.startswith(image, start):
+        start = data.find(image)
+    example[image_key] = EncodedImage(os.fspath(path), offset + start, len(image))
+    return example
 
 
 def encode_example(features):
-    """Encodes a `tf.train.Example`.
-
-    A feature is bytes, text, a list of these, or an array `[n]` of floats, ints or
-    bools. The dtype of an empty array tells which kind of list to write.
-    """
+    """The bytes of an Example of arrays, of bytes and texts, or of lists of these."""
     example = _example_class()()
     for key, value in features.items():
         feature = example.features.feature[key]
@@ -604,8 +593,8 @@ def encode_example(features):
 
 # --- TFRecord files: the records in them, one by one, with their checksums.
 
-_LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
-_HEAD = _LENGTH.size + _CHECKSUM.size
+_LENGTH = struct.Struct("<Q")
+_CHECKSUM_SIZE = 4  # bytes
 _READ_AHEAD = 1 << 20  # bytes
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x78\x01": "zlib", b"\x78\x9c": "zlib"}
 
@@ -616,43 +605,30 @@ def read_records(path):
         end = os.fstat(file.fileno()).st_size
         offset = count = 0
         while offset < end:
-            head = file.read(_HEAD)
-            if count == 0 and head[:2] in _COMPRESSED and not _is_head(head):
+            head = file.read(_LENGTH.size)
+            is_head = file.read(_CHECKSUM_SIZE) == _checksum(head)
+            if count == 0 and head[:2] in _COMPRESSED and not is_head:
                 raise InvalidValueError(
                     f"it is compressed ({_COMPRESSED[head[:2]]}): images are read from "
                     "where they lie in the file, so write it without compression"
                 )
-            offset += _HEAD
-            data, fault = _read_data(file, head, room=end - offset)
+            offset += _LENGTH.size + _CHECKSUM_SIZE
+            length = _LENGTH.unpack(head)[0] if is_head else 0
+            data, fault = b"", None
+            if offset + length + _CHECKSUM_SIZE > end:
+                fault = "the file ends inside a record"
+            elif not is_head:
+                fault = "the checksum of a record's length is wrong"
+            else:
+                data = file.read(length)
+                if file.read(_CHECKSUM_SIZE) != _checksum(data):
+                    fault = "the checksum of a record's data is wrong"
             if fault:
                 raise InvalidValueError(
                     f"it is cut or damaged after {count} records ({fault})"
                 )
             yield offset, data
-            offset, count = offset + len(data) + _CHECKSUM.size, count + 1
-
-
-def _is_head(head):
-    """Whether these bytes are a length and its checksum."""
-    if len(head) < _HEAD:
-        return False
-    (checksum,) = _CHECKSUM.unpack_from(head, _LENGTH.size)
-    return checksum == _masked_checksum(head[: _LENGTH.size])
-
-
-def _read_data(file, head, room):
-    """`(data, None)` of the record with this head, or `(None, what is wrong)`."""
-    if len(head) < _HEAD:
-        return None, "the file ends inside a record"
-    if not _is_head(head):
-        return None, "the checksum of a record's length is wrong"
-    (length,) = _LENGTH.unpack_from(head)
-    if length + _CHECKSUM.size > room:
-        return None, "the file ends inside a record"
-    data, checksum = file.read(length), file.read(_CHECKSUM.size)
-    if checksum != _CHECKSUM.pack(_masked_checksum(data)):
-        return None, "the checksum of a record's data is wrong"
-    return data, None
+            offset, count = offset + length + _CHECKSUM_SIZE, count + 1
 
 
 def write_records(path, records):
@@ -660,13 +636,11 @@ def write_records(path, records):
     with open(path, "wb") as file:
         for data in records:
             length = _LENGTH.pack(len(data))
-            file.write(length + _CHECKSUM.pack(_masked_checksum(length)))
-            file.write(data)
-            file.write(_CHECKSUM.pack(_masked_checksum(data)))
+            file.writelines([length, _checksum(length), data, _checksum(data)])
 
 
-def _masked_checksum(data):
-    """CRC-32C, turned and shifted as the format asks for: int of 32 bits."""
+def _checksum(data):
+    """CRC-32C, turned and shifted as the format asks for, as four bytes."""
     checksum = google_crc32c.value(data)
     turned = (checksum >> 15 | checksum << 17) & 0xFFFFFFFF
-    return (turned + 0xA282EAD8) & 0xFFFFFFFF
+    return struct.pack("<I", (turned + 0xA282EAD8) & 0xFFFFFFFF)

@@ -13,17 +13,14 @@ from effdet_keras._internal.remote_path import for_each, path_of
 from effdet_keras._internal.whole_files import new_folder
 from effdet_keras._internal.yaml_text import read_text
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.label_map import ClassNames
-from effdet_keras.data.formats.reading import (
-    ONE_SPLIT,
-    Found,
-    are_coordinates,
-    check_size,
-    make_dataset,
-    named_classes,
+from effdet_keras.data.formats.sidecar import (
+    FIELDS,
+    NO_SIDECAR,
+    read_sidecar,
+    write_sidecar,
 )
-from effdet_keras.data.formats.sidecar import FIELDS, read_sidecar, write_sidecar
-from effdet_keras.data.formats.writing import image_stems, named_splits, write_images
 from effdet_keras.data.problems import Problems
 from effdet_keras.images import IMAGE_SUFFIXES
 
@@ -75,15 +72,18 @@ def from_voc(
 
     Example:
         >>> import pathlib, tempfile
-        >>> from PIL import Image
-        >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> Image.new("RGB", (40, 30)).save(folder / "a.jpg")
-        >>> _ = (folder / "a.xml").write_text(
-        ...     "<annotation><object><name>cell</name><bndbox><xmin>1</xmin>"
-        ...     "<ymin>5</ymin><xmax>40</xmax><ymax>9</ymax></bndbox></object>"
-        ...     "</annotation>")
+        >>> from effdet_keras.data.formats.arrays import from_arrays
+        >>> image = np.zeros((32, 48, 3), "uint8")
+        >>> dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ["cat"])
+        >>> folder = pathlib.Path(tempfile.mkdtemp()) / "cats"
+        >>> write_voc(dataset, folder)
+        >>> print((folder / "Annotations" / "000000000001.xml").read_text())
+        <annotation>
+        ...
+              <xmin>9</xmin>
+        ...
         >>> from_voc(folder)[0]["boxes"].tolist()
-        [[4.0, 0.0, 9.0, 40.0]]
+        [[4.0, 8.0, 20.0, 40.0]]
     """
     folder = path_of(folder)
     if not folder.is_dir():
@@ -98,7 +98,7 @@ def from_voc(
     # In the files of annotation tools a box of one pixel is a slip of the mouse;
     # in those that `write_voc` wrote it is a thin box.
     shift = 1.0 if one_based else 0.0
-    gap = 0.0 if sidecar is None else -shift
+    gap = 0.0 if sidecar is NO_SIDECAR else -shift
     images = _images(image_dir)
     found = for_each(
         lambda path: _read_xml(path, image_dir, images, shift, gap, problems),
@@ -106,9 +106,9 @@ def from_voc(
     )
     found = [image for image in found if image is not None]
     known = sorted({name for image in found for name in image.classes})
-    return make_dataset(
+    return reading.make_dataset(
         found,
-        lambda: named_classes(known, class_names, sidecar),
+        lambda: reading.named_classes(known, class_names, sidecar),
         problems,
         source=folder,
         sidecar=sidecar,
@@ -132,7 +132,8 @@ def voc_readers(path):
         return {p.name: functools.partial(from_voc, p) for p in folders}
     splits = _splits_of(path) or [None]
     return {
-        split or ONE_SPLIT: functools.partial(from_voc, path, split) for split in splits
+        split or reading.ONE_SPLIT: functools.partial(from_voc, path, split)
+        for split in splits
     }
 
 
@@ -209,30 +210,19 @@ def write_voc(
     Raises:
         FileExistsError, ValueError: As `write_coco` does.
 
-    Example:
-        >>> import pathlib, tempfile
-        >>> from effdet_keras.data.formats.arrays import from_arrays
-        >>> image = np.zeros((32, 48, 3), "uint8")
-        >>> dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ["cat"])
-        >>> folder = pathlib.Path(tempfile.mkdtemp()) / "cats"
-        >>> write_voc(dataset, folder)
-        >>> print((folder / "Annotations" / "000000000001.xml").read_text())
-        <annotation>
-        ...
-              <xmin>9</xmin>
-        ...
-        >>> from_voc(folder)[0]["boxes"].tolist()
-        [[4.0, 8.0, 20.0, 40.0]]
+    Example: see `from_voc`.
     """
-    datasets = named_splits(datasets, usable=True, masks=False)
+    datasets = writing.named_splits(datasets, usable=True, masks=False)
     # All images lie in one folder: their names must differ over all splits.
-    stems = iter(image_stems([r for d in datasets.values() for r in d.records]))
+    stems = iter(writing.image_stems([r for d in datasets.values() for r in d.records]))
     names = {split: [next(stems) for _ in d.records] for split, d in datasets.items()}
     with new_folder(folder) as partial:
         for part in ("Annotations", "ImageSets/Main"):
             (partial / part).mkdir(parents=True)
         for split, dataset in datasets.items():
-            files = write_images(dataset.records, partial / "JPEGImages", names[split])
+            files = writing.write_images(
+                dataset.records, partial / "JPEGImages", names[split]
+            )
             for name, file, record in zip(names[split], files, dataset.records):
                 text = _to_xml(record, file, dataset.class_names)
                 path = partial / "Annotations" / f"{name}.xml"
@@ -284,14 +274,16 @@ def _read_xml(path, image_dir, images, shift, gap, problems):
         is_crowd.append(item.findtext("difficult", "0").strip() == "1")
     file_name = root.findtext("filename", "").strip() or f"{path.stem}.jpg"
     image = images.get(path.stem) or image_dir / file_name
-    return Found(
+    return reading.Found(
         place=path.name,
         image=image,
         boxes=boxes,
         classes=names,
         source_id=path.stem,
         file_name=image.name,
-        image_size=check_size(_int(root, "size/height"), _int(root, "size/width")),
+        image_size=reading.check_size(
+            _int(root, "size/height"), _int(root, "size/width")
+        ),
         is_crowd=is_crowd,
         is_good=is_good,
     )
@@ -306,7 +298,7 @@ def _corners(item):
         corners = [float(item.findtext(f"bndbox/{key}", "")) for key in _CORNERS]
     except ValueError:
         return None
-    return corners if are_coordinates(np.array(corners)) else None
+    return corners if reading.are_coordinates(np.array(corners)) else None
 
 
 def _int(root, key):

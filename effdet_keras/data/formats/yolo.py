@@ -16,15 +16,9 @@ from effdet_keras._internal.remote_path import exists, for_each, path_of
 from effdet_keras._internal.whole_files import is_remote, new_folder
 from effdet_keras._internal.yaml_text import load_yaml, read_text
 from effdet_keras.data.dataset import DetectionDataset, check_class_names
+from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.label_map import ClassNames
-from effdet_keras.data.formats.reading import (
-    ONE_SPLIT,
-    Found,
-    make_dataset,
-    named_classes,
-)
 from effdet_keras.data.formats.sidecar import read_sidecar, write_sidecar
-from effdet_keras.data.formats.writing import image_stems, named_splits, write_images
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import clip_boxes_xywh
 from effdet_keras.errors import InvalidValueError
@@ -69,14 +63,15 @@ def from_yolo(
 
     Example:
         >>> import pathlib, tempfile
-        >>> from PIL import Image
-        >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> for name in ("images", "labels"):
-        ...     (folder / name).mkdir()
-        >>> Image.new("RGB", (40, 30)).save(folder / "images/a.png")
-        >>> _ = (folder / "labels/a.txt").write_text("0 0.5 0.5 0.1 0.2")
-        >>> from_yolo(folder, class_names=["0"])[0]["boxes"].tolist()
-        [[12.0, 18.0, 18.0, 22.0]]
+        >>> from effdet_keras.data.formats.arrays import from_arrays
+        >>> image = np.zeros((32, 64, 3), "uint8")
+        >>> dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ["cat"])
+        >>> folder = pathlib.Path(tempfile.mkdtemp()) / "cats"
+        >>> write_yolo(dataset, folder)
+        >>> print((folder / "labels/train/000000000001.txt").read_text())
+        0 0.375 0.375 0.5 0.5
+        >>> from_yolo(folder)[0]["boxes"].tolist()
+        [[4.0, 8.0, 20.0, 40.0]]
     """
     source = os.fspath(path)
     layout = find_layout(path)
@@ -93,12 +88,11 @@ def from_yolo(
         detail = f"none of its {len(files):,} images has a txt file: no {files[0]}"
         problems.add("no annotation", images[0].parent, detail)
     tables = for_each(lambda file: _read_labels(file, problems), files)
-    sidecar = read_sidecar(layout.folder)
     highest = max((int(rows[:, 0].max()) for rows in tables if len(rows)), default=-1)
     names = layout.class_names or tuple(str(number) for number in range(highest + 1))
     check_class_names(names, f"the dataset {source!r}")
-    if sidecar is not None:
-        sidecar = sidecar.renamed(dict(enumerate(layout.class_names or ())))
+    renamed = dict(enumerate(layout.class_names or ()))
+    sidecar = read_sidecar(layout.folder).renamed(renamed)
 
     def name_of(number):
         if number < len(names):
@@ -106,7 +100,7 @@ def from_yolo(
         return f"number {number} (the names end at {len(names) - 1})"
 
     found = [
-        Found(
+        reading.Found(
             place=image.name,
             image=image,
             boxes=rows[:, 1:],
@@ -117,9 +111,9 @@ def from_yolo(
         )
         for image, rows in zip(images, tables)
     ]
-    return make_dataset(
+    return reading.make_dataset(
         found,
-        lambda: named_classes(names, class_names, sidecar),
+        lambda: reading.named_classes(names, class_names, sidecar),
         problems,
         source=source,
         sidecar=sidecar,
@@ -188,25 +182,15 @@ def write_yolo(
     Raises:
         FileExistsError, ValueError: As `write_coco` does.
 
-    Example:
-        >>> import pathlib, tempfile
-        >>> from effdet_keras.data.formats.arrays import from_arrays
-        >>> image = np.zeros((32, 64, 3), "uint8")
-        >>> dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ["cat"])
-        >>> folder = pathlib.Path(tempfile.mkdtemp()) / "cats"
-        >>> write_yolo(dataset, folder)
-        >>> print((folder / "labels/train/000000000001.txt").read_text())
-        0 0.375 0.375 0.5 0.5
-        >>> from_yolo(folder)[0]["boxes"].tolist()
-        [[4.0, 8.0, 20.0, 40.0]]
+    Example: see `from_yolo`.
     """
-    datasets = named_splits(datasets, usable=True, masks=False)
+    datasets = writing.named_splits(datasets, usable=True, masks=False)
     names = {}
     with new_folder(folder) as partial:
         for split, dataset in datasets.items():
-            stems = image_stems(dataset.records)
+            stems = writing.image_stems(dataset.records)
             images, labels = (partial / part / split for part in ("images", "labels"))
-            names[split] = write_images(dataset.records, images, stems)
+            names[split] = writing.write_images(dataset.records, images, stems)
             labels.mkdir(parents=True)
             for stem, record in zip(stems, dataset.records):
                 text = "".join(f"{row}\n" for row in _rows(record))
@@ -446,12 +430,12 @@ def _folder_splits(path):
         inner = sorted(place.name for place in images.iterdir() if place.is_dir())
         if inner and not any(True for _ in _images_in(images)):
             return {name: [f"images/{name}"] for name in inner}
-        return {ONE_SPLIT: ["images"]}
+        return {reading.ONE_SPLIT: ["images"]}
     inner = [name for name in _SPLITS if (path / name / "labels").is_dir()]
     if inner:
         return {name: [f"{name}/images"] for name in inner}
     beside = any(label_file(image).is_file() for image in _images_in(path))
-    return {ONE_SPLIT: ["."]} if beside else {}
+    return {reading.ONE_SPLIT: ["."]} if beside else {}
 
 
 def _images_in(folder):

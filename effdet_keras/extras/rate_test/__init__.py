@@ -7,7 +7,7 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -22,6 +22,11 @@ from effdet_keras.errors import (
     InvalidValueError,
     NonFiniteLossError,
 )
+from effdet_keras.extras.batch_size import with_batch_size
+from effdet_keras.runs.fine_tune import configured
+from effdet_keras.runs.parts import choose_splits, make_model, training_batches
+from effdet_keras.runs.run_folder import RunFolder
+from effdet_keras.runs.train import draw_chart
 from effdet_keras.train import inputs
 from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
 from effdet_keras.visualize import require_matplotlib
@@ -267,3 +272,50 @@ def _smoothed(losses):
         mean = _SMOOTHING * mean + (1 - _SMOOTHING) * loss
         means.append(mean / (1 - _SMOOTHING**step))
     return np.array(means)
+
+
+# --- `effdet-keras train --find-rate`: of a run that is to begin.
+
+
+def find_rate(
+    out: str | os.PathLike,
+    fields: Mapping[str, Any],
+    *,
+    configuration: str | os.PathLike | None = None,
+    hparams: str | os.PathLike | None = None,
+    pipeline_config: str | os.PathLike | None = None,
+    ignore_unknown: bool = False,
+) -> Any:
+    """Tests learning rates for a run, which can then begin in its folder."""
+    folder = RunFolder(out)
+    folder.check_free(overwrite=False)
+    chosen = configured(
+        *(configuration, hparams, dict(fields), pipeline_config),
+        ignore_unknown=ignore_unknown,
+    )
+    splits = choose_splits(chosen)
+    chosen = with_batch_size(chosen, splits, hparams, fields)
+    keras.utils.set_random_seed(chosen.seed)
+    model = make_model(chosen, splits.train)
+    print("Testing learning rates: up to 100 steps. The first takes longer ...")
+    batches = training_batches(model, chosen, splits.train)
+    found = find_learning_rate(model, batches)
+    with folder.taken():
+        found.write(folder.rates)
+        draw_chart(folder.rates_image, found.plot)
+    _say(found, folder)
+    return found
+
+
+def _say(found, folder):
+    flags = []
+    for name, value in found.arguments.items():
+        is_flag = name == "learning_rate"
+        flags.append(
+            f"--learning-rate {value:g}" if is_flag else f"--set {name}={value}"
+        )
+    print(
+        f"The loss is smallest at a rate of about {10 * found.suggestion:.2g}. "
+        f"Suggested is a tenth: {found.suggestion:.2g}. To train with it: "
+        f"{' '.join(flags)}\nThe curve: {folder.rates}"
+    )

@@ -15,27 +15,26 @@ import numpy as np
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.label_map import ClassNames
-from effdet_keras.data.formats.reading import Found, make_dataset, numbered_classes
-from effdet_keras.data.formats.sidecar import read_sidecar, write_sidecar
+from effdet_keras.data.formats.sidecar import NO_SIDECAR, read_sidecar, write_sidecar
 from effdet_keras.data.formats.tfrecord import (
+    Example,
     check_fractions,
     encode_example,
+    missing_shards,
     read_examples,
+    shards_in,
     with_ids,
     write_records,
 )
-from effdet_keras.data.formats.writing import encode_image, named_splits
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError
 
 _INFO, _FEATURES = "dataset_info.json", "features.json"
 _NAMES = "objects-label.labels.txt"
-_SHARD = re.compile(
-    r"(?P<name>.+-(?P<split>[^-]+)\.tfrecord)-\d{5,}-of-(?P<count>\d{5,})"
-)
-_FLAGS = ("is_crowd", "is_difficult", "is_group_of")
-_FLAG_KEYS = tuple(f"objects/{flag}" for flag in _FLAGS)
+_SHARD = re.compile(r".+-(?P<split>[^-]+)\.tfrecord-\d{5,9}-of-\d{5,9}")
+_FLAGS = ("objects/is_crowd", "objects/is_difficult", "objects/is_group_of")
 _NAME = "detection"  # of the dataset; in TFDS each has one
 _IMAGES_PER_SHARD = 5000  # somewhat below 1 GB of photographs, as TFDS has them
 
@@ -116,11 +115,7 @@ def _find_folder(folder):
 
 
 def _splits_of(folder):
-    splits = {}
-    for path in sorted(folder.iterdir()):
-        match = _SHARD.fullmatch(path.name)
-        if match:
-            splits.setdefault(match["split"], []).append(str(path))
+    splits = shards_in(folder, _SHARD)
     if not splits:
         raise InvalidValueError(
             "A TFDS dataset must be in files such as "
@@ -128,25 +123,6 @@ def _splits_of(folder):
             f"Received: {str(folder)!r} with {sorted(p.name for p in folder.iterdir())}"
         )
     return splits
-
-
-def _check_complete(files):
-    """Raises where a shard of a split is missing: it would be a smaller dataset."""
-    there = {os.path.basename(file) for file in files}
-    shards = [_SHARD.fullmatch(name) for name in sorted(there)]
-    counts = {(shard["name"], shard["count"]) for shard in shards}
-    wanted = {
-        f"{name}-{number:0{len(count)}d}-of-{count}"
-        for name, count in counts
-        for number in range(int(count))
-    }
-    missing = sorted(wanted - there)
-    if missing:
-        raise FileNotFoundError(
-            f"{len(missing)} of the {len(wanted)} files of this split are missing, "
-            f"such as {missing[0]!r} beside {files[0]!r}. Copy or prepare the "
-            "dataset again."
-        )
 
 
 def _from_folder(folder, split, class_names, on_error):
@@ -159,22 +135,25 @@ def _from_folder(folder, split, class_names, on_error):
         raise InvalidValueError(
             f"`split` must be one of {list(splits)}. Received: split={split!r}"
         )
-    _check_complete(splits[split])
+    files = splits[split]
+    for name, there, count in missing_shards(files):
+        raise FileNotFoundError(  # it would be a smaller dataset
+            f"{count - there} of the {count} files of this split are missing, such as "
+            f"{name!r} beside {files[0]!r}. Copy or prepare the dataset again."
+        )
     names = folder / _NAMES
     text = names.read_text(encoding="utf-8") if names.is_file() else ""
     known = [line.strip() for line in text.split("\n") if line.strip()]
-    sidecar = read_sidecar(folder)
-    if sidecar is not None:
-        sidecar = sidecar.renamed(dict(enumerate(known)))
-    found = read_examples(splits[split], _read_image, problems)
+    sidecar = read_sidecar(folder).renamed(dict(enumerate(known)))
+    found = read_examples(files, "image", _read_image, problems)
     known = dict(enumerate(known, 1))
     return _made(found, known, class_names, problems, str(folder), sidecar, split)
 
 
-def _made(found, known, class_names, problems, source, sidecar, split):
-    return make_dataset(
+def _made(found, known, class_names, problems, source, sidecar=NO_SIDECAR, split=None):
+    return reading.make_dataset(
         found,
-        lambda: numbered_classes(
+        lambda: reading.numbered_classes(
             known, class_names, sidecar, found, are_category_ids=False
         ),
         problems,
@@ -187,9 +166,6 @@ def _made(found, known, class_names, problems, source, sidecar, split):
 
 
 def _read_image(place, example):
-    image = example.image("image")
-    if image is None:
-        raise InvalidValueError(f"no `image`, but {example.keys()[:5]}")
     sides = example.floats("objects/bbox")
     if len(sides) % 4:
         raise InvalidValueError(
@@ -197,14 +173,14 @@ def _read_image(place, example):
         )
     number, ids = example.first_int("image/id"), example.ints("objects/id")
     area = [example.floats("objects/area"), example.ints("objects/area")]
-    return Found(
+    return reading.Found(
         place=place,
-        image=image,
+        image=example["image"],
         boxes=sides.reshape(-1, 4),
         classes=example.ints("objects/label") + 1,
         source_id=example.text("image/id") if number is None else str(number),
         file_name=example.text("image/filename"),
-        is_crowd=example.any_flag(_FLAG_KEYS, len(sides) // 4),
+        is_crowd=example.any_flag(_FLAGS, len(sides) // 4),
         area=np.concatenate(area),
         annotation_ids=ids if len(ids) else None,
     )
@@ -226,13 +202,13 @@ def _from_examples(source, split, class_names, on_error):
     found = []
     for number, example in enumerate(_iterate(source), 1):
         try:
-            image = _read_example(f"example {number}", example)
+            image = _read_image(f"example {number}", _features_of(example))
             found.append(check_fractions(image, problems))
         except (KeyError, ValueError, TypeError, OverflowError) as error:
             text = f"no {error} in it" if isinstance(error, KeyError) else str(error)
             problems.add("unreadable annotation", f"example {number}", text)
     found = with_ids(found)
-    return _made(found, {}, class_names, problems, "examples", None, None)
+    return _made(found, {}, class_names, problems, "examples")
 
 
 def _iterate(source):
@@ -249,46 +225,34 @@ def _iterate(source):
         raise InvalidValueError(f"`source` cannot be read ({error.message})") from error
 
 
-def _read_example(place, example):
-    image = np.asarray(example["image"])
+def _features_of(example):
+    """An example in memory as one of a file, with its pixels as the image."""
+    image, objects = np.asarray(example["image"]), example["objects"]
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
         raise InvalidValueError(
             f"`image` must be uint8 [H, W, 3]; it is {image.dtype} {image.shape}"
         )
-    objects = example["objects"]
     boxes = np.asarray(objects["bbox"], np.float64)
     if boxes.size and (boxes.ndim != 2 or boxes.shape[1] != 4):
         raise InvalidValueError(
             f"`bbox` must be of shape [n, 4]; it is of {boxes.shape}"
         )
-    boxes = boxes.reshape(-1, 4)
-    flags = [_column(objects, key, bool) for key in _FLAGS]
-    flags = [flag for flag in flags if len(flag)] or [np.zeros(len(boxes), bool)]
-    ids = _column(objects, "id", np.int64)
-    return Found(
-        place=place,
-        image=image,
-        boxes=boxes,
-        classes=_column(objects, "label", np.int64) + 1,
-        source_id=_text(example.get("image/id", "")),
-        file_name=_text(example.get("image/filename", "")),
-        is_crowd=np.any(flags, axis=0),
-        area=_column(objects, "area", np.float64),
-        annotation_ids=ids if len(ids) else None,
-    )
-
-
-def _column(objects, key, dtype):
-    """One number per object; empty if there is none."""
-    values = np.asarray(objects.get(key, []))
-    if values.ndim != 1 or values.dtype.kind not in "biuf":
-        raise InvalidValueError(f"`{key}` must be numbers of shape [n]")
-    return values.astype(dtype)
-
-
-def _text(value):
-    value = np.asarray(value).reshape(-1)[0]
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    features = Example({"image": image, "objects/bbox": boxes.reshape(-1)})
+    for key in ("image/id", "image/filename"):
+        values = np.asarray(example.get(key, [])).reshape(-1)
+        is_id = values.dtype.kind in "iu"
+        texts = [
+            v if isinstance(v, bytes) else str(v).encode() for v in values.tolist()
+        ]
+        features[key] = values.astype(np.int64) if is_id else texts
+    for key in ("objects/label", "objects/id", "objects/area", *_FLAGS):
+        values = np.asarray(objects.get(key.removeprefix("objects/"), []))
+        if values.ndim != 1 or values.dtype.kind not in "biuf":
+            raise InvalidValueError(
+                f"`{key.removeprefix('objects/')}` must be numbers of shape [n]"
+            )
+        features[key] = values.astype(np.float64 if "area" in key else np.int64)
+    return features
 
 
 def write_tfds(
@@ -310,9 +274,9 @@ def write_tfds(
         ValueError: As `write_coco` does, or if a name of a split or class is none that
             TFDS can have.
 
-    Example: see `tfds_splits`.
+    Example: see `from_tfds`.
     """
-    splits = named_splits(datasets, usable=True, masks=False)
+    splits = writing.named_splits(datasets, usable=True, masks=False)
     names = next(iter(splits.values())).class_names
     _check_names(splits, names)
     with new_folder(folder) as partial:
@@ -362,7 +326,7 @@ def _write_split(folder, split, records):
 
 
 def _encode_record(record):
-    data, _ = encode_image(record)
+    data, _ = writing.encode_image(record)
     height, width = record.image_size
     low = record.boxes_xywh[:, 1::-1]  # y, x
     high = low + record.boxes_xywh[:, :1:-1]

@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 
 from effdet_keras.data import DetectionDataset, from_arrays
-from effdet_keras.data.formats.sidecar import apply_sidecar, read_sidecar, write_sidecar
+from effdet_keras.data.formats.sidecar import (
+    NO_SIDECAR,
+    apply_sidecar,
+    read_sidecar,
+    write_sidecar,
+)
 from effdet_keras.data.record import Record
 
 NAMES = ("cat", "dog")
@@ -114,4 +119,4 @@ def test_a_file_of_another_kind_is_left_aside(folder, change):
     path = folder / "effdet_keras.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.warns(UserWarning, match=r"effdet_keras\.json.*is not used"):
-        assert read_sidecar(folder) is None
+        assert read_sidecar(folder) is NO_SIDECAR

@@ -5,6 +5,7 @@ import re
 import pytest
 from support.tfod_files import pipeline_text
 
+from effdet_keras.extras import batch_size
 from effdet_keras.extras.tfod.checkpoint import freezing_of
 from effdet_keras.extras.tfod.pipeline_config import (
     read_pipeline_config,
@@ -12,7 +13,6 @@ from effdet_keras.extras.tfod.pipeline_config import (
 )
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.model.efficientdet import EfficientDet
-from effdet_keras.runs.batch_size import with_batch_size
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.fine_tune import configured
 from effdet_keras.train.recipe import tfod_decay
@@ -538,8 +538,8 @@ def test_arguments_count_more_than_the_file(write, capsys):
 
 
 def test_the_rate_of_a_pipeline_config_is_for_any_size(monkeypatch, write):
-    monkeypatch.setattr("effdet_keras.runs.batch_size.choose_batch_size", lambda *_: 8)
+    monkeypatch.setattr(batch_size, "choose_batch_size", lambda *_: 8)
     chosen = configured(None, None, {"batch_size": "auto"}, write())
-    sized = with_batch_size(chosen, None, None, {"batch_size": "auto"})
+    sized = batch_size.with_batch_size(chosen, None, None, {"batch_size": "auto"})
     assert chosen.learning_rate is not None
     assert (sized.batch_size, sized.learning_rate) == (8, chosen.learning_rate)

@@ -6,8 +6,8 @@ import pytest
 from support.tiny_run import tiny_run
 
 import effdet_keras as ek
-from effdet_keras.runs import parts
-from effdet_keras.runs.parts import ProfiledSteps
+from effdet_keras.extras import profile
+from effdet_keras.extras.profile import ProfiledSteps
 
 pytestmark = pytest.mark.tensorflow
 
@@ -39,7 +39,7 @@ def traced(monkeypatch):
     stand_in = type("Profiler", (), {"Trace": Trace})
     stand_in.start = staticmethod(lambda folder: asked.append("start"))
     stand_in.stop = staticmethod(lambda: asked.append("stop"))
-    monkeypatch.setattr(parts.tensorflow.profiler, "experimental", stand_in)
+    monkeypatch.setattr(profile.tensorflow.profiler, "experimental", stand_in)
     return asked
 
 

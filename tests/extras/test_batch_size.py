@@ -11,8 +11,8 @@ import pytest
 from support.tiny_run import tiny_run
 
 import effdet_keras as ek
-from effdet_keras.runs import batch_size
-from effdet_keras.runs.batch_size import available_bytes, peak_bytes, with_batch_size
+from effdet_keras.extras import batch_size
+from effdet_keras.extras.batch_size import available_bytes, peak_bytes, with_batch_size
 from effdet_keras.runs.fine_tune import configured
 from effdet_keras.runs.parts import choose_splits
 
@@ -157,7 +157,7 @@ def test_the_child_gets_the_size_that_fits_the_boxes_and_no_weights(splits):
 
 
 def test_a_run_takes_the_size(monkeypatch, shapes, tmp_path):
-    monkeypatch.setattr("effdet_keras.runs.batch_size.choose_batch_size", lambda *_: 2)
+    monkeypatch.setattr(batch_size, "choose_batch_size", lambda *_: 2)
     made = []
 
     def make_model(configuration, dataset):
@@ -181,7 +181,7 @@ def test_a_run_takes_the_size(monkeypatch, shapes, tmp_path):
     ],
 )
 def test_rates_of_automl_are_scaled_to_the_size(monkeypatch, hparams, fields, rate):
-    monkeypatch.setattr("effdet_keras.runs.batch_size.choose_batch_size", lambda *_: 8)
+    monkeypatch.setattr(batch_size, "choose_batch_size", lambda *_: 8)
     fields = {"batch_size": "auto", **fields}
     chosen = configured(None, hparams, fields)
     assert chosen.batch_size == "auto"

@@ -6,9 +6,9 @@ import pytest
 from support.tiny_run import tiny_run
 
 import effdet_keras as ek
-from effdet_keras.runs import time_budget
+from effdet_keras.extras import time_budget
+from effdet_keras.extras.time_budget import Times, choose_length, length_for, measure
 from effdet_keras.runs.parts import choose_splits
-from effdet_keras.runs.time_budget import Times, choose_length, length_for, measure
 
 pytestmark = pytest.mark.tensorflow
 TIMES = Times(steps_per_epoch=10, step=1.0, evaluation=3.0, final=4.0, once=6.0)

@@ -34,14 +34,11 @@ DONE, TOO_LARGE = "done", "too large"  # what a line of the child says
 # from each image; 64 is the reference's.
 _LARGEST, _LARGEST_OF_MANY = 16, 64
 _PATIENCE = 900  # seconds: a machine that swaps memory is no use
-_COMMAND = (sys.executable, "-m", "effdet_keras.runs.batch_size")
+_COMMAND = (sys.executable, "-m", "effdet_keras.extras.batch_size")
 
 
 def choose_batch_size(configuration: RunConfiguration, splits: Splits) -> int:
-    """Measures the largest batch that fits, and prints it with its reason.
-
-    It has to run before this process uses a graphics card, whose memory it takes.
-    """
+    """The largest batch that fits; before this process takes a card's memory."""
     sizes = candidates(len(splits.train))
     listed = ", ".join(map(str, sizes))
     print(f"Measuring which batch fits into memory: {listed} ...", flush=True)
@@ -76,15 +73,12 @@ def with_batch_size(
     hparams: str | os.PathLike | Mapping[str, Any] | None,
     fields: Mapping[str, Any],
 ) -> RunConfiguration:
-    """The configuration with a number where `batch_size` is "auto".
-
-    A rate of google/automl's hyper-parameters is that of 64 images, and is scaled when
-    the number is known. That of a `pipeline.config` is for any number, as there.
-    """
+    """The configuration with a number where `batch_size` is "auto"."""
     if configuration.batch_size != "auto":
         return configuration
     size = choose_batch_size(configuration, splits)
     configuration = configuration.replace(batch_size=size)
+    # A rate of google/automl's is for 64 images, one of a `pipeline.config` for any.
     if hparams is not None and "learning_rate" not in fields:
         read = extra("hparams:read_hparams")(hparams, batch_size=size).fields
         scaled = {n: rate for n, rate in read.items() if n == "learning_rate"}

@@ -74,11 +74,7 @@ def choose_length(
 def length_for(
     times: Times, configuration: RunConfiguration, spent: float
 ) -> RunConfiguration:
-    """The configuration with the length for which there is time.
-
-    Where evaluations would take more of it than the training they are fewer, and where
-    there is no time for any, there is none.
-    """
+    """The length there is time for, with fewer or no evaluations if they are slow."""
     budget = seconds_of(configuration.time_budget)
     once = times.once + times.final
     left = (budget - spent - once) * (1 - _RESERVE)

@@ -1,0 +1,79 @@
+"""`profile`: where the time of some steps of a training goes, as a trace."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import keras
+
+from effdet_keras._internal.backend import require_tensorflow
+from effdet_keras._internal.optional_imports import tensorflow
+from effdet_keras.data.dataset import count_of
+
+
+class ProfiledSteps(keras.callbacks.Callback):
+    """Traces steps of `fit`, counted from 1, with TensorFlow's profiler.
+
+    Where several steps are one execution, the trace has whole executions.
+    """
+
+    def __init__(self, first: int, last: int, folder: str | os.PathLike) -> None:
+        super().__init__()
+        require_tensorflow(
+            "`profile` takes the profiler of TensorFlow",
+            "Set KERAS_BACKEND=tensorflow, or leave `profile` out.",
+        )
+        self.first, self.last = first, last
+        self.folder = os.fspath(folder)
+        self.traced: list[int] = []  # the steps, in the end
+        self._before = self._done = 0  # steps of the epochs before, and of all
+        self._is_running = False
+        self._step: Any = None
+
+    def on_train_batch_begin(self, batch: int, logs: dict | None = None) -> None:
+        step = self._before + batch + 1
+        if step >= self.first and not self._is_running and not self.traced:
+            tensorflow.profiler.experimental.start(self.folder)
+            self._is_running = True
+        if self._is_running:
+            self._step = tensorflow.profiler.experimental.Trace(
+                "train", step_num=step, _r=1
+            )
+            self._step.__enter__()
+
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+        before, self._done = self._done, self._before + batch + 1
+        if self._is_running:
+            self._end_step()
+            self.traced += range(before + 1, self._done + 1)
+            if self._done >= self.last:
+                self.let_go()
+
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+        self._before = self._done
+
+    def on_train_end(self, logs: dict | None = None) -> None:
+        self.let_go()
+        if not self.traced:
+            print(
+                f"There is no trace: `profile` begins with step {self.first}, and the "
+                f"training had {count_of(self._done, 'step')}."
+            )
+            return
+        print(
+            f"Trace of the steps {self.traced[0]} to {self.traced[-1]}: {self.folder}. "
+            f"To look at it: pip install xprof; xprof --logdir {self.folder}"
+        )
+
+    def let_go(self) -> None:
+        """Ends the trace, if one is under way; `fit` calls it on errors, too."""
+        self._end_step()
+        if self._is_running:
+            self._is_running = False
+            tensorflow.profiler.experimental.stop()
+
+    def _end_step(self):
+        if self._step is not None:
+            self._step.__exit__(None, None, None)
+            self._step = None
