@@ -167,13 +167,16 @@ def _mapping_pairs(label_map):
 def _text_pairs(text):
     """The `(id, name)` of each item of the TF Object Detection API's text."""
     content = parse(text)
-    other = [name for name in content.names if name != "item"]
+    other = [name for name in content.fields if name != "item"]
     if other:
         raise InvalidValueError(f"found {other[0]!r} where `item` is expected")
     pairs = []
-    for item in content.messages("item"):
-        number = item.text("id", "")
-        name = item.text("display_name", "") or item.text("name", "")
+    for item in content.fields.get("item", ()):
+        if isinstance(item, str):
+            raise InvalidValueError(f"`item` must be a message. Received: {item!r}")
+        texts = {n: v[-1] for n, v in item.fields.items() if isinstance(v[-1], str)}
+        number = texts.get("id", "")
+        name = texts.get("display_name") or texts.get("name")
         if not re.fullmatch(r"[0-9]{1,18}", number) or not name:
             raise InvalidValueError(f"an item with the id {number!r}, name {name!r}")
         pairs.append((int(number), name))
