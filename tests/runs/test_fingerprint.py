@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from effdet_keras.data import from_arrays, from_coco, load_splits
-from effdet_keras.runs.train import describe_data, fingerprint
+from effdet_keras.runs.run_folder import describe_data, fingerprint
 
 pytestmark = pytest.mark.tensorflow
 

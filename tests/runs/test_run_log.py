@@ -4,7 +4,7 @@ import io
 import json
 import math
 
-from effdet_keras.runs.run_log import (
+from effdet_keras.runs.run_folder import (
     RunLog,
     TextLog,
     history_of,
