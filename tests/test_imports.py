@@ -71,7 +71,6 @@ MAY_IMPORT_INSIDE = {
         "effdet_keras.weights.pretrained",
         "effdet_keras.weights.read_weights",
     ],
-    "weights/model_weights.py:export_checkpoint": ["effdet_keras.weights.pretrained"],
     "weights/model_weights.py:push_to_hub": [
         "effdet_keras.weights.archive",
         "effdet_keras.weights.checkpoint_files",
@@ -218,6 +217,7 @@ SEAMS = {
     "detect/__init__.py",  # their public names
     "detect/predictor.py",  # videos, tiles, test-time augmentation
     "export/export_model.py",  # where an int8 file loses most
+    "export/litert.py",  # detection by operations that every runtime has
     "export/registry.py",  # targets of exports
     "export/saved_model.py",  # names of the Object Detection API
     "model/trained.py",  # `quantize_aware`
@@ -228,7 +228,7 @@ SEAMS = {
     "train/recipe.py",  # adversarial images, in files
     "train/steps/jax.py",  # prediction in one of several processes
     "train/steps/tensorflow.py",  # prediction on several devices
-    "weights/model_weights.py",  # `from_pipeline_config`, `push_to_hub`
+    "weights/model_weights.py",  # pipelines, other formats, the hub
     "weights/kinds/registry.py",  # kinds of weights
 }
 

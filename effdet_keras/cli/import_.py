@@ -33,7 +33,7 @@ def run(
     from effdet_keras.model.efficientdet import EfficientDet
     from effdet_keras.weights.archive import write_archive
     from effdet_keras.weights.identify import identify
-    from effdet_keras.weights.kinds.torch_effdet import ENDINGS
+    from effdet_keras.weights.kinds.torch_state_dict import ENDINGS
     from effdet_keras.weights.pretrained import config_for_weights, load_source
     from effdet_keras.weights.read_weights import read_weights, with_class_names
 

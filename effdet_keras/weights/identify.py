@@ -75,13 +75,6 @@ def for_our_anchors(value, array, source, config):
     return value
 
 
-def to_layout_of(value, array, scheme):
-    """An array of our network in the order of axes of a scheme."""
-    if scheme.is_torch and array.torch_axes is not None:
-        return np.ascontiguousarray(np.transpose(value, array.torch_axes))
-    return value
-
-
 @dataclasses.dataclass(frozen=True)
 class Identity:
     """Which network a file of weights is of."""

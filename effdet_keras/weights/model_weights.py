@@ -371,9 +371,7 @@ class ModelWeights:
             >>> model.load_pretrained(prefix, verbose=0).num_averages > 0
             True
         """
-        from effdet_keras.weights.pretrained import export_checkpoint
-
-        export_checkpoint(self, path, format)
+        extra("older_tools:export_checkpoint")(self, path, format)
 
     def push_to_hub(
         self,

@@ -7,9 +7,9 @@ import pytest
 
 from effdet_keras import cli
 from effdet_keras.data import write_shapes
+from effdet_keras.extras.older_tools import write_tf1_checkpoint
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.archive import read_archive_info
-from effdet_keras.weights.kinds.automl import write_tf1_checkpoint
 from effdet_keras.weights.network_arrays import network_arrays
 
 pytestmark = pytest.mark.tensorflow

@@ -81,26 +81,6 @@ def test_image_with_its_exif_turn_annotated_as_stored(tmp_path):
     assert load_example(make_record(image=str(path)))["image"].shape == (40, 50, 3)
 
 
-def test_to_coco_gives_the_numbers_back_unrepaired():
-    content = DetectionDataset([make_record()], ("cat", "dog"), (4, 90)).to_coco()
-    assert content["images"] == [
-        {"id": 7, "file_name": "seven.jpg", "height": 40, "width": 50}
-    ]
-    assert content["categories"] == [
-        {"id": 4, "name": "cat"},
-        {"id": 90, "name": "dog"},
-    ]
-    assert content["annotations"][0] == {
-        "id": 31,
-        "image_id": 7,
-        "category_id": 90,
-        "bbox": [-5.0, 10.0, 20.25, 15.0],
-        "area": 100.5,
-        "iscrowd": 0,
-    }
-    assert [a["iscrowd"] for a in content["annotations"]] == [0, 0, 1]
-
-
 def test_unusable_boxes_are_counted_by_the_size_of_their_own_image():
     box = {"boxes_xywh": [[45, 5, 9, 9]], "labels": [0]}
     small = make_record(**box, image_size=(40, 44))

@@ -288,16 +288,6 @@ def test_a_csv_in_a_folder_does_not_compete_with_another_format(tmp_path):
     assert load(tmp_path, format="csv")[0]["source_id"] == "a.png"
 
 
-def test_errors_are_raised_or_skipped(tmp_path):
-    touch(tmp_path / "train.json", coco(names=("a.png", "gone.png")))
-    touch(tmp_path / "train/a.png")
-    with pytest.raises(FileNotFoundError, match=r"gone\.png"):
-        load(tmp_path)
-    with pytest.warns(UserWarning, match=r"gone\.png"):
-        dataset = load(tmp_path, on_error="skip")
-    assert len(dataset) == 1 and len(dataset.problems) == 1
-
-
 def test_convert_refuses_what_it_cannot_do(tmp_path):
     touch(tmp_path / "train.json", coco())
     touch(tmp_path / "train/a.png")

@@ -5,12 +5,11 @@ import types
 
 import pytest
 
+from effdet_keras.extras.older_tools import write_tf1_checkpoint, write_torch_effdet
 from effdet_keras.hub.export import export_hub_module
 from effdet_keras.hub.module import open_hub_module
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.archive import copy_archive, write_archive
-from effdet_keras.weights.kinds.automl import write_tf1_checkpoint
-from effdet_keras.weights.kinds.torch_effdet import write_torch_effdet
 
 CALLS = {
     "write_archive": lambda path: write_archive(None, f"{path}.keras"),

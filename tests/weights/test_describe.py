@@ -6,8 +6,8 @@ from support.torch_files import write_zip
 
 from effdet_keras import cli
 from effdet_keras.detect.predictor import Predictor
+from effdet_keras.extras.older_tools import to_layout_of
 from effdet_keras.model.config import EfficientDetConfig
-from effdet_keras.weights.identify import to_layout_of
 from effdet_keras.weights.kinds.registry import open_weights
 from effdet_keras.weights.kinds.torch_state_dict import EFFICIENTNET_PYTORCH
 from effdet_keras.weights.network_arrays import network_arrays

@@ -5,19 +5,22 @@ import dataclasses
 import numpy as np
 import pytest
 
+from effdet_keras.extras.older_tools import to_layout_of
 from effdet_keras.extras.tfod.checkpoint import TFOD
 from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.weights.identify import (
     identify,
     match_arrays,
-    to_layout_of,
     to_our_layout,
 )
 from effdet_keras.weights.kinds.automl import OBJECT_GRAPH
 from effdet_keras.weights.kinds.keras_h5 import APPLICATIONS
 from effdet_keras.weights.kinds.own import OWN
-from effdet_keras.weights.kinds.torch_effdet import TIMM, TORCH
-from effdet_keras.weights.kinds.torch_state_dict import EFFICIENTNET_PYTORCH
+from effdet_keras.weights.kinds.torch_state_dict import (
+    EFFICIENTNET_PYTORCH,
+    TIMM,
+    TORCH,
+)
 from effdet_keras.weights.network_arrays import TF1, network_arrays
 from effdet_keras.weights.source import WeightSource
 

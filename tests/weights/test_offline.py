@@ -12,12 +12,12 @@ import pytest
 from support.torch_files import write_zip
 
 from effdet_keras._internal import web
+from effdet_keras.extras.older_tools import to_layout_of
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.weights import download as download_module
 from effdet_keras.weights import presets
 from effdet_keras.weights import read_weights as module
 from effdet_keras.weights.download import cache_path, download
-from effdet_keras.weights.identify import to_layout_of
 from effdet_keras.weights.kinds.torch_state_dict import EFFICIENTNET_PYTORCH
 from effdet_keras.weights.network_arrays import network_arrays
 from effdet_keras.weights.presets import find_published_weights

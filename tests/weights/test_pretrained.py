@@ -17,10 +17,10 @@ from support.tiny import tiny_model
 from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation
 from effdet_keras.cli import import_
 from effdet_keras.data import from_arrays, from_coco
+from effdet_keras.extras.older_tools import write_tf1_checkpoint
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.weights import presets
 from effdet_keras.weights.download import cache_path
-from effdet_keras.weights.kinds import automl
 from effdet_keras.weights.kinds.keras_h5 import APPLICATIONS
 from effdet_keras.weights.kinds.registry import open_weights
 from effdet_keras.weights.locate import located
@@ -67,7 +67,7 @@ def cached(tmp_path, monkeypatch):
         preset = find_published_weights(name, key)
         arrays = random_arrays(preset.config())
         folder = tmp_path / name
-        automl.write_tf1_checkpoint(folder / "model", arrays)
+        write_tf1_checkpoint(folder / "model", arrays)
         pack(cache_path(preset.url), folder)
         return arrays
 
@@ -254,7 +254,7 @@ def test_a_model_without_names_takes_those_of_the_file(d0, tmp_path):
 def test_ninety_outputs_without_names_are_taken_for_cocos(tmp_path):
     config = find_published_weights("efficientdet-d0", "coco").config().replace(**SMALL)
     arrays = random_arrays(config)
-    automl.write_tf1_checkpoint(tmp_path / "model", arrays)
+    write_tf1_checkpoint(tmp_path / "model", arrays)
     model = EfficientDet.from_preset(
         "efficientdet-d0", weights=tmp_path, class_names=("fox", "dog"), **SMALL
     )
@@ -315,7 +315,7 @@ def fit(model, epochs, archive, initial_epoch=0):
 def test_fine_tuning_from_loaded_weights_resumes_exactly(tmp_path):
     """Two epochs in one go, and with a stop between them, are the same bit by bit."""
     start = tiny_model()
-    automl.write_tf1_checkpoint(
+    write_tf1_checkpoint(
         tmp_path / "start" / "model",
         values(start),
         averages={n: v + np.float32(0.01) for n, v in values(start).items()},
@@ -371,7 +371,7 @@ def test_import_asks_where_a_file_fits_several_models(tmp_path):
         .replace(num_classes=2)
     )
     zeros = {a.name: np.zeros(a.shape, "float32") for a in network_arrays(config)}
-    automl.write_tf1_checkpoint(tmp_path / "d6", zeros)
+    write_tf1_checkpoint(tmp_path / "d6", zeros)
     with pytest.raises(ValueError, match=r"efficientdet-d6 or efficientdet-d7.*--mod"):
         import_.run(tmp_path / "d6", tmp_path / "d6.keras")
     with pytest.raises(ValueError, match=r"which model.*'coco'|'coco' are.*--model"):

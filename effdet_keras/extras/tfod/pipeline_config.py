@@ -11,10 +11,11 @@ import os
 import pathlib
 from typing import Any
 
-from effdet_keras._internal.proto_text import Message, parse
+from effdet_keras._internal.proto_text import parse
 from effdet_keras._internal.remote_path import local_copy, path_of
 from effdet_keras._internal.whole_files import is_remote, local_path
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.extras.tfod.fields import Fields
 from effdet_keras.extras.tfod.pipeline_parts import (
     EXTRACTOR,
     augmentation,
@@ -65,7 +66,7 @@ def _file_at(path):
 def _parsed(path, read):
     """What `read` makes of the file's message; errors name the file."""
     try:
-        return read(parse(path.read_text(encoding="utf-8")))
+        return read(parse(path.read_text(encoding="utf-8"), Fields))
     except UnicodeDecodeError:
         raise InvalidValueError(f"'{path}' is not a text file.") from None
     except RecursionError:
@@ -97,7 +98,7 @@ def read_pipeline_model(path: str | os.PathLike) -> PipelineModel:
 class _Reading:
     """Turns the messages into fields; notes what has no place."""
 
-    def __init__(self, config: Message) -> None:
+    def __init__(self, config: Fields) -> None:
         self.config = config
         self.ssd = _ssd(config)
         self.notes: list[str] = []

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from effdet_keras._internal.proto_text import Message
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.extras.tfod.fields import Fields
 from effdet_keras.extras.tfod.preprocessing import STEPS
 from effdet_keras.model.config import MODEL_NAMES, TFOD_TAPS, EfficientDetConfig
 from effdet_keras.train.recipe import tfod_decay
@@ -349,7 +349,7 @@ _RATES = (
 _TYPES = ("classification", "detection", "full")
 
 
-def overall(config: Message, note: Note) -> dict[str, Any]:
+def overall(config: Fields, note: Note) -> dict[str, Any]:
     """Length, batch size, clipping, averages, and what to start from."""
     train = config.message("train_config")
     steps = train.whole("num_steps", 0)
@@ -405,7 +405,7 @@ def _start(train):
     return {"weights": path, "checkpoint_type": kind}
 
 
-def optimizer(train: Message, note: Note) -> dict[str, Any]:
+def optimizer(train: Fields, note: Note) -> dict[str, Any]:
     """Optimizer, schedule and learning rate."""
     message = train.message("optimizer")
     kind, inner = _one_of(message, _OPTIMIZERS)
@@ -511,7 +511,7 @@ _FLIP, _SQUARE = "random_horizontal_flip", "random_scale_crop_and_pad_to_square"
 _ONLY = {"clip_boxes": "true", "jitter_mode": "DEFAULT"}
 
 
-def augmentation(train: Message, note: Note) -> dict[str, Any]:
+def augmentation(train: Fields, note: Note) -> dict[str, Any]:
     """All steps in order; flip and scale jitter, where last, as the fields of a run."""
     fields: dict[str, Any] = {"flip_probability": 0.0, "scale_jitter": (1.0, 1.0)}
     entries: list[Any] = []

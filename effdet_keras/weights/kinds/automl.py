@@ -1,17 +1,13 @@
-"""TensorFlow checkpoints of google/automl: read in each of their forms, and written."""
+"""TensorFlow checkpoints of google/automl, in each of their forms."""
 
 from __future__ import annotations
 
 import collections
 import contextlib
-import json
 import os
 import re
 
-import numpy as np
-
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras._internal.whole_files import local_path, replacing_together
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.weights.network_arrays import TF1, Scheme, of_both_heads, under
 from effdet_keras.weights.source import Kind, WeightSource
@@ -59,7 +55,7 @@ OBJECT_GRAPH = Scheme(  # the objects of the model that tf2/train.py saves
     },
 )
 
-_AVERAGE = "/ExponentialMovingAverage"
+AVERAGE = "/ExponentialMovingAverage"
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _SLOT = "/.OPTIMIZER_SLOT/"
 STATE_FILE = "checkpoint"  # names the latest checkpoint of a folder
@@ -106,23 +102,6 @@ def read_tensorflow_checkpoint(prefix, averages=True):
     )
 
 
-def write_tf1_checkpoint(prefix, arrays, averages=None, global_step=0):
-    """Writes a checkpoint that google/automl's programs load."""
-    tf.require("Writing TensorFlow checkpoints")
-    if not os.path.basename(prefix):
-        raise InvalidValueError(
-            "The prefix of a checkpoint must end in a name, such as 'd0/model'. "
-            f"Received: prefix='{prefix}'"
-        )
-    arrays = {key: np.asarray(value, "float32") for key, value in arrays.items()}
-    entries = {**arrays, **_averages_of(arrays, averages or {})}
-    entries["global_step"] = np.asarray(global_step, "int64")
-    prefix = local_path(prefix, "The prefix of a checkpoint")
-    # Other programs find the checkpoint by the state file: it comes last.
-    with replacing_together(prefix.with_name(STATE_FILE)) as folder:
-        _save(folder / prefix.name, entries)
-
-
 @contextlib.contextmanager
 def naming_damage(prefix):
     """Turns what TensorFlow raises on damaged files into a `ValueError`."""
@@ -152,7 +131,7 @@ def _entries(keys):
 
 
 def _tf1_entries(keys):
-    average = {k.removesuffix(_AVERAGE): k for k in keys if k.endswith(_AVERAGE)}
+    average = {k.removesuffix(AVERAGE): k for k in keys if k.endswith(AVERAGE)}
     variables = {*keys, *average}
     # An optimizer's slot is called `<variable>/<slot>`; its counters have no scope.
     raw = {
@@ -184,40 +163,6 @@ def _hub_names(entries):
                 break
         names[name.replace(".S", "/").removesuffix(":0")] = key
     return names
-
-
-def _averages_of(arrays, averages):
-    for name, value in averages.items():
-        if name not in arrays or np.shape(value) != arrays[name].shape:
-            shape = arrays[name].shape if name in arrays else None
-            raise InvalidValueError(
-                "Each average must have the name and shape of one of `arrays`. "
-                f"Received: averages[{name!r}] of shape {np.shape(value)}, for an "
-                f"array of shape {shape}"
-            )
-    averages = {**arrays, **averages}
-    return {
-        name + _AVERAGE: np.asarray(value, "float32")
-        for name, value in averages.items()
-    }
-
-
-def _save(prefix, entries):
-    try:
-        tf.raw_ops.SaveV2(
-            prefix=str(prefix),
-            tensor_names=list(entries),
-            shape_and_slices=[""] * len(entries),
-            tensors=[tf.convert_to_tensor(value) for value in entries.values()],
-        )
-    except tf.errors.OpError as error:
-        raise OSError(f"The checkpoint could not be written: {error}") from error
-    # The name alone, so that the folder may be moved. As text of a protobuf.
-    name = json.dumps(prefix.name, ensure_ascii=False)
-    prefix.with_name(STATE_FILE).write_text(
-        f"model_checkpoint_path: {name}\nall_model_checkpoint_paths: {name}\n",
-        encoding="utf-8",
-    )
 
 
 def _is_of(path, head):

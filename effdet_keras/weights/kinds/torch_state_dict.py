@@ -1,61 +1,91 @@
-"""State dicts of PyTorch: of a detector of effdet, or of a backbone alone."""
+"""State dicts of PyTorch: of a detector of effdet, or of a backbone alone.
+
+effdet has three families. Its `tf_` models compute what google/automl's do. Its own
+(`efficientdet_d0`, ...) and those with QuadFPN or EfficientNetV2 have timm's backbones,
+which pad symmetrically and have another epsilon in their batch norms; but for D4 and D5
+they lack the biases before batch norms, and by that they are known.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 import re
 
+import numpy as np
+
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.model.config import TF_BACKBONE, TIMM_BACKBONE
-from effdet_keras.weights.identify import names_of_no_backbone
-from effdet_keras.weights.kinds.torch_effdet import (
-    ENDINGS,
-    HALF_CONFIG,
-    TIMM,
-    effdet_prefixes,
-    effdet_source,
-    find_network,
+from effdet_keras.model.config import (
+    EFFDET_ANCHORS,
+    MODEL_NAMES,
+    TF_BACKBONE,
+    TIMM_BACKBONE,
+    EfficientDetConfig,
 )
+from effdet_keras.weights.identify import identify, names_of_no_backbone
 from effdet_keras.weights.kinds.torch_files import (
+    PICKLE_ENDINGS,
     PICKLE_MAGIC,
     ZIP_MAGIC,
+    damaged,
     read_torch_file,
 )
-from effdet_keras.weights.network_arrays import TORCH_LEAVES, Scheme, under
+from effdet_keras.weights.network_arrays import (
+    TORCH_LEAVES,
+    Scheme,
+    of_both_heads,
+    under,
+)
 from effdet_keras.weights.source import Kind, WeightSource
 
-
-def read_torch_state_dict(path, averages=True):
-    """Reads the weights of a detector or of a backbone, as the names in it tell."""
-    path = pathlib.Path(path)
-    content = read_torch_file(path)
-    if effdet_prefixes(content):
-        return effdet_source(path, content, averages)
-    scheme = next((s for s in _STEMS if _prefixes(content, s)), None)
-    if scheme is not None:
-        return _efficientnet_source(path, content, averages, scheme)
-    raise InvalidValueError(
-        f"'{path}' holds another network: none of its {len(content)} entries has a "
-        "name of PyTorch effdet ('backbone.conv_stem.weight'), EfficientNet-PyTorch "
-        "('_conv_stem.weight') or timm's EfficientNet ('conv_stem.weight'). The first "
-        f"are {list(content)[:3]}."
-    )
-
-
-def _is_of(path, head):
-    return path.suffix in ENDINGS or head.startswith((ZIP_MAGIC, PICKLE_MAGIC))
-
-
-KIND = Kind(
-    title="PyTorch effdet's `.pth` or `.safetensors`; EfficientNet-PyTorch's or timm's "
-    "EfficientNet in such a file, of which the backbone is taken",
-    is_of=_is_of,
-    read=read_torch_state_dict,
+TIMM = Scheme(  # timm's EfficientNet, the backbone alone
+    "timm",
+    {
+        "stem_conv": "conv_stem",
+        "stem_bn": "bn1",
+        **under(
+            "blocks.{stage}.{repeat}",
+            expand_conv=".conv_pw",
+            expand_bn=".bn1",
+            depthwise_conv=".conv_dw",
+            depthwise_bn=".bn{bn:+1}",
+            se_reduce=".se.conv_reduce",
+            se_expand=".se.conv_expand",
+            project_conv=".{torch}",
+            project_bn=".bn{bn:+1}",
+            fused_conv=".conv_exp",
+            fused_bn=".bn1",
+            single_conv=".conv",
+            single_bn=".bn1",
+        ),
+    },
+    TORCH_LEAVES,
+    is_torch=True,
 )
-
-
-# --- Backbones from PyTorch: the classifiers of EfficientNet-PyTorch and of timm.
+TORCH = Scheme(  # PyTorch effdet, whose backbones are timm's
+    "torch-effdet",
+    {
+        **under("backbone.", **TIMM.parts),
+        **under("fpn.resample.{step}.conv", level_conv=".conv", level_bn=".bn"),
+        **under(
+            "fpn.cell.{cell}.fnode.{effdet_node}",
+            edge_conv=".combine.resample.{source}.conv.conv",
+            edge_bn=".combine.resample.{source}.conv.bn",
+            fusion=".combine",
+            node_conv=".after_combine.conv",
+            node_bn=".after_combine.conv.bn",
+        ),
+        **of_both_heads(
+            "{head}_net",
+            conv=".conv_rep.{repeat}",
+            bn=".bn_rep.{repeat}.{step}.bn",
+            predict=".predict",
+        ),
+    },
+    TORCH_LEAVES,
+    is_torch=True,
+)
 
 EFFICIENTNET_PYTORCH = Scheme(  # of that package, which has no EfficientNetV2
     "efficientnet-pytorch",
@@ -78,9 +108,23 @@ EFFICIENTNET_PYTORCH = Scheme(  # of that package, which has no EfficientNetV2
     is_torch=True,
 )
 
-_STEMS = {EFFICIENTNET_PYTORCH: "_conv_stem.weight", TIMM: "conv_stem.weight"}
+_STEMS = {  # the name of the stem's kernel, by which a network is known
+    TORCH: "backbone.conv_stem.weight",
+    EFFICIENTNET_PYTORCH: "_conv_stem.weight",
+    TIMM: "conv_stem.weight",
+}
 _TITLES = {EFFICIENTNET_PYTORCH: "EfficientNet-PyTorch", TIMM: "timm EfficientNet"}
 _CLASS_LAYERS = {EFFICIENTNET_PYTORCH: "_fc.weight", TIMM: "classifier.weight"}
+_OF_BACKBONES = ("backbone.", "blocks.", "_blocks.")
+
+# Mean and deviation 0.5, of the AdvProp and the Lite models.
+HALF_CONFIG = {"mean_rgb": (127.5,) * 3, "stddev_rgb": (127.5,) * 3}
+
+ENDINGS = (*PICKLE_ENDINGS, ".safetensors")
+
+# effdet's `head_bn_level_first`, for TorchScript: level before repeat.
+_LEVEL_FIRST = re.compile(r"^((?:class|box)_net\.bn_rep)\.(\d+)\.(\d+)\.(\w+)$")
+_BIAS_BEFORE_BN = re.compile(r"fpn\..+\.conv(_pw)?\.bias")
 
 _TIMM_MODEL = re.compile(
     r"(tf_)?(?:efficientnet_(?:b\d|l2|lite\d|v2s)|efficientnetv2_(?:rw_[ts]|[smlt]|b\d))"
@@ -88,32 +132,34 @@ _TIMM_MODEL = re.compile(
 # Adversarial training (AdvProp) had pixels from -1 to 1.
 _ADVPROP = re.compile(r"(?:^|[^a-z])adv-efficientnet|efficientnet_b\d_ap|\.ap_in1k")
 
-_UNKNOWN_PADDING = (
-    "timm's 'efficientnet_b0' and 'tf_efficientnet_b0' name their arrays alike, and "
-    "the file does not say which it is of: the model keeps its own `backbone_padding` "
-    "and epsilon, which are those of the 'tf_' models where nothing else is told; the "
-    "others pad symmetrically and have another epsilon (1e-5)"
+# What a model of effdet computes, besides what the shapes of its arrays say.
+_FIELDS_OF_A_FAMILY = (
+    *("backbone_padding", "fpn_padding", "redundant_bias"),
+    *("backbone_batch_norm_momentum", "backbone_batch_norm_epsilon"),
+    *("fpn_name", "fpn_weight_method", "fpn_downsampling", "fpn_upsampling"),
+    *("aspect_ratios", "anchor_scale", "mean_rgb", "stddev_rgb"),
 )
 
 
-def _efficientnet_source(path, content, averages, scheme):
-    """The backbone of a classifier."""
-    found = find_network(path, content, _prefixes(content, scheme), averages)
-    _refuse_other_networks(path, found.arrays, scheme)
-    model = _model_name(path, content) if scheme == TIMM else None
-    is_unknown = scheme == TIMM and model is None
-    is_of_tf = (model or "tf_").startswith("tf_")
-    padding = {} if is_unknown else TF_BACKBONE if is_of_tf else TIMM_BACKBONE
-    is_advprop = _ADVPROP.search(f"{path.name} {content.get('arch')}")
-    return WeightSource(
-        path=str(path),
-        kind=_TITLES[scheme] + _what(found.arrays, scheme) + found.description,
-        scheme=scheme,
-        arrays=found.arrays,
-        num_averages=len(found.arrays) if found.is_average else 0,
-        others=found.others,
-        config={**padding, **(HALF_CONFIG if is_advprop else {})} or None,
-        notes=(_UNKNOWN_PADDING,) if is_unknown else (),
+def read_torch_state_dict(path, averages=True):
+    """Reads the weights of a detector or of a backbone, as the names in it tell."""
+    path = pathlib.Path(path)
+    return source_of(path, read_torch_file(path), averages)
+
+
+def source_of(path, content, averages):
+    """The network in what `read_torch_file` found."""
+    for scheme in _STEMS:
+        prefixes = _prefixes(content, scheme)
+        if prefixes:
+            found = find_network(path, content, prefixes, averages)
+            read = _read_detector if scheme is TORCH else _read_backbone
+            return read(path, content, found, scheme)
+    raise InvalidValueError(
+        f"'{path}' holds another network: none of its {len(content)} entries has a "
+        "name of PyTorch effdet ('backbone.conv_stem.weight'), EfficientNet-PyTorch "
+        "('_conv_stem.weight') or timm's EfficientNet ('conv_stem.weight'). The first "
+        f"are {list(content)[:3]}."
     )
 
 
@@ -124,22 +170,130 @@ def _prefixes(content, scheme):
     return [prefix for prefix in found if prefix[-1:] in ("", ".")]
 
 
-def _what(arrays, scheme):
-    layer = arrays.get(_CLASS_LAYERS[scheme])
-    if layer is None:
-        return " backbone"
-    return f" classifier of {len(layer):,} classes"
-
-
-def _refuse_other_networks(path, arrays, scheme):
-    blocks = [name for name in arrays if name.lstrip("_").startswith("blocks.")]
-    foreign = names_of_no_backbone(blocks, scheme)
+def _source(path, found, scheme, kind, **fields):
+    foreign = names_of_no_backbone(
+        [name for name in found.arrays if name.startswith(_OF_BACKBONES)], scheme
+    )
     if foreign:
         raise InvalidValueError(
-            f"'{path}' is not of EfficientNet B0-B7, Lite0-4 or V2: {len(foreign)} of "
-            f"its arrays have no place, first '{foreign[0]}' "
-            f"{arrays[foreign[0]].shape}."
+            f"'{path}' is not of EfficientNet B0-B7, Lite0-4 or V2: "
+            f"{len(foreign)} of its arrays have no place, first '{foreign[0]}' "
+            f"{np.shape(found.arrays[foreign[0]])}. Of effdet's models, the `tf_` "
+            "ones, `efficientdet_*` and `efficientdetv2_*` can be loaded."
         )
+    return WeightSource(
+        path=str(path),
+        kind=kind + found.description,
+        scheme=scheme,
+        arrays=found.arrays,
+        num_averages=len(found.arrays) if found.is_average else 0,
+        others=found.others,
+        **fields,
+    )
+
+
+def _read_detector(path, content, found, scheme):
+    found = dataclasses.replace(found, arrays=_named(found.arrays))
+    arch = content.get("arch")  # timm's name of the model
+    config = _config(path, found.arrays, arch if isinstance(arch, str) else "")
+    kind = "PyTorch effdet state dict"
+    return _source(path, found, scheme, kind, config=config)
+
+
+def _read_backbone(path, content, found, scheme):
+    """The backbone of a classifier."""
+    model = _model_name(path, content) if scheme is TIMM else None
+    is_unknown = scheme is TIMM and model is None
+    is_of_tf = (model or "tf_").startswith("tf_")
+    padding = {} if is_unknown else TF_BACKBONE if is_of_tf else TIMM_BACKBONE
+    is_advprop = _ADVPROP.search(f"{path.name} {content.get('arch')}")
+    layer = found.arrays.get(_CLASS_LAYERS[scheme])
+    what = "backbone" if layer is None else f"classifier of {len(layer):,} classes"
+    return _source(
+        path,
+        found,
+        scheme,
+        f"{_TITLES[scheme]} {what}",
+        config={**padding, **(HALF_CONFIG if is_advprop else {})} or None,
+        notes=(_UNKNOWN_PADDING,) if is_unknown else (),
+    )
+
+
+def _is_of(path, head):
+    return path.suffix in ENDINGS or head.startswith((ZIP_MAGIC, PICKLE_MAGIC))
+
+
+KIND = Kind(
+    title="PyTorch effdet's `.pth` or `.safetensors`; EfficientNet-PyTorch's or timm's "
+    "EfficientNet in such a file, of which the backbone is taken",
+    is_of=_is_of,
+    read=read_torch_state_dict,
+)
+
+
+# --- Of a detector: its names, and which model it is.
+
+
+def _named(arrays):
+    """The arrays under the names that `network_arrays` has."""
+    named = {}
+    for name, value in arrays.items():
+        if name.endswith(".edge_weights"):
+            weights = enumerate(value.ravel())
+            named.update({f"{name}.{i}": np.asarray(v) for i, v in weights})
+        else:
+            named[_LEVEL_FIRST.sub(r"\1.\3.\2.bn.\4", name)] = value
+    return named
+
+
+def _config(path, arrays, arch):
+    """The fields of `EfficientDetConfig` that such a file implies."""
+    # Shapes do not say how a model pads and prepares images: it is known by the family.
+    # AdvProp models, and D4 and D5 of effdet's own, are known by their names alone.
+    has_biases = any(map(_BIAS_BEFORE_BN.fullmatch, arrays))
+    if has_biases and not arch.startswith("efficientdet"):
+        is_advprop = re.search(r"_ap(?![a-z])", f"{path.name} {arch}")
+        is_lite = not any(".se." in array for array in arrays)
+        half = HALF_CONFIG if is_advprop or is_lite else {}
+        return {**_TF_NETWORK, **EFFDET_ANCHORS, **half}
+    model = _name_here(arch) or _own_model(WeightSource(str(path), "", TORCH, arrays))
+    if model is None:  # of somebody's own making: as all of that family have it
+        return {**_OWN_NETWORK, **EFFDET_ANCHORS}
+    config = EfficientDetConfig.from_name(model)
+    return {field: getattr(config, field) for field in _FIELDS_OF_A_FAMILY}
+
+
+_TF_NETWORK = {**TF_BACKBONE, "fpn_padding": "same", "redundant_bias": True}
+_OWN_NETWORK = {
+    **TIMM_BACKBONE,
+    "fpn_padding": "symmetric",
+    "redundant_bias": False,
+}
+
+
+def _name_here(name):
+    """What a model of effdet is called here, or None if there is none of that name."""
+    ours = name.replace("_", "-")
+    candidates = [ours.replace("efficientdet-", "effdet-"), ours]
+    return next((model for model in candidates if model in MODEL_NAMES), None)
+
+
+def _own_model(source):
+    """The model of effdet's own that the arrays fit, or None."""
+    names = identify(source).names
+    configs = map(EfficientDetConfig.from_name, names)
+    own = [config.name for config in configs if not config.redundant_bias]
+    return own[0] if own else None
+
+
+# --- Of a backbone: which model it is, and what that means.
+
+_UNKNOWN_PADDING = (
+    "timm's 'efficientnet_b0' and 'tf_efficientnet_b0' name their arrays alike, and "
+    "the file does not say which it is of: the model keeps its own `backbone_padding` "
+    "and epsilon, which are those of the 'tf_' models where nothing else is told; the "
+    "others pad symmetrically and have another epsilon (1e-5)"
+)
 
 
 def _model_name(path, content):
@@ -158,3 +312,71 @@ def _architecture(path):
         return json.loads(path.read_text(encoding="utf-8")).get("architecture")
     except (OSError, ValueError, AttributeError):
         return None
+
+
+# --- Which entries of a torch file belong to one network, and which to none or another.
+
+BN_COUNTER = "num_batches_tracked"
+
+
+@dataclasses.dataclass(frozen=True)
+class FoundNetwork:
+    """One network in a torch file."""
+
+    arrays: dict  # name, without what stands before it in the file, to float32 array
+    others: tuple  # what else is in the file
+    prefix: str  # what stands before the names of the network
+    dtypes: frozenset  # the types of numbers in the file
+
+    @property
+    def is_average(self):
+        """Whether the network's weights are moving averages of another's."""
+        return _is_average(self.prefix)
+
+    @property
+    def description(self):
+        """Where in the file it is and what numbers it has, to stand after its name."""
+        under = f", under '{self.prefix.rstrip('.')}'" if self.prefix else ""
+        converted = sorted(self.dtypes - {"float32"})
+        return under + (f", {' and '.join(converted)}" if converted else "")
+
+
+def find_network(path, content, prefixes, averages):
+    """Takes one network out of what a torch file holds."""
+    wanted = [p for p in prefixes if _is_average(p) == averages] or prefixes
+    if len(wanted) > 1:
+        raise InvalidValueError(
+            f"'{path}' holds {len(wanted)} networks: {wanted}. Save the state dict of "
+            "one of them."
+        )
+    prefix = wanted[0]
+    arrays, others, dtypes = {}, {}, set()
+    for full_name, value in content.items():
+        owner = max(filter(full_name.startswith, prefixes), key=len, default=None)
+        name = full_name.removeprefix(prefix)
+        # Who halves a whole state dict halves its counters too.
+        is_counter = name.endswith(BN_COUNTER)
+        if owner == prefix and _is_floating(value) and not is_counter:
+            dtypes.add(str(value.dtype))
+            arrays[name] = _as_float32(path, value)
+        elif owner in (prefix, None):
+            others[name if owner else full_name] = None
+        else:
+            others[owner.rstrip(".")] = None
+    return FoundNetwork(arrays, tuple(others), prefix, frozenset(dtypes))
+
+
+def _is_average(prefix):
+    return "ema" in re.split(r"[._]", prefix.lower())
+
+
+def _is_floating(value):
+    # ml_dtypes' bfloat16 is "V".
+    return isinstance(value, np.ndarray) and value.dtype.kind in "fV"
+
+
+def _as_float32(path, value):
+    try:
+        return np.asarray(value, "float32")
+    except (TypeError, ValueError) as error:
+        raise InvalidValueError(damaged(path, error)) from error

@@ -45,13 +45,6 @@ def test_others_become_png_of_what_the_boxes_are_for(tmp_path, kind):
     assert stored.shape == ((9, 6, 3) if kind == "turned" else (6, 9, 3))
 
 
-def test_a_image_of_another_size_than_annotated_is_refused(tmp_path):
-    Image.fromarray(PIXELS).save(tmp_path / "a.png")
-    record = dataclasses.replace(one(tmp_path / "a.png").records[0], image_size=(7, 9))
-    with pytest.raises(ValueError, match=r"annotation gives, \(7, 9\)"):
-        encode_image(record)
-
-
 def test_file_names_differ_in_every_file_system():
     records = [
         dataclasses.replace(one(PIXELS).records[0], file_name=name, image_id=5)

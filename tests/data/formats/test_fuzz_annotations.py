@@ -13,6 +13,7 @@ from PIL import Image
 
 from effdet_keras import data
 from effdet_keras.data import from_arrays
+from effdet_keras.data.formats.tfrecord import encode_example, write_records
 from effdet_keras.data.record import describe_example, load_example
 
 FUZZ = settings(
@@ -277,6 +278,50 @@ def test_a_broken_sidecar_stops_nothing(folder, draws):
         path.write_bytes(original)
     assert [len(record.labels) for record in found.records] in ([2, 0], [0, 2])
     json.dumps(found.to_coco())
+
+
+FEATURES = st.one_of(
+    st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4).map(
+        lambda v: np.array(v, np.int64)
+    ),
+    st.lists(st.floats(width=32), max_size=4).map(lambda v: np.array(v, float)),
+    st.binary(max_size=40),
+)
+RECORD = {f"image/object/bbox/{side}": np.array([0.5]) for side in ("xmin", "ymin")}
+RECORD |= {f"image/object/bbox/{side}": np.array([0.9]) for side in ("xmax", "ymax")}
+RECORD["image/object/class/label"] = np.array([1])
+OTHERS = ["image/height", "image/width", "image/source_id", "image/filename"]
+OTHERS += [f"image/object/{k}" for k in ("area", "is_crowd", "group_of", "class/text")]
+OF_TFDS = {"objects/bbox": np.array([0.1, 0.2, 0.5, 0.6])}
+OF_TFDS["objects/label"] = np.array([0])
+OTHERS_OF_TFDS = ["image/id", "image/filename", "objects/area", "objects/is_crowd"]
+
+
+@settings(FUZZ, max_examples=60)
+@given(draws=st.data())
+@pytest.mark.parametrize(
+    "image, record, others, name",
+    [
+        ("image/encoded", RECORD, OTHERS, "a.tfrecord"),
+        ("image", OF_TFDS, OTHERS_OF_TFDS, "x-train.tfrecord-00000-of-00001"),
+    ],
+    ids=["tfrecord", "tfds"],
+)
+def test_features_of_records(folder, draws, image, record, others, name):
+    png = next((folder / "coco" / "train").iterdir()).read_bytes()
+    record = {image: png, **record}
+    changes = st.dictionaries(st.sampled_from([*record, *others]), FEATURES, max_size=3)
+    place = folder / image.replace("/", "_")
+    place.mkdir(exist_ok=True)
+    content = encode_example({**record, **draws.draw(changes)})
+    write_records(place / name, [content])
+    if name == "a.tfrecord":
+        read_both(lambda e: data.from_tfrecord(place, on_error=e))
+        return
+    (place / "features.json").touch()
+    names = draws.draw(st.one_of(st.just(b"cat\n"), st.binary(max_size=9)))
+    (place / "objects-label.labels.txt").write_bytes(names)
+    read_both(lambda e: data.from_tfds(place, "train", on_error=e))
 
 
 NAMES = [

@@ -5,6 +5,8 @@ import warnings
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from effdet_keras import data
@@ -123,8 +125,8 @@ def test_records_without_names_get_those_of_a_label_map(tmp_path):
     encoded = {"image/encoded": (tmp_path / "a.png").read_bytes()}
     path = tmp_path / "train.tfrecord"
     write_records(path, [encode_example(sides | labels | encoded)])
-    for given in ({"label_map": "coco"}, {"class_names": "coco"}):
-        read = data.from_tfrecord(path, **given)
+    for options in ({"label_map": "coco"}, {"class_names": "coco"}):
+        read = data.from_tfrecord(path, **options)
         assert len(read.class_names) == 80
         assert [read.category_ids[i] for i in read.records[0].labels] == [3, 90]
         names = [read.class_names[i] for i in read.records[0].labels]
@@ -165,7 +167,35 @@ def test_a_name_that_is_not_a_label_map_is_refused_by_readers(tmp_path):
         data.from_yolo(tmp_path, class_names="cat")
 
 
-@pytest.mark.parametrize("name", ["0\0", "\0" * 9, "k\u00e4fer\0"])
-def test_zeros_within_a_name_are_no_other_encoding(tmp_path, name):
-    write_label_map(tmp_path / "a.pbtxt", {1: name})
-    assert read_label_map(tmp_path / "a.pbtxt") == {1: name}
+def test_label_maps(tmp_path):
+    path = tmp_path / "map.pbtxt"
+    path.write_text(
+        "# classes\nitem {\n  name: '/m/01'\n  id: 2 display_name: \"B\\303\\244r\""
+        " keypoints { id: 9 name: 'nose' } }\n"
+        "item{id:1,name:'it\\'s'}; item { id: 0 name: 'background' }"
+    )
+    assert read_label_map(path) == {1: "it's", 2: "Bär"}
+    for text in ("item { id: 1 }", "item { name: 'a' }", "x", "item {", "item { 'a"):
+        path.write_text(text)
+        with pytest.raises(ValueError, match="label map must"):
+            read_label_map(path)
+    path.write_text("item { id: 1 name: 'a' } item { id: 1 name: 'b' }")
+    with pytest.raises(ValueError, match="of its own"):
+        read_label_map(path)
+    for text in ("[" * 100_000, '{"a": "1"}', "[1]", '{"a": true}'):
+        path.with_suffix(".json").write_text(text)
+        with pytest.raises(ValueError, match="label map must"):
+            read_label_map(path.with_suffix(".json"))
+
+
+@example({1: "0\0", 2: "\0" * 9, 3: "käfer\0"})
+@given(st.dictionaries(st.integers(1, 99), st.text(min_size=1, max_size=9), max_size=5))
+@settings(max_examples=60, deadline=None)
+def test_label_maps_keep_any_name(tmp_path_factory, names):
+    names = {i: name for name, i in {v: k for k, v in names.items()}.items()}
+    path = tmp_path_factory.mktemp("map") / "a.pbtxt"
+    try:
+        write_label_map(path, names)
+    except UnicodeEncodeError:  # half of a surrogate pair is no text
+        return
+    assert read_label_map(path) == dict(sorted(names.items()))

@@ -2,18 +2,19 @@
 
 import functools
 import itertools
-import pathlib
 
 import numpy as np
 import pytest
-from PIL import Image
+from support.small_datasets import (
+    CATEGORY_IDS,
+    CLASS_NAMES,
+    assert_same,
+    odd_splits,
+    record_of,
+)
 
 from effdet_keras import data
 from effdet_keras.data import DetectionDataset
-from effdet_keras.data.record import Record
-
-CLASS_NAMES = ("Bär", "no such thing", "naïve, “quoted” <b>&amp;", "dog")
-CATEGORY_IDS = (90, 3, 17, 5)  # neither sorted nor without gaps
 
 WRITERS = {
     "coco": data.write_coco,
@@ -26,85 +27,9 @@ WRITERS = {
 }
 
 
-def make_record(path, image_id, source_id, boxes, labels, crowd=(), areas=None):
-    with Image.open(path) as image:
-        turned = image.getexif().get(0x0112, 1) == 6
-        width, height = image.size
-    boxes = np.array(boxes, np.float64).reshape(-1, 4)
-    return Record(
-        image=str(path),
-        image_size=(width, height) if turned else (height, width),
-        image_id=image_id,
-        source_id=source_id,
-        file_name=f"{path.parent.name}/{path.name}",
-        boxes_xywh=boxes,
-        labels=labels,
-        is_crowd=[i in crowd for i in range(len(labels))],
-        area=boxes[:, 2] * boxes[:, 3] if areas is None else areas,
-        annotation_ids=100 * image_id + np.arange(len(labels)),
-    )
-
-
 @pytest.fixture(scope="module")
 def splits(tmp_path_factory):
-    """Two splits of odd images: see what each record has."""
-    folder = tmp_path_factory.mktemp("images")
-    for name, size, turn in [
-        ("x/same.jpg", (48, 32), None),
-        ("y/same.jpg", (31, 57), None),
-        ("y/turned.jpg", (48, 32), 6),
-        ("y/grün 1.png", (20, 20), None),
-        ("z/empty.webp", (40, 30), None),
-    ]:
-        (folder / name).parent.mkdir(exist_ok=True)
-        exif = Image.Exif()
-        if turn:
-            exif[0x0112] = turn
-        pixels = np.random.default_rng(len(name)).integers(0, 255, size[::-1] + (3,))
-        Image.fromarray(pixels.astype(np.uint8)).save(folder / name, exif=exif)
-    first = [
-        make_record(
-            folder / "x/same.jpg",
-            397133,
-            "image-b",
-            # whole, thin, at the end, a crowd
-            [
-                [8, 4, 20, 16],
-                [1.25, 2.5, 0.5, 9.125],
-                [40.5, 30, 7.5, 2],
-                [0, 0, 48, 32],
-            ],
-            [0, 3, 0, 2],
-            crowd=[3],
-        ),
-        make_record(folder / "y/same.jpg", 7, 7, [[1, 1, 3, 3]], [3], areas=[5.5]),
-        make_record(folder / "y/turned.jpg", 12, "a", [[3, 40, 29, 7]], [2]),
-    ]
-    second = [
-        make_record(folder / "y/grün 1.png", 9, 9, [[1 / 3, 2 / 3, 10 / 3, 9]], [0]),
-        make_record(folder / "z/empty.webp", 7, "z", [], []),
-    ]
-    return {
-        "train": DetectionDataset(first, CLASS_NAMES, CATEGORY_IDS),
-        "validation": DetectionDataset(second, CLASS_NAMES, CATEGORY_IDS),
-    }
-
-
-def assert_same(found, wanted):
-    assert found.class_names == wanted.class_names
-    assert found.category_ids == wanted.category_ids
-    assert found.problems == ()
-    assert len(found) == len(wanted)
-    for record, other in zip(found.records, wanted.records):
-        for field in ("image_id", "source_id", "file_name", "image_size"):
-            assert getattr(record, field) == getattr(other, field)
-        for field in ("labels", "is_crowd", "annotation_ids"):
-            np.testing.assert_array_equal(getattr(record, field), getattr(other, field))
-        # VOC has four decimals, TFRecord float32.
-        np.testing.assert_allclose(record.boxes_xywh, other.boxes_xywh, atol=1e-3)
-        np.testing.assert_allclose(record.area, other.area, rtol=1e-3)
-    for example, other in zip(found, wanted):
-        np.testing.assert_array_equal(example["image"], other["image"])
+    return odd_splits(tmp_path_factory.mktemp("images"))
 
 
 @pytest.mark.parametrize("first, second", list(itertools.product(WRITERS, repeat=2)))
@@ -114,7 +39,7 @@ def test_a_round_trip_keeps_everything(splits, tmp_path, recwarn, first, second)
     found = data.load_splits(tmp_path / "second")
     assert list(found) == list(splits)
     for split, dataset in splits.items():
-        assert_same(found[split], dataset)
+        assert_same(found[split], dataset, atol=1e-3)
     assert not [str(w.message) for w in recwarn if w.category is UserWarning]
 
 
@@ -156,10 +81,7 @@ def test_nothing_is_written_over_and_nothing_half(splits, tmp_path, format):
     (tmp_path / "there").mkdir()
     with pytest.raises(FileExistsError, match="there"):
         WRITERS[format](splits, tmp_path / "there")
-    lost = make_record(
-        pathlib.Path(splits["train"].records[0].image), 1, 1, [[1, 1, 3, 3]], [0]
-    )
-    object.__setattr__(lost, "image", str(tmp_path / "lost.jpg"))
+    lost = record_of(tmp_path / "lost.jpg", (32, 48), 1, [[1, 1, 3, 3]], [0])
     dataset = DetectionDataset([lost], CLASS_NAMES, CATEGORY_IDS)
     with pytest.raises(FileNotFoundError, match=r"lost\.jpg"):
         WRITERS[format](dataset, tmp_path / "new")

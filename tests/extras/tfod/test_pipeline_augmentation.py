@@ -5,6 +5,7 @@ import pathlib
 import pytest
 
 from effdet_keras._internal.proto_text import parse
+from effdet_keras.extras.tfod.fields import Fields
 from effdet_keras.extras.tfod.pipeline_parts import augmentation
 from effdet_keras.extras.tfod.preprocessing import STEPS
 from effdet_keras.runs.configuration import RunConfiguration
@@ -23,7 +24,7 @@ NOT_HERE = {
 def read(*options):
     """The fields of a run, the places noted, and the paths that nobody read."""
     text = "".join(f"data_augmentation_options {{ {option} }}\n" for option in options)
-    train, noted = parse(text), []
+    train, noted = parse(text, Fields), []
     fields = augmentation(train, lambda place, value, reason: noted.append(place))
     RunConfiguration(**fields)  # which makes each
     return fields, noted, [path for path, _ in train.left()]

@@ -9,6 +9,7 @@ import pytest
 from support.tiny import tiny_model
 from support.torch_files import write_zip
 
+from effdet_keras.extras.older_tools import to_layout_of
 from effdet_keras.model.config import (
     MODEL_NAMES,
     TF_BACKBONE,
@@ -16,10 +17,9 @@ from effdet_keras.model.config import (
     EfficientDetConfig,
 )
 from effdet_keras.weights.assign import assign_source
-from effdet_keras.weights.identify import identify, match_arrays, to_layout_of
+from effdet_keras.weights.identify import identify, match_arrays
 from effdet_keras.weights.kinds.registry import open_weights
-from effdet_keras.weights.kinds.torch_effdet import TIMM
-from effdet_keras.weights.kinds.torch_state_dict import EFFICIENTNET_PYTORCH
+from effdet_keras.weights.kinds.torch_state_dict import EFFICIENTNET_PYTORCH, TIMM
 from effdet_keras.weights.network_arrays import network_arrays
 from effdet_keras.weights.pretrained import config_for_weights, load_source
 

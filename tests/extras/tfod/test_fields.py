@@ -1,8 +1,14 @@
-"""The text format of protocol buffers, without a schema."""
+"""The text format of protocol buffers, without a schema, and its fields by type."""
 
 import pytest
 
-from effdet_keras._internal.proto_text import parse
+from effdet_keras._internal import proto_text
+from effdet_keras.extras.tfod.fields import Fields
+
+
+def parse(text):
+    return proto_text.parse(text, Fields)
+
 
 TEXT = r"""
 # a comment

@@ -1,0 +1,196 @@
+"""A model as a checkpoint of google/automl, or as a state dict of PyTorch effdet."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+
+import numpy as np
+from keras import ops
+
+from effdet_keras._internal.optional_imports import safetensors, safetensors_numpy
+from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras._internal.optional_imports import torch as optional_torch
+from effdet_keras._internal.whole_files import (
+    local_path,
+    replacing,
+    replacing_together,
+)
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.weights.kinds.automl import AVERAGE, STATE_FILE
+from effdet_keras.weights.kinds.torch_files import PICKLE_ENDINGS
+from effdet_keras.weights.kinds.torch_state_dict import BN_COUNTER, TORCH
+from effdet_keras.weights.network_arrays import network_arrays, tf1_name
+from effdet_keras.weights.pretrained import check_own_network
+
+EXPORT_FORMATS = ("automl-tf1", "torch-effdet")
+_EDGE_WEIGHTS = re.compile(r"(.+\.edge_weights)\.\d+")
+_BN_VARIANCE = "running_var"
+_REPEAT_FIRST = re.compile(r"^((?:class|box)_net\.bn_rep)\.(\d+)\.(\d+)\.bn\.(\w+)$")
+
+
+def export_checkpoint(model, path, format):
+    """`EfficientDet.export_checkpoint`; see there."""
+    if format not in EXPORT_FORMATS:
+        raise InvalidValueError(
+            f"`format` must be one of {', '.join(EXPORT_FORMATS)}. "
+            f"Received: format={format!r}"
+        )
+    check_own_network(model, "write an older tool's checkpoint", "export_hub_module")
+    _check_has_place(model.config)
+    raw, averaged = _raw_and_averaged(model)
+    if format == "torch-effdet":
+        write_torch_effdet(path, averaged, model.config)
+        return
+    step = getattr(getattr(model, "optimizer", None), "iterations", 0)
+    write_tf1_checkpoint(
+        path, raw, averages=averaged, global_step=int(ops.convert_to_numpy(step))
+    )
+
+
+def _check_has_place(config):
+    """Raises ValueError for what no older tool of these formats has."""
+    usual = EfficientDetConfig()
+    for field in ("backbone_taps", "anchor_order", "box_scales"):
+        if getattr(config, field) != getattr(usual, field):
+            raise InvalidValueError(
+                "Neither google/automl nor PyTorch effdet has a network with "
+                f"{field}={getattr(config, field)!r}: it would detect something else "
+                "there. Keep such a model with `save`, or `export` it."
+            )
+
+
+def _raw_and_averaged(model):
+    """The weights of training, and those with averages where there are any."""
+    averages = model.averages
+    if averages is None:
+        raw = _named(model.weights, model.weights)
+        return raw, dict(raw)
+    with averages.swapped():
+        averaged = _named(model.weights, model.weights)
+        raw = {**averaged, **_named(averages.sources, averages.variables)}
+        exact = averages.exact  # of weights that hold their average only rounded
+        coarse = [averages.sources[i] for i in exact]
+        return raw, {**averaged, **_named(coarse, exact.values())}
+
+
+def _named(variables, values):
+    # Copies: arrays may share their memory with variables that are about to change.
+    pairs = zip(variables, values)
+    return {tf1_name(v): np.array(ops.convert_to_numpy(a)) for v, a in pairs}
+
+
+def write_tf1_checkpoint(prefix, arrays, averages=None, global_step=0):
+    """Writes a checkpoint that google/automl's programs load."""
+    tf.require("Writing TensorFlow checkpoints")
+    if not os.path.basename(prefix):
+        raise InvalidValueError(
+            "The prefix of a checkpoint must end in a name, such as 'd0/model'. "
+            f"Received: prefix='{prefix}'"
+        )
+    averages = {**arrays, **(averages or {})}
+    averages = {name + AVERAGE: value for name, value in averages.items()}
+    entries = {n: np.asarray(a, "float32") for n, a in {**arrays, **averages}.items()}
+    entries["global_step"] = np.asarray(global_step, "int64")
+    prefix = local_path(prefix, "The prefix of a checkpoint")
+    # Other programs find the checkpoint by the state file: it comes last.
+    with replacing_together(prefix.with_name(STATE_FILE)) as folder:
+        _save(folder / prefix.name, entries)
+
+
+def _save(prefix, entries):
+    try:
+        tf.raw_ops.SaveV2(
+            prefix=str(prefix),
+            tensor_names=list(entries),
+            shape_and_slices=[""] * len(entries),
+            tensors=[tf.convert_to_tensor(value) for value in entries.values()],
+        )
+    except tf.errors.OpError as error:
+        raise OSError(f"The checkpoint could not be written: {error}") from error
+    # The name alone, so that the folder may be moved. As text of a protobuf.
+    name = json.dumps(prefix.name, ensure_ascii=False)
+    prefix.with_name(STATE_FILE).write_text(
+        f"model_checkpoint_path: {name}\nall_model_checkpoint_paths: {name}\n",
+        encoding="utf-8",
+    )
+
+
+def write_torch_effdet(path, arrays, config):
+    """Writes weights so that effdet's `load_state_dict(strict=True)` takes them."""
+    path = local_path(path, "The path of a state dict")
+    save = _saver(path)
+    state = _state_dict(arrays, config)
+    with replacing(path) as partial:
+        save(state, partial)
+
+
+def _state_dict(arrays, config):
+    """effdet's names and layouts, in NumPy."""
+    _check_effdet_has(config)
+    network = network_arrays(config)
+    state = {}
+    for array in network:
+        name = name_in_effdet(TORCH.name_of(array), config)
+        value = np.asarray(arrays[array.name], "float32")
+        edge = _EDGE_WEIGHTS.fullmatch(name)
+        if edge:
+            before = state.get(edge[1], np.zeros(0, "float32"))
+            state[edge[1]] = np.append(before, value)
+            continue
+        state[name] = to_layout_of(value, array, TORCH)
+        if name.endswith(_BN_VARIANCE):
+            counter = name.removesuffix(_BN_VARIANCE) + BN_COUNTER
+            state[counter] = np.zeros((), "int64")
+    return state
+
+
+def name_in_effdet(name, config):
+    """The name of an array in effdet's model of that config."""
+    # Since QuadFPN batch norms of heads are named by level and then by repeat.
+    is_v1 = config.backbone.startswith("efficientnet-b")
+    if config.redundant_bias or (is_v1 and config.fpn_name == "bifpn"):
+        return name
+    return _REPEAT_FIRST.sub(r"\1.\3.\2.\4", name)
+
+
+def _check_effdet_has(config):
+    if config.heads != ("object_detection",):
+        raise InvalidValueError(
+            "effdet has no such network: it has class and box heads, and no others. "
+            f"Received: heads={config.heads!r}"
+        )
+    plain = config.separable_conv and not config.conv_after_downsample
+    if not plain or config.fpn_weight_method.startswith("channel_"):
+        raise InvalidValueError(
+            "effdet has no such network: it needs separable_conv=True, "
+            "conv_after_downsample=False and one weight per edge. Received: "
+            f"separable_conv={config.separable_conv}, "
+            f"conv_after_downsample={config.conv_after_downsample}, "
+            f"fpn_weight_method={config.fpn_weight_method!r}"
+        )
+
+
+def _saver(path):
+    if path.suffix == ".safetensors":
+        safetensors.require("Writing `.safetensors` files")
+        save_file = safetensors_numpy.save_file
+        return lambda state, to: save_file(state, to, metadata={"format": "pt"})
+    if path.suffix in PICKLE_ENDINGS:
+        torch = optional_torch.require("Writing a file of `torch.save`")
+        return lambda state, to: torch.save(
+            {name: torch.from_numpy(value) for name, value in state.items()}, to
+        )
+    raise InvalidValueError(
+        "The path of an effdet state dict must end in '.safetensors', '.pth' or "
+        f"'.pt'. Received: path='{path}'"
+    )
+
+
+def to_layout_of(value, array, scheme):
+    """An array of our network in the order of axes of a scheme."""
+    if scheme.is_torch and array.torch_axes is not None:
+        return np.ascontiguousarray(np.transpose(value, array.torch_axes))
+    return value
