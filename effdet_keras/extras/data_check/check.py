@@ -237,7 +237,11 @@ def find_in_images(records, *, decode=True):
     for record, (_, fingerprint) in zip(records, looks):
         other = first.setdefault(fingerprint, record)
         if fingerprint is not None and other is not record:
-            detail = f"same image as {other.name}, with {_compare_boxes(record, other)}"
+            boxes = "other boxes"
+            if np.array_equal(record.boxes_xywh, other.boxes_xywh):
+                has_same = np.array_equal(record.labels, other.labels)
+                boxes = f"the same boxes{'' if has_same else ' and other labels'}"
+            detail = f"same image as {other.name}, with {boxes}"
             ids = (other.image_id, record.image_id)
             problems.append(Problem("duplicate image", record.name, detail, ids))
     return problems
@@ -277,9 +281,9 @@ def _look_at(record, decode):
     image, name = record.image, record.name
     if isinstance(image, np.ndarray):
         return None, _hash_of_image(record)
-    place = str(image) if isinstance(image, EncodedImage) else os.fspath(image)
+    is_part = isinstance(image, EncodedImage)
+    place = str(image) if is_part else os.fspath(image)
     try:
-        is_part = isinstance(image, EncodedImage)
         data = stored_bytes(image) if decode or is_part else None
         with Image.open(image if data is None else io.BytesIO(data)) as stored:
             orientation = stored.getexif().get(EXIF_ORIENTATION, 1)
@@ -289,22 +293,18 @@ def _look_at(record, decode):
     except FileNotFoundError:
         return Problem("missing image", name, f"no file {place!r}"), None
     except Exception as error:  # a broken file makes Pillow raise almost anything
-        return Problem("corrupt image", name, _reason(error, image)), None
+        error = error.__cause__ or error  # what Pillow says, without our words
+        reason = str(error) or type(error).__name__
+        if isinstance(error, UnidentifiedImageError):
+            size = image.length if is_part else os.path.getsize(image)
+            reason = "not an image format that Pillow knows"
+            reason = reason if size else "the file is empty"
+        return Problem("corrupt image", name, reason), None
     return problem, place if data is None else _hash(data)
 
 
 def _hash(data):
     return hashlib.blake2b(data, digest_size=16).digest()
-
-
-def _reason(error, image):
-    """What Pillow says, without our own words around it."""
-    error = error.__cause__ or error
-    if isinstance(error, UnidentifiedImageError):
-        is_part = isinstance(image, EncodedImage)
-        size = image.length if is_part else os.path.getsize(image)
-        return "not an image format that Pillow knows" if size else "the file is empty"
-    return str(error) or type(error).__name__
 
 
 def _compare_sizes(record, stored, orientation):
@@ -335,14 +335,6 @@ def _compare_sizes(record, stored, orientation):
 
 def _size(size):
     return f"{size[0]}x{size[1]}"
-
-
-def _compare_boxes(record, other):
-    if not np.array_equal(record.boxes_xywh, other.boxes_xywh):
-        return "other boxes"
-    if not np.array_equal(record.labels, other.labels):
-        return "the same boxes and other labels"
-    return "the same boxes"
 
 
 # --- What can be wrong with the boxes and labels of a dataset.
