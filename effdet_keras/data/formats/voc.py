@@ -102,10 +102,10 @@ def from_voc(
     # The images are in the first folder with one that an xml file is named after.
     stems = {path.stem for path in xml_dir.glob("*.xml")}
     places = [*(folder / name for name in _IMAGE_FOLDERS), xml_dir, folder]
-    found_in = {place: _images(place) for place in places if place.is_dir()}
-    with_images = (p for p in found_in if not stems.isdisjoint(found_in[p]))
-    image_dir = next(with_images, next(iter(found_in)))
-    images = found_in[image_dir]
+    places = [place for place in places if place.is_dir()]
+    listed = ((place, _images(place)) for place in places)
+    named = (pair for pair in listed if not stems.isdisjoint(pair[1]))
+    image_dir, images = next(named, (places[0], {}))
     found = for_each(
         lambda path: _read_xml(path, image_dir, images, shift, gap, problems),
         [xml_dir / f"{name}.xml" for name in names],
