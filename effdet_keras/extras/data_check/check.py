@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import dataclasses
 import hashlib
 import io
@@ -132,7 +131,8 @@ def check(
     """
     config = _config(model, image_size)
     if isinstance(dataset, str | os.PathLike):
-        with _no_warnings():  # the report says the same, and more
+        # The report says what warnings do, and more.
+        with warnings.catch_warnings(action="ignore"):
             dataset = load(dataset, split, format=format, on_error="skip")
     elif not isinstance(dataset, DetectionDataset):
         raise InvalidTypeError(
@@ -180,7 +180,7 @@ def check_splits(
         >>> [(split, len(report.dataset)) for split, report in reports.items()]
         [('train', 3), ('valid', 2)]
     """
-    with _no_warnings():  # the reports say the same, and more
+    with warnings.catch_warnings(action="ignore"):  # the reports say the same
         datasets = load_splits(path, format=format, on_error="skip")
     shared = _find_shared_images(datasets)
     reports = {}
@@ -189,13 +189,6 @@ def check_splits(
         problems = _sorted([*report.problems, *shared[name]])
         reports[name] = dataclasses.replace(report, problems=problems)
     return reports
-
-
-@contextlib.contextmanager
-def _no_warnings():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def _config(model, image_size):
@@ -230,7 +223,10 @@ def _sorted(problems):
 def find_in_images(records, *, decode=True):
     """Finds images that are missing, broken, turned, of another size, or duplicates."""
     # Pillow warns of odd metadata, without naming the file.
-    with _no_warnings(), concurrent.futures.ThreadPoolExecutor() as pool:
+    with (
+        warnings.catch_warnings(action="ignore"),
+        concurrent.futures.ThreadPoolExecutor() as pool,
+    ):
         looks = list(pool.map(lambda record: _look_at(record, decode), records))
     problems = [problem for problem, _ in looks if problem is not None]
     first = {}
@@ -311,12 +307,11 @@ def _compare_sizes(record, stored, orientation):
     annotated = tuple(int(side) for side in record.image_size)
     swaps = orientation in (5, 6, 7, 8)
     upright = stored[::-1] if swaps else stored
-    kind, detail = None, f"EXIF orientation {orientation}, stored as {_size(stored)}"
+    there, here = "{}x{}".format(*annotated), "{}x{}".format(*upright)
+    kind = None
+    detail = "EXIF orientation {}, stored as {}x{}".format(orientation, *stored)
     if annotated not in (upright, stored):
-        kind = "wrong size"
-        detail = (
-            f"annotated as {_size(annotated)}, is {_size(upright)} (height x width)"
-        )
+        kind, detail = "wrong size", f"annotated as {there}, is {here} (height x width)"
         scale = np.divide(upright, annotated)
         if annotated == upright[::-1]:
             detail += "; are height and width swapped?"
@@ -331,10 +326,6 @@ def _compare_sizes(record, stored, orientation):
         else:
             detail += "; its size does not tell which way up it was annotated"
     return kind and Problem(kind, record.name, detail)
-
-
-def _size(size):
-    return f"{size[0]}x{size[1]}"
 
 
 # --- What can be wrong with the boxes and labels of a dataset.
