@@ -1,5 +1,7 @@
 """`DetectionDataset`: looking, dividing, and the batches it gives to `fit`."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -28,10 +30,11 @@ def make_dataset(count=7, size=None):
 
 def make_record(**changes):
     boxes = [[-5, 10, 20.25, 15], [10, 10, 0, 5], [0, 0, 50, 40]]
-    fields = {"source_id": "seven", "is_crowd": [False, False, True]}
-    fields |= {"area": [100.5, 0.0, 2000.0], **changes}
+    fields = {"source_id": "seven", "area": [100.5, 0.0, 2000.0]}
+    fields["is_crowd"] = [False, False, True]
     image = np.zeros((40, 50, 3), np.uint8)
-    return record_of(image, (40, 50), 7, boxes, [1, 0, 1], **fields)
+    record = record_of(image, (40, 50), 7, boxes, [1, 0, 1], **fields)
+    return dataclasses.replace(record, **changes)
 
 
 def truth_of(batches):
