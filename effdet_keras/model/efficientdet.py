@@ -433,21 +433,12 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
         training: bool = False,
         **options: Any,
     ) -> Any:
-        """Batches of a dataset in this model's image size, padding and labels.
+        """`dataset.batches` in this model's image size, padding and labels.
 
         What `fit` makes of a `DetectionDataset`; call it to set more:
         `model.fit(model.batches(train, 16, training=True, scale_jitter=(0.8, 1.2)))`.
         Labels follow the model's `class_names`, where these hold all of the dataset's:
         COCO's 80 classes train a model of 90 outputs.
-
-        Args:
-            dataset: `effdet_keras.data.DetectionDataset`.
-            batch_size: int.
-            training: bool, whether to shuffle and augment.
-            **options: of `DetectionDataset.batches`.
-
-        Returns:
-            `tf.data.Dataset`; see `DetectionDataset.batches`.
         """
         sizes = {
             "image_size": self.config.image_size,
@@ -527,7 +518,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
         backend, optimizer, parts = self._step, self.optimizer, self.parts.values()
         step = ops.copy(step_counter(optimizer))
         statistics = self.moved_statistics()
-        others = [v for part in parts for v in part.moved]
+        others = self._of_parts("moved")
         before, others_before = joined(statistics), [ops.copy(v) for v in others]
         # Forward pass, `compute_loss`, backward pass.
         loss, gradients = backend.gradients(data)
@@ -586,10 +577,9 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
         sample_weight: Any = None,
         training: bool = True,
     ) -> Any:
-        """The detection losses and weight decay, from ground truth and outputs.
+        """The detection losses and weight decay, a float32 scalar.
 
-        NaN where the ground truth is wrong: the step then refuses the batch, as it does
-        every loss that is not finite.
+        NaN where the ground truth is wrong: the step then refuses the batch.
 
         Args:
             x: unused.
@@ -601,9 +591,6 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
             y_pred: outputs of the network, see `EfficientDet`.
             sample_weight: must be None.
             training: bool, whether it is a training step that asks.
-
-        Returns:
-            Float32 scalar.
         """
         inputs.check_truth(y, sample_weight, self.config)
         losses = self.losses_of(y, y_pred, training=training)
@@ -690,26 +677,25 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
         """The training steps since `compile`."""
         return steps_done(self.optimizer)
 
+    def _of_parts(self, kind):
+        return [v for part in self.parts.values() for v in getattr(part, kind)]
+
     def updated_variables(self) -> list[keras.Variable]:
         """What the optimizer moves: what trains, and then that of the parts."""
-        more = [v for part in self.parts.values() for v in part.trainable_variables]
-        return self.trainable_variables + more
+        return self.trainable_variables + self._of_parts("trainable_variables")
 
     def batch_norm_statistics(self) -> list[keras.Variable]:
         """The moving means and variances of all batch norms."""
-        return [
-            v for v in self.non_trainable_variables if v.name in freezing.STATISTICS
-        ]
+        others = self.non_trainable_variables
+        return [v for v in others if v.name in freezing.STATISTICS]
 
     def moved_statistics(self) -> list[keras.Variable]:
         """`batch_norm_statistics`, and those of the parts."""
-        more = [v for part in self.parts.values() for v in part.statistics]
-        return self.batch_norm_statistics() + more
+        return self.batch_norm_statistics() + self._of_parts("statistics")
 
     def moved_variables(self) -> list[keras.Variable]:
         """What the forward pass of a training step moves."""
-        others = [v for part in self.parts.values() for v in part.moved]
-        return self.moved_statistics() + others
+        return self.moved_statistics() + self._of_parts("moved")
 
     @property
     def metrics(self):
@@ -766,10 +752,9 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
     def evaluate_and_detect_on_batch(
         self, images: Any, truth: dict, is_counted: Any, content_sizes: Any = None
     ) -> tuple[dict[str, Any], dict[str, float]]:
-        """Detections and losses of a batch, from one forward pass.
+        """Detections and losses of a batch, for `COCOEvaluation(losses=True)`.
 
-        `COCOEvaluation(losses=True)` calls it. Images that fill up the batch are not
-        `is_counted`. The losses have the names of `evaluate`.
+        Images that fill up the batch are not `is_counted`.
         """
         if self.settings is None:
             raise InvalidStateError(
@@ -794,23 +779,18 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
 
     def _evaluated(self, arrays):
         """What the `EvaluationStep` of the model as it is now returns of a batch."""
-        step = self._evaluation_step.step
-        if step is None or not step.is_for(self):
-            step = self._evaluation_step.step = EvaluationStep(self)
-        return step.predict_on_batch(arrays)
+        kept = self._evaluation_step
+        if kept.step is None or not kept.step.is_for(self):
+            kept.step = EvaluationStep(self)
+        return kept.step.predict_on_batch(arrays)
 
     def predict(
         self, x: Any, batch_size: int | None = None, **kwargs: Any
     ) -> dict[str, Any]:
         """Detections in letterboxed images, as padded arrays in pixels of the input.
 
-        `detect` takes images of any size, and gives boxes in their pixels.
-
-        Args:
-            x: `DetectionDataset`, which is batched in this model's `image_size`,
-                in its order; or whatever `keras.Model.predict` takes.
-            batch_size: int, for arrays (default 32) and datasets (default 8).
-            **kwargs: more of `keras.Model.predict`, such as `verbose`.
+        As `keras.Model.predict`; `x` may be a `DetectionDataset`, and is taken in its
+        order. `detect` takes images of any size, and gives boxes in their pixels.
 
         Returns:
             Dict of arrays: `boxes` `[B, D, 4]` (`yxyx`), `scores` `[B, D]`, `labels`
@@ -823,19 +803,11 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
             return super().predict(x, batch_size=batch_size, **kwargs)
 
     def predict_on_batch(self, x: Any, content_sizes: Any = None) -> dict[str, Any]:
-        """Detections in one batch of letterboxed images; see `predict`.
+        """As `predict`, of one batch of images `[B, H, W, 3]`, pixels 0-255.
 
-        Where several processes train together, each may call it with images of its
-        own, as often as it likes: no other process takes part.
-
-        Args:
-            x: float32 array `[B, H, W, 3]`, pixels 0-255.
-            content_sizes: float32 array `[B, 2]`, height and width of each image inside
-                the input, for a `postprocess` with `drop_empty`; None where it fills
-                the input.
-
-        Returns:
-            Dict of arrays, as of `predict`.
+        Of several processes that train together each may call it with images of its
+        own. `content_sizes` is a float32 array `[B, 2]`, height and width of each image
+        inside the input, for a `postprocess` with `drop_empty`; None where it fills it.
         """
         if content_sizes is not None:
             found = self._evaluated({"images": x, "content_sizes": content_sizes})
@@ -847,11 +819,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
     ) -> dict[str, Any]:
         """Network outputs as detections, in pixels of the input; see `predict`."""
         return finished_outputs(
-            outputs,
-            self.postprocess,
-            self.anchors,
-            self.config,
-            content_sizes=content_sizes,
+            outputs, self.postprocess, self.anchors, self.config, content_sizes
         )
 
     def detect_step(self, images: Any) -> dict[str, Any]:
@@ -883,9 +851,8 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
                 more than one batch.
             calibrated: bool, whether scores get the temperature of `score_settings`,
                 which makes them more like the share of detections that is right.
-                A number in `score_threshold` is then compared with calibrated scores.
-                The thresholds of "best" were chosen before the temperature and are
-                compared so: `calibrated` changes the scores, not what is found.
+                A number in `score_threshold` is then compared with calibrated scores;
+                those of "best" are not.
 
         Returns:
             `Detections` for one image, else a list of them.
