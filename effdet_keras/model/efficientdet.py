@@ -18,7 +18,6 @@ import numpy as np
 from keras import ops
 
 from effdet_keras._internal.backend import default_jit_compile
-from effdet_keras._internal.label_constants import IGNORE
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.detect import ScoreThreshold, detect
@@ -41,7 +40,7 @@ from effdet_keras.train.fit_callbacks import (
 )
 from effdet_keras.train.gradients import all_finite
 from effdet_keras.train.inputs import Run
-from effdet_keras.train.losses import count_positives, segmentation_loss
+from effdet_keras.train.loss_terms import loss_terms
 from effdet_keras.train.parts import (
     Part,
     assign_parted,
@@ -609,57 +608,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
         Of images that are not `is_counted` `[B]` no loss is taken. `loss` is the sum,
         NaN where the ground truth is wrong.
         """
-        terms = {"loss": 0.0}
-        if self.config.has_detection:
-            terms = self._detection_losses(truth, outputs, is_counted, training)
-        if self.config.has_segmentation:
-            of_images = segmentation_loss(
-                truth["masks"], outputs["segmentation_logits"]
-            )
-            segmentation = _mean_of_counted(of_images, is_counted)
-            loss = terms["loss"] + segmentation  # unweighted, as in the reference
-            terms = {**terms, "loss": loss, "segmentation_loss": segmentation}
-        for part in self.parts.values():
-            if (more := part.loss(truth, outputs)) is not None:
-                weight, value = more
-                loss = terms["loss"] + weight * value
-                terms = {**terms, "loss": loss, part.logs[0]: value}
-        decay = self.settings.weight_decay_loss(self.trainable_variables)
-        is_valid = inputs.is_valid_batch(truth, self.config)
-        loss = ops.where(is_valid, terms["loss"] + decay, float("nan"))
-        return {**terms, "reg_l2_loss": decay, "loss": loss}
-
-    def _detection_losses(self, truth, outputs, is_counted, training):
-        """The terms of `DetectionLoss`, with their sum as `loss`."""
-        recipe, boxes, labels = self.settings.recipe, truth["boxes"], truth["labels"]
-        # Rules and losses of one's own need not know what is seldom there.
-        weights = {"weights": truth["weights"]} if "weights" in truth else {}
-        class_targets, box_targets, *anchor_weights = recipe.matching(
-            boxes, labels, self.anchors, self.config, **weights
-        )
-        options = {"anchor_weights": anchor_weights[0]} if anchor_weights else {}
-        if set(self.config.box_scales) != {1.0}:
-            options["box_scales"] = self.config.box_scales
-        if is_counted is not None:
-            class_targets = ops.where(is_counted[:, None], class_targets, IGNORE)
-        num_positives = count_positives(class_targets, box_targets, *anchor_weights)
-        rule = recipe.loss.normalizer_of
-        parts = self.parts.values() if training else ()
-        for one in (*parts, self._step):
-            normalizer = one.normalizer(num_positives, rule)
-            if normalizer is not None:
-                break
-        # A loss of one's own need not know what only parts of a batch need.
-        if normalizer is not None:
-            options["normalizer"] = normalizer
-        return recipe.loss(
-            class_targets,
-            box_targets,
-            outputs["class_logits"],
-            outputs["box_deltas"],
-            self.anchors,
-            **options,
-        )
+        return loss_terms(self, truth, outputs, is_counted, training)
 
     def test_step(self, *args: Any) -> Any:
         return self._step.test(super().test_step, *args)
@@ -925,15 +874,6 @@ def _one_per_class(field, values, num_classes):
             f"Received: {len(values)} entries, {field}={values[:5]!r}..."
         )
     return values
-
-
-def _mean_of_counted(of_images, is_counted):
-    """The mean over the images of a batch that count."""
-    if is_counted is None:
-        return ops.mean(of_images)
-    counted = ops.cast(is_counted, "float32")
-    total = ops.sum(ops.where(is_counted, of_images, 0.0))
-    return total / ops.maximum(ops.sum(counted), 1.0)
 
 
 def _refuse_where_several(what):
