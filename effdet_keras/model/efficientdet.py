@@ -1,16 +1,16 @@
 """`EfficientDet`, the `keras.Model`: compile, fit, one step, detect, save.
 
 Its mix-ins: `weights/model_weights.py` loads weights of all kinds, `model/trained.py`
-freezes, quantizes and exports, `weights/model_files.py` is about Keras' own files.
+freezes, quantizes and exports, `weights/model_files.py` is about Keras' own files, and
+`train/model_steps.py` has what Keras asks for around a step.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -39,14 +39,13 @@ from effdet_keras.train.fit_callbacks import (
     with_own_callbacks,
 )
 from effdet_keras.train.gradients import all_finite
-from effdet_keras.train.inputs import Run
 from effdet_keras.train.loss_terms import loss_terms
+from effdet_keras.train.model_steps import ModelSteps
 from effdet_keras.train.parts import (
     Part,
     assign_parted,
     joined,
     step_counter,
-    steps_done,
     steps_per_update,
 )
 from effdet_keras.train.recipe import Recipe
@@ -58,7 +57,7 @@ from effdet_keras.train.resume import (
     say_where,
 )
 from effdet_keras.train.settings import Settings, refuse_keras_metrics
-from effdet_keras.train.steps import BackendStep, EvaluationStep, step_of_backend
+from effdet_keras.train.steps import EvaluationStep
 from effdet_keras.weights.model_files import ModelFiles
 from effdet_keras.weights.model_weights import ModelWeights
 
@@ -67,7 +66,7 @@ keras.saving.register_keras_serializable(package="effdet_keras")(Postprocess)
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
-class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
+class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Model):
     """EfficientDet (https://arxiv.org/abs/1911.09070) as a Keras model.
 
     Images go in as pixels 0-255, RGB; mean and standard deviation are the model's own.
@@ -118,8 +117,6 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
     pretrained: str | None = None
     settings: Settings | None = None  # what `compile` set
     is_trained_recipe = False  # whether the weights were trained with these settings
-    place_keeper: PlaceKeeper | None = None  # of the `fit` under way, for checkpoints
-    _run = Run()  # of the call under way
     _place: Place | None = None  # where the training was whose file was loaded
 
     def __init__(
@@ -286,24 +283,6 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
         with self._step.scope():  # `fit` may be called outside of it
             fitting.set_up(self, super().compile, open_recipe, recipe, keras_options)
 
-    def add_part(self, name: str, part: Part) -> None:
-        """Lets something take part in training steps from now on."""
-        self.parts[name] = part
-        if self.settings is not None:
-            self.settings.trackers.add(part.logs)
-        self._forget_functions()
-
-    def remove_part(self, name: str) -> None:
-        """Ends what `add_part` began."""
-        part = self.parts.pop(name)
-        if self.settings is not None:
-            self.settings.trackers.remove(part.logs)
-        self._forget_functions()
-
-    def _forget_functions(self):
-        """Their graphs have the parts of before."""
-        self.train_function = self.test_function = self.predict_function = None
-
     # --- Training.
 
     def fit(
@@ -464,37 +443,6 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
             return None
         return place if initial_epoch in (None, place.epoch) else None
 
-    @contextlib.contextmanager
-    def _running_on(self, data) -> Iterator[None]:
-        """What surrounds a call: errors are raised in plain words."""
-        outer, self._run = self._run, Run(data)
-        try:
-            with self._run.plain_errors():
-                yield
-        finally:
-            self._run = outer
-
-    @contextlib.contextmanager
-    def _training_on(self, data, keeper=None) -> Iterator[None]:
-        """As `_running_on`; afterwards the averages are the weights."""
-        outer, self.place_keeper = self.place_keeper, keeper
-        skips = keeper is not None and keeper.must_skip
-        with self._running_on(data):
-            try:
-                if skips:
-                    self.train_function = None  # `make_train_function` asks the keeper
-                yield
-            finally:
-                self.place_keeper = outer
-                if skips:
-                    self.train_function = None
-                if self.averages is not None:
-                    self.averages.swap_in()
-
-    def refusal(self, truth: dict, *, step: int | None = None) -> Exception:
-        """The error for a batch whose loss is not finite; see `Run.refusal`."""
-        return self._run.refusal(truth, self.config, step)
-
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         """One training step; see `keras.Model.train_on_batch`, and `fit` for weights.
 
@@ -615,69 +563,6 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
 
     def predict_step(self, *args: Any) -> Any:
         return self._step.predict(super().predict_step, *args)
-
-    @functools.cached_property
-    def _step(self) -> BackendStep:
-        """What a training step does on the backend that runs."""
-        return step_of_backend(self)
-
-    @property
-    def _steps_done(self) -> int:
-        """The training steps since `compile`."""
-        return steps_done(self.optimizer)
-
-    def _of_parts(self, kind):
-        return [v for part in self.parts.values() for v in getattr(part, kind)]
-
-    def updated_variables(self) -> list[keras.Variable]:
-        """What the optimizer moves: what trains, and then that of the parts."""
-        return self.trainable_variables + self._of_parts("trainable_variables")
-
-    def batch_norm_statistics(self) -> list[keras.Variable]:
-        """The moving means and variances of all batch norms."""
-        others = self.non_trainable_variables
-        return [v for v in others if v.name in freezing.STATISTICS]
-
-    def moved_statistics(self) -> list[keras.Variable]:
-        """`batch_norm_statistics`, and those of the parts."""
-        return self.batch_norm_statistics() + self._of_parts("statistics")
-
-    def moved_variables(self) -> list[keras.Variable]:
-        """What the forward pass of a training step moves."""
-        return self.moved_statistics() + self._of_parts("moved")
-
-    @property
-    def metrics(self):
-        trackers = [] if self.settings is None else self.settings.trackers.metrics
-        return [*super().metrics, *trackers]
-
-    @property
-    def metrics_variables(self):
-        return [*super().metrics_variables, *self._step.carried_variables()]
-
-    def make_train_function(self, force: bool = False) -> None:
-        is_new = force or self.train_function is None
-        with self._step.making_function():
-            super().make_train_function(force)
-        if is_new:
-            self.train_function = self._step.watched(self.train_function)
-            if self.place_keeper is not None and self.place_keeper.must_skip:
-                self.train_function = self.place_keeper.skipping(
-                    self.train_function, self._step.skipped
-                )
-
-    def make_test_function(self, force: bool = False) -> None:
-        with self._step.making_function():
-            super().make_test_function(force)
-
-    def make_predict_function(self, force: bool = False) -> None:
-        is_new = force or self.predict_function is None
-        super().make_predict_function(force)
-        if is_new:
-            self.predict_function = self._step.predicting(self.predict_function)
-
-    def _maybe_symbolic_build(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing: `compile` has built all, and with several workers Keras' fails."""
 
     # --- Evaluation and detection.
 
