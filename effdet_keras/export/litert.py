@@ -31,6 +31,7 @@ from effdet_keras.export.runtime import (
     Description,
     Runtime,
     describe,
+    labels_of,
 )
 from effdet_keras.model.anchors import anchors_of
 
@@ -381,9 +382,8 @@ def _take_pixels_as_they_are(model):
 
 
 def _with_archive(network, description):
-    labels = description.class_names or map(str, range(description.config.num_classes))
     entries = {
-        LABELS_NAME: "\n".join(labels) + "\n",
+        LABELS_NAME: "\n".join(labels_of(description)) + "\n",
         DESCRIPTION_NAME: description.to_json(),
         CHECKSUM_NAME: hashlib.sha256(network).hexdigest(),
     }

@@ -243,6 +243,11 @@ def describe(model, **fields):
     )
 
 
+def labels_of(model):
+    """The names of a model's (or description's) classes; numbers without names."""
+    return tuple(model.class_names or map(str, range(model.config.num_classes)))
+
+
 def weights_digest(model):
     """Tells the weights of a model that detects from all others, in 16 characters."""
     digest = hashlib.sha256()

@@ -60,37 +60,28 @@ class EfficientDetConfig:
     Args:
         name: the model's name.
         backbone: one of `BACKBONES`.
-        backbone_taps: the blocks (`blocks_N` of the backbone) whose outputs are the
-            backbone's levels, `min_level` to 5; None for the last block of each, as
-            in figure 3 of the paper. The Object Detection API takes others in D1-D7:
-            (6, 14, 21) in D1.
+        backbone_taps: the blocks (`blocks_N`) whose outputs are the backbone's levels,
+            `min_level` to 5; None for the last of each, as in the paper. The Object
+            Detection API takes others in D1-D7: (6, 14, 21) in D1.
         image_size: int, or `(height, width)` in pixels, of the network's input.
         num_classes: logits per anchor; there is no background class.
-        heads: some of `HEADS`: what the network predicts of an image. "segmentation"
-            adds a class for each pixel (`model/heads.py`), and may stand alone.
+        heads: some of `HEADS`: "segmentation" adds a class for each pixel.
         seg_num_classes: classes of pixels of the segmentation head, background
             included; at most 255.
         min_level, max_level: pyramid levels; level `l` has stride `2**l`.
         num_scales: anchor scales per octave.
         aspect_ratios: width / height of anchors, or pairs `(x factor, y factor)`.
         anchor_scale: float, anchor side / stride; or a tuple, one per level.
-        anchor_order: order of the anchors of one location, one of `ANCHOR_ORDERS`.
-            "scale_first", google/automl's: anchor `scale * len(aspect_ratios) +
-            aspect`. "aspect_first", the Object Detection API's: anchor
-            `aspect * num_scales + scale`.
-        box_scales: four floats above zero, factors on the box codes `(ty, tx, th, tw)`
-            (Faster R-CNN, https://arxiv.org/abs/1506.01497, as the Object Detection
-            API has it); see `effdet_keras.box_ops.encode_boxes`.
+        anchor_order: one of `ANCHOR_ORDERS`, see `generate_anchors`.
+        box_scales: four floats above zero, factors on the box codes `(ty, tx, th, tw)`,
+            as the Object Detection API has them; see `box_ops.encode_boxes`.
         fpn_num_filters: channels of the BiFPN and of the heads.
         fpn_cell_repeats: BiFPN cells.
         fpn_name: one of `PYRAMIDS`, the graph of a cell: the paper's BiFPN, or "qufpn",
-            QuadFPN, which passes every level in both orders and adds the two
-            (https://ieeexplore.ieee.org/document/9225379).
+            QuadFPN (https://ieeexplore.ieee.org/document/9225379).
         fpn_weight_method: one of `FUSION_METHODS` (section 3.3 of the paper).
-        fpn_downsampling: one of `DOWNSAMPLINGS`, how an edge shrinks a level: max
-            pooling as in the paper, or bilinear interpolation, as in some models of
-            PyTorch effdet.
-        fpn_upsampling: one of `UPSAMPLINGS`, how an edge enlarges a level.
+        fpn_downsampling, fpn_upsampling: of `DOWNSAMPLINGS` and `UPSAMPLINGS`, how an
+            edge shrinks and enlarges a level.
         fpn_padding: one of `PADDINGS`, of the pooling between levels: "same" as
             TensorFlow pads, or "symmetric", equally on both sides, as PyTorch does.
         backbone_padding: the same of the backbone's convolutions with a stride.
@@ -102,27 +93,23 @@ class EfficientDetConfig:
         conv_after_downsample: whether BiFPN edges pool first, then convolve.
         apply_bn_for_resampling: whether a batch norm follows an edge's convolution.
         redundant_bias: biases in the convolutions of BiFPN and heads that a batch
-            norm follows, which has an offset of its own. google/automl's models have
-            them; PyTorch effdet's own do not.
+            norm follows, which has an offset of its own.
         survival_prob: stochastic depth in the heads, above 0 and at most 1; or None.
         backbone_survival_prob: the same for the backbone's last block.
         mean_rgb, stddev_rgb: the normalization of pixels 0-255.
         pad_rgb: the color around an image that does not fill the input; None for
             `mean_rgb`, which is zero to the network.
         resize_method: one of `RESIZE_METHODS`, how an image is brought to the size of
-            the input. Both are bilinear, without antialiasing. "half_pixel":
-            pixels have their centers at 0.5, sizes are cut down (google/automl).
-            "asymmetric": pixel `i` is at `i * old_size / new_size`, sizes are
-            rounded, half to even (TensorFlow 1, the Object Detection API). Not with a
-            segmentation head.
+            the input, bilinear without antialiasing. "half_pixel": pixels have their
+            centers at 0.5, sizes are cut down (google/automl). "asymmetric": pixel `i`
+            is at `i * old_size / new_size`, sizes are rounded, half to even (the Object
+            Detection API); not with a segmentation head.
         batch_norm_momentum, batch_norm_epsilon: as of Keras.
         backbone_batch_norm_momentum, backbone_batch_norm_epsilon: the same for the
             backbone; None for those of the rest. timm's backbones have 0.9 and 1e-5.
         batch_norm_unbiased: whether moving variances take the unbiased variance of a
-            batch, as in TensorFlow's and torch's batch norms, or the plain one, as in
-            Keras 3.
-        sync_batch_norm: batch statistics over all replicas of TensorFlow. JAX always
-            has those of the whole batch, and on torch a model has one device.
+            batch, as TensorFlow and torch do, or the plain one, as Keras 3 does.
+        sync_batch_norm: batch statistics over all replicas of TensorFlow.
         frozen_batch_norm: whether batch norms neither train nor move their
             statistics: for batches of one or two images.
 
