@@ -222,9 +222,9 @@ SEAMS = {
     "export/saved_model.py",  # names of the Object Detection API
     "model/trained.py",  # `quantize_aware`
     "runs/configuration.py",  # adversarial images, rounding for int8
-    "runs/fine_tune.py",  # files of other trainers, `batch_size="auto"`
+    "runs/fine_tune.py",  # `batch_size="auto"`, `time_budget`
     "runs/parts.py",  # distillation, traces of steps
-    "runs/train.py",  # `time_budget`
+    "runs/requested.py",  # files of other trainers
     "train/recipe.py",  # adversarial images, in files
     "train/steps/jax.py",  # prediction in one of several processes
     "train/steps/tensorflow.py",  # prediction on several devices
