@@ -208,14 +208,15 @@ SEAMS = {
     "augment/__init__.py",  # their public names
     "augment/names.py",  # learned policies, steps of the Object Detection API
     "cli/__init__.py",  # subcommands
-    "cli/evaluate_files.py",  # columns of images
     "cli/eval_.py",  # `--follow`
+    "cli/evaluate_files.py",  # columns of images, comparison, report
     "cli/predict.py",  # `--parts`
     "cli/train.py",  # `--find-rate`
     "data/__init__.py",  # their public names
     "data/load.py",  # formats: TensorFlow Datasets
     "detect/__init__.py",  # their public names
     "detect/predictor.py",  # videos, tiles, test-time augmentation
+    "evaluate/evaluation.py",  # kinds of errors, findings
     "export/export_model.py",  # where an int8 file loses most
     "export/registry.py",  # targets of exports
     "export/saved_model.py",  # names of the Object Detection API
@@ -223,7 +224,7 @@ SEAMS = {
     "runs/configuration.py",  # adversarial images, rounding for int8
     "runs/fine_tune.py",  # files of other trainers, `batch_size="auto"`
     "runs/parts.py",  # distillation, traces of steps
-    "runs/train.py",  # `time_budget`
+    "runs/train.py",  # `time_budget`, the report
     "train/recipe.py",  # adversarial images, in files
     "train/steps/jax.py",  # prediction in one of several processes
     "train/steps/tensorflow.py",  # prediction on several devices

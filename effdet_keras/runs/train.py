@@ -30,7 +30,6 @@ from effdet_keras.errors import MissingPackageError
 from effdet_keras.evaluate.evaluation import Evaluation, analyze_results
 from effdet_keras.images import EncodedImage
 from effdet_keras.model.efficientdet import EfficientDet
-from effdet_keras.report.evaluation_report import EvaluationReport
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.parts import (
     Splits,
@@ -220,7 +219,7 @@ def _judge(configuration, splits, folder, log):
     judged = FineTuned(model, numbers, name, evaluation, history, folder.path)
     if not is_first_process():
         return judged
-    report = EvaluationReport(
+    report = extra("analysis.report:EvaluationReport")(
         f"{model.name} on {configuration.data or 'data in memory'}, {name}",
         evaluation,
         results,

@@ -14,9 +14,7 @@ from effdet_keras._internal.markup import element, joined
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.record import load_example, load_image
-from effdet_keras.evaluate.compare import Comparison
 from effdet_keras.evaluate.curves import COCO_RECALLS
-from effdet_keras.evaluate.error_kinds import ERROR_MEANINGS
 from effdet_keras.evaluate.evaluation import (
     Evaluation,
     class_table,
@@ -26,6 +24,8 @@ from effdet_keras.evaluate.evaluation import (
     slice_table,
 )
 from effdet_keras.evaluate.image_result import NONE, ImageResult, match_detections
+from effdet_keras.extras.analysis import ERROR_MEANINGS
+from effdet_keras.extras.analysis.compare import Comparison
 from effdet_keras.report import charts, pages
 from effdet_keras.report.charts import Chart, unit_ticks
 from effdet_keras.visualize import (
