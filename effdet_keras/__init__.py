@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
     from effdet_keras.model.efficientdet import EfficientDet
     from effdet_keras.runs.configuration import RunConfiguration
-    from effdet_keras.runs.fine_tune import fine_tune
-    from effdet_keras.runs.train import FineTuned
+    from effdet_keras.runs.fine_tune import FineTuned, fine_tune
     from effdet_keras.train import losses, matching, schedules
     from effdet_keras.train.losses import DetectionLoss
     from effdet_keras.train.recipe import Recipe
@@ -104,7 +103,7 @@ _PLACES = {
     "EfficientDetConfig": "model.config",
     "EvaluationReport": "extras.analysis.report",
     "ExportReport": "export.check",
-    "FineTuned": "runs.train",
+    "FineTuned": "runs.fine_tune",
     "LearningRates": "extras.rate_test",
     "LoadReport": "weights.assign",
     "MODEL_NAMES": "model.config",

@@ -218,13 +218,14 @@ SEAMS = {
     "detect/predictor.py",  # videos, tiles, test-time augmentation
     "evaluate/evaluation.py",  # kinds of errors, findings
     "export/export_model.py",  # where an int8 file loses most
+    "export/litert.py",  # detection by operations that every runtime has
     "export/registry.py",  # targets of exports
     "export/saved_model.py",  # names of the Object Detection API
     "model/trained.py",  # `quantize_aware`
     "runs/configuration.py",  # adversarial images, rounding for int8
-    "runs/fine_tune.py",  # files of other trainers, `batch_size="auto"`
+    "runs/fine_tune.py",  # `batch_size="auto"`, `time_budget`, report
     "runs/parts.py",  # distillation, traces of steps
-    "runs/train.py",  # `time_budget`, the report
+    "runs/requested.py",  # files of other trainers
     "train/recipe.py",  # adversarial images, in files
     "train/steps/jax.py",  # prediction in one of several processes
     "train/steps/tensorflow.py",  # prediction on several devices

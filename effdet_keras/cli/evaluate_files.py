@@ -33,7 +33,7 @@ from effdet_keras.evaluate.coco import (
 )
 from effdet_keras.evaluate.evaluation import Evaluation, analyze_results
 from effdet_keras.export.runtime import ExportedDetector, weights_digest
-from effdet_keras.runs.run_log import describe_environment, environment_facts
+from effdet_keras.runs.run_folder import describe_environment, environment_facts
 from effdet_keras.weights.archive import file_for_score_settings, store_score_settings
 
 

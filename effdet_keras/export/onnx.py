@@ -7,7 +7,6 @@ import dataclasses
 import logging
 import os
 import pathlib
-from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from effdet_keras._internal.optional_imports import (
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.seal import SEAL_NAME, UNSEALED, check_seal, seal
 from effdet_keras._version import __version__
-from effdet_keras.detect.postprocess import MIN_AREA, Postprocess
+from effdet_keras.detect.postprocess import MIN_AREA
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.network import network_function
 from effdet_keras.export.runtime import (
@@ -31,36 +30,17 @@ from effdet_keras.export.runtime import (
     describe,
 )
 
-if TYPE_CHECKING:
-    from effdet_keras.model.efficientdet import EfficientDet
-
 _OPSETS = range(13, 19)  # those that tf2onnx and `onnx_postprocess` both write
 
 
 def write_onnx(
-    model: EfficientDet,
-    path: pathlib.Path,
-    *,
-    outputs: Literal["detections", "raw"] = "detections",
-    batch_size: int | None = None,
-    opset: int = 17,
-    postprocess: Postprocess | None = None,
-) -> None:
-    """Writes an ONNX file.
+    model, path, *, outputs="detections", batch_size=None, opset=17, postprocess=None
+):
+    """Writes an ONNX file; docs/export_onnx.md has the options.
 
     Its input is `images`, float32 `[B, H, W, 3]`, letterboxed pixels 0-255, RGB. Its
     outputs have the names of `Postprocess`, or of the raw outputs of the network. Of a
     segmentation head `class_map` `[B, H, W]`, uint8, or `segmentation_logits` is one.
-
-    Args:
-        outputs: what the file returns: "detections", with NMS inside: a `Loop` for the
-            Gaussian one, a `NonMaxSuppression` node for `method="hard"`, which more
-            runtimes have and run faster; "raw", class logits and box deltas of all
-            anchors.
-        batch_size: images at once, or None for a file that takes any number.
-        opset: version of the ONNX standard, 13 to 18. Raise it, or lower it, where a
-            runtime asks for it.
-        postprocess: `Postprocess` of the file, or None for the model's own.
     """
     _check_options(batch_size, opset)
     file = onnx_model(

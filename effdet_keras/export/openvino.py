@@ -7,7 +7,6 @@ import os
 import pathlib
 import tempfile
 import threading
-from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -22,31 +21,19 @@ from effdet_keras.export.runtime import (
     describe,
 )
 
-if TYPE_CHECKING:
-    from effdet_keras.detect.postprocess import Postprocess
-    from effdet_keras.model.efficientdet import EfficientDet
-
 
 def write_openvino(
-    model: EfficientDet,
-    path: pathlib.Path,
+    model,
+    path,
     *,
-    outputs: Literal["detections", "raw"] = "detections",
-    batch_size: int | None = None,
-    precision: Literal["float32", "float16"] = "float32",
-    postprocess: Postprocess | None = None,
-) -> None:
-    """Writes an OpenVINO model: the `.xml` at `path`, weights in a `.bin` beside it.
+    outputs="detections",
+    batch_size=None,
+    precision="float32",
+    postprocess=None,
+):
+    """Writes the `.xml` at `path`, weights in a `.bin` beside it.
 
     Input and outputs are as in `write_onnx`.
-
-    Args:
-        outputs: what the file returns: "detections", with NMS inside; "raw", class
-            logits and box deltas of all anchors.
-        batch_size: images at once, or None for a file that takes any number.
-        precision: of the weights: "float32", or "float16" for a file of half the
-            size. In what precision a device computes is its own affair.
-        postprocess: `Postprocess` of the file, or None for the model's own.
     """
     openvino.require("OpenVINO export")
     description = describe(

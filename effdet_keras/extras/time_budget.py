@@ -27,8 +27,7 @@ from effdet_keras.runs.parts import (
     training_batches,
     with_teacher,
 )
-from effdet_keras.runs.run_folder import RunFolder
-from effdet_keras.runs.run_log import RunLog
+from effdet_keras.runs.run_folder import RunFolder, RunLog
 from effdet_keras.train import auto_recipe
 
 _STEPS = 8  # that are measured, after as many in which the step is compiled

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import numbers
 import os
@@ -27,6 +26,7 @@ from effdet_keras.train import recipe
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import IoUMatching
 from effdet_keras.train.recipe import Recipe
+from effdet_keras.train.schedules import hint
 
 # Settings of the model that are fields of their own, or follow from the data.
 _NOT_IN_MODEL_CONFIG = {
@@ -97,19 +97,13 @@ TEXT = Kind("text", lambda value: isinstance(value, str) and bool(value))
 MAPPING = Kind("a mapping", lambda value: isinstance(value, dict))
 
 
-def near(word: Any, known: Iterable[str]) -> str:
-    """The known words that are like an unknown one, as a sentence to add."""
-    close = difflib.get_close_matches(str(word), list(known), n=3)
-    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
-
-
 def check_names(given: Mapping[str, Any], known: Iterable[str], what: str) -> None:
     """Raises ValueError for the first name that is not known; says near ones."""
     known = list(known)
     for name in given:
         if name not in known:
             raise InvalidValueError(
-                f"{what} has no field {name!r}.{near(name, known)} It has: "
+                f"{what} has no field {name!r}.{hint(name, known)} It has: "
                 f"{', '.join(known)}"
             )
 
@@ -119,30 +113,21 @@ def _is_number(value, kind=numbers.Real):
     return is_kind and math.isfinite(value)
 
 
-# --- Durations as people write them: "90s", "20m", "1.5h".
+# --- Durations as people write them, "90s", "20m", "1.5h"; steps: "10,20", or 10.
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([smh])")
+_STEP = re.compile(r"[1-9]\d*(,[1-9]\d*)?")
 
 
 def seconds_of(duration: object) -> float | None:
-    """The seconds of text such as "20m"; None of what is no duration above 0.
-
-    Example:
-        >>> seconds_of("90s"), seconds_of("1.5h"), seconds_of("20"), seconds_of("0s")
-        (90.0, 5400.0, None, None)
-    """
+    """The seconds of text such as "20m"; None of what is no duration above 0."""
     found = _AMOUNT.fullmatch(duration) if isinstance(duration, str) else None
     return (float(found[1]) * _SECONDS[found[2]] or None) if found else None
 
 
 def in_words(seconds: float) -> str:
-    """Seconds, as people write them.
-
-    Example:
-        >>> in_words(0.257), in_words(42), in_words(1234), in_words(5400)
-        ('0.26 s', '42 s', '20.6 min', '1.5 h')
-    """
+    """Seconds, as people write them."""
     if seconds < 10:
         return f"{seconds:.2g} s"
     if seconds < 120:
@@ -150,20 +135,8 @@ def in_words(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-# --- Steps to trace: "10,20", or 10.
-
-_STEP = re.compile(r"[1-9]\d*(,[1-9]\d*)?")
-
-
 def range_of_steps(value: object) -> tuple[int, int] | None:
-    """The first and the last step that a value names; None if it names none.
-
-    Example:
-        >>> range_of_steps("10,20"), range_of_steps(7), range_of_steps((10, 20))
-        ((10, 20), (7, 7), (10, 20))
-        >>> [range_of_steps(value) for value in ("20,10", 0, True, "10-20")]
-        [None, None, None, None]
-    """
+    """The first and the last step that a value names; None if it names none."""
     if isinstance(value, str):
         value = tuple(map(int, value.split(","))) if _STEP.fullmatch(value) else ()
     pair = value if isinstance(value, tuple) else (value,)
@@ -624,12 +597,7 @@ def _with_lists(value):
 
 
 def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
-    """Reads "field=value", or "field.name=value" of a mapping, with values of YAML.
-
-    Example:
-        >>> parse_settings(["epochs=20", "freeze=null", "model_config.max_level=5"])
-        {'epochs': 20, 'freeze': None, 'model_config': {'max_level': 5}}
-    """
+    """Reads "field=value", or "field.name=value" of a mapping, with values of YAML."""
     fields: dict[str, Any] = {}
     for text in texts:
         name, is_setting, value = text.partition("=")

@@ -17,8 +17,7 @@ from effdet_keras.data import DetectionDataset, load_splits
 from effdet_keras.errors import InvalidValueError, MissingPackageError
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.configuration import RunConfiguration, range_of_steps
-from effdet_keras.runs.run_folder import RunFolder
-from effdet_keras.runs.run_log import RunLog, TensorBoardCurves
+from effdet_keras.runs.run_folder import RunFolder, RunLog, TensorBoardCurves
 from effdet_keras.weights.archive import read_archive_info
 from effdet_keras.weights.presets import PACKAGES_EXTRA
 

@@ -14,8 +14,6 @@ from effdet_keras.export.registry import (
     FORMATS,
     TARGETS,
     ExportFormat,
-    target_options,
-    writer_options,
 )
 from effdet_keras.export.runtime import describe
 from effdet_keras.weights.archive import write_archive
@@ -84,7 +82,7 @@ def test_every_option_has_a_flag(archive, exported, shapes):
             "int8_scores": True,
         }
     ]
-    options = {o.name for name in FORMATS for o in writer_options(name)}
+    options = {name for format in FORMATS.values() for name in format.options}
     # The second is a flag of the next test, the last an object of Python.
     assert options - set(exported[0]) == {"calibration", "postprocess"}
 
@@ -96,8 +94,8 @@ def test_a_target_and_its_options_have_flags(archive, exported):
     (given,) = exported
     assert (given["target"], given["format"]) == ("triton", None)
     assert (given["backend"], given["max_batch_size"]) == ("tensorflow", 4)
-    options = {o.name for name in TARGETS for o in target_options(name)}
-    of_formats = {o.name for name in FORMATS for o in writer_options(name)}
+    options = {name for target in TARGETS.values() for name in target.options}
+    of_formats = {name for format in FORMATS.values() for name in format.options}
     assert options - of_formats <= set(given)
 
 

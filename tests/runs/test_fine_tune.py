@@ -10,10 +10,9 @@ from PIL import Image
 from support.tiny_run import MODEL_CONFIG, tiny_run
 
 import effdet_keras as ek
-from effdet_keras.runs.fine_tune import configured
 from effdet_keras.runs.parts import callbacks_of_run, choose_splits
-from effdet_keras.runs.run_folder import RunFolder
-from effdet_keras.runs.run_log import RunLog
+from effdet_keras.runs.requested import configured
+from effdet_keras.runs.run_folder import RunFolder, RunLog
 from effdet_keras.visualize import batch_grid
 
 pytestmark = pytest.mark.tensorflow

@@ -23,10 +23,9 @@ from effdet_keras.errors import (
     NonFiniteLossError,
 )
 from effdet_keras.extras.batch_size import with_batch_size
-from effdet_keras.runs.fine_tune import configured
 from effdet_keras.runs.parts import choose_splits, make_model, training_batches
-from effdet_keras.runs.run_folder import RunFolder
-from effdet_keras.runs.train import draw_chart
+from effdet_keras.runs.requested import configured
+from effdet_keras.runs.run_folder import RunFolder, draw_chart
 from effdet_keras.train import inputs
 from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
 from effdet_keras.visualize import require_matplotlib

@@ -11,7 +11,7 @@ from effdet_keras import augment as ek_augment  # noqa: E402
 from effdet_keras.augment.augmentation import fault_of  # noqa: E402
 from effdet_keras.data import from_arrays  # noqa: E402
 from effdet_keras.data.pipeline import augmenting  # noqa: E402
-from effdet_keras.data.pipeline.image_reader import reader_of  # noqa: E402
+from effdet_keras.data.pipeline.image_reader import readers_of  # noqa: E402
 from effdet_keras.data.shapes import write_shapes  # noqa: E402
 
 pytestmark = pytest.mark.tensorflow
@@ -178,7 +178,7 @@ def test_a_partner_that_cannot_be_read_is_replaced_and_told(tmp_path, capsys):
 
 def test_batches_with_augmentations_still_know_their_reader():
     batches = grey_images(2).batches(1, **IN_ORDER, augment=brighter)
-    assert reader_of(batches).name_of(2) == "image_id=2"
+    assert readers_of(batches)[0].name_of(2) == "image_id=2"
 
 
 def test_room_for_all_boxes_counts_the_partners():
@@ -314,7 +314,7 @@ def error_of(augment):
     batches = grey_images(2).batches(1, **IN_ORDER, augment=augment)
     with pytest.raises(tf.errors.OpError):
         list(batches)
-    error = reader_of(batches).error
+    error = readers_of(batches)[0].error
     assert isinstance(error, ValueError)
     return error
 
