@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from effdet_keras.extras import bulk
     from effdet_keras.extras import multiprocess as distribution
     from effdet_keras.extras.advprop import AdvProp
-    from effdet_keras.extras.analysis.report import EvaluationReport
     from effdet_keras.extras.distillation import distill
     from effdet_keras.extras.rate_test import LearningRates, find_learning_rate
+    from effdet_keras.extras.report.evaluation_report import EvaluationReport
     from effdet_keras.extras.selftest.self_test import self_test
     from effdet_keras.model import anchors
     from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
@@ -101,7 +101,7 @@ _PLACES = {
     "Detections": "detect.detections",
     "EfficientDet": "model.efficientdet",
     "EfficientDetConfig": "model.config",
-    "EvaluationReport": "extras.analysis.report",
+    "EvaluationReport": "extras.report.evaluation_report",
     "ExportReport": "export.check",
     "FineTuned": "runs.fine_tune",
     "LearningRates": "extras.rate_test",

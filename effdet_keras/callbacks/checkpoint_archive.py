@@ -334,8 +334,8 @@ def keep_copy(
 
 def kept_files(folder: pathlib.Path) -> list[pathlib.Path]:
     """The files that are kept in a folder, in the order of their steps."""
-    found = [path for path in folder.glob("*") if _NAME.fullmatch(path.name)]
-    return sorted(found, key=lambda path: int(_NAME.fullmatch(path.name)[1]))
+    found = {path: _NAME.fullmatch(path.name) for path in folder.iterdir()}
+    return sorted(filter(found.get, found), key=lambda path: int(found[path][1]))
 
 
 def removable(
@@ -360,13 +360,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopSignals:
-    """Stops a program by what it was sent, but not in the middle of something.
-
-    A signal has the effect that it had before `listen`, but SIGTERM, which would end
-    the process, raises `SystemExit(143)`. Between `hold` and `release` it waits; a
-    second signal, if it is Ctrl-C, acts at once. What ignores a signal goes on ignoring
-    it. In other threads than the main one Python allows no handlers.
-    """
+    """Signals act as before `listen`, but wait between `hold` and `release`."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
@@ -375,7 +369,6 @@ class StopSignals:
         self._before: dict[int, Any] = {}  # the handlers that were there
 
     def listen(self) -> None:
-        """Takes the place of the handlers."""
         self.received, self.is_at_once, self._is_held = None, False, False
         self._before = {}
         if threading.current_thread() is not threading.main_thread():
@@ -386,13 +379,11 @@ class StopSignals:
                 self._before[number] = signal.signal(number, self._receive)
 
     def stop_listening(self) -> None:
-        """Puts the handlers back, but for those that were replaced since."""
         for number, handler in self._before.items():
             if signal.getsignal(number) == self._receive:
                 signal.signal(number, handler)
 
     def hold(self) -> None:
-        """From now on a signal waits."""
         self._is_held = True
 
     def release(self) -> None:
@@ -415,7 +406,7 @@ class StopSignals:
 
     def _act(self, number):
         handler = self._before[number]
-        if handler == signal.SIG_DFL:
+        if handler == signal.SIG_DFL:  # of SIGTERM: it would end the process
             raise SystemExit(128 + number)
         handler(number, None)
         self.received = None  # the program has dealt with it, and goes on

@@ -140,7 +140,7 @@ def _write(out, sources, comparison, about, dataset):
     facts = {"detector": last.name, **last.facts, **about}
     if "losses" in facts:
         facts["losses"] = losses_text(facts["losses"])
-    report = extra("analysis.report:EvaluationReport")(
+    report = extra("report.evaluation_report:EvaluationReport")(
         f"{last.name} on {about['data']}, {about['split']}",
         last.evaluation,
         last.results,

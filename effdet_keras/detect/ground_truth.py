@@ -42,13 +42,7 @@ class EvaluationBatch:
 
 
 class DatasetToEvaluate:
-    """Letterboxed batches of a `DetectionDataset`, read ahead by threads.
-
-    NumPy alone, so that evaluation needs no TensorFlow; the inputs are, bit for bit,
-    those of `detect`. An image that cannot be read counts as empty, and a line on
-    standard error names it. Of a `share` `(index, count)` it reads every `count`-th
-    batch, from `index` on. `labels` are the detector's of each label of the dataset.
-    """
+    """Letterboxed batches of a `DetectionDataset`, read ahead by threads, in NumPy."""
 
     def __init__(self, config, dataset, batch_size, labels=None, share=(0, 1)):
         has_masks = config.has_segmentation and all(
@@ -63,7 +57,8 @@ class DatasetToEvaluate:
         self._config = config
         self._dataset = dataset
         self._batch_size = batch_size
-        self._share = share
+        self._share = share  # (index, count): every `count`-th batch, from `index` on
+        # The detector's label of each label of the dataset.
         self._labels = np.arange(dataset.num_classes) if labels is None else labels
         # One number of rows for all batches: another shape is compiled again.
         counts = [np.count_nonzero(~record.is_crowd) for record in dataset.records]
@@ -99,8 +94,8 @@ class DatasetToEvaluate:
             masks = masks[0] if masks else ()
             truth = {"boxes": np.stack(boxes), "labels": np.stack(labels)}
             if masks:
-                input_size = self._config.image_size
-                boxed = [mask_in_input(mask, input_size) for mask in masks]
+                size_of_input = self._config.image_size
+                boxed = [mask_in_input(mask, size_of_input) for mask in masks]
                 truth["masks"] = np.stack(boxed)
             yield EvaluationBatch(
                 np.stack(images),

@@ -12,7 +12,12 @@ import numpy as np
 
 from effdet_keras._internal.extras import extra
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.evaluate.coco import COCO_MEANINGS, average_precisions, metric_of
+from effdet_keras.evaluate.coco import (
+    COCO_MEANINGS,
+    METRIC_NAMES,
+    average_precisions,
+    metric_of,
+)
 from effdet_keras.evaluate.curves import (
     COCO_RECALLS,
     PrecisionRecallCurve,
@@ -190,8 +195,6 @@ class Evaluation:
             (1.0, [[1, 0], [0, 0]])
         """
         *classes, every = class_rows(self)
-        curves = {x.name: _best_at_recalls(x) for x in self.curves}
-        worst, suspects = self.worst_images[:_LISTED], self.suspects[:_LISTED]
         numbers = {
             "images": self.num_images,
             "objects": self.num_objects,
@@ -203,7 +206,7 @@ class Evaluation:
             "classes": classes,
             "curves": {
                 "recall": COCO_RECALLS,
-                "precision": curves,
+                "precision": {x.name: _best_at_recalls(x) for x in self.curves},
                 "class_agnostic_precision": _best_at_recalls(self.class_agnostic_curve),
             },
             "shown_score": self.shown_score,
@@ -223,9 +226,9 @@ class Evaluation:
                 "image size": self.by_image_size,
                 "columns": self.by_column,
             },
-            "worst_images": worst,
+            "worst_images": self.worst_images[:_LISTED],
             "num_suspects": dict(Counter(x.kind for x in self.suspects)),
-            "suspects": suspects,
+            "suspects": self.suspects[:_LISTED],
             "findings": self.findings,
         }
         return _plain(numbers)
@@ -350,21 +353,28 @@ def number(value: float | None, digits: int = 3) -> str:
 
 def number_rows(evaluation):
     """Name, number and meaning of COCO's twelve, Pascal VOC's, and one class's AP."""
-    rule = "Pascal VOC's mAP, rule of {}, IoU 0.5"
-    rows = [
-        *(
-            (name, evaluation.coco[name], words)
-            for name, words in COCO_MEANINGS.items()
-        ),
-        ("VOC 07", evaluation.voc_07.mean, rule.format(2007)),
-        ("VOC 10", evaluation.voc_10.mean, rule.format(2010)),
-        (
-            "one class",
-            evaluation.class_agnostic_ap,
-            "AP if all classes were one: how well objects are found",
-        ),
+    return [
+        (name, number(value, 4), _MEANINGS[name])
+        for name, value in main_numbers(evaluation).items()
     ]
-    return [(name, number(value, 4), words) for name, value, words in rows]
+
+
+def main_numbers(evaluation):
+    """COCO's twelve numbers, Pascal VOC's, and one class's AP, by name."""
+    return {
+        **{name: evaluation.coco[name] for name in METRIC_NAMES},
+        "VOC 07": evaluation.voc_07.mean,
+        "VOC 10": evaluation.voc_10.mean,
+        "one class": evaluation.class_agnostic_ap,
+    }
+
+
+_MEANINGS = {
+    **COCO_MEANINGS,
+    "VOC 07": "Pascal VOC's mAP, rule of 2007, IoU 0.5",
+    "VOC 10": "Pascal VOC's mAP, rule of 2010, IoU 0.5",
+    "one class": "AP if all classes were one: how well objects are found",
+}
 
 
 def aligned(table, longest=math.inf):
@@ -384,16 +394,16 @@ def aligned(table, longest=math.inf):
 
 def slice_table(column, slices):
     """The cells of slices, below the names of the columns."""
-    return [
-        (column, "images", "objects", "AP", "AP50"),
-        *(
-            (
-                *(x.name, f"{x.num_images:,}", f"{x.num_objects:,}"),
-                *(number(x.ap), number(x.ap50)),
-            )
-            for x in slices
-        ),
-    ]
+    columns = column, "images", "objects", "AP", "AP50"
+    return [columns, *map(_cells, slices)]
+
+
+def _cells(row):
+    """A name, counts and numbers as text."""
+    return tuple(
+        x if isinstance(x, str) else f"{x:,}" if isinstance(x, int) else number(x)
+        for x in row
+    )
 
 
 class ClassRow(NamedTuple):
@@ -435,8 +445,7 @@ def class_table(evaluation):
     """The cells of `class_rows`, below the names of the columns."""
     columns = ("class", "objects", "AP", "AP50", "VOC 07", "VOC 10")
     columns += ("from score", "precision", "recall", "F1")
-    rows = class_rows(evaluation)
-    return [columns, *((x[0], f"{x[1]:,}", *map(number, x[2:])) for x in rows)]
+    return [columns, *map(_cells, class_rows(evaluation))]
 
 
 def _best_at_recalls(curve):

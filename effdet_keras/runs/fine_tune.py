@@ -373,7 +373,7 @@ def _judge(configuration, splits, folder, log):
     judged = FineTuned(model, numbers, name, evaluation, history, folder.path)
     if not is_first_process():
         return judged
-    report = extra("analysis.report:EvaluationReport")(
+    report = extra("report.evaluation_report:EvaluationReport")(
         f"{model.name} on {configuration.data or 'data in memory'}, {name}",
         evaluation,
         results,

@@ -9,9 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.evaluate.coco import METRIC_NAMES, rank_within
+from effdet_keras.evaluate.coco import rank_within
 from effdet_keras.evaluate.curves import COCO_IOU_THRESHOLDS, interpolated_ap
-from effdet_keras.evaluate.evaluation import Evaluation, aligned, number
+from effdet_keras.evaluate.evaluation import (
+    Evaluation,
+    aligned,
+    main_numbers,
+    number,
+)
 from effdet_keras.evaluate.image_result import (
     UNMEASURED,
     ImageResult,
@@ -160,14 +165,8 @@ class Comparison:
     def table(self) -> list[tuple[str, ...]]:
         """Each number, then the AP of each class, below the names of the columns."""
         columns = [
-            {name: evaluation.coco[name] for name in METRIC_NAMES}
-            | {
-                "VOC 07": evaluation.voc_07.mean,
-                "VOC 10": evaluation.voc_10.mean,
-                "one class": evaluation.class_agnostic_ap,
-            }
-            | {f"AP/{one.name}": one.ap for one in evaluation.by_class}
-            for evaluation in (self.first, self.second)
+            main_numbers(x) | {f"AP/{one.name}": one.ap for one in x.by_class}
+            for x in (self.first, self.second)
         ]
         cells = [("", "first", "second", "difference")]
         for (name, one), other in zip(columns[0].items(), columns[1].values()):

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from PIL import Image
 
-from effdet_keras._internal.markup import element, joined
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.record import load_example, load_image
@@ -26,8 +25,9 @@ from effdet_keras.evaluate.evaluation import (
 from effdet_keras.evaluate.image_result import NONE, ImageResult, match_detections
 from effdet_keras.extras.analysis import ERROR_MEANINGS
 from effdet_keras.extras.analysis.compare import Comparison
-from effdet_keras.report import charts, pages
-from effdet_keras.report.charts import Chart, unit_ticks
+from effdet_keras.extras.report import charts, pages
+from effdet_keras.extras.report.charts import Chart, unit_ticks
+from effdet_keras.extras.report.pages import element, joined
 from effdet_keras.visualize import (
     ASIDE,
     BAD,
