@@ -216,14 +216,11 @@ class CheckpointArchive(keras.callbacks.Callback):
         keeper = getattr(self.model, "place_keeper", None)
         place = None if keeper is None else keeper.after_epoch(logs)
         info = self._info(epoch + 1, logs, place)
-        if not is_first_process():
-            self._note_written()
-            return
-        self._taken.check()
         best = self.folder / BEST_FILE
-        if not self._is_best(logs.get(self.monitor)):
+        if not is_first_process() or not self._is_best(logs.get(self.monitor)):
             self._write_last(functools.partial(write_archive, self.model, info=info))
             return
+        self._taken.check()
         if self._keeps_best_of_before and best.exists():
             copy_archive(best, self.folder / BEST_OF_BEFORE_FILE)
         self._keeps_best_of_before = False

@@ -218,12 +218,7 @@ class COCOMetric:
         return result
 
     def _arrays(self):
-        """COCO's evaluation itself: the arrays of precision and of recall.
-
-        They are `[10 IoU thresholds, 101 recalls, categories, 4 areas]`, and the same
-        without recalls, but with 3 limits of detections. Areas are all, under 32 x 32,
-        between, and over 96 x 96 pixels.
-        """
+        """Precision `[10 IoUs, 101 recalls, C, 4 areas]`, recall `[10, C, 4, 3]`."""
         coco, coco_eval = BACKENDS[self.backend]
         with contextlib.redirect_stdout(io.StringIO()):
             indices = []
@@ -396,22 +391,19 @@ def results_of_coco(
         if detection["category_id"] in label_of:
             found[detection["image_id"]].append(detection)
 
-    def boxes(rows):
-        return xywh_to_yxyx(np.float64([row["bbox"] for row in rows]).reshape(-1, 4))
-
-    def labels(rows):
-        return [label_of[row["category_id"]] for row in rows]
+    def of(rows, prefix=""):
+        boxes = np.float64([row["bbox"] for row in rows]).reshape(-1, 4)
+        labels = [label_of[row["category_id"]] for row in rows]
+        return {f"{prefix}boxes": xywh_to_yxyx(boxes), f"{prefix}labels": labels}
 
     return [
         ImageResult(
             image["id"],
-            truth_boxes=boxes(objects := truth[image["id"]]),
-            truth_labels=labels(objects),
+            **of(objects := truth[image["id"]], "truth_"),
             truth_is_crowd=[x.get("iscrowd", 0) for x in objects],
             truth_areas=[x.get("area", math.prod(x["bbox"][2:])) for x in objects],
-            boxes=boxes(rows := found[image["id"]]),
+            **of(rows := found[image["id"]]),
             scores=[row["score"] for row in rows],
-            labels=labels(rows),
             name=str(image.get("file_name", "")),
             size=(image["height"], image["width"]) if image.get("width") else None,
         )
@@ -457,14 +449,11 @@ def detections_to_coco(
     results: Sequence[ImageResult], category_ids: Sequence[int]
 ) -> list[dict[str, Any]]:
     """Writes detections in COCO's result format; label `i` gets the `i`-th id."""
-    ids = np.array(category_ids, int)
-    return [
-        record
-        for x in results
-        for record in coco_records(
-            x.image_id, yxyx_to_xywh(x.boxes), x.scores, ids[x.labels]
-        )
-    ]
+    ids, records = np.array(category_ids, int), []
+    for x in results:
+        boxes_xywh = yxyx_to_xywh(x.boxes)
+        records += coco_records(x.image_id, boxes_xywh, x.scores, ids[x.labels])
+    return records
 
 
 def metric_of(
