@@ -46,33 +46,29 @@ class CheckpointArchive(keras.callbacks.Callback):
     is better than ever before. The `last.keras` before stays as `last.previous.keras`.
     `EfficientDet.from_archive` and `keras.saving.load_model` read these files, which
     hold the optimizer and the moving averages as well. `ek.read_archive_info` reads
-    what each says of itself: config, class names, category ids, package versions,
-    `epoch` (the number of epochs done), all `metrics` of that epoch, and
-    `evaluated_weights`, `"averages"`, or `"live"` where the model has none.
+    what each says of itself, such as the `epoch` (the number of epochs done), all
+    `metrics` of that epoch, and `evaluated_weights`: `"averages"`, or `"live"` where
+    the model has none.
 
-    Each file holds the place in the training: epoch, step, running means, and what
-    `EarlyStopping` and `ReduceLROnPlateau` have counted. So
-    `EfficientDet.from_archive(folder, resume=True)` and `fit` go on with the next step
-    (docs/train.md). A callback of your own takes part if it has a method `get_state()`,
-    which returns a dict of what JSON has, and `set_state(state)`.
+    Each file holds the place in the training, with what `EarlyStopping` and
+    `ReduceLROnPlateau` have counted: `EfficientDet.from_archive(folder, resume=True)`
+    and `fit` go on with the next step (docs/train.md), from the best value in the
+    folder. A callback of your own takes part if it has a method `get_state()`, which
+    returns a dict of what JSON has, and `set_state(state)`.
 
     Files are whole at every moment, even if the process is killed. If `last.keras` is
-    damaged later, `resume=True` takes the newest other checkpoint, and what is damaged
-    is kept under a name such as `last.damaged.keras`. Of several processes that train
-    together (docs/distributed.md) the first writes.
-
-    A resumed training goes on from the best value in the folder. A new training keeps
-    the best checkpoint of the one before as `best.previous.keras`. While it trains, no
-    other process can train into the folder.
+    damaged later, `resume=True` takes the newest other checkpoint, and keeps what is
+    damaged as `last.damaged.keras`. A new training keeps the best checkpoint of the one
+    before as `best.previous.keras`. While it trains, no other process can train into
+    the folder; of several that train together (docs/distributed.md) the first writes.
 
     Ctrl-C and SIGTERM stop `fit` at the end of the step under way, or at once in an
     evaluation, and `last.keras` is written before `fit` raises `KeyboardInterrupt`, or
     for SIGTERM `SystemExit(143)`. A second Ctrl-C does not wait. This holds where `fit`
     is called in the main thread, in which alone Python hears signals.
 
-    Put it last, behind the callback that computes `monitor`:
-    `callbacks=[COCOEvaluation(valid), CheckpointArchive("runs/cats/archive")]`. In an
-    epoch without `monitor` it writes `last.keras` alone.
+    Put it last, behind the callback that computes `monitor`. In an epoch without
+    `monitor` it writes `last.keras` alone.
 
     Args:
         folder: path of a folder, which is made if need be; or its address, such as

@@ -32,9 +32,8 @@ _ARRAYS = ("boxes", "scores", "labels")
 class Detections:
     """The objects found in one image, best first.
 
-    Plain NumPy arrays, with names and the image where they are known. Indexing
-    with a number, a slice, a list or a mask gives `Detections` again, and so
-    does iterating: one object at a time.
+    Plain NumPy arrays, with names and the image where they are known. Indexing with a
+    number, a slice, a list or a mask gives `Detections` again; so does iterating.
 
     Args:
         boxes: float array `[n, 4]`, `yxyx` in pixels of the original image.

@@ -100,12 +100,9 @@ def image_results(
         detector: `EfficientDet`, or `Predictor` of any file. It is run with the
             weights that it has.
         data: `effdet_keras.data.DetectionDataset`, or your own batches, as
-            `COCOEvaluation` takes them.
+            `COCOEvaluation` takes them; the results are in its order.
         batch_size: int, images at once, where `data` has no batches of its own.
         verbose: bool, whether to show progress.
-
-    Returns:
-        List of `ImageResult`, one for each image, in the order of `data`.
 
     Raises:
         ValueError: If the classes of detector and dataset differ, or the data is
@@ -139,13 +136,10 @@ def analyzed_images(
     found = detect_dataset(
         detector, data, batch_size=batch_size, verbose=verbose, losses=losses
     )
-    records = (
-        record
-        for image_id, boxes, *of_boxes in found.images
-        for record in coco_records(
-            image_id, yxyx_to_xywh(np.asarray(boxes, "float64")), *of_boxes
-        )
-    )
+    records = []
+    for image_id, boxes, *of_boxes in found.images:
+        boxes_xywh = yxyx_to_xywh(np.asarray(boxes, "float64"))
+        records += coco_records(image_id, boxes_xywh, *of_boxes)
     return results_of_coco(found.ground_truth(), records), found
 
 
@@ -181,14 +175,10 @@ def detect_dataset(detector, data, *, batch_size, verbose, losses=False):
         category_ids = np.array(source.category_ids)
     names = seg_names_of(detector, source.seg_class_names)
     pixels = None if names is None else MeanIoU(names)
+    options = source.num_images, verbose, batch_losses, pixels
     own = [
-        [
-            (image_id, boxes, scores, category_ids[labels])
-            for image_id, boxes, scores, labels in batch
-        ]
-        for batch in _detect(
-            detector, batches, source.num_images, verbose, batch_losses, pixels
-        )
+        [(*found, category_ids[labels]) for *found, labels in batch]
+        for batch in _detect(detector, batches, *options)
     ]
     own_losses = [] if batch_losses is None else batch_losses.of_batches
     own_counts = None if pixels is None else pixels.counts

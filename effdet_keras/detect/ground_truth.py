@@ -195,14 +195,12 @@ class BatchesToEvaluate:
                 "boxes": np.asarray(ground_truth["boxes"], "float32"),
                 "labels": np.asarray(ground_truth["labels"], "int32"),
             }
-            masks = ground_truth.get("masks")
-            if masks is not None and self._seg_names is not None:
-                truth["masks"] = masks = np.asarray(masks, "uint8")
-                self.seg_class_names = self._seg_names
-            else:
-                masks = ()
+            masks = []
+            if "masks" in ground_truth and self._seg_names is not None:
+                truth["masks"] = np.asarray(ground_truth["masks"], "uint8")
+                masks, self.seg_class_names = list(truth["masks"]), self._seg_names
             whole = np.tile(np.float32(self._image_size), (len(images), 1))
-            yield EvaluationBatch(images, ids, scales, sizes, whole, truth, list(masks))
+            yield EvaluationBatch(images, ids, scales, sizes, whole, truth, masks)
         if not seen:
             raise InvalidValueError(
                 "Evaluation needs at least one image. Received none"
@@ -210,14 +208,12 @@ class BatchesToEvaluate:
 
     def ground_truth(self):
         """Returns the ground truth that has passed by, as a COCO dict."""
-        names = self._class_names or self.category_ids
+        names = map(str, self._class_names or self.category_ids)
+        named = zip(self.category_ids, names)
         return {
             "images": self._images,
             "annotations": self._annotations,
-            "categories": [
-                {"id": category_id, "name": str(name)}
-                for category_id, name in zip(self.category_ids, names)
-            ],
+            "categories": [{"id": i, "name": name} for i, name in named],
         }
 
     def _checked(self, batch):
@@ -298,15 +294,14 @@ class BatchesToEvaluate:
             self._images.append({"id": image_id, "height": height, "width": width})
             for index in np.flatnonzero(used[row]):
                 y_min, x_min, y_max, x_max = (boxes[row, index] * scale).tolist()
-                self._annotations.append(
-                    {
-                        "id": len(self._annotations) + 1,
-                        "image_id": image_id,
-                        "category_id": self.category_ids[int(labels[row, index])],
-                        "bbox": [x_min, y_min, x_max - x_min, y_max - y_min],
-                        "iscrowd": int(is_crowd[row, index]),
-                    }
-                )
+                annotation = {
+                    "id": len(self._annotations) + 1,
+                    "image_id": image_id,
+                    "category_id": self.category_ids[int(labels[row, index])],
+                    "bbox": [x_min, y_min, x_max - x_min, y_max - y_min],
+                    "iscrowd": int(is_crowd[row, index]),
+                }
+                self._annotations.append(annotation)
 
 
 def seg_names_of(detector, names=None):
@@ -315,10 +310,8 @@ def seg_names_of(detector, names=None):
     if not config.has_segmentation:
         return None
     known = tuple(detector.seg_class_names or names or ())
-    return (
-        *known,
-        *(f"class {k}" for k in range(len(known), config.seg_num_classes)),
-    )
+    numbers = range(len(known), config.seg_num_classes)
+    return known + tuple(f"class {k}" for k in numbers)
 
 
 def _re_iterable(data, batch_size):

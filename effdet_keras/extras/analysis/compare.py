@@ -45,13 +45,11 @@ def compare_detectors(
     num_draws: int = 1000,
     seed: int = 0,
 ) -> dict[str, Difference]:
-    """Compares "AP" and "AP50" of two detectors, and how sure the difference is.
+    """Compares "AP" and "AP50" of two detectors by the paired bootstrap.
 
-    The paired bootstrap (Efron and Tibshirani 1993, "An introduction to the
-    bootstrap", chapter 16): images are drawn with replacement, as many as there are,
-    the same for both detectors, and COCO's AP of both is computed on each draw. Where
-    the interval holds 0, the images do not tell which is better. A draw without any
-    object is drawn again.
+    Efron and Tibshirani 1993, "An introduction to the bootstrap", chapter 16: images
+    are drawn with replacement, as many as there are, the same for both detectors. Where
+    the interval holds 0, the images do not tell which is better.
     """
     # pycocotools, too, goes through images by id: it matters where scores are equal.
     first = sorted(first, key=lambda image: image.image_id)
@@ -115,7 +113,7 @@ class _Class:
 
 
 def _draw(rng, has_objects):
-    """How often each image was drawn, `[images]`."""
+    """How often each image was drawn, `[images]`; some object always was."""
     num_images = len(has_objects)
     while True:
         counts = rng.multinomial(num_images, np.full(num_images, 1 / num_images))
