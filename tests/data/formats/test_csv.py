@@ -108,28 +108,6 @@ def test_images_are_found_beside_the_file(tmp_path, place):
         from_csv(path, inner / "nowhere")
 
 
-@pytest.mark.parametrize(
-    "row, message",
-    [
-        ("a.png,40,20,cat,1,2,3,", r"bad box: train\.csv: row 3: four finite"),
-        ("a.png,40,20,cat,1,2,3,nan", "four finite"),
-        ("a.png,40,20,cat,1,2,3,1e99", "four finite"),
-        ("a.png,40,20,cat,1,2", "four finite"),
-        ("a.png,40,20,,1,2,3,4", "a class is expected"),
-        (",40,20,cat,1,2,3,4", "name of an image"),
-        ("a.png,40,20,dog,1,2,3,4", "unknown class: a.png: 'dog'"),
-        ("c.png,40,20,cat,1,2,3,4", r"missing image: .*c\.png"),
-    ],
-)
-def test_wrong_rows_are_named_or_skipped(write, row, message):
-    path = write(HEADER + "b.png,40,20,cat,1,2,3,4\n" + row)
-    with pytest.raises((ValueError, FileNotFoundError), match=message):
-        from_csv(path, class_names=["cat"])
-    with pytest.warns(UserWarning, match=message):
-        dataset = from_csv(path, class_names=["cat"], on_error="skip")
-    assert sum(len(record.labels) for record in dataset.records) == 1
-
-
 def test_pixels_where_fractions_are_expected_and_the_other_way_round(write):
     with pytest.raises(ValueError, match="not pixels"):
         from_csv(write("TRAIN,a.png,cat,1,2,,,30,15,,"))

@@ -139,32 +139,6 @@ def test_darknet(tmp_path):
     assert dataset.class_names == ("cat", "dog") and len(dataset[0]["labels"]) == 1
 
 
-@pytest.mark.parametrize(
-    "line, message",
-    [
-        ("0 0.5 0.5 0.5", "bad box.*line 1: four numbers"),
-        ("0 0.5 0.5 0.5 0.5 0.9", "four numbers"),
-        ("0", "four numbers"),
-        ("cat 0.5 0.5 0.5 0.5", "numbers are expected.*cat"),
-        ("0.5 0.5 0.5 0.5 0.5", "that of a class"),
-        ("-1 0.5 0.5 0.5 0.5", "that of a class"),
-        ("0 20 10 10 10", "not pixels"),
-        ("0 nan 0.5 0.5 0.5", "fractions"),
-        ("2 0.5 0.5 0.5 0.5", r"unknown class: b\.jpg: 'number 2 .*end at 1"),
-        ("\xff", r"b\.txt.*UTF-8"),
-    ],
-)
-def test_wrong_lines_are_named_or_skipped(folder, line, message):
-    path = folder / "labels/train/b.txt"
-    path.write_bytes(f"{line}\n0 0.5 0.5 1 1".encode("latin-1"))
-    with pytest.raises(ValueError, match=message):
-        from_yolo(folder, "train")
-    with pytest.warns(UserWarning, match=message):
-        dataset = from_yolo(folder, "train", on_error="skip")
-    assert len(dataset.problems) == 1
-    assert len(dataset[1]["labels"]) == (line != "\xff")
-
-
 def test_images_without_any_txt_file_are_told(folder):
     (folder / "labels/val/c.txt").unlink()
     with pytest.warns(UserWarning, match=r"none of its 1 images.*c\.txt"):
