@@ -29,7 +29,6 @@ from effdet_keras.detect.evaluate import analyzed_images, segmentation_text
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.evaluate.evaluation import Evaluation, analyze_results
 from effdet_keras.model.efficientdet import EfficientDet
-from effdet_keras.report.evaluation_report import EvaluationReport
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.parts import (
     callbacks_of_run,
@@ -364,7 +363,7 @@ def _judge(configuration, splits, folder, log):
     judged = FineTuned(model, numbers, name, evaluation, history, folder.path)
     if not is_first_process():
         return judged
-    report = EvaluationReport(
+    report = extra("report.evaluation_report:EvaluationReport")(
         f"{model.name} on {configuration.data or 'data in memory'}, {name}",
         evaluation,
         results,

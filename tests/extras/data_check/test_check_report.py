@@ -15,7 +15,7 @@ from support.html_tags import Tags
 from effdet_keras.data import DetectionDataset, check, from_arrays, write_shapes
 from effdet_keras.data.problems import KINDS
 from effdet_keras.extras.data_check.report import _samples
-from effdet_keras.report import charts
+from effdet_keras.extras.report import charts
 
 EVIL = "<script>alert('x')</script>&\".jpg"
 
