@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
@@ -232,20 +233,9 @@ def _folder_of(file):
 
 def _batched(sources: Iterable[Source], batch_size: int) -> Iterator[list]:
     """Images in lists of up to `batch_size`; each video in a list of its own."""
-    images = []
-    for source in sources:
-        if is_video(source):
-            if images:
-                yield images
-            yield [source]
-            images = []
-        else:
-            images.append(source)
-            if len(images) == batch_size:
-                yield images
-                images = []
-    if images:
-        yield images
+    for are_videos, group in itertools.groupby(sources, is_video):
+        some, size = list(group), 1 if are_videos else max(batch_size, 1)
+        yield from (some[i : i + size] for i in range(0, len(some), size))
 
 
 # --- What was found in images and frames, as a COCO file that can be read back.

@@ -31,9 +31,6 @@ def letterbox(
     image becomes `round(h * s)` by `round(w * s)` pixels, half to even, and its pixel
     `i` is taken at `i * h / round(h * s)`, without the half.
 
-    The shape of the result does not depend on the image, so the function works in a
-    TensorFlow graph with images of unknown size.
-
     Returns:
         `(image, image_scale)`: float32 `[height, width, 3]`, 0 to 255; float32
         `1 / s`, with which a box of the network is in pixels of the original image: see
@@ -75,11 +72,7 @@ def letterbox_array(
     pad_value: Sequence[float],
     resize_method: str = "half_pixel",
 ) -> tuple[np.ndarray, Any]:
-    """`letterbox` of an array in NumPy: bit for bit the same, and faster.
-
-    Without a compiler a backend takes 3 to 5 times as long (13 ms against 4 for
-    640 x 480 onto 512 x 512, TensorFlow), as much as some networks take.
-    """
+    """`letterbox` of an array in NumPy: bit for bit the same, 3 to 5 times as fast."""
     size, target = np.float32(image.shape[:2]), np.float32(image_size)
     is_asymmetric = _is_asymmetric(resize_method)
     scaled = _scaled_size(size, np.min(target / size), is_asymmetric)
@@ -124,14 +117,10 @@ def boxes_in_input(
     input_size: Sequence[int],
     resize_method: str = "half_pixel",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Takes boxes `[n, 4]` of an image to its letterboxed input, as in training.
+    """Boxes `[n, 4]` of an image in its letterboxed input; whether any is left, `[n]`.
 
-    The image was scaled to whole pixels, and boxes are scaled by as much. They end at
-    the last pixel, not at the border: so does the reference. With "asymmetric" they
-    end at the border, as in the Object Detection API.
-
-    Returns:
-        `(boxes, has_area)`: float32 `[n, 4]`; bools `[n]`, whether something is left.
+    They end at the last pixel, as in the reference; with "asymmetric" at the border, as
+    in the Object Detection API.
     """
     size, target = np.float32(image_size), np.float32(input_size)
     scaled = scaled_size(image_size, input_size, resize_method)
@@ -144,10 +133,7 @@ def boxes_in_input(
 def boxes_in_image(
     boxes: ArrayLike, image_scale: ArrayLike, image_size: Sequence[float]
 ) -> np.ndarray:
-    """Takes boxes of a letterboxed input back to the image, clipped to it.
-
-    A box that lies in the padding alone keeps its place, with an area of zero.
-    """
+    """Takes boxes of an input to the image: area 0 where they are beside it."""
     height, width = image_size
     limits = np.float32([height, width, height, width])
     scale = np.tile(np.broadcast_to(np.float32(image_scale), 2), 2)

@@ -107,14 +107,9 @@ class OpenVINORuntime(Runtime):
                 f"({_last_line(error)}). It or the '.bin' beside it is missing or "
                 "damaged: export the model again."
             ) from error
-        if not network.has_rt_info([DESCRIPTION_NAME]):
-            raise InvalidValueError(
-                f"'{self.path}' is an OpenVINO model, but not one that "
-                f"`EfficientDet.export` wrote: it has no '{DESCRIPTION_NAME}' in its "
-                "runtime information. Run it with OpenVINO itself."
-            )
-        text = network.get_rt_info([DESCRIPTION_NAME]).astype(str)
-        self.description = Description.from_json(text, self.path)
+        is_ours = network.has_rt_info([DESCRIPTION_NAME])
+        text = network.get_rt_info([DESCRIPTION_NAME]).astype(str) if is_ours else None
+        self.description = Description.of_file(text, self.path, "OpenVINO")
         self._network = network
         self._lock = threading.Lock()  # a model called like this has one request
 

@@ -21,6 +21,7 @@ from effdet_keras.export.runtime import (
     Description,
     Runtime,
     describe,
+    labels_of,
 )
 from effdet_keras.model.anchors import level_sizes
 
@@ -45,11 +46,10 @@ def write_saved_model(
     signatures = serving_signatures(model, names, input_type)
     module = tf.Module()
     module.__call__ = signatures["serving_default"]
-    labels = model.class_names or [str(i) for i in range(model.num_classes)]
     with tempfile.TemporaryDirectory() as folder:
         module.assets = [
             _asset(folder, DESCRIPTION_NAME, describe(model).to_json()),
-            _asset(folder, LABELS_NAME, "\n".join(labels) + "\n"),
+            _asset(folder, LABELS_NAME, "\n".join(labels_of(model)) + "\n"),
         ]
         # Nobody trains it, and the gradient of swish cannot be saved.
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)

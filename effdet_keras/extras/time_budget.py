@@ -120,33 +120,27 @@ def measure(
 ) -> Times:
     """Measures steps and evaluations until `ends`, with a model of its own."""
     begun = time.monotonic()
-    with contextlib.redirect_stdout(io.StringIO()):
-        model = make_model(configuration, splits.train)
-    made = time.monotonic() - begun
-    batches = training_batches(model, configuration, splits.train)
-    per_epoch = len(batches)
-    some = batches.take(_STEPS)
-    # Of little time, an evaluation that is begun must not take all.
-    images = min(_IMAGES, int((ends - begun) / _SECONDS_PER_IMAGE))
-    few = splits.validation[: max(images, configuration.batch_size)]
-    evaluates = configuration.evaluate_every > 0
-    every_epoch = configuration.replace(evaluate_every=int(evaluates), verbose=0)
     watch = _Stopwatch(ends)
+    evaluates = configuration.evaluate_every > 0
     with (
         tempfile.TemporaryDirectory() as path,
         contextlib.redirect_stdout(io.StringIO()),
     ):
-        folder = RunFolder(path)
-        reduced = dataclasses.replace(splits, validation=few)
-        others = callbacks_of_run(every_epoch, reduced, folder, RunLog(folder.log))
+        model = make_model(configuration, splits.train)
+        made = time.monotonic() - begun
+        batches = training_batches(model, configuration, splits.train)
+        per_epoch = len(batches)
+        some = batches.take(_STEPS)
+        # Of little time, an evaluation that is begun must not take all.
+        images = min(_IMAGES, int((ends - begun) / _SECONDS_PER_IMAGE))
+        few = splits.validation[: max(images, configuration.batch_size)]
+        folder, reduced = RunFolder(path), dataclasses.replace(splits, validation=few)
+        each = configuration.replace(evaluate_every=int(evaluates), verbose=0)
+        others = callbacks_of_run(each, reduced, folder, RunLog(folder.log))
+        epochs = max(2, math.ceil(steps / len(some)))
         with with_teacher(model, configuration, some) as taught:
             try:
-                model.fit(
-                    taught,
-                    epochs=max(2, math.ceil(steps / len(some))),
-                    verbose=0,
-                    callbacks=[watch, *others],
-                )
+                model.fit(taught, epochs=epochs, verbose=0, callbacks=[watch, *others])
             except _TimeIsUp:
                 for callback in others:
                     callback.on_train_end()

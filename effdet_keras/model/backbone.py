@@ -16,7 +16,7 @@ from effdet_keras.model.basic_layers import (
     get_activation,
     one_of,
 )
-from effdet_keras.model.fake_quantization import activate, convolve, normalize
+from effdet_keras.model.computing import activate, convolve, normalize
 from effdet_keras.model.mbconv import (
     FusedMBConv,
     MBConv,

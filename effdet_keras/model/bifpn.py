@@ -19,13 +19,13 @@ from effdet_keras.model.basic_layers import (
     get_activation,
     one_of,
 )
-from effdet_keras.model.config import FUSION_METHODS, PYRAMIDS
-from effdet_keras.model.fake_quantization import (
+from effdet_keras.model.computing import (
     activate,
     convolve,
     normalize,
     quantized,
 )
+from effdet_keras.model.config import FUSION_METHODS, PYRAMIDS
 from effdet_keras.model.resample import Resample
 
 

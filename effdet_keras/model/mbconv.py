@@ -14,14 +14,14 @@ from effdet_keras.model.basic_layers import (
     get_activation,
     one_of,
 )
-from effdet_keras.model.config import PADDINGS
-from effdet_keras.model.fake_quantization import (
+from effdet_keras.model.computing import (
     activate,
     convolve,
     gate,
     normalize,
     quantized,
 )
+from effdet_keras.model.config import PADDINGS
 
 
 def rows_to_add(padding, kernel_size, stride):

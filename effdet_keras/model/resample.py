@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
-
 import keras
 import numpy as np
 from keras import ops
 
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.basic_layers import BatchNormOptions, ConfiguredLayer, one_of
+from effdet_keras.model.computing import computing, convolve, normalize, quantized
 from effdet_keras.model.config import DOWNSAMPLINGS, PADDINGS, UPSAMPLINGS
-from effdet_keras.model.fake_quantization import convolve, normalize, quantized
-
-_repeat = contextvars.ContextVar("repeat", default=None)
-
-
-@contextlib.contextmanager
-def repeating_with(repeat):
-    """Within this context `Resample` enlarges feature maps with another operation.
-
-    Exports need it: a runtime may have no resize, or a slow one. `repeat` takes a
-    tensor `[B, H, W, C]` and `(rows, columns)`, ints, and returns
-    `[B, H * rows, W * columns, C]`, each row and column repeated. None is the layers'
-    own operation.
-    """
-    token = _repeat.set(repeat)
-    try:
-        yield
-    finally:
-        _repeat.reset(token)
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
@@ -145,10 +124,11 @@ class Resample(ConfiguredLayer):
             return x
         if self.upsampling == "bilinear":
             return self._interpolate(x)
-        if _repeat.get() is not None and _is_cut_repetition(size, self.target_size):
+        repeat = computing().repeat
+        if repeat is not None and _is_cut_repetition(size, self.target_size):
             times = [-(-t // n) for n, t in zip(size, self.target_size)]
             height, width = self.target_size
-            return _repeat.get()(x, tuple(times))[:, :height, :width]
+            return repeat(x, tuple(times))[:, :height, :width]
         if all(t % n == 0 for n, t in zip(size, self.target_size)):
             # The same rows as below; its gradient is five times faster.
             resize = _repeated_in_training if training else _repeated

@@ -62,7 +62,11 @@ def test_the_archive_holds_the_numbers_of_its_epoch(stand_in, tmp_path):
     info = read_archive_info(tmp_path / "best.keras")
     assert info["metrics"] == {"AP": 0.25, "loss": 2.0}
     assert (info["monitor"], info["mode"], info["epoch"]) == ("AP", "max", 1)
+    assert info["evaluated_weights"] == "averages"
     assert info == read_archive_info(tmp_path / "last.keras")
+    stand_in.averages = None
+    callback.on_epoch_end(1, {"AP": 0.5})
+    assert read_archive_info(tmp_path)["evaluated_weights"] == "live"
 
 
 def test_epochs_without_the_number_write_the_last_only(stand_in, tmp_path):
@@ -110,18 +114,6 @@ def test_new_bests_are_printed_unless_not_wanted(stand_in, tmp_path, capsys):
     assert "Best AP: 0.5000, before 0.2500." in printed
     start(stand_in, tmp_path / "quiet", verbose=False).on_epoch_end(0, {"AP": 0.25})
     assert capsys.readouterr().out == ""
-
-
-@pytest.mark.parametrize(
-    ("has_averages", "expected"), [(True, "averages"), (False, "live")]
-)
-def test_the_archive_says_which_weights_were_measured(
-    stand_in, tmp_path, has_averages, expected
-):
-    if not has_averages:
-        stand_in.averages = None
-    start(stand_in, tmp_path).on_epoch_end(0, {"AP": 0.5})
-    assert read_archive_info(tmp_path)["evaluated_weights"] == expected
 
 
 class Averages(keras.callbacks.Callback):
@@ -174,9 +166,11 @@ def test_keras_waits_for_no_step_unless_files_are_written_within_epochs(tmp_path
     assert not CheckpointArchive(tmp_path, save_every_minutes=0.5).async_safe
 
 
-def test_an_unknown_mode_is_named(tmp_path):
+def test_arguments_out_of_range_are_named(tmp_path):
     with pytest.raises(ValueError, match="mode='auto'"):
         CheckpointArchive(tmp_path, mode="auto")
+    with pytest.raises(ValueError, match="`keep` must be above 0. Received: keep=0"):
+        CheckpointArchive(tmp_path, keep=0)
 
 
 def test_a_training_that_left_only_its_best_is_resumed_from_it(tmp_path):

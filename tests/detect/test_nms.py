@@ -91,12 +91,6 @@ def test_gaussian_lowers_the_score_by_the_equation():
     assert count == [2]
 
 
-def test_gaussian_can_change_the_order():
-    boxes = [[[0, 0, 10, 10], [0, 1, 10, 11], [50, 50, 60, 60]]]
-    indices, _, _ = run(boxes, [[0.9, 0.8, 0.5]], max_detections=3)
-    np.testing.assert_array_equal(indices, [[0, 2, 1]])
-
-
 def test_classes_do_not_suppress_each_other_when_labels_are_given():
     boxes = [[[0, 0, 10, 10], [0, 0, 10, 10]]]
     options = {"method": "hard", "max_detections": 2}

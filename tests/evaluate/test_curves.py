@@ -95,15 +95,6 @@ def test_class_agnostic_is_cocos_with_one_label(seed):
         assert curve.average_precision == pytest.approx(expected[name], abs=1e-9)
 
 
-def test_the_curve_of_a_whole_dataset_counts_each_detection_once():
-    results = random_results(3)
-    for curve in precision_recall_curves(results, NAMES):
-        assert (np.diff(curve.scores) <= 0).all()
-        assert (np.diff(curve.recall) >= 0).all()
-        assert (curve.best_precision >= curve.precision).all()
-        assert (np.diff(curve.best_precision) <= 0).all()
-
-
 # --- COCO's 101-point AP of weighted detections, as draws need it
 
 
@@ -129,22 +120,15 @@ def test_an_interpolated_ap_by_hand(true, num_objects, expected):
     assert ap(true, num_objects) == pytest.approx(expected)
 
 
-def test_what_does_not_count_is_not_there():
-    assert ap([0, 1], 1, counted=[0, 1]) == 1
-
-
-def test_a_weight_is_a_repetition():
+def test_weights_are_repetitions_and_rows_are_independent():
     rng = np.random.default_rng(0)
     true, weights = rng.integers(0, 2, 30), rng.integers(0, 4, 30)
     repeated = np.repeat(true, weights)
     expected = ap(repeated, 2 * repeated.sum())
     assert ap(true * weights, 2 * repeated.sum(), weights) == pytest.approx(expected)
-
-
-def test_rows_are_independent():
-    true = np.array([[1, 0, 1], [0, 0, 1]])
-    each = [float(ap(row, 2)) for row in true]
-    assert ap(true, 2).tolist() == each
+    assert ap([0, 1], 1, counted=[0, 1]) == 1
+    rows = [[1, 0, 1], [0, 0, 1]]
+    assert ap(rows, 2).tolist() == [float(ap(row, 2)) for row in rows]
 
 
 # --- Pascal VOC's average precision: by hand, and against a slow second definition.

@@ -19,10 +19,9 @@ from effdet_keras.data.anchor_fit import (
 from effdet_keras.data.dataset import count_of
 from effdet_keras.data.problems import KINDS, Severity, count_kind
 from effdet_keras.data.record import clip_boxes_xywh
-from effdet_keras.images import read_image
-from effdet_keras.report import charts
-from effdet_keras.report.charts import Chart, chart_figures
-from effdet_keras.report.pages import (
+from effdet_keras.extras.report import charts
+from effdet_keras.extras.report.charts import Chart, chart_figures
+from effdet_keras.extras.report.pages import (
     SHOWN_SIDE,
     figure,
     gallery,
@@ -30,6 +29,7 @@ from effdet_keras.report.pages import (
     image_tag,
     shrunk,
 )
+from effdet_keras.images import read_image
 
 _SHOWN = 3  # problems named per kind
 _CLASSES = 10  # classes named

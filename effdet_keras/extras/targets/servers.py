@@ -11,7 +11,8 @@ import numpy as np
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.registry import FORMATS, Written
-from effdet_keras.extras.targets.tflite import class_names_of, require_detection_alone
+from effdet_keras.export.runtime import labels_of
+from effdet_keras.extras.targets.tflite import require_detection_alone
 
 WARMUP_NAME = pathlib.Path("assets.extra", "tf_serving_warmup_requests")
 _RUNTIME_VERSION = "1.30.0"
@@ -132,7 +133,7 @@ def write_triton(
     version.mkdir()
     file = version / ("model.onnx" if is_onnx else "model.savedmodel")
     FORMATS[format].write(model, file)
-    names = class_names_of(model)
+    names = labels_of(model)
     (folder / "labels.txt").write_text("\n".join(names) + "\n", encoding="utf-8")
     text = _triton_configuration(path.name, backend, model, max_batch_size)
     (folder / "config.pbtxt").write_text(text, encoding="utf-8")
@@ -209,7 +210,7 @@ def write_browser(
         "height": model.config.image_size[0],
         "width": model.config.image_size[1],
         "padding": list(model.config.padding_rgb),
-        "names": class_names_of(model),
+        "names": labels_of(model),
         "threshold": score_threshold,
     }
     # "<" could end the script that it stands in.

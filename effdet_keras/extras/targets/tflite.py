@@ -9,6 +9,7 @@ import subprocess
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras.errors import InvalidStateError, InvalidValueError
 from effdet_keras.export.registry import FORMATS, Written
+from effdet_keras.export.runtime import labels_of
 
 _schema = OptionalModule(
     "tensorflow.lite.python.schema_py_generated", install="tensorflow"
@@ -55,7 +56,7 @@ def write_coral(model, folder, path, **options):
     require_calibration(model, "coral", options.get("calibration"))
     int8 = {"precision": "int8", "int8_scores": True}
     FORMATS["litert"].write(model, folder / MODEL_NAME, **int8, **options)
-    names = class_names_of(model)
+    names = labels_of(model)
     (folder / "labels.txt").write_text("\n".join(names) + "\n", encoding="utf-8")
     notes = compile_for_edge_tpu(folder, path)
     return Written(folder / MODEL_NAME, "litert", notes)
@@ -130,7 +131,7 @@ def write_frigate(
         int8_scores=detector == "edgetpu",
         **options,
     )
-    names = class_names_of(model)
+    names = labels_of(model)
     # With numbers: a class whose name begins with a digit is else taken for a number.
     lines = "".join(f"{i} {name}\n" for i, name in enumerate(names))
     (folder / LABELMAP_NAME).write_text(lines, encoding="utf-8")
@@ -215,12 +216,6 @@ def require_calibration(model, target, calibration):
             "calibration=None. Give a dataset, a folder or a list of images, such as "
             "`calibration=train`; or train the model with `quantize_aware`."
         )
-
-
-def class_names_of(model):
-    """The names of a model's classes, or their numbers where they have no names."""
-    names = model.class_names
-    return tuple(names or (str(i) for i in range(model.num_classes)))
 
 
 # --- The operations of a `.tflite` file: their names, versions and types.

@@ -16,7 +16,7 @@ from support.small_datasets import record_of
 from effdet_keras.data import DetectionDataset, check, from_arrays, write_shapes
 from effdet_keras.data.problems import KINDS
 from effdet_keras.extras.data_check.report import _samples
-from effdet_keras.report import charts
+from effdet_keras.extras.report import charts
 
 EVIL = "<script>alert('x')</script>&\".jpg"
 

@@ -8,7 +8,7 @@ from effdet_keras.data import from_arrays
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.evaluate.evaluation import analyze_results
 from effdet_keras.evaluate.image_result import ImageResult
-from effdet_keras.report.evaluation_report import EvaluationReport
+from effdet_keras.extras.report.evaluation_report import EvaluationReport
 
 
 def test_the_report_has_numbers_and_pictures_of_class_maps():

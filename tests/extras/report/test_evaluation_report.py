@@ -14,8 +14,8 @@ from support.image_results import random_results
 
 import effdet_keras as ek
 from effdet_keras.evaluate.coco import METRIC_NAMES
-from effdet_keras.evaluate.compare import compare_evaluations
-from effdet_keras.report.evaluation_report import crop_around, training_charts
+from effdet_keras.extras.analysis.compare import compare_evaluations
+from effdet_keras.extras.report.evaluation_report import crop_around, training_charts
 
 pytestmark = pytest.mark.tensorflow  # `ek.data`
 
