@@ -15,10 +15,7 @@ from effdet_keras.model.basic_layers import (
     call_block,
     one_of,
 )
-from effdet_keras.model.mbconv import (
-    FusedMBConv,
-    MBConv,
-)
+from effdet_keras.model.mbconv import FusedMBConv, MBConv
 
 
 @dataclasses.dataclass(frozen=True)
