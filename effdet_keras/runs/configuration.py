@@ -166,7 +166,9 @@ _AUGMENT = many(
 
 
 def option(kind: Kind, default: Any) -> Any:
-    """A field of a run: its values and its default."""
+    """A field of a run: its default, which it may always have, and other values."""
+    if not kind.holds(default):
+        kind = kind | NOTHING if default is None else AUTO | kind
     metadata = {"kind": kind}
     if isinstance(default, dict):
         return dataclasses.field(default_factory=dict, metadata=metadata)
@@ -288,61 +290,57 @@ class RunConfiguration:
 mean 'epochs'? It has: data, format, ...
     """
 
-    data: str | None = option(TEXT | NOTHING, None)
-    format: str | None = option(one_of(*FORMATS) | NOTHING, None)
+    data: str | None = option(TEXT, None)
+    format: str | None = option(one_of(*FORMATS), None)
     train_split: str = option(TEXT, "auto")
     validation_split: str = option(TEXT, "auto")
     test_split: str | None = option(TEXT | NOTHING, "auto")
     validation_fraction: float = option(_PART, 0.2)
-    class_names: ClassNames | None = option(_NAMES | TEXT | MAPPING | NOTHING, None)
+    class_names: ClassNames | None = option(_NAMES | TEXT | MAPPING, None)
     train_on_crowds: bool = option(SWITCH, False)
 
     model: str = option(TEXT, "efficientdet-lite0")
     weights: str | None = option(TEXT | NOTHING, "auto")
     checkpoint_type: str | None = option(
-        one_of("classification", "detection", "full") | NOTHING, None
+        one_of("classification", "detection", "full"), None
     )
-    image_size: int | tuple[int, int] | str | None = option(
-        AUTO | _SIZE | NOTHING, "auto"
-    )
-    anchors: str | None = option(AUTO | NOTHING, "auto")
+    image_size: int | tuple[int, int] | str | None = option(_SIZE | NOTHING, "auto")
+    anchors: str | None = option(NOTHING, "auto")
     model_config: dict[str, Any] = option(MAPPING, {})
     precision: str = option(
         one_of("float32", "mixed_bfloat16", "mixed_float16"), "float32"
     )
-    distribute: str | None = option(one_of(*ENGINES) | NOTHING, None)
+    distribute: str | None = option(one_of(*ENGINES), None)
 
     recipe: str = option(one_of(*recipe.NAMES), "auto")
-    optimizer: str | dict[str, Any] | None = option(TEXT | MAPPING | NOTHING, None)
-    schedule: str | dict[str, Any] | None = option(TEXT | MAPPING | NOTHING, None)
-    learning_rate: float | None = option(_POSITIVE | NOTHING, None)
+    optimizer: str | dict[str, Any] | None = option(TEXT | MAPPING, None)
+    schedule: str | dict[str, Any] | None = option(TEXT | MAPPING, None)
+    learning_rate: float | None = option(_POSITIVE, None)
     weight_decay: float | dict[str, float] | str | None = option(
-        AUTO | _NOT_NEGATIVE | MAPPING | NOTHING, "auto"
+        _NOT_NEGATIVE | MAPPING | NOTHING, "auto"
     )
-    clip_norm: float | str | None = option(AUTO | _NOT_NEGATIVE | NOTHING, "auto")
-    ema_decay: float | str | None = option(AUTO | _BELOW_ONE | NOTHING, "auto")
+    clip_norm: float | str | None = option(_NOT_NEGATIVE | NOTHING, "auto")
+    ema_decay: float | str | None = option(_BELOW_ONE | NOTHING, "auto")
     gradient_multipliers: dict[str, float] = option(MAPPING, {})
     accumulate_steps: int = option(whole(1), 1)
     grad_checkpoint: bool = option(SWITCH, False)
-    loss_scale: float | None = option(_POSITIVE | NOTHING, None)
-    batch_norm_warmup: bool | str = option(AUTO | SWITCH, "auto")
+    loss_scale: float | None = option(_POSITIVE, None)
+    batch_norm_warmup: bool | str = option(SWITCH, "auto")
     freeze: str | None = option(TEXT | NOTHING, "auto")
     freeze_batch_norm: bool = option(SWITCH, True)
     loss: dict[str, Any] = option(MAPPING, {})
     matching: dict[str, Any] = option(MAPPING, {})
-    adversarial: dict[str, Any] | None = option(MAPPING | NOTHING, None)
-    quantize_aware: bool | dict[str, Any] | None = option(
-        SWITCH | MAPPING | NOTHING, None
-    )
-    teacher: str | None = option(TEXT | NOTHING, None)
+    adversarial: dict[str, Any] | None = option(MAPPING, None)
+    quantize_aware: bool | dict[str, Any] | None = option(SWITCH | MAPPING, None)
+    teacher: str | None = option(TEXT, None)
     teacher_weight: float = option(_POSITIVE, 1.0)
 
-    epochs: int | None = option(whole(1) | NOTHING, None)
-    steps: int | None = option(whole(1) | NOTHING, None)
-    time_budget: str | None = option(_DURATION | NOTHING, None)
+    epochs: int | None = option(whole(1), None)
+    steps: int | None = option(whole(1), None)
+    time_budget: str | None = option(_DURATION, None)
     batch_size: int | str = option(AUTO | whole(1), 8)
     steps_per_execution: int = option(whole(1), 1)
-    jit_compile: bool | str = option(AUTO | SWITCH, "auto")
+    jit_compile: bool | str = option(SWITCH, "auto")
     run_eagerly: bool = option(SWITCH, False)
     one_batch: bool = option(SWITCH, False)
     seed: int = option(whole(0), 0)
@@ -351,23 +349,23 @@ mean 'epochs'? It has: data, format, ...
     augment: tuple[str | dict[str, Any], ...] = option(_AUGMENT, ())
     flip_probability: float = option(_SHARE, 0.5)
     scale_jitter: tuple[float, float] | str = option(
-        AUTO | many(_POSITIVE, "[lowest, highest] factor", count=2), "auto"
+        many(_POSITIVE, "[lowest, highest] factor", count=2), "auto"
     )
     pad_rgb: tuple[float, float, float] | None = option(
-        many(_PIXEL, "three numbers from 0 to 255", count=3) | NOTHING, None
+        many(_PIXEL, "three numbers from 0 to 255", count=3), None
     )
     postprocess: dict[str, Any] = option(MAPPING, {})
 
     monitor: str = option(TEXT, "AP")
     evaluate_every: int = option(whole(0), 1)
     validation_losses: bool = option(SWITCH, False)
-    save_every_steps: int | None = option(whole(1) | NOTHING, None)
-    save_every_minutes: float | None = option(_POSITIVE | NOTHING, None)
+    save_every_steps: int | None = option(whole(1), None)
+    save_every_minutes: float | None = option(_POSITIVE, None)
     keep: int = option(whole(1), 1)
-    keep_every_hours: float | None = option(_POSITIVE | NOTHING, None)
-    tensorboard: bool | str = option(AUTO | SWITCH, "auto")
-    profile: str | int | tuple[int, int] | None = option(_STEPS | NOTHING, None)
-    verbose: int | str = option(AUTO | _LINES, "auto")
+    keep_every_hours: float | None = option(_POSITIVE, None)
+    tensorboard: bool | str = option(SWITCH, "auto")
+    profile: str | int | tuple[int, int] | None = option(_STEPS, None)
+    verbose: int | str = option(_LINES, "auto")
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
