@@ -236,23 +236,14 @@ def _box_charts(report):
     """Draws the charts of a report."""
     sides, covered, where = _sides(report)
     counts = [len(record.labels) for record in report.dataset.records]
-    drawn = [_coverage_chart(report)] if report.coverage else []
+    area = f"Square root of the area in pixels {where}."
+    roots, ratios = np.sqrt(sides.prod(axis=1)), sides[:, 1] / sides[:, 0]
     return [
-        *drawn,
+        *([_coverage_chart(report)] if report.coverage else []),
         _class_chart(report.dataset),
         _side_chart(sides, covered, report.config, where),
-        _log_chart(
-            "Size of boxes",
-            np.sqrt(sides.prod(axis=1)),
-            2,
-            f"Square root of the area in pixels {where}.",
-        ),
-        _log_chart(
-            "Aspect ratio of boxes",
-            sides[:, 1] / sides[:, 0],
-            4,
-            "Width over height.",
-        ),
+        _log_chart("Size of boxes", roots, 2, area),
+        _log_chart("Aspect ratio of boxes", ratios, 4, "Width over height."),
         _count_chart(counts),
     ]
 
