@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from effdet_keras.extras.advprop import AdvProp
     from effdet_keras.extras.distillation import distill
     from effdet_keras.extras.rate_test import LearningRates, find_learning_rate
+    from effdet_keras.extras.report.evaluation_report import EvaluationReport
     from effdet_keras.extras.selftest.self_test import self_test
     from effdet_keras.model import anchors
     from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
     from effdet_keras.model.efficientdet import EfficientDet
-    from effdet_keras.report.evaluation_report import EvaluationReport
     from effdet_keras.runs.configuration import RunConfiguration
     from effdet_keras.runs.fine_tune import FineTuned, fine_tune
     from effdet_keras.train import losses, matching, schedules
@@ -101,7 +101,7 @@ _PLACES = {
     "Detections": "detect.detections",
     "EfficientDet": "model.efficientdet",
     "EfficientDetConfig": "model.config",
-    "EvaluationReport": "report.evaluation_report",
+    "EvaluationReport": "extras.report.evaluation_report",
     "ExportReport": "export.check",
     "FineTuned": "runs.fine_tune",
     "LearningRates": "extras.rate_test",

@@ -29,7 +29,6 @@ from effdet_keras.detect.evaluate import analyzed_images, segmentation_text
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.evaluate.evaluation import Evaluation, analyze_results
 from effdet_keras.model.efficientdet import EfficientDet
-from effdet_keras.report.evaluation_report import EvaluationReport
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.parts import (
     callbacks_of_run,
@@ -57,7 +56,7 @@ from effdet_keras.runs.run_folder import (
 from effdet_keras.train import auto_recipe
 from effdet_keras.train.resume import place_in
 from effdet_keras.weights.archive import checkpoint_file, read_archive_info
-from effdet_keras.weights.checkpoint_files import BEST_FILE
+from effdet_keras.weights.checkpoint_files import BEST_FILE, CONFIGURATION_FILE
 from effdet_keras.weights.pretrained import (
     checkpoint_to_resume,
     going_on_from_another,
@@ -284,7 +283,9 @@ def _train(
         try:
             _fit(model, batches, configuration, splits, folder, log, place, callbacks)
         finally:
-            _draw_curves(log, folder)
+            if log.rows:  # also of a run that was stopped
+                plot = functools.partial(visualize.plot_history, history_of(log.rows))
+                draw_chart(folder.curves, plot)
     copy_from_first(folder, CHECKPOINTS)  # what is the best, alike in all processes
     result = _judge(configuration, splits, folder, log)
     folder.finish(len(log.rows))
@@ -314,11 +315,13 @@ def _fit(model, batches, configuration, splits, folder, log, place, more):
         f"{model.count_params():,} parameters for {count_of(epochs, 'epoch')} of "
         f"{count_of(len(batches), 'step')}. The first step takes longer ..."
     )
+    # Keras' progress bar, 1, is for terminals: in a file a line per epoch, 2.
+    needs_lines = configuration.verbose == 1 and not sys.stdout.isatty()
     model.fit(
         batches,
         epochs=epochs,
         initial_epoch=done,
-        verbose=_verbose(configuration),
+        verbose=2 if needs_lines else configuration.verbose,
         callbacks=callbacks_of_run(configuration, splits, folder, log, more),
     )
 
@@ -331,20 +334,6 @@ def _num_epochs(configuration, dataset, steps_per_epoch):
     if configuration.steps is not None:
         return math.ceil(configuration.steps / steps_per_epoch)
     return auto_recipe.num_epochs(len(dataset), configuration.batch_size)
-
-
-def _verbose(configuration):
-    """Keras' progress bar, 1, is for terminals: in a file a line per epoch, 2."""
-    if configuration.verbose == 1 and not sys.stdout.isatty():
-        return 2
-    return configuration.verbose
-
-
-def _draw_curves(log, folder):
-    """Draws what was trained so far, also of a run that was stopped."""
-    if log.rows:
-        history = history_of(log.rows)
-        draw_chart(folder.curves, functools.partial(visualize.plot_history, history))
 
 
 def _judge(configuration, splits, folder, log):
@@ -374,14 +363,14 @@ def _judge(configuration, splits, folder, log):
     judged = FineTuned(model, numbers, name, evaluation, history, folder.path)
     if not is_first_process():
         return judged
-    report = EvaluationReport(
+    report = extra("report.evaluation_report:EvaluationReport")(
         f"{model.name} on {configuration.data or 'data in memory'}, {name}",
         evaluation,
         results,
         dataset,
         facts=_facts(configuration, splits, log, model, f"{which}, of epoch {epoch}"),
         history=history,
-        configuration=folder.configuration_text(),
+        configuration=(folder.path / CONFIGURATION_FILE).read_text("utf-8"),
         segmentation=of_pixels or None,
         class_maps=_class_maps(model, dataset) if of_pixels else {},
     )

@@ -52,17 +52,14 @@ _FILES = (
 # Of the range test, which is made before a run begins.
 _RATES = ("learning_rates.json", "learning_rates.png")
 _FOLDERS = (ARCHIVE_FOLDER, "tensorboard", "profile", "followed")
-
-
-def _is_of_run(name):
-    return name in (*_FILES, *_RATES, *_FOLDERS)
+_OF_A_RUN = (*_FILES, *_RATES, *_FOLDERS)
 
 
 class RunFolder:
     """A folder for one run, here or at an address; it need not be there."""
 
     def __init__(self, path: str | os.PathLike) -> None:
-        self._folder = open_folder(path, "The folder of a run", _is_of_run)
+        self._folder = open_folder(path, "The folder of a run", _OF_A_RUN.__contains__)
         self.path = self._folder.path
         self.archive = self.path / ARCHIVE_FOLDER
         self.tensorboard = self.path / "tensorboard"
@@ -154,9 +151,6 @@ class RunFolder:
         return (
             RunConfiguration.read(path) if path.is_file() else self.read_configuration()
         )
-
-    def configuration_text(self) -> str:
-        return (self.path / CONFIGURATION_FILE).read_text(encoding="utf-8")
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Writes "environment", "data", "numbers" or "finished" as JSON."""

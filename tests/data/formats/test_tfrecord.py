@@ -30,27 +30,32 @@ from effdet_keras.data.formats.tfrecord import (
 
 pytestmark = pytest.mark.tensorflow
 
+
+def texts(**defaults):
+    return {
+        f"image/{key.replace('__', '/')}": tf.io.FixedLenFeature((), tf.string, default)
+        for key, default in defaults.items()
+    }
+
+
+def columns(dtype, *keys):
+    return {f"image/object/{key}": tf.io.VarLenFeature(dtype) for key in keys}
+
+
+CORNERS = ("bbox/xmin", "bbox/xmax", "bbox/ymin", "bbox/ymax")
 # What google/automl's parser asks of a record (facts, section 9).
 REFERENCE_FEATURES = {
-    "image/encoded": tf.io.FixedLenFeature((), tf.string),
-    "image/source_id": tf.io.FixedLenFeature((), tf.string, ""),
+    **texts(encoded=None, source_id=""),
     "image/height": tf.io.FixedLenFeature((), tf.int64, -1),
     "image/width": tf.io.FixedLenFeature((), tf.int64, -1),
-    "image/object/bbox/xmin": tf.io.VarLenFeature(tf.float32),
-    "image/object/bbox/xmax": tf.io.VarLenFeature(tf.float32),
-    "image/object/bbox/ymin": tf.io.VarLenFeature(tf.float32),
-    "image/object/bbox/ymax": tf.io.VarLenFeature(tf.float32),
-    "image/object/class/label": tf.io.VarLenFeature(tf.int64),
-    "image/object/area": tf.io.VarLenFeature(tf.float32),
-    "image/object/is_crowd": tf.io.VarLenFeature(tf.int64),
+    **columns(tf.float32, *CORNERS, "area"),
+    **columns(tf.int64, "class/label", "is_crowd"),
 }
 # What the TF Object Detection API's decoder asks for besides.
 API_FEATURES = {
-    "image/filename": tf.io.FixedLenFeature((), tf.string, ""),
-    "image/key/sha256": tf.io.FixedLenFeature((), tf.string, ""),
-    "image/format": tf.io.FixedLenFeature((), tf.string, "jpeg"),
-    "image/object/class/text": tf.io.VarLenFeature(tf.string),
-    "image/object/difficult": tf.io.VarLenFeature(tf.int64),
+    **texts(filename="", key__sha256="", format="jpeg"),
+    **columns(tf.string, "class/text"),
+    **columns(tf.int64, "difficult"),
 }
 
 

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from PIL import Image
+from support.small_datasets import save_image
 
 from effdet_keras.data import from_arrays, from_voc, write_voc
 
@@ -34,7 +35,7 @@ def folder(tmp_path):
     for name in ("Annotations", "JPEGImages", "ImageSets/Main"):
         (tmp_path / name).mkdir(parents=True)
     for name, suffix in (("a", "jpg"), ("b", "png"), ("c", "jpg")):
-        Image.new("RGB", (40, 30)).save(tmp_path / "JPEGImages" / f"{name}.{suffix}")
+        save_image(tmp_path / "JPEGImages" / f"{name}.{suffix}", (40, 30))
     objects = [("dog", 0, (1, 5, 40, 30)), ("cat", 1, (2, 3, 8.5, 9))]
     write_xml(tmp_path / "Annotations" / "a.xml", objects)
     write_xml(tmp_path / "Annotations" / "b.xml", [])

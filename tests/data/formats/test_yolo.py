@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import yaml
-from PIL import Image
+from support.small_datasets import save_image
 
 from effdet_keras.data import from_arrays, from_yolo, load, write_yolo
 from effdet_keras.data.formats.yolo import find_layout
@@ -11,8 +11,7 @@ from effdet_keras.data.formats.yolo import find_layout
 
 def add(folder, image, label=None, text=None):
     """Adds an image of 40 x 20 pixels (width x height), and its txt file."""
-    (folder / image).parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (40, 20)).save(folder / image)
+    save_image(folder / image)
     if text is not None:
         (folder / label).parent.mkdir(parents=True, exist_ok=True)
         (folder / label).write_text(text)
@@ -50,9 +49,7 @@ def test_an_outline_becomes_its_box(folder):
 
 
 def test_a_image_is_turned_as_its_exif_says(folder):
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    Image.new("RGB", (40, 20)).save(folder / "images/val/c.jpg", exif=exif)
+    save_image(folder / "images/val/c.jpg", turn=6)
     example = from_yolo(folder, "val")[0]
     np.testing.assert_array_equal(example["boxes"], [[0, 0, 40, 20]])
 

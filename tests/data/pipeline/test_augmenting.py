@@ -7,6 +7,8 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
+from support.small_datasets import record_of  # noqa: E402
+
 from effdet_keras import augment as ek_augment  # noqa: E402
 from effdet_keras.augment.augmentation import fault_of  # noqa: E402
 from effdet_keras.data import from_arrays  # noqa: E402
@@ -88,20 +90,9 @@ def test_augmentations_see_the_whole_image_in_its_own_pixels():
 
 
 def test_crowds_do_not_reach_them():
-    from effdet_keras.data.record import Record
-
-    record = Record(
-        image=np.zeros((32, 32, 3), "uint8"),
-        image_size=(32, 32),
-        image_id=1,
-        source_id=1,
-        file_name="",
-        boxes_xywh=[[0, 0, 9, 9], [0, 0, 30, 30]],
-        labels=[0, 0],
-        is_crowd=[False, True],
-        area=[81, 900],
-        annotation_ids=[1, 2],
-    )
+    boxes, crowd = [[0, 0, 9, 9], [0, 0, 30, 30]], {"is_crowd": [False, True]}
+    image = np.zeros((32, 32, 3), "uint8")
+    record = record_of(image, (32, 32), 1, boxes, [0, 0], **crowd)
     dataset = grey_images(1)._with([record])
     count = [0]
 

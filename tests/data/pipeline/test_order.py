@@ -19,6 +19,11 @@ def epochs_of(order, count):
     return [[array.tolist() for array in order.draw()] for _ in range(count)]
 
 
+def dataset_of(size):
+    images = [np.full((16, 16, 3), 10 * i, "uint8") for i in range(size)]
+    return from_arrays(images, [[[0, 0, 8, 8]]] * size, [[0]] * size, ("cat",))
+
+
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_an_epoch_has_one_order_and_seed_whatever_came_before(shuffle):
     whole = epochs_of(order_of(shuffle=shuffle, batch_size=2), 4)
@@ -52,11 +57,8 @@ def test_only_passes_of_whole_batches_can_begin_within_one():
 
 @pytest.mark.tensorflow
 def test_a_pipeline_begins_where_it_is_told():
-    images = [np.full((16, 16, 3), 10 * i, "uint8") for i in range(5)]
-    dataset = from_arrays(images, [[[0, 0, 8, 8]]] * 5, [[0]] * 5, ("cat",))
-
     def pipeline():
-        return dataset.batches(2, image_size=16, training=True, seed=1)
+        return dataset_of(5).batches(2, image_size=16, training=True, seed=1)
 
     def read(batches):
         return [np.array(pixels) for pixels, _ in batches]
@@ -102,11 +104,6 @@ def test_shares_of_a_pass_that_begins_within_an_epoch():
         order.start_at(1, skipped=1, per_pass=2)
     for _ in range(2):
         np.testing.assert_array_equal(joined(orders), whole.draw()[0][:8])
-
-
-def dataset_of(size):
-    images = [np.full((16, 16, 3), 10 * i, "uint8") for i in range(size)]
-    return from_arrays(images, [[[0, 0, 8, 8]]] * size, [[0]] * size, ("cat",))
 
 
 @pytest.mark.tensorflow
