@@ -23,19 +23,13 @@ def letterbox(
     """Scales an image to fit `image_size`, top left, and pads the rest.
 
     With `s = min(height / h, width / w)` the image `[h, w, 3]` becomes `int(h * s)` by
-    `int(w * s)` pixels, in float32 as in the reference. The resize is bilinear with
-    half-pixel centers and without antialiasing, as the published weights expect, also
-    where it makes the image smaller.
-
-    That is `resize_method="half_pixel"`. With "asymmetric", TensorFlow 1's way, the
-    image becomes `round(h * s)` by `round(w * s)` pixels, half to even, and its pixel
+    `int(w * s)` pixels, in float32 as in the reference: bilinear, with half-pixel
+    centers and without antialiasing, as the published weights expect. "asymmetric" is
+    TensorFlow 1's way: `round(h * s)` by `round(w * s)` pixels, half to even, and pixel
     `i` is taken at `i * h / round(h * s)`, without the half.
 
-    Returns:
-        `(image, image_scale)`: float32 `[height, width, 3]`, 0 to 255; float32
-        `1 / s`, with which a box of the network is in pixels of the original image: see
-        `boxes_in_image`. With "asymmetric" it is `[2]`, of `y` and `x`, because
-        rounding makes them differ.
+    Returns the image, float32 `[height, width, 3]`, 0 to 255, and its scale `1 / s` for
+    `boxes_in_image`: float32, with "asymmetric" `[2]`, of `y` and `x`.
     """
     image = ops.convert_to_tensor(image)
     if len(image.shape) != 3 or image.shape[-1] != 3 or 0 in image.shape:

@@ -35,20 +35,18 @@ MIN_AREA = 1e-8  # square pixels: the IoU of two empty boxes is 0, not NaN
 class Postprocess:
     """Turns the network's outputs into at most `max_detections` boxes per image.
 
-    The candidates are the `pre_nms_top_k` best (anchor, class) pairs of an
-    image; with `pre_nms_top_k=0`, every anchor with its best class. Their
-    boxes are decoded from their anchors, their score is the sigmoid of the
-    logit, and `non_max_suppression` picks from them, inside each class or
-    across all. It works in any batch form: eager, `tf.function` with a batch
-    of unknown size, `jax.jit`, an exported model.
+    The candidates are the `pre_nms_top_k` best (anchor, class) pairs of an image. Their
+    boxes are decoded from their anchors, their score is the sigmoid of the logit, and
+    non-maximum suppression picks from them, inside each class or across all. It works
+    eager, in a `tf.function` with a batch of unknown size, in `jax.jit`, and exported.
 
-    The defaults are those with which the reference evaluates COCO, except that
-    boxes are clipped to the network's input. `detect` and evaluation then clip them
-    to the image, which ends where its padding begins.
+    The defaults are those with which the reference evaluates COCO, except that boxes
+    are clipped to the network's input; `detect` and evaluation clip them to the image.
 
     Args:
         max_detections: int, `D` below.
-        score_threshold: float or `None`; see `non_max_suppression`.
+        score_threshold: float, what a score must be above; `None` is 0.001 for
+            `"gaussian"`, and no threshold for `"hard"`.
         iou_threshold: float in `[0, 1]`, for `method="hard"`.
         method: `"gaussian"` (Soft-NMS) or `"hard"`.
         sigma: float above zero, for `method="gaussian"`.
@@ -154,20 +152,17 @@ class Postprocess:
         box_scales: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
         content_sizes: Any = None,
     ) -> dict[str, Any]:
-        """What a call returns, and from which anchor each box comes.
+        """What a call returns, and the anchor that each box comes from.
 
-        Returns:
-            Dict as of a call, and `anchor_indices`, int32 `[B, D]`, 0 in unused rows.
+        It is `anchor_indices`, int32 `[B, D]`, 0 in unused rows.
 
         Example:
             >>> outputs = {"class_logits": ops.array([[[-9.0], [1.0]]]),
             ...            "box_deltas": ops.zeros((1, 2, 4))}
             >>> anchors = np.array([[0, 0, 8, 8], [8, 8, 16, 16]], "float32")
-            >>> found = Postprocess(max_detections=2).with_anchors(
-            ...     outputs, anchors, (16, 16)
-            ... )
-            >>> ops.convert_to_numpy(found["anchor_indices"]).tolist()
-            [[1, 0]]
+            >>> found = Postprocess().with_anchors(outputs, anchors, (16, 16))
+            >>> ops.convert_to_numpy(found["anchor_indices"])[0, :2].tolist()
+            [1, 0]
         """
         xp, class_logits, box_deltas, anchors = _floats(outputs, anchors)
         whole = content_sizes is None

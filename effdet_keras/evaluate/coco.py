@@ -57,10 +57,9 @@ BACKENDS = {
 class COCOMetric:
     """Collects detections, then computes COCO's numbers.
 
-    They are the twelve numbers of the COCO challenge, as pycocotools defines them, on
-    the annotations of the file, with its areas and crowd regions. Every image of the
-    file counts: where `update` was not called, all of its annotations are missed. A
-    number is -1 where there is nothing to measure.
+    They are COCO's twelve, as pycocotools defines them, with areas and crowd regions of
+    the file. Every image of it counts: where `update` was not called, all of its
+    annotations are missed. A number is -1 where there is nothing to measure.
 
     Args:
         ground_truth: dict as in a COCO json file (`images`, `annotations`,

@@ -94,10 +94,9 @@ def _curve_of(name: str, outcomes: Outcomes) -> PrecisionRecallCurve:
 def interpolated_ap(
     true: np.ndarray, counted: np.ndarray, num_objects: int
 ) -> np.ndarray:
-    """COCO's average precision of ranked detections of one class, `[...]`.
+    """COCO's average precision, `[...]`, of detections of one class, `[..., m]`.
 
-    `true` and `counted`, ints `[..., m]`, best first, say how often each detection is a
-    true positive, and how often it counts at all: it may count several times.
+    Best first, each is `true` so often, of the times that it is `counted`.
     """
     found, total = np.cumsum(true, axis=-1), np.cumsum(counted, axis=-1)
     precision, recall = found / np.maximum(total, 1), found / num_objects
@@ -146,10 +145,9 @@ def voc_average_precision(
 
 
 def _match_most_overlapped(result: ImageResult, iou_threshold: float) -> Matches:
-    """Gives each detection the object of its class that it overlaps most, once.
+    """Gives each detection the object of its class that it overlaps most, if free.
 
-    It is wrong where a better detection has taken that one, even if it overlaps
-    another; and ignored where that is a difficult object (a crowd region).
+    It is ignored where that is a difficult object (a crowd region).
     """
     num_found, num_true = len(result.boxes), len(result.truth_boxes)
     truth, detection = np.full(num_found, NONE), np.full(num_true, NONE)
@@ -193,10 +191,7 @@ class Slice(NamedTuple):
 def slice_by_class_and_size(
     results: Sequence[ImageResult], class_names: Sequence[str]
 ) -> tuple[list[Slice], list[Slice]]:
-    """The average precision of each class, and of objects of COCO's three sizes.
-
-    The size of an object is the side of the square of its area, of `truth_areas`.
-    """
+    """The average precision of each class, and of objects of COCO's three sizes."""
     precisions = average_precisions(results, len(class_names))
     objects = [~x.truth_is_crowd for x in results]
     by_class, by_size = [], []

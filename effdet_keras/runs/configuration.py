@@ -188,16 +188,13 @@ class RunConfiguration:
 
     Args:
         data: string, the dataset's file or folder; None for datasets in memory.
-        format: string, the format of `data`, where it holds several.
+        format, class_names: as in `ek.data.load`.
         train_split, validation_split, test_split: strings, names of splits. "auto" is
             "train"; "val", "valid" or "validation", or else a part of the training
             images; and "test", or else none. None for `test_split` is none.
         validation_fraction: float, that part, where there is no validation split.
-        class_names: list of names, or a label map as `ek.data.load` takes it; None
-            for the names in the data.
-        train_on_crowds: bool, whether crowds and difficult objects of the training
-            images are objects like any other, see
-            `DetectionDataset.with_crowds_as_objects`. Evaluation ignores them as ever.
+        train_on_crowds: bool, whether to train `with_crowds_as_objects` (see
+            `DetectionDataset`). Evaluation ignores crowds as ever.
         model: string, a preset such as "efficientdet-lite0", or the address or folder
             of a TF-Hub module.
         weights: string, what to start from: a key of published weights ("coco",
@@ -211,11 +208,10 @@ class RunConfiguration:
             `anchor_scale` or `aspect_ratios`; None keeps the model's.
         model_config: dict, other fields of `EfficientDetConfig`.
         precision: "float32", "mixed_bfloat16" or "mixed_float16".
-        distribute: "mirrored" trains on all graphics cards of this machine, with
-            TensorFlow; "multiworker" with the processes that a launcher has started,
-            with TensorFlow; "jax" on all devices and with all processes, with JAX
-            (docs/distributed.md); None on one device. `batch_size` counts the images of
-            all. With TensorFlow it sets `sync_batch_norm` in `model_config`.
+        distribute: None for one device; with TensorFlow "mirrored" for all graphics
+            cards of this machine, or "multiworker" for the processes of a launcher,
+            both with `sync_batch_norm`; "jax" for all devices and processes of JAX
+            (docs/distributed.md). `batch_size` counts the images of all.
         recipe: "auto", "reference" or "tfod", see `EfficientDet.compile`, as are
             `optimizer`, `schedule`, `learning_rate`, `weight_decay`, `clip_norm`,
             `ema_decay`, `gradient_multipliers`, `accumulate_steps`, `grad_checkpoint`,
@@ -225,9 +221,8 @@ class RunConfiguration:
         matching: dict, fields of `IoUMatching`; empty for the recipe's matching.
         adversarial: dict, fields of `AdvProp`, to train on adversarial images as well;
             empty for its defaults, None for clean images alone.
-        quantize_aware: True, or a dict of `delay`, `batch_norm_steps` and
-            `range_steps`, to train for an int8 file, see
-            `EfficientDet.quantize_aware`; None or False for the float network.
+        quantize_aware: True, or a dict of arguments of `EfficientDet.quantize_aware`,
+            to train for an int8 file; None or False for the float network.
         teacher: string, the archive of a trained model of the same classes, path or
             address, from which the run learns beside the annotations, see `distill`;
             None for none. `anchors="auto"` takes the teacher's.
@@ -246,9 +241,9 @@ class RunConfiguration:
         seed: int, of weights, order and augmentation.
         deterministic: bool, whether TensorFlow uses operations alone that compute the
             same bits each time, which may be slower; it counts for the whole process.
-        augment: list of augmentations, in the order in which they are applied: a name
-            in `ek.augment.NAMES` or of a step of `ek.augment.PreprocessingStep`, or,
-            with other arguments, `{"name": "rotate", "degrees": 5.0}`.
+        augment: list of augmentations, applied in this order: names in
+            `ek.augment.NAMES` or of an `ek.augment.PreprocessingStep`, or, with other
+            arguments, `{"name": "rotate", "degrees": 5.0}`.
         flip_probability: float from 0 to 1.
         scale_jitter: `(lowest, highest)` factor on the image size; "auto" is the
             recipe's.
@@ -258,16 +253,11 @@ class RunConfiguration:
         monitor: string, the number in the logs by which the best checkpoint is chosen;
             more is better, unless its name has "loss" in it.
         evaluate_every: int, epochs from one evaluation to the next; 0 evaluates
-            nothing, neither while it trains nor at the end: the last checkpoint is
-            what there is then.
-        validation_losses: bool, whether to compute the losses of the validation split
-            as well, from the same forward pass, after each epoch that is evaluated.
-        save_every_steps: int, steps from one checkpoint to the next within an epoch;
-            None for the ends of epochs alone.
-        save_every_minutes: float, the same in minutes; both may be given.
-        keep: int, how many of the last checkpoints stay.
-        keep_every_hours: float; of older ones the first stays, and then one every so
-            many hours. None for none.
+            nothing, not even at the end: then there is the last checkpoint alone.
+        validation_losses: bool, whether an evaluation computes the losses as well, from
+            the same forward pass.
+        save_every_steps, save_every_minutes, keep, keep_every_hours: which checkpoints
+            are written and stay, as in `ek.callbacks.CheckpointArchive`.
         tensorboard: bool, whether to write files for TensorBoard; "auto" where it is
             installed.
         profile: the steps to trace, such as "10,20" for a first and a last one, or 10;

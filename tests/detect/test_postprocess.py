@@ -173,18 +173,6 @@ def test_equals_the_definition(options, per_class, top_k):
 # --- by property
 
 
-@pytest.mark.slow_elsewhere
-@pytest.mark.parametrize("top_k", [0, 100])
-def test_a_batch_equals_its_images_one_by_one(top_k):
-    outputs, anchors = random_case(seed=4)
-    postprocess = Postprocess(max_detections=20, pre_nms_top_k=top_k)
-    together = run(postprocess, outputs, anchors)
-    for i in range(3):
-        one = {key: value[i : i + 1] for key, value in outputs.items()}
-        alone = run(postprocess, one, anchors)
-        assert_equal({k: v[i : i + 1] for k, v in together.items()}, alone, rtol=1e-6)
-
-
 @pytest.mark.parametrize("top_k", [0, 100])
 @pytest.mark.parametrize("method", ["gaussian", "hard"])
 def test_compiled_equals_eager(method, top_k):

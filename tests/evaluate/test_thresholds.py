@@ -66,20 +66,6 @@ def test_without_objects_there_is_nothing_to_measure():
         assert best_thresholds(results, ["a"]) == [expected, common]
 
 
-def test_a_common_threshold_by_hand():
-    """A cat at 0.9; a dog at 0.4; a cat that is said to be a dog at 0.3."""
-    truth = [(0, 0, 0, 9, 9), (1, 20, 0, 29, 9), (0, 40, 0, 49, 9)]
-    detections = [
-        (0, 0.9, 0, 0, 9, 9),
-        (1, 0.4, 20, 0, 29, 9),
-        (1, 0.3, 40, 0, 49, 9),
-    ]
-    [*_, best] = best_thresholds([image_result(truth, detections)], ["cat", "dog"])
-    assert best == BestThreshold(
-        "all classes", 0.4, f1=pytest.approx(4 / 5), precision=1, recall=2 / 3
-    )
-
-
 def slow_f1(results, threshold):
     """Of what a threshold shows, matched anew."""
     right = shown = objects = 0
