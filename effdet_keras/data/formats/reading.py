@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -285,6 +285,17 @@ def whole_number(value):
 def are_coordinates(values):
     """Whether each row of an array `[n, 4]` is four usable numbers; NaN is not."""
     return np.all(np.abs(values) <= MAX_COORDINATE, axis=-1)
+
+
+def chosen_split(splits: Mapping[str, Any], split: str | None) -> str:
+    """The split that was asked for, or the only one there is."""
+    if split is None and len(splits) == 1:
+        return next(iter(splits))
+    if split not in splits:
+        raise InvalidValueError(
+            f"`split` must be one of {list(splits)}. Received: split={split!r}"
+        )
+    return split
 
 
 def split_of_name(name: str) -> str:

@@ -75,12 +75,7 @@ def from_yolo(
     """
     source = os.fspath(path)
     layout = find_layout(path)
-    if split is None and len(layout.splits) == 1:
-        split = next(iter(layout.splits))
-    if split not in layout.splits:
-        raise InvalidValueError(
-            f"`split` must be one of {list(layout.splits)}. Received: split={split!r}"
-        )
+    split = reading.chosen_split(layout.splits, split)
     problems = Problems(f"`from_yolo` of {source!r}", on_error)
     images = layout.images(split, problems)
     files = [label_file(image) for image in images]

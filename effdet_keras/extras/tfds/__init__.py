@@ -134,12 +134,7 @@ def _from_folder(folder, split, class_names, on_error):
     problems = Problems(f"`from_tfds` of {str(folder)!r}", on_error)
     folder = _find_folder(folder)
     splits = _splits_of(folder)
-    if split is None and len(splits) == 1:
-        split = next(iter(splits))
-    if split not in splits:
-        raise InvalidValueError(
-            f"`split` must be one of {list(splits)}. Received: split={split!r}"
-        )
+    split = reading.chosen_split(splits, split)
     files = splits[split]
     for name, there, count in missing_shards(files):
         raise FileNotFoundError(  # it would be a smaller dataset

@@ -90,13 +90,6 @@ def test_nothing_is_wrong_with_a_clean_set(clean):
     assert check(clean, model=None, decode=False).problems == ()
 
 
-@pytest.mark.parametrize("decode", [True, False])
-def test_a_missing_image_is_named(files, decode):
-    pathlib.Path(files.records[3].image).unlink()
-    assert found(files, decode=decode) == [("missing image", "00004.jpg")]
-    assert not check(files, model=None).ok
-
-
 def test_a_image_that_breaks_off_is_found_by_decoding_it(files):
     path = pathlib.Path(files.records[3].image)
     path.write_bytes(path.read_bytes()[:900])
@@ -119,26 +112,34 @@ def bomb():
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
+def as_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
 @pytest.mark.parametrize("decode", [True, False])
 @pytest.mark.parametrize(
-    ("content", "reason"),
+    ("spoil", "kind", "reason"),
     [
-        (b"", "the file is empty"),
-        (b"<html>", "not an image format that Pillow knows"),
-        (bomb(), ".*decompression bomb.*"),
-        (None, ".*"),  # a folder
+        (pathlib.Path.unlink, "missing image", "no file '.*00004.jpg'"),
+        (lambda path: path.write_bytes(b""), "corrupt image", "the file is empty"),
+        (
+            lambda path: path.write_bytes(b"<html>"),
+            *("corrupt image", "not an image format that Pillow knows"),
+        ),
+        (
+            lambda path: path.write_bytes(bomb()),
+            *("corrupt image", ".*decompression bomb.*"),
+        ),
+        (as_folder, "corrupt image", ".*"),
     ],
 )
-def test_a_file_that_is_no_image_is_named(files, decode, content, reason):
-    path = pathlib.Path(files.records[3].image)
-    if content is None:
-        path.unlink()
-        path.mkdir()
-    else:
-        path.write_bytes(content)
-    assert found(files, decode=decode) == [("corrupt image", "00004.jpg")]
-    (detail,) = details(files, decode=decode)
-    assert re.fullmatch(reason, detail)
+def test_a_file_that_is_no_image_is_named(files, decode, spoil, kind, reason):
+    spoil(pathlib.Path(files.records[3].image))
+    report = check(files, model=None, decode=decode)
+    (problem,) = report.problems
+    assert (problem.kind, problem.file, report.ok) == (kind, "00004.jpg", False)
+    assert re.fullmatch(reason, problem.detail)
 
 
 def test_a_image_inside_a_larger_file_is_checked(clean, tmp_path):
