@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 from support.contracts import check_layer
 
-from effdet_keras.model.backbone import EfficientNet, Stem
+from effdet_keras.model.backbone import EfficientNet
 from effdet_keras.model.basic_layers import (
     BatchNormOptions,
     DropPath,
@@ -160,15 +160,6 @@ CASES = {
         {
             **{"num_classes": 5, "filters": 6, "activation": "relu6"},
             **{"output_size": (13, 16), "batch_norm": MOMENTUM},
-        },
-    ),
-    "Stem": (
-        Stem,
-        {"filters": 4},
-        image(5, 4, 3),
-        {
-            **{"filters": 2, "activation": "relu", "padding": "symmetric"},
-            "batch_norm": MOMENTUM,
         },
     ),
     "EfficientNet": (
