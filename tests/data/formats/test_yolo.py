@@ -5,7 +5,7 @@ import pytest
 import yaml
 from support.small_datasets import save_image
 
-from effdet_keras.data import from_arrays, from_yolo, load, write_yolo
+from effdet_keras.data import from_arrays, from_yolo, write_yolo
 from effdet_keras.data.formats.yolo import find_layout
 
 
@@ -161,19 +161,15 @@ def test_images_without_any_txt_file_are_told(folder):
         ("train: images/train", "`names` of a data.yaml"),
         ("train: images/gone\nnames: [cat]", "folder or a list.*gone"),
         ("train: labels/train\nnames: [cat]", "no image"),
+        ("train: .\nnames:\n  0: cat\n  0: dog", "'0' is given twice.*line 4"),
+        ("train: images/train\nnames: [Käfer, dog]", "data.yaml.*encoding UTF-8"),
     ],
 )
 def test_wrong_yaml_files_are_explained(folder, text, message):
-    (folder / "data.yaml").write_text(text)
-    with pytest.raises((ValueError, FileNotFoundError), match=message):
-        from_yolo(folder / "data.yaml", "train" if "train" in text else None)
-
-
-def test_words_of_yaml_are_names_of_classes(folder):
-    text = "train: images/train\nval: images/val\nnames: [no, yes, on, ~, 7, 1e3]"
-    (folder / "data.yaml").write_text(text)
-    names = from_yolo(folder, "train").class_names
-    assert names == ("no", "yes", "on", "~", "7", "1e3")
+    (folder / "data.yaml").write_bytes(text.encode("latin-1"))
+    for path in (folder / "data.yaml", folder):
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
+            from_yolo(path, "train" if "train" in text else None)
 
 
 @pytest.mark.parametrize(
@@ -184,27 +180,16 @@ def test_words_of_yaml_are_names_of_classes(folder):
         ("0b11", "0x1F"),
         ("1.10", "2020-01-01"),
         ("null", "true"),
+        ("no", "yes", "on", "~", "7", "1e3"),
     ],
 )
-@pytest.mark.parametrize("form", ["names: [{}, {}]", "names: {{0: {}, 1: {}}}"])
-def test_class_names_stay_as_they_are_written(folder, names, form):
-    text = f"train: images/train\nval: images/val\n{form.format(*names)}"
+@pytest.mark.parametrize("is_list", [True, False])
+def test_class_names_stay_as_they_are_written(folder, names, is_list):
+    pairs = (f"{number}: {name}" for number, name in enumerate(names))
+    text = f"[{', '.join(names)}]" if is_list else f"{{{', '.join(pairs)}}}"
+    text = f"train: images/train\nval: images/val\nnames: {text}"
     (folder / "data.yaml").write_text(text)
     assert from_yolo(folder, "train").class_names == names
-
-
-def test_a_class_that_is_given_twice_is_an_error_with_its_line(folder):
-    text = "train: images/train\nnames:\n  0: cat\n  0: dog\n"
-    (folder / "data.yaml").write_text(text)
-    with pytest.raises(ValueError, match=r"data\.yaml.*'0' is given twice.*line 4"):
-        from_yolo(folder, "train")
-
-
-def test_a_yaml_in_latin_1_is_named_with_the_cure(folder):
-    text = "train: images/train\nnames: [Käfer, dog]"
-    (folder / "data.yaml").write_bytes(text.encode("latin-1"))
-    with pytest.raises(ValueError, match=r"data\.yaml.*encoding UTF-8"):
-        load(folder, "train")
 
 
 @pytest.mark.parametrize(
@@ -221,12 +206,6 @@ def test_a_yaml_in_another_encoding_counts(folder, encoding):
     (folder / "data.yaml").write_bytes(data)
     (folder / "other.yaml").write_text("names: [not, these]")
     assert from_yolo(folder, "train").class_names == ("cat", "dog")
-
-
-def test_a_data_yaml_without_names_is_an_error_and_not_passed_over(folder):
-    (folder / "data.yaml").write_text("train: images/train\nval: images/val\n")
-    with pytest.raises(ValueError, match="`names` of a data.yaml.*data.yaml"):
-        from_yolo(folder, "train")
 
 
 def test_txt_files_in_utf_16_count(folder):
