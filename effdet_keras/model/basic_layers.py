@@ -103,18 +103,6 @@ class PyramidOptions(_Options):
         batch_norm = BatchNormOptions.from_value(self.batch_norm)
         object.__setattr__(self, "batch_norm", batch_norm)
 
-    def edge(self) -> dict[str, Any]:
-        """The arguments of the `Resample` of an edge."""
-        return {
-            "apply_bn": self.apply_bn_for_resampling,
-            "conv_after_downsample": self.conv_after_downsample,
-            "redundant_bias": self.redundant_bias,
-            "downsampling": self.downsampling,
-            "upsampling": self.upsampling,
-            "padding": self.padding,
-            "batch_norm": self.batch_norm,
-        }
-
 
 # --- The activations that a config can name.
 

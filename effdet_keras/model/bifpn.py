@@ -303,9 +303,7 @@ class BiFPNNode(ConfiguredLayer):
         self._act = get_activation(options.activation)
         policy = self.dtype_policy
         self.edges = [
-            Resample(
-                filters, self.target_size, **options.edge(), name=name, dtype=policy
-            )
+            Resample(filters, self.target_size, options, name=name, dtype=policy)
             for name in self.edge_names
         ]
         self.fusion = WeightedFusion(options.weight_method, name="fusion", dtype=policy)

@@ -43,6 +43,13 @@ BLOCK = {
     "padding": "symmetric",
     "batch_norm": MOMENTUM,
 }
+EDGE = PyramidOptions(
+    apply_bn_for_resampling=False,
+    conv_after_downsample=True,
+    redundant_bias=False,
+    padding="symmetric",
+    batch_norm=MOMENTUM,
+)
 DOWN, UP = (
     {"filters": 4, "target_size": (4, 2)},
     {"filters": 4, "target_size": (13, 14)},
@@ -68,29 +75,21 @@ CASES = {
         Resample,
         {**DOWN, "filters": 8},
         image(7, 4, 4),
-        {
-            "filters": 2,
-            "target_size": (2, 2),
-            "apply_bn": False,
-            "conv_after_downsample": True,
-            "redundant_bias": False,
-            "padding": "symmetric",
-            "batch_norm": MOMENTUM,
-        },
+        {"filters": 2, "target_size": (2, 2), "options": EDGE},
     ),
     "Resample down bilinear": (
         Resample,
-        {**DOWN, "downsampling": "bilinear"},
+        {**DOWN, "options": PyramidOptions(downsampling="bilinear")},
         image(7, 4, 4),
-        {"downsampling": "max"},
+        {"options": EDGE},
     ),
     "Resample up bilinear": (
         Resample,
-        {**UP, "upsampling": "bilinear"},
+        {**UP, "options": PyramidOptions(upsampling="bilinear")},
         image(7, 7, 4),
-        {"upsampling": "nearest"},
+        {"options": PyramidOptions()},
     ),
-    "Resample up": (Resample, UP, image(7, 7, 4), {"apply_bn": False}),
+    "Resample up": (Resample, UP, image(7, 7, 4), {"options": EDGE}),
     "SqueezeExcite": (
         SqueezeExcite,
         {"reduced_filters": 2},
