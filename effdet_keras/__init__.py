@@ -35,14 +35,13 @@ if TYPE_CHECKING:
     from effdet_keras.extras.advprop import AdvProp
     from effdet_keras.extras.distillation import distill
     from effdet_keras.extras.rate_test import LearningRates, find_learning_rate
+    from effdet_keras.extras.report.evaluation_report import EvaluationReport
     from effdet_keras.extras.selftest.self_test import self_test
     from effdet_keras.model import anchors
     from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
     from effdet_keras.model.efficientdet import EfficientDet
-    from effdet_keras.report.evaluation_report import EvaluationReport
     from effdet_keras.runs.configuration import RunConfiguration
-    from effdet_keras.runs.fine_tune import fine_tune
-    from effdet_keras.runs.train import FineTuned
+    from effdet_keras.runs.fine_tune import FineTuned, fine_tune
     from effdet_keras.train import losses, matching, schedules
     from effdet_keras.train.losses import DetectionLoss
     from effdet_keras.train.recipe import Recipe
@@ -102,9 +101,9 @@ _PLACES = {
     "Detections": "detect.detections",
     "EfficientDet": "model.efficientdet",
     "EfficientDetConfig": "model.config",
-    "EvaluationReport": "report.evaluation_report",
+    "EvaluationReport": "extras.report.evaluation_report",
     "ExportReport": "export.check",
-    "FineTuned": "runs.train",
+    "FineTuned": "runs.fine_tune",
     "LearningRates": "extras.rate_test",
     "LoadReport": "weights.assign",
     "MODEL_NAMES": "model.config",

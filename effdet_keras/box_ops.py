@@ -130,10 +130,7 @@ def iou(boxes1: Any, boxes2: Any) -> Any:
 
 
 def giou(boxes1: Any, boxes2: Any) -> Any:
-    """The generalized IoU, in `(-1, 1]`; `E` is the smallest box around both.
-
-    giou = iou - (area(E) - union) / area(E)
-    """
+    """The generalized IoU: iou - (area(E) - union) / area(E), `E` around both boxes."""
     xp, boxes1, boxes2 = _arrays(boxes1=boxes1, boxes2=boxes2)
     value, union = _iou_and_union(xp, boxes1, boxes2)
     enclosing = _area(xp, _columns(_enclosing(xp, boxes1, boxes2)))
@@ -141,12 +138,9 @@ def giou(boxes1: Any, boxes2: Any) -> Any:
 
 
 def diou(boxes1: Any, boxes2: Any) -> Any:
-    """The distance IoU, in `(-1, 1]`.
+    """The distance IoU: iou - d**2 / c**2, of the centers' distance and `E`'s diagonal.
 
-    With `d` the distance of the centers and `c` the diagonal of the smallest box
-    around both (section 3.2):
-
-        diou = iou - d**2 / c**2
+    (Section 3.2.)
     """
     xp, boxes1, boxes2 = _arrays(boxes1=boxes1, boxes2=boxes2)
     return _diou_and_iou(xp, boxes1, boxes2)[0]

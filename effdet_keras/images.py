@@ -53,11 +53,9 @@ class EncodedImage:
 def read_image(
     path: str | os.PathLike[str] | EncodedImage, size: tuple[int, int] | None = None
 ) -> np.ndarray:
-    """Reads an image file as an 8-bit RGB array, uint8 `[H, W, 3]`.
+    """Reads an image file as an 8-bit RGB array, uint8 `[H, W, 3]`, upright.
 
-    It reads every format and mode that Pillow opens, and turns images upright by their
-    EXIF tag. Some tools annotate the pixels as stored: if only the stored image has the
-    `size`, `(height, width)`, of an annotation file, it is returned as stored.
+    If only the image as stored has the `size`, (height, width), it is left as stored.
     """
     with _opened(path, "read_image") as stored:
         sizes = _upright_size(stored), (stored.height, stored.width)
@@ -76,13 +74,9 @@ def decode_image(
     *,
     formats: Sequence[str] = SAFE_FORMATS,
     max_pixels: int | None = None,
-    max_side: int | None = None,
+    max_side: int | None = None,  # a strip of one row takes long to resize
 ) -> np.ndarray:
-    """Decodes the bytes of an image that a stranger sent: the pixels of `read_image`.
-
-    What is refused for its format or its number of pixels is not decoded. A strip of
-    one row has few pixels, and takes long to resize: hence `max_side`.
-    """
+    """Decodes the bytes of an image that a stranger sent, or refuses its header."""
     limit = min(max_pixels or math.inf, Image.MAX_IMAGE_PIXELS or math.inf)
     try:
         with warnings.catch_warnings():
@@ -96,7 +90,7 @@ def decode_image(
                 raise TooManyPixelsError(
                     f"{size}, and the limit of each side is {max_side:,}"
                 )
-            _check_strips(stored)
+            _check_whole(stored)
             return _to_rgb(_upright(stored))
     except TooManyPixelsError:
         raise
@@ -158,8 +152,14 @@ def _opened(source, caller):
         if not is_part and not stat.S_ISREG(os.stat(source).st_mode):
             raise InvalidValueError("it is not a file")  # of a pipe, opening would wait
         with Image.open(io.BytesIO(source.read()) if is_part else source) as stored:
-            _check_pixels(stored)
-            _check_strips(stored)
+            pixels, limit = stored.width * stored.height, Image.MAX_IMAGE_PIXELS
+            if limit is not None and pixels > limit:  # of which Pillow only warns
+                raise InvalidValueError(
+                    f"it has {stored.width} x {stored.height} pixels, and the limit is "
+                    f"{limit:,}. If you trust it: `PIL.Image.MAX_IMAGE_PIXELS = "
+                    f"{pixels}`"
+                )
+            _check_whole(stored)
             yield stored
     except FileNotFoundError:
         raise
@@ -170,17 +170,7 @@ def _opened(source, caller):
         ) from error
 
 
-def _check_pixels(stored):
-    """Refuses what Pillow would warn of: a small file may unpack to gigabytes."""
-    pixels, limit = stored.width * stored.height, Image.MAX_IMAGE_PIXELS
-    if limit is not None and pixels > limit:
-        raise InvalidValueError(
-            f"it has {stored.width} x {stored.height} pixels, and the limit is "
-            f"{limit:,}. If you trust it: `PIL.Image.MAX_IMAGE_PIXELS = {pixels}`"
-        )
-
-
-def _check_strips(stored):
+def _check_whole(stored):
     """Refuses a TIFF of fewer rows than it says; Pillow would make the others black."""
     if stored.format == "TIFF" and stored.tile:
         rows = max(extents[3] for _, extents, *_ in stored.tile)
@@ -197,30 +187,27 @@ def _upright_size(stored):
 
 
 def _upright(stored):
-    if stored.getexif().get(EXIF_ORIENTATION, 1) == 1:
-        return stored  # as most are: saves a copy
-    return ImageOps.exif_transpose(stored)
+    is_upright = stored.getexif().get(EXIF_ORIENTATION, 1) == 1  # most are: no copy
+    return stored if is_upright else ImageOps.exif_transpose(stored)
 
 
 def _to_rgb(image):
     if image.mode in _SIXTEEN_BIT:
         # Pillow's own conversion cuts everything above 255 to white.
         grey = np.clip(np.asarray(image, dtype=np.int64), 0, 65535)
-        grey = (grey + 128) // 257  # 65535 -> 255, rounded
-        return np.repeat(grey[..., np.newaxis].astype(np.uint8), 3, axis=-1)
+        return _rgb_of_grey((grey + 128) // 257)  # 65535 -> 255, rounded
     if image.mode == "F":
-        return _grey_of_floats(np.asarray(image))
+        values = np.asarray(image)
+        if not np.isfinite(values).all():
+            raise InvalidValueError("its pixels are not all finite numbers")
+        highest = values.max(initial=0.0)  # fractions up to 1, 8-bit, or else 16-bit
+        scale = 255.0 if highest <= 1.0 else 1.0 if highest <= 255.0 else 255.0 / 65535
+        return _rgb_of_grey(np.clip(np.rint(values * scale), 0, 255))
     if image.mode in ("P", "PA"):
         # By way of RGBA, or Pillow warns about transparent palette entries.
         image = image.convert("RGBA")
     return np.array(image if image.mode == "RGB" else image.convert("RGB"))
 
 
-def _grey_of_floats(values):
-    """8-bit RGB of float pixels: fractions up to 1, 8-bit up to 255, else 16-bit."""
-    if not np.isfinite(values).all():
-        raise InvalidValueError("its pixels are not all finite numbers")
-    highest = values.max(initial=0.0)
-    scale = 255.0 if highest <= 1.0 else 1.0 if highest <= 255.0 else 255.0 / 65535.0
-    grey = np.clip(np.rint(values * scale), 0, 255).astype(np.uint8)
-    return np.repeat(grey[..., np.newaxis], 3, axis=-1)
+def _rgb_of_grey(values):
+    return np.repeat(values[..., np.newaxis].astype(np.uint8), 3, axis=-1)

@@ -374,21 +374,14 @@ def _indices(images, size):
     if size == 0:
         raise InvalidValueError("`augmented` needs at least one image. Received none")
     if isinstance(images, numbers.Integral):
-        if images < 1:
-            raise InvalidValueError(
-                "`images` must be above zero, or the indices of images. "
-                f"Received: images={images}"
-            )
-        return list(range(min(images, size)))
-    chosen = [int(index) for index in images]
-    if not chosen or len(set(chosen)) < len(chosen):
+        chosen = list(range(min(images, size)))
+    else:
+        chosen = [int(index) for index in images]
+    is_each_once = len(set(chosen)) == len(chosen) > 0
+    if not is_each_once or not all(0 <= index < size for index in chosen):
         raise InvalidValueError(
-            f"`images` must name images, each once. Received: images={chosen}"
-        )
-    if wrong := [index for index in chosen if not 0 <= index < size]:
-        raise InvalidValueError(
-            f"`images` must be indices from 0 to {size - 1}, the last image of the "
-            f"dataset. Received: {wrong}"
+            "`images` must be a number above zero, or indices of images from 0 to "
+            f"{size - 1}, each once. Received: images={images!r}"
         )
     return chosen
 

@@ -7,6 +7,7 @@ import fsspec
 import numpy as np
 import pytest
 
+from effdet_keras import cli
 from effdet_keras.data import write_shapes
 from effdet_keras.extras.remote import files as remote_files
 
@@ -98,3 +99,16 @@ def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     write_shapes(folder, num_train=2, num_valid=4, image_size=64)
     return folder
+
+
+@pytest.fixture
+def command(capsys):
+    """Runs `effdet-keras`: what it printed, or of one that fails its error."""
+
+    def run(*arguments, status=0):
+        capsys.readouterr()
+        assert cli.main([str(word) for word in arguments]) == status
+        said = capsys.readouterr()
+        return said.err if status else said.out
+
+    return run

@@ -18,12 +18,7 @@ from support.tiny import tiny_model
 from support.tiny_run import MODEL_CONFIG
 
 import effdet_keras as ek
-from effdet_keras.export.registry import (
-    FORMATS,
-    TARGETS,
-    target_options,
-    writer_options,
-)
+from effdet_keras.export.registry import OPTIONS
 from effdet_keras.extras.tfod.preprocessing import STEPS
 from effdet_keras.weights.assign import LoadReport, NewWeights
 
@@ -110,10 +105,7 @@ def keywords_of(function):
     if function is ek.augment.PreprocessingStep:
         names |= {field for _, fields in STEPS.values() for field in fields}
     if getattr(function, "__name__", "") == "export":
-        for name in FORMATS:
-            names |= {option.name for option in writer_options(name)}
-        for name in TARGETS:
-            names |= {option.name for option in target_options(name)}
+        names |= set(OPTIONS)
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         name = getattr(function, "__name__", "")
         passed_on = {"fit": keras.Model.fit, "evaluate": keras.Model.evaluate}

@@ -28,12 +28,10 @@ ROWS = [
         "model/anchors",
         "detect/letterbox",
         "weights/presets",
-        "report/charts",
-        "report/pages",
     ],
     ["detect/detections", "data", "evaluate"],
     ["model", "detect/postprocess", "train/losses", "train/matching"],
-    ["layers", "report"],
+    ["layers"],
     ["train", "weights"],
     ["detect"],
     ["export", "hub"],
@@ -89,7 +87,7 @@ MAY_IMPORT_INSIDE = {
     "cli/files.py:chosen_split": ["effdet_keras.data.load"],
     # Of commands, as in their `run`.
     "extras/selftest/command.py:_read": ["effdet_keras.data.load"],
-    "export/network.py:network_function": ["effdet_keras.model.resample"],
+    "export/network.py:network_function": ["effdet_keras.model.computing"],
     # A module becomes a model of this class: `hub` stands below `models`.
     "model/trained.py:from_hub": ["effdet_keras.hub.from_hub"],
 }
@@ -208,22 +206,24 @@ SEAMS = {
     "augment/__init__.py",  # their public names
     "augment/names.py",  # learned policies, steps of the Object Detection API
     "cli/__init__.py",  # subcommands
-    "cli/evaluate_files.py",  # columns of images
     "cli/eval_.py",  # `--follow`
+    "cli/evaluate_files.py",  # columns of images, comparison, report
     "cli/predict.py",  # `--parts`
     "cli/train.py",  # `--find-rate`
     "data/__init__.py",  # their public names
     "data/load.py",  # formats: TensorFlow Datasets
     "detect/__init__.py",  # their public names
     "detect/predictor.py",  # videos, tiles, test-time augmentation
+    "evaluate/evaluation.py",  # kinds of errors, findings
     "export/export_model.py",  # where an int8 file loses most
+    "export/litert.py",  # detection by operations that every runtime has
     "export/registry.py",  # targets of exports
     "export/saved_model.py",  # names of the Object Detection API
     "model/trained.py",  # `quantize_aware`
     "runs/configuration.py",  # adversarial images, rounding for int8
-    "runs/fine_tune.py",  # files of other trainers, `batch_size="auto"`
+    "runs/fine_tune.py",  # `batch_size="auto"`, `time_budget`, report
     "runs/parts.py",  # distillation, traces of steps
-    "runs/train.py",  # `time_budget`
+    "runs/requested.py",  # files of other trainers
     "train/recipe.py",  # adversarial images, in files
     "train/steps/jax.py",  # prediction in one of several processes
     "train/steps/tensorflow.py",  # prediction on several devices

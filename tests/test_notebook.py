@@ -102,30 +102,30 @@ def test_predict_pretrained_runs(tmp_path, monkeypatch):
     assert (tmp_path / "found.jpg").exists()
 
 
-TRAIN_SETTINGS = """
-DATA = "images.zip"
-OUT = "out"
-
+SMALL = "BATCH_SIZE, EPOCHS = 2, 1\n"
+START = f"""{SMALL}
 MODEL, WEIGHTS = "efficientdet-lite0", "start.keras"
-MODEL_OPTIONS = {"image_size": 64}
-BATCH_SIZE = 2
-HEAD_EPOCHS = 1
-EPOCHS = 1
+MODEL_OPTIONS = {{"image_size": 64}}
 """
+TRAIN_SETTINGS = f'{START}DATA, OUT, HEAD_EPOCHS = "images.zip", "out", 1'
+HUB_SETTINGS = f'{SMALL}DATA, OUT, HEAD_EPOCHS = "images", "out", 1'
+PHONE_SETTINGS = f'{START}DATA, MODEL_FILE = "images", ""'
 
 
-def save_start(folder):
-    """Weights to start from: of a network that another process knows, too."""
+@pytest.fixture
+def images(tmp_path):
+    """Images to train on, and weights to start from, which another process knows."""
+    folder = tmp_path / "images"
+    ek.data.write_shapes(folder, num_train=4, num_valid=2, image_size=64)
     model = tiny_model(backbone=LITE0, class_names=("star", "square", "moon"))
-    model.save(folder / "start.keras")
+    model.save(tmp_path / "start.keras")
+    return folder
 
 
 @pytest.mark.tensorflow
 @pytest.mark.slow
-def test_train_own_data_runs_and_resumes(tmp_path):
-    ek.data.write_shapes(tmp_path / "a", num_train=4, num_valid=2, image_size=64)
-    shutil.make_archive(tmp_path / "images", "zip", tmp_path / "a")
-    save_start(tmp_path)
+def test_train_own_data_runs_and_resumes(tmp_path, images):
+    shutil.make_archive(images, "zip", images)
     (resuming,) = (cell for cell in cells(TRAIN, "code") if "resume=True" in cell)
     script = "\n".join([as_script(TRAIN, TRAIN_SETTINGS), "EPOCHS = 2", resuming])
     printed = run(script, tmp_path)
@@ -135,27 +135,14 @@ def test_train_own_data_runs_and_resumes(tmp_path):
     assert read_archive_info(tmp_path / "out" / "last.keras")["epoch"] == 2
 
 
-HUB_SETTINGS = """
-URL = "{address}/module.tar.gz"
-DATA = "images"
-OUT = "out"
-
-BATCH_SIZE = 2
-HEAD_EPOCHS = 1
-EPOCHS = 1
-"""
-
-
 @pytest.mark.slow  # a minute; tests/hub has each step of it
 @pytest.mark.tensorflow
-def test_finetune_from_hub_runs(tmp_path, monkeypatch):
+def test_finetune_from_hub_runs(tmp_path, images, monkeypatch):
     monkeypatch.setenv("TFHUB_CACHE_DIR", str(tmp_path / "cache"))
-    images = tmp_path / "images"
-    ek.data.write_shapes(images, num_train=4, num_valid=2, image_size=64)
     tiny_model(backbone=LITE0).export_hub_module(tmp_path / "module")
     shutil.make_archive(tmp_path / "module", "gztar", tmp_path / "module")
     with web_server(tmp_path) as server:
-        settings = HUB_SETTINGS.format(address=server.address)
+        settings = f'{HUB_SETTINGS}\nURL = "{server.address}/module.tar.gz"'
         printed = run(as_script(HUB, settings), tmp_path)
     told = re.findall("From TF-Hub module .*: (.*)", printed)
     assert len(told) == 2  # the one that was fetched, and the one that was made
@@ -164,24 +151,10 @@ def test_finetune_from_hub_runs(tmp_path, monkeypatch):
         assert (tmp_path / "out" / name).exists(), name
 
 
-PHONE_SETTINGS = """
-MODEL_FILE = ""
-DATA = "images"
-
-MODEL, WEIGHTS = "efficientdet-lite0", "start.keras"
-MODEL_OPTIONS = {"image_size": 64}
-BATCH_SIZE = 2
-EPOCHS = 1
-"""
-
-
 @pytest.mark.tensorflow
 @pytest.mark.slow
-def test_train_to_phone_runs(tmp_path):
+def test_train_to_phone_runs(tmp_path, images):
     pytest.importorskip("ai_edge_litert")
-    images = tmp_path / "images"
-    ek.data.write_shapes(images, num_train=4, num_valid=2, image_size=64)
-    save_start(tmp_path)
     printed = run(as_script(PHONE, PHONE_SETTINGS), tmp_path)
     assert "export: AP 0." in printed
     assert (tmp_path / "phone" / "found.jpg").exists()
@@ -193,26 +166,13 @@ def test_train_to_phone_runs(tmp_path):
 
 
 @pytest.mark.parametrize("name", COURSE)
-def test_outputs_are_not_stored(name):
+def test_it_installs_first_keeps_no_output_and_names_pages_that_are_there(name):
     notebook = json.loads((EXAMPLES / name).read_text())
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert all(not c["outputs"] and c["execution_count"] is None for c in code)
-
-
-@pytest.mark.parametrize("name", COURSE)
-def test_what_it_says_it_reads_is_there(name):
+    assert "%pip install" in "".join(code[0]["source"])
     text = "\n".join(cells(name, "markdown"))
     pages = re.findall(r"`((?:docs/)?\w+\.md)`", text)
-    assert pages
-    assert [page for page in pages if not (ROOT / page).exists()] == []
-
-
-@pytest.mark.parametrize("name", COURSE)
-def test_each_leads_to_the_others(name):
-    links = re.findall(r"\]\((\w+\.ipynb)\)", "\n".join(cells(name, "markdown")))
-    assert set(links) == set(COURSE) - {name}
-
-
-@pytest.mark.parametrize("name", COURSE)
-def test_it_installs_first(name):
-    assert "%pip install" in cells(name, "code")[0]
+    assert pages and all((ROOT / page).exists() for page in pages)
+    others = re.findall(r"\]\((\w+\.ipynb)\)", text)
+    assert set(others) == set(COURSE) - {name}

@@ -58,6 +58,7 @@ WITHOUT_EXAMPLE = {
     "data.Severity": "an enumeration: `Problem` and `CheckReport` show it",
     "data.Record": "the fields are its docstring; `DetectionDataset` shows records",
     "data.CheckReport": "what `data.check` returns: its example",
+    "data.load_splits": "the example of `data.load` has it",
     **{
         f"data.write_{name}": f"the example of `data.from_{name}` writes and reads"
         for name in ("coco", "csv", "tfds", "tfrecord", "voc", "yolo")

@@ -1,6 +1,7 @@
 """Drawing: what is on the images, and what stays off them."""
 
-import builtins
+import itertools
+import sys
 import types
 
 import numpy as np
@@ -27,14 +28,10 @@ def test_a_box_is_drawn_on_its_border_pixels_in_the_color_of_its_class():
         assert is_color(drawn[y, x], 0), (y, x)
     for y, x in [(39, 30), (40, 29), (100, 129), (99, 130), (70, 80)]:
         assert (drawn[y, x] == 120).all(), (y, x)
-    drawn = visualize.draw_boxes(GREY, [[40, 30, 100, 130]], [3])
-    assert is_color(drawn[99, 129], 3)
-
-
-def test_the_image_given_stays_as_it_is():
     image = GREY.copy()
-    visualize.draw_boxes(image, [[40, 30, 100, 130]], [0], [0.5])
-    np.testing.assert_array_equal(image, GREY)
+    drawn = visualize.draw_boxes(image, [[40, 30, 100, 130]], [3], [0.5])
+    assert is_color(drawn[99, 129], 3)
+    np.testing.assert_array_equal(image, GREY)  # the image given stays as it is
 
 
 def test_names_and_scores_are_written_above_the_box():
@@ -67,13 +64,9 @@ def test_the_name_of_the_best_box_keeps_its_place():
     alone = visualize.draw_boxes(GREY, boxes[:1], [0], [0.9], names)
     tag = (slice(22, 40), slice(30, 80))
     for order in ([0, 1], [1, 0]):
-        drawn = visualize.draw_boxes(
-            GREY,
-            [boxes[i] for i in order],
-            order,
-            [[0.9, 0.3][i] for i in order],
-            names,
-        )
+        scores = [(0.9, 0.3)[i] for i in order]
+        given = [boxes[i] for i in order]
+        drawn = visualize.draw_boxes(GREY, given, order, scores, names)
         np.testing.assert_array_equal(drawn[tag], alone[tag])
 
 
@@ -115,12 +108,8 @@ def test_colors_are_distinct_and_stable():
     colors = [visualize.class_color(label) for label in range(90)]
     assert len(set(colors)) == 90
     assert colors == [visualize.class_color(np.int32(i)) for i in range(90)]
-    gaps = [
-        np.abs(np.subtract(a, b)).max()
-        for i, a in enumerate(colors[:20])
-        for b in colors[:i]
-    ]
-    assert min(gaps) > 25
+    pairs = itertools.combinations(colors[:20], 2)
+    assert min(np.abs(np.subtract(a, b)).max() for a, b in pairs) > 25
 
 
 def test_a_name_that_is_missing_is_its_number():
@@ -144,10 +133,9 @@ def test_side_by_side_joins_at_one_height_under_titles():
 @pytest.mark.parametrize(
     ("shape", "arrays", "message"),
     [
-        *(
-            (shape, [[]], r"\[height, width, 3\].*image.shape=\(")
-            for shape in [(9,), (9, 9, 4), (1, 9, 9, 3)]
-        ),
+        ((9,), [[]], r"\[height, width, 3\].*image.shape=\("),
+        ((9, 9, 4), [[]], r"\[height, width, 3\].*image.shape=\("),
+        ((1, 9, 9, 3), [[]], r"\[height, width, 3\].*image.shape=\("),
         (GREY.shape, [[[1, 1, 5, 5]], [0, 1]], "2 labels for 1 boxes"),
         (GREY.shape, [[[1, 1, 5, 5]], [0], []], "0 scores for 1 boxes"),
     ],
@@ -179,9 +167,11 @@ def curves(figure):
     }
 
 
-def test_curves_lie_at_their_epochs():
+def test_curves_lie_at_their_epochs_also_in_a_file(tmp_path):
     pytest.importorskip("matplotlib")
-    figure = visualize.plot_history(HISTORY)
+    history = types.SimpleNamespace(history=HISTORY)  # as `fit` returns it
+    figure = visualize.plot_history(history, tmp_path / "curves.png")
+    assert Image.open(tmp_path / "curves.png").format == "PNG"
     titles = [axes.get_title(loc="left") for axes in figure.axes]
     assert titles == ["Loss", "Loss terms", "Average precision", "Learning rate"]
     drawn = curves(figure)
@@ -191,46 +181,23 @@ def test_curves_lie_at_their_epochs():
     assert drawn["AP50"] == [[2, 0.4], [4, 0.5]]
 
 
-def test_curves_are_written_to_a_file_from_a_history_object(tmp_path):
-    pytest.importorskip("matplotlib")
-    history = types.SimpleNamespace(history={"loss": [1.0]})
-    visualize.plot_history(history, tmp_path / "curves.png")
-    assert Image.open(tmp_path / "curves.png").format == "PNG"
-
-
 def test_losses_at_or_below_zero_and_infinite_ones_can_be_drawn():
     pytest.importorskip("matplotlib")
     figure = visualize.plot_history({"loss": [np.inf, 1.0, 0.0], "AP": [np.nan] * 3})
     figure.canvas.draw()
     assert curves(figure)["loss"] == [[2, 1.0], [3, 0.0]]
     assert figure.axes[0].get_yscale() == "linear"
-
-
-def test_a_term_that_is_switched_off_has_no_curve():
+    # A term that is switched off has no curve.
     history = {"class_loss": [2.0, 1.0], "reg_l2_loss": [0.0, 0.0]}
     (axes,) = visualize.plot_history(history).axes
     assert len(axes.get_lines()) == 1 and axes.get_yscale() == "log"
 
 
-def test_a_history_without_curves_is_refused():
+def test_what_cannot_be_drawn_is_told(monkeypatch):
     with pytest.raises(ValueError, match="no curve.*'accuracy'"):
         visualize.plot_history({"accuracy": [1.0]})
-
-
-def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
-    forbid_matplotlib(monkeypatch)
+    # As if it were not installed.
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r"pip install 'effdet-keras\[plot\]'"):
         visualize.plot_history(HISTORY)
     assert visualize.draw_boxes(GREY, [[1, 1, 9, 9]]).shape == GREY.shape
-
-
-def forbid_matplotlib(monkeypatch):
-    """Makes every import of matplotlib fail, as if it were not installed."""
-    real_import = builtins.__import__
-
-    def no_matplotlib(name, *args, **kwargs):
-        if name.split(".")[0] == "matplotlib":
-            raise ImportError(f"No module named {name!r}")
-        return real_import(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", no_matplotlib)

@@ -46,33 +46,29 @@ class CheckpointArchive(keras.callbacks.Callback):
     is better than ever before. The `last.keras` before stays as `last.previous.keras`.
     `EfficientDet.from_archive` and `keras.saving.load_model` read these files, which
     hold the optimizer and the moving averages as well. `ek.read_archive_info` reads
-    what each says of itself: config, class names, category ids, package versions,
-    `epoch` (the number of epochs done), all `metrics` of that epoch, and
-    `evaluated_weights`, `"averages"`, or `"live"` where the model has none.
+    what each says of itself, such as the `epoch` (the number of epochs done), all
+    `metrics` of that epoch, and `evaluated_weights`: `"averages"`, or `"live"` where
+    the model has none.
 
-    Each file holds the place in the training: epoch, step, running means, and what
-    `EarlyStopping` and `ReduceLROnPlateau` have counted. So
-    `EfficientDet.from_archive(folder, resume=True)` and `fit` go on with the next step
-    (docs/train.md). A callback of your own takes part if it has a method `get_state()`,
-    which returns a dict of what JSON has, and `set_state(state)`.
+    Each file holds the place in the training, with what `EarlyStopping` and
+    `ReduceLROnPlateau` have counted: `EfficientDet.from_archive(folder, resume=True)`
+    and `fit` go on with the next step (docs/train.md), from the best value in the
+    folder. A callback of your own takes part if it has a method `get_state()`, which
+    returns a dict of what JSON has, and `set_state(state)`.
 
     Files are whole at every moment, even if the process is killed. If `last.keras` is
-    damaged later, `resume=True` takes the newest other checkpoint, and what is damaged
-    is kept under a name such as `last.damaged.keras`. Of several processes that train
-    together (docs/distributed.md) the first writes.
-
-    A resumed training goes on from the best value in the folder. A new training keeps
-    the best checkpoint of the one before as `best.previous.keras`. While it trains, no
-    other process can train into the folder.
+    damaged later, `resume=True` takes the newest other checkpoint, and keeps what is
+    damaged as `last.damaged.keras`. A new training keeps the best checkpoint of the one
+    before as `best.previous.keras`. While it trains, no other process can train into
+    the folder; of several that train together (docs/distributed.md) the first writes.
 
     Ctrl-C and SIGTERM stop `fit` at the end of the step under way, or at once in an
     evaluation, and `last.keras` is written before `fit` raises `KeyboardInterrupt`, or
     for SIGTERM `SystemExit(143)`. A second Ctrl-C does not wait. This holds where `fit`
     is called in the main thread, in which alone Python hears signals.
 
-    Put it last, behind the callback that computes `monitor`:
-    `callbacks=[COCOEvaluation(valid), CheckpointArchive("runs/cats/archive")]`. In an
-    epoch without `monitor` it writes `last.keras` alone.
+    Put it last, behind the callback that computes `monitor`. In an epoch without
+    `monitor` it writes `last.keras` alone.
 
     Args:
         folder: path of a folder, which is made if need be; or its address, such as
@@ -216,14 +212,11 @@ class CheckpointArchive(keras.callbacks.Callback):
         keeper = getattr(self.model, "place_keeper", None)
         place = None if keeper is None else keeper.after_epoch(logs)
         info = self._info(epoch + 1, logs, place)
-        if not is_first_process():
-            self._note_written()
-            return
-        self._taken.check()
         best = self.folder / BEST_FILE
-        if not self._is_best(logs.get(self.monitor)):
+        if not is_first_process() or not self._is_best(logs.get(self.monitor)):
             self._write_last(functools.partial(write_archive, self.model, info=info))
             return
+        self._taken.check()
         if self._keeps_best_of_before and best.exists():
             copy_archive(best, self.folder / BEST_OF_BEFORE_FILE)
         self._keeps_best_of_before = False
@@ -334,8 +327,8 @@ def keep_copy(
 
 def kept_files(folder: pathlib.Path) -> list[pathlib.Path]:
     """The files that are kept in a folder, in the order of their steps."""
-    found = [path for path in folder.glob("*") if _NAME.fullmatch(path.name)]
-    return sorted(found, key=lambda path: int(_NAME.fullmatch(path.name)[1]))
+    found = {path: _NAME.fullmatch(path.name) for path in folder.iterdir()}
+    return sorted(filter(found.get, found), key=lambda path: int(found[path][1]))
 
 
 def removable(
@@ -360,13 +353,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopSignals:
-    """Stops a program by what it was sent, but not in the middle of something.
-
-    A signal has the effect that it had before `listen`, but SIGTERM, which would end
-    the process, raises `SystemExit(143)`. Between `hold` and `release` it waits; a
-    second signal, if it is Ctrl-C, acts at once. What ignores a signal goes on ignoring
-    it. In other threads than the main one Python allows no handlers.
-    """
+    """Signals act as before `listen`, but wait between `hold` and `release`."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
@@ -375,7 +362,6 @@ class StopSignals:
         self._before: dict[int, Any] = {}  # the handlers that were there
 
     def listen(self) -> None:
-        """Takes the place of the handlers."""
         self.received, self.is_at_once, self._is_held = None, False, False
         self._before = {}
         if threading.current_thread() is not threading.main_thread():
@@ -386,13 +372,11 @@ class StopSignals:
                 self._before[number] = signal.signal(number, self._receive)
 
     def stop_listening(self) -> None:
-        """Puts the handlers back, but for those that were replaced since."""
         for number, handler in self._before.items():
             if signal.getsignal(number) == self._receive:
                 signal.signal(number, handler)
 
     def hold(self) -> None:
-        """From now on a signal waits."""
         self._is_held = True
 
     def release(self) -> None:
@@ -415,7 +399,7 @@ class StopSignals:
 
     def _act(self, number):
         handler = self._before[number]
-        if handler == signal.SIG_DFL:
+        if handler == signal.SIG_DFL:  # of SIGTERM: it would end the process
             raise SystemExit(128 + number)
         handler(number, None)
         self.received = None  # the program has dealt with it, and goes on

@@ -20,11 +20,10 @@ class COCOEvaluation(keras.callbacks.Callback):
     """Evaluates the model's detections as COCO does, and logs the numbers.
 
     It detects in every image of the dataset, with the moving averages of the weights
-    if the model has them, and compares what it finds with the annotations. The twelve
-    numbers of COCO (`AP`, `AP50`, `AP75`, `APs`, `APm`, `APl`, `ARmax1`, `ARmax10`,
-    `ARmax100`, `ARs`, `ARm`, `ARl`) and the AP of each class (`AP/<name>`) go into the
-    logs, so that callbacks behind this one can use them; -1 where the dataset has no
-    annotation of that kind. Keras must be told that more is better:
+    if the model has them. COCO's numbers (`AP`, `AP50`, `AP75`, `APs`, `APm`, `APl`,
+    `ARmax1`, `ARmax10`, `ARmax100`, `ARs`, `ARm`, `ARl`) and the AP of each class
+    (`AP/<name>`) go into the logs, for callbacks behind this one; -1 where the dataset
+    has no annotation of that kind. Keras must be told that more is better:
     `EarlyStopping(monitor="AP", mode="max", patience=5)`.
 
     Of a model with a segmentation head `mIoU` and `IoU/<class>` go into the logs too,
@@ -54,8 +53,7 @@ class COCOEvaluation(keras.callbacks.Callback):
             epoch has AP and AP50. Your own batches then show both each time.
         losses: bool, whether to log the losses on the dataset as well, as `val_loss`,
             `val_class_loss`, `val_box_loss` and `val_reg_l2_loss`. They come from the
-            same forward pass as the detections; `validation_data` of `fit` would go
-            through the images a second time. `evaluate` names them without `val_`.
+            same forward pass as the detections. `evaluate` names them without `val_`.
 
     Raises:
         ValueError: If the dataset is empty, or `every` or `batch_size` is below 1.
@@ -124,8 +122,7 @@ class COCOEvaluation(keras.callbacks.Callback):
             numbers = self.evaluate(self.model)
         finally:
             self._has_table_to_show, self._is_quiet = self._is_quiet, False
-        losses = {k: numbers.pop(k) for k in tuple(numbers) if _is_loss(k)}
-        losses = {f"val_{name}": value for name, value in losses.items()}
+        losses = {f"val_{k}": numbers.pop(k) for k in tuple(numbers) if _is_loss(k)}
         if logs is not None:
             logs.update({**losses, **numbers})
         if self._writer is not None:

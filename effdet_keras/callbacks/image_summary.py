@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any
 
@@ -108,20 +109,19 @@ class ImageSummary(keras.callbacks.Callback):
         found = found.filter(self.score_threshold)
         image, scale = self._fitted(example["image"])
         names, seg_names = self.dataset.class_names, self.dataset.seg_class_names
-        truth = draw_boxes(
+        draw = functools.partial(draw_boxes, min_side=_MIN_SIDE)
+        truth = draw(
             _colored(image, example.get("mask"), seg_names),
             example["boxes"] * scale,
             labels=example["labels"],
             class_names=names,
-            min_side=_MIN_SIDE,
         )
-        detected = draw_boxes(
+        detected = draw(
             _colored(image, found.class_map, found.seg_class_names),
             found.boxes * scale,
             labels=found.labels,
             scores=found.scores,
             class_names=found.class_names or names,
-            min_side=_MIN_SIDE,
         )
         title = f"detected: {len(found)}"
         if not len(found) and best is not None:

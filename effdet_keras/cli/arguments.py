@@ -87,22 +87,7 @@ ImageSizeOrAuto = Annotated[
 def add_command(
     commands: argparse._SubParsersAction, name: str, run: Callable[..., Any]
 ) -> argparse.ArgumentParser:
-    """Adds the parser of a command.
-
-    Example:
-        >>> def run(image: str, *, score: float = 0.3, fast: bool = False) -> None:
-        ...     '''finds cats
-        ...
-        ...     Args:
-        ...         image (IMAGE): what to look at
-        ...         score (S): lowest score
-        ...         fast: look less closely
-        ...     '''
-        >>> parser = argparse.ArgumentParser()
-        >>> _ = add_command(parser.add_subparsers(), "cats", run)
-        >>> parser.parse_args(["cats", "a.jpg", "--score", "0.5"])
-        Namespace(image='a.jpg', score=0.5, fast=False)
-    """
+    """Adds the parser of a command."""
     summary, text, sections = _read_docstring(run)
     parser = commands.add_parser(name, help=summary, description=text)
     places = {}

@@ -31,11 +31,9 @@ from effdet_keras.evaluate.coco import (
     read_detections,
     results_of_coco,
 )
-from effdet_keras.evaluate.compare import compare_evaluations
 from effdet_keras.evaluate.evaluation import Evaluation, analyze_results
 from effdet_keras.export.runtime import ExportedDetector, weights_digest
-from effdet_keras.report.evaluation_report import EvaluationReport
-from effdet_keras.runs.run_log import describe_environment, environment_facts
+from effdet_keras.runs.run_folder import describe_environment, environment_facts
 from effdet_keras.weights.archive import file_for_score_settings, store_score_settings
 
 
@@ -116,7 +114,7 @@ def _check(number, json_path, batch_size):
 
 
 def _comparison(first, second):
-    comparison = compare_evaluations(
+    comparison = extra("analysis.compare:compare_evaluations")(
         (first.name, second.name),
         (first.evaluation, second.evaluation),
         (first.results, second.results),
@@ -142,7 +140,7 @@ def _write(out, sources, comparison, about, dataset):
     facts = {"detector": last.name, **last.facts, **about}
     if "losses" in facts:
         facts["losses"] = losses_text(facts["losses"])
-    report = EvaluationReport(
+    report = extra("report.evaluation_report:EvaluationReport")(
         f"{last.name} on {about['data']}, {about['split']}",
         last.evaluation,
         last.results,

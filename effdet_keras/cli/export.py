@@ -1,19 +1,13 @@
-"""`effdet-keras export`: its flags are the options of the formats' writers."""
+"""`effdet-keras export`: its flags are the options of the formats."""
 
 from __future__ import annotations
 
 import argparse
 import pathlib
-import re
 from typing import Annotated, Any
 
 from effdet_keras.cli.arguments import DatasetFormat, Flag
-from effdet_keras.export.registry import (
-    FORMATS,
-    TARGETS,
-    target_options,
-    writer_options,
-)
+from effdet_keras.export.registry import FORMATS, OPTIONS, TARGETS
 
 _CALIBRATION_SPLITS = ("train", "trainval")
 # Characters of all choices of a flag together, for which there is room in its line.
@@ -92,43 +86,23 @@ def run(
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the formats and targets."""
-    known = [(format, writer_options(format)) for format in FORMATS]
-    known += [(target, target_options(target)) for target in TARGETS]
-    options: dict[str, dict] = {}
-    for owner, its_options in known:
-        for option in its_options:
-            if option.type is not None:  # else an object of Python
-                options.setdefault(option.name, {})[owner] = option
     group = parser.add_argument_group("options of some formats and targets")
-    for name, by_owner in options.items():
-        _add_option(group, name, by_owner)
-
-
-def _add_option(group, name, by_owner):
-    first = next(iter(by_owner.values()))
-    flag = name.replace("_", "-")
-    help = f"{', '.join(by_owner)}: {_summary(by_owner.values())}"
-    more = {"dest": name, "default": argparse.SUPPRESS}
-    if first.type is bool:
-        action = "store_false" if first.default else "store_true"
-        prefix = "no-" if first.default else ""
-        group.add_argument(f"--{prefix}{flag}", action=action, help=help, **more)
-        return
-    choices = dict.fromkeys(c for option in by_owner.values() for c in option.choices)
-    if len("".join(choices)) > _LONGEST:  # argparse would not break the line
-        more["metavar"] = flag.rpartition("-")[2].upper()
-        help += f" ({', '.join(choices)})"
-    elif not choices:
-        more["metavar"] = first.type.__name__.upper()
-    more |= {"type": first.type, "choices": tuple(choices) or None, "help": help}
-    group.add_argument(f"--{flag}", **more)
-
-
-def _summary(options):
-    """The first help text that does not only send the reader to another one."""
-    texts = [
-        re.split(r"\.(?:\s|$)", option.help.replace("`", ""))[0] for option in options
-    ]
-    first = next((text for text in texts if not text.startswith("see ")), texts[0])
-    # No flag means None.
-    return first.replace("None for ", "by default, ").replace("%", "%%")
+    for name, (kind, help) in OPTIONS.items():
+        if kind is None:  # an object of Python
+            continue
+        known = {**FORMATS, **TARGETS}.values()
+        owners = [owner for owner in known if name in owner.options]
+        choices = dict.fromkeys(c for owner in owners for c in owner.options[name])
+        help = f"{', '.join(owner.name for owner in owners)}: {help}"
+        more: dict = {"dest": name, "default": argparse.SUPPRESS}
+        flag = name.replace("_", "-")
+        if kind is bool:
+            group.add_argument(f"--{flag}", action="store_true", help=help, **more)
+            continue
+        if len("".join(choices)) > _LONGEST:  # argparse would not break the line
+            more["metavar"] = flag.rpartition("-")[2].upper()
+            help += f" ({', '.join(choices)})"
+        elif not choices:
+            more["metavar"] = kind.__name__.upper()
+        more |= {"type": kind, "choices": tuple(choices) or None, "help": help}
+        group.add_argument(f"--{flag}", **more)

@@ -2,18 +2,16 @@
 
 TensorFlow's C++ code writes notes on its build and on the machine straight to file
 descriptor 2, some of them whatever `TF_CPP_MIN_LOG_LEVEL` says. Within the block,
-descriptor 2 is a pipe to a small process of its own, which passes on every line that is
-no such note. A process, and not a thread, because what a crash of this process writes
-last must arrive as well. `sys.stderr` goes to the terminal directly.
+descriptor 2 is a pipe to `grep`, which passes on every line that is no such note. A
+process, and not a thread, because what a crash of this process writes last must arrive
+as well. `sys.stderr` goes to the terminal directly.
 """
 
 import contextlib
 import os
-import re
-import signal
+import shutil
+import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
 
 _STDERR = 2
@@ -23,17 +21,17 @@ _WAIT = 2.0  # seconds, for the last lines to arrive
 # I0000 00:00:1795300356.10 16899 port.cc:153] oneDNN custom operations are on.
 # 2026-11-21 22:11:11.12: I tensorflow/core/util/port.cc:153] oneDNN custom ...
 _RECORD = (
-    rb"(?:[%b]\d{4} \d\d:\d\d:[\d.]+\s+\d+ \S+:\d+\] "
-    rb"|\d{4}-\d\d-\d\d \d\d:\d\d:[\d.]+: [%b] \S+:\d+\] )"
+    "(LEVEL[0-9]{4} [0-9:.]+ +[0-9]+"
+    "|[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:.]+: LEVEL) [^ ]+:[0-9]+\\] "
 )
-DROPPED = re.compile(
-    _RECORD % (b"IW", b"IW")
+_DROPPED = (
+    _RECORD.replace("LEVEL", "[IW]"),
     # Errors that TensorFlow logs on every machine without a graphics card.
-    + rb"|%b(?:Unable to register|failed call to cuInit)" % (_RECORD % (b"E", b"E"))
-    + rb"|WARNING: All log messages before absl::InitializeLog\(\) is called"
-    rb"|To enable the following instructions: .*rebuild TensorFlow"
-    rb"|INFO: (?:Created|Initialized) TensorFlow Lite"
-    rb"|fully_quantize: \d, inference_type: "  # of the converter to LiteRT
+    _RECORD.replace("LEVEL", "E") + "(Unable to register|failed call to cuInit)",
+    "WARNING: All log messages before absl::InitializeLog\\(\\) is called",
+    "To enable the following instructions: .*rebuild TensorFlow",
+    "INFO: (Created|Initialized) TensorFlow Lite",
+    "fully_quantize: [0-9], inference_type: ",  # of the converter to LiteRT
 )
 
 
@@ -42,15 +40,24 @@ def tensorflow_notes_dropped() -> Iterator[None]:
     """Drops TensorFlow's notes from standard error within the `with` block.
 
     It does nothing if `TF_CPP_MIN_LOG_LEVEL` is 0 or 1, with which users ask for the
-    notes; nor on Windows, which cannot fork; nor if other threads run already.
+    notes; nor where there is no `grep`, as on Windows.
     """
-    level = os.environ.setdefault(_LEVEL, "2")
-    if level in ("0", "1") or not hasattr(os, "fork") or not _is_usable():
+    level, grep = os.environ.setdefault(_LEVEL, "2"), shutil.which("grep")
+    if level in ("0", "1") or grep is None or os.name != "posix" or not _is_usable():
         yield
         return
     sys.stderr.flush()
     terminal, python_stderr = os.dup(_STDERR), sys.stderr
-    child = _start_filter(terminal)
+    passing_on = subprocess.Popen(
+        [grep, "-avE", "--line-buffered", f"^({'|'.join(_DROPPED)})"],
+        stdin=subprocess.PIPE,
+        stdout=terminal,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "LC_ALL": "C"},
+        start_new_session=True,  # Ctrl-C does not end it: the end of the pipe does
+    )
+    with passing_on.stdin as pipe:
+        os.dup2(pipe.fileno(), _STDERR)
     sys.stderr = open(  # noqa: SIM115
         terminal,
         "w",
@@ -61,41 +68,17 @@ def tensorflow_notes_dropped() -> Iterator[None]:
     try:
         yield
     finally:
-        os.dup2(terminal, _STDERR)  # closes the pipe: the filter comes to its end
-        end = time.monotonic() + _WAIT  # a process that was left may hold it open
-        while os.waitpid(child, os.WNOHANG)[0] == 0 and time.monotonic() < end:
-            time.sleep(0.005)
+        os.dup2(terminal, _STDERR)  # closes the pipe
+        # A process that was left may hold it open.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            passing_on.wait(_WAIT)
         sys.stderr.flush()  # and left open, for handlers of logs that still have it
         sys.stderr = python_stderr
 
 
 def _is_usable():
-    """Whether there is a standard error, and a fork leaves no other thread behind."""
+    """Whether standard error is what it is as a rule: not captured, not closed."""
     try:
-        is_stderr = sys.stderr.fileno() == _STDERR
-    except (AttributeError, OSError, ValueError):  # None, captured, closed
+        return sys.stderr.fileno() == _STDERR
+    except (AttributeError, OSError, ValueError):
         return False
-    return is_stderr and threading.active_count() == 1
-
-
-def _start_filter(terminal):
-    """Starts the process; afterwards descriptor 2 is the pipe to it."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
-                signal.signal(number, signal.SIG_IGN)  # it ends when the pipe does
-            for descriptor in (0, 1, _STDERR, writing):
-                with contextlib.suppress(OSError):  # it was closed before
-                    os.close(descriptor)
-            with open(reading, "rb") as lines, open(terminal, "wb", 0) as out:
-                for line in lines:
-                    if not DROPPED.match(line):
-                        out.write(line)
-        finally:
-            os._exit(0)
-    os.close(reading)
-    os.dup2(writing, _STDERR)
-    os.close(writing)
-    return child

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
@@ -176,12 +177,8 @@ def is_video(source: Source) -> bool:
 
 
 def _drawn_files(sources: Iterable[Source], out: str | os.PathLike) -> dict:
-    """The file each source is drawn into: in folders, where two have one name."""
-    names = {source: _drawn_name(source) for source in sources}
-    files = [source for source in names if isinstance(source, os.PathLike)]
-    if _share_a_name(names.values()) and files:
-        folders = _folders_below_all(files)
-        names |= {file: folders[file] / names[file] for file in files}
+    """The file each source is drawn into."""
+    names = _apart({source: _drawn_name(source) for source in sources})
     return {source: pathlib.Path(out, name) for source, name in names.items()}
 
 
@@ -198,11 +195,8 @@ def _drawn_name(source):
 
 def names_in_json(sources: Sequence[Source]) -> dict:
     """The names in a COCO file, of which no two are the same; of frames their start."""
-    images = [source for source in sources if not is_video(source)]
-    names = {image: image.name for image in images}
-    if _share_a_name(names.values()):
-        folders = _folders_below_all(images)
-        names = {i: (folders[i] / i.name).as_posix() for i in images}
+    images = _apart({source: source.name for source in sources if not is_video(source)})
+    names = {image: pathlib.Path(name).as_posix() for image, name in images.items()}
     uses = collections.Counter()
     for video in filter(is_video, sources):
         name = pathlib.Path(_drawn_name(video)).stem
@@ -211,17 +205,15 @@ def names_in_json(sources: Sequence[Source]) -> dict:
     return names
 
 
-def _share_a_name(names):
-    """Whether two names are one, also where upper and lower case are the same."""
-    names = [str(name).casefold() for name in names]
-    return len(set(names)) < len(names)
-
-
-def _folders_below_all(files):
-    """The folder of each file, seen from the folder that holds all of them."""
+def _apart(names):
+    """Names by source; in folders, where two are one but for upper and lower case."""
+    files = [source for source in names if isinstance(source, os.PathLike)]
+    if not files or len({str(n).casefold() for n in names.values()}) == len(names):
+        return names
     folders = {file: _folder_of(file) for file in files}
     root = os.path.commonpath(folders.values())
-    return {file: folder.relative_to(root) for file, folder in folders.items()}
+    apart = {f: folders[f].relative_to(root) / names[f] for f in files}
+    return {**names, **apart}
 
 
 def _folder_of(file):
@@ -232,20 +224,9 @@ def _folder_of(file):
 
 def _batched(sources: Iterable[Source], batch_size: int) -> Iterator[list]:
     """Images in lists of up to `batch_size`; each video in a list of its own."""
-    images = []
-    for source in sources:
-        if is_video(source):
-            if images:
-                yield images
-            yield [source]
-            images = []
-        else:
-            images.append(source)
-            if len(images) == batch_size:
-                yield images
-                images = []
-    if images:
-        yield images
+    for are_videos, group in itertools.groupby(sources, is_video):
+        some, size = list(group), 1 if are_videos else max(batch_size, 1)
+        yield from (some[i : i + size] for i in range(0, len(some), size))
 
 
 # --- What was found in images and frames, as a COCO file that can be read back.

@@ -136,10 +136,12 @@ def load(
         >>> from effdet_keras.data.shapes import write_shapes
         >>> folder = tempfile.mkdtemp()
         >>> _ = write_shapes(folder, num_train=3, num_valid=2)
-        >>> dataset = load(folder, "valid")  # doctest: +ELLIPSIS
+        >>> len(load(folder, "valid"))
         '/...' is COCO json: splits train, valid
-        >>> len(dataset)
         2
+        >>> list(load_splits(folder))
+        '/...' is COCO json: splits train, valid
+        ['train', 'valid']
     """
     found = find(path, format)
     print(found)
@@ -174,18 +176,9 @@ def load_splits(
         Dict from split name to `DetectionDataset`. Data without splits are "train".
 
     Raises:
-        FileNotFoundError: As `load` does.
-        ValueError: As `load` does.
+        FileNotFoundError, ValueError: As `load` does.
 
-    Example:
-        >>> import tempfile
-        >>> from effdet_keras.data.shapes import write_shapes
-        >>> folder = tempfile.mkdtemp()
-        >>> _ = write_shapes(folder, num_train=3, num_valid=2)
-        >>> splits = load_splits(folder)  # doctest: +ELLIPSIS
-        '/...' is COCO json: splits train, valid
-        >>> {name: len(dataset) for name, dataset in splits.items()}
-        {'train': 3, 'valid': 2}
+    Example: see `load`.
     """
     found = find(path, format)
     print(found)
@@ -340,10 +333,12 @@ def find(path: str | os.PathLike[str], format: str | None = None) -> Source:
         )
     name = os.fspath(path)
     path = path_of(path)
-    if is_remote(path):
-        _check_address(path, format)
     formats = list(FORMATS) if format is None else [format]
-    if is_remote(path):
+    if is_remote(path):  # refuses at once what could not be found there
+        if format is not None and not FORMATS[format].reads_addresses:
+            local_path(path, f"A dataset of the format {FORMATS[format].title}")
+        if not path.is_listed and (not path.suffix or path.parent == path):
+            path.iterdir()  # raises, and says what to do
         formats = [name for name in formats if FORMATS[name].reads_addresses]
     if not exists(path):
         if "tfrecord" in formats and glob.has_magic(name) and glob.glob(name):
@@ -355,22 +350,26 @@ def find(path: str | os.PathLike[str], format: str | None = None) -> Source:
         )
     found, notes = _find_all(path, formats)
     inner = path
-    while not found and inner.is_dir() and (inner := _only_folder(inner)) is not None:
+    while not found and inner.is_dir():
+        folders = [p for p in _entries(inner) if p.is_dir() and p.name != "__MACOSX"]
+        if len(folders) != 1:
+            break
+        inner = folders[0]
         found, _ = _find_all(inner, formats)
     if not found:
         with kept_if_readable(local_copy(path) if path.is_file() else path):
             raise InvalidValueError(_describe_unknown(path, formats, notes))
     if len(found) > 1:
-        raise InvalidValueError(_describe_choice(name, found))
+        choices = "; ".join(
+            f"{f.title} (splits {', '.join(f.readers)}): load({name!r}, "
+            f'format="{f.format}"), or --format {f.format} of a command'
+            for f in found
+        )
+        raise InvalidValueError(
+            f"{name!r} holds annotations in {len(found)} formats. Say which one to "
+            f"read. {choices}"
+        )
     return found[0]
-
-
-def _check_address(path, format):
-    """Refuses at once what could not be found: a format, or a folder, there."""
-    if format is not None and not FORMATS[format].reads_addresses:
-        local_path(path, f"A dataset of the format {FORMATS[format].title}")
-    if not path.is_listed and (not path.suffix or path.parent == path):
-        path.iterdir()  # raises, and says what to do
 
 
 def _find_all(path, formats):
@@ -394,25 +393,8 @@ def _find_all(path, formats):
     return found, notes
 
 
-def _only_folder(path):
-    folders = [p for p in _entries(path) if p.is_dir() and p.name != "__MACOSX"]
-    return folders[0] if len(folders) == 1 else None
-
-
 def _entries(path):
     return sorted(p for p in path.iterdir() if not p.name.startswith("."))
-
-
-def _describe_choice(name, found):
-    choices = "; ".join(
-        f"{f.title} (splits {', '.join(f.readers)}): load({name!r}, "
-        f'format="{f.format}"), or --format {f.format} of a command'
-        for f in found
-    )
-    return (
-        f"{name!r} holds annotations in {len(found)} formats. Say which one to read. "
-        f"{choices}"
-    )
 
 
 def _describe_unknown(path, formats, notes):

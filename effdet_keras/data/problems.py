@@ -150,9 +150,7 @@ def describe_problems(problems: Sequence[Problem], shown: int = 3) -> str:
 
 def count_kind(kind: str, count: int) -> str:
     """Writes a kind of problem with its number."""
-    first, _, rest = kind.partition(" ")
-    if count != 1 and first == "box":
-        kind = f"boxes {rest}"
-    elif count != 1:
-        kind += "es" if kind.endswith(("s", "x")) else "s"
+    if count != 1:
+        plural = f"{kind}es" if kind.endswith(("s", "x")) else f"{kind}s"
+        kind = kind.replace("box ", "boxes ") if kind.startswith("box ") else plural
     return f"{count:,} {kind}"

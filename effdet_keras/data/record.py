@@ -115,6 +115,10 @@ class Record:
 
     def to_coco(self, category_ids: Sequence[int]) -> list[dict]:
         """Returns the annotations in COCO's format, as Python's own numbers."""
+        columns = (
+            *(self.annotation_ids, self.labels, self.boxes_xywh),
+            *(self.area, self.is_crowd.astype(int)),
+        )
         return [
             {
                 "id": annotation_id,
@@ -122,14 +126,10 @@ class Record:
                 "category_id": category_ids[label],
                 "bbox": box,
                 "area": area,
-                "iscrowd": int(crowd),
+                "iscrowd": crowd,
             }
             for annotation_id, label, box, area, crowd in zip(
-                self.annotation_ids.tolist(),
-                self.labels.tolist(),
-                self.boxes_xywh.tolist(),
-                self.area.tolist(),
-                self.is_crowd.tolist(),
+                *(column.tolist() for column in columns)
             )
         ]
 
@@ -213,22 +213,19 @@ def load_mask(record: Any) -> np.ndarray | None:
     """Returns the mask of a record, uint8 `[H, W]`, or None where it has none."""
     if isinstance(record.mask, np.ndarray):
         return record.mask
-    if record.mask is not None:
-        return _read_mask(record.mask, record)
-    return None if record.shapes is None else _drawn(record)
-
-
-def _read_mask(path, record):
-    mask = read_mask(path)
+    if record.mask is None:
+        return None if record.shapes is None else _drawn(record)
+    mask = read_mask(record.mask)
     if mask.shape != tuple(record.image_size):
         raise InvalidValueError(
             "A mask must have the size of its image, (height, width) "
-            f"{tuple(record.image_size)}. Received: '{path}' of size {mask.shape}"
+            f"{tuple(record.image_size)}. Received: '{record.mask}' of size "
+            f"{mask.shape}"
         )
     if mask.max(initial=0) > IGNORED_PIXEL:
         raise InvalidValueError(
-            f"Classes of pixels must be below {IGNORED_PIXEL}. Received: '{path}' with "
-            f"{mask.max()}"
+            f"Classes of pixels must be below {IGNORED_PIXEL}. Received: "
+            f"'{record.mask}' with {mask.max()}"
         )
     return mask.astype(np.uint8)
 
@@ -251,8 +248,8 @@ def _drawn(record):
 
 def pixels_of_shape(shape: Any, height: int, width: int) -> np.ndarray:
     """Which pixels belong to an object, bool `[height, width]`."""
-    is_file_of_it = isinstance(shape, bytes)
-    pixels = read_mask(shape) if is_file_of_it else _decoded(shape, height, width)
+    is_file = isinstance(shape, bytes)
+    pixels = read_mask(shape) if is_file else _decoded(shape, height, width)
     if pixels.shape != (height, width):
         raise InvalidValueError(
             "The shape of an object must have the size of its image, (height, width) "
@@ -265,9 +262,8 @@ def shape_as_coco(shape: Any, height: int, width: int) -> list | dict:
     """The shape of an object as a COCO file has it: polygons, or run lengths."""
     if isinstance(shape, dict):
         counts = shape["counts"]
-        if isinstance(counts, bytes):
-            counts = counts.decode()
-        return {**shape, "counts": counts}
+        is_bytes = isinstance(counts, bytes)
+        return {**shape, "counts": counts.decode() if is_bytes else counts}
     if isinstance(shape, bytes):
         return run_lengths(pixels_of_shape(shape, height, width))
     # Of float32 the text is short: 0.1, where the float64 of it is 0.10000000149.

@@ -46,12 +46,9 @@ def detect(
 ):
     """Finds objects in images: letterbox, network, boxes back to the image.
 
-    Boxes end at the image's border, whatever the postprocess leaves: the padding of
-    the network's input is no part of the image. The detector is anything with `config`,
-    `class_names`, `category_ids`, `seg_class_names` where there is a segmentation head,
-    and `predict_on_batch`, which takes float32 `[B, H, W, 3]`, letterboxed pixels
-    0-255, and returns the dict that `Postprocess` returns. All else is as of
-    `EfficientDet.detect`.
+    The detector is anything with `config`, `class_names`, `category_ids`,
+    `seg_class_names` where there is a segmentation head, and `predict_on_batch`, from
+    float32 `[B, H, W, 3]`, letterboxed pixels 0-255, to the dict of `Postprocess`.
     """
     rule = ScoreRule(detector, score_threshold, calibrated)
     check_batch_size(batch_size)
@@ -150,10 +147,8 @@ def _detections_of(detector, row, item):
     """One row of a batch's outputs as `Detections`, in pixels of its image."""
     segmentation = {}
     if "class_map" in row:
-        segmentation = {
-            "class_map": class_map_in_image(row["class_map"], item.size),
-            "seg_class_names": detector.seg_class_names,
-        }
+        segmentation["class_map"] = class_map_in_image(row["class_map"], item.size)
+        segmentation["seg_class_names"] = detector.seg_class_names
     count = int(row["num_detections"])
     is_kept, scores = item.rule.apply(row["scores"][:count], row["labels"][:count])
     kept = np.flatnonzero(is_kept)
@@ -213,12 +208,8 @@ _CURE = (
 class ScoreRule:
     """What `score_threshold` and `calibrated` of `detect` mean for one detector.
 
-    A number is compared with the scores that are returned: with `calibrated` those
-    after the temperature. "best" compares with the scores of the model itself, for
-    which its thresholds were chosen, so that `calibrated` changes no choice.
-
-    Attributes:
-        lowest: float, a score of the model itself below which nothing is kept.
+    A number is compared with the scores that are returned, "best" with those of the
+    model, of which no `calibrated` one below `lowest` is kept.
     """
 
     def __init__(
@@ -229,7 +220,11 @@ class ScoreRule:
         self._temperature = _temperature(settings) if calibrated else None
         self._threshold = self._thresholds = None
         if score_threshold == "best":
-            self._thresholds = np.array(_thresholds(settings))
+            if settings is None:
+                raise InvalidStateError(
+                    f"`score_threshold='best'` needs a model with thresholds. {_CURE}"
+                )
+            self._thresholds = np.array(settings.thresholds)
             self.lowest = float(self._thresholds.min())
             return
         self._threshold = self.lowest = score_threshold
@@ -264,14 +259,6 @@ def check_score_threshold(score_threshold: Any) -> None:
             "`score_threshold` must be between 0 and 1, or 'best' for the thresholds "
             f"that are kept with the model. Received: {score_threshold=}"
         )
-
-
-def _thresholds(settings: ScoreSettings | None):
-    if settings is None:
-        raise InvalidStateError(
-            f"`score_threshold='best'` needs a model with thresholds. {_CURE}"
-        )
-    return settings.thresholds
 
 
 def _temperature(settings: ScoreSettings | None):

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 _NOTEBOOK_SIDE = 400  # pixels: in a notebook smaller images are shown enlarged
 _SHOWN = 20  # objects that the text lists
+_ARRAYS = ("boxes", "scores", "labels")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Detections:
     """The objects found in one image, best first.
 
-    Plain NumPy arrays, with names and the image where they are known. Indexing
-    with a number, a slice, a list or a mask gives `Detections` again, and so
-    does iterating: one object at a time.
+    Plain NumPy arrays, with names and the image where they are known. Indexing with a
+    number, a slice, a list or a mask gives `Detections` again; so does iterating.
 
     Args:
         boxes: float array `[n, 4]`, `yxyx` in pixels of the original image.
@@ -109,12 +109,8 @@ class Detections:
                     f"There are {len(self)} detections. Received: index {index}"
                 )
             index = [index]
-        return dataclasses.replace(
-            self,
-            boxes=self.boxes[index],
-            scores=self.scores[index],
-            labels=self.labels[index],
-        )
+        arrays = {name: getattr(self, name)[index] for name in _ARRAYS}
+        return dataclasses.replace(self, **arrays)
 
     def __iter__(self) -> Iterator[Detections]:
         return (self[i] for i in range(len(self)))
@@ -135,9 +131,6 @@ class Detections:
             score: float, 0 to 1.
             classes: names or labels to keep, or `None` for all.
 
-        Returns:
-            `Detections`.
-
         Raises:
             ValueError: If one of `classes` is not among the class names.
         """
@@ -153,10 +146,7 @@ class Detections:
         Args:
             min_side: int or `None`. An image whose longer side is below it is
                 enlarged first, 2, 3, ... times, so that class names have room. With
-                `None` the result has the size of the image.
-
-        Returns:
-            uint8 array `[H, W, 3]`.
+                `None` the result has the size of the image: uint8 `[H, W, 3]`.
 
         Raises:
             ValueError: If there is no image.
@@ -166,20 +156,11 @@ class Detections:
         image = self.load_image()
         if self.class_map is not None:
             image = draw_class_map(image, self.class_map, self.seg_class_names)
-        return draw_boxes(
-            image,
-            self.boxes,
-            self.labels,
-            self.scores,
-            self.class_names,
-            min_side=min_side,
-        )
+        arrays = self.boxes, self.labels, self.scores
+        return draw_boxes(image, *arrays, self.class_names, min_side=min_side)
 
     def load_image(self) -> np.ndarray:
-        """Returns the image, read from its file if it was given as a path.
-
-        Returns:
-            uint8 array `[H, W, 3]`.
+        """Returns the image, uint8 `[H, W, 3]`, read from its file if it is a path.
 
         Raises:
             ValueError: If there is no image.
@@ -201,9 +182,6 @@ class Detections:
                 coordinates are pixels of the image, unless `min_side` enlarges it.
             min_side: see `draw`.
 
-        Returns:
-            The axes.
-
         Raises:
             ImportError: If matplotlib is not installed.
             ValueError: If there is no image.
@@ -222,14 +200,11 @@ class Detections:
     def save(self, path: str | os.PathLike[str], *, min_side: int | None = None) -> str:
         """Writes the image with its boxes to a file, in the image's own size.
 
-        The file appears whole or not at all.
+        The file appears whole or not at all. Its path is returned.
 
         Args:
             path: str or path; its ending chooses the format, such as `.jpg`.
             min_side: to enlarge a tiny image; see `draw`.
-
-        Returns:
-            The path.
 
         Raises:
             ValueError: If there is no image, Pillow does not know the ending, or
@@ -251,12 +226,9 @@ class Detections:
     def to_coco(self) -> list[dict[str, Any]]:
         """Returns the objects as records of a COCO results file.
 
-        `category_id` comes from `category_ids`; without them it is the label plus 1,
-        as in a dataset without ids of its own.
-
-        Returns:
-            List of dicts `image_id`, `category_id`, `bbox` (`xywh` in pixels)
-            and `score`, all plain Python numbers, ready for `json.dump`.
+        They are dicts of `image_id`, `category_id`, `bbox` (`xywh` in pixels) and
+        `score`, plain Python numbers. Without `category_ids` the id is the label plus
+        1, as in a dataset without ids of its own.
 
         Raises:
             ValueError: If `image_id` is not set.
@@ -268,14 +240,10 @@ class Detections:
             )
         ids = category_ids_of_labels(self.labels, self.category_ids)
         boxes_xywh = yxyx_to_xywh(self.boxes).tolist()
+        keys = "image_id", "category_id", "bbox", "score"
         return [
-            {
-                "image_id": int(self.image_id),
-                "category_id": category_id,
-                "bbox": box,
-                "score": score,
-            }
-            for category_id, box, score in zip(ids, boxes_xywh, self.scores.tolist())
+            dict(zip(keys, (int(self.image_id), *values)))
+            for values in zip(ids, boxes_xywh, self.scores.tolist())
         ]
 
     def to_supervision(self) -> dict[str, Any]:
@@ -318,9 +286,8 @@ class Detections:
     def pixel_shares(self) -> dict[str, float]:
         """Returns what share of the pixels each class of the class map has.
 
-        Returns:
-            Dict of class name, or number as text where there are no names, to a float;
-            the largest first, without classes of no pixel.
+        It is a dict from the name of a class, or "class 3" where there are no names, to
+        a float; the largest first, without classes of no pixel.
 
         Raises:
             ValueError: If there is no class map.

@@ -41,23 +41,10 @@ def evaluate(
     verbose: bool = True,
     losses: bool = False,
 ) -> dict[str, float]:
-    """Detects in every image of a dataset, and compares with its annotations.
+    """Detects in every image, and compares with its annotations: `Predictor.evaluate`.
 
-    Boxes are compared in pixels of the images, clipped to them, as `detect` gives
-    them. It needs no TensorFlow.
-
-    Args:
-        detector: `EfficientDet` or `ExportedDetector`, run with the weights it has.
-        data: as `COCOEvaluation` takes it.
-        metric: `COCOMetric` to compare with, made once for many evaluations, or of a
-            COCO json file whose image ids your own batches carry; None makes one.
-        losses: bool, whether to compute the losses as well, from the same forward
-            pass: the means over the batches, as `model.evaluate` gives them.
-
-    Returns:
-        Dict of floats by name: COCO's twelve, then `AP/<class>`; -1 where the
-        dataset has nothing to measure; of masks `mIoU` and `IoU/<class>`; with
-        `losses` also `loss`, `class_loss`, `box_loss`, ...
+    `metric` is a `COCOMetric` to compare with, made once for many evaluations, or of a
+    COCO json file whose image ids your own batches carry; None makes one.
     """
     found = detect_dataset(
         detector, data, batch_size=batch_size, verbose=verbose, losses=losses
@@ -113,12 +100,9 @@ def image_results(
         detector: `EfficientDet`, or `Predictor` of any file. It is run with the
             weights that it has.
         data: `effdet_keras.data.DetectionDataset`, or your own batches, as
-            `COCOEvaluation` takes them.
+            `COCOEvaluation` takes them; the results are in its order.
         batch_size: int, images at once, where `data` has no batches of its own.
         verbose: bool, whether to show progress.
-
-    Returns:
-        List of `ImageResult`, one for each image, in the order of `data`.
 
     Raises:
         ValueError: If the classes of detector and dataset differ, or the data is
@@ -152,13 +136,10 @@ def analyzed_images(
     found = detect_dataset(
         detector, data, batch_size=batch_size, verbose=verbose, losses=losses
     )
-    records = (
-        record
-        for image_id, boxes, *of_boxes in found.images
-        for record in coco_records(
-            image_id, yxyx_to_xywh(np.asarray(boxes, "float64")), *of_boxes
-        )
-    )
+    records = []
+    for image_id, boxes, *of_boxes in found.images:
+        boxes_xywh = yxyx_to_xywh(np.asarray(boxes, "float64"))
+        records += coco_records(image_id, boxes_xywh, *of_boxes)
     return results_of_coco(found.ground_truth(), records), found
 
 
@@ -178,11 +159,7 @@ class DatasetDetections:
 
 
 def detect_dataset(detector, data, *, batch_size, verbose, losses=False):
-    """Detects in every image of a dataset, or of a user's own batches.
-
-    Where several processes train together, each detects in its share of the batches,
-    and all get all detections.
-    """
+    """Of several processes each detects in its share; all get all detections."""
     batch_losses = BatchLosses(detector) if losses else None
     processes = current_processes()
     share = processes.index, processes.count
@@ -196,57 +173,35 @@ def detect_dataset(detector, data, *, batch_size, verbose, losses=False):
         # All are drawn: nobody knows how, and each tells of its ground truth.
         batches = itertools.islice(source, share[0], None, share[1])
         category_ids = np.array(source.category_ids)
-    pixels = _PixelCounts(detector, source.seg_class_names)
+    names = seg_names_of(detector, source.seg_class_names)
+    pixels = None if names is None else MeanIoU(names)
+    options = source.num_images, verbose, batch_losses, pixels
     own = [
-        [
-            (image_id, boxes, scores, category_ids[labels])
-            for image_id, boxes, scores, labels in batch
-        ]
-        for batch in _detect(
-            detector, batches, source.num_images, verbose, batch_losses, pixels
-        )
+        [(*found, category_ids[labels]) for *found, labels in batch]
+        for batch in _detect(detector, batches, *options)
     ]
     own_losses = [] if batch_losses is None else batch_losses.of_batches
-    gathered = processes.gather((own, own_losses, pixels.counts))
+    own_counts = None if pixels is None else pixels.counts
+    gathered = processes.gather((own, own_losses, own_counts))
     parts, parts_of_losses, counts = zip(*gathered)
     found = list(itertools.chain.from_iterable(_in_turn(parts)))
     _warn_if_at_prior(found)
     means = mean_losses(_in_turn(parts_of_losses)) if losses else {}
-    segmentation = pixels.result(counts, source.seg_class_names)
+    segmentation = {}
+    if pixels is not None and source.seg_class_names is not None:  # there were masks
+        pixels.counts = np.sum(counts, axis=0)
+        segmentation = pixels.result()
     return DatasetDetections(found, source.ground_truth, means, segmentation)
 
 
-class _PixelCounts:
-    """Compares the class maps of images with their masks, batch by batch."""
-
-    def __init__(self, detector, seg_class_names):
-        names = seg_names_of(detector, seg_class_names)
-        self._input_size = tuple(detector.config.image_size)
-        self._metric = None if names is None else MeanIoU(names)
-
-    @property
-    def counts(self):
-        """What this process counted, to be gathered."""
-        return None if self._metric is None else self._metric.counts
-
-    def add(self, outputs, batch):
-        if self._metric is None or not batch.masks:
-            return
-        for row, mask in enumerate(batch.masks):
-            found = outputs["class_map"][row]
-            is_of_input = mask.shape == self._input_size
-            if batch.image_scales[row] <= 0:  # an image that could not be read
-                continue
+def _count_pixels(metric, class_maps, batch):
+    """Compares the class maps of images, `[B, H, W]` of the input, with their masks."""
+    for row, mask in enumerate(batch.masks):
+        if batch.image_scales[row] > 0:  # else it could not be read
+            found = class_maps[row]
+            is_of_input = mask.shape == found.shape
             found = found if is_of_input else class_map_in_image(found, mask.shape)
-            self._metric.update(mask, found)
-
-    def result(self, counts, seg_class_names):
-        """The numbers of all processes; nothing where there were no masks."""
-        if self._metric is None or seg_class_names is None:
-            return {}
-        metric = MeanIoU(self._metric.class_names)
-        metric.counts = np.sum(counts, axis=0)
-        return metric.result()
+            metric.update(mask, found)
 
 
 def _in_turn(parts):
@@ -297,7 +252,8 @@ def _detect(detector, batches, num_images, verbose, batch_losses, pixels):
         else:
             outputs = batch_losses.detect(images, batch)
         outputs = {name: np.asarray(value) for name, value in outputs.items()}
-        pixels.add(outputs, batch)
+        if pixels is not None:
+            _count_pixels(pixels, outputs["class_map"], batch)
         yield [
             (batch.image_ids[row], *_in_image(outputs, batch, row))
             for row in range(len(batch.images))

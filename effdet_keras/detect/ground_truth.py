@@ -42,13 +42,7 @@ class EvaluationBatch:
 
 
 class DatasetToEvaluate:
-    """Letterboxed batches of a `DetectionDataset`, read ahead by threads.
-
-    NumPy alone, so that evaluation needs no TensorFlow; the inputs are, bit for bit,
-    those of `detect`. An image that cannot be read counts as empty, and a line on
-    standard error names it. Of a `share` `(index, count)` it reads every `count`-th
-    batch, from `index` on. `labels` are the detector's of each label of the dataset.
-    """
+    """Letterboxed batches of a `DetectionDataset`, read ahead by threads, in NumPy."""
 
     def __init__(self, config, dataset, batch_size, labels=None, share=(0, 1)):
         has_masks = config.has_segmentation and all(
@@ -63,7 +57,8 @@ class DatasetToEvaluate:
         self._config = config
         self._dataset = dataset
         self._batch_size = batch_size
-        self._share = share
+        self._share = share  # (index, count): every `count`-th batch, from `index` on
+        # The detector's label of each label of the dataset.
         self._labels = np.arange(dataset.num_classes) if labels is None else labels
         # One number of rows for all batches: another shape is compiled again.
         counts = [np.count_nonzero(~record.is_crowd) for record in dataset.records]
@@ -99,8 +94,8 @@ class DatasetToEvaluate:
             masks = masks[0] if masks else ()
             truth = {"boxes": np.stack(boxes), "labels": np.stack(labels)}
             if masks:
-                input_size = self._config.image_size
-                boxed = [mask_in_input(mask, input_size) for mask in masks]
+                size_of_input = self._config.image_size
+                boxed = [mask_in_input(mask, size_of_input) for mask in masks]
                 truth["masks"] = np.stack(boxed)
             yield EvaluationBatch(
                 np.stack(images),
@@ -200,14 +195,12 @@ class BatchesToEvaluate:
                 "boxes": np.asarray(ground_truth["boxes"], "float32"),
                 "labels": np.asarray(ground_truth["labels"], "int32"),
             }
-            masks = ground_truth.get("masks")
-            if masks is not None and self._seg_names is not None:
-                truth["masks"] = masks = np.asarray(masks, "uint8")
-                self.seg_class_names = self._seg_names
-            else:
-                masks = ()
+            masks = []
+            if "masks" in ground_truth and self._seg_names is not None:
+                truth["masks"] = np.asarray(ground_truth["masks"], "uint8")
+                masks, self.seg_class_names = list(truth["masks"]), self._seg_names
             whole = np.tile(np.float32(self._image_size), (len(images), 1))
-            yield EvaluationBatch(images, ids, scales, sizes, whole, truth, list(masks))
+            yield EvaluationBatch(images, ids, scales, sizes, whole, truth, masks)
         if not seen:
             raise InvalidValueError(
                 "Evaluation needs at least one image. Received none"
@@ -215,14 +208,12 @@ class BatchesToEvaluate:
 
     def ground_truth(self):
         """Returns the ground truth that has passed by, as a COCO dict."""
-        names = self._class_names or self.category_ids
+        names = map(str, self._class_names or self.category_ids)
+        named = zip(self.category_ids, names)
         return {
             "images": self._images,
             "annotations": self._annotations,
-            "categories": [
-                {"id": category_id, "name": str(name)}
-                for category_id, name in zip(self.category_ids, names)
-            ],
+            "categories": [{"id": i, "name": name} for i, name in named],
         }
 
     def _checked(self, batch):
@@ -303,15 +294,14 @@ class BatchesToEvaluate:
             self._images.append({"id": image_id, "height": height, "width": width})
             for index in np.flatnonzero(used[row]):
                 y_min, x_min, y_max, x_max = (boxes[row, index] * scale).tolist()
-                self._annotations.append(
-                    {
-                        "id": len(self._annotations) + 1,
-                        "image_id": image_id,
-                        "category_id": self.category_ids[int(labels[row, index])],
-                        "bbox": [x_min, y_min, x_max - x_min, y_max - y_min],
-                        "iscrowd": int(is_crowd[row, index]),
-                    }
-                )
+                annotation = {
+                    "id": len(self._annotations) + 1,
+                    "image_id": image_id,
+                    "category_id": self.category_ids[int(labels[row, index])],
+                    "bbox": [x_min, y_min, x_max - x_min, y_max - y_min],
+                    "iscrowd": int(is_crowd[row, index]),
+                }
+                self._annotations.append(annotation)
 
 
 def seg_names_of(detector, names=None):
@@ -320,10 +310,8 @@ def seg_names_of(detector, names=None):
     if not config.has_segmentation:
         return None
     known = tuple(detector.seg_class_names or names or ())
-    return (
-        *known,
-        *(f"class {k}" for k in range(len(known), config.seg_num_classes)),
-    )
+    numbers = range(len(known), config.seg_num_classes)
+    return known + tuple(f"class {k}" for k in numbers)
 
 
 def _re_iterable(data, batch_size):

@@ -23,22 +23,13 @@ def letterbox(
     """Scales an image to fit `image_size`, top left, and pads the rest.
 
     With `s = min(height / h, width / w)` the image `[h, w, 3]` becomes `int(h * s)` by
-    `int(w * s)` pixels, in float32 as in the reference. The resize is bilinear with
-    half-pixel centers and without antialiasing, as the published weights expect, also
-    where it makes the image smaller.
-
-    That is `resize_method="half_pixel"`. With "asymmetric", TensorFlow 1's way, the
-    image becomes `round(h * s)` by `round(w * s)` pixels, half to even, and its pixel
+    `int(w * s)` pixels, in float32 as in the reference: bilinear, with half-pixel
+    centers and without antialiasing, as the published weights expect. "asymmetric" is
+    TensorFlow 1's way: `round(h * s)` by `round(w * s)` pixels, half to even, and pixel
     `i` is taken at `i * h / round(h * s)`, without the half.
 
-    The shape of the result does not depend on the image, so the function works in a
-    TensorFlow graph with images of unknown size.
-
-    Returns:
-        `(image, image_scale)`: float32 `[height, width, 3]`, 0 to 255; float32
-        `1 / s`, with which a box of the network is in pixels of the original image: see
-        `boxes_in_image`. With "asymmetric" it is `[2]`, of `y` and `x`, because
-        rounding makes them differ.
+    Returns the image, float32 `[height, width, 3]`, 0 to 255, and its scale `1 / s` for
+    `boxes_in_image`: float32, with "asymmetric" `[2]`, of `y` and `x`.
     """
     image = ops.convert_to_tensor(image)
     if len(image.shape) != 3 or image.shape[-1] != 3 or 0 in image.shape:
@@ -75,11 +66,7 @@ def letterbox_array(
     pad_value: Sequence[float],
     resize_method: str = "half_pixel",
 ) -> tuple[np.ndarray, Any]:
-    """`letterbox` of an array in NumPy: bit for bit the same, and faster.
-
-    Without a compiler a backend takes 3 to 5 times as long (13 ms against 4 for
-    640 x 480 onto 512 x 512, TensorFlow), as much as some networks take.
-    """
+    """`letterbox` of an array in NumPy: bit for bit the same, 3 to 5 times as fast."""
     size, target = np.float32(image.shape[:2]), np.float32(image_size)
     is_asymmetric = _is_asymmetric(resize_method)
     scaled = _scaled_size(size, np.min(target / size), is_asymmetric)
@@ -124,14 +111,10 @@ def boxes_in_input(
     input_size: Sequence[int],
     resize_method: str = "half_pixel",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Takes boxes `[n, 4]` of an image to its letterboxed input, as in training.
+    """Boxes `[n, 4]` of an image in its letterboxed input; whether any is left, `[n]`.
 
-    The image was scaled to whole pixels, and boxes are scaled by as much. They end at
-    the last pixel, not at the border: so does the reference. With "asymmetric" they
-    end at the border, as in the Object Detection API.
-
-    Returns:
-        `(boxes, has_area)`: float32 `[n, 4]`; bools `[n]`, whether something is left.
+    They end at the last pixel, as in the reference; with "asymmetric" at the border, as
+    in the Object Detection API.
     """
     size, target = np.float32(image_size), np.float32(input_size)
     scaled = scaled_size(image_size, input_size, resize_method)
@@ -144,10 +127,7 @@ def boxes_in_input(
 def boxes_in_image(
     boxes: ArrayLike, image_scale: ArrayLike, image_size: Sequence[float]
 ) -> np.ndarray:
-    """Takes boxes of a letterboxed input back to the image, clipped to it.
-
-    A box that lies in the padding alone keeps its place, with an area of zero.
-    """
+    """Takes boxes of an input to the image: area 0 where they are beside it."""
     height, width = image_size
     limits = np.float32([height, width, height, width])
     scale = np.tile(np.broadcast_to(np.float32(image_scale), 2), 2)

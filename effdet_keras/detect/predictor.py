@@ -120,9 +120,6 @@ class Predictor:
                 exported file has its own.
             precision: in what OpenVINO computes; see `Predictor`.
 
-        Returns:
-            `Predictor`.
-
         Raises:
             FileNotFoundError: If there is nothing at `path`.
             ValueError: If the file is of no known kind, or damaged; if `num_threads`
@@ -146,12 +143,8 @@ class Predictor:
         keras.require(f"Opening '{path}'")
         from effdet_keras.weights.archive import load_archive
 
-        return cls(
-            load_archive(path),
-            runtime=runtime,
-            num_threads=num_threads,
-            precision=precision,
-        )
+        options = {"num_threads": num_threads, "precision": precision}
+        return cls(load_archive(path), runtime=runtime, **options)
 
     @property
     def config(self) -> EfficientDetConfig:
@@ -296,11 +289,11 @@ class Predictor:
             batch_size: int, images at once; see `detect`.
             verbose: bool, whether to show progress and the table of numbers.
             losses: bool, whether to compute the losses as well, from the same forward
-                pass, as `model.evaluate` gives them.
+                pass, as `model.evaluate` gives them: `loss` and its parts.
 
         Returns:
             Dict of floats by name: `AP`, `AP50`, ..., `AP/<class>`; -1 where the
-            dataset has nothing to measure. With `losses` also `loss` and its parts.
+            dataset has nothing to measure.
 
         Raises:
             ValueError: If the classes of model and dataset differ, or there are to be
@@ -310,22 +303,14 @@ class Predictor:
         keras.require("Evaluating")
         from effdet_keras.detect.evaluate import evaluate
 
-        return evaluate(
-            self.detector,
-            dataset,
-            batch_size=self._batch_size(batch_size),
-            verbose=verbose,
-            losses=losses,
-        )
+        options = {"batch_size": self._batch_size(batch_size), "verbose": verbose}
+        return evaluate(self.detector, dataset, losses=losses, **options)
 
     def predict_on_batch(self, images: np.ndarray) -> dict[str, np.ndarray]:
-        """What the model finds in images of its input size: a predictor is a detector.
+        """Detects in images of the network's input size: a predictor is a detector.
 
-        Args:
-            images: float32 array `[B, H, W, 3]`, letterboxed pixels 0-255.
-
-        Returns:
-            Dict of arrays, as `Postprocess` returns.
+        `images` is a float32 array `[B, H, W, 3]`, letterboxed pixels 0-255; the result
+        a dict of arrays, as `Postprocess` returns it.
         """
         outputs = self.detector.predict_on_batch(images)
         return {name: np.asarray(value) for name, value in outputs.items()}
@@ -334,12 +319,9 @@ class Predictor:
         """A function of a list of images, with all these options bound to it."""
         is_augmented = _is_given(augment)
         lowest = min(rule.lowest, _AUGMENTED_MIN_SCORE) if is_augmented else rule.lowest
+        options = {"batch_size": self._batch_size(batch_size), "verbose": 0}
         once = functools.partial(
-            detect,
-            self.detector,
-            score_threshold=lowest,
-            batch_size=self._batch_size(batch_size),
-            verbose=0,
+            detect, self.detector, score_threshold=lowest, **options
         )
         detect_images = once
         if _is_given(tiles):
@@ -417,10 +399,7 @@ def in_runtime(
     num_threads: int | None = None,
     precision: str = "float32",
 ) -> ExportedDetector:
-    """Writes the network of a model for a runtime, opens it there, removes the file.
-
-    The postprocess is the model's own, in NumPy. What is trained later is not in it.
-    """
+    """Writes the network of a model for a runtime, opens it there, removes the file."""
     if runtime not in RUNTIMES:
         raise InvalidValueError(
             f"`runtime` must be one of {', '.join(map(repr, RUNTIMES))}, or None for "

@@ -57,10 +57,9 @@ BACKENDS = {
 class COCOMetric:
     """Collects detections, then computes COCO's numbers.
 
-    They are the twelve numbers of the COCO challenge, as pycocotools defines them, on
-    the annotations of the file, with its areas and crowd regions. Every image of the
-    file counts: where `update` was not called, all of its annotations are missed. A
-    number is -1 where there is nothing to measure.
+    They are COCO's twelve, as pycocotools defines them, with areas and crowd regions of
+    the file. Every image of it counts: where `update` was not called, all of its
+    annotations are missed. A number is -1 where there is nothing to measure.
 
     Args:
         ground_truth: dict as in a COCO json file (`images`, `annotations`,
@@ -184,21 +183,18 @@ class COCOMetric:
     def table(self) -> str:
         """Writes the result as a text with one line per number."""
         result = self.result()
-        names = [key for key in result if key.startswith("AP/")]
-        width = max(map(len, names), default=0)
+        values = {k: "   -  " if v == -1 else f"{v:6.4f}" for k, v in result.items()}
         last = COCO_MEANINGS["ARmax100"].replace("100", str(self.max_detections))
         meanings = {**COCO_MEANINGS, "ARmax100": last}.values()
-        return "\n".join(
-            [
-                f"{len(self._detections)} of {len(self.image_ids)} images evaluated, "
-                f"{self.num_annotations} annotations",
-                *(
-                    f"  {name:<9} {_number(result[name])}  {meaning}"
-                    for name, meaning in zip(self._names(), meanings)
-                ),
-                *(f"  {name:<{width}} {_number(result[name])}" for name in names),
-            ]
-        )
+        lines = [
+            f"{len(self._detections)} of {len(self.image_ids)} images evaluated, "
+            f"{self.num_annotations} annotations"
+        ]
+        for name, meaning in zip(self._names(), meanings):
+            lines.append(f"  {name:<9} {values.pop(name)}  {meaning}")
+        width = max(map(len, values), default=0)
+        lines += [f"  {name:<{width}} {value}" for name, value in values.items()]
+        return "\n".join(lines)
 
     def _names(self):
         """COCO's twelve names; the recall of all detections has their number in it."""
@@ -221,12 +217,7 @@ class COCOMetric:
         return result
 
     def _arrays(self):
-        """COCO's evaluation itself: the arrays of precision and of recall.
-
-        They are `[10 IoU thresholds, 101 recalls, categories, 4 areas]`, and the same
-        without recalls, but with 3 limits of detections. Areas are all, under 32 x 32,
-        between, and over 96 x 96 pixels.
-        """
+        """Precision `[10 IoUs, 101 recalls, C, 4 areas]`, recall `[10, C, 4, 3]`."""
         coco, coco_eval = BACKENDS[self.backend]
         with contextlib.redirect_stdout(io.StringIO()):
             indices = []
@@ -281,9 +272,8 @@ def _resolved(backend):
 
 def _checked(ground_truth):
     """A checked copy of what counts in a COCO dict, with its optional keys."""
-    keys = "images", "annotations", "categories"
-    is_dict = isinstance(ground_truth, dict)
-    missing = [key for key in keys if not is_dict or key not in ground_truth]
+    found = ground_truth if isinstance(ground_truth, dict) else {}
+    missing = [k for k in ("images", "annotations", "categories") if k not in found]
     if missing:
         raise InvalidValueError(
             "`ground_truth` must be a dict as in a COCO json file, with 'images', "
@@ -337,10 +327,6 @@ def rank_within(groups):
     rank = np.empty(len(groups), "int64")
     rank[order] = np.arange(len(groups)) - np.repeat(starts, counts)
     return rank
-
-
-def _number(value):
-    return "   -  " if value == -1 else f"{value:6.4f}"
 
 
 # --- `ImageResult`s from ground truth and detections in COCO's formats, and back.
@@ -404,22 +390,19 @@ def results_of_coco(
         if detection["category_id"] in label_of:
             found[detection["image_id"]].append(detection)
 
-    def boxes(rows):
-        return xywh_to_yxyx(np.float64([row["bbox"] for row in rows]).reshape(-1, 4))
-
-    def labels(rows):
-        return [label_of[row["category_id"]] for row in rows]
+    def of(rows, prefix=""):
+        boxes = np.float64([row["bbox"] for row in rows]).reshape(-1, 4)
+        labels = [label_of[row["category_id"]] for row in rows]
+        return {f"{prefix}boxes": xywh_to_yxyx(boxes), f"{prefix}labels": labels}
 
     return [
         ImageResult(
             image["id"],
-            truth_boxes=boxes(objects := truth[image["id"]]),
-            truth_labels=labels(objects),
+            **of(objects := truth[image["id"]], "truth_"),
             truth_is_crowd=[x.get("iscrowd", 0) for x in objects],
             truth_areas=[x.get("area", math.prod(x["bbox"][2:])) for x in objects],
-            boxes=boxes(rows := found[image["id"]]),
+            **of(rows := found[image["id"]]),
             scores=[row["score"] for row in rows],
-            labels=labels(rows),
             name=str(image.get("file_name", "")),
             size=(image["height"], image["width"]) if image.get("width") else None,
         )
@@ -465,14 +448,11 @@ def detections_to_coco(
     results: Sequence[ImageResult], category_ids: Sequence[int]
 ) -> list[dict[str, Any]]:
     """Writes detections in COCO's result format; label `i` gets the `i`-th id."""
-    ids = np.array(category_ids, int)
-    return [
-        record
-        for x in results
-        for record in coco_records(
-            x.image_id, yxyx_to_xywh(x.boxes), x.scores, ids[x.labels]
-        )
-    ]
+    ids, records = np.array(category_ids, int), []
+    for x in results:
+        boxes_xywh = yxyx_to_xywh(x.boxes)
+        records += coco_records(x.image_id, boxes_xywh, x.scores, ids[x.labels])
+    return records
 
 
 def metric_of(
@@ -489,20 +469,15 @@ def metric_of(
         raise InvalidValueError(
             f"Every image must have one result. Received: two with image_id={twice}"
         )
+    keys = "image_id", "category_id", "bbox", "area", "iscrowd"
     annotations = [
-        {
-            "image_id": result.image_id,
-            "category_id": int(label) + 1,
-            "bbox": box,
-            "area": area,
-            "iscrowd": int(is_crowd),
-        }
+        dict(zip(keys, (result.image_id, *values)))
         for result in results
-        for box, label, area, is_crowd in zip(
+        for values in zip(
+            (result.truth_labels + 1).tolist(),
             yxyx_to_xywh(result.truth_boxes).tolist(),
-            result.truth_labels,
             result.truth_areas.tolist(),
-            result.truth_is_crowd,
+            result.truth_is_crowd.astype(int).tolist(),
         )
     ]
     categories = [{"id": i, "name": name} for i, name in enumerate(class_names, 1)]

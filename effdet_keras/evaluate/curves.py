@@ -85,10 +85,8 @@ def as_one_class(results: Sequence[ImageResult]) -> list[ImageResult]:
 def _curve_of(name: str, outcomes: Outcomes) -> PrecisionRecallCurve:
     scores, is_true, num_objects = outcomes
     num_true = np.cumsum(is_true)
-    if num_objects:
-        recall = num_true / num_objects
-    else:
-        recall = np.full(len(num_true), UNMEASURED)
+    unmeasured = np.full(len(num_true), UNMEASURED)
+    recall = num_true / num_objects if num_objects else unmeasured
     precision = num_true / np.arange(1, len(num_true) + 1)
     return PrecisionRecallCurve(name, num_objects, scores, precision, recall)
 
@@ -96,10 +94,9 @@ def _curve_of(name: str, outcomes: Outcomes) -> PrecisionRecallCurve:
 def interpolated_ap(
     true: np.ndarray, counted: np.ndarray, num_objects: int
 ) -> np.ndarray:
-    """COCO's average precision of ranked detections of one class, `[...]`.
+    """COCO's average precision, `[...]`, of detections of one class, `[..., m]`.
 
-    `true` and `counted`, ints `[..., m]`, best first, say how often each detection is a
-    true positive, and how often it counts at all: it may count several times.
+    Best first, each is `true` so often, of the times that it is `counted`.
     """
     found, total = np.cumsum(true, axis=-1), np.cumsum(counted, axis=-1)
     precision, recall = found / np.maximum(total, 1), found / num_objects
@@ -138,21 +135,19 @@ def voc_average_precision(
     outcomes = outcomes_of(
         results, num_classes, iou_threshold, match=_match_most_overlapped
     )
+    # 3 / 10 equals the recall of three objects of ten; 3 * 0.1 is above it.
+    recalls = np.arange(11) / 10
     curves = [_curve_of("", one) for one in outcomes]
-    if rule == "10":
-        per_class = np.array([_area_under(curve) for curve in curves])
-    else:
-        # 3 / 10 equals the recall of three objects of ten; 3 * 0.1 is above it.
-        recalls = np.arange(11) / 10
-        per_class = np.array([curve.mean_precision(recalls) for curve in curves])
+    per_class = np.array(
+        [_area_under(x) if rule == "10" else x.mean_precision(recalls) for x in curves]
+    )
     return VOCAveragePrecision(mean_of_measured(per_class), per_class)
 
 
 def _match_most_overlapped(result: ImageResult, iou_threshold: float) -> Matches:
-    """Gives each detection the object of its class that it overlaps most, once.
+    """Gives each detection the object of its class that it overlaps most, if free.
 
-    It is wrong where a better detection has taken that one, even if it overlaps
-    another; and ignored where that is a difficult object (a crowd region).
+    It is ignored where that is a difficult object (a crowd region).
     """
     num_found, num_true = len(result.boxes), len(result.truth_boxes)
     truth, detection = np.full(num_found, NONE), np.full(num_true, NONE)
@@ -196,28 +191,22 @@ class Slice(NamedTuple):
 def slice_by_class_and_size(
     results: Sequence[ImageResult], class_names: Sequence[str]
 ) -> tuple[list[Slice], list[Slice]]:
-    """The average precision of each class, and of objects of COCO's three sizes.
-
-    The size of an object is the side of the square of its area, of `truth_areas`.
-    """
+    """The average precision of each class, and of objects of COCO's three sizes."""
     precisions = average_precisions(results, len(class_names))
+    objects = [~x.truth_is_crowd for x in results]
     by_class, by_size = [], []
     for label, name in enumerate(class_names):
         counts = [
-            np.sum(~x.truth_is_crowd & (x.truth_labels == label)) for x in results
+            np.sum(o & (x.truth_labels == label)) for o, x in zip(objects, results)
         ]
         by_class.append(_slice(name, counts, precisions[:, label, 0]))
     for place, (name, low, high) in enumerate(_OBJECT_SIZES, 1):
+        areas = [x.truth_areas for x in results]
         counts = [
-            np.sum(~x.truth_is_crowd & _is_between(x.truth_areas, low, high))
-            for x in results
+            np.sum(o & (a >= low**2) & (a <= high**2)) for o, a in zip(objects, areas)
         ]
         by_size.append(_slice(name, counts, precisions[..., place]))
     return by_class, by_size
-
-
-def _is_between(areas, low, high):
-    return (areas >= low**2) & (areas <= high**2)
 
 
 def slice_by_image_size(

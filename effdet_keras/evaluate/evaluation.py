@@ -6,12 +6,18 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from effdet_keras._internal.extras import extra
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.evaluate.coco import COCO_MEANINGS, average_precisions, metric_of
+from effdet_keras.evaluate.coco import (
+    COCO_MEANINGS,
+    METRIC_NAMES,
+    average_precisions,
+    metric_of,
+)
 from effdet_keras.evaluate.curves import (
     COCO_RECALLS,
     PrecisionRecallCurve,
@@ -23,16 +29,6 @@ from effdet_keras.evaluate.curves import (
     slice_by_column,
     slice_by_image_size,
     voc_average_precision,
-)
-from effdet_keras.evaluate.error_kinds import (
-    ERROR_MEANINGS,
-    ErrorKinds,
-    ImageErrors,
-    Suspect,
-    confusion_matrix,
-    decompose_errors,
-    find_suspects,
-    worst_images,
 )
 from effdet_keras.evaluate.image_result import (
     UNMEASURED,
@@ -48,6 +44,9 @@ from effdet_keras.evaluate.thresholds import (
     find_temperature,
     measure_calibration,
 )
+
+if TYPE_CHECKING:
+    from effdet_keras.extras.analysis import ErrorKinds, ImageErrors, Suspect
 
 _USUAL_SCORE = 0.3  # `detect`'s own, where no score is better than another
 _JUDGES = 0.4  # class-agnostic AP
@@ -139,7 +138,7 @@ class Evaluation:
         """List of sentences: what is most worth knowing, the most useful first."""
         if not self.num_objects:
             return []
-        return [words for finder in _FINDERS if (words := finder(self))]
+        return list(extra("analysis.findings:findings_of")(self))
 
     def score_settings(self, class_names: Sequence[str] | None = None) -> ScoreSettings:
         """Returns what `detect` needs to show what is best by this evaluation.
@@ -196,8 +195,6 @@ class Evaluation:
             (1.0, [[1, 0], [0, 0]])
         """
         *classes, every = class_rows(self)
-        curves = {x.name: _best_at_recalls(x) for x in self.curves}
-        worst, suspects = self.worst_images[:_LISTED], self.suspects[:_LISTED]
         numbers = {
             "images": self.num_images,
             "objects": self.num_objects,
@@ -209,7 +206,7 @@ class Evaluation:
             "classes": classes,
             "curves": {
                 "recall": COCO_RECALLS,
-                "precision": curves,
+                "precision": {x.name: _best_at_recalls(x) for x in self.curves},
                 "class_agnostic_precision": _best_at_recalls(self.class_agnostic_curve),
             },
             "shown_score": self.shown_score,
@@ -229,9 +226,9 @@ class Evaluation:
                 "image size": self.by_image_size,
                 "columns": self.by_column,
             },
-            "worst_images": worst,
+            "worst_images": self.worst_images[:_LISTED],
             "num_suspects": dict(Counter(x.kind for x in self.suspects)),
-            "suspects": suspects,
+            "suspects": self.suspects[:_LISTED],
             "findings": self.findings,
         }
         return _plain(numbers)
@@ -298,6 +295,7 @@ def analyze_results(
     shown = [result.above(shown_score) for result in results]
     visible = [result.above(_LEAST_SCORE) for result in results]
     as_one = as_one_class(results)
+    analysis = extra("analysis")
     by_class, by_object_size = slice_by_class_and_size(results, class_names)
     return Evaluation(
         class_names=tuple(class_names),
@@ -313,16 +311,16 @@ def analyze_results(
         thresholds=tuple(thresholds),
         common_threshold=common,
         shown_score=shown_score,
-        confusion=confusion_matrix(results, count, score_threshold=shown_score),
+        confusion=analysis.confusion_matrix(shown, count),
         calibration=measure_calibration(visible),
         temperature=find_temperature(visible),
-        errors=decompose_errors(results),
-        shown_errors=decompose_errors(shown),
+        errors=analysis.decompose_errors(results),
+        shown_errors=analysis.decompose_errors(shown),
         by_class=tuple(by_class),
         by_object_size=tuple(by_object_size),
         by_image_size=tuple(slice_by_image_size(results, count) if has_sizes else ()),
-        worst_images=tuple(worst_images(results, min_score=shown_score)),
-        suspects=tuple(find_suspects(results)),
+        worst_images=tuple(analysis.worst_images(shown)),
+        suspects=tuple(analysis.find_suspects(results)),
         by_column={
             name: tuple(slice_by_column(results, count, values))
             for name, values in (columns or {}).items()
@@ -355,21 +353,28 @@ def number(value: float | None, digits: int = 3) -> str:
 
 def number_rows(evaluation):
     """Name, number and meaning of COCO's twelve, Pascal VOC's, and one class's AP."""
-    rule = "Pascal VOC's mAP, rule of {}, IoU 0.5"
-    rows = [
-        *(
-            (name, evaluation.coco[name], words)
-            for name, words in COCO_MEANINGS.items()
-        ),
-        ("VOC 07", evaluation.voc_07.mean, rule.format(2007)),
-        ("VOC 10", evaluation.voc_10.mean, rule.format(2010)),
-        (
-            "one class",
-            evaluation.class_agnostic_ap,
-            "AP if all classes were one: how well objects are found",
-        ),
+    return [
+        (name, number(value, 4), _MEANINGS[name])
+        for name, value in main_numbers(evaluation).items()
     ]
-    return [(name, number(value, 4), words) for name, value, words in rows]
+
+
+def main_numbers(evaluation):
+    """COCO's twelve numbers, Pascal VOC's, and one class's AP, by name."""
+    return {
+        **{name: evaluation.coco[name] for name in METRIC_NAMES},
+        "VOC 07": evaluation.voc_07.mean,
+        "VOC 10": evaluation.voc_10.mean,
+        "one class": evaluation.class_agnostic_ap,
+    }
+
+
+_MEANINGS = {
+    **COCO_MEANINGS,
+    "VOC 07": "Pascal VOC's mAP, rule of 2007, IoU 0.5",
+    "VOC 10": "Pascal VOC's mAP, rule of 2010, IoU 0.5",
+    "one class": "AP if all classes were one: how well objects are found",
+}
 
 
 def aligned(table, longest=math.inf):
@@ -389,16 +394,16 @@ def aligned(table, longest=math.inf):
 
 def slice_table(column, slices):
     """The cells of slices, below the names of the columns."""
-    return [
-        (column, "images", "objects", "AP", "AP50"),
-        *(
-            (
-                *(x.name, f"{x.num_images:,}", f"{x.num_objects:,}"),
-                *(number(x.ap), number(x.ap50)),
-            )
-            for x in slices
-        ),
-    ]
+    columns = column, "images", "objects", "AP", "AP50"
+    return [columns, *map(_cells, slices)]
+
+
+def _cells(row):
+    """A name, counts and numbers as text."""
+    return tuple(
+        x if isinstance(x, str) else f"{x:,}" if isinstance(x, int) else number(x)
+        for x in row
+    )
 
 
 class ClassRow(NamedTuple):
@@ -440,8 +445,7 @@ def class_table(evaluation):
     """The cells of `class_rows`, below the names of the columns."""
     columns = ("class", "objects", "AP", "AP50", "VOC 07", "VOC 10")
     columns += ("from score", "precision", "recall", "F1")
-    rows = class_rows(evaluation)
-    return [columns, *((x[0], f"{x[1]:,}", *map(number, x[2:])) for x in rows)]
+    return [columns, *map(_cells, class_rows(evaluation))]
 
 
 def _best_at_recalls(curve):
@@ -461,125 +465,3 @@ def _plain(value):
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
-
-
-# --- What of an evaluation is most worth knowing, in sentences.
-
-_FEW = 10  # objects: the AP of a class with fewer is mostly luck
-_NOTABLE = 0.01  # of AP, or of calibration: less is not worth a sentence
-_ENOUGH = 100  # detections, from which their scores can be judged
-_UNCALIBRATED = 0.1  # expected error from which scores mislead people
-
-
-def _threshold(evaluation):
-    best = evaluation.common_threshold
-    if best.f1 <= 0:
-        return "No detection is right at IoU 0.5."
-    return (
-        f"Detections from score {best.threshold:.2f} on have the best F1, "
-        f"{best.f1:.2f}: {best.precision:.0%} of them are right, and they find "
-        f"{best.recall:.0%} of the objects."
-    ).replace("%", " %")
-
-
-def _costliest_error(evaluation):
-    gains = evaluation.errors.gains
-    kind = max(ERROR_MEANINGS, key=gains.get)
-    what = "missed objects" if kind == "missed" else f"{kind} errors"
-    meaning, gain = ERROR_MEANINGS[kind], gains[kind]
-    words = f"Most AP is lost to {what} ({meaning}): {gain:.3f} of AP50."
-    return words if gain >= _NOTABLE else ""
-
-
-def _confusion(evaluation):
-    taken = evaluation.confusion[:-1, :-1].copy()
-    np.fill_diagonal(taken, 0)
-    if taken.max(initial=0) < 2:  # one is no pattern
-        return ""
-    row, column = np.unravel_index(np.argmax(taken), taken.shape)
-    names = evaluation.class_names
-    return (
-        f"{taken[row, column]} of {evaluation.by_class[row].num_objects} objects of "
-        f"'{names[row]}' are taken for '{names[column]}', the most frequent confusion."
-    )
-
-
-def _weakest_class(evaluation):
-    measured = [one for one in evaluation.by_class if one.num_objects]
-    if len(measured) < 2:
-        return ""
-    worst = min(measured, key=lambda one: one.ap)
-    return f"'{worst.name}' has the lowest AP, {worst.ap:.3f}."
-
-
-def _weakest_size(evaluation):
-    measured = [one for one in evaluation.by_object_size if one.num_objects >= _FEW]
-    if len(measured) < 2:
-        return ""
-    worst, best = (pick(measured, key=lambda one: one.ap) for pick in (min, max))
-    if best.ap - worst.ap < _NOTABLE:
-        return ""
-    return (
-        f"AP is lowest for objects of {worst.name}, {worst.ap:.3f}, and highest for "
-        f"those of {best.name}, {best.ap:.3f}."
-    ).replace("of under", "under")
-
-
-def _few_objects(evaluation):
-    few = [one.name for one in evaluation.by_class if 0 < one.num_objects < _FEW]
-    if not few:
-        return ""
-    verb, whose = ("class has", "its") if len(few) == 1 else ("classes have", "their")
-    names = ", ".join([f"'{name}'" for name in few[:5]] + ["..."] * (len(few) > 5))
-    return (
-        f"{len(few)} {verb} fewer than {_FEW} objects: {whose} numbers are mostly luck "
-        f"({names})."
-    )
-
-
-def _calibration(evaluation):
-    error, temperature = evaluation.calibration.expected_error, evaluation.temperature
-    is_known = evaluation.calibration.counts.sum() >= _ENOUGH
-    if temperature is None or not (is_known and error >= _UNCALIBRATED):
-        return ""
-    words = (
-        f"Scores are too {'high' if temperature > 1 else 'low'}: on average they are "
-        f"{error:.2f} away from how often detections are right."
-    )
-    low, high = SANE_TEMPERATURES
-    is_sane = low < temperature < high
-    return words + f" A temperature of {temperature:.2f} fits best." * is_sane
-
-
-def _suspects(evaluation):
-    kinds = Counter(suspect.kind for suspect in evaluation.suspects)
-    if not kinds:
-        return ""
-    annotations = f"{kinds.total()} annotation{'s' * (kinds.total() > 1)}"
-    if not evaluation.can_judge_annotations:
-        return (
-            f"{annotations} may be worth a look, where what was found differs most. "
-            f"At an AP of {evaluation.class_agnostic_ap:.2f} over all classes that "
-            "says more about the model than about them."
-        )
-    parts = ", ".join(f"{number} {kind}" for kind, number in kinds.most_common())
-    return f"{annotations} may be wrong: {parts}."
-
-
-def _worst_images(evaluation):
-    worst = [image for image in evaluation.worst_images[:3] if image.badness > 0]
-    names = ", ".join(image.name for image in worst if image.name)
-    return f"The images with most errors: {names}." if names else ""
-
-
-_FINDERS = (
-    _threshold,
-    _costliest_error,
-    _confusion,
-    _weakest_class,
-    _weakest_size,
-    _few_objects,
-    _calibration,
-    _suspects,
-    _worst_images,
-)

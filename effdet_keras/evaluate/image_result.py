@@ -136,11 +136,11 @@ class Matches(NamedTuple):
 
 
 def match_detections(result: ImageResult, iou_threshold: float = 0.5) -> Matches:
-    """Gives each detection the object that it found, by the rule of COCO's evaluation.
+    """Which object each detection found, by COCO's rule.
 
-    Detections choose in the order of their scores. Each takes, of the free objects of
-    its class that overlap it by the threshold or more, the one that it overlaps most.
-    What then overlaps a crowd region by as much of its own area is ignored.
+    In the order of scores each takes, of the free objects of its class that overlap it
+    by the threshold or more, the one that it overlaps most. What then overlaps a crowd
+    region by as much of its own area is ignored.
     """
     num_found, num_true = len(result.boxes), len(result.truth_boxes)
     truth, taken = np.full(num_found, NONE), np.full(num_true, NONE)

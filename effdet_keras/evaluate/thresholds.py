@@ -94,8 +94,7 @@ def best_thresholds(
 ) -> list[BestThreshold]:
     """The threshold with the best F1 for each class, and for all together at the end.
 
-    `F1 = 2 TP / (2 TP + FP + FN)`, of right and wrong detections shown and of objects
-    not found. Of thresholds with one F1 the highest is taken: it shows the fewest.
+    `F1 = 2 TP / (2 TP + FP + FN)`. Of thresholds with one F1 the highest is taken.
     """
     # Detections choose best first, so that a threshold changes no match above it.
     outcomes = outcomes_of(results, len(class_names))

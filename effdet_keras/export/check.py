@@ -48,33 +48,27 @@ class ExportReport:
     """What was exported, and how it compares with the live model.
 
     Attributes:
-        path: string, the exported file or folder.
-        format: string, such as "onnx".
+        path, size_bytes: the exported file or folder, and the size of all of it.
+        format, target: strings, such as "onnx" and "coral".
         outputs: "detections" or "raw": what the file returns.
         precision: string, of the weights, such as "float32" or "int8".
-        size_bytes: int, the size of the file, or of all files of the folder.
         images: int, the number of images on which both ran.
         live_detections: int, how many objects the live model found with a score of
             0.05 or more.
         matched: int, how many of these the export found too, with the same label and
             an IoU of at least 0.5.
         max_score_difference: float, the largest difference of the sorted scores.
-        max_box_difference: float, the largest difference of matched boxes, in pixels
-            of the network's input.
-        max_output_difference: dict of output name to the largest difference, a float,
-            where the outputs are raw; else None.
+        max_box_difference: float, of matched boxes, in pixels of the network's input.
+        max_output_difference: dict of output name to the largest difference, where the
+            outputs are raw; else None.
         metrics: dict with COCO's numbers of the `model` and of the `export`, where
             there was a dataset to evaluate; else None.
         same_pixels: float, the share of pixels to which the export gave the class that
             the live model gave them; None without a segmentation head.
         rounding_errors: tuple of `(name, error)`, the places of the network that lose
-            most by being rounded to 8 bits, the largest error first; see
-            `extras/quantization/rounding.py`. Of int8 after training; else empty.
-        advice: string, whether quantization-aware training would be worth it; empty
-            where that is no question.
-        warnings: tuple of strings.
-        target: string, the target it was exported for, such as "coral"; else None.
-        notes: tuple of strings, what to know or to copy for that target.
+            most by being rounded to int8 after training, the largest error first.
+        advice: string, whether quantization-aware training would be worth it.
+        warnings, notes: tuples of strings; notes are what to copy for the target.
 
     Example:
         >>> report = ExportReport(
@@ -236,15 +230,14 @@ def _compare(expected, found):
 
 
 def _require_within(limits, report):
-    problems = []
-    for name, value in (report.max_output_difference or {}).items():
-        if not value <= limits.outputs:  # NaN is no less
-            problems.append(f"`{name}` differs by {value:.3g} (limit {limits.outputs})")
-    if not report.max_score_difference <= limits.scores:
-        problems.append(
-            f"scores differ by {report.max_score_difference:.3g} (limit "
-            f"{limits.scores})"
-        )
+    raw = report.max_output_difference or {}
+    differences = [(f"`{n}` differs", v, limits.outputs) for n, v in raw.items()]
+    differences.append(("scores differ", report.max_score_difference, limits.scores))
+    problems = [
+        f"{what} by {value:.3g} (limit {limit})"
+        for what, value, limit in differences
+        if not value <= limit  # NaN is no less
+    ]
     if report.matched < limits.matched * report.live_detections:
         problems.append(
             f"{report.matched} of {report.live_detections} detections were found (at "

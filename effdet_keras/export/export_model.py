@@ -15,7 +15,6 @@ from effdet_keras.export.network import calibration_inputs, evaluated
 from effdet_keras.export.registry import (
     TARGETS,
     Written,
-    check_options,
     format_to_write,
     target_to_write,
 )
@@ -39,21 +38,26 @@ def export_model(
     """`EfficientDet.export`; see there."""
     path = local_path(path, "The path of an export")
     if target is not None:
-        write = _target_writer(path, target, format, options)
+        chosen = target_to_write(path, target, format, options)
     else:
-        write = _format_writer(path, format, options)
+        chosen = format_to_write(path, format, options)
     require_tensorflow(
         "`export` traces a TensorFlow graph",
         "Save the model, and export it in a process with KERAS_BACKEND=tensorflow: "
         "`effdet-keras export MODEL OUT`.",
     )
     if target is None:
-        format_to_write(path, format).require_runtime()  # before the long work
+        chosen.require_runtime()  # before the long work
     _check_replaceable(path)
     live = evaluated(model, quantized=_is_int8(target, options))
     with replacing_together(path) as folder, live as model:
         partial = folder / path.name
-        written = write(model, partial, **options)
+        if target is not None:
+            partial.mkdir()
+            written = chosen.load_writer()(model, partial, path, **options)
+        else:
+            chosen.write(model, partial, **options)
+            written = Written(partial, chosen.name)
         runtime = open_runtime(written.path)
         if images is None:
             images = _images_to_check(model.config, options.get("calibration"))
@@ -77,28 +81,6 @@ def export_model(
     if verbose:
         print(report)
     return report
-
-
-def _format_writer(path, format, options):
-    """What writes a format, as what writes a target does."""
-    chosen = format_to_write(path, format)
-    check_options(chosen.name, options)
-
-    def write(model, partial, **options):
-        chosen.write(model, partial, **options)
-        return Written(partial, chosen.name)
-
-    return write
-
-
-def _target_writer(path, target, format, options):
-    chosen = target_to_write(path, target, format, options)
-
-    def write(model, partial, **options):
-        partial.mkdir()
-        return chosen.load_writer()(model, partial, path, **options)
-
-    return write
 
 
 def _is_int8(target, options):

@@ -11,19 +11,14 @@ import pathlib
 import tempfile
 import threading
 import zipfile
-from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from effdet_keras._internal.extras import extra
 from effdet_keras._internal.label_constants import BACKGROUND
-from effdet_keras._internal.optional_imports import (
-    OptionalModule,
-    ai_edge_litert,
-    flatbuffers,
-)
+from effdet_keras._internal.optional_imports import OptionalModule, ai_edge_litert
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.box_ops import clip_boxes, decode_boxes
-from effdet_keras.detect.detect import Images
+from effdet_keras.box_ops import clip_boxes
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.network import (
     calibration_inputs,
@@ -36,81 +31,41 @@ from effdet_keras.export.runtime import (
     Description,
     Runtime,
     describe,
+    labels_of,
 )
 from effdet_keras.model.anchors import anchors_of
 
-if TYPE_CHECKING:
-    from effdet_keras.data.dataset import DetectionDataset
-    from effdet_keras.model.efficientdet import EfficientDet
-
 
 def write_litert(
-    model: EfficientDet,
-    path: pathlib.Path,
+    model,
+    path,
     *,
-    precision: Literal["float32", "float16", "dynamic", "int8"] = "float32",
-    outputs: Literal["detections", "raw"] = "detections",
-    calibration: DetectionDataset | Images | None = None,
-    calibration_images: int = 100,
-    output_type: Literal["float32", "uint8"] = "float32",
-    batch_size: int = 1,
-    max_detections: int | None = None,
-    score_threshold: float | None = None,
-    iou_threshold: float | None = None,
-    per_class: bool = False,
-    postprocess_ops: Literal["custom", "builtin"] = "custom",
-    int8_scores: bool = False,
-) -> None:
-    """Writes a `.tflite` file for LiteRT and MediaPipe Tasks.
+    precision="float32",
+    outputs="detections",
+    calibration=None,
+    calibration_images=100,
+    output_type="float32",
+    batch_size=1,
+    max_detections=None,
+    score_threshold=None,
+    iou_threshold=None,
+    per_class=False,
+    postprocess_ops="custom",
+    int8_scores=False,
+):
+    """Writes a `.tflite` file; docs/export_litert.md has the options.
 
     The input is `images` `[B, H, W, 3]`, RGB pixels 0-255; uint8 for int8, else
     float32. The outputs, in this order:
 
     - "detections": `boxes` `[1, D, 4]`, `yxyx` as fractions of the input, not clipped;
       `classes` `[1, D]` from 0; `scores` `[1, D]`; `count` `[1]`: all float32, what
-      `TFLite_Detection_PostProcess` computes. Suppression is hard there:
-      Gaussian Soft-NMS, the default of `EfficientDet`, does not exist.
+      `TFLite_Detection_PostProcess` computes
     - "raw": `class_logits` `[B, N, C]` and `box_deltas` `[B, N, 4]`
 
     A segmentation head adds one at the end: `class_map` `[1, H, W]`, int32, or
-    `segmentation_logits` `[B, h, w, K]`.
-
-    Class names are inside as MediaPipe's metadata, the description as a zip entry.
-
-    Args:
-        precision: of the weights: "float32"; "float16", half the size, computed in
-            float32 on CPUs; "dynamic", weights in 8 bits, activations rounded
-            as they come; "int8", weights and activations in 8 bits.
-        outputs: what the file returns: "detections"; or "raw", class logits and box
-            deltas of all anchors.
-        calibration: images that tell int8 the range of every activation, of the kind
-            that the model will see: a `DetectionDataset`, or what `detect` takes. A
-            model of `quantize_aware` has learned the ranges, and takes none.
-        calibration_images: how many of them are used at most, evenly spread.
-        output_type: of the numbers that int8 with "raw" outputs returns: "float32",
-            or "uint8", with the scale in the file.
-        batch_size: images at once; above 1 for "raw" outputs only.
-        max_detections: boxes per image at most; None for the model's own number.
-        score_threshold: lowest score to keep; None for the model's own, or 0.01 where
-            it has none. The operation takes longer the more anchors are above it.
-        iou_threshold: overlap above which a box suppresses another; None for the
-            model's own.
-        per_class: whether a box suppresses boxes of its own class only, the "regular"
-            way of the operation. The default is the "fast" way: a box suppresses
-            boxes of all classes. The regular way is slower, and in an interpreter
-            of `n` threads, `n > 1`, it loses class `n`
-            (https://github.com/tensorflow/tensorflow/issues/56058; it still did in
-            ai-edge-litert 2.3.0). Our runtime then takes one thread. With
-            "builtin" operations the default is the model's own way.
-        postprocess_ops: what detects behind the network: "custom", the operation
-            `TFLite_Detection_PostProcess`, the fastest on CPUs and what MediaPipe,
-            Coral and Frigate take; "builtin", operations of LiteRT itself, which
-            compute the model's own postprocess, Soft-NMS too, and which runtimes
-            without custom operations have.
-        int8_scores: whether a quantization-aware model's file computes the scores in
-            steps of 1/256, as an Edge TPU must. Otherwise they are computed in float
-            from int8 logits, which tells more of those near 1 apart. Ranges that are
-            found with `calibration` always make int8 scores.
+    `segmentation_logits` `[B, h, w, K]`. Class names are inside as MediaPipe's
+    metadata, the description as a zip entry.
     """
     nms = {
         "max_detections": max_detections,
@@ -136,7 +91,8 @@ def write_litert(
     )
     if outputs == "detections":
         if uses_builtin:
-            postprocess = builtin_postprocess(model.postprocess, **nms)
+            nearest = extra("targets.builtin_postprocess:nearest_postprocess")
+            postprocess = nearest(model.postprocess, **nms)
         else:
             nms["per_class"] = per_class
             postprocess = hard_postprocess(model.postprocess, **nms)
@@ -233,7 +189,8 @@ def _traced(model, description, uses_builtin, float_scores):
             return tuple(found[name] for name in wanted)
         results = ()
         if model.config.has_detection and uses_builtin:
-            op = builtin_operations(description.postprocess, model.config)
+            operations = extra("targets.builtin_postprocess:builtin_operations")
+            op = operations(description.postprocess, model.config)
             results = op(found["box_deltas"], found["class_logits"])
         elif model.config.has_detection:
             op = postprocess_op(description.postprocess, model.config)
@@ -355,138 +312,7 @@ def _centers_and_sides(config):
     return (anchors / np.tile(config.image_size, 2)).astype("float32")
 
 
-# --- `Postprocess` in operations that every LiteRT runtime has: no custom one.
-
-_TOP_K = 5000  # pairs of anchor and class, where a postprocess has no limit
-_LOWEST = -3e38  # no score is below it
-_ROW = 10  # classes side by side, where classes are kept apart
-
-
-def builtin_postprocess(postprocess, **options):
-    """The nearest to a postprocess that `NON_MAX_SUPPRESSION_V5` can do.
-
-    That has Soft-NMS too. Boxes outside the input are kept, whatever `drop_empty` says.
-    """
-    if postprocess.max_detections_per_class is not None:
-        raise InvalidValueError(
-            "LiteRT's built-in suppression has no limit for one class. Received: "
-            "max_detections_per_class="
-            f"{postprocess.max_detections_per_class}. Set `model.postprocess` to one "
-            "without it."
-        )
-    top_k = postprocess.pre_nms_top_k
-    top_k = _TOP_K if top_k is None else top_k
-    options = {"pre_nms_top_k": top_k, "drop_empty": False, **options}
-    return dataclasses.replace(postprocess, **options)
-
-
-def builtin_operations(postprocess, config):
-    """The postprocess as a function of `box_deltas` and `class_logits` to be traced.
-
-    It returns what the custom operation returns, with zeros in unused rows.
-    """
-    anchors = anchors_of(config)
-    size = np.tile(config.image_size, 2).astype("float32")
-
-    def operations(box_deltas, class_logits):
-        logits, rows, labels = _candidates(class_logits[0], postprocess.pre_nms_top_k)
-        labels = tf.cast(labels, tf.float32)
-        boxes = decode_boxes(
-            tf.gather(box_deltas[0], rows),
-            tf.gather(tf.constant(anchors), rows),
-            config.box_scales,
-        )
-        boxes = boxes / size
-        picked, scores, count = _suppressed(
-            postprocess,
-            _kept_apart(boxes, labels) if postprocess.per_class else boxes,
-            tf.sigmoid(logits),
-        )
-        places = tf.range(postprocess.max_detections)
-        used = tf.cast(places < count, tf.float32)
-        found = (
-            tf.gather(boxes, picked) * used[:, None],
-            tf.gather(labels, picked) * used,
-            scores * used,
-        )
-        return (*(value[None] for value in found), tf.cast(count, tf.float32)[None])
-
-    return operations
-
-
-def _candidates(logits, top_k):
-    """Logits, rows of the anchors and labels of the best pairs, as `Postprocess`."""
-    num_anchors, num_classes = logits.shape
-    best = tf.reduce_max(logits, axis=-1)
-    if top_k == 0:
-        rows = tf.range(num_anchors)
-        return best, rows, tf.argmax(logits, axis=-1, output_type=tf.int32)
-    _, rows = tf.math.top_k(best, min(top_k, num_anchors))
-    pairs = tf.reshape(tf.gather(logits, rows), (-1,))
-    values, places = tf.math.top_k(pairs, min(top_k, pairs.shape[0]))
-    labels = tf.math.floormod(places, num_classes)
-    return values, tf.gather(rows, places // num_classes), labels
-
-
-def _kept_apart(boxes, labels):
-    """Boxes moved so far that those of two classes never meet.
-
-    In rows of ten: the larger the number of a place, the fewer its digits.
-    """
-    step = tf.reduce_max(boxes) - tf.reduce_min(boxes)
-    down = tf.math.floor(labels / _ROW)
-    move = tf.stack([down, labels - down * _ROW], axis=-1) * step
-    return boxes + tf.concat([move, move], axis=-1)
-
-
-def _suppressed(postprocess, boxes, scores):
-    is_soft = postprocess.method == "gaussian"
-    return tf.raw_ops.NonMaxSuppressionV5(
-        boxes=boxes,
-        scores=scores,
-        max_output_size=postprocess.max_detections,
-        iou_threshold=1.0 if is_soft else postprocess.iou_threshold,
-        score_threshold=max(postprocess.lowest_score, _LOWEST),
-        # Its weight is exp(-iou^2 / 2 sigma), ours exp(-iou^2 / sigma).
-        soft_nms_sigma=postprocess.sigma / 2 if is_soft else 0.0,
-        pad_to_max_output_size=True,
-    )
-
-
-# --- TFLite Metadata: names, labels and input of a model, for MediaPipe Tasks.
-
 LABELS_NAME = "labelmap.txt"
-_MIN_PARSER_VERSION = "1.2.0"  # the first that knows groups of tensors
-
-
-class _Byte(int):
-    """A field of one byte."""
-
-
-class _Int(int):
-    """A field of four bytes."""
-
-
-# Tables of its schema, as dicts of slot to field.
-_LABELS = {0: LABELS_NAME, 2: _Byte(3)}  # of the type VALUE_LABELS
-_FEATURE = {0: _Byte(1), 1: {}}
-_COUNTED = {2: {0: _Int(2), 1: _Int(2)}}  # the second axis counts detections
-_OF_DETECTIONS = {**_FEATURE, **_COUNTED}
-# The places of left, top, right and bottom in a box of the type BOUNDARIES.
-_BOXES = {0: _Byte(3), 1: {0: [1, 0, 3, 2], 1: _Byte(1)}, **_COUNTED}
-_DETECTIONS = [  # by MediaPipe's names
-    {0: "location", 3: _BOXES},
-    {0: "category", 3: _OF_DETECTIONS, 6: [_LABELS]},
-    {0: "score", 3: _OF_DETECTIONS},
-    {0: "number of detections", 3: _FEATURE},
-]
-# Pixels 0-255 go in as they are: normalisation is a part of the network.
-_IMAGE = {
-    0: "image",
-    3: {0: _Byte(2), 1: {0: _Byte(1)}},  # an image in RGB
-    4: [{0: _Byte(1), 1: {0: [0.0], 1: [1.0]}}],  # mean and deviation
-    5: {0: [255.0], 1: [0.0]},  # highest and lowest number
-}
 
 
 def output_names_of(description):
@@ -499,59 +325,6 @@ def output_names_of(description):
     if config.has_segmentation:
         names = (*names, "segmentation_logits" if is_raw else "class_map")
     return names
-
-
-def metadata_buffer(description: Description) -> bytes:
-    """The metadata of a model, as the flatbuffer that goes into its file."""
-    if description.outputs == "detections" and description.config.has_detection:
-        outputs = list(_DETECTIONS)
-        if description.config.has_segmentation:
-            outputs.append({0: "class_map", 3: _FEATURE})
-        names = [tensor[0] for tensor in _DETECTIONS[:3]]
-        others = {8: [{0: "detection_result", 1: names}]}
-    else:
-        outputs = [{0: name, 3: _FEATURE} for name in output_names_of(description)]
-        others = {4: [_LABELS]}
-    metadata = {
-        0: "ObjectDetector",
-        1: f"{description.config.name}, by effdet_keras",
-        3: [{2: [_IMAGE], 3: outputs, **others}],
-        7: _MIN_PARSER_VERSION,
-    }
-    builder = flatbuffers.Builder(1024)
-    builder.Finish(_written(builder, metadata), file_identifier=b"M001")
-    return bytes(builder.Output())
-
-
-def _written(builder, value):
-    """Writes a string, a vector or a table, from its leaves on; returns its offset."""
-    if isinstance(value, str):
-        return builder.CreateString(value)
-    if isinstance(value, list):
-        prepend = builder.PrependUOffsetTRelative
-        if isinstance(value[0], float):
-            prepend = builder.PrependFloat32
-        elif isinstance(value[0], int):
-            prepend = builder.PrependUint32
-        else:
-            value = [_written(builder, item) for item in value]
-        builder.StartVector(4, len(value), 4)
-        for item in reversed(value):
-            prepend(item)
-        return builder.EndVector()
-    fields = {
-        slot: field if isinstance(field, int) else _written(builder, field)
-        for slot, field in value.items()
-    }
-    builder.StartObject(max(fields, default=-1) + 1)
-    for slot, field in fields.items():
-        if isinstance(field, _Byte):
-            builder.PrependInt8Slot(slot, int(field), 0)
-        elif isinstance(field, _Int):
-            builder.PrependInt32Slot(slot, int(field), 0)
-        else:
-            builder.PrependUOffsetTRelativeSlot(slot, field, 0)
-    return builder.EndObject()
 
 
 # --- What the converter leaves to be put right in a `.tflite` file, and what is added.
@@ -570,9 +343,10 @@ def finished(content, description):
     _name_outputs(model, output_names_of(description))
     if description.precision == "int8":
         _take_pixels_as_they_are(model)
+    metadata = extra("targets.mediapipe_metadata:metadata_buffer")(description)
     # TensorFlow 2.20 has no arguments to these.
     buffer, entry = _schema.BufferT(), _schema.MetadataT()
-    buffer.data = np.frombuffer(metadata_buffer(description), "uint8")
+    buffer.data = np.frombuffer(metadata, "uint8")
     entry.name, entry.buffer = b"TFLITE_METADATA", len(model.buffers)
     model.buffers.append(buffer)
     model.metadata = [*(model.metadata or []), entry]
@@ -608,9 +382,8 @@ def _take_pixels_as_they_are(model):
 
 
 def _with_archive(network, description):
-    labels = description.class_names or map(str, range(description.config.num_classes))
     entries = {
-        LABELS_NAME: "\n".join(labels) + "\n",
+        LABELS_NAME: "\n".join(labels_of(description)) + "\n",
         DESCRIPTION_NAME: description.to_json(),
         CHECKSUM_NAME: hashlib.sha256(network).hexdigest(),
     }

@@ -57,14 +57,14 @@ def network_function(model, batch_size=None, repeat=None, *, finds_classes=False
     `finds_classes` it returns the `class_map` `[B, H, W]` of a segmentation head,
     uint8, in the place of its logits.
     """
-    from effdet_keras.model.resample import repeating_with
+    from effdet_keras.model.computing import computing_with
 
     shape = (batch_size, *model.config.image_size, 3)
     images = tf.TensorSpec(shape, tf.float32, name="images")
 
     @tf.function(input_signature=[images])
     def network(images):
-        with repeating_with(repeat):
+        with computing_with(repeat=repeat):
             outputs = dict(model(images, training=False))
         if finds_classes and model.config.has_segmentation:
             logits = outputs.pop("segmentation_logits")

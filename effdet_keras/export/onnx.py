@@ -7,7 +7,6 @@ import dataclasses
 import logging
 import os
 import pathlib
-from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from effdet_keras._internal.optional_imports import (
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.seal import SEAL_NAME, UNSEALED, check_seal, seal
 from effdet_keras._version import __version__
-from effdet_keras.detect.postprocess import MIN_AREA, Postprocess
+from effdet_keras.detect.postprocess import MIN_AREA
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.network import network_function
 from effdet_keras.export.runtime import (
@@ -31,91 +30,18 @@ from effdet_keras.export.runtime import (
     describe,
 )
 
-if TYPE_CHECKING:
-    from effdet_keras.model.efficientdet import EfficientDet
-
 _OPSETS = range(13, 19)  # those that tf2onnx and `onnx_postprocess` both write
 
 
 def write_onnx(
-    model: EfficientDet,
-    path: pathlib.Path,
-    *,
-    outputs: Literal["detections", "raw"] = "detections",
-    batch_size: int | None = None,
-    opset: int = 17,
-    postprocess: Postprocess | None = None,
-) -> None:
-    """Writes an ONNX file.
+    model, path, *, outputs="detections", batch_size=None, opset=17, postprocess=None
+):
+    """Writes an ONNX file; docs/export_onnx.md has the options.
 
     Its input is `images`, float32 `[B, H, W, 3]`, letterboxed pixels 0-255, RGB. Its
     outputs have the names of `Postprocess`, or of the raw outputs of the network. Of a
     segmentation head `class_map` `[B, H, W]`, uint8, or `segmentation_logits` is one.
-
-    Args:
-        outputs: what the file returns: "detections", with NMS inside: a `Loop` for the
-            Gaussian one, a `NonMaxSuppression` node for `method="hard"`, which more
-            runtimes have and run faster; "raw", class logits and box deltas of all
-            anchors.
-        batch_size: images at once, or None for a file that takes any number.
-        opset: version of the ONNX standard, 13 to 18. Raise it, or lower it, where a
-            runtime asks for it.
-        postprocess: `Postprocess` of the file, or None for the model's own.
     """
-    _check_options(batch_size, opset)
-    file = onnx_model(
-        model,
-        outputs=outputs,
-        batch_size=batch_size,
-        opset=opset,
-        postprocess=postprocess,
-    )
-    properties = {entry.key: entry.value for entry in file.metadata_props}
-    onnx.helper.set_model_props(file, {**properties, SEAL_NAME: UNSEALED})
-    path.write_bytes(file.SerializeToString())
-    seal(path)
-
-
-def postprocess_of_file(postprocess, outputs):
-    """What the file says of its postprocess: with raw outputs, that of its reader."""
-    return exportable(postprocess) if outputs == "detections" else postprocess
-
-
-def onnx_model(model, *, outputs, batch_size, opset, postprocess):
-    """What `write_onnx` writes, as `onnx.ModelProto`. Arguments are as there."""
-    for package in (onnx, tf2onnx):
-        package.require("ONNX export")
-    description = describe(
-        model,
-        outputs=outputs,
-        batch_size=batch_size,
-        postprocess=postprocess_of_file(postprocess or model.postprocess, outputs),
-    )
-    network = network_function(
-        model, batch_size, repeat=_resize, finds_classes=outputs == "detections"
-    )
-    with _quiet("tf2onnx"):
-        file, _ = tf2onnx.convert.from_function(
-            network,
-            input_signature=network.input_signature,
-            opset=opset,
-            inputs_as_nchw=["images"],
-        )
-    _prepend_transpose(file.graph)
-    if outputs == "detections" and model.config.has_detection:
-        _append_postprocess(file.graph, description.postprocess, model, opset)
-    _set_shapes(file.graph, description)
-    file.producer_name, file.producer_version = "effdet_keras", __version__
-    file.graph.name = model.config.name
-    properties = {DESCRIPTION_NAME: description.to_json()}
-    if model.class_names is not None:
-        properties["names"] = str(dict(enumerate(model.class_names)))
-    onnx.helper.set_model_props(file, properties)
-    onnx.checker.check_model(file)
-    return file
-
-
-def _check_options(batch_size, opset):
     if batch_size is not None and batch_size < 1:
         raise InvalidValueError(
             "`batch_size` must be 1 or more, or None for any. "
@@ -125,6 +51,41 @@ def _check_options(batch_size, opset):
         raise InvalidValueError(
             f"`opset` must be {_OPSETS[0]} to {_OPSETS[-1]}. Received: opset={opset}"
         )
+    for package in (onnx, tf2onnx):
+        package.require("ONNX export")
+    detects = outputs == "detections"
+    description = describe(
+        model,
+        outputs=outputs,
+        batch_size=batch_size,
+        postprocess=postprocess_of_file(postprocess or model.postprocess, outputs),
+    )
+    network = network_function(model, batch_size, _resize, finds_classes=detects)
+    with _quiet("tf2onnx"):
+        file, _ = tf2onnx.convert.from_function(
+            network,
+            input_signature=network.input_signature,
+            opset=opset,
+            inputs_as_nchw=["images"],
+        )
+    _prepend_transpose(file.graph)
+    if detects and model.config.has_detection:
+        _append_postprocess(file.graph, description.postprocess, model, opset)
+    _set_shapes(file.graph, description)
+    file.producer_name, file.producer_version = "effdet_keras", __version__
+    file.graph.name = model.config.name
+    properties = {DESCRIPTION_NAME: description.to_json()}
+    if model.class_names is not None:
+        properties["names"] = str(dict(enumerate(model.class_names)))
+    onnx.helper.set_model_props(file, {**properties, SEAL_NAME: UNSEALED})
+    onnx.checker.check_model(file)
+    path.write_bytes(file.SerializeToString())
+    seal(path)
+
+
+def postprocess_of_file(postprocess, outputs):
+    """What the file says of its postprocess: with raw outputs, that of its reader."""
+    return exportable(postprocess) if outputs == "detections" else postprocess
 
 
 @contextlib.contextmanager
@@ -531,15 +492,8 @@ class ONNXRuntime(Runtime):
         check_seal(self.path)
         self._session = _session(self.path, num_threads)
         properties = self._session.get_modelmeta().custom_metadata_map
-        if DESCRIPTION_NAME not in properties:
-            raise InvalidValueError(
-                f"'{self.path}' is an ONNX file, but not one that "
-                f"`EfficientDet.export` wrote: '{DESCRIPTION_NAME}' is not among its "
-                "metadata. Run it with onnxruntime itself."
-            )
-        self.description = Description.from_json(
-            properties[DESCRIPTION_NAME], self.path
-        )
+        text = properties.get(DESCRIPTION_NAME)
+        self.description = Description.of_file(text, self.path, "ONNX")
         self._names = [output.name for output in self._session.get_outputs()]
 
     def run(self, images):

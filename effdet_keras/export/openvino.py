@@ -7,7 +7,6 @@ import os
 import pathlib
 import tempfile
 import threading
-from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -22,31 +21,19 @@ from effdet_keras.export.runtime import (
     describe,
 )
 
-if TYPE_CHECKING:
-    from effdet_keras.detect.postprocess import Postprocess
-    from effdet_keras.model.efficientdet import EfficientDet
-
 
 def write_openvino(
-    model: EfficientDet,
-    path: pathlib.Path,
+    model,
+    path,
     *,
-    outputs: Literal["detections", "raw"] = "detections",
-    batch_size: int | None = None,
-    precision: Literal["float32", "float16"] = "float32",
-    postprocess: Postprocess | None = None,
-) -> None:
-    """Writes an OpenVINO model: the `.xml` at `path`, weights in a `.bin` beside it.
+    outputs="detections",
+    batch_size=None,
+    precision="float32",
+    postprocess=None,
+):
+    """Writes the `.xml` at `path`, weights in a `.bin` beside it.
 
     Input and outputs are as in `write_onnx`.
-
-    Args:
-        outputs: what the file returns: "detections", with NMS inside; "raw", class
-            logits and box deltas of all anchors.
-        batch_size: images at once, or None for a file that takes any number.
-        precision: of the weights: "float32", or "float16" for a file of half the
-            size. In what precision a device computes is its own affair.
-        postprocess: `Postprocess` of the file, or None for the model's own.
     """
     openvino.require("OpenVINO export")
     description = describe(
@@ -120,14 +107,9 @@ class OpenVINORuntime(Runtime):
                 f"({_last_line(error)}). It or the '.bin' beside it is missing or "
                 "damaged: export the model again."
             ) from error
-        if not network.has_rt_info([DESCRIPTION_NAME]):
-            raise InvalidValueError(
-                f"'{self.path}' is an OpenVINO model, but not one that "
-                f"`EfficientDet.export` wrote: it has no '{DESCRIPTION_NAME}' in its "
-                "runtime information. Run it with OpenVINO itself."
-            )
-        text = network.get_rt_info([DESCRIPTION_NAME]).astype(str)
-        self.description = Description.from_json(text, self.path)
+        is_ours = network.has_rt_info([DESCRIPTION_NAME])
+        text = network.get_rt_info([DESCRIPTION_NAME]).astype(str) if is_ours else None
+        self.description = Description.of_file(text, self.path, "OpenVINO")
         self._network = network
         self._lock = threading.Lock()  # a model called like this has one request
 

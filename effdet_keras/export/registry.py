@@ -1,50 +1,122 @@
-"""The formats of exports, and their targets: tables that `export`, the command and
-`Predictor` read.
+"""Formats of exports, targets that they are written for, and options: plain tables.
 
-A new format is one file, `export/<format>.py`, with its writer and its `Runtime`, and
-one entry in `FORMATS`. A target is where a model will run: it picks format, precision,
-postprocess and metadata, checks what its tools refuse, and writes what they need beside
-the model; it has one entry in `TARGETS`. The options of both are the keyword arguments
-of the writer, and nothing else names them: they are read from the writer's text, so
-that `effdet-keras export --help` makes its flags of them without importing Keras,
-TensorFlow or a writer.
+`export`, the command and `Predictor` read them. They import no writer, so that
+`effdet-keras export --help` does without Keras and TensorFlow.
+
+A new format is one file, `export/<format>.py`, with a function `write_<format>` and a
+`Runtime`, and one entry in `FORMATS`. A target is where a model will run: it picks
+format, precision, postprocess and metadata, checks what its tools refuse, and writes
+what they need beside the model; it has one entry in `TARGETS`.
 """
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import functools
 import importlib
-import importlib.util
-import inspect
 import os
 import pathlib
-import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
+
+# Each option's type and help. A type of None: an object that no command line can give.
+OPTIONS: dict[str, tuple[type | None, str]] = {
+    "names": (
+        str,
+        'names of inputs and outputs: "effdet", ours; or "tfod", as the Object '
+        "Detection API's exporter",
+    ),
+    "input_type": (str, 'with names="tfod", what serving_default takes'),
+    "frozen_graph": (bool, "write a frozen_graph.pb for TensorFlow 1 as well"),
+    "precision": (
+        str,
+        'of the weights: "float32"; "float16", half the size, computed in float32 on '
+        'CPUs; "dynamic", weights in 8 bits, activations rounded as they come; "int8", '
+        "weights and activations in 8 bits",
+    ),
+    "outputs": (
+        str,
+        'what the file returns: "detections"; or "raw", class logits and box deltas of '
+        "all anchors",
+    ),
+    "calibration": (None, "images of the kind the model will see, for int8"),
+    "calibration_images": (int, "how many of them are used at most, evenly spread"),
+    "output_type": (str, 'of the numbers that int8 with "raw" outputs returns'),
+    "batch_size": (int, 'images at once; of litert above 1 for "raw" outputs only'),
+    "max_detections": (int, "boxes per image at most; by default, the model's number"),
+    "score_threshold": (float, "lowest score to keep; by default, the model's own"),
+    "iou_threshold": (float, "overlap above which a box suppresses another"),
+    "per_class": (bool, "let a box suppress boxes of its own class only"),
+    "postprocess_ops": (
+        str,
+        'what detects behind the network: "custom", the operation '
+        'TFLite_Detection_PostProcess; "builtin", operations of LiteRT itself',
+    ),
+    "int8_scores": (bool, "compute scores in steps of 1/256, as an Edge TPU must"),
+    "opset": (int, "version of the ONNX standard, 13 to 18"),
+    "postprocess": (None, "`Postprocess` of the file; None for the model's own"),
+    "detector": (str, 'the kind of Frigate\'s detector: "edgetpu" (a Coral) or "cpu"'),
+    "warmup_batches": (int, "how many sizes of a batch are warmed up; 0 for none"),
+    "backend": (
+        str,
+        'Triton\'s backend: "onnxruntime" takes letterboxed images, "tensorflow" '
+        "images of any size",
+    ),
+    "max_batch_size": (int, "images at once, at most"),
+    "runtime_address": (
+        str,
+        "address of the folder dist of npm's onnxruntime-web; by default, a public one",
+    ),
+}
+
+# The options of a format or target: what each may be, () where it may be anything.
+_Choices = Mapping[str, tuple[str, ...]]
+_ANY: tuple[str, ...] = ()
+_NAMES = {"names": ("effdet", "tfod")}
+_OUTPUTS = {"outputs": ("detections", "raw")}
+_CALIBRATION = {"calibration": _ANY, "calibration_images": _ANY}
+_NMS = {"max_detections": _ANY, "score_threshold": _ANY, "iou_threshold": _ANY}
+_DETECTIONS = {"max_detections": _ANY, "score_threshold": _ANY}
+_SAVED_MODEL = {
+    **_NAMES,
+    "input_type": (
+        *("image_tensor", "float_image_tensor", "encoded_image_string_tensor"),
+        "tf_example",
+    ),
+    "frozen_graph": _ANY,
+}
+_LITERT = {
+    "precision": ("float32", "float16", "dynamic", "int8"),
+    **_OUTPUTS,
+    **_CALIBRATION,
+    "output_type": ("float32", "uint8"),
+    "batch_size": _ANY,
+    **_NMS,
+    "per_class": _ANY,
+    "postprocess_ops": ("custom", "builtin"),
+    "int8_scores": _ANY,
+}
+_ONNX = {**_OUTPUTS, "batch_size": _ANY, "postprocess": _ANY}
 
 
 @dataclasses.dataclass(frozen=True)
 class ExportFormat:
-    """One format of exports.
-
-    `ending` is that of its files, "" for a folder. The function `writer`,
-    `module:function`, takes the model, the path and the format's options, by keyword;
-    `runtime` is `module:class`.
-    """
+    """One format of exports; `ending` is that of its files, "" for a folder."""
 
     name: str
     title: str
     ending: str
-    writer: str
-    runtime: str
+    runtime: str  # the class in `export/<name>.py`
+    options: _Choices
 
     def load_writer(self) -> Callable[..., None]:
-        """The function that writes the format; this imports it."""
-        return _load(self.writer)
+        """What takes the model, the path, and the options by keyword."""
+        return getattr(self._module(), f"write_{self.name}")
+
+    def load_runtime(self) -> type:
+        """The `Runtime` of the format's files."""
+        return getattr(self._module(), self.runtime)
 
     def write(self, model: Any, path: pathlib.Path, **options: Any) -> None:
         """Writes a model, once it is known that what runs the format is installed."""
@@ -56,61 +128,81 @@ class ExportFormat:
         package = self.load_runtime().package  # type: ignore[attr-defined]
         package.require(f"The check of a {self.title} export")
 
-    def load_runtime(self) -> type:
-        """The `Runtime` of the format's files; this imports it."""
-        return _load(self.runtime)
+    def _module(self):
+        return importlib.import_module(f"effdet_keras.export.{self.name}")
 
 
-def _format(name, title, ending, writer, runtime):
-    place = f"effdet_keras.export.{name}:"
-    return ExportFormat(name, title, ending, place + writer, place + runtime)
+_FORMATS = (
+    ExportFormat("saved_model", "SavedModel", "", "SavedModelRuntime", _SAVED_MODEL),
+    ExportFormat("litert", "LiteRT (TFLite)", ".tflite", "LiteRTRuntime", _LITERT),
+    ExportFormat("onnx", "ONNX", ".onnx", "ONNXRuntime", {**_ONNX, "opset": _ANY}),
+    ExportFormat(
+        "openvino",
+        "OpenVINO",
+        ".xml",
+        "OpenVINORuntime",
+        {**_ONNX, "precision": ("float32", "float16")},
+    ),
+)
+FORMATS = {item.name: item for item in _FORMATS}
 
 
-FORMATS: dict[str, ExportFormat] = {
-    item.name: item
-    for item in (
-        _format(
-            "saved_model", "SavedModel", "", "write_saved_model", "SavedModelRuntime"
-        ),
-        _format(
-            "litert", "LiteRT (TFLite)", ".tflite", "write_litert", "LiteRTRuntime"
-        ),
-        _format("onnx", "ONNX", ".onnx", "write_onnx", "ONNXRuntime"),
-        _format("openvino", "OpenVINO", ".xml", "write_openvino", "OpenVINORuntime"),
-    )
-}
+class Written(NamedTuple):
+    """What a target's writer wrote, and what users should know or copy."""
+
+    path: pathlib.Path
+    format: str
+    notes: tuple[str, ...] = ()
 
 
-@functools.cache
-def writer_options(format: str) -> tuple[WriterOption, ...]:
-    """The options of a format, without importing what writes it."""
-    return read_options(FORMATS[format].writer)
+@dataclasses.dataclass(frozen=True)
+class ExportTarget:
+    """One place where exported models run.
+
+    With `takes_int8` a quantization-aware model becomes int8.
+    """
+
+    name: str
+    writer: str  # module and function in `extras/targets`
+    options: _Choices
+    takes_int8: bool = False
+
+    def load_writer(self) -> Callable[..., Written]:
+        """What takes the model, the folder to write, its later path, and the options.
+
+        The folder is hidden until it is complete.
+        """
+        module, _, function = self.writer.partition(":")
+        module = importlib.import_module(f"effdet_keras.extras.targets.{module}")
+        return getattr(module, function)
 
 
-def check_options(format: str, options: Mapping[str, Any]) -> None:
-    """Refuses options that a format has not, and values that are no choice of it."""
-    known = {option.name: option for option in writer_options(format)}
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        raise InvalidTypeError(
-            f"A {format} export has the options {', '.join(known)}. Received: "
-            f"{', '.join(f'{name}={options[name]!r}' for name in unknown)}"
-        )
-    for name, value in options.items():
-        check_choices(known[name], value)
+_MEDIAPIPE = {"precision": ("float32", "float16", "int8")}
+_FRIGATE = {"detector": ("edgetpu", "cpu"), **_CALIBRATION, "score_threshold": _ANY}
+_TRITON = {"backend": ("onnxruntime", "tensorflow"), "max_batch_size": _ANY}
+_INT8 = {**_CALIBRATION, **_DETECTIONS}
+_TARGETS = (
+    ExportTarget("mediapipe", "tflite:write_mediapipe", {**_MEDIAPIPE, **_INT8}, True),
+    ExportTarget("coral", "tflite:write_coral", _INT8, True),
+    ExportTarget("frigate", "tflite:write_frigate", _FRIGATE, True),
+    ExportTarget("litert-gpu", "tflite:write_gpu", _NMS),
+    ExportTarget(
+        "tf-serving", "servers:write_tf_serving", {**_NAMES, "warmup_batches": _ANY}
+    ),
+    ExportTarget("triton", "servers:write_triton", _TRITON),
+    ExportTarget(
+        "browser",
+        "servers:write_browser",
+        {"runtime_address": _ANY, "score_threshold": _ANY},
+    ),
+)
+TARGETS = {item.name: item for item in _TARGETS}
 
 
-def check_choices(option: WriterOption, value: Any) -> None:
-    """Refuses a value that is none of an option's choices, where it has any."""
-    if option.choices and value not in option.choices:
-        raise InvalidValueError(
-            f"`{option.name}` must be one of {', '.join(map(repr, option.choices))}. "
-            f"Received: {option.name}={value!r}"
-        )
-
-
-def format_to_write(path: str | os.PathLike[str], name: str | None) -> ExportFormat:
-    """The format of a file that is to be written."""
+def format_to_write(
+    path: str | os.PathLike[str], name: str | None, options: Mapping[str, Any]
+) -> ExportFormat:
+    """The format of a file that is to be written, once it has these options."""
     path = pathlib.Path(path)
     by_ending = _by_ending(path.suffix)
     chosen = by_ending if name is None else FORMATS.get(name)
@@ -127,7 +219,58 @@ def format_to_write(path: str | os.PathLike[str], name: str | None) -> ExportFor
             f"{f'end in {ending!r}' if ending else 'be a folder without an ending'}. "
             f"Received: path='{path}'"
         )
+    unknown = sorted(set(options) - set(chosen.options))
+    if unknown:
+        raise InvalidTypeError(
+            f"A {chosen.name} export has the options {', '.join(chosen.options)}. "
+            f"Received: {', '.join(f'{name}={options[name]!r}' for name in unknown)}"
+        )
+    _check_choices(chosen, options)
     return chosen
+
+
+def target_to_write(
+    path: pathlib.Path, name: str, format: str | None, options: Mapping[str, Any]
+) -> ExportTarget:
+    """The target of this name, once its path and options can be."""
+    if name not in TARGETS:
+        raise InvalidValueError(
+            f"`target` must be one of {', '.join(TARGETS)}. Received: target={name!r}"
+        )
+    if format is not None:
+        raise InvalidValueError(
+            f"`target={name!r}` chooses the format itself. Received: "
+            f"format={format!r}. Leave one of both out."
+        )
+    if path.suffix and _by_ending(path.suffix):
+        raise InvalidValueError(
+            f"`target={name!r}` writes a folder. Received: path='{path}'. Give a path "
+            f"without the ending {path.suffix!r}."
+        )
+    known = TARGETS[name].options
+    for option in options.keys() - known.keys():
+        if any(option in item.options for item in FORMATS.values()):
+            raise InvalidValueError(
+                f"`target={name!r}` chooses `{option}` itself. Received: "
+                f"{option}={options[option]!r}. Leave it out, or give `format` in the "
+                "place of `target`."
+            )
+        raise InvalidTypeError(
+            f"`target={name!r}` has the options {', '.join(known)}. "
+            f"Received: {option}={options[option]!r}"
+        )
+    _check_choices(TARGETS[name], options)
+    return TARGETS[name]
+
+
+def _check_choices(owner, options):
+    for name, value in options.items():
+        choices = owner.options[name]
+        if choices and value not in choices:
+            raise InvalidValueError(
+                f"`{name}` must be one of {', '.join(map(repr, choices))}. "
+                f"Received: {name}={value!r}"
+            )
 
 
 def format_of_file(path: str | os.PathLike[str]) -> ExportFormat:
@@ -152,187 +295,3 @@ def _by_ending(ending: str) -> ExportFormat | None:
 
 def _endings() -> str:
     return ", ".join(item.ending for item in FORMATS.values() if item.ending)
-
-
-def _load(address: str) -> Any:
-    module, _, name = address.partition(":")
-    return getattr(importlib.import_module(module), name)
-
-
-# --- Targets: where exported models run.
-
-
-@dataclasses.dataclass(frozen=True)
-class Written:
-    """What a target's writer wrote, and what users should know or copy."""
-
-    path: pathlib.Path
-    format: str
-    notes: tuple[str, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class ExportTarget:
-    """One place where exported models run.
-
-    The function `writer`, `module:function`, takes the model, the folder to write
-    (hidden until it is complete), its later path, and the target's options, by keyword.
-    It returns `Written`. With `takes_int8` a quantization-aware model becomes int8.
-    """
-
-    name: str
-    writer: str
-    takes_int8: bool = False
-
-    def load_writer(self) -> Callable[..., Written]:
-        """The function that writes for the target; this imports it."""
-        return _load(self.writer)
-
-
-def _target(name, writer, **fields):
-    writer = f"effdet_keras.extras.targets.{writer}"
-    return ExportTarget(name, writer, **fields)
-
-
-TARGETS: dict[str, ExportTarget] = {
-    item.name: item
-    for item in (
-        _target("mediapipe", "tflite:write_mediapipe", takes_int8=True),
-        _target("coral", "tflite:write_coral", takes_int8=True),
-        _target("frigate", "tflite:write_frigate", takes_int8=True),
-        _target("litert-gpu", "tflite:write_gpu"),
-        _target("tf-serving", "servers:write_tf_serving"),
-        _target("triton", "servers:write_triton"),
-        _target("browser", "servers:write_browser"),
-    )
-}
-
-
-@functools.cache
-def target_options(target: str) -> tuple[WriterOption, ...]:
-    """The options of a target, without importing what writes it."""
-    return read_options(TARGETS[target].writer)
-
-
-def target_to_write(
-    path: pathlib.Path, name: str, format: str | None, options: Mapping[str, Any]
-) -> ExportTarget:
-    """The target of this name, once its path and options can be."""
-    if name not in TARGETS:
-        raise InvalidValueError(
-            f"`target` must be one of {', '.join(TARGETS)}. Received: target={name!r}"
-        )
-    if format is not None:
-        raise InvalidValueError(
-            f"`target={name!r}` chooses the format itself. Received: "
-            f"format={format!r}. Leave one of both out."
-        )
-    endings = [item.ending for item in FORMATS.values() if item.ending]
-    if path.suffix.lower() in endings:
-        raise InvalidValueError(
-            f"`target={name!r}` writes a folder. Received: path='{path}'. Give a path "
-            f"without the ending {path.suffix!r}."
-        )
-    known = {option.name: option for option in target_options(name)}
-    of_formats = {o.name for format in FORMATS for o in writer_options(format)}
-    for option, value in options.items():
-        if option not in known and option in of_formats:
-            raise InvalidValueError(
-                f"`target={name!r}` chooses `{option}` itself. Received: "
-                f"{option}={value!r}. Leave it out, or give `format` in the place of "
-                "`target`."
-            )
-        if option not in known:
-            raise InvalidTypeError(
-                f"`target={name!r}` has the options {', '.join(known) or 'of none'}. "
-                f"Received: {option}={value!r}"
-            )
-        check_choices(known[option], value)
-    return TARGETS[name]
-
-
-# --- The options of a writer, read from its source text instead of by importing it.
-
-_PLAIN_TYPES: dict[str, type] = {t.__name__: t for t in (int, float, bool, str)}
-
-
-@dataclasses.dataclass(frozen=True)
-class WriterOption:
-    """One option, as a writer's signature and docstring have it.
-
-    `type` is None for an object that a command line cannot give, such as a dataset;
-    `choices` are empty for any value.
-    """
-
-    name: str
-    type: type | None
-    choices: tuple[Any, ...]
-    default: Any
-    help: str
-
-    @property
-    def summary(self) -> str:
-        """The first sentence of `help`, without its full stop."""
-        return re.split(r"\.(?:\s|$)|;\s", self.help, maxsplit=1)[0]
-
-
-def read_options(address: str) -> tuple[WriterOption, ...]:
-    """The keyword-only arguments of a function, without importing its module."""
-    module, _, name = address.partition(":")
-    function = next(
-        node
-        for node in ast.parse(_source_of(module)).body
-        if isinstance(node, ast.FunctionDef) and node.name == name
-    )
-    texts = _argument_texts(ast.get_docstring(function) or "")
-    arguments = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
-    return tuple(
-        _option(argument, default, texts.get(argument.arg, ""))
-        for argument, default in arguments
-    )
-
-
-def _source_of(module: str) -> str:
-    """The text of a module, found but not imported; its packages are empty."""
-    loader: Any = importlib.util.find_spec(module).loader  # type: ignore[union-attr]
-    return loader.get_source(module)
-
-
-def _option(argument: ast.arg, default: ast.expr | None, text: str) -> WriterOption:
-    kind, choices = _type_of(argument.annotation)
-    return WriterOption(
-        name=argument.arg,
-        type=kind,
-        choices=choices,
-        default=None if default is None else ast.literal_eval(default),
-        help=text,
-    )
-
-
-def _type_of(annotation: ast.expr | None) -> tuple[type | None, tuple[Any, ...]]:
-    """The plain type and the choices that an annotation names."""
-    if isinstance(annotation, ast.BinOp):  # `X | None`
-        return _type_of(annotation.left)
-    if isinstance(annotation, ast.Name):
-        return _PLAIN_TYPES.get(annotation.id), ()
-    if (
-        isinstance(annotation, ast.Subscript)
-        and isinstance(annotation.value, ast.Name)
-        and annotation.value.id == "Literal"
-    ):
-        value = ast.literal_eval(annotation.slice)
-        choices = value if isinstance(value, tuple) else (value,)
-        return type(choices[0]), choices
-    return None, ()
-
-
-def _argument_texts(docstring: str) -> dict[str, str]:
-    """What the section `Args` of a docstring says of each name, in one line each."""
-    section = re.search(r"^Args:\n((?:[ ]+.*\n|\n)+)", docstring + "\n", re.MULTILINE)
-    body = inspect.cleandoc(section[1]) if section else ""
-    texts = {}
-    for entry in re.split(r"\n(?=\S)", body):
-        names, _, text = entry.partition(": ")
-        for name in names.split(", "):
-            texts[name] = " ".join(text.split())
-    return texts

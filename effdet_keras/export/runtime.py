@@ -187,6 +187,17 @@ class Description:
         return json.dumps(fields, indent=1)
 
     @classmethod
+    def of_file(cls, text, path, kind):
+        """The description among the metadata of a file; `text` is None without one."""
+        if text is None:
+            raise InvalidValueError(
+                f"'{path}' is an {kind} file, but not one that `EfficientDet.export` "
+                f"wrote: '{DESCRIPTION_NAME}' is not among its metadata. Run it with "
+                f"{kind}'s runtime itself."
+            )
+        return cls.from_json(text, path)
+
+    @classmethod
     def from_json(cls, text, path):
         """The description that `to_json` wrote."""
         try:
@@ -230,6 +241,11 @@ def describe(model, **fields):
             **fields,
         }
     )
+
+
+def labels_of(model):
+    """The names of a model's (or description's) classes; numbers without names."""
+    return tuple(model.class_names or map(str, range(model.config.num_classes)))
 
 
 def weights_digest(model):

@@ -6,7 +6,6 @@ import functools
 import os
 import pathlib
 import tempfile
-from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -22,64 +21,22 @@ from effdet_keras.export.runtime import (
     Description,
     Runtime,
     describe,
+    labels_of,
 )
 from effdet_keras.model.anchors import level_sizes
-
-if TYPE_CHECKING:
-    from effdet_keras.model.efficientdet import EfficientDet
 
 FROZEN_GRAPH_NAME = "frozen_graph.pb"
 LABELS_NAME = "labels.txt"
 
 
 def write_saved_model(
-    model: EfficientDet,
-    path: pathlib.Path,
-    *,
-    names: Literal["effdet", "tfod"] = "effdet",
-    input_type: Literal[
-        "image_tensor",
-        "float_image_tensor",
-        "encoded_image_string_tensor",
-        "tf_example",
-    ]
-    | None = None,
-    frozen_graph: bool = False,
-) -> None:
+    model, path, *, names="effdet", input_type=None, frozen_graph=False
+):
     """Writes a SavedModel that `tf.saved_model.load` and TF Serving run.
 
-    Signatures, each for any number of images:
-
-    - `serving_default`: uint8 `[B, h, w, 3]`, images of one size, any size
-    - `image_bytes`: string `[B]`, whole JPEG, PNG, GIF or BMP files
-    - `tf_example`: string `[B]`, serialised `tf.train.Example`s with `image/encoded`
-    - `letterboxed`: float32 `[B, H, W, 3]`, pixels 0-255 in the network's size; boxes
-      in pixels of it
-    - `raw`: the same input; `class_logits` `[B, N, C]`, `box_deltas` `[B, N, 4]`
-    - `raw_levels`: the same, level by level: `class_logits_p3` `[B, h, w, A * C]`, ...
-
-    The first three return `boxes` `[B, D, 4]`, `yxyx` in pixels of the image,
-    `scores` `[B, D]`, `labels` `[B, D]`, int32 from 0, -1 where unused, and
-    `num_detections` `[B]`, int32.
-
-    A segmentation head adds `segmentation_logits` to `raw` and `raw_levels`, and to
-    all others `class_map` `[B, H, W]`, uint8, in the network's size: the image, scaled
-    to fit, is its upper left part.
-
-    Args:
-        names: names of inputs and outputs: "effdet", as above; or "tfod", as the
-            Object Detection API's exporter: input `input_tensor`, and its eight
-            outputs, all float32: `detection_boxes` in fractions of the image,
-            `detection_scores`, `detection_classes` (category ids of the label map),
-            `num_detections`, `detection_multiclass_scores`, `detection_anchor_indices`,
-            `raw_detection_boxes`, `raw_detection_scores`. Each of its input types is a
-            signature of its name, too. Files are decoded as there: no image is turned
-            that a camera stored lying.
-        input_type: with `names="tfod"`, which input `serving_default` takes, as the
-            `input_type` of that exporter. None is "image_tensor": uint8 pixels.
-        frozen_graph: whether to write `frozen_graph.pb` too, the graph of
-            `serving_default` for TensorFlow 1's sessions and tools.
-
+    docs/export.md has its signatures, and what `names="tfod"` makes of them. A
+    segmentation head adds `segmentation_logits` to `raw` and `raw_levels`, and to all
+    others `class_map` `[B, H, W]`, uint8, in the network's size.
     """
     if input_type is not None and names != "tfod":
         raise InvalidValueError(
@@ -89,11 +46,10 @@ def write_saved_model(
     signatures = serving_signatures(model, names, input_type)
     module = tf.Module()
     module.__call__ = signatures["serving_default"]
-    labels = model.class_names or [str(i) for i in range(model.num_classes)]
     with tempfile.TemporaryDirectory() as folder:
         module.assets = [
             _asset(folder, DESCRIPTION_NAME, describe(model).to_json()),
-            _asset(folder, LABELS_NAME, "\n".join(labels) + "\n"),
+            _asset(folder, LABELS_NAME, "\n".join(labels_of(model)) + "\n"),
         ]
         # Nobody trains it, and the gradient of swish cannot be saved.
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)

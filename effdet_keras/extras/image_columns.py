@@ -79,7 +79,18 @@ def read_image_columns(
         for name, cell in zip(header, cells):
             if name in columns:
                 columns[name][image_id] = cell or _EMPTY
-    _check_images(path, dataset, row_of, unknown)
+    missing = [r.name for r in dataset.records if r.image_id not in row_of]
+    if missing:  # while rows of other images are those of other splits
+        text = (
+            f"'{path}' must have a row for every image. Missing: {len(missing)} of "
+            f"{len(dataset)}: {_shown(missing)}"
+        )
+        if unknown:
+            text += (
+                ". Its rows of images that the dataset does not have, or does not tell "
+                f"apart: {_shown(unknown)}"
+            )
+        raise InvalidValueError(text)
     for name, of_images in columns.items():
         values = sorted(set(of_images.values()))
         if len(values) > _MOST_VALUES:
@@ -136,21 +147,6 @@ def _last_part(name):
     return name.replace("\\", "/").rpartition("/")[2]
 
 
-def _check_images(path, dataset, row_of, unknown):
-    missing = [r.name for r in dataset.records if r.image_id not in row_of]
-    if not missing:
-        return  # rows of other images are those of other splits
-    text = (
-        f"'{path}' must have a row for every image. Missing: {len(missing)} of "
-        f"{len(dataset)}: {', '.join(missing[:_SHOWN])}{_more(len(missing))}"
-    )
-    if unknown:
-        text += (
-            ". Its rows of images that the dataset does not have, or does not tell "
-            f"apart: {', '.join(unknown[:_SHOWN])}{_more(len(unknown))}"
-        )
-    raise InvalidValueError(text)
-
-
-def _more(count):
-    return f" and {count - _SHOWN:,} more" if count > _SHOWN else ""
+def _shown(names):
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

@@ -27,8 +27,7 @@ from effdet_keras.runs.parts import (
     training_batches,
     with_teacher,
 )
-from effdet_keras.runs.run_folder import RunFolder
-from effdet_keras.runs.run_log import RunLog
+from effdet_keras.runs.run_folder import RunFolder, RunLog
 from effdet_keras.train import auto_recipe
 
 _STEPS = 8  # that are measured, after as many in which the step is compiled
@@ -121,49 +120,40 @@ def measure(
 ) -> Times:
     """Measures steps and evaluations until `ends`, with a model of its own."""
     begun = time.monotonic()
-    with contextlib.redirect_stdout(io.StringIO()):
-        model = make_model(configuration, splits.train)
-    made = time.monotonic() - begun
-    batches = training_batches(model, configuration, splits.train)
-    per_epoch = len(batches)
-    some = batches.take(_STEPS)
-    # Of little time, an evaluation that is begun must not take all.
-    images = min(_IMAGES, int((ends - begun) / _SECONDS_PER_IMAGE))
-    few = splits.validation[: max(images, configuration.batch_size)]
-    evaluates = configuration.evaluate_every > 0
-    every_epoch = configuration.replace(evaluate_every=int(evaluates), verbose=0)
     watch = _Stopwatch(ends)
+    evaluates = configuration.evaluate_every > 0
     with (
         tempfile.TemporaryDirectory() as path,
         contextlib.redirect_stdout(io.StringIO()),
     ):
-        folder = RunFolder(path)
-        reduced = dataclasses.replace(splits, validation=few)
-        others = callbacks_of_run(every_epoch, reduced, folder, RunLog(folder.log))
+        model = make_model(configuration, splits.train)
+        made = time.monotonic() - begun
+        batches = training_batches(model, configuration, splits.train)
+        per_epoch = len(batches)
+        some = batches.take(_STEPS)
+        # Of little time, an evaluation that is begun must not take all.
+        images = min(_IMAGES, int((ends - begun) / _SECONDS_PER_IMAGE))
+        few = splits.validation[: max(images, configuration.batch_size)]
+        folder, reduced = RunFolder(path), dataclasses.replace(splits, validation=few)
+        each = configuration.replace(evaluate_every=int(evaluates), verbose=0)
+        others = callbacks_of_run(each, reduced, folder, RunLog(folder.log))
+        epochs = max(2, math.ceil(steps / len(some)))
         with with_teacher(model, configuration, some) as taught:
             try:
-                model.fit(
-                    taught,
-                    epochs=max(2, math.ceil(steps / len(some))),
-                    verbose=0,
-                    callbacks=[watch, *others],
-                )
+                model.fit(taught, epochs=epochs, verbose=0, callbacks=[watch, *others])
             except _TimeIsUp:
                 for callback in others:
                     callback.on_train_end()
     is_frozen = any(not v.trainable for v in model.weights if "kernel" in v.path)
     del model, batches, some
     gc.collect()
-    parts = watch.seconds
-    if watch.is_cut:
-        parts = watch.estimated(
-            min(_STEPS, per_epoch), len(few) / configuration.batch_size
-        )
+    size = min(_STEPS, per_epoch)
+    parts = watch.parts(size, len(few) / configuration.batch_size)
     first_steps, first_evaluation, later_steps, evaluation = parts
     of_images = evaluation / len(few)
     return Times(
         steps_per_epoch=per_epoch,
-        step=later_steps / min(_STEPS, per_epoch),
+        step=later_steps / size,
         evaluation=of_images * len(splits.validation) if evaluates else evaluation,
         final=(first_evaluation + of_images * len(splits.final[1])) * evaluates + made,
         once=made
@@ -184,59 +174,57 @@ class _Stopwatch(keras.callbacks.Callback):
     def __init__(self, ends):
         super().__init__()
         self._ends = ends
-        self._marks, self._batches = [], []
+        self._parts = []  # seconds of steps and evaluation, of each epoch
+        self._batches = []  # of the first epoch: number, and seconds until its end
         self.is_cut = False
 
-    @property
-    def seconds(self):
-        """First steps and their evaluation, then the same of the second epoch."""
-        return [after - before for before, after in zip(self._marks, self._marks[1:])]
-
-    def estimated(self, steps, batches):
-        """What `seconds` would be of so many steps, and batches to evaluate."""
-        start, (first_batch, first) = self._marks[0], self._batches[0]
-        last_batch, last = self._batches[-1]
-        step = (first - start) / (first_batch + 1)
+    def parts(self, steps, batches):
+        """First steps and their evaluation, and later ones; of a cut fit estimated."""
+        if not self.is_cut:
+            return self._parts
+        (first_batch, first), (last_batch, last) = self._batches[0], self._batches[-1]
+        step = first / (first_batch + 1)
         if last_batch > first_batch:
             step = (last - first) / (last_batch - first_batch)
-        compiling = max(first - start - (first_batch + 1) * step, 0.0)
+        compiling = max(first - (first_batch + 1) * step, 0.0)
         later = [steps * step, batches * step]
-        first_parts = [seconds + compiling for seconds in later]
-        return first_parts + later
+        return [seconds + compiling for seconds in later] + later
 
     def on_train_begin(self, logs=None):
-        self._marks = [time.monotonic()]
-        self._left = self._ends - self._marks[0]
+        self._since = time.monotonic()
+        self._left = self._ends - self._since
 
     def on_train_batch_end(self, batch, logs=None):
-        if len(self._marks) == 1:
-            self._batches.append((batch, time.monotonic()))
+        if not self._parts:
+            self._batches.append((batch, time.monotonic() - self._since))
         self._stop_if_over(self._ends)
 
     def on_test_begin(self, logs=None):
-        self._mark_steps()
+        self._end_part(of_steps=True)
 
     def on_epoch_end(self, epoch, logs=None):
-        self._mark_steps()
+        self._end_part(of_steps=True)
         self.model.stop_training = epoch == 1
         if epoch == 0:  # an evaluation has to be compiled as well
             self._stop_if_over(self._ends - self._left / 2)
 
     def on_epoch_begin(self, epoch, logs=None):
-        if epoch > 0:
-            self._marks.append(time.monotonic())
+        self._end_part(of_steps=False)
 
     def on_train_end(self, logs=None):
-        self._marks.append(time.monotonic())
+        self._end_part(of_steps=False)
 
     def _stop_if_over(self, moment):
         if time.monotonic() > moment:
             self.is_cut = True
             raise _TimeIsUp
 
-    def _mark_steps(self):
-        if len(self._marks) % 2:
-            self._marks.append(time.monotonic())
+    def _end_part(self, of_steps):
+        """Notes the time of what is under way, if it is that."""
+        if of_steps == (len(self._parts) % 2 == 0):
+            now = time.monotonic()
+            self._parts.append(now - self._since)
+            self._since = now
 
 
 def _say(configuration, times, chosen):

@@ -48,8 +48,7 @@ def generate_anchors(
 
     Args:
         image_size: `(height, width)` in pixels.
-        min_level: the finest level (3 is stride 8).
-        max_level: the coarsest level, included.
+        min_level, max_level: the finest level (3 is stride 8), and the coarsest.
         num_scales: octave steps between the sizes of two levels.
         aspect_ratios: numbers, width over height; or pairs `(x, y)` of factors
             on the sides, such as `(1.4, 0.7)`.

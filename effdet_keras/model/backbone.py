@@ -13,18 +13,9 @@ from effdet_keras.model.basic_layers import (
     BatchNormOptions,
     ConfiguredLayer,
     call_block,
-    get_activation,
     one_of,
 )
-from effdet_keras.model.fake_quantization import activate, convolve, normalize
-from effdet_keras.model.mbconv import (
-    FusedMBConv,
-    MBConv,
-    conv_initializer,
-    pad_with_zeros,
-    rows_to_add,
-    strided,
-)
+from effdet_keras.model.mbconv import FusedMBConv, MBConv
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,11 +232,14 @@ class EfficientNet(ConfiguredLayer):
         self.survival_prob = survival_prob
         self.padding = padding
         self.batch_norm = BatchNormOptions.from_value(batch_norm)
-        self.stem = Stem(
+        # A block without an expansion is a convolution, a batch norm, an activation.
+        self.stem = FusedMBConv(
             stem_filters(variant),
-            activation,
-            padding,
-            batch_norm,
+            stride=2,
+            project=False,
+            activation=activation,
+            padding=padding,
+            batch_norm=batch_norm,
             name="stem",
             dtype=self.dtype_policy,
         )
@@ -296,41 +290,3 @@ class EfficientNet(ConfiguredLayer):
             shape = block.compute_output_shape(shape)
             shapes.append(shape)
         return [shapes[i] for i in self._taps]
-
-
-@keras.saving.register_keras_serializable(package="effdet_keras")
-class Stem(ConfiguredLayer):
-    """The first convolution of EfficientNet: 3x3, stride 2, batch norm, activation."""
-
-    def __init__(
-        self, filters, activation="swish", padding="same", batch_norm=None, **kwargs
-    ):
-        super().__init__(**kwargs)
-        self.filters = filters
-        self.activation = activation
-        self.padding = padding
-        self._rows = rows_to_add(padding, 3, 2)
-        self.batch_norm = BatchNormOptions.from_value(batch_norm)
-        self._act = get_activation(activation)
-        self.conv = keras.layers.Conv2D(
-            filters,
-            3,
-            strides=2,
-            padding="valid" if self._rows else "same",
-            use_bias=False,
-            kernel_initializer=conv_initializer(),
-            name="conv2d",
-            dtype=self.dtype_policy,
-        )
-        self.bn = self.batch_norm.layer("tpu_batch_normalization", self.dtype_policy)
-
-    def build(self, input_shape):
-        self.conv.build((input_shape[0], None, None, input_shape[-1]))
-        self.bn.build(self.compute_output_shape(input_shape))
-
-    def call(self, inputs, training=False):
-        x = convolve(self.conv, pad_with_zeros(inputs, self._rows))
-        return activate(self, self._act, normalize(self.bn, x, training))
-
-    def compute_output_shape(self, input_shape):
-        return strided(input_shape, 2, self.filters)

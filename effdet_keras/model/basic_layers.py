@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 import dataclasses
 import inspect
 from typing import Any
@@ -17,7 +15,7 @@ from effdet_keras.model.batch_norm import (
     BatchNormalization,
     stand_ins_within,
 )
-from effdet_keras.model.fake_quantization import quantized
+from effdet_keras.model.computing import computing, computing_with, quantized
 
 
 class ConfiguredLayer(keras.layers.Layer):
@@ -104,18 +102,6 @@ class PyramidOptions(_Options):
     def __post_init__(self):
         batch_norm = BatchNormOptions.from_value(self.batch_norm)
         object.__setattr__(self, "batch_norm", batch_norm)
-
-    def edge(self) -> dict[str, Any]:
-        """The arguments of the `Resample` of an edge."""
-        return {
-            "apply_bn": self.apply_bn_for_resampling,
-            "conv_after_downsample": self.conv_after_downsample,
-            "redundant_bias": self.redundant_bias,
-            "downsampling": self.downsampling,
-            "upsampling": self.upsampling,
-            "padding": self.padding,
-            "batch_norm": self.batch_norm,
-        }
 
 
 # --- The activations that a config can name.
@@ -227,22 +213,15 @@ class DropPath(ConfiguredLayer):
 
 # --- Recomputing blocks in the backward pass, in the place of keeping their insides.
 
-_is_on = contextvars.ContextVar("recomputing", default=False)
 
-
-@contextlib.contextmanager
 def recomputing(is_on=True):
-    """Context in which blocks keep their outputs alone (https://arxiv.org/abs/1604.06174)."""
-    token = _is_on.set(is_on)
-    try:
-        yield
-    finally:
-        _is_on.reset(token)
+    """Context in which blocks keep their outputs alone; see `Computing`."""
+    return computing_with(recomputes=is_on)
 
 
 def call_block(block, inputs, training):
     """Calls a built block with a tensor, or a list of them; see `recomputing`."""
-    if not (_is_on.get() and training):
+    if not (computing().recomputes and training):
         return block(inputs, training=training)
     more_trainable, more_others = stand_ins_within(block)
     trainable = [*block.trainable_variables, *more_trainable]

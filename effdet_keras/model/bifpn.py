@@ -19,13 +19,13 @@ from effdet_keras.model.basic_layers import (
     get_activation,
     one_of,
 )
-from effdet_keras.model.config import FUSION_METHODS, PYRAMIDS
-from effdet_keras.model.fake_quantization import (
+from effdet_keras.model.computing import (
     activate,
     convolve,
     normalize,
     quantized,
 )
+from effdet_keras.model.config import FUSION_METHODS, PYRAMIDS
 from effdet_keras.model.resample import Resample
 
 
@@ -303,9 +303,7 @@ class BiFPNNode(ConfiguredLayer):
         self._act = get_activation(options.activation)
         policy = self.dtype_policy
         self.edges = [
-            Resample(
-                filters, self.target_size, **options.edge(), name=name, dtype=policy
-            )
+            Resample(filters, self.target_size, options, name=name, dtype=policy)
             for name in self.edge_names
         ]
         self.fusion = WeightedFusion(options.weight_method, name="fusion", dtype=policy)

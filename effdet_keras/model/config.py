@@ -60,37 +60,28 @@ class EfficientDetConfig:
     Args:
         name: the model's name.
         backbone: one of `BACKBONES`.
-        backbone_taps: the blocks (`blocks_N` of the backbone) whose outputs are the
-            backbone's levels, `min_level` to 5; None for the last block of each, as
-            in figure 3 of the paper. The Object Detection API takes others in D1-D7:
-            (6, 14, 21) in D1.
+        backbone_taps: the blocks (`blocks_N`) whose outputs are the backbone's levels,
+            `min_level` to 5; None for the last of each, as in the paper. The Object
+            Detection API takes others in D1-D7: (6, 14, 21) in D1.
         image_size: int, or `(height, width)` in pixels, of the network's input.
         num_classes: logits per anchor; there is no background class.
-        heads: some of `HEADS`: what the network predicts of an image. "segmentation"
-            adds a class for each pixel (`model/heads.py`), and may stand alone.
+        heads: some of `HEADS`: "segmentation" adds a class for each pixel.
         seg_num_classes: classes of pixels of the segmentation head, background
             included; at most 255.
         min_level, max_level: pyramid levels; level `l` has stride `2**l`.
         num_scales: anchor scales per octave.
         aspect_ratios: width / height of anchors, or pairs `(x factor, y factor)`.
         anchor_scale: float, anchor side / stride; or a tuple, one per level.
-        anchor_order: order of the anchors of one location, one of `ANCHOR_ORDERS`.
-            "scale_first", google/automl's: anchor `scale * len(aspect_ratios) +
-            aspect`. "aspect_first", the Object Detection API's: anchor
-            `aspect * num_scales + scale`.
-        box_scales: four floats above zero, factors on the box codes `(ty, tx, th, tw)`
-            (Faster R-CNN, https://arxiv.org/abs/1506.01497, as the Object Detection
-            API has it); see `effdet_keras.box_ops.encode_boxes`.
+        anchor_order: one of `ANCHOR_ORDERS`, see `generate_anchors`.
+        box_scales: four floats above zero, factors on the box codes `(ty, tx, th, tw)`,
+            as the Object Detection API has them; see `box_ops.encode_boxes`.
         fpn_num_filters: channels of the BiFPN and of the heads.
         fpn_cell_repeats: BiFPN cells.
         fpn_name: one of `PYRAMIDS`, the graph of a cell: the paper's BiFPN, or "qufpn",
-            QuadFPN, which passes every level in both orders and adds the two
-            (https://ieeexplore.ieee.org/document/9225379).
+            QuadFPN (https://ieeexplore.ieee.org/document/9225379).
         fpn_weight_method: one of `FUSION_METHODS` (section 3.3 of the paper).
-        fpn_downsampling: one of `DOWNSAMPLINGS`, how an edge shrinks a level: max
-            pooling as in the paper, or bilinear interpolation, as in some models of
-            PyTorch effdet.
-        fpn_upsampling: one of `UPSAMPLINGS`, how an edge enlarges a level.
+        fpn_downsampling, fpn_upsampling: of `DOWNSAMPLINGS` and `UPSAMPLINGS`, how an
+            edge shrinks and enlarges a level.
         fpn_padding: one of `PADDINGS`, of the pooling between levels: "same" as
             TensorFlow pads, or "symmetric", equally on both sides, as PyTorch does.
         backbone_padding: the same of the backbone's convolutions with a stride.
@@ -102,27 +93,23 @@ class EfficientDetConfig:
         conv_after_downsample: whether BiFPN edges pool first, then convolve.
         apply_bn_for_resampling: whether a batch norm follows an edge's convolution.
         redundant_bias: biases in the convolutions of BiFPN and heads that a batch
-            norm follows, which has an offset of its own. google/automl's models have
-            them; PyTorch effdet's own do not.
+            norm follows, which has an offset of its own.
         survival_prob: stochastic depth in the heads, above 0 and at most 1; or None.
         backbone_survival_prob: the same for the backbone's last block.
         mean_rgb, stddev_rgb: the normalization of pixels 0-255.
         pad_rgb: the color around an image that does not fill the input; None for
             `mean_rgb`, which is zero to the network.
         resize_method: one of `RESIZE_METHODS`, how an image is brought to the size of
-            the input. Both are bilinear, without antialiasing. "half_pixel":
-            pixels have their centers at 0.5, sizes are cut down (google/automl).
-            "asymmetric": pixel `i` is at `i * old_size / new_size`, sizes are
-            rounded, half to even (TensorFlow 1, the Object Detection API). Not with a
-            segmentation head.
+            the input, bilinear without antialiasing. "half_pixel": pixels have their
+            centers at 0.5, sizes are cut down (google/automl). "asymmetric": pixel `i`
+            is at `i * old_size / new_size`, sizes are rounded, half to even (the Object
+            Detection API); not with a segmentation head.
         batch_norm_momentum, batch_norm_epsilon: as of Keras.
         backbone_batch_norm_momentum, backbone_batch_norm_epsilon: the same for the
             backbone; None for those of the rest. timm's backbones have 0.9 and 1e-5.
         batch_norm_unbiased: whether moving variances take the unbiased variance of a
-            batch, as in TensorFlow's and torch's batch norms, or the plain one, as in
-            Keras 3.
-        sync_batch_norm: batch statistics over all replicas of TensorFlow. JAX always
-            has those of the whole batch, and on torch a model has one device.
+            batch, as TensorFlow and torch do, or the plain one, as Keras 3 does.
+        sync_batch_norm: batch statistics over all replicas of TensorFlow.
         frozen_batch_norm: whether batch norms neither train nor move their
             statistics: for batches of one or two images.
 
@@ -284,6 +271,79 @@ _CHOICES = {
 }
 
 
+def _check(config):
+    """Raises ValueError for the first field whose value the network cannot have."""
+    for field, is_right, expected in _rules(config):
+        if not is_right:
+            raise InvalidValueError(
+                f"`{field}` must be {expected}. "
+                f"Received: {field}={getattr(config, field)!r}"
+            )
+
+
+def _rules(c):
+    """Field by field of a config: whether its value is right, and what it must be."""
+    for field, limit in LIMITS.items():
+        value, place = getattr(c, field), "effdet_keras.model.config.LIMITS"
+        yield field, _is_int(value), "a whole number >= 1"
+        yield field, value <= limit, f"at most {limit:,}, the limit in `{place}`"
+    for field, allowed in _CHOICES.items():
+        yield field, getattr(c, field) in allowed, f"one of {', '.join(allowed)}"
+    for field in (f.name for f in dataclasses.fields(c) if f.type == "bool"):
+        yield field, isinstance(getattr(c, field), bool), "True or False"
+    is_right = _is_tuple(c.box_scales, _is_positive, 4)
+    yield "box_scales", is_right, "four numbers above zero, for ty, tx, th and tw"
+    ratios = c.aspect_ratios
+    is_right = isinstance(ratios, tuple) and ratios and all(map(_is_ratio, ratios))
+    expected = "width / height ratios above zero, or pairs (x factor, y factor)"
+    yield "aspect_ratios", is_right, expected
+    for field in ("survival_prob", "backbone_survival_prob"):
+        value = getattr(c, field)
+        is_right = value is None or (_is_positive(value) and value <= 1)
+        yield field, is_right, "None, or a number above 0 and at most 1"
+    yield "mean_rgb", _is_tuple(c.mean_rgb, _is_real, 3), _COLOR
+    is_right = _is_tuple(c.stddev_rgb, _is_positive, 3)
+    yield "stddev_rgb", is_right, f"{_COLOR}, above zero"
+    is_right = c.pad_rgb is None or _is_tuple(c.pad_rgb, _is_real, 3)
+    yield "pad_rgb", is_right, f"None, {_COLOR}"
+    for start, none in (("", ""), ("backbone_", "None, or ")):
+        value = getattr(c, field := f"{start}batch_norm_momentum")
+        is_right = (none and value is None) or (_is_real(value) and 0 <= value < 1)
+        yield field, is_right, f"{none}at least 0 and below 1"
+        value = getattr(c, field := f"{start}batch_norm_epsilon")
+        is_right = (none and value is None) or _is_positive(value)
+        yield field, is_right, f"{none}a number above zero"
+    is_right = isinstance(c.heads, tuple) and c.heads and set(c.heads) <= set(HEADS)
+    yield "heads", is_right, f"some of {', '.join(map(repr, HEADS))}, such as {HEADS}"
+    is_right = _is_tuple(c.image_size, _is_int, 2)
+    yield "image_size", is_right, "a whole number, or (height, width), of pixels"
+    low, high, size = c.min_level, c.max_level, c.image_size
+    is_right = _is_int(low) and _is_int(high) and low <= 5 and low < high
+    expected = "1 to 5 (the backbone's last level), and below max_level"
+    yield "min_level", is_right, expected
+    expected = (
+        "at least 5 (the backbone's last level), with 2**max_level at most twice the "
+        f"larger side of image_size {size}"
+    )
+    yield "max_level", high >= 5 and 2**high <= 2 * max(size), expected
+    taps, count = c.backbone_taps, 6 - low
+    is_ascending = _is_tuple(taps, lambda n: _is_int(n, 0), count) and all(
+        a < b for a, b in itertools.pairwise(taps)
+    )
+    expected = (
+        f"None, or the numbers of {count} blocks of the backbone, ascending, one for "
+        f"each level from min_level={low} to 5"
+    )
+    yield "backbone_taps", taps is None or is_ascending, expected
+    scale, levels = c.anchor_scale, c.num_levels
+    is_right = _is_positive(scale) or _is_tuple(scale, _is_positive, levels)
+    expected = f"a number above zero, or {levels} of them, one per level"
+    yield "anchor_scale", is_right, expected
+    is_right = c.resize_method == "half_pixel" or not c.has_segmentation
+    expected = "'half_pixel' with a segmentation head, whose masks are resized so"
+    yield "resize_method", is_right, expected
+
+
 def _is_real(value):
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
@@ -296,14 +356,6 @@ def _is_positive(value):
     return _is_real(value) and 0 < value < float("inf")
 
 
-def _is_momentum(value):
-    return _is_real(value) and 0 <= value < 1
-
-
-def _is_survival(value):
-    return value is None or (_is_positive(value) and value <= 1)
-
-
 def _is_tuple(value, is_right, length):
     is_long = isinstance(value, tuple) and len(value) == length
     return is_long and all(map(is_right, value))
@@ -311,101 +363,6 @@ def _is_tuple(value, is_right, length):
 
 def _is_ratio(value):
     return _is_positive(value) or _is_tuple(value, _is_positive, 2)
-
-
-# Field: whether a value of it is right, and what it must be.
-_VALUES = {
-    "box_scales": (
-        lambda x: _is_tuple(x, _is_positive, 4),
-        "four numbers above zero, for ty, tx, th and tw",
-    ),
-    "aspect_ratios": (
-        lambda x: isinstance(x, tuple) and x and all(map(_is_ratio, x)),
-        "width / height ratios above zero, or pairs (x factor, y factor)",
-    ),
-    "survival_prob": (_is_survival, "None, or a number above 0 and at most 1"),
-    "backbone_survival_prob": (_is_survival, "None, or a number above 0 and at most 1"),
-    "mean_rgb": (lambda x: _is_tuple(x, _is_real, 3), _COLOR),
-    "stddev_rgb": (lambda x: _is_tuple(x, _is_positive, 3), f"{_COLOR}, above zero"),
-    "pad_rgb": (lambda x: x is None or _is_tuple(x, _is_real, 3), f"None, {_COLOR}"),
-    "batch_norm_momentum": (_is_momentum, "at least 0 and below 1"),
-    "backbone_batch_norm_momentum": (
-        lambda x: x is None or _is_momentum(x),
-        "None, or at least 0 and below 1",
-    ),
-    "batch_norm_epsilon": (_is_positive, "a number above zero"),
-    "backbone_batch_norm_epsilon": (
-        lambda x: x is None or _is_positive(x),
-        "None, or a number above zero",
-    ),
-    "heads": (
-        lambda x: isinstance(x, tuple) and x and set(x) <= set(HEADS),
-        f"some of {', '.join(map(repr, HEADS))}, such as {HEADS}",
-    ),
-    "image_size": (
-        lambda x: _is_tuple(x, _is_int, 2),
-        "a whole number, or (height, width), of pixels",
-    ),
-}
-
-
-def _check(config):
-    """Raises ValueError for the first field whose value the network cannot have."""
-
-    def require(field, is_right, expected):
-        if not is_right:
-            raise InvalidValueError(
-                f"`{field}` must be {expected}. "
-                f"Received: {field}={getattr(config, field)!r}"
-            )
-
-    for field, limit in LIMITS.items():
-        value, place = getattr(config, field), "effdet_keras.model.config.LIMITS"
-        require(field, _is_int(value), "a whole number >= 1")
-        require(field, value <= limit, f"at most {limit:,}, the limit in `{place}`")
-    for field, allowed in _CHOICES.items():
-        value = getattr(config, field)
-        require(field, value in allowed, f"one of {', '.join(allowed)}")
-    for field in dataclasses.fields(config):
-        if field.type == "bool":
-            value = getattr(config, field.name)
-            require(field.name, isinstance(value, bool), "True or False")
-    for field, (is_right, expected) in _VALUES.items():
-        require(field, is_right(getattr(config, field)), expected)
-
-    low, high, size = config.min_level, config.max_level, config.image_size
-    require(
-        "min_level",
-        _is_int(low) and _is_int(high) and low <= 5 and low < high,
-        "1 to 5 (the backbone's last level), and below max_level",
-    )
-    require(
-        "max_level",
-        high >= 5 and 2**high <= 2 * max(size),
-        "at least 5 (the backbone's last level), with 2**max_level at most twice the "
-        f"larger side of image_size {size}",
-    )
-    taps, count = config.backbone_taps, 6 - low
-    is_ascending = _is_tuple(taps, lambda n: _is_int(n, 0), count) and all(
-        a < b for a, b in itertools.pairwise(taps)
-    )
-    require(
-        "backbone_taps",
-        taps is None or is_ascending,
-        f"None, or the numbers of {count} blocks of the backbone, ascending, one for "
-        f"each level from min_level={low} to 5",
-    )
-    scale, levels = config.anchor_scale, config.num_levels
-    require(
-        "anchor_scale",
-        _is_positive(scale) or _is_tuple(scale, _is_positive, levels),
-        f"a number above zero, or {levels} of them, one per level",
-    )
-    require(
-        "resize_method",
-        config.resize_method == "half_pixel" or not config.has_segmentation,
-        "'half_pixel' with a segmentation head, whose masks are resized so",
-    )
 
 
 def _hint(word, known, cutoff=0.6):

@@ -1,16 +1,16 @@
 """`EfficientDet`, the `keras.Model`: compile, fit, one step, detect, save.
 
 Its mix-ins: `weights/model_weights.py` loads weights of all kinds, `model/trained.py`
-freezes, quantizes and exports, `weights/model_files.py` is about Keras' own files.
+freezes, quantizes and exports, `weights/model_files.py` is about Keras' own files, and
+`train/model_steps.py` has what Keras asks for around a step.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -18,7 +18,6 @@ import numpy as np
 from keras import ops
 
 from effdet_keras._internal.backend import default_jit_compile
-from effdet_keras._internal.label_constants import IGNORE
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.detect import ScoreThreshold, detect
@@ -40,14 +39,13 @@ from effdet_keras.train.fit_callbacks import (
     with_own_callbacks,
 )
 from effdet_keras.train.gradients import all_finite
-from effdet_keras.train.inputs import Run
-from effdet_keras.train.losses import count_positives, segmentation_loss
+from effdet_keras.train.loss_terms import loss_terms
+from effdet_keras.train.model_steps import ModelSteps
 from effdet_keras.train.parts import (
     Part,
     assign_parted,
     joined,
     step_counter,
-    steps_done,
     steps_per_update,
 )
 from effdet_keras.train.recipe import Recipe
@@ -59,7 +57,7 @@ from effdet_keras.train.resume import (
     say_where,
 )
 from effdet_keras.train.settings import Settings, refuse_keras_metrics
-from effdet_keras.train.steps import BackendStep, EvaluationStep, step_of_backend
+from effdet_keras.train.steps import EvaluationStep
 from effdet_keras.weights.model_files import ModelFiles
 from effdet_keras.weights.model_weights import ModelWeights
 
@@ -68,7 +66,7 @@ keras.saving.register_keras_serializable(package="effdet_keras")(Postprocess)
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
-class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
+class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Model):
     """EfficientDet (https://arxiv.org/abs/1911.09070) as a Keras model.
 
     Images go in as pixels 0-255, RGB; mean and standard deviation are the model's own.
@@ -119,8 +117,6 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
     pretrained: str | None = None
     settings: Settings | None = None  # what `compile` set
     is_trained_recipe = False  # whether the weights were trained with these settings
-    place_keeper: PlaceKeeper | None = None  # of the `fit` under way, for checkpoints
-    _run = Run()  # of the call under way
     _place: Place | None = None  # where the training was whose file was loaded
 
     def __init__(
@@ -287,24 +283,6 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
         with self._step.scope():  # `fit` may be called outside of it
             fitting.set_up(self, super().compile, open_recipe, recipe, keras_options)
 
-    def add_part(self, name: str, part: Part) -> None:
-        """Lets something take part in training steps from now on."""
-        self.parts[name] = part
-        if self.settings is not None:
-            self.settings.trackers.add(part.logs)
-        self._forget_functions()
-
-    def remove_part(self, name: str) -> None:
-        """Ends what `add_part` began."""
-        part = self.parts.pop(name)
-        if self.settings is not None:
-            self.settings.trackers.remove(part.logs)
-        self._forget_functions()
-
-    def _forget_functions(self):
-        """Their graphs have the parts of before."""
-        self.train_function = self.test_function = self.predict_function = None
-
     # --- Training.
 
     def fit(
@@ -433,21 +411,12 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
         training: bool = False,
         **options: Any,
     ) -> Any:
-        """Batches of a dataset in this model's image size, padding and labels.
+        """`dataset.batches` in this model's image size, padding and labels.
 
         What `fit` makes of a `DetectionDataset`; call it to set more:
         `model.fit(model.batches(train, 16, training=True, scale_jitter=(0.8, 1.2)))`.
         Labels follow the model's `class_names`, where these hold all of the dataset's:
         COCO's 80 classes train a model of 90 outputs.
-
-        Args:
-            dataset: `effdet_keras.data.DetectionDataset`.
-            batch_size: int.
-            training: bool, whether to shuffle and augment.
-            **options: of `DetectionDataset.batches`.
-
-        Returns:
-            `tf.data.Dataset`; see `DetectionDataset.batches`.
         """
         sizes = {
             "image_size": self.config.image_size,
@@ -474,37 +443,6 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
             return None
         return place if initial_epoch in (None, place.epoch) else None
 
-    @contextlib.contextmanager
-    def _running_on(self, data) -> Iterator[None]:
-        """What surrounds a call: errors are raised in plain words."""
-        outer, self._run = self._run, Run(data)
-        try:
-            with self._run.plain_errors():
-                yield
-        finally:
-            self._run = outer
-
-    @contextlib.contextmanager
-    def _training_on(self, data, keeper=None) -> Iterator[None]:
-        """As `_running_on`; afterwards the averages are the weights."""
-        outer, self.place_keeper = self.place_keeper, keeper
-        skips = keeper is not None and keeper.must_skip
-        with self._running_on(data):
-            try:
-                if skips:
-                    self.train_function = None  # `make_train_function` asks the keeper
-                yield
-            finally:
-                self.place_keeper = outer
-                if skips:
-                    self.train_function = None
-                if self.averages is not None:
-                    self.averages.swap_in()
-
-    def refusal(self, truth: dict, *, step: int | None = None) -> Exception:
-        """The error for a batch whose loss is not finite; see `Run.refusal`."""
-        return self._run.refusal(truth, self.config, step)
-
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         """One training step; see `keras.Model.train_on_batch`, and `fit` for weights.
 
@@ -527,7 +465,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
         backend, optimizer, parts = self._step, self.optimizer, self.parts.values()
         step = ops.copy(step_counter(optimizer))
         statistics = self.moved_statistics()
-        others = [v for part in parts for v in part.moved]
+        others = self._of_parts("moved")
         before, others_before = joined(statistics), [ops.copy(v) for v in others]
         # Forward pass, `compute_loss`, backward pass.
         loss, gradients = backend.gradients(data)
@@ -586,10 +524,9 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
         sample_weight: Any = None,
         training: bool = True,
     ) -> Any:
-        """The detection losses and weight decay, from ground truth and outputs.
+        """The detection losses and weight decay, a float32 scalar.
 
-        NaN where the ground truth is wrong: the step then refuses the batch, as it does
-        every loss that is not finite.
+        NaN where the ground truth is wrong: the step then refuses the batch.
 
         Args:
             x: unused.
@@ -601,9 +538,6 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
             y_pred: outputs of the network, see `EfficientDet`.
             sample_weight: must be None.
             training: bool, whether it is a training step that asks.
-
-        Returns:
-            Float32 scalar.
         """
         inputs.check_truth(y, sample_weight, self.config)
         losses = self.losses_of(y, y_pred, training=training)
@@ -622,127 +556,13 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
         Of images that are not `is_counted` `[B]` no loss is taken. `loss` is the sum,
         NaN where the ground truth is wrong.
         """
-        terms = {"loss": 0.0}
-        if self.config.has_detection:
-            terms = self._detection_losses(truth, outputs, is_counted, training)
-        if self.config.has_segmentation:
-            of_images = segmentation_loss(
-                truth["masks"], outputs["segmentation_logits"]
-            )
-            segmentation = _mean_of_counted(of_images, is_counted)
-            loss = terms["loss"] + segmentation  # unweighted, as in the reference
-            terms = {**terms, "loss": loss, "segmentation_loss": segmentation}
-        for part in self.parts.values():
-            if (more := part.loss(truth, outputs)) is not None:
-                weight, value = more
-                loss = terms["loss"] + weight * value
-                terms = {**terms, "loss": loss, part.logs[0]: value}
-        decay = self.settings.weight_decay_loss(self.trainable_variables)
-        is_valid = inputs.is_valid_batch(truth, self.config)
-        loss = ops.where(is_valid, terms["loss"] + decay, float("nan"))
-        return {**terms, "reg_l2_loss": decay, "loss": loss}
-
-    def _detection_losses(self, truth, outputs, is_counted, training):
-        """The terms of `DetectionLoss`, with their sum as `loss`."""
-        recipe, boxes, labels = self.settings.recipe, truth["boxes"], truth["labels"]
-        # Rules and losses of one's own need not know what is seldom there.
-        weights = {"weights": truth["weights"]} if "weights" in truth else {}
-        class_targets, box_targets, *anchor_weights = recipe.matching(
-            boxes, labels, self.anchors, self.config, **weights
-        )
-        options = {"anchor_weights": anchor_weights[0]} if anchor_weights else {}
-        if set(self.config.box_scales) != {1.0}:
-            options["box_scales"] = self.config.box_scales
-        if is_counted is not None:
-            class_targets = ops.where(is_counted[:, None], class_targets, IGNORE)
-        num_positives = count_positives(class_targets, box_targets, *anchor_weights)
-        rule = recipe.loss.normalizer_of
-        parts = self.parts.values() if training else ()
-        for one in (*parts, self._step):
-            normalizer = one.normalizer(num_positives, rule)
-            if normalizer is not None:
-                break
-        # A loss of one's own need not know what only parts of a batch need.
-        if normalizer is not None:
-            options["normalizer"] = normalizer
-        return recipe.loss(
-            class_targets,
-            box_targets,
-            outputs["class_logits"],
-            outputs["box_deltas"],
-            self.anchors,
-            **options,
-        )
+        return loss_terms(self, truth, outputs, is_counted, training)
 
     def test_step(self, *args: Any) -> Any:
         return self._step.test(super().test_step, *args)
 
     def predict_step(self, *args: Any) -> Any:
         return self._step.predict(super().predict_step, *args)
-
-    @functools.cached_property
-    def _step(self) -> BackendStep:
-        """What a training step does on the backend that runs."""
-        return step_of_backend(self)
-
-    @property
-    def _steps_done(self) -> int:
-        """The training steps since `compile`."""
-        return steps_done(self.optimizer)
-
-    def updated_variables(self) -> list[keras.Variable]:
-        """What the optimizer moves: what trains, and then that of the parts."""
-        more = [v for part in self.parts.values() for v in part.trainable_variables]
-        return self.trainable_variables + more
-
-    def batch_norm_statistics(self) -> list[keras.Variable]:
-        """The moving means and variances of all batch norms."""
-        return [
-            v for v in self.non_trainable_variables if v.name in freezing.STATISTICS
-        ]
-
-    def moved_statistics(self) -> list[keras.Variable]:
-        """`batch_norm_statistics`, and those of the parts."""
-        more = [v for part in self.parts.values() for v in part.statistics]
-        return self.batch_norm_statistics() + more
-
-    def moved_variables(self) -> list[keras.Variable]:
-        """What the forward pass of a training step moves."""
-        others = [v for part in self.parts.values() for v in part.moved]
-        return self.moved_statistics() + others
-
-    @property
-    def metrics(self):
-        trackers = [] if self.settings is None else self.settings.trackers.metrics
-        return [*super().metrics, *trackers]
-
-    @property
-    def metrics_variables(self):
-        return [*super().metrics_variables, *self._step.carried_variables()]
-
-    def make_train_function(self, force: bool = False) -> None:
-        is_new = force or self.train_function is None
-        with self._step.making_function():
-            super().make_train_function(force)
-        if is_new:
-            self.train_function = self._step.watched(self.train_function)
-            if self.place_keeper is not None and self.place_keeper.must_skip:
-                self.train_function = self.place_keeper.skipping(
-                    self.train_function, self._step.skipped
-                )
-
-    def make_test_function(self, force: bool = False) -> None:
-        with self._step.making_function():
-            super().make_test_function(force)
-
-    def make_predict_function(self, force: bool = False) -> None:
-        is_new = force or self.predict_function is None
-        super().make_predict_function(force)
-        if is_new:
-            self.predict_function = self._step.predicting(self.predict_function)
-
-    def _maybe_symbolic_build(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing: `compile` has built all, and with several workers Keras' fails."""
 
     # --- Evaluation and detection.
 
@@ -766,10 +586,9 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
     def evaluate_and_detect_on_batch(
         self, images: Any, truth: dict, is_counted: Any, content_sizes: Any = None
     ) -> tuple[dict[str, Any], dict[str, float]]:
-        """Detections and losses of a batch, from one forward pass.
+        """Detections and losses of a batch, for `COCOEvaluation(losses=True)`.
 
-        `COCOEvaluation(losses=True)` calls it. Images that fill up the batch are not
-        `is_counted`. The losses have the names of `evaluate`.
+        Images that fill up the batch are not `is_counted`.
         """
         if self.settings is None:
             raise InvalidStateError(
@@ -794,23 +613,18 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
 
     def _evaluated(self, arrays):
         """What the `EvaluationStep` of the model as it is now returns of a batch."""
-        step = self._evaluation_step.step
-        if step is None or not step.is_for(self):
-            step = self._evaluation_step.step = EvaluationStep(self)
-        return step.predict_on_batch(arrays)
+        kept = self._evaluation_step
+        if kept.step is None or not kept.step.is_for(self):
+            kept.step = EvaluationStep(self)
+        return kept.step.predict_on_batch(arrays)
 
     def predict(
         self, x: Any, batch_size: int | None = None, **kwargs: Any
     ) -> dict[str, Any]:
         """Detections in letterboxed images, as padded arrays in pixels of the input.
 
-        `detect` takes images of any size, and gives boxes in their pixels.
-
-        Args:
-            x: `DetectionDataset`, which is batched in this model's `image_size`,
-                in its order; or whatever `keras.Model.predict` takes.
-            batch_size: int, for arrays (default 32) and datasets (default 8).
-            **kwargs: more of `keras.Model.predict`, such as `verbose`.
+        As `keras.Model.predict`; `x` may be a `DetectionDataset`, and is taken in its
+        order. `detect` takes images of any size, and gives boxes in their pixels.
 
         Returns:
             Dict of arrays: `boxes` `[B, D, 4]` (`yxyx`), `scores` `[B, D]`, `labels`
@@ -823,19 +637,11 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
             return super().predict(x, batch_size=batch_size, **kwargs)
 
     def predict_on_batch(self, x: Any, content_sizes: Any = None) -> dict[str, Any]:
-        """Detections in one batch of letterboxed images; see `predict`.
+        """As `predict`, of one batch of images `[B, H, W, 3]`, pixels 0-255.
 
-        Where several processes train together, each may call it with images of its
-        own, as often as it likes: no other process takes part.
-
-        Args:
-            x: float32 array `[B, H, W, 3]`, pixels 0-255.
-            content_sizes: float32 array `[B, 2]`, height and width of each image inside
-                the input, for a `postprocess` with `drop_empty`; None where it fills
-                the input.
-
-        Returns:
-            Dict of arrays, as of `predict`.
+        Of several processes that train together each may call it with images of its
+        own. `content_sizes` is a float32 array `[B, 2]`, height and width of each image
+        inside the input, for a `postprocess` with `drop_empty`; None where it fills it.
         """
         if content_sizes is not None:
             found = self._evaluated({"images": x, "content_sizes": content_sizes})
@@ -847,11 +653,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
     ) -> dict[str, Any]:
         """Network outputs as detections, in pixels of the input; see `predict`."""
         return finished_outputs(
-            outputs,
-            self.postprocess,
-            self.anchors,
-            self.config,
-            content_sizes=content_sizes,
+            outputs, self.postprocess, self.anchors, self.config, content_sizes
         )
 
     def detect_step(self, images: Any) -> dict[str, Any]:
@@ -883,9 +685,8 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, keras.Model):
                 more than one batch.
             calibrated: bool, whether scores get the temperature of `score_settings`,
                 which makes them more like the share of detections that is right.
-                A number in `score_threshold` is then compared with calibrated scores.
-                The thresholds of "best" were chosen before the temperature and are
-                compared so: `calibrated` changes the scores, not what is found.
+                A number in `score_threshold` is then compared with calibrated scores;
+                those of "best" are not.
 
         Returns:
             `Detections` for one image, else a list of them.
@@ -958,15 +759,6 @@ def _one_per_class(field, values, num_classes):
             f"Received: {len(values)} entries, {field}={values[:5]!r}..."
         )
     return values
-
-
-def _mean_of_counted(of_images, is_counted):
-    """The mean over the images of a batch that count."""
-    if is_counted is None:
-        return ops.mean(of_images)
-    counted = ops.cast(is_counted, "float32")
-    total = ops.sum(ops.where(is_counted, of_images, 0.0))
-    return total / ops.maximum(ops.sum(counted), 1.0)
 
 
 def _refuse_where_several(what):

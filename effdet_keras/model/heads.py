@@ -14,7 +14,7 @@ from effdet_keras.model.basic_layers import (
     DropPath,
     get_activation,
 )
-from effdet_keras.model.fake_quantization import (
+from effdet_keras.model.computing import (
     activate,
     convolve,
     convolve_transposed,

@@ -14,14 +14,14 @@ from effdet_keras.model.basic_layers import (
     get_activation,
     one_of,
 )
-from effdet_keras.model.config import PADDINGS
-from effdet_keras.model.fake_quantization import (
+from effdet_keras.model.computing import (
     activate,
     convolve,
     gate,
     normalize,
     quantized,
 )
+from effdet_keras.model.config import PADDINGS
 
 
 def rows_to_add(padding, kernel_size, stride):
@@ -115,8 +115,8 @@ class SqueezeExcite(ConfiguredLayer):
 class _Bottleneck(ConfiguredLayer):
     """What both blocks have: convolutions, norms, and the input added to the result."""
 
-    def _convolution(self, name, filters, kernel_size=1, stride=1):
-        """A convolution without bias, depthwise where `filters` is None."""
+    def _built(self, name, norm_index, shape, filters, kernel_size=1, stride=1):
+        """A convolution (depthwise without `filters`), its norm, and their shape."""
         options = {
             "kernel_size": kernel_size,
             "strides": stride,
@@ -126,16 +126,20 @@ class _Bottleneck(ConfiguredLayer):
             "dtype": self.dtype_policy,
         }
         if filters is None:
-            return keras.layers.DepthwiseConv2D(
+            conv = keras.layers.DepthwiseConv2D(
                 depthwise_initializer=DepthwiseInitializer(), **options
             )
-        return keras.layers.Conv2D(
-            filters, kernel_initializer=conv_initializer(), **options
-        )
-
-    def _norm(self, index):
-        name = "tpu_batch_normalization" + (f"_{index}" if index else "")
-        return self.batch_norm.layer(name, self.dtype_policy)
+        else:
+            conv = keras.layers.Conv2D(
+                filters, kernel_initializer=conv_initializer(), **options
+            )
+        norm = "tpu_batch_normalization" + (f"_{norm_index}" if norm_index else "")
+        bn = self.batch_norm.layer(norm, self.dtype_policy)
+        # Of the padded sizes: those of `shape` may be below the kernel's.
+        conv.build((shape[0], None, None, shape[-1]))
+        shape = strided(shape, stride, filters or shape[-1])
+        bn.build(shape)
+        return conv, bn, shape
 
     def _build_residual(self, input_shape):
         self._residual = self.stride == 1 and input_shape[-1] == self.filters
@@ -214,35 +218,23 @@ class MBConv(_Bottleneck):
         self.expand_conv = self.expand_bn = self.se = self.drop_path = None
 
     def build(self, input_shape):
-        shape = tuple(input_shape)
-        norms = 0
+        shape, norms, last = tuple(input_shape), 0, "conv2d"
         if self.expand_ratio != 1:
             expanded = shape[-1] * self.expand_ratio
-            self.expand_conv = self._convolution("conv2d", expanded)
-            self.expand_bn = self._norm(0)
-            self.expand_conv.build(shape)
-            shape = (*shape[:-1], expanded)
-            self.expand_bn.build(shape)
-            norms = 1
-        self.depthwise_conv = self._convolution(
-            "depthwise_conv2d", None, self.kernel_size, self.stride
+            made = self._built("conv2d", 0, shape, expanded)
+            self.expand_conv, self.expand_bn, shape = made
+            norms, last = 1, "conv2d_1"
+        self.depthwise_conv, self.depthwise_bn, shape = self._built(
+            "depthwise_conv2d", norms, shape, None, self.kernel_size, self.stride
         )
-        self.depthwise_bn = self._norm(norms)
-        # Of the padded sizes: those of `shape` may be below the kernel's.
-        self.depthwise_conv.build((shape[0], None, None, shape[-1]))
-        shape = strided(shape, self.stride, shape[-1])
-        self.depthwise_bn.build(shape)
         if self.se_ratio:
             reduced = max(1, int(input_shape[-1] * self.se_ratio))
             self.se = SqueezeExcite(
                 reduced, self.activation, name="se", dtype=self.dtype_policy
             )
             self.se.build(shape)
-        name = "conv2d_1" if self.expand_conv else "conv2d"
-        self.project_conv = self._convolution(name, self.filters)
-        self.project_bn = self._norm(norms + 1)
-        self.project_conv.build(shape)
-        self.project_bn.build((*shape[:-1], self.filters))
+        made = self._built(last, norms + 1, shape, self.filters)
+        self.project_conv, self.project_bn, _ = made
         self._build_residual(input_shape)
 
     def call(self, inputs, training=False):
@@ -297,19 +289,14 @@ class FusedMBConv(_Bottleneck):
         self.project_conv = self.project_bn = self.drop_path = None
 
     def build(self, input_shape):
-        channels = input_shape[-1]
-        width = channels * self.expand_ratio if self.project else self.filters
-        self.conv = self._convolution("conv2d", width, self.kernel_size, self.stride)
-        # Of the padded sizes: those of the input may be below the kernel's.
-        self.conv.build((input_shape[0], None, None, channels))
-        shape = strided(input_shape, self.stride, width)
-        self.bn = self._norm(0)
-        self.bn.build(shape)
+        expanded = input_shape[-1] * self.expand_ratio
+        width = expanded if self.project else self.filters
+        self.conv, self.bn, shape = self._built(
+            "conv2d", 0, input_shape, width, self.kernel_size, self.stride
+        )
         if self.project:
-            self.project_conv = self._convolution("conv2d_1", self.filters)
-            self.project_bn = self._norm(1)
-            self.project_conv.build(shape)
-            self.project_bn.build((*shape[:-1], self.filters))
+            made = self._built("conv2d_1", 1, shape, self.filters)
+            self.project_conv, self.project_bn, _ = made
         self._build_residual(input_shape)
 
     def call(self, inputs, training=False):

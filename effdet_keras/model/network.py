@@ -142,7 +142,7 @@ def _pyramid(images, config, dtype):
         resample = Resample(
             config.fpn_num_filters,
             sizes[level - config.min_level],
-            **options.edge(),
+            options,
             name=f"resample_p{level}",
             dtype=dtype,
         )

@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
-
 import keras
 import numpy as np
 from keras import ops
 
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.model.basic_layers import BatchNormOptions, ConfiguredLayer, one_of
+from effdet_keras.model.basic_layers import ConfiguredLayer, PyramidOptions, one_of
+from effdet_keras.model.computing import computing, convolve, normalize, quantized
 from effdet_keras.model.config import DOWNSAMPLINGS, PADDINGS, UPSAMPLINGS
-from effdet_keras.model.fake_quantization import convolve, normalize, quantized
-
-_repeat = contextvars.ContextVar("repeat", default=None)
-
-
-@contextlib.contextmanager
-def repeating_with(repeat):
-    """Within this context `Resample` enlarges feature maps with another operation.
-
-    Exports need it: a runtime may have no resize, or a slow one. `repeat` takes a
-    tensor `[B, H, W, C]` and `(rows, columns)`, ints, and returns
-    `[B, H * rows, W * columns, C]`, each row and column repeated. None is the layers'
-    own operation.
-    """
-    token = _repeat.set(repeat)
-    try:
-        yield
-    finally:
-        _repeat.reset(token)
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
@@ -47,29 +26,14 @@ class Resample(ConfiguredLayer):
     before it, else with one behind it.
     """
 
-    def __init__(
-        self,
-        filters,
-        target_size,
-        apply_bn=True,
-        conv_after_downsample=False,
-        redundant_bias=True,
-        downsampling="max",
-        upsampling="nearest",
-        padding="same",
-        batch_norm=None,
-        **kwargs,
-    ):
+    def __init__(self, filters, target_size, options=None, **kwargs):
         super().__init__(**kwargs)
         self.filters = filters
         self.target_size = tuple(target_size)
-        self.apply_bn = apply_bn
-        self.conv_after_downsample = conv_after_downsample
-        self.redundant_bias = redundant_bias
-        self.downsampling = one_of("downsampling", downsampling, DOWNSAMPLINGS)
-        self.upsampling = one_of("upsampling", upsampling, UPSAMPLINGS)
-        self.padding = one_of("padding", padding, PADDINGS)
-        self.batch_norm = BatchNormOptions.from_value(batch_norm)
+        self.options = options = PyramidOptions.from_value(options)
+        one_of("downsampling", options.downsampling, DOWNSAMPLINGS)
+        one_of("upsampling", options.upsampling, UPSAMPLINGS)
+        one_of("padding", options.padding, PADDINGS)
         self.conv = self.bn = None
 
     def build(self, input_shape):
@@ -87,8 +51,8 @@ class Resample(ConfiguredLayer):
                 f"Received: input size {size}, target_size={self.target_size}"
             )
         self._strides = tuple((n - 1) // t + 1 for n, t in pairs)
-        pools = self._shrinks and self.downsampling == "max"
-        if pools and self.padding == "symmetric" and max(self._strides) > 2:
+        pools = self._shrinks and self.options.downsampling == "max"
+        if pools and self.options.padding == "symmetric" and max(self._strides) > 2:
             raise InvalidValueError(
                 "`Resample` with symmetric padding can halve a size, not shrink it "
                 f"further. Received: input size {size}, target_size={self.target_size}"
@@ -97,21 +61,22 @@ class Resample(ConfiguredLayer):
             self._build_conv(input_shape)
 
     def _build_conv(self, input_shape):
-        policy = self.dtype_policy
+        options, policy = self.options, self.dtype_policy
+        has_norm = options.apply_bn_for_resampling
         self.conv = keras.layers.Conv2D(
             self.filters,
             1,
-            use_bias=self.redundant_bias or not self.apply_bn,
+            use_bias=options.redundant_bias or not has_norm,
             name="conv2d",
             dtype=policy,
         )
         self.conv.build(input_shape)
-        if self.apply_bn:
-            self.bn = self.batch_norm.layer("bn", dtype=policy)
+        if has_norm:
+            self.bn = options.batch_norm.layer("bn", dtype=policy)
             self.bn.build((*input_shape[:-1], self.filters))
 
     def call(self, inputs, training=False):
-        if self._shrinks and self.conv_after_downsample:
+        if self._shrinks and self.options.conv_after_downsample:
             return self._match_channels(self._pool(inputs), training)
         x = self._match_channels(inputs, training)
         return self._pool(x) if self._shrinks else self._upsample(x, training)
@@ -125,9 +90,9 @@ class Resample(ConfiguredLayer):
         return quantized(self, "channels", x)
 
     def _pool(self, x):
-        if self.downsampling == "bilinear":
+        if self.options.downsampling == "bilinear":
             return self._interpolate(x)
-        if self.padding == "symmetric":
+        if self.options.padding == "symmetric":
             # To repeat the edge is what padding with minus infinity is, and brings no
             # infinity into a quantized model. A side of one row has a stride of 1.
             if self._strides[0] > 1:
@@ -143,12 +108,13 @@ class Resample(ConfiguredLayer):
         size = tuple(x.shape[1:3])
         if size == self.target_size:
             return x
-        if self.upsampling == "bilinear":
+        if self.options.upsampling == "bilinear":
             return self._interpolate(x)
-        if _repeat.get() is not None and _is_cut_repetition(size, self.target_size):
+        repeat = computing().repeat
+        if repeat is not None and _is_cut_repetition(size, self.target_size):
             times = [-(-t // n) for n, t in zip(size, self.target_size)]
             height, width = self.target_size
-            return _repeat.get()(x, tuple(times))[:, :height, :width]
+            return repeat(x, tuple(times))[:, :height, :width]
         if all(t % n == 0 for n, t in zip(size, self.target_size)):
             # The same rows as below; its gradient is five times faster.
             resize = _repeated_in_training if training else _repeated
@@ -172,7 +138,7 @@ class Resample(ConfiguredLayer):
 
     def compute_output_shape(self, input_shape):
         size = self.target_size
-        if self._shrinks and self.downsampling == "max":
+        if self._shrinks and self.options.downsampling == "max":
             size = (-(-n // s) for n, s in zip(input_shape[1:3], self._strides))
         return (input_shape[0], *size, self.filters)
 

@@ -234,13 +234,11 @@ class TrainedModel:
         Args:
             handle: http(s) address or folder of a feature module in google/automl's
                 format, as `export_hub_module` writes it; or of a detector.
-            num_classes: int; by default the number of `class_names`.
-            class_names: sequence of strings, one per label.
-            category_ids: sequence of ints, one per label; see `EfficientDet`.
+            num_classes, class_names, category_ids: see `EfficientDet.from_preset`.
             trainable: bool. False freezes all but the new layers, see `freeze`.
             model_name: string, the published model whose image size, anchors and
-                normalisation the module goes with, such as "efficientdet-lite0". By
-                default what is recognised, else "efficientdet-d0".
+                normalisation the module goes with. By default what is recognised, else
+                "efficientdet-d0".
             verbose: 0 or 1, whether to print what the module is.
             **config_overrides: fields of `EfficientDetConfig`.
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import numbers
 import os
@@ -27,6 +26,7 @@ from effdet_keras.train import recipe
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import IoUMatching
 from effdet_keras.train.recipe import Recipe
+from effdet_keras.train.schedules import hint
 
 # Settings of the model that are fields of their own, or follow from the data.
 _NOT_IN_MODEL_CONFIG = {
@@ -97,19 +97,13 @@ TEXT = Kind("text", lambda value: isinstance(value, str) and bool(value))
 MAPPING = Kind("a mapping", lambda value: isinstance(value, dict))
 
 
-def near(word: Any, known: Iterable[str]) -> str:
-    """The known words that are like an unknown one, as a sentence to add."""
-    close = difflib.get_close_matches(str(word), list(known), n=3)
-    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
-
-
 def check_names(given: Mapping[str, Any], known: Iterable[str], what: str) -> None:
     """Raises ValueError for the first name that is not known; says near ones."""
     known = list(known)
     for name in given:
         if name not in known:
             raise InvalidValueError(
-                f"{what} has no field {name!r}.{near(name, known)} It has: "
+                f"{what} has no field {name!r}.{hint(name, known)} It has: "
                 f"{', '.join(known)}"
             )
 
@@ -119,30 +113,21 @@ def _is_number(value, kind=numbers.Real):
     return is_kind and math.isfinite(value)
 
 
-# --- Durations as people write them: "90s", "20m", "1.5h".
+# --- Durations as people write them, "90s", "20m", "1.5h"; steps: "10,20", or 10.
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([smh])")
+_STEP = re.compile(r"[1-9]\d*(,[1-9]\d*)?")
 
 
 def seconds_of(duration: object) -> float | None:
-    """The seconds of text such as "20m"; None of what is no duration above 0.
-
-    Example:
-        >>> seconds_of("90s"), seconds_of("1.5h"), seconds_of("20"), seconds_of("0s")
-        (90.0, 5400.0, None, None)
-    """
+    """The seconds of text such as "20m"; None of what is no duration above 0."""
     found = _AMOUNT.fullmatch(duration) if isinstance(duration, str) else None
     return (float(found[1]) * _SECONDS[found[2]] or None) if found else None
 
 
 def in_words(seconds: float) -> str:
-    """Seconds, as people write them.
-
-    Example:
-        >>> in_words(0.257), in_words(42), in_words(1234), in_words(5400)
-        ('0.26 s', '42 s', '20.6 min', '1.5 h')
-    """
+    """Seconds, as people write them."""
     if seconds < 10:
         return f"{seconds:.2g} s"
     if seconds < 120:
@@ -150,20 +135,8 @@ def in_words(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-# --- Steps to trace: "10,20", or 10.
-
-_STEP = re.compile(r"[1-9]\d*(,[1-9]\d*)?")
-
-
 def range_of_steps(value: object) -> tuple[int, int] | None:
-    """The first and the last step that a value names; None if it names none.
-
-    Example:
-        >>> range_of_steps("10,20"), range_of_steps(7), range_of_steps((10, 20))
-        ((10, 20), (7, 7), (10, 20))
-        >>> [range_of_steps(value) for value in ("20,10", 0, True, "10-20")]
-        [None, None, None, None]
-    """
+    """The first and the last step that a value names; None if it names none."""
     if isinstance(value, str):
         value = tuple(map(int, value.split(","))) if _STEP.fullmatch(value) else ()
     pair = value if isinstance(value, tuple) else (value,)
@@ -193,7 +166,9 @@ _AUGMENT = many(
 
 
 def option(kind: Kind, default: Any) -> Any:
-    """A field of a run: its values and its default."""
+    """A field of a run: its default, which it may always have, and other values."""
+    if not kind.holds(default):
+        kind = kind | NOTHING if default is None else AUTO | kind
     metadata = {"kind": kind}
     if isinstance(default, dict):
         return dataclasses.field(default_factory=dict, metadata=metadata)
@@ -213,16 +188,13 @@ class RunConfiguration:
 
     Args:
         data: string, the dataset's file or folder; None for datasets in memory.
-        format: string, the format of `data`, where it holds several.
+        format, class_names: as in `ek.data.load`.
         train_split, validation_split, test_split: strings, names of splits. "auto" is
             "train"; "val", "valid" or "validation", or else a part of the training
             images; and "test", or else none. None for `test_split` is none.
         validation_fraction: float, that part, where there is no validation split.
-        class_names: list of names, or a label map as `ek.data.load` takes it; None
-            for the names in the data.
-        train_on_crowds: bool, whether crowds and difficult objects of the training
-            images are objects like any other, see
-            `DetectionDataset.with_crowds_as_objects`. Evaluation ignores them as ever.
+        train_on_crowds: bool, whether to train `with_crowds_as_objects` (see
+            `DetectionDataset`). Evaluation ignores crowds as ever.
         model: string, a preset such as "efficientdet-lite0", or the address or folder
             of a TF-Hub module.
         weights: string, what to start from: a key of published weights ("coco",
@@ -236,11 +208,10 @@ class RunConfiguration:
             `anchor_scale` or `aspect_ratios`; None keeps the model's.
         model_config: dict, other fields of `EfficientDetConfig`.
         precision: "float32", "mixed_bfloat16" or "mixed_float16".
-        distribute: "mirrored" trains on all graphics cards of this machine, with
-            TensorFlow; "multiworker" with the processes that a launcher has started,
-            with TensorFlow; "jax" on all devices and with all processes, with JAX
-            (docs/distributed.md); None on one device. `batch_size` counts the images of
-            all. With TensorFlow it sets `sync_batch_norm` in `model_config`.
+        distribute: None for one device; with TensorFlow "mirrored" for all graphics
+            cards of this machine, or "multiworker" for the processes of a launcher,
+            both with `sync_batch_norm`; "jax" for all devices and processes of JAX
+            (docs/distributed.md). `batch_size` counts the images of all.
         recipe: "auto", "reference" or "tfod", see `EfficientDet.compile`, as are
             `optimizer`, `schedule`, `learning_rate`, `weight_decay`, `clip_norm`,
             `ema_decay`, `gradient_multipliers`, `accumulate_steps`, `grad_checkpoint`,
@@ -250,9 +221,8 @@ class RunConfiguration:
         matching: dict, fields of `IoUMatching`; empty for the recipe's matching.
         adversarial: dict, fields of `AdvProp`, to train on adversarial images as well;
             empty for its defaults, None for clean images alone.
-        quantize_aware: True, or a dict of `delay`, `batch_norm_steps` and
-            `range_steps`, to train for an int8 file, see
-            `EfficientDet.quantize_aware`; None or False for the float network.
+        quantize_aware: True, or a dict of arguments of `EfficientDet.quantize_aware`,
+            to train for an int8 file; None or False for the float network.
         teacher: string, the archive of a trained model of the same classes, path or
             address, from which the run learns beside the annotations, see `distill`;
             None for none. `anchors="auto"` takes the teacher's.
@@ -271,9 +241,9 @@ class RunConfiguration:
         seed: int, of weights, order and augmentation.
         deterministic: bool, whether TensorFlow uses operations alone that compute the
             same bits each time, which may be slower; it counts for the whole process.
-        augment: list of augmentations, in the order in which they are applied: a name
-            in `ek.augment.NAMES` or of a step of `ek.augment.PreprocessingStep`, or,
-            with other arguments, `{"name": "rotate", "degrees": 5.0}`.
+        augment: list of augmentations, applied in this order: names in
+            `ek.augment.NAMES` or of an `ek.augment.PreprocessingStep`, or, with other
+            arguments, `{"name": "rotate", "degrees": 5.0}`.
         flip_probability: float from 0 to 1.
         scale_jitter: `(lowest, highest)` factor on the image size; "auto" is the
             recipe's.
@@ -283,16 +253,11 @@ class RunConfiguration:
         monitor: string, the number in the logs by which the best checkpoint is chosen;
             more is better, unless its name has "loss" in it.
         evaluate_every: int, epochs from one evaluation to the next; 0 evaluates
-            nothing, neither while it trains nor at the end: the last checkpoint is
-            what there is then.
-        validation_losses: bool, whether to compute the losses of the validation split
-            as well, from the same forward pass, after each epoch that is evaluated.
-        save_every_steps: int, steps from one checkpoint to the next within an epoch;
-            None for the ends of epochs alone.
-        save_every_minutes: float, the same in minutes; both may be given.
-        keep: int, how many of the last checkpoints stay.
-        keep_every_hours: float; of older ones the first stays, and then one every so
-            many hours. None for none.
+            nothing, not even at the end: then there is the last checkpoint alone.
+        validation_losses: bool, whether an evaluation computes the losses as well, from
+            the same forward pass.
+        save_every_steps, save_every_minutes, keep, keep_every_hours: which checkpoints
+            are written and stay, as in `ek.callbacks.CheckpointArchive`.
         tensorboard: bool, whether to write files for TensorBoard; "auto" where it is
             installed.
         profile: the steps to trace, such as "10,20" for a first and a last one, or 10;
@@ -315,61 +280,57 @@ class RunConfiguration:
 mean 'epochs'? It has: data, format, ...
     """
 
-    data: str | None = option(TEXT | NOTHING, None)
-    format: str | None = option(one_of(*FORMATS) | NOTHING, None)
+    data: str | None = option(TEXT, None)
+    format: str | None = option(one_of(*FORMATS), None)
     train_split: str = option(TEXT, "auto")
     validation_split: str = option(TEXT, "auto")
     test_split: str | None = option(TEXT | NOTHING, "auto")
     validation_fraction: float = option(_PART, 0.2)
-    class_names: ClassNames | None = option(_NAMES | TEXT | MAPPING | NOTHING, None)
+    class_names: ClassNames | None = option(_NAMES | TEXT | MAPPING, None)
     train_on_crowds: bool = option(SWITCH, False)
 
     model: str = option(TEXT, "efficientdet-lite0")
     weights: str | None = option(TEXT | NOTHING, "auto")
     checkpoint_type: str | None = option(
-        one_of("classification", "detection", "full") | NOTHING, None
+        one_of("classification", "detection", "full"), None
     )
-    image_size: int | tuple[int, int] | str | None = option(
-        AUTO | _SIZE | NOTHING, "auto"
-    )
-    anchors: str | None = option(AUTO | NOTHING, "auto")
+    image_size: int | tuple[int, int] | str | None = option(_SIZE | NOTHING, "auto")
+    anchors: str | None = option(NOTHING, "auto")
     model_config: dict[str, Any] = option(MAPPING, {})
     precision: str = option(
         one_of("float32", "mixed_bfloat16", "mixed_float16"), "float32"
     )
-    distribute: str | None = option(one_of(*ENGINES) | NOTHING, None)
+    distribute: str | None = option(one_of(*ENGINES), None)
 
     recipe: str = option(one_of(*recipe.NAMES), "auto")
-    optimizer: str | dict[str, Any] | None = option(TEXT | MAPPING | NOTHING, None)
-    schedule: str | dict[str, Any] | None = option(TEXT | MAPPING | NOTHING, None)
-    learning_rate: float | None = option(_POSITIVE | NOTHING, None)
+    optimizer: str | dict[str, Any] | None = option(TEXT | MAPPING, None)
+    schedule: str | dict[str, Any] | None = option(TEXT | MAPPING, None)
+    learning_rate: float | None = option(_POSITIVE, None)
     weight_decay: float | dict[str, float] | str | None = option(
-        AUTO | _NOT_NEGATIVE | MAPPING | NOTHING, "auto"
+        _NOT_NEGATIVE | MAPPING | NOTHING, "auto"
     )
-    clip_norm: float | str | None = option(AUTO | _NOT_NEGATIVE | NOTHING, "auto")
-    ema_decay: float | str | None = option(AUTO | _BELOW_ONE | NOTHING, "auto")
+    clip_norm: float | str | None = option(_NOT_NEGATIVE | NOTHING, "auto")
+    ema_decay: float | str | None = option(_BELOW_ONE | NOTHING, "auto")
     gradient_multipliers: dict[str, float] = option(MAPPING, {})
     accumulate_steps: int = option(whole(1), 1)
     grad_checkpoint: bool = option(SWITCH, False)
-    loss_scale: float | None = option(_POSITIVE | NOTHING, None)
-    batch_norm_warmup: bool | str = option(AUTO | SWITCH, "auto")
+    loss_scale: float | None = option(_POSITIVE, None)
+    batch_norm_warmup: bool | str = option(SWITCH, "auto")
     freeze: str | None = option(TEXT | NOTHING, "auto")
     freeze_batch_norm: bool = option(SWITCH, True)
     loss: dict[str, Any] = option(MAPPING, {})
     matching: dict[str, Any] = option(MAPPING, {})
-    adversarial: dict[str, Any] | None = option(MAPPING | NOTHING, None)
-    quantize_aware: bool | dict[str, Any] | None = option(
-        SWITCH | MAPPING | NOTHING, None
-    )
-    teacher: str | None = option(TEXT | NOTHING, None)
+    adversarial: dict[str, Any] | None = option(MAPPING, None)
+    quantize_aware: bool | dict[str, Any] | None = option(SWITCH | MAPPING, None)
+    teacher: str | None = option(TEXT, None)
     teacher_weight: float = option(_POSITIVE, 1.0)
 
-    epochs: int | None = option(whole(1) | NOTHING, None)
-    steps: int | None = option(whole(1) | NOTHING, None)
-    time_budget: str | None = option(_DURATION | NOTHING, None)
+    epochs: int | None = option(whole(1), None)
+    steps: int | None = option(whole(1), None)
+    time_budget: str | None = option(_DURATION, None)
     batch_size: int | str = option(AUTO | whole(1), 8)
     steps_per_execution: int = option(whole(1), 1)
-    jit_compile: bool | str = option(AUTO | SWITCH, "auto")
+    jit_compile: bool | str = option(SWITCH, "auto")
     run_eagerly: bool = option(SWITCH, False)
     one_batch: bool = option(SWITCH, False)
     seed: int = option(whole(0), 0)
@@ -378,23 +339,23 @@ mean 'epochs'? It has: data, format, ...
     augment: tuple[str | dict[str, Any], ...] = option(_AUGMENT, ())
     flip_probability: float = option(_SHARE, 0.5)
     scale_jitter: tuple[float, float] | str = option(
-        AUTO | many(_POSITIVE, "[lowest, highest] factor", count=2), "auto"
+        many(_POSITIVE, "[lowest, highest] factor", count=2), "auto"
     )
     pad_rgb: tuple[float, float, float] | None = option(
-        many(_PIXEL, "three numbers from 0 to 255", count=3) | NOTHING, None
+        many(_PIXEL, "three numbers from 0 to 255", count=3), None
     )
     postprocess: dict[str, Any] = option(MAPPING, {})
 
     monitor: str = option(TEXT, "AP")
     evaluate_every: int = option(whole(0), 1)
     validation_losses: bool = option(SWITCH, False)
-    save_every_steps: int | None = option(whole(1) | NOTHING, None)
-    save_every_minutes: float | None = option(_POSITIVE | NOTHING, None)
+    save_every_steps: int | None = option(whole(1), None)
+    save_every_minutes: float | None = option(_POSITIVE, None)
     keep: int = option(whole(1), 1)
-    keep_every_hours: float | None = option(_POSITIVE | NOTHING, None)
-    tensorboard: bool | str = option(AUTO | SWITCH, "auto")
-    profile: str | int | tuple[int, int] | None = option(_STEPS | NOTHING, None)
-    verbose: int | str = option(AUTO | _LINES, "auto")
+    keep_every_hours: float | None = option(_POSITIVE, None)
+    tensorboard: bool | str = option(SWITCH, "auto")
+    profile: str | int | tuple[int, int] | None = option(_STEPS, None)
+    verbose: int | str = option(_LINES, "auto")
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
@@ -624,12 +585,7 @@ def _with_lists(value):
 
 
 def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
-    """Reads "field=value", or "field.name=value" of a mapping, with values of YAML.
-
-    Example:
-        >>> parse_settings(["epochs=20", "freeze=null", "model_config.max_level=5"])
-        {'epochs': 20, 'freeze': None, 'model_config': {'max_level': 5}}
-    """
+    """Reads "field=value", or "field.name=value" of a mapping, with values of YAML."""
     fields: dict[str, Any] = {}
     for text in texts:
         name, is_setting, value = text.partition("=")

@@ -1,28 +1,67 @@
-"""`fine_tune`: a detector for a dataset, in one call."""
+"""`fine_tune`: a detector for a dataset, in one call, from its data to its numbers."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import math
 import os
+import pathlib
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
+from PIL import Image
 
+from effdet_keras import visualize
 from effdet_keras._internal.extras import extra
+from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.processes import is_first_process, start
-from effdet_keras._internal.whole_files import is_remote
-from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras._internal.whole_files import replacing
+from effdet_keras.callbacks.tensorboard import TensorBoardWriter
+from effdet_keras.data.dataset import DetectionDataset, count_of
+from effdet_keras.detect.evaluate import analyzed_images, segmentation_text
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
-from effdet_keras.runs.configuration import LENGTHS, RunConfiguration, refuse_undone
-from effdet_keras.runs.parts import choose_splits
-from effdet_keras.runs.run_folder import OF_A_RUN, RunFolder, copy_from_first
-from effdet_keras.runs.run_log import standard_output_kept
-from effdet_keras.runs.train import FineTuned, train
-from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
+from effdet_keras.evaluate.evaluation import Evaluation, analyze_results
+from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.runs.configuration import RunConfiguration
+from effdet_keras.runs.parts import (
+    callbacks_of_run,
+    choose_splits,
+    load_to_resume,
+    make_model,
+    training_batches,
+    with_teacher,
+    writes_tensorboard,
+)
+from effdet_keras.runs.requested import base_of, configured, resumed
+from effdet_keras.runs.run_folder import (
+    CHECKPOINTS,
+    OF_A_RUN,
+    RunFolder,
+    RunLog,
+    copy_from_first,
+    describe_data,
+    describe_environment,
+    draw_chart,
+    environment_facts,
+    history_of,
+    standard_output_kept,
+)
+from effdet_keras.train import auto_recipe
+from effdet_keras.train.resume import place_in
+from effdet_keras.weights.archive import checkpoint_file, read_archive_info
+from effdet_keras.weights.checkpoint_files import BEST_FILE, CONFIGURATION_FILE
+from effdet_keras.weights.pretrained import (
+    checkpoint_to_resume,
+    going_on_from_another,
+    set_aside_damaged,
+)
 
 
 def fine_tune(
@@ -116,37 +155,37 @@ mean 'epochs'? It has: data, format, ...
             "`resume` goes on with the run in `out`, and `overwrite` removes it: give "
             "one of the two."
         )
+    files = (configuration, hparams, pipeline_config)
+    configuration = base_of(configuration)
     with contextlib.ExitStack() as stack:
-        distribute = _distribute(configuration, fields, out if resume else None)
+        distribute = fields.get("distribute", configuration.distribute)
+        if resume and RunFolder(out).has_run:
+            distribute = RunFolder(out).read_configuration().distribute
         if distribute is not None:
             start(distribute)  # before anything is computed
-        if out is None or not is_first_process():
-            folder = RunFolder(stack.enter_context(tempfile.TemporaryDirectory()))
-        else:
-            folder = RunFolder(out)
+        keeps_folder = out is not None and is_first_process()
+        folder = RunFolder(
+            out if keeps_folder else stack.enter_context(tempfile.TemporaryDirectory())
+        )
         copy_from_first(folder, OF_A_RUN)
         text = stack.enter_context(standard_output_kept())
-        has_nothing_to_begin = data is None and configuration is None
+        has_nothing_to_begin = data is None and files[0] is None
         resume = resume and (folder.has_run or has_nothing_to_begin)
         if resume:
             folder.check_run()
         else:
             folder.check_free(overwrite=overwrite)
-        files = (configuration, hparams, pipeline_config)
-        requested = None  # what is asked for by files and fields
+        chosen = requested = None  # what is asked for by files and fields
         if not resume or any(file is not None for file in files):
-            requested = configured(
-                *(configuration, hparams, fields, pipeline_config),
-                ignore_unknown=ignore_unknown,
-            )
+            sources = (configuration, hparams, fields, pipeline_config)
+            requested = configured(*sources, ignore_unknown=ignore_unknown)
             if pipeline_config is not None and datasets is not None:
                 # Datasets have names of their own, in the place of its label map's.
                 requested = requested.replace(class_names=fields.get("class_names"))
+            chosen = requested
         if resume:
             requested, chosen = resumed(folder, requested, fields)
-        else:
-            chosen = requested
-        if out is None or not is_first_process():
+        if not keeps_folder:
             chosen = chosen.replace(tensorboard=False)  # nobody could look at it
             if chosen.profile is not None and out is None:
                 raise InvalidValueError(
@@ -159,26 +198,13 @@ mean 'epochs'? It has: data, format, ...
         stack.enter_context(folder.taken())
         if not resume:  # another process may have taken it meanwhile
             folder.check_free(overwrite=overwrite)
-        started = time.monotonic()
+        options = {"started": time.monotonic(), "requested": requested}
+        options |= {"resume": resume, "callbacks": callbacks}
         # Before anything is on a graphics card.
         with_batch_size = extra("batch_size:with_batch_size")
         chosen = with_batch_size(chosen, splits, hparams, fields)
-        options: dict[str, Any] = {"started": started, "resume": resume}
-        options |= {"requested": requested, "callbacks": callbacks}
-        result = train(chosen, splits, folder, text, **options)
-    keeps_folder = out is not None and is_first_process()
+        result = _train(chosen, splits, folder, text, **options)
     return result if keeps_folder else dataclasses.replace(result, folder=None)
-
-
-def _distribute(configuration, fields, out):
-    """On which devices and processes the run trains; see `RunConfiguration`."""
-    if out is not None and RunFolder(out).has_run:
-        return RunFolder(out).read_configuration().distribute
-    if "distribute" in fields:
-        return fields["distribute"]
-    if isinstance(configuration, (str, os.PathLike)):
-        configuration = RunConfiguration.read(configuration)
-    return getattr(configuration, "distribute", None)
 
 
 def _in_memory(data):
@@ -211,117 +237,219 @@ def _check_data(configuration, datasets):
                 )
 
 
-# --- What files and fields request of a run, and whether one that exists is that.
+# --- One run, to the best checkpoint and its numbers.
 
-# What may change when a run goes on: how long it is, what it says, where its data is.
-_FREE_ON_RESUME = {
-    *("epochs", "steps", "verbose", "data", "tensorboard", "profile"),
-    *("save_every_steps", "save_every_minutes", "keep", "keep_every_hours"),
-}
-# Fields of which one name can be given, and the others stay.
-_MAPPINGS = ("model_config", "loss", "postprocess", "gradient_multipliers")
+_SEGMENTED = 6  # images whose class maps a report shows
 
 
-def resumed(
-    folder: RunFolder, requested: RunConfiguration | None, fields: Mapping[str, Any]
-) -> tuple[RunConfiguration, RunConfiguration]:
-    """The configuration of a run that goes on.
-
-    What is asked for is held against what was asked for when the run began, not against
-    what was then measured or chosen: so the command of then can be given again.
-    """
-    run, before = folder.read_configuration(), folder.read_asked()
-    now = requested or before.replace(**_merged(before.to_dict(), fields))
-    if now.data is None:
-        now = now.replace(data=before.data)
-    if now.time_budget is not None and now.time_budget != before.time_budget:
-        raise InvalidValueError(
-            "A time is for a whole run, and is not measured again for one that goes "
-            f"on. Received: time_budget={now.time_budget!r}, but it began with "
-            f"{before.time_budget!r}. Give `epochs` or `steps` for another length."
-        )
-    changed = {
-        name: value
-        for name, value in vars(now).items()
-        if value not in (getattr(before, name), getattr(run, name))
-    }
-    for name, value in sorted(changed.items()):
-        if name not in _FREE_ON_RESUME:
-            raise InvalidValueError(
-                f"A run that goes on keeps its configuration. Received: {name}="
-                f"{value!r}, but it began with {getattr(before, name)!r}. These may "
-                f"change: {', '.join(sorted(_FREE_ON_RESUME))}"
-            )
-    names = {n for n in _FREE_ON_RESUME if getattr(now, n) != getattr(before, n)}
-    if names & set(LENGTHS):
-        names |= set(LENGTHS)
-    changes = {name: getattr(now, name) for name in names}
-    return before.replace(**changes), run.replace(**changes)
-
-
-def configured(
-    configuration, hparams, fields, pipeline_config=None, *, ignore_unknown=False
+def _train(
+    configuration, splits, folder, text, *, started, resume, requested, callbacks
 ):
-    """The configuration of a new run, from all that says something of it."""
-    if configuration is None:
-        configuration = RunConfiguration()
-    elif isinstance(configuration, (str, os.PathLike)):
-        configuration = RunConfiguration.read(configuration)
-    elif not isinstance(configuration, RunConfiguration):
-        raise InvalidTypeError(
-            "`configuration` must be a `RunConfiguration`, or the path of its YAML "
-            f"file. Received: {configuration!r}"
-        )
-    if hparams is not None and pipeline_config is not None:
-        raise InvalidValueError(
-            "`hparams` is google/automl's, `pipeline_config` the Object Detection "
-            "API's: give one of the two."
-        )
-    if pipeline_config is not None:
-        read = extra("tfod.pipeline_config:read_pipeline_config")(pipeline_config)
-        if not ignore_unknown:
-            refuse_undone(f"'{os.fspath(pipeline_config)}'", read.undone)
-        title = f"No place here, or another one, of '{os.fspath(pipeline_config)}':"
-        print("\n  ".join([title, *read.notes]))
-        theirs = read.fields
-        if "freeze" not in fields:
-            theirs = theirs | extra("tfod.checkpoint:freezing_of")(read)
-        _check_start(pipeline_config, theirs, fields)
-        if fields.get("weights", theirs["weights"]) in (None, "auto"):
-            theirs = {n: v for n, v in theirs.items() if n != "checkpoint_type"}
-        fields = _merged(theirs, fields)
-    if hparams is not None:
-        batch_size = fields.get("batch_size", configuration.batch_size)
-        known = REFERENCE_BATCH_SIZE if batch_size == "auto" else batch_size
-        read = extra("hparams:read_hparams")(hparams, batch_size=known)
-        if not ignore_unknown:
-            refuse_undone("`hparams`", read.undone)
-        print("\n".join(["google/automl's hyper-parameters:", *read.notes]))
-        fields = _merged(read.fields, fields)
-    return configuration.replace(**_merged(configuration.to_dict(), fields))
+    """Trains, keeps the best checkpoint, and evaluates it; `folder` is this run's."""
+    if configuration.one_batch:
+        splits = splits.one_batch(configuration.batch_size)
+    described = describe_data(splits.by_role())
+    checkpoint, damages = None, []
+    if resume:
+        checkpoint, damages = checkpoint_to_resume(folder.archive)
+    place = None if checkpoint is None else place_in(read_archive_info(checkpoint))
+    if damages:
+        print(going_on_from_another(checkpoint, damages))
+    if place is not None:
+        folder.check_same_data(described)
+    has_length = place is not None or configuration.one_batch
+    if configuration.time_budget is not None and not has_length:
+        choose_length = extra("time_budget:choose_length")
+        configuration = choose_length(configuration, splits, started=started)
+    keras.utils.set_random_seed(configuration.seed)
+    # The other backends compute the same bits on a processor as they are.
+    if configuration.deterministic and keras.backend.backend() == "tensorflow":
+        tf.config.experimental.enable_op_determinism()
+    if place is not None:
+        model = load_to_resume(configuration, checkpoint)
+        print(f"The run goes on after {place}.")
+    else:
+        model = make_model(configuration, splits.train)
+    batches = training_batches(model, configuration, splits.train)
+    with with_teacher(model, configuration, batches) as batches:
+        folder.begin(configuration, requested=requested, keeps_files=resume)
+        text.keep_in(folder.text)
+        if resume and is_first_process():
+            set_aside_damaged(folder.archive)  # also where nothing is left to train
+        environment = {"seed": configuration.seed, **describe_environment()}
+        folder.write_json("environment", environment)
+        folder.write_json("data", {"path": configuration.data, **described})
+        log = RunLog(folder.log, place)
+        try:
+            _fit(model, batches, configuration, splits, folder, log, place, callbacks)
+        finally:
+            if log.rows:  # also of a run that was stopped
+                plot = functools.partial(visualize.plot_history, history_of(log.rows))
+                draw_chart(folder.curves, plot)
+    copy_from_first(folder, CHECKPOINTS)  # what is the best, alike in all processes
+    result = _judge(configuration, splits, folder, log)
+    folder.finish(len(log.rows))
+    return result
 
 
-def _check_start(path, theirs, fields):
-    """Raises an error if the file names weights that are not there, and no one else."""
-    start = theirs["weights"]
-    if start is None or "weights" in fields or is_remote(start):
+def _fit(model, batches, configuration, splits, folder, log, place, more):
+    if configuration.steps is not None and configuration.steps < len(batches):
+        batches = batches.take(configuration.steps)
+    epochs = _num_epochs(configuration, splits.train, len(batches))
+    done = 0 if place is None else place.epoch
+    if done >= epochs or (place is not None and place.is_stopped):
+        print(f"All is done: {count_of(done, 'epoch')}.")
         return
-    if not (os.path.exists(start) or os.path.exists(f"{start}.index")):
-        raise FileNotFoundError(
-            f"'{os.fspath(path)}': there is no `fine_tune_checkpoint` at '{start}'. "
-            "Name the one to start from with `weights` (--weights), 'none' for random "
-            "weights."
+    if place is None:
+        _draw_first_batch(model, configuration, splits.train, folder)
+    print(splits.train.summary())
+    delay = (configuration.quantization or {}).get("delay", 0)
+    if delay >= epochs * len(batches):
+        print(
+            f"`quantize_aware` has a delay of {delay:,} steps, and the training "
+            f"{epochs * len(batches):,}: no step rounds, and an int8 file will need "
+            "`calibration`. Set a smaller `quantize_aware.delay`."
         )
+    print(
+        f"Training {model.name} at {'x'.join(map(str, model.config.image_size))} with "
+        f"{model.count_params():,} parameters for {count_of(epochs, 'epoch')} of "
+        f"{count_of(len(batches), 'step')}. The first step takes longer ..."
+    )
+    # Keras' progress bar, 1, is for terminals: in a file a line per epoch, 2.
+    needs_lines = configuration.verbose == 1 and not sys.stdout.isatty()
+    model.fit(
+        batches,
+        epochs=epochs,
+        initial_epoch=done,
+        verbose=2 if needs_lines else configuration.verbose,
+        callbacks=callbacks_of_run(configuration, splits, folder, log, more),
+    )
 
 
-def _merged(fields, more):
-    """Fields, of which those in `more` count; in mappings, name by name."""
-    if any(more.get(name) is not None for name in LENGTHS):
-        fields = {**fields, **dict.fromkeys(set(LENGTHS) & set(fields))}
-    both = {name: value for name, value in fields.items() if name in more}
-    inner = {
-        name: {**value, **more[name]}
-        for name, value in both.items()
-        if name in _MAPPINGS and isinstance(more[name], Mapping)
+def _num_epochs(configuration, dataset, steps_per_epoch):
+    if configuration.one_batch:
+        return 1
+    if configuration.epochs is not None:
+        return configuration.epochs
+    if configuration.steps is not None:
+        return math.ceil(configuration.steps / steps_per_epoch)
+    return auto_recipe.num_epochs(len(dataset), configuration.batch_size)
+
+
+def _judge(configuration, splits, folder, log):
+    """Evaluates the best checkpoint on images on which nothing was trained."""
+    path = checkpoint_file(folder.archive, BEST_FILE)
+    epoch, model = read_archive_info(path)["epoch"], EfficientDet.from_archive(path)
+    which = "best" if path.name == BEST_FILE else "last"
+    checkpoint = f"The {which} checkpoint, of epoch {epoch},"
+    history = history_of(log.rows)
+    if not configuration.evaluate_every:
+        print(f"{checkpoint} was not evaluated.")
+        return FineTuned(model, {}, None, None, history, folder.path)
+    name, dataset = splits.final
+    print(f"{checkpoint} on the {len(dataset)} images of '{name}':")
+    # A bar counts the images, on terminals alone: it is made of carriage returns.
+    has_bar = sys.stdout.isatty() and configuration.verbose != 0
+    results, found = analyzed_images(
+        model, dataset, batch_size=configuration.batch_size, verbose=has_bar
+    )
+    of_pixels = found.segmentation
+    evaluation = analyze_results(results, dataset.class_names)
+    print(evaluation)
+    if of_pixels:
+        print(segmentation_text(of_pixels))
+    numbers = {**evaluation.coco, **of_pixels}
+    folder.write_json("numbers", {"split": name, "epoch": epoch, **numbers})
+    judged = FineTuned(model, numbers, name, evaluation, history, folder.path)
+    if not is_first_process():
+        return judged
+    report = extra("report.evaluation_report:EvaluationReport")(
+        f"{model.name} on {configuration.data or 'data in memory'}, {name}",
+        evaluation,
+        results,
+        dataset,
+        facts=_facts(configuration, splits, log, model, f"{which}, of epoch {epoch}"),
+        history=history,
+        configuration=(folder.path / CONFIGURATION_FILE).read_text("utf-8"),
+        segmentation=of_pixels or None,
+        class_maps=_class_maps(model, dataset) if of_pixels else {},
+    )
+    report.save(folder.report)
+    return judged
+
+
+def _class_maps(model, dataset):
+    """The class maps of some images, spread over a dataset, by image id."""
+    count = min(_SEGMENTED, len(dataset))
+    places = [i * len(dataset) // count for i in range(count)]
+    found = model.detect([dataset[i]["image"] for i in places], verbose=0)
+    ids = [dataset.image_ids[i] for i in places]
+    return {image_id: one.class_map for image_id, one in zip(ids, found)}
+
+
+def _facts(configuration, splits, log, model, checkpoint):
+    """What the report says of the run beside its numbers."""
+    name, dataset = splits.final
+    height, width = model.config.image_size
+    minutes = sum(row["seconds"] for row in log.rows) / 60
+    teaching = {"teacher": configuration.teacher}
+    teaching["quantization-aware training"] = configuration.quantize_aware or None
+    return {
+        "model": f"{model.name}, {model.count_params():,} parameters",
+        "network's input": f"{height} x {width}",
+        "weights at the start": configuration.weights or "random",
+        **{name: str(value) for name, value in teaching.items() if value is not None},
+        "checkpoint": checkpoint,
+        "trained on": f"{len(splits.train):,} images",
+        "evaluated on": f"{len(dataset):,} images of '{name}'",
+        "training": f"{minutes:.1f} minutes for {count_of(len(log.rows), 'epoch')}",
+        **environment_facts(describe_environment()),
     }
-    return {**fields, **more, **inner}
+
+
+# --- `FineTuned`: what a run came to.
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuned:
+    """What `fine_tune` returns.
+
+    Attributes:
+        model: `EfficientDet`, the best checkpoint; the last one of a run with
+            `evaluate_every=0`.
+        numbers: dict from name to float, COCO's numbers of `model` on `split`; empty
+            where the run does not evaluate.
+        split: string, the split that it was evaluated on: by its name in the data for
+            the test split, or else "validation", by which the checkpoint was chosen;
+            None where the run does not evaluate.
+        evaluation: `Evaluation`, all that was found out on that split; `numbers` is
+            its `coco`. None where the run does not evaluate.
+        history: dict from name to a list of floats, one per epoch, NaN where an epoch
+            has no such number. `ek.visualize.plot_history` draws it.
+        folder: `pathlib.Path` of the run; None where no folder was asked for.
+    """
+
+    model: EfficientDet
+    numbers: dict[str, float]
+    split: str | None
+    evaluation: Evaluation | None
+    history: dict[str, list[float]]
+    folder: pathlib.Path | None
+
+
+# --- The first batch of a training as an image: what the steps really see.
+
+
+def _draw_first_batch(model, configuration, dataset, folder):
+    """Writes it to the folder of a run, and to TensorBoard; the seed makes it again."""
+    batches = training_batches(model, configuration, dataset)
+    images, truth = next(iter(batches.take(1)))
+    truth = {name: np.asarray(truth[name]) for name in ("boxes", "labels")}
+    names = model.class_names or dataset.class_names
+    grid = visualize.batch_grid(images, truth, names, model.seg_class_names)
+    with replacing(folder.first_batch) as partial:
+        Image.fromarray(grid).save(partial, format="PNG")
+    if writes_tensorboard(configuration):
+        writer = TensorBoardWriter(folder.tensorboard)
+        writer.images("first batch", [grid], step=0)
+        writer.close()

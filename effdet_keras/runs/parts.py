@@ -17,14 +17,16 @@ from effdet_keras.data import DetectionDataset, load_splits
 from effdet_keras.errors import InvalidValueError, MissingPackageError
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.configuration import RunConfiguration, range_of_steps
-from effdet_keras.runs.run_folder import RunFolder
-from effdet_keras.runs.run_log import RunLog, TensorBoardCurves
+from effdet_keras.runs.run_folder import RunFolder, RunLog, TensorBoardCurves
 from effdet_keras.weights.archive import read_archive_info
 from effdet_keras.weights.presets import PACKAGES_EXTRA
 
-_TRAIN = ("train",)
-_VALIDATION = ("val", "valid", "validation")
-_TEST = ("test",)
+# The usual names of splits, by what a run does with them.
+_USUAL = {
+    "train": ("train",),
+    "validation": ("val", "valid", "validation"),
+    "test": ("test",),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +73,7 @@ def choose_splits(
             class_names=configuration.class_names,
             masks="segmentation" in configuration.model_config.get("heads", ()),
         )
-    name = _name(configuration, "train_split", _TRAIN, datasets)
+    name = _name(configuration, "train", datasets)
     if name is None and len(datasets) == 1:
         name = next(iter(datasets))  # data that is not divided
     if name is None:
@@ -80,7 +82,7 @@ def choose_splits(
             "'train': name the one to train on with `train_split` (--train-split)."
         )
     train = datasets[name]
-    valid_name = _name(configuration, "validation_split", _VALIDATION, datasets)
+    valid_name = _name(configuration, "validation", datasets)
     if valid_name is None:
         share = configuration.validation_fraction
         train, valid = train.split(1.0 - share, seed=configuration.seed)
@@ -92,31 +94,23 @@ def choose_splits(
         valid = datasets[valid_name]
     if configuration.train_on_crowds:
         train = train.with_crowds_as_objects()
-    return Splits(train, valid, *_test(configuration, datasets))
+    test_name = _name(configuration, "test", datasets)
+    test = datasets.get(test_name)
+    if test is not None and not any(len(record.labels) for record in test.records):
+        print(f"The split '{test_name}' has no boxes, and is not evaluated on.")
+        test = test_name = None
+    return Splits(train, valid, test, test_name)
 
 
-def _test(configuration, datasets):
-    """The split to evaluate on in the end, and its name; None where there is none."""
-    if configuration.test_split is None:
-        return None, None
-    name = _name(configuration, "test_split", _TEST, datasets)
-    if name is None:
-        return None, None
-    if not any(len(record.labels) for record in datasets[name].records):
-        print(f"The split '{name}' has no boxes, and is not evaluated on.")
-        return None, None
-    return datasets[name], name
-
-
-def _name(configuration, field, usual, datasets):
-    """The name of the split that a field means; None where "auto" finds none."""
-    value = getattr(configuration, field)
+def _name(configuration, role, datasets):
+    """The name of the split with a role; None where "auto" finds none."""
+    value = getattr(configuration, f"{role}_split")
     if value == "auto":
-        return next((name for name in usual if name in datasets), None)
-    if value not in datasets:
+        return next((name for name in _USUAL[role] if name in datasets), None)
+    if value is not None and value not in datasets:
         raise InvalidValueError(
-            f"`{field}` must be one of {list(datasets)}, the splits of the data. "
-            f"Received: {field}={value!r}"
+            f"`{role}_split` must be one of {list(datasets)}, the splits of the data. "
+            f"Received: {role}_split={value!r}"
         )
     return value
 
@@ -131,11 +125,16 @@ def make_model(
     configuration: RunConfiguration, train: DetectionDataset
 ) -> EfficientDet:
     """Makes the model of a run, and compiles it."""
-    with _precision(configuration.precision), _scope(configuration.distribute):
+    options = dict(configuration.model_config)
+    distribute = configuration.distribute
+    if distribute is not None and ENGINES[distribute] == "tensorflow":
+        options.setdefault("sync_batch_norm", True)  # which JAX always does
+    options["verbose"] = int(configuration.verbose != 0)
+    with _place(configuration):
         if configuration.is_hub_module:
-            model = _of_hub(configuration, train)
+            model = _of_hub(configuration, train, options)
         else:
-            model = _of_preset(configuration, train)
+            model = _of_preset(configuration, train, options)
         model.postprocess = configuration.new_postprocess()
         if configuration.quantization is not None:
             model.quantize_aware(**configuration.quantization)
@@ -150,7 +149,7 @@ def make_model(
 
 def load_to_resume(configuration: RunConfiguration, checkpoint: Any) -> EfficientDet:
     """The model of a checkpoint of a run, to go on with: compiled as it was."""
-    with _precision(configuration.precision), _scope(configuration.distribute):
+    with _place(configuration):
         return EfficientDet.from_archive(checkpoint, resume=True)
 
 
@@ -169,18 +168,15 @@ def with_teacher(
         yield batches
 
 
-def _of_preset(configuration, train):
-    config = configuration.model_config
-    options = _with_synchronized_batch_norm(dict(config), configuration.distribute)
+def _of_preset(configuration, train, options):
     if configuration.image_size is not None:
         options["image_size"] = configuration.image_size
-    fits_anchors = configuration.anchors and not _OWN_ANCHORS & set(config)
+    fits_anchors = configuration.anchors and not _OWN_ANCHORS & set(options)
     options["anchors"] = "auto" if fits_anchors else None
     if fits_anchors and configuration.teacher is not None:
         theirs = read_archive_info(configuration.teacher)["config"]
         options |= {"anchors": None, **{name: theirs[name] for name in _OWN_ANCHORS}}
     options["dataset"] = train
-    options["verbose"] = int(configuration.verbose != 0)
     name, weights = configuration.model, configuration.weights
     if configuration.checkpoint_type is not None:
         model = EfficientDet.from_preset(name, **options)
@@ -204,23 +200,19 @@ def _of_preset(configuration, train):
         return EfficientDet.from_preset(name, **options)
 
 
-def _of_hub(configuration, train):
+def _of_hub(configuration, train, options):
     if configuration.weights not in ("auto", None):
         raise InvalidValueError(
             "A TF-Hub module brings its own weights: leave `weights` out. "
             f"Received: weights={configuration.weights!r}, "
             f"model={configuration.model!r}"
         )
-    options = _with_synchronized_batch_norm(
-        dict(configuration.model_config), configuration.distribute
-    )
     if configuration.image_size not in ("auto", None):
         options["image_size"] = configuration.image_size
     model = EfficientDet.from_hub(
         configuration.model,
         class_names=train.class_names,
         category_ids=train.category_ids,
-        verbose=int(configuration.verbose != 0),
         **options,
     )
     if not isinstance(model, EfficientDet):
@@ -232,26 +224,14 @@ def _of_hub(configuration, train):
 
 
 @contextlib.contextmanager
-def _precision(policy: str) -> Iterator[None]:
-    """Context in which layers that are made have a dtype policy."""
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(policy)
-    try:
+def _place(configuration):
+    """Context in which a model has the precision and the devices of its run."""
+    with contextlib.ExitStack() as stack:
+        stack.callback(keras.config.set_dtype_policy, keras.config.dtype_policy())
+        keras.config.set_dtype_policy(configuration.precision)
+        if configuration.distribute is not None:
+            stack.enter_context(start(configuration.distribute).scope())
         yield
-    finally:
-        keras.config.set_dtype_policy(before)
-
-
-def _scope(distribute: str | None) -> contextlib.AbstractContextManager:
-    """The context in which a model is for all devices that train it."""
-    return contextlib.nullcontext() if distribute is None else start(distribute).scope()
-
-
-def _with_synchronized_batch_norm(options: dict, distribute: str | None) -> dict:
-    """On TensorFlow devices share statistics if told so; on JAX they always do."""
-    if distribute is None or ENGINES[distribute] != "tensorflow":
-        return options
-    return {"sync_batch_norm": True, **options}
 
 
 # --- What it gives to `fit`: batches, and callbacks.

@@ -4,17 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import hashlib
+import importlib.metadata
+import io
 import json
+import math
 import os
+import pathlib
+import platform
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TextIO
 
+import keras
+import numpy as np
+
+from effdet_keras import visualize
 from effdet_keras._internal.processes import current_processes
 from effdet_keras._internal.remote_path import open_folder
-from effdet_keras._internal.whole_files import replacing
-from effdet_keras.errors import InvalidStateError
+from effdet_keras._internal.whole_files import is_remote, replacing
+from effdet_keras._version import __version__
+from effdet_keras.callbacks.tensorboard import TensorBoardWriter
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.record import Record
+from effdet_keras.errors import InvalidStateError, MissingPackageError
+from effdet_keras.images import EncodedImage
 from effdet_keras.runs.configuration import RunConfiguration
+from effdet_keras.train.parts import steps_done
+from effdet_keras.train.resume import Place
 from effdet_keras.weights.checkpoint_files import (
     ARCHIVE_FOLDER,
     BEST_FILE,
@@ -33,32 +52,14 @@ _FILES = (
 # Of the range test, which is made before a run begins.
 _RATES = ("learning_rates.json", "learning_rates.png")
 _FOLDERS = (ARCHIVE_FOLDER, "tensorboard", "profile", "followed")
-
-
-def _is_of_run(name):
-    return name in (*_FILES, *_RATES, *_FOLDERS)
+_OF_A_RUN = (*_FILES, *_RATES, *_FOLDERS)
 
 
 class RunFolder:
-    """A folder for one run, here or at an address; it need not be there.
-
-    Example:
-        >>> import tempfile
-        >>> folder = RunFolder(tempfile.mkdtemp())
-        >>> folder.has_run
-        False
-        >>> with folder.taken():
-        ...     folder.begin(RunConfiguration(data="cells"))
-        >>> folder.has_run, folder.read_configuration().data
-        (True, 'cells')
-        >>> folder.check_free(overwrite=False)
-        Traceback (most recent call last):
-            ...
-        FileExistsError: The folder '...' has a run already. ...
-    """
+    """A folder for one run, here or at an address; it need not be there."""
 
     def __init__(self, path: str | os.PathLike) -> None:
-        self._folder = open_folder(path, "The folder of a run", _is_of_run)
+        self._folder = open_folder(path, "The folder of a run", _OF_A_RUN.__contains__)
         self.path = self._folder.path
         self.archive = self.path / ARCHIVE_FOLDER
         self.tensorboard = self.path / "tensorboard"
@@ -151,9 +152,6 @@ class RunFolder:
             RunConfiguration.read(path) if path.is_file() else self.read_configuration()
         )
 
-    def configuration_text(self) -> str:
-        return (self.path / CONFIGURATION_FILE).read_text(encoding="utf-8")
-
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Writes "environment", "data", "numbers" or "finished" as JSON."""
         with replacing(self.path / f"{name}.json") as partial:
@@ -185,11 +183,7 @@ OF_A_RUN = ("configuration.yaml", "data.json", "log.jsonl", *CHECKPOINTS)
 
 
 def copy_from_first(folder: RunFolder, names: Sequence[str]) -> None:
-    """Gives each process the files that the first has, by way of the network.
-
-    So the folder of a run need not be on a disk that all hosts see. All processes call
-    it; in a training of one process it does nothing.
-    """
+    """Gives each process the first one's files: no disk needs to be seen by all."""
     processes = current_processes()
     if processes.count == 1:
         return
@@ -206,3 +200,266 @@ def copy_from_first(folder: RunFolder, names: Sequence[str]) -> None:
         if name in files:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(files[name])
+
+
+# --- The log of a run, `log.jsonl`: one line of JSON per epoch, each epoch once.
+
+# What a line has besides numbers of the training; `steps` are those trained in all.
+OF_THE_ROW = ("epoch", "time", "seconds", "steps")
+
+
+class RunLog(keras.callbacks.Callback):
+    """Writes the whole file each epoch, without lines behind the last checkpoint."""
+
+    def __init__(self, path: pathlib.Path, place: Place | None = None) -> None:
+        super().__init__()
+        self.path = path
+        self.place = place or Place(epoch=0)
+        rows = read_rows(path)
+        self.rows = [row for row in rows if row["epoch"] <= self.place.epoch]
+        self._start = time.monotonic()
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self._start = time.monotonic()
+        if epoch == self.place.epoch:  # some of it was trained before the stop
+            self._start -= self.place.seconds
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        row = {
+            "epoch": epoch + 1,
+            "time": now,
+            "seconds": round(time.monotonic() - self._start, 3),
+        }
+        optimizer = getattr(self.model, "optimizer", None)
+        if optimizer is not None:
+            row["steps"] = steps_done(optimizer)
+        numbers = {name: float(value) for name, value in (logs or {}).items()}
+        row |= {n: x if math.isfinite(x) else None for n, x in numbers.items()}
+        self.rows.append(row)
+        with replacing(self.path) as partial:
+            lines = (json.dumps(row) + "\n" for row in self.rows)
+            partial.write_text("".join(lines), encoding="utf-8")
+
+
+def read_rows(path: pathlib.Path) -> list[dict[str, Any]]:
+    """The lines of a log, one dict per epoch; none where there is no file."""
+    if not path.is_file():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def history_of(rows: list[dict[str, Any]]) -> dict[str, list[float]]:
+    """The numbers by name, one per epoch; NaN where an epoch has none."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    for name in OF_THE_ROW:
+        names.pop(name, None)
+    return {name: [_number(row.get(name)) for row in rows] for name in names}
+
+
+def _number(value):
+    return math.nan if value is None else float(value)
+
+
+# --- `log.txt`: what a run says on the terminal is kept in a file as well.
+
+
+class TextLog:
+    """Passes on all that is written, and keeps the lines for a file, as they ended."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.is_quiet = False  # then nothing is passed on
+        self._stream = stream
+        self._file: TextIO = io.StringIO()
+        self._line = ""
+
+    def keep_in(self, path: str | os.PathLike) -> None:
+        """Writes what was kept so far to a file, behind what it has, and goes on so."""
+        held = self._file.getvalue()
+        now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
+        self._file.write(f"-- {now}\n{held}")
+        self._file.flush()
+
+    def write(self, text: str) -> int:
+        if not self.is_quiet:
+            self._stream.write(text)
+        *lines, self._line = (self._line + text).split("\n")
+        for line in lines:
+            self._file.write(line.rstrip().rpartition("\r")[2] + "\n")
+        if lines:
+            self._file.flush()
+        return len(text)
+
+    def close(self) -> None:
+        if self._line:
+            self._file.write(self._line + "\n")
+        self._file.close()  # and not the stream, which is another's
+
+    @property
+    def encoding(self) -> str:
+        return getattr(self._stream, "encoding", None) or "utf-8"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def standard_output_kept() -> Iterator[TextLog]:
+    """Context in which standard output goes through a `TextLog`."""
+    log = TextLog(sys.stdout)
+    with contextlib.closing(log), contextlib.redirect_stdout(log):
+        yield log
+
+
+# --- The numbers of a run's log for TensorBoard: each epoch once, also after a stop.
+
+_VALIDATION = "val_"  # as Keras calls losses of validation
+
+
+class TensorBoardCurves(keras.callbacks.Callback):
+    """Writes a log's rows under Keras' own names; all again when a run goes on."""
+
+    def __init__(self, folder: pathlib.Path, log: RunLog) -> None:
+        super().__init__()
+        self._log = log
+        self._folders = {part: folder / part for part in ("train", "validation")}
+        self._writers = {
+            part: TensorBoardWriter(path) for part, path in self._folders.items()
+        }
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        for path in self._folders.values():
+            shutil.rmtree(path, ignore_errors=True)
+        for row in self._log.rows:
+            self._write(row)
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self._write(self._log.rows[-1])
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        for writer in self._writers.values():
+            writer.close()
+
+    def _write(self, row):
+        numbers = {n: x for n, x in row.items() if n not in OF_THE_ROW}
+        parts = {"train": {}, "validation": {}}
+        for name, value in numbers.items():
+            is_validation = name.startswith(_VALIDATION)
+            part = parts["validation" if is_validation else "train"]
+            if value is not None:
+                part[f"epoch_{name.removeprefix(_VALIDATION)}"] = value
+        for part, values in parts.items():
+            if values:
+                self._writers[part].scalars(values, step=row["epoch"] - 1)
+
+
+# --- On what a run ran: machine, Python, packages.
+
+_PACKAGES = (
+    *("keras", "tensorflow", "jax", "torch", "numpy", "pillow"),
+    *("pycocotools", "hotcoco", "matplotlib", "tensorboard"),
+)
+
+
+def describe_environment() -> dict[str, Any]:
+    """What somebody needs to know to repeat a run, for JSON."""
+    return {
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "backend": keras.backend.backend(),
+        "packages": {"effdet-keras": __version__, **_versions()},
+    }
+
+
+def environment_facts(environment: Mapping[str, Any]) -> dict[str, str]:
+    """The same in lines for people, for a report."""
+    names = ("effdet-keras", "keras", environment["backend"])
+    packages = environment["packages"]
+    versions = [f"{name} {packages[name]}" for name in names if name in packages]
+    return {
+        "when": environment["started"],
+        "machine": f"{environment['platform']}, {environment['cpus']} CPUs",
+        "software": ", ".join([f"Python {environment['python']}", *versions]),
+    }
+
+
+def _versions():
+    versions = {}
+    for package in _PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+# --- What data a run had: a digest that tells whether it is still the same.
+
+
+def describe_data(datasets: Mapping[str, DetectionDataset]) -> dict[str, Any]:
+    """The classes and splits of a run, each split with its digest."""
+    first = next(iter(datasets.values()))
+    return {
+        "class_names": list(first.class_names),
+        "category_ids": list(first.category_ids),
+        "splits": {
+            name: {
+                "images": len(dataset),
+                "boxes": sum(len(record.labels) for record in dataset.records),
+                "sha256": fingerprint(dataset),
+            }
+            for name, dataset in datasets.items()
+        },
+    }
+
+
+def fingerprint(dataset: DetectionDataset) -> str:
+    """SHA-256 over classes, names and sizes of image files, and boxes."""
+    digest = hashlib.sha256()
+    classes = [list(dataset.class_names), list(dataset.category_ids)]
+    digest.update(json.dumps(classes).encode())
+    for record in dataset.records:
+        digest.update(_described(record))
+    return digest.hexdigest()
+
+
+def _described(record: Record) -> bytes:
+    head = json.dumps([record.file_name, list(map(int, record.image_size))])
+    arrays = (record.boxes_xywh, record.labels, record.is_crowd)
+    return b"".join([head.encode(), _content(record.image), *map(_bytes, arrays)])
+
+
+def _content(image) -> bytes:
+    """What stands for the pixels of an image."""
+    if isinstance(image, np.ndarray):
+        return hashlib.sha256(_bytes(image)).digest()
+    if isinstance(image, EncodedImage):
+        return str(image.length).encode()
+    if is_remote(image):
+        return b"remote"
+    try:  # not the file itself: of COCO's 118,000 that would take minutes
+        return str(os.path.getsize(image)).encode()
+    except OSError:  # training names the images that are not there
+        return b"missing"
+
+
+def _bytes(array) -> bytes:
+    return np.ascontiguousarray(array).tobytes()
+
+
+# --- Charts in the folder of a run, where matplotlib is installed.
+
+
+def draw_chart(path: pathlib.Path, draw: Callable[[pathlib.Path], object]) -> None:
+    """Has a chart drawn into a file, or says why there is none."""
+    try:
+        visualize.require_matplotlib()
+    except MissingPackageError as error:
+        print(f"There is no {path.name}: {error}")
+        return
+    with replacing(path) as partial:
+        draw(partial)

@@ -84,10 +84,12 @@ class ModelFiles:
                 kept.settle()
 
     def save_own_variables(self, store: Any) -> None:
+        """Writes what is kept beside the weights; Keras calls it."""
         for kept in self._kept_beside():
             kept.save(store)
 
     def load_own_variables(self, store: Any) -> None:
+        """Reads what `save_own_variables` wrote."""
         self._loaded = [kept for kept in self._kept_beside() if kept.load(store)]
         self.pretrained = "detector"
 

@@ -45,14 +45,8 @@ def test_fit_gives_the_same_with_and_without_it(model, train):
         for variable, value in zip(model.optimizer.variables, state):
             variable.assign(value)
         keras.utils.set_random_seed(3)
-        history = fit(
-            model,
-            train,
-            shuffle=False,
-            validation_data=train,
-            validation_batch_size=2,
-            callbacks=callbacks,
-        )
+        options = {"validation_data": train, "validation_batch_size": 2}
+        history = fit(model, train, shuffle=False, callbacks=callbacks, **options)
         assert model.averages.is_swapped
         losses.append(history.history["val_loss"])
         ends.append(loss(model, train))
@@ -82,12 +76,8 @@ def test_training_after_an_interrupted_validation_goes_on_from_its_own_weights(
     model, train
 ):
     with pytest.raises(KeyboardInterrupt):
-        fit(
-            model,
-            train,
-            validation_data=train,
-            callbacks=[SwapEMA(), Interrupt()],
-        )
+        callbacks = [SwapEMA(), Interrupt()]
+        fit(model, train, validation_data=train, callbacks=callbacks)
     assert model.averages.is_swapped
     own = [np.array(v) for v in model.averages.variables]
     started = []

@@ -256,15 +256,3 @@ def test_wrong_usage_has_the_status_of_usage(capsys):
     with pytest.raises(SystemExit, match="^2$"):
         run()
     assert capsys.readouterr().err.startswith("usage: effdet-keras eval")
-
-
-def test_the_exact_detector_has_the_recall_that_was_made(data, exact, tmp_path):
-    assert run(data, "--detections", exact, "--out", tmp_path) == 0
-    content = json.loads((tmp_path / "numbers.json").read_text())
-    every = content["all_classes"]
-    truth = json.loads((data / "valid.json").read_text())["annotations"]
-    found = json.loads(exact.read_text())
-    assert every["recall"] == pytest.approx(len(found) / len(truth))
-    assert (every["precision"], every["threshold"]) == (1.0, 0.9)
-    assert content["errors"]["counts"]["missed"] == len(truth) - len(found)
-    assert np.trace(content["confusion"]["counts"]) == len(found)

@@ -14,8 +14,6 @@ from effdet_keras.export.registry import (
     FORMATS,
     TARGETS,
     ExportFormat,
-    target_options,
-    writer_options,
 )
 from effdet_keras.export.runtime import describe
 from effdet_keras.weights.archive import write_archive
@@ -40,13 +38,6 @@ def exported(monkeypatch):
 
     monkeypatch.setattr(ek.EfficientDet, "export", export)
     return calls
-
-
-@pytest.fixture(scope="module")
-def shapes(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("shapes")
-    ek.data.write_shapes(folder, num_train=3, num_valid=2, image_size=64)
-    return folder
 
 
 def test_only_given_options_are_handed_on(archive, exported):
@@ -84,7 +75,7 @@ def test_every_option_has_a_flag(archive, exported, shapes):
             "int8_scores": True,
         }
     ]
-    options = {o.name for name in FORMATS for o in writer_options(name)}
+    options = {name for format in FORMATS.values() for name in format.options}
     # The second is a flag of the next test, the last an object of Python.
     assert options - set(exported[0]) == {"calibration", "postprocess"}
 
@@ -96,8 +87,8 @@ def test_a_target_and_its_options_have_flags(archive, exported):
     (given,) = exported
     assert (given["target"], given["format"]) == ("triton", None)
     assert (given["backend"], given["max_batch_size"]) == ("tensorflow", 4)
-    options = {o.name for name in TARGETS for o in target_options(name)}
-    of_formats = {o.name for name in FORMATS for o in writer_options(name)}
+    options = {name for target in TARGETS.values() for name in target.options}
+    of_formats = {name for format in FORMATS.values() for name in format.options}
     assert options - of_formats <= set(given)
 
 
@@ -106,7 +97,7 @@ def test_calibration_is_a_folder_of_images_or_a_dataset(archive, exported, shape
         arguments = ["export", archive, "pets.tflite", "--calibration", str(source)]
         assert cli.main(arguments) == 0
     dataset, images = (call["calibration"] for call in exported)
-    assert len(dataset) == 3 and images == shapes / "valid"
+    assert len(dataset) == 4 and images == shapes / "valid"
 
 
 def test_it_calibrates_on_the_training_split_and_evaluates_on_another(
@@ -117,10 +108,12 @@ def test_it_calibrates_on_the_training_split_and_evaluates_on_another(
     splits = ["--calibration-split", "valid", "--evaluation-split", "train"]
     assert cli.main(["export", archive, "pets.tflite", *data, *splits]) == 0
     sizes = [(len(call["calibration"]), len(call["evaluate"])) for call in exported]
-    assert sizes == [(3, 2), (2, 3)]  # 3 images in "train", 2 in "valid"
+    assert sizes == [(4, 2), (2, 4)]  # 4 images in "train", 2 in "valid"
 
 
-def test_a_split_needs_a_dataset_that_has_it(archive, exported, shapes, capsys):
+def test_a_split_needs_a_dataset_that_has_it(
+    archive, exported, shapes, tmp_path, capsys
+):
     export = ["export", archive, "pets.tflite"]
     assert cli.main([*export, "--evaluation-split", "test"]) == 1
     assert "add `--evaluate DATA`" in capsys.readouterr().err
@@ -128,11 +121,9 @@ def test_a_split_needs_a_dataset_that_has_it(archive, exported, shapes, capsys):
     assert cli.main([*export, *data]) == 1
     assert "['train', 'valid']" in capsys.readouterr().err
     for name in ("train", "valid"):
-        file = shapes / f"{name}.json"
-        other = shapes.parent / "others" / f"{name}-2.json"
-        other.parent.mkdir(exist_ok=True)
-        other.write_text(file.read_text())
-    assert cli.main([*export, "--evaluate", str(other.parent)]) == 1
+        text = (shapes / f"{name}.json").read_text()
+        (tmp_path / f"{name}-2.json").write_text(text)
+    assert cli.main([*export, "--evaluate", str(tmp_path)]) == 1
     assert "has the splits train-2, valid-2" in capsys.readouterr().err
     assert not exported
 

@@ -9,13 +9,13 @@ from support import programs
 from support.tiny import LITE0, lively_model
 
 import effdet_keras as ek
-from effdet_keras import cli
 from effdet_keras.cli import files
 from effdet_keras.cli import predict_files as module
 from effdet_keras.cli.predict_files import names_in_json
 from effdet_keras.weights.archive import write_archive
 
 pytestmark = pytest.mark.tensorflow
+NAMES = ["a.png", "b.bmp", "c.gif"]
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def model():
 def archive(model, tmp_path_factory):
     path = tmp_path_factory.mktemp("archive") / "pets.keras"
     write_archive(model, path)
-    return str(path)
+    return path
 
 
 @pytest.fixture
@@ -35,34 +35,35 @@ def images(tmp_path):
     folder = tmp_path / "images"
     folder.mkdir()
     rng = np.random.default_rng(5)
-    for name in ("a.png", "b.bmp", "c.gif"):
+    for name in NAMES:
         pixels = rng.integers(0, 256, (40, 56, 3), "uint8")
         Image.fromarray(pixels).save(folder / name)
     return folder
 
 
+@pytest.fixture
+def found(tmp_path):
+    """The file for `--json`."""
+    return tmp_path / "found.json"
+
+
 def test_a_folder_is_drawn_and_its_boxes_are_written(
-    archive, model, images, tmp_path, capsys
+    archive, model, images, found, tmp_path, command
 ):
-    out, file = tmp_path / "out", tmp_path / "found.json"
-    arguments = [archive, str(images), "--out", str(out), "--json", str(file)]
-    assert cli.main(["predict", *arguments, "--score", "0.4"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    out = tmp_path / "out"
+    options = ["--out", out, "--json", found, "--score", "0.4"]
+    lines = command("predict", archive, images, *options).splitlines()
     expected = model.detect(images, 0.4, batch_size=1, verbose=0)
-    for path, line, found in zip(sorted(images.iterdir()), lines, expected):
-        assert line.startswith(f"{path}: {len(found)} detections: ")
-    names = ["a.png", "b.bmp", "c.gif"]
-    assert sorted(path.name for path in out.iterdir()) == names
+    for path, line, one in zip(sorted(images.iterdir()), lines, expected):
+        assert line.startswith(f"{path}: {len(one)} detections: ")
+    assert sorted(path.name for path in out.iterdir()) == NAMES
     drawn = np.asarray(Image.open(out / "b.bmp"))
     np.testing.assert_array_equal(drawn, expected[1].draw())
 
-    content = json.loads(file.read_text())
-    assert [image["file_name"] for image in content["images"]] == names
-    assert {c["id"]: c["name"] for c in content["categories"]} == {
-        3: "cat",
-        5: "dog",
-        9: "bird",
-    }
+    content = json.loads(found.read_text())
+    assert [image["file_name"] for image in content["images"]] == NAMES
+    names = {c["id"]: c["name"] for c in content["categories"]}
+    assert names == {3: "cat", 5: "dog", 9: "bird"}
     first = [a for a in content["annotations"] if a["image_id"] == 1]
     assert len(first) == len(expected[0])
     assert first[0]["score"] == pytest.approx(expected[0].scores[0], abs=1e-4)
@@ -71,21 +72,18 @@ def test_a_folder_is_drawn_and_its_boxes_are_written(
     np.testing.assert_allclose(box, expected[0].boxes[0], atol=0.01)
     assert first[0]["category_id"] == (3, 5, 9)[expected[0].labels[0]]
     # It is a dataset, too: truth to begin annotating with.
-    dataset = ek.data.from_coco(file, images)
+    dataset = ek.data.from_coco(found, images)
     assert len(dataset) == 3 and dataset.category_ids == (3, 5, 9)
 
 
-def test_what_cannot_be_read_is_left_out_and_told(archive, images, tmp_path, capsys):
+def test_what_cannot_be_read_is_left_out_and_told(archive, images, found, command):
     (images / "b.bmp").write_bytes(b"no image")
-    file = tmp_path / "found.json"
-    arguments = ["predict", archive, str(images), "--json", str(file)]
-    assert cli.main([*arguments, "--batch-size", "2"]) == 1
-    said = capsys.readouterr()
-    assert "b.bmp' is left out" in said.err
-    assert "a.png: " in said.out and "c.gif: " in said.out
-    assert len(json.loads(file.read_text())["images"]) == 2
-    assert cli.main(["predict", archive, "nowhere.jpg"]) == 1
-    assert "There is no image, folder or video 'nowhere.jpg'" in capsys.readouterr().err
+    flags = ["--json", found, "--batch-size", 2]
+    assert "b.bmp' is left out" in command("predict", archive, images, *flags, status=1)
+    names = [image["file_name"] for image in json.loads(found.read_text())["images"]]
+    assert names == ["a.png", "c.gif"]
+    said = command("predict", archive, "nowhere.jpg", status=1)
+    assert "There is no image, folder or video 'nowhere.jpg'" in said
 
 
 @pytest.mark.parametrize("option", ["out", "json_path", "frames"])
@@ -96,47 +94,43 @@ def test_an_address_is_refused_before_any_work(tmp_path, monkeypatch, option):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_input_is_written_over(archive, images, tmp_path, capsys):
-    before = (images / "a.png").read_bytes()
-    for inputs in ([images], [images / "a.png"]):
-        paths = map(str, inputs)
-        assert cli.main(["predict", archive, *paths, "--out", str(images)]) == 1
-        assert "would be overwritten" in capsys.readouterr().err
-    assert (images / "a.png").read_bytes() == before
-    first, out = str(images / "a.png"), str(tmp_path / "out")
-    for options in ([], ["--overwrite"]):
-        assert cli.main(["predict", archive, first, "--json", first, *options]) == 1
-        assert "would be overwritten" in capsys.readouterr().err
-        assert cli.main(["predict", archive, first, "--json", archive, *options]) == 1
-        assert "would be overwritten" in capsys.readouterr().err
-    assert (images / "a.png").read_bytes() == before
+def test_no_input_is_written_over(archive, images, tmp_path, command):
+    first = images / "a.png"
+    before = first.read_bytes()
+    for arguments in (
+        [images, "--out", images],
+        [first, "--out", images],
+        *([first, "--json", path] for path in (first, archive)),
+        *([first, "--json", path, "--overwrite"] for path in (first, archive)),
+    ):
+        said = command("predict", archive, *arguments, status=1)
+        assert "would be overwritten" in said
+    assert first.read_bytes() == before
 
     # What is there stays, and two images of one name get two names.
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "a.png").write_bytes(before)
-    both = [first, str(tmp_path / "more" / "a.png")]
-    assert cli.main(["predict", archive, *both, "--out", out]) == 0
-    written = sorted((tmp_path / "out").rglob("*.png"))
-    parts = [path.relative_to(tmp_path / "out").as_posix() for path in written]
+    out = tmp_path / "out"
+    arguments = ["predict", archive, first, tmp_path / "more" / "a.png", "--out", out]
+    command(*arguments)
+    written = sorted(out.rglob("*.png"))
+    parts = [path.relative_to(out).as_posix() for path in written]
     assert parts == ["images/a.png", "more/a.png"]
     written[0].write_bytes(b"mine")
-    assert cli.main(["predict", archive, *both, "--out", out]) == 1
-    assert "a.png' are there already" in capsys.readouterr().err
+    assert "a.png' are there already" in command(*arguments, status=1)
     assert written[0].read_bytes() == b"mine"
-    assert cli.main(["predict", archive, *both, "--out", out, "--overwrite"]) == 0
+    command(*arguments, "--overwrite")
     assert written[0].read_bytes() != b"mine"
 
 
 @pytest.mark.slow
 def test_tiles_and_augmentation_are_those_of_the_predictor(
-    archive, model, images, capsys
+    archive, model, images, command
 ):
-    image = str(images / "a.png")
-    options = ["--tiles", "32", "--tta"]
-    assert cli.main(["predict", archive, image, *options]) == 0
+    image = images / "a.png"
     found = ek.Predictor(model).detect(image, tiles=32, augment=True)
-    expected = repr(found).splitlines()[0]
-    assert capsys.readouterr().out == f"{image}: {expected}\n"
+    said = command("predict", archive, image, "--tiles", 32, "--tta")
+    assert said == f"{image}: {repr(found).splitlines()[0]}\n"
 
 
 @pytest.mark.parametrize(
@@ -147,13 +141,14 @@ def test_tiles_and_augmentation_are_those_of_the_predictor(
         (["--tta", "0.7", "1"], {"tiles": None, "augment": [0.7, 1.0]}),
     ],
 )
-def test_tiles_and_augmentation_have_defaults(monkeypatch, archive, options, expected):
+def test_tiles_and_augmentation_have_defaults(
+    monkeypatch, archive, command, options, expected
+):
     given = {}
-    monkeypatch.setattr(
-        module, "predict_files", lambda *_, **keywords: given.update(keywords)
-    )
+    take = lambda *_, **keywords: given.update(keywords)  # noqa: E731
+    monkeypatch.setattr(module, "predict_files", take)
     monkeypatch.setattr(files, "open_any_model", lambda *_, **__: None)
-    assert cli.main(["predict", archive, "a.png", *options]) == 0
+    command("predict", archive, "a.png", *options)
     assert {name: given[name] for name in expected} == expected
 
 
@@ -171,58 +166,46 @@ def clip(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_video_is_drawn_frame_by_frame(archive, clip, tmp_path, capsys):
+def test_a_video_is_drawn_frame_by_frame(archive, clip, found, tmp_path, command):
     cv2 = pytest.importorskip("cv2")
-    out, file = tmp_path / "out", tmp_path / "found.json"
-    arguments = ["predict", archive, str(clip), "--out", str(out)]
-    assert cli.main([*arguments, "--json", str(file)]) == 0
-    said = capsys.readouterr().out
+    out = tmp_path / "out"
+    said = command("predict", archive, clip, "--out", out, "--json", found)
     assert f"{clip} frame 1: " in said and "--frames FOLDER" in said
     assert cv2.VideoCapture(str(out / "clip.avi")).get(cv2.CAP_PROP_FRAME_COUNT) == 2
-    images = json.loads(file.read_text())["images"]
-    assert [(image["video"], image["frame"]) for image in images] == [
-        ("clip.avi", 0),
-        ("clip.avi", 1),
-    ]
+    images = json.loads(found.read_text())["images"]
+    frames = [(image["video"], image["frame"]) for image in images]
+    assert frames == [("clip.avi", 0), ("clip.avi", 1)]
     # Images and videos may be mixed; a camera that is not there is told.
-    assert cli.main(["predict", archive, "77"]) == 1
-    assert "camera 77" in capsys.readouterr().err
+    assert "camera 77" in command("predict", archive, 77, status=1)
 
 
 @pytest.mark.slow
-def test_frames_and_their_boxes_are_a_dataset(archive, clip, tmp_path, capsys):
-    file, frames = tmp_path / "found.json", tmp_path / "found"
-    arguments = ["predict", archive, str(clip), "--score", "0.1"]
-    arguments += ["--json", str(file), "--frames", str(frames)]
-    assert cli.main(arguments) == 0
-    assert "--frames FOLDER" not in capsys.readouterr().out
-    dataset = ek.data.load(file)
-    assert [(r.image_id, r.file_name) for r in dataset.records] == [
-        (1, "clip-frame-000000.jpg"),
-        (2, "clip-frame-000001.jpg"),
-    ]
+def test_frames_and_their_boxes_are_a_dataset(archive, clip, found, tmp_path, command):
+    frames = tmp_path / "found"
+    again = ["predict", archive, clip, "--frames", frames]
+    assert "--frames FOLDER" not in command(*again, "--score", 0.1, "--json", found)
+    dataset = ek.data.load(found)
+    names = [(r.image_id, r.file_name) for r in dataset.records]
+    assert names == [(1, "clip-frame-000000.jpg"), (2, "clip-frame-000001.jpg")]
     assert not dataset.problems  # none reaches out of its image
     shades = [np.asarray(Image.open(frames / r.file_name)) for r in dataset.records]
     assert [shade.shape for shade in shades] == [(32, 96, 3)] * 2
     assert abs(shades[0].mean() - 40) < 3 and abs(shades[1].mean() - 200) < 3
-    annotations = json.loads(file.read_text())["annotations"]
+    annotations = json.loads(found.read_text())["annotations"]
     assert len(annotations) == sum(len(r.labels) for r in dataset.records) > 0
-    again = ["predict", archive, str(clip), "--frames", str(frames)]
-    assert cli.main(again) == 1
-    assert "clip-frame-000001.jpg' are there already" in capsys.readouterr().err
-    assert cli.main([*again, "--overwrite"]) == 0
-    assert cli.main(["predict", archive, str(frames), "--frames", str(frames)]) == 1
-    assert "no input is a video" in capsys.readouterr().err
+    said = command(*again, status=1)
+    assert "clip-frame-000001.jpg' are there already" in said
+    command(*again, "--overwrite")
+    said = command("predict", archive, frames, "--frames", frames, status=1)
+    assert "no input is a video" in said
 
 
-def test_boxes_of_a_wide_image_are_inside_it(archive, tmp_path):
-    rng = np.random.default_rng(3)
-    pixels = rng.integers(0, 256, (40, 120, 3), "uint8")
-    Image.fromarray(pixels).save(tmp_path / "wide.png")
-    file = tmp_path / "found.json"
-    arguments = ["predict", archive, str(tmp_path / "wide.png"), "--json", str(file)]
-    assert cli.main([*arguments, "--score", "0.05"]) == 0
-    boxes = np.array([a["bbox"] for a in json.loads(file.read_text())["annotations"]])
+def test_boxes_of_a_wide_image_are_inside_it(archive, found, tmp_path, command):
+    pixels = np.random.default_rng(3).integers(0, 256, (40, 120, 3), "uint8")
+    path = tmp_path / "wide.png"
+    Image.fromarray(pixels).save(path)
+    command("predict", archive, path, "--json", found, "--score", 0.05)
+    boxes = np.array([a["bbox"] for a in json.loads(found.read_text())["annotations"]])
     assert len(boxes) > 0 and boxes[:, :2].min() >= 0
     assert ((boxes[:, :2] + boxes[:, 2:]).max(axis=0) <= [120.001, 40.001]).all()
 
@@ -240,7 +223,7 @@ def test_no_two_sources_have_one_name_in_the_file(tmp_path):
     assert list(names_in_json(videos).values()) == ["clip", "clip-2", "camera-0"]
 
 
-def test_a_published_model_is_used_by_its_name(model, monkeypatch, images, capsys):
+def test_a_published_model_is_used_by_its_name(model, monkeypatch, images, command):
     asked = []
 
     def from_preset(name, weights):
@@ -248,31 +231,30 @@ def test_a_published_model_is_used_by_its_name(model, monkeypatch, images, capsy
         return model
 
     monkeypatch.setattr(ek.EfficientDet, "from_preset", from_preset)
-    assert cli.main(["predict", "efficientdet-d0", str(images / "a.png")]) == 0
+    command("predict", "efficientdet-d0", images / "a.png")
     assert asked == [("efficientdet-d0", "coco")]
-    assert cli.main(["predict", "efficientdet-d99", str(images / "a.png")]) == 1
-    assert "efficientdet-d99" in capsys.readouterr().err
+    said = command("predict", "efficientdet-d99", images / "a.png", status=1)
+    assert "efficientdet-d99" in said
 
 
 @pytest.mark.slow
-def test_benchmark_prints_a_table_and_writes_it(archive, images, tmp_path, capsys):
+def test_benchmark_prints_a_table_and_writes_it(archive, images, tmp_path, command):
     file, trace = tmp_path / "times.json", tmp_path / "trace"
-    arguments = ["benchmark", archive, "--images", str(images), "--runs", "2"]
-    arguments += ["--batch-size", "2", "--json", str(file), "--trace", str(trace)]
-    assert cli.main(arguments) == 0
-    text = capsys.readouterr().out
+    arguments = ["benchmark", archive, "--images", images, "--runs", 2]
+    arguments += ["--batch-size", 2, "--json", file, "--trace", trace]
+    text = command(*arguments)
     assert "input 64 x 64, batches of 2, 2 runs" in text
     for name in ("decode", "letterbox", "network", "postprocess", "images per second"):
         assert name in text
     assert set(json.loads(file.read_text())["stages"]["all"]) == {"median_ms", "p90_ms"}
     assert list(trace.rglob("*.xplane.pb"))
-    assert cli.main([*arguments, "--overwrite", "--runs", "0"]) == 1
-    assert "`runs` must be 1 or more" in capsys.readouterr().err
+    said = command(*arguments, "--overwrite", "--runs", 0, status=1)
+    assert "`runs` must be 1 or more" in said
 
 
 @pytest.mark.parametrize("error, status", [(KeyboardInterrupt, 130), (OSError, 1)])
 def test_what_was_found_until_it_stopped_is_kept(
-    archive, images, tmp_path, monkeypatch, error, status
+    archive, images, found, monkeypatch, command, error, status
 ):
     detect, calls = ek.Predictor.detect, []
 
@@ -283,11 +265,9 @@ def test_what_was_found_until_it_stopped_is_kept(
         return detect(*arguments, **options)
 
     monkeypatch.setattr(ek.Predictor, "detect", stops)
-    file = tmp_path / "found.json"
-    arguments = ["predict", archive, str(images), "--json", str(file)]
-    assert cli.main(arguments) == status
-    names = [image["file_name"] for image in json.loads(file.read_text())["images"]]
-    assert names == ["a.png", "b.bmp"]
+    command("predict", archive, images, "--json", found, status=status)
+    names = [image["file_name"] for image in json.loads(found.read_text())["images"]]
+    assert names == NAMES[:2]
 
 
 def test_the_command_opens_an_archive_in_a_process_of_its_own(archive, tmp_path):

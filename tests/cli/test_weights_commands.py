@@ -5,8 +5,6 @@ import re
 import numpy as np
 import pytest
 
-from effdet_keras import cli
-from effdet_keras.data import write_shapes
 from effdet_keras.extras.older_tools import write_tf1_checkpoint
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.archive import read_archive_info
@@ -24,53 +22,39 @@ def lite0(tmp_path):
     return tmp_path / "lite0"
 
 
-def test_inspect_says_which_model_weights_are_of(lite0, capsys):
-    assert cli.main(["inspect-weights", str(lite0)]) == 0
-    text = capsys.readouterr().out
+def test_inspect_says_which_model_weights_are_of(lite0, command):
+    text = command("inspect-weights", lite0)
     assert "efficientdet-lite0, 3 classes" in text
     assert "Would load into efficientdet-lite0: 588 of 588" in text
     assert "588 of them moving averages" in text
-    model = ["--model", "efficientdet-lite1"]
-    assert (
-        cli.main(["inspect-weights", str(lite0 / "model"), *model, "--all", "--raw"])
-        == 0
-    )
-    text = capsys.readouterr().out
+    options = ["--model", "efficientdet-lite1", "--all", "--raw"]
+    text = command("inspect-weights", lite0 / "model", *options)
     assert "Would load into efficientdet-lite1" in text and "averages" not in text
     assert re.search(r"^box_net/box-0-bn-3/beta +64$", text, re.MULTILINE)
-    assert cli.main(["inspect-weights", str(lite0 / "modle.index")]) == 1
-    assert "Did you mean: model.index" in capsys.readouterr().err
+    said = command("inspect-weights", lite0 / "modle.index", status=1)
+    assert "Did you mean: model.index" in said
 
 
 @pytest.mark.slow  # all of Lite0 and D0
-def test_import_writes_weights_as_another_kind(lite0, tmp_path, capsys):
-    out = str(tmp_path / "lite0.keras")
-    arguments = ["import", str(lite0), out, "--class-names", "cat", "dog", "fox"]
-    assert cli.main(arguments) == 0
-    assert "Loaded 588 of 588 weights" in capsys.readouterr().out
+def test_import_writes_weights_as_another_kind(lite0, tmp_path, command):
+    out = tmp_path / "lite0.keras"
+    arguments = ["import", lite0, out, "--class-names", "cat", "dog", "fox"]
+    assert "Loaded 588 of 588 weights" in command(*arguments)
     info = read_archive_info(out)
     assert info["class_names"] == ["cat", "dog", "fox"]
     assert info["config"]["name"] == "efficientdet-lite0"
-    assert cli.main(arguments) == 1
-    assert "nothing is overwritten" in capsys.readouterr().err
-    other = ["import", str(lite0), str(tmp_path / "d0.keras")]
-    assert cli.main([*other, "--model", "efficientdet-d0"]) == 1
-    assert "they are of efficientdet-lite0" in capsys.readouterr().err
-    assert not (tmp_path / "d0.keras").exists()
+    assert "nothing is overwritten" in command(*arguments, status=1)
+    d0 = tmp_path / "d0.keras"
+    said = command("import", lite0, d0, "--model", "efficientdet-d0", status=1)
+    assert "they are of efficientdet-lite0" in said and not d0.exists()
 
 
-def test_a_dataset_is_sent_to_the_command_for_datasets(tmp_path, capsys):
-    write_shapes(tmp_path / "data", num_train=1, num_valid=1, image_size=64)
-    for path in (tmp_path / "data", tmp_path / "data" / "train.json"):
-        assert cli.main(["inspect-weights", str(path)]) == 1
-        said = capsys.readouterr().err
-        assert f"`effdet-keras inspect {path}`" in said
-        assert len(said.splitlines()) == 1
-
-
-def test_weights_are_sent_to_the_command_for_weights(lite0, capsys):
-    for path in (lite0, lite0 / "model.index"):
-        assert cli.main(["inspect", str(path)]) == 1
-        said = capsys.readouterr().err
-        assert f"`effdet-keras inspect-weights {path}`" in said
-        assert len(said.splitlines()) == 1
+def test_data_and_weights_are_sent_to_the_commands_for_them(lite0, shapes, command):
+    for wrong, right, paths in (
+        ("inspect-weights", "inspect", (shapes, shapes / "train.json")),
+        ("inspect", "inspect-weights", (lite0, lite0 / "model.index")),
+    ):
+        for path in paths:
+            said = command(wrong, path, status=1)
+            assert f"`effdet-keras {right} {path}`" in said
+            assert len(said.splitlines()) == 1

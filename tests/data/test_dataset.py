@@ -1,15 +1,17 @@
 """`DetectionDataset`: looking, dividing, and the batches it gives to `fit`."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
 
 import keras  # noqa: E402
-from PIL import Image  # noqa: E402
+from support.small_datasets import record_of, save_image  # noqa: E402
 
 from effdet_keras.data import DetectionDataset, from_arrays  # noqa: E402
-from effdet_keras.data.record import Record, count_unusable, load_example  # noqa: E402
+from effdet_keras.data.record import count_unusable, load_example  # noqa: E402
 
 pytestmark = pytest.mark.tensorflow
 
@@ -27,19 +29,12 @@ def make_dataset(count=7, size=None):
 
 
 def make_record(**changes):
-    fields = {
-        "image": np.zeros((40, 50, 3), np.uint8),
-        "image_size": (40, 50),
-        "image_id": 7,
-        "source_id": "seven",
-        "file_name": "seven.jpg",
-        "boxes_xywh": [[-5, 10, 20.25, 15], [10, 10, 0, 5], [0, 0, 50, 40]],
-        "labels": [1, 0, 1],
-        "is_crowd": [False, False, True],
-        "area": [100.5, 0.0, 2000.0],
-        "annotation_ids": [31, 32, 33],
-    }
-    return Record(**{**fields, **changes})
+    boxes = [[-5, 10, 20.25, 15], [10, 10, 0, 5], [0, 0, 50, 40]]
+    fields = {"source_id": "seven", "area": [100.5, 0.0, 2000.0]}
+    fields["is_crowd"] = [False, False, True]
+    image = np.zeros((40, 50, 3), np.uint8)
+    record = record_of(image, (40, 50), 7, boxes, [1, 0, 1], **fields)
+    return dataclasses.replace(record, **changes)
 
 
 def truth_of(batches):
@@ -66,18 +61,14 @@ def test_example_holds_clipped_boxes_and_aligned_columns():
 
 
 def test_image_of_another_size_than_annotated_is_an_error(tmp_path):
-    path = tmp_path / "small.png"
-    Image.new("RGB", (25, 20)).save(path)
+    path = save_image(tmp_path / "small.png", (25, 20))
     record = make_record(image=str(path))
     with pytest.raises(ValueError, match=r"\(40, 50\).*small\.png.*\(20, 25\)"):
         load_example(record)
 
 
 def test_image_with_its_exif_turn_annotated_as_stored(tmp_path):
-    path = tmp_path / "turned.jpg"
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    Image.new("RGB", (50, 40)).save(path, exif=exif)
+    path = save_image(tmp_path / "turned.jpg", (50, 40), turn=6)
     assert load_example(make_record(image=str(path)))["image"].shape == (40, 50, 3)
 
 
@@ -382,9 +373,7 @@ def test_empty_dataset_has_no_batches():
 
 
 def test_image_that_cannot_be_read_is_named_from_inside_the_pipeline(tmp_path):
-    path = tmp_path / "gone.png"
-    Image.new("RGB", (50, 40)).save(path)
-    dataset = DetectionDataset([make_record(image=str(path))], ("cat", "dog"))
-    path.unlink()
+    record = make_record(image=str(tmp_path / "gone.png"))
+    dataset = DetectionDataset([record], ("cat", "dog"))
     with pytest.raises(tf.errors.OpError, match=r"gone\.png"):
         next(iter(dataset.batches(1, image_size=32)))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from pycocotools import mask as coco_mask
+from support.small_datasets import record_of, save_image
 
 import effdet_keras as ek
 from effdet_keras.data import (
@@ -195,6 +196,19 @@ def colored_dataset():
     return DetectionDataset(records, ["cat"], seg_class_names=list("abcd"))
 
 
+def colored_example(shift=0):
+    image, mask = (np.roll(pixels, shift, axis=1) for pixels in colored())
+    boxes, labels = np.float32([[5, 5, 50, 70]]), np.int32([0])
+    return {"image": image, "boxes": boxes, "labels": labels, "mask": mask}
+
+
+def assert_batch_says_class(size=1, **options):
+    options = {"image_size": 64, "training": True, "seed": 2, **options}
+    images, truth = next(iter(colored_dataset().batches(size, **options)))
+    for image, mask in zip(images.numpy(), truth["masks"].numpy()):
+        assert_color_says_class(image, mask, share=0.85)
+
+
 def test_masks_are_flipped_scaled_and_cropped_with_their_images():
     dataset = colored_dataset()
     for scale in ((0.5, 0.6), (1.8, 2.0)):
@@ -241,46 +255,21 @@ def test_masks_move_with_augmentations(augment):
     augmentation = ek.augment.Compose(
         augment if isinstance(augment, list) else [augment]
     )
-    image, mask = colored()
-    example = {
-        "image": image,
-        "boxes": np.float32([[5, 5, 50, 70]]),
-        "labels": np.int32([0]),
-        "mask": mask,
-    }
     for number in range(3):
-        result = augmentation(example, [1, number])
+        result = augmentation(colored_example(), [1, number])
         assert result["mask"].shape == result["image"].shape[:2]
         assert_color_says_class(result["image"], result["mask"], share=0.9)
     assert augmentation.keeps_masks
-    batches = colored_dataset().batches(
-        1, image_size=64, training=True, seed=2, augment=augment
-    )
-    images, truth = next(iter(batches))
-    assert_color_says_class(images.numpy()[0], truth["masks"].numpy()[0], share=0.85)
+    assert_batch_says_class(augment=augment)
 
 
 def test_a_mosaic_has_the_masks_of_its_four_images():
-    image, mask = colored()
-    example = {
-        "image": image,
-        "boxes": np.float32([[5, 5, 50, 70]]),
-        "labels": np.int32([0]),
-    }
-    examples = [{**example, "mask": np.roll(mask, i, axis=1)} for i in range(4)]
-    for i, one in enumerate(examples):
-        one["image"] = np.roll(image, i, axis=1)
+    examples = [colored_example(shift) for shift in range(4)]
     for number in range(3):
         result = ek.augment.Mosaic()(examples, [1, number])
-        assert result["mask"].shape == result["image"].shape[:2] == mask.shape
+        assert result["mask"].shape == result["image"].shape[:2] == (60, 90)
         assert_color_says_class(result["image"], result["mask"], share=0.9)
-    options = {"image_size": 64, "training": True, "scale_jitter": (1.0, 1.0)}
-    batches = colored_dataset().batches(
-        2, seed=2, augment=ek.augment.Mosaic(), **options
-    )
-    images, truth = next(iter(batches))
-    for image, mask in zip(images.numpy(), truth["masks"].numpy()):
-        assert_color_says_class(image, mask, share=0.85)
+    assert_batch_says_class(2, scale_jitter=(1, 1), augment=ek.augment.Mosaic())
 
 
 @pytest.mark.parametrize(
@@ -378,23 +367,14 @@ def test_masks_of_whole_images_are_written_beside_coco_and_not_to_tfrecords(tmp_
 
 
 def test_images_of_one_name_in_two_folders_keep_their_own_masks(tmp_path):
-    for number, name in enumerate(("x", "y")):
-        for folder in (tmp_path / name, tmp_path / "masks" / name):
-            folder.mkdir(parents=True)
-        Image.new("RGB", (30, 20)).save(tmp_path / name / "a.png")
+    records = []
+    for number, name in enumerate(("x/a.png", "y/a.png")):
+        path = save_image(tmp_path / name, (30, 20))
+        records.append(record_of(path, (20, 30), number, file_name=name))
+        (tmp_path / "masks" / name).parent.mkdir(parents=True)
         pixels = np.full((20, 30), number, "uint8")
-        Image.fromarray(pixels).save(tmp_path / "masks" / name / "a.png")
-    sizes = {"height": 20, "width": 30}
-    content = {
-        "images": [
-            {"id": i, "file_name": f"{n}/a.png", **sizes}
-            for i, n in ((1, "x"), (2, "y"))
-        ],
-        "annotations": [],
-        "categories": [{"id": 1, "name": "cat"}],
-    }
-    (tmp_path / "a.json").write_text(json.dumps(content))
-    dataset = from_coco(tmp_path / "a.json", tmp_path)
+        Image.fromarray(pixels).save(tmp_path / "masks" / name)
+    dataset = DetectionDataset(records, ["cat"])
     dataset = dataset.with_masks(tmp_path / "masks", NAMES)
     ek.data.write_coco({"train": dataset}, tmp_path / "out")
     again = ek.data.load(tmp_path / "out", "train")

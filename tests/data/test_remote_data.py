@@ -18,7 +18,7 @@ from effdet_keras.data import (
 from effdet_keras.data.pipeline.image_reader import ImageReader
 from effdet_keras.detect.detect import image_sources
 from effdet_keras.images import list_images, read_image, read_image_size
-from effdet_keras.runs.train import fingerprint
+from effdet_keras.runs.run_folder import fingerprint
 
 WRITERS = {"voc": write_voc, "yolo": write_yolo, "csv": write_csv}
 

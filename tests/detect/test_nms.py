@@ -82,29 +82,6 @@ def test_hard_drops_a_box_above_the_threshold_and_keeps_one_at_it():
     assert run(boxes, scores, iou_threshold=float(third), **options)[2] == [2]
 
 
-def test_gaussian_lowers_the_score_by_the_equation():
-    boxes = [[[0, 0, 10, 10], [0, 5, 10, 15]]]
-    indices, scores, count = run(boxes, [[0.9, 0.8]], sigma=0.3, max_detections=2)
-    np.testing.assert_array_equal(indices, [[0, 1]])
-    expected = [[0.9, 0.8 * np.exp(-(1 / 9) / 0.3)]]
-    np.testing.assert_allclose(scores, expected, rtol=1e-6)
-    assert count == [2]
-
-
-def test_gaussian_can_change_the_order():
-    boxes = [[[0, 0, 10, 10], [0, 1, 10, 11], [50, 50, 60, 60]]]
-    indices, _, _ = run(boxes, [[0.9, 0.8, 0.5]], max_detections=3)
-    np.testing.assert_array_equal(indices, [[0, 2, 1]])
-
-
-def test_classes_do_not_suppress_each_other_when_labels_are_given():
-    boxes = [[[0, 0, 10, 10], [0, 0, 10, 10]]]
-    options = {"method": "hard", "max_detections": 2}
-    assert run(boxes, [[0.9, 0.8]], [[0, 1]], **options)[2] == [2]
-    assert run(boxes, [[0.9, 0.8]], [[1, 1]], **options)[2] == [1]
-    assert run(boxes, [[0.9, 0.8]], None, **options)[2] == [1]
-
-
 def test_a_score_must_be_above_the_threshold():
     boxes = [[[0, 0, 1, 1], [5, 5, 6, 6], [9, 9, 10, 10]]]
     scores = [[0.75, 0.5, 0.25]]

@@ -1,5 +1,7 @@
 """`Predictor`: live models, archives and exported files detect alike."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -125,11 +127,8 @@ def test_options_that_cannot_be_are_told_with_what_can(model, images):
 def test_tiles_and_augmentation_are_those_functions(model, images, capsys):
     predictor = ek.Predictor(model)
 
-    def low(images):
-        return model.detect(images, score_threshold=0.05, verbose=0)
-
-    def high(images):
-        return model.detect(images, verbose=0)
+    low = functools.partial(model.detect, score_threshold=0.05, verbose=0)
+    high = functools.partial(model.detect, verbose=0)
 
     found = predictor.detect(images[4], tiles=40, tile_overlap=0.4)
     expected = detect_tiled(high, images[4], tile_size=40, overlap=0.4)
@@ -142,19 +141,10 @@ def test_tiles_and_augmentation_are_those_functions(model, images, capsys):
     assert 0 < len(found) < len(expected)
     assert_same([found], [expected.filter(0.4)], 1e-4)
 
-    whole = (np.zeros((160, 64, 3)) + 90).astype("uint8")
+    whole = np.full((160, 64, 3), 90, "uint8")
+    every = functools.partial(model.detect, score_threshold=0, verbose=0)
     found = predictor.detect(whole, 0, tiles=True)  # tiles of 64 x 64
-    assert_same(
-        [found],
-        [
-            detect_tiled(
-                lambda images: model.detect(images, 0, verbose=0),
-                whole,
-                tile_size=(64, 64),
-            )
-        ],
-        1e-4,
-    )
+    assert_same([found], [detect_tiled(every, whole, tile_size=(64, 64))], 1e-4)
 
     both = predictor.detect(images[:2], tiles=40, augment=True, verbose=0)
     assert len(both) == 2 and capsys.readouterr().out == ""

@@ -1,5 +1,7 @@
 """Class maps from `detect` to evaluation, drawn and saved."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -14,8 +16,10 @@ from support.tiny import (
 
 from effdet_keras.callbacks import COCOEvaluation, ImageSummary
 from effdet_keras.data import from_coco, write_shapes
+from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.evaluate import evaluate
+from effdet_keras.detect.letterbox import letterbox_array
 from effdet_keras.evaluate.mean_iou import MeanIoU
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.visualize import draw_class_map
@@ -39,14 +43,13 @@ def test_the_class_map_has_the_pixels_of_the_image():
     assert len(found.pixel_shares()) > 1
     # 40 x 128 lie in the upper 20 rows of the input, and each pixel there is 2 x 2.
     images = np.full((1, 64, 64, 3), 0.0, "float32")
-    from effdet_keras.detect.letterbox import letterbox_array
-
     images[0], _ = letterbox_array(wide, (64, 64), model.config.padding_rgb)
     of_input = model.predict_on_batch(images)["class_map"][0]
     expected = np.repeat(np.repeat(of_input[:20], 2, axis=0), 2, axis=1)
     np.testing.assert_array_equal(found.class_map, expected)
     assert found[:1].class_map is found.class_map
     assert "pixels: " in repr(found)
+    assert "seg_class_names" not in tiny_model().get_config()  # without the head
 
 
 def test_evaluation_measures_the_class_maps_of_detect(shapes):
@@ -65,10 +68,6 @@ def test_evaluation_measures_the_class_maps_of_detect(shapes):
 
 
 def without_masks(dataset):
-    import dataclasses
-
-    from effdet_keras.data.dataset import DetectionDataset
-
     records = [dataclasses.replace(r, shapes=None) for r in dataset.records]
     return DetectionDataset(records, dataset.class_names)
 
@@ -152,10 +151,6 @@ def test_a_saved_model_keeps_the_head(tmp_path):
     )
 
 
-def test_a_model_without_the_head_has_no_word_of_it():
-    assert "seg_class_names" not in tiny_model().get_config()
-
-
 def test_weights_of_a_detector_leave_the_head_new(tmp_path, capsys):
     plain = tiny_model()
     plain.save_weights(tmp_path / "a.weights.h5")
@@ -163,13 +158,10 @@ def test_weights_of_a_detector_leave_the_head_new(tmp_path, capsys):
     report = model.load_pretrained(tmp_path / "a.weights.h5")
     assert [new.reason for new in report.new] == ["the file has no segmentation head"]
     assert report.num_loaded == len(plain.weights)
-
-
-def test_another_number_of_classes_of_pixels_leaves_the_last_layer_new(tmp_path):
-    model = tiny_model(heads=BOTH_HEADS)
-    model.save_weights(tmp_path / "a.weights.h5")
+    # Another number of classes of pixels leaves the last layer new.
+    model.save_weights(tmp_path / "b.weights.h5")
     other = EfficientDet(model.config.replace(seg_num_classes=7))
-    report = other.load_pretrained(tmp_path / "a.weights.h5", verbose=0)
+    report = other.load_pretrained(tmp_path / "b.weights.h5", verbose=0)
     (new,) = report.new
     assert new.reason == "the file has 4 classes of pixels, the model 7"
     assert len(new.names) == 2

@@ -13,7 +13,6 @@ from support.image_results import (
 
 from effdet_keras.evaluate.coco import average_precisions
 from effdet_keras.evaluate.curves import (
-    Slice,
     as_one_class,
     interpolated_ap,
     precision_recall_curves,
@@ -95,15 +94,6 @@ def test_class_agnostic_is_cocos_with_one_label(seed):
         assert curve.average_precision == pytest.approx(expected[name], abs=1e-9)
 
 
-def test_the_curve_of_a_whole_dataset_counts_each_detection_once():
-    results = random_results(3)
-    for curve in precision_recall_curves(results, NAMES):
-        assert (np.diff(curve.scores) <= 0).all()
-        assert (np.diff(curve.recall) >= 0).all()
-        assert (curve.best_precision >= curve.precision).all()
-        assert (np.diff(curve.best_precision) <= 0).all()
-
-
 # --- COCO's 101-point AP of weighted detections, as draws need it
 
 
@@ -129,22 +119,15 @@ def test_an_interpolated_ap_by_hand(true, num_objects, expected):
     assert ap(true, num_objects) == pytest.approx(expected)
 
 
-def test_what_does_not_count_is_not_there():
-    assert ap([0, 1], 1, counted=[0, 1]) == 1
-
-
-def test_a_weight_is_a_repetition():
+def test_weights_are_repetitions_and_rows_are_independent():
     rng = np.random.default_rng(0)
     true, weights = rng.integers(0, 2, 30), rng.integers(0, 4, 30)
     repeated = np.repeat(true, weights)
     expected = ap(repeated, 2 * repeated.sum())
     assert ap(true * weights, 2 * repeated.sum(), weights) == pytest.approx(expected)
-
-
-def test_rows_are_independent():
-    true = np.array([[1, 0, 1], [0, 0, 1]])
-    each = [float(ap(row, 2)) for row in true]
-    assert ap(true, 2).tolist() == each
+    assert ap([0, 1], 1, counted=[0, 1]) == 1
+    rows = [[1, 0, 1], [0, 0, 1]]
+    assert ap(rows, 2).tolist() == [float(ap(row, 2)) for row in rows]
 
 
 # --- Pascal VOC's average precision: by hand, and against a slow second definition.
@@ -172,28 +155,6 @@ def test_three_objects_of_ten_reach_a_recall_of_three_tenths():
     one = image_result(truth, [(0, 0.9, *box) for _, *box in truth[:3]])
     found = voc_average_precision([one], 1, rule="07").mean
     assert found == pytest.approx(4 / 11)
-
-
-def test_a_detection_looks_only_at_what_it_overlaps_most():
-    """COCO's rule would give the second one the other object, IoU 2 / 3."""
-    truth = [(0, 0, 0, 10, 10), (0, 0, 3, 10, 13)]
-    found = [(0, 0.9, 0, 0, 10, 10), (0, 0.8, 0, 1, 10, 11)]
-    one = image_result(truth, found)
-    assert voc_average_precision([one], 1).mean == pytest.approx(0.5)
-    [coco] = precision_recall_curves([one], ["a"])
-    assert coco.recall.tolist() == [0.5, 1]
-
-
-def test_difficult_objects_are_neither_found_nor_missed():
-    truth = [(0, 0, 0, 10, 10), (0, 20, 20, 30, 30)]
-    found = [
-        (0, 0.9, 20, 20, 30, 30),
-        (0, 0.8, 20, 20, 30, 29),
-        (0, 0.7, 22, 22, 26, 26),  # inside, but does not overlap it by half
-        (0, 0.6, 0, 0, 10, 10),
-    ]
-    one = image_result(truth, found, crowds=[False, True])
-    assert voc_average_precision([one], 1).mean == pytest.approx(0.5)
 
 
 def test_boxes_have_no_extra_pixel():
@@ -315,23 +276,6 @@ def test_the_sizes_of_coco_have_cocos_ap(seed):
     crowds = [result.truth_is_crowd.sum() for result in results]
     objects = [len(result.truth_labels) for result in results]
     assert sum(row.num_objects for row in rows) == sum(objects) - sum(crowds)
-
-
-def test_objects_of_other_sizes_are_ignored_not_missed():
-    one = image_result(
-        [(0, 0, 0, 20, 20), (0, 100, 100, 150, 150)],
-        [(0, 0.9, 100, 100, 150, 150), (0, 0.8, 0, 0, 20, 20)],
-    )
-    _, (small, medium, large) = slice_by_class_and_size([one], ["a"])
-    assert small[:3] == ("under 32 px", 1, 1)
-    assert numbers(small) == numbers(medium) == pytest.approx((1, 1))
-    assert large == Slice("96 px and more", num_images=0, num_objects=0, ap=-1, ap50=-1)
-
-
-def test_the_size_of_an_object_is_the_side_of_its_square():
-    one = image_result([(0, 0, 0, 16, 60), (0, 0, 0, 16, 70)])
-    _, (small, medium, _) = slice_by_class_and_size([one], ["a"])
-    assert (small.num_objects, medium.num_objects) == (1, 1)
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from support.image_results import coco_numbers, image_result, random_results
 
-from effdet_keras.evaluate import coco, curves, error_kinds
-from effdet_keras.evaluate.compare import compare_evaluations
+from effdet_keras.evaluate import coco, curves
 from effdet_keras.evaluate.evaluation import analyze_results
 from effdet_keras.evaluate.image_result import ImageResult
+from effdet_keras.extras import analysis
+from effdet_keras.extras.analysis.compare import compare_evaluations
 
 NAMES = ("cat", "dog", "bird", "<b>fish")
 
@@ -38,15 +39,13 @@ def test_the_numbers_are_cocos(results, evaluation):
 def test_every_analysis_is_of_these_results(results, evaluation):
     shown = [result.above(evaluation.shown_score) for result in results]
     assert evaluation.shown_score == evaluation.common_threshold.threshold
-    assert evaluation.shown_errors == error_kinds.decompose_errors(shown)
-    assert evaluation.errors == error_kinds.decompose_errors(results)
-    matrix = error_kinds.confusion_matrix(
-        results, 4, score_threshold=evaluation.shown_score
-    )
+    assert evaluation.shown_errors == analysis.decompose_errors(shown)
+    assert evaluation.errors == analysis.decompose_errors(results)
+    matrix = analysis.confusion_matrix(shown, 4)
     np.testing.assert_array_equal(evaluation.confusion, matrix)
     voc = curves.voc_average_precision(results, 4, rule="07")
     assert evaluation.voc_07.mean == voc.mean != evaluation.voc_10.mean
-    assert evaluation.suspects == tuple(error_kinds.find_suspects(results))
+    assert evaluation.suspects == tuple(analysis.find_suspects(results))
     assert len(evaluation.worst_images) == evaluation.num_images == 20
     assert [one.name for one in evaluation.by_class] == list(NAMES)
     assert evaluation.num_objects == sum(x.num_objects for x in evaluation.by_class)

@@ -31,34 +31,32 @@ def wrong(score):
     return (0, score, *NOTHING[2:])
 
 
-def test_a_threshold_by_hand():
-    """At 0.7: 3 right and 1 wrong of 4 objects, F1 3/4; at 0.9: 2 of 2, F1 2/3."""
-    detections = [found(0, 0.9), found(1, 0.9), wrong(0.8), found(2, 0.7), wrong(0.6)]
-    [best, _] = best_thresholds([image_result(OBJECTS, detections)], ["a"])
-    assert best == BestThreshold(
-        "a", threshold=0.7, f1=0.75, precision=0.75, recall=0.75
-    )
+THRESHOLDS = {
+    "at 0.7: 3 right and 1 wrong of 4 objects, F1 3/4; at 0.9: 2 of 2, F1 2/3": (
+        OBJECTS,
+        [found(0, 0.9), found(1, 0.9), wrong(0.8), found(2, 0.7), wrong(0.6)],
+        (0.7, 0.75, 0.75, 0.75),
+    ),
+    "all of one score or none: alone the right one, which is first, had F1 1": (
+        OBJECTS[:1],
+        [found(0, 0.8), wrong(0.8)],
+        (0.8, 2 / 3, 0.5, 1),
+    ),
+    "of one F1 the highest: 1 right of 1, or 2 right of 4, of 2 objects": (
+        OBJECTS[:2],
+        [found(0, 0.9), wrong(0.5), wrong(0.5), found(1, 0.5)],
+        (0.9, 2 / 3, 1, 0.5),
+    ),
+    "nothing is found": (OBJECTS, [], (math.inf, 0, -1, 0)),
+    "nothing is found rightly": (OBJECTS, [wrong(0.9)], (math.inf, 0, -1, 0)),
+}
 
 
-def test_a_threshold_shows_all_detections_of_its_score_or_none():
-    """Of the two at 0.8 the right one comes first; alone it would have F1 = 1."""
-    detections = [found(0, 0.8), wrong(0.8)]
-    [best, _] = best_thresholds([image_result(OBJECTS[:1], detections)], ["a"])
-    assert best.threshold == 0.8
-    assert (best.f1, best.precision, best.recall) == (pytest.approx(2 / 3), 0.5, 1)
-
-
-def test_of_thresholds_with_one_f1_the_highest_is_taken():
-    """1 right of 1 shown, and 2 right of 4 shown, of 2 objects: F1 2/3 both."""
-    detections = [found(0, 0.9), wrong(0.5), wrong(0.5), found(1, 0.5)]
-    [best, _] = best_thresholds([image_result(OBJECTS[:2], detections)], ["a"])
-    assert (best.threshold, best.f1) == (0.9, pytest.approx(2 / 3))
-
-
-def test_where_nothing_is_found_rightly_nothing_is_shown():
-    for detections in ([], [wrong(0.9)]):
-        [best, _] = best_thresholds([image_result(OBJECTS, detections)], ["a"])
-        assert best == BestThreshold("a", math.inf, f1=0, precision=-1, recall=0)
+@pytest.mark.parametrize("case", THRESHOLDS)
+def test_a_threshold_by_hand(case):
+    truth, detections, expected = THRESHOLDS[case]
+    [best, _] = best_thresholds([image_result(truth, detections)], ["a"])
+    assert best[1:] == pytest.approx(expected)
 
 
 def test_without_objects_there_is_nothing_to_measure():
@@ -66,20 +64,6 @@ def test_without_objects_there_is_nothing_to_measure():
         expected = BestThreshold("a", math.inf, f1=-1, precision=-1, recall=-1)
         common = expected._replace(name="all classes")
         assert best_thresholds(results, ["a"]) == [expected, common]
-
-
-def test_a_common_threshold_by_hand():
-    """A cat at 0.9; a dog at 0.4; a cat that is said to be a dog at 0.3."""
-    truth = [(0, 0, 0, 9, 9), (1, 20, 0, 29, 9), (0, 40, 0, 49, 9)]
-    detections = [
-        (0, 0.9, 0, 0, 9, 9),
-        (1, 0.4, 20, 0, 29, 9),
-        (1, 0.3, 40, 0, 49, 9),
-    ]
-    [*_, best] = best_thresholds([image_result(truth, detections)], ["cat", "dog"])
-    assert best == BestThreshold(
-        "all classes", 0.4, f1=pytest.approx(4 / 5), precision=1, recall=2 / 3
-    )
 
 
 def slow_f1(results, threshold):
@@ -192,12 +176,9 @@ def test_the_temperature_has_the_smallest_negative_log_likelihood():
     assert loss(found) < min(loss(found * 1.01), loss(found / 1.01))
 
 
-def test_scores_of_0_and_1_have_a_temperature_too():
+def test_scores_of_0_and_1_and_scores_upside_down_have_a_temperature():
     found = find_temperature(results_with([0.0, 1.0, 1.0], [0, 1, 0]))
     assert 1 < found <= 100
-
-
-def test_scores_that_are_upside_down_get_the_highest_temperature():
     assert find_temperature(results_with([0.1, 0.9], [1, 0])) == pytest.approx(100)
     assert find_temperature(results_with([0.1, 0.9], [0, 1])) == pytest.approx(0.01)
 

@@ -148,7 +148,6 @@ def test_the_plain_code_of_the_guide_finds_what_detect_does(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"outputs": "boxes"}, "`outputs` must be one of"),
         ({"batch_size": 0}, "`batch_size` must be 1 or more"),
         ({"opset": 12}, "`opset` must be 13 to 18"),
     ],

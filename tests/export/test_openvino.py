@@ -1,8 +1,6 @@
 """OpenVINO files: what they compute, and those that cannot be opened."""
 
-import re
 import shutil
-import sys
 
 import keras
 import numpy as np
@@ -89,14 +87,3 @@ def test_a_model_of_another_program(tmp_path):
     openvino.save_model(other, tmp_path / "other.xml")
     with pytest.raises(ValueError, match="other.xml.*not one that"):
         open_runtime(tmp_path / "other.xml")
-
-
-def test_a_missing_package_is_told_with_its_cure(model, path, tmp_path, monkeypatch):
-    from effdet_keras.export.openvino import write_openvino
-
-    monkeypatch.setitem(sys.modules, "openvino", None)
-    cure = re.escape('"effdet-keras[openvino]"')
-    with pytest.raises(ImportError, match=cure):
-        write_openvino(model, tmp_path / "pets.xml")
-    with pytest.raises(ImportError, match=cure):
-        open_runtime(path)

@@ -13,8 +13,8 @@ from support.tiny_run import tiny_run
 import effdet_keras as ek
 from effdet_keras.extras import batch_size
 from effdet_keras.extras.batch_size import available_bytes, peak_bytes, with_batch_size
-from effdet_keras.runs.fine_tune import configured
 from effdet_keras.runs.parts import choose_splits
+from effdet_keras.runs.requested import configured
 
 pytestmark = pytest.mark.tensorflow
 
@@ -164,7 +164,7 @@ def test_a_run_takes_the_size(monkeypatch, shapes, tmp_path):
         made.append((configuration.batch_size, len(dataset)))
         raise KeyboardInterrupt  # enough is known
 
-    monkeypatch.setattr("effdet_keras.runs.train.make_model", make_model)
+    monkeypatch.setattr("effdet_keras.runs.fine_tune.make_model", make_model)
     fields = tiny_run(batch_size="auto", one_batch=True)
     with pytest.raises(KeyboardInterrupt):
         ek.fine_tune(shapes, out=tmp_path / "run", **fields)

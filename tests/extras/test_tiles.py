@@ -93,9 +93,33 @@ def test_no_more_tiles_than_the_overlap_asks_for():
     assert len(tile_grid((100, 100), 100, overlap=0.9)) == 1
 
 
-def test_an_object_in_the_overlap_is_found_once():
-    detector = KnowingDetector([[40, 75, 60, 95]])
-    assert found_boxes(detector, (100, 170)) == [[40, 75, 60, 95]]
+LAYOUTS = {
+    "in the overlap": ((100, 170), [[40, 75, 60, 95]], {}),
+    "longer than a tile": ((100, 400), [[30, 20, 70, 380]], {}),
+    "longer, without a look at the whole": (
+        (100, 400),
+        [[30, 20, 70, 380]],
+        {"include_whole": False},
+    ),
+    "across four tiles": ((170, 170), [[20, 20, 160, 160]], {"include_whole": False}),
+    "neighbours of one class": (
+        (100, 170),
+        [[40, 60, 60, 84], [40, 86, 60, 110], [62, 86, 80, 110]],
+        {},
+    ),
+    "small in front of large": ((100, 170), [[10, 10, 90, 160], [40, 72, 60, 96]], {}),
+    "two in one look, as `detect` has decided": (
+        (100, 170),
+        [[40, 20, 60, 40], [41, 21, 61, 41]],
+        {"include_whole": False},
+    ),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_each_object_is_found_once_and_whole(layout):
+    size, boxes, options = LAYOUTS[layout]
+    assert found_boxes(KnowingDetector(boxes), size, **options) == boxes
 
 
 @pytest.mark.parametrize("parts_are_better", [False, True])
@@ -112,35 +136,12 @@ def test_the_best_score_of_an_object_stays():
     assert found.scores[0] == pytest.approx(0.9 - 0.5 * 8 / 28)
 
 
-@pytest.mark.parametrize("include_whole", [True, False])
-def test_an_object_longer_than_a_tile_is_one_box(include_whole):
-    detector = KnowingDetector([[30, 20, 70, 380]])
-    boxes = found_boxes(detector, (100, 400), include_whole=include_whole)
-    assert boxes == [[30, 20, 70, 380]]
-
-
-def test_an_object_across_four_tiles_is_one_box():
-    detector = KnowingDetector([[20, 20, 160, 160]])
-    boxes = found_boxes(detector, (170, 170), include_whole=False)
-    assert boxes == [[20, 20, 160, 160]]
-
-
 def test_small_objects_are_found_that_the_whole_image_hides():
     boxes = [[y, x, y + 10, x + 10] for y, x in itertools.product((20, 150), (30, 290))]
     detector = KnowingDetector(boxes)
     whole = detector([map_of(400, 400)])[0]
     assert len(whole) == 0
     assert found_boxes(detector, (400, 400)) == boxes
-
-
-def test_neighbours_of_one_class_stay_apart():
-    boxes = [[40, 60, 60, 84], [40, 86, 60, 110], [62, 86, 80, 110]]
-    assert found_boxes(KnowingDetector(boxes), (100, 170)) == boxes
-
-
-def test_a_small_object_in_front_of_a_large_one_stays():
-    boxes = [[10, 10, 90, 160], [40, 72, 60, 96]]
-    assert found_boxes(KnowingDetector(boxes), (100, 170)) == boxes
 
 
 def test_objects_of_two_classes_in_one_place_stay():
@@ -233,10 +234,3 @@ def test_boxes_of_views_apart_never_meet():
 def test_what_cannot_be_is_told(arguments, message):
     with pytest.raises(ValueError, match=message):
         detect_tiled(KnowingDetector([]), map_of(100, 100), **arguments)
-
-
-def test_what_one_look_finds_twice_stays():
-    # `detect` has decided that these are two.
-    boxes = [[40, 20, 60, 40], [41, 21, 61, 41]]
-    detector = KnowingDetector(boxes)
-    assert found_boxes(detector, (100, 170), include_whole=False) == boxes

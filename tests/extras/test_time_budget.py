@@ -109,7 +109,7 @@ def test_measuring_ends_in_time_and_what_was_not_seen_is_estimated(
             watch.on_train_batch_end(batch)
             now[0] += 0.001
     assert watch.is_cut and batch == batches - 1
-    first_steps, first_evaluation, steps, evaluation = watch.estimated(8, 4)
+    first_steps, first_evaluation, steps, evaluation = watch.parts(8, 4)
     assert (steps, evaluation) == pytest.approx((8 * step, 4 * step), rel=1e-2)
     assert first_steps - steps == pytest.approx(compiling, abs=0.1)
     assert first_evaluation - evaluation == pytest.approx(compiling, abs=0.1)

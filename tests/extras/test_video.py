@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -125,17 +126,10 @@ def test_what_cannot_be_read_is_told_at_once(cv2, tmp_path, monkeypatch):
     with pytest.raises(OSError, match="camera 77"):
         detect_frames(look, 77)
 
-    class Empty:
-        def isOpened(self):
-            return True
-
-        def read(self):
-            return False, None
-
-        def release(self):
-            pass
-
-    monkeypatch.setattr(cv2, "VideoCapture", lambda source: Empty())
+    empty = types.SimpleNamespace(
+        isOpened=lambda: True, read=lambda: (False, None), release=lambda: None
+    )
+    monkeypatch.setattr(cv2, "VideoCapture", lambda source: empty)
     with pytest.raises(ValueError, match="No frame"):
         list(detect_frames(look, text))
 
@@ -165,17 +159,10 @@ def test_where_it_cannot_be_written_is_told(cv2, clip, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="must not be the video"):
         detect_frames(look, clip, tmp_path / "." / "clip.avi")
 
-    class NoEncoder:
-        def open(self, *arguments):
-            return False
-
-        def isOpened(self):
-            return False
-
-        def release(self):
-            pass
-
-    monkeypatch.setattr(cv2, "VideoWriter", NoEncoder)
+    no_encoder = types.SimpleNamespace(
+        open=lambda *_: False, isOpened=lambda: False, release=lambda: None
+    )
+    monkeypatch.setattr(cv2, "VideoWriter", lambda: no_encoder)
     monkeypatch.setattr(cv2, "VideoWriter_fourcc", lambda *letters: 0, raising=False)
     with pytest.raises(OSError, match="no encoder for mp4v"):
         list(detect_frames(look, clip, tmp_path / "drawn.mp4"))

@@ -66,25 +66,6 @@ def as_rows(detections):
     return np.concatenate(columns, axis=1)
 
 
-def test_a_pair_becomes_its_weighted_mean():
-    fused = weighted_box_fusion(
-        [found([SQUARE], [0.9]), found([[0, 2, 10, 12]], [0.3])]
-    )
-    np.testing.assert_allclose(fused.boxes, [[0, 0.5, 10, 10.5]], atol=1e-6)
-    np.testing.assert_allclose(fused.scores, [0.6], atol=1e-6)
-
-
-def test_what_one_of_two_lists_holds_gets_half_its_score():
-    fused = weighted_box_fusion([found([SQUARE], [0.8]), found([], [])])
-    np.testing.assert_allclose(fused.scores, [0.4], atol=1e-6)
-    np.testing.assert_allclose(fused.boxes, [SQUARE])
-
-
-def test_classes_are_not_mixed():
-    fused = weighted_box_fusion([found([SQUARE] * 2, [0.9, 0.8], [0, 1])])
-    assert fused.labels.tolist() == [0, 1]
-
-
 def test_weights_are_how_far_a_list_is_trusted():
     lists = [found([SQUARE], [0.5]), found([[0, 2, 10, 12]], [0.5])]
     fused = weighted_box_fusion(lists, weights=[3, 1])

@@ -7,7 +7,6 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from PIL import Image
 from support.tiny import BACKBONE, EAGER, tiny_model
 from support.tiny import batch as tiny_batch
 
@@ -154,20 +153,6 @@ def test_training_moves_weights_averages_and_statistics(trained):
     assert np.mean(moved) > 0.9
 
 
-@pytest.mark.slow_elsewhere
-@pytest.mark.slow
-def test_averages_follow_the_reference_decay():
-    model = tiny_model()
-    model.compile(learning_rate=0.8, run_eagerly=EAGER)
-    start = values(model.averages.sources)
-    model.fit(*batch(2), batch_size=2, verbose=0)
-    model.averages.restore()
-    # After step 0, d = 1 / 10: average = start / 10 + 9 / 10 * now.
-    now = values(model.averages.sources)
-    for a, old, new in zip(values(model.averages.variables), start, now, strict=True):
-        np.testing.assert_allclose(a, old * 0.1 + new * 0.9, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.slow
 def test_a_few_steps_lower_the_loss():
     keras.utils.set_random_seed(3)
@@ -175,18 +160,6 @@ def test_a_few_steps_lower_the_loss():
     model.compile(keras.optimizers.Adam(1e-2), weight_decay=0.0, run_eagerly=EAGER)
     losses = model.fit(*batch(4), batch_size=4, epochs=12, verbose=0).history["loss"]
     assert losses[-1] < 0.7 * losses[0]
-
-
-@pytest.mark.slow_elsewhere
-@pytest.mark.slow
-def test_batch_without_any_box_trains():
-    model = tiny_model()
-    model.compile(recipe="reference")
-    images, truth = batch(2)
-    truth["labels"] = np.full_like(truth["labels"], -1)
-    history = model.fit(images, truth, batch_size=2, verbose=0).history
-    assert history["box_loss"] == [0.0]
-    assert np.isfinite(history["loss"]).all()
 
 
 @pytest.mark.slow_elsewhere
@@ -326,23 +299,6 @@ def test_detect_scales_boxes_back_to_the_image(trained):
     np.testing.assert_allclose(found.boxes, boxes, rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.slow_elsewhere
-def test_detect_takes_paths_folders_and_arrays(trained, tmp_path):
-    model, _ = trained
-    rng = np.random.default_rng(5)
-    arrays = [rng.integers(0, 255, (40, 50 + i, 3)).astype("uint8") for i in range(3)]
-    for i, array in enumerate(arrays):
-        Image.fromarray(array).save(tmp_path / f"{i}.png")
-    folder = model.detect(tmp_path, score_threshold=0.0, verbose=0)
-    single = model.detect(str(tmp_path / "1.png"), score_threshold=0.0)
-    several = model.detect(arrays, score_threshold=0.0, batch_size=2, verbose=0)
-    assert len(folder) == len(several) == 3
-    for a, b in zip(folder, several):
-        np.testing.assert_allclose(a.boxes, b.boxes, rtol=1e-4, atol=1e-3)
-    np.testing.assert_allclose(single.scores, folder[1].scores, rtol=1e-4, atol=1e-6)
-    assert single.class_names == ("cat", "dog", "bird")
-
-
 @pytest.mark.parametrize("shape", [(20, 30), (20, 30, 1), (20, 30, 4), (1, 1, 3)])
 def test_detect_takes_grey_alpha_and_single_pixels(trained, shape):
     found = trained[0].detect(np.full(shape, 200, "uint8"), score_threshold=0.0)
@@ -409,27 +365,6 @@ def test_keras_file_restores_everything(trained, tmp_path):
     assert_equal(values(again.optimizer.variables), values(model.optimizer.variables))
 
 
-@pytest.mark.slow
-@pytest.mark.slow_elsewhere
-def test_training_goes_on_from_a_keras_file_as_if_it_had_not_stopped(tmp_path):
-    images, truth = batch(4)
-    options = {"batch_size": 2, "shuffle": False, "verbose": 0}
-    model = tiny_model()
-    model.compile(keras.optimizers.SGD(0.01, momentum=0.9), run_eagerly=EAGER)
-    model.fit(images, truth, epochs=1, **options)
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    # Stochastic depth draws from seeds that no Keras file holds.
-    for one in (model, again):
-        for layer in one._flatten_layers():
-            if hasattr(layer, "survival_prob"):
-                layer.survival_prob = 1.0
-        one.train_function = None
-        one.fit(images, truth, epochs=2, initial_epoch=1, **options)
-    assert_equal(values(again.weights), values(model.weights))
-    assert_equal(values(again.averages.variables), values(model.averages.variables))
-
-
 def test_weights_file_restores_weights_averages_and_optimizer(trained, tmp_path):
     model, _ = trained
     path = tmp_path / "model.weights.h5"
@@ -449,17 +384,6 @@ def test_a_weights_file_without_averages_starts_them_anew(tmp_path):
     model.compile(recipe="reference")
     model.load_weights(tmp_path / "plain.weights.h5")
     assert_equal(values(model.averages.variables), values(model.averages.sources))
-
-
-@pytest.mark.slow_elsewhere
-def test_preset_starts_from_a_weights_file(tmp_path):
-    arguments = {"image_size": 64, "max_level": 6, "num_classes": 2}
-    model = EfficientDet.from_preset("efficientdet-d0", **arguments)
-    model.save_weights(tmp_path / "d0.weights.h5")
-    again = EfficientDet.from_preset(
-        "efficientdet-d0", weights=tmp_path / "d0.weights.h5", **arguments
-    )
-    assert_equal(values(again.weights), values(model.weights))
 
 
 @pytest.mark.slow_elsewhere

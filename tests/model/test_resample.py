@@ -4,8 +4,12 @@ import numpy as np
 import pytest
 from keras import ops
 
-from effdet_keras.model.basic_layers import BatchNormOptions
+from effdet_keras.model.basic_layers import BatchNormOptions, PyramidOptions
 from effdet_keras.model.resample import Resample
+
+NO_NORM = {"apply_bn_for_resampling": False}
+SYMMETRIC = PyramidOptions(padding="symmetric")
+BILINEAR = PyramidOptions(downsampling="bilinear", upsampling="bilinear")
 
 
 def reference_cases(golden):
@@ -45,7 +49,9 @@ def test_pools_a_window_of_three_by_hand():
 def test_order_of_pooling_and_convolution():
     x = np.array([-1.0, -3.0], "float32").reshape(1, 1, 2, 1)
     for after, expected in ((False, 6.0), (True, 2.0)):
-        layer = Resample(2, (1, 1), apply_bn=False, conv_after_downsample=after)
+        layer = Resample(
+            2, (1, 1), PyramidOptions(**NO_NORM, conv_after_downsample=after)
+        )
         layer.build(x.shape)
         layer.conv.kernel.assign(np.full((1, 1, 1, 2), -2.0))
         # Minus two times the largest, or the largest of minus two times.
@@ -68,7 +74,8 @@ def test_has_weights_only_where_channels_differ():
 
 
 def test_batch_norm_options_reach_the_layer():
-    layer = Resample(8, (2, 2), batch_norm=BatchNormOptions(frozen=True, momentum=0.5))
+    norm = BatchNormOptions(frozen=True, momentum=0.5)
+    layer = Resample(8, (2, 2), PyramidOptions(batch_norm=norm))
     layer.build((None, 4, 4, 4))
     assert (layer.bn.trainable, layer.bn.momentum) == (False, 0.5)
 
@@ -100,7 +107,7 @@ def test_symmetric_pooling_by_definition(size):
             for y in range(target)
         ]
     )
-    layer = Resample(2, (target, target), padding="symmetric")
+    layer = Resample(2, (target, target), SYMMETRIC)
     found = ops.convert_to_numpy(layer(values))[0]
     np.testing.assert_array_equal(found, expected)
     differs = size == 4  # of odd sizes, and where one window has all, it is the same
@@ -110,7 +117,7 @@ def test_symmetric_pooling_by_definition(size):
 
 def test_a_side_of_one_row_is_pooled_as_it_is():
     values = np.float32([[[[1.0], [5.0], [3.0], [2.0]]]])  # one row
-    layer = Resample(1, (1, 2), padding="symmetric")
+    layer = Resample(1, (1, 2), SYMMETRIC)
     assert ops.convert_to_numpy(layer(values)).ravel().tolist() == [5.0, 5.0]
 
 
@@ -119,14 +126,14 @@ def test_bilinear_interpolation_by_definition(size, target):
     values = np.random.default_rng(0).normal(size=(1, size, 1, 1)).astype("float32")
     places = (np.arange(target) + 0.5) * size / target - 0.5
     expected = np.interp(places, np.arange(size), values.ravel())  # flat at the ends
-    layer = Resample(1, (target, 1), downsampling="bilinear", upsampling="bilinear")
+    layer = Resample(1, (target, 1), BILINEAR)
     found = ops.convert_to_numpy(layer(values)).ravel()
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_what_symmetric_pooling_cannot_do_is_told():
     with pytest.raises(ValueError, match="can halve a size.*target_size=.2, 2."):
-        Resample(1, (2, 2), padding="symmetric").build((1, 6, 6, 1))
+        Resample(1, (2, 2), SYMMETRIC).build((1, 6, 6, 1))
     for field in ("downsampling", "upsampling", "padding"):
         with pytest.raises(ValueError, match=f"`{field}` must be one of .*'area'"):
-            Resample(1, (2, 2), **{field: "area"})
+            Resample(1, (2, 2), PyramidOptions(**{field: "area"}))

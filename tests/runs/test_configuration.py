@@ -13,11 +13,12 @@ from effdet_keras.runs.configuration import (
     TEXT,
     RunConfiguration,
     check_names,
+    in_words,
     many,
-    near,
     number,
     one_of,
     parse_settings,
+    range_of_steps,
     whole,
 )
 
@@ -233,20 +234,14 @@ def test_files_that_are_no_configuration_are_refused(tmp_path, text, message):
         read_yaml(path)
 
 
-def test_class_names_of_a_file_are_text(tmp_path):
+def test_class_names_of_files_and_settings_are_text(tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text("class_names: [007, 16:9, no, 1.10]\n")
     assert RunConfiguration.read(path).class_names == ("007", "16:9", "no", "1.10")
     path.write_text("class_names: {1: 007, 2: on}\n")
     assert RunConfiguration.read(path).class_names == {1: "007", 2: "on"}
-
-
-def test_class_names_of_a_setting_are_text():
-    settings = ["class_names=[007, no, 16:9]", "image_size=[192, 256]"]
-    assert parse_settings(settings) == {
-        "class_names": ["007", "no", "16:9"],
-        "image_size": [192, 256],
-    }
+    names = parse_settings(["class_names=[007, no, 16:9]"])["class_names"]
+    assert names == ["007", "no", "16:9"]
     assert parse_settings(["class_names=null"]) == {"class_names": None}
 
 
@@ -293,10 +288,13 @@ def test_the_error_names_field_value_and_what_may_be():
 def test_an_unknown_name_says_near_ones():
     with pytest.raises(ValueError, match=r"no field 'epoch'\. Did you mean 'epochs'\?"):
         check_names({"epoch": 1}, ["epochs", "seed"], "A run")
-    assert near("zzz", ["epochs"]) == ""
+    with pytest.raises(ValueError, match=r"no field 'zzz'\. It has"):
+        check_names({"zzz": 1}, ["epochs"], "A run")
 
 
-def test_every_field_of_a_run_has_a_kind_that_holds_its_default():
-    run = RunConfiguration()
-    for field in dataclasses.fields(run):
-        field.metadata["kind"].check(field.name, getattr(run, field.name))
+def test_steps_and_durations():
+    pairs = [range_of_steps(value) for value in ("10,20", 7, (10, 20))]
+    assert pairs == [(10, 20), (7, 7), (10, 20)]
+    assert not any(map(range_of_steps, ("20,10", 0, True, "10-20")))
+    words = [in_words(seconds) for seconds in (0.257, 42, 1234, 5400)]
+    assert words == ["0.26 s", "42 s", "20.6 min", "1.5 h"]

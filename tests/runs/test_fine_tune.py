@@ -10,10 +10,9 @@ from PIL import Image
 from support.tiny_run import MODEL_CONFIG, tiny_run
 
 import effdet_keras as ek
-from effdet_keras.runs.fine_tune import configured
 from effdet_keras.runs.parts import callbacks_of_run, choose_splits
-from effdet_keras.runs.run_folder import RunFolder
-from effdet_keras.runs.run_log import RunLog
+from effdet_keras.runs.requested import configured
+from effdet_keras.runs.run_folder import RunFolder, RunLog
 from effdet_keras.visualize import batch_grid
 
 pytestmark = pytest.mark.tensorflow
@@ -114,12 +113,6 @@ def test_the_archive_detects_as_the_model_does(trained):
     np.testing.assert_array_equal(one.scores, other.scores)
 
 
-def test_a_folder_with_a_run_is_not_trained_into(run, shapes):
-    with pytest.raises(FileExistsError, match="has a run already"):
-        ek.fine_tune(shapes, out=run, **tiny_run(epochs=1))
-    assert len(rows(run)) == 2
-
-
 def test_what_is_wrong_is_told_before_an_old_run_is_removed(run, shapes):
     for fields in ({"freeze": "nothing_matches"}, {"weights": "nowhere.h5"}):
         with pytest.raises((ValueError, OSError)):
@@ -185,14 +178,9 @@ def test_a_training_without_evaluation_keeps_the_last_checkpoint(
 
 
 def test_without_evaluation_a_loss_may_choose_the_best_checkpoint(shapes, tmp_path):
-    folder, splits = (
-        RunFolder(tmp_path),
-        choose_splits(ek.RunConfiguration(data=str(shapes))),
-    )
-    for fields, expected in (
-        ({"monitor": "loss"}, "loss"),
-        ({}, None),
-    ):
+    folder = RunFolder(tmp_path)
+    splits = choose_splits(ek.RunConfiguration(data=str(shapes)))
+    for fields, expected in (({"monitor": "loss"}, "loss"), ({}, None)):
         run = ek.RunConfiguration(evaluate_every=0, tensorboard=False, **fields)
         _, archive = callbacks_of_run(run, splits, folder, RunLog(folder.log))
         assert archive.monitor == expected

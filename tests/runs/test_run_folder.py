@@ -1,11 +1,32 @@
-"""The folder of a run: two runs never share one."""
+"""The folder of a run: two runs never share one; its log, text, data, shared files."""
 
+import dataclasses
+import io
 import json
+import math
+from typing import Any
 
+import numpy as np
 import pytest
 
+from effdet_keras._internal import processes
+from effdet_keras.data import from_arrays, from_coco, load_splits
 from effdet_keras.runs.configuration import RunConfiguration
-from effdet_keras.runs.run_folder import RunFolder
+from effdet_keras.runs.run_folder import (
+    CHECKPOINTS,
+    OF_A_RUN,
+    RunFolder,
+    RunLog,
+    TextLog,
+    copy_from_first,
+    describe_data,
+    fingerprint,
+    history_of,
+    read_rows,
+    standard_output_kept,
+)
+from effdet_keras.train.resume import Place
+from effdet_keras.weights.checkpoint_files import PREVIOUS_FILE
 
 
 @pytest.fixture
@@ -30,6 +51,8 @@ def test_a_folder_with_something_else_is_never_taken(tmp_path):
         with pytest.raises(FileExistsError, match=r"thesis\.tex"):
             RunFolder(tmp_path).check_free(overwrite=overwrite)
     RunFolder(tmp_path / "new").check_free(overwrite=False)
+    with pytest.raises(FileNotFoundError, match="no run to go on with"):
+        RunFolder(tmp_path).check_run()
 
 
 def test_a_new_run_removes_the_files_of_the_one_before_and_no_others(folder):
@@ -41,15 +64,13 @@ def test_a_new_run_removes_the_files_of_the_one_before_and_no_others(folder):
     assert there == ["asked.yaml", "configuration.yaml", "notes.txt"]
 
 
-def test_a_run_that_goes_on_keeps_its_files(folder):
+def test_a_run_that_goes_on_keeps_its_files_and_is_no_longer_finished(folder):
+    assert not folder.is_finished
+    folder.finish(epoch=3)
+    assert folder.is_finished
     folder.begin(RunConfiguration(data="cells", epochs=9), keeps_files=True)
-    assert (folder.archive / "best.keras").exists()
+    assert not folder.is_finished and (folder.archive / "best.keras").exists()
     assert folder.read_configuration().epochs == 9
-
-
-def test_without_a_run_there_is_nothing_to_go_on_with(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no run to go on with"):
-        RunFolder(tmp_path).check_run()
 
 
 def test_a_run_has_its_folder_for_itself(folder):
@@ -69,11 +90,153 @@ def test_other_data_is_noticed(folder):
         folder.check_same_data(data)
 
 
-def test_a_run_that_goes_on_is_no_longer_finished(tmp_path):
-    folder, run = RunFolder(tmp_path / "run"), RunConfiguration(data="cells")
-    folder.begin(run)
-    assert not folder.is_finished
-    folder.finish(epoch=3)
-    assert folder.is_finished
-    folder.begin(run, keeps_files=True)
-    assert not folder.is_finished
+# --- The log, one line per epoch; and the text of the terminal.
+
+
+def logged(path, *epochs, done=0):
+    log = RunLog(path, Place(epoch=done, seconds=50.0 if done else 0.0))
+    for epoch, logs in epochs:
+        log.on_epoch_begin(epoch)
+        log.on_epoch_end(epoch, logs)
+    return log
+
+
+def test_each_epoch_is_a_line(tmp_path):
+    path = tmp_path / "log.jsonl"
+    assert read_rows(path) == [] and history_of([]) == {}
+    logged(path, (0, {"loss": 2.0}), (1, {"loss": float("nan"), "AP": 0.5}))
+    first, second = map(json.loads, path.read_text().splitlines())
+    assert (first["epoch"], first["loss"]) == (1, 2.0) and first["seconds"] >= 0
+    assert (second["epoch"], second["loss"], second["AP"]) == (2, None, 0.5)
+    history = history_of(read_rows(path))
+    assert list(history) == ["loss", "AP"]
+    assert history["AP"][1] == 0.5 and math.isnan(history["AP"][0])
+
+
+def test_a_run_that_goes_on_drops_lines_without_a_checkpoint(tmp_path):
+    path = tmp_path / "log.jsonl"
+    logged(path, (0, {"loss": 3.0}), (1, {"loss": 2.0}), (2, {"loss": 9.0}))
+    log = logged(path, (2, {"loss": 1.0}), done=2)
+    assert history_of(log.rows) == {"loss": [3.0, 2.0, 1.0]}
+    assert log.rows[2]["seconds"] >= 50.0  # with those before the stop
+    assert read_rows(path) == log.rows
+
+
+def test_the_terminal_is_passed_on_and_kept(tmp_path, capsys):
+    path = tmp_path / "log.txt"
+    with standard_output_kept() as log:
+        print("before")
+        log.keep_in(path)
+        print("step 1 \rstep 2 \repoch 1", end="")
+        print("\r\nafter")
+    print("outside")
+    assert path.read_text().splitlines()[1:] == ["before", "epoch 1", "after"]
+    said = capsys.readouterr().out
+    assert said == "before\nstep 1 \rstep 2 \repoch 1\r\nafter\noutside\n"
+
+
+def test_a_second_text_goes_behind_the_first(tmp_path):
+    for number in (1, 2):
+        log = TextLog(io.StringIO())
+        log.keep_in(tmp_path / "log.txt")
+        print(number, file=log)
+        assert not log.isatty() and log.encoding
+        log.close()
+    lines = (tmp_path / "log.txt").read_text().splitlines()
+    assert lines[1::2] == ["1", "2"]
+    assert all(line.startswith("-- 2") for line in lines[::2])
+
+
+# --- The digest of its data: the same for the same data, and no other.
+
+
+@pytest.mark.tensorflow
+def test_the_same_data_has_the_same_digest_wherever_it_is(shapes, tmp_path):
+    (tmp_path / "train").mkdir()
+    for path in [shapes / "train.json", *(shapes / "train").iterdir()]:
+        (tmp_path / path.relative_to(shapes)).write_bytes(path.read_bytes())
+    here, there = (
+        fingerprint(from_coco(root / "train.json", root / "train"))
+        for root in (shapes, tmp_path)
+    )
+    assert here == there
+
+
+def test_every_part_of_it_counts(tmp_path):
+    def digest(pixel=0, box=(0, 0, 8, 8), names=("cat", "dog"), label=0):
+        pixels = np.full((16, 16, 3), pixel, "uint8")
+        return fingerprint(from_arrays([pixels], [[box]], [[label]], names))
+
+    others = [digest(), digest(pixel=1), digest(box=(0, 0, 8, 9)), digest(label=1)]
+    others.append(digest(names=("cat", "fox")))
+    assert len(set(others)) == len(others)
+
+
+def test_an_image_file_of_another_size_counts(tmp_path):
+    for name, size in (("a", 80), ("b", 81)):
+        (tmp_path / f"{name}.png").write_bytes(bytes(size))
+    dataset = from_arrays([np.zeros((8, 8, 3), "uint8")], [[]], [[]], ["cat"])
+    digests = set()
+    for path in ("a.png", "b.png", "nowhere.png"):
+        record = dataclasses.replace(dataset.records[0], image=str(tmp_path / path))
+        digests.add(fingerprint(dataset.__class__([record], ["cat"])))
+    assert len(digests) == 3
+
+
+@pytest.mark.tensorflow
+def test_data_is_described_for_json(shapes, capsys):
+    described = describe_data(load_splits(shapes))
+    assert json.loads(json.dumps(described)) == described
+    assert described["class_names"] == ["circle", "square", "triangle"]
+    assert described["splits"]["train"]["images"] == 4
+
+
+# --- Files that the first process gives the others.
+
+
+@dataclasses.dataclass
+class OneOfTwo:
+    """One of two processes, which a test runs one after the other."""
+
+    index: int
+    gathered: list  # what the first process gave
+    count: int = 2
+
+    def gather(self, value: Any) -> list[Any]:
+        self.gathered.append(value)
+        return self.gathered
+
+
+def test_the_others_get_what_the_first_has_and_lose_what_it_has_not(
+    tmp_path, monkeypatch
+):
+    """All can go on from the last checkpoint but one, too, as the first does."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    for path, content in {
+        first / "archive/last.keras": b"new",
+        first / "archive" / PREVIOUS_FILE: b"whole",
+        first / "log.jsonl": b"{}",
+        second / "archive/last.keras": b"old",
+        second / "archive/best.keras": b"of another training",
+        second / "mine.txt": b"kept",
+    }.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    for names in (OF_A_RUN, CHECKPOINTS):
+        gathered = []
+        for index, path in enumerate((first, second)):
+            monkeypatch.setattr(processes, "_current", [OneOfTwo(index, gathered)])
+            copy_from_first(RunFolder(path), names)
+    files = [path for path in second.rglob("*") if path.is_file()]
+    found = {str(path.relative_to(second)): path.read_bytes() for path in files}
+    assert found == {
+        "archive/last.keras": b"new",
+        f"archive/{PREVIOUS_FILE}": b"whole",
+        "log.jsonl": b"{}",
+        "mine.txt": b"kept",
+    }
+
+
+def test_one_process_keeps_its_files(folder):
+    copy_from_first(folder, OF_A_RUN)
+    assert (folder.archive / "best.keras").read_text() == "weights"

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 
+from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras.evaluate.coco import COCOMetric
 from effdet_keras.evaluate.image_result import ImageResult
 
@@ -28,6 +29,23 @@ def image_result(truth=(), found=(), *, image_id=1, crowds=None, size=None):
         name=f"{image_id}.jpg",
         size=size,
     )
+
+
+NOTHING = (np.zeros((0, 4)), [], [])
+
+
+def postprocessed(found, rows=9):
+    """What `Postprocess` returns of images, each with `(boxes, scores, labels)`."""
+    outputs = {
+        "boxes": np.zeros((len(found), rows, 4), "float32"),
+        "scores": np.zeros((len(found), rows), "float32"),
+        "labels": np.full((len(found), rows), BACKGROUND, "int32"),
+        "num_detections": np.int32([len(boxes) for boxes, *_ in found]),
+    }
+    for row, of_image in enumerate(found):
+        for name, values in zip(outputs, of_image):
+            outputs[name][row, : len(values)] = values
+    return outputs
 
 
 def random_results(seed, *, num_images=15, num_classes=3):

@@ -85,6 +85,7 @@ def from_arrays(
     for i, image in enumerate(images):
         is_path = isinstance(image, str | os.PathLike)
         image_id = i + 1 if image_ids is None else _image_id(image_ids[i])
+        crowd = [] if is_crowd is None else is_crowd[i]
         item = Found(
             place=f"image_id={image_id}",
             image=path_of(image) if is_path else _checked_image(image, i),
@@ -93,11 +94,17 @@ def from_arrays(
             source_id=image_id,
             file_name=os.path.basename(os.fspath(image)) if is_path else "",
             image_size=read_image_size(image) if is_path else None,
-            is_crowd=_flags([] if is_crowd is None else is_crowd[i], len(boxes[i]), i),
+            is_crowd=_flags(crowd, len(boxes[i]), i),
             image_id=image_id,
         )
         found.append(item)
-    _check_not_normalized(found)
+    every = np.concatenate([np.zeros((0, 4)), *(item.boxes for item in found)])
+    corners = np.concatenate([every[:, :2], every[:, :2] + every[:, 2:]])
+    if np.abs(corners).max(initial=0) <= 1.0 and (every[:, 2:] > 0).any():
+        raise InvalidValueError(
+            "`boxes` must be in pixels. Received boxes between 0 and 1: multiply "
+            "them by the height and width of their image"
+        )
     classes = Classes(names, category_ids, range(len(names)))
     return make_dataset(found, classes, Problems("`from_arrays`"), source="`boxes`")
 
@@ -170,13 +177,3 @@ def _image_id(value):
     raise InvalidValueError(
         f"`image_ids` must be ints of at most 64 bits. Received: {value!r}"
     )
-
-
-def _check_not_normalized(found):
-    boxes = np.concatenate([np.zeros((0, 4)), *(item.boxes for item in found)])
-    corners = np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]])
-    if np.abs(corners).max(initial=0) <= 1.0 and (boxes[:, 2:] > 0).any():
-        raise InvalidValueError(
-            "`boxes` must be in pixels. Received boxes between 0 and 1: multiply "
-            "them by the height and width of their image"
-        )

@@ -283,15 +283,12 @@ def _is_coco(path):
     """Whether a file has the three keys; without reading the gigabyte it may be."""
     if path.suffix.lower() != ".json":
         return False
-    path = local_copy(path)
-    if not path.stat().st_size:
-        return False
     keys = (b'"images"', b'"annotations"', b'"categories"')
-    with (
-        open(path, "rb") as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
-    ):
-        return all(content.find(key) >= 0 for key in keys)
+    with open(local_copy(path), "rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            return False
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return all(content.find(key) >= 0 for key in keys)
 
 
 # --- What a COCO json file says: its classes, images and annotations, checked.
@@ -306,7 +303,12 @@ def _read_json(annotations):
         source = os.fspath(annotations)
         copy = local_copy(annotations)
         with kept_if_readable(copy):
-            content = _content_of(copy, source)
+            try:
+                content = json.loads(copy.read_bytes())  # finds out which UTF it is
+            except (ValueError, RecursionError) as error:
+                raise InvalidValueError(
+                    f"`from_coco` expects a json file. Received: {source!r} ({error})"
+                ) from error
     needed = ("images", "annotations", "categories")
     found = type(content).__name__
     if isinstance(content, dict):
@@ -318,15 +320,6 @@ def _read_json(annotations):
         f"`annotations` and `categories`. Received: {source!r} with "
         f"{reprlib.repr(found)}"
     )
-
-
-def _content_of(path, source):
-    try:
-        return json.loads(path.read_bytes())  # finds out which UTF it is
-    except (ValueError, RecursionError) as error:
-        raise InvalidValueError(
-            f"`from_coco` expects a json file. Received: {source!r} ({error})"
-        ) from error
 
 
 def _read_classes(content, class_names, sidecar, source):

@@ -92,8 +92,7 @@ def from_csv(
         if split not in _splits_of(rows):
             raise InvalidValueError(
                 f"`split` must be one of the splits of {str(path)!r}: "
-                f"{_splits_of(rows)}. "
-                f"Received: split={split!r}"
+                f"{_splits_of(rows)}. Received: split={split!r}"
             )
         rows = [row for row in rows if row.split == split]
     groups = collections.defaultdict(list)
@@ -234,36 +233,34 @@ def _write_rows(path, rows):
 
 def csv_readers(path):
     """Finds csv files of annotations: dict from split to the function that reads it."""
-    files = [path]
-    if not path.is_file():
-        files = sorted(path.glob("*.csv"))
-        if not any(map(_is_csv, files)):
-            files = sorted(path.glob("*/*.csv"))
+    files = [path] if path.is_file() else sorted(path.glob("*.csv"))
+    splits = {file: csv_splits(file) for file in files}
+    if path.is_dir() and not any(splits.values()):
+        splits = {file: csv_splits(file) for file in sorted(path.glob("*/*.csv"))}
     readers = {}
-    for file in files:
-        if file.suffix.lower() == ".csv" and _is_csv(file):
-            for split in csv_splits(file) or [None]:
-                name = split or reading.split_of_name(file.stem.removesuffix("_labels"))
-                readers[name] = functools.partial(from_csv, file, split=split)
+    for file, of_file in splits.items():
+        stem = file.stem.removesuffix("_labels")
+        for split in of_file:
+            name = split or reading.split_of_name(stem)
+            readers[name] = functools.partial(from_csv, file, split=split)
     return readers
 
 
 def csv_splits(path):
-    """The splits that a file names, which only AutoML's format does."""
-    if _format_of(read_lines(path, limit=1)) is not _read_automl:
+    """The splits that a csv file names, or [None]; none if it has no annotations."""
+    try:
+        format = _format_of(read_lines(path, limit=1))
+    except (ValueError, OSError):
         return []
-    return _splits_of(_read_rows(path, Problems("`csv_splits`", "skip")))
+    if format is None or path.suffix.lower() != ".csv":
+        return []
+    is_automl = format is _read_automl
+    rows = _read_rows(path, Problems("`csv_splits`", "skip")) if is_automl else []
+    return _splits_of(rows) or [None]
 
 
 def _splits_of(rows):
     return list(dict.fromkeys(row.split for row in rows if row.split is not None))
-
-
-def _is_csv(path):
-    try:
-        return _format_of(read_lines(path, limit=1)) is not None
-    except (ValueError, OSError):
-        return False
 
 
 # --- The rows of a csv file, in each of the formats that people write boxes in.

@@ -56,11 +56,11 @@ def label_map_of(label_map: Mapping[int, str] | str | os.PathLike) -> dict[int, 
     )
     if not isinstance(label_map, str | os.PathLike):
         raise InvalidTypeError(expected)
-    if not os.path.isfile(label_map):
-        if pathlib.Path(label_map).suffix:
-            raise FileNotFoundError(f"{expected}, which is not there")
-        raise InvalidValueError(f"{expected}. Names alone must be a list of names")
-    return read_label_map(label_map)
+    if os.path.isfile(label_map):
+        return read_label_map(label_map)
+    if pathlib.Path(label_map).suffix:
+        raise FileNotFoundError(f"{expected}, which is not there")
+    raise InvalidValueError(f"{expected}. Names alone must be a list of names")
 
 
 def requested_classes(
@@ -94,11 +94,7 @@ def ids_of_classes(
 
 
 def read_label_map(path: str | os.PathLike) -> dict[int, str]:
-    """Reads the names of classes, from id 1; 0, the background, is left out.
-
-    `.json` and `.yaml` are google/automl's, anything else the Object Detection API's
-    text, of which `display_name` is taken where there is one.
-    """
+    """The names in a .json or .yaml of google/automl's, or a .pbtxt, from id 1."""
     path = pathlib.Path(path)
     read = {".json": _json_pairs, ".yaml": _yaml_pairs, ".yml": _yaml_pairs}
     try:
@@ -125,8 +121,9 @@ def _checked(pairs, source):
 
 def write_label_map(path: str | os.PathLike, names: Mapping[int, str]) -> None:
     """Writes names of classes in the TF Object Detection API's format."""
+    codes = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"})
     items = [
-        f'item {{\n  id: {number}\n  name: "{_escaped(names[number])}"\n}}\n'
+        f'item {{\n  id: {number}\n  name: "{names[number].translate(codes)}"\n}}\n'
         for number in sorted(names)
     ]
     with replacing(path) as partial:
@@ -184,8 +181,3 @@ def _text_pairs(text):
             raise InvalidValueError(f"an item with the id {number!r}, name {name!r}")
         pairs.append((int(number), name))
     return pairs
-
-
-def _escaped(name):
-    name = name.replace("\\", "\\\\").replace('"', '\\"')
-    return name.replace("\n", "\\n").replace("\r", "\\r")

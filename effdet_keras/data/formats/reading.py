@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -185,7 +185,12 @@ def _records(found, labels, problems):
         boxes = np.asarray(image.boxes, np.float64).reshape(-1, 4)
         if image.in_fractions:
             boxes = boxes * (width, height, width, height)
-        count = len(image_labels)
+        count, area = len(image_labels), areas_of(boxes)
+        if image.area is not None:
+            # google/automl's VOC converter writes the area as a fraction as well.
+            given = np.asarray(image.area, np.float64)
+            is_close = np.isclose(given * height * width, area, rtol=1e-3, atol=0)
+            area = np.where(is_close & image.in_fractions, area, given)
         image_id = len(records) + 1 if image.image_id is None else image.image_id
         is_path = isinstance(image.image, os.PathLike)
         record = Record(
@@ -197,7 +202,7 @@ def _records(found, labels, problems):
             boxes_xywh=boxes,
             labels=image_labels,
             is_crowd=np.zeros(count) if image.is_crowd is None else image.is_crowd,
-            area=_areas(image, boxes, size),
+            area=area,
             annotation_ids=first_id + np.arange(count)
             if image.annotation_ids is None
             else image.annotation_ids,
@@ -226,16 +231,6 @@ def _size_of(image, problems):
         place = image.place if isinstance(path, EncodedImage) else path
         problems.add("corrupt image", place, str(error))
         return None
-
-
-def _areas(image, boxes, size):
-    box_areas = areas_of(boxes)
-    if image.area is None or not image.in_fractions:
-        return box_areas if image.area is None else image.area
-    # google/automl's VOC converter writes the area as a fraction as well.
-    in_pixels = image.area * size[0] * size[1]
-    is_fraction = np.isclose(in_pixels, box_areas, rtol=1e-3, atol=0)
-    return np.where(is_fraction, box_areas, image.area)
 
 
 def _check_boxes(records, problems, source):
@@ -290,6 +285,17 @@ def whole_number(value):
 def are_coordinates(values):
     """Whether each row of an array `[n, 4]` is four usable numbers; NaN is not."""
     return np.all(np.abs(values) <= MAX_COORDINATE, axis=-1)
+
+
+def chosen_split(splits: Mapping[str, Any], split: str | None) -> str:
+    """The split that was asked for, or the only one there is."""
+    if split is None and len(splits) == 1:
+        return next(iter(splits))
+    if split not in splits:
+        raise InvalidValueError(
+            f"`split` must be one of {list(splits)}. Received: split={split!r}"
+        )
+    return split
 
 
 def split_of_name(name: str) -> str:

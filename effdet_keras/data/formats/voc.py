@@ -27,6 +27,7 @@ from effdet_keras.images import IMAGE_SUFFIXES
 # Folders of xml files and of images, in the order in which they are looked for. The
 # first of each is VOC's own; many small datasets have `annotations/` and `images/`.
 _XML_FOLDERS = ("Annotations", "annotations", "annotations/xmls", "xmls", "labels")
+_SETS = "ImageSets/Main"
 _IMAGE_FOLDERS = ("JPEGImages", "images", "Images", "imgs")
 
 
@@ -92,14 +93,19 @@ def from_voc(
         )
     problems = Problems(f"`from_voc` of {str(folder)!r}", on_error)
     xml_dir = _find_xml_dir(folder) or folder
-    image_dir = _find_image_dir(folder, xml_dir)
     names = _names(folder, xml_dir, split, problems)
     sidecar = read_sidecar(folder)
     # In the files of annotation tools a box of one pixel is a slip of the mouse;
     # in those that `write_voc` wrote it is a thin box.
     shift = 1.0 if one_based else 0.0
     gap = 0.0 if sidecar is NO_SIDECAR else -shift
-    images = _images(image_dir)
+    # The images are in the first folder with one that an xml file is named after.
+    stems = {path.stem for path in xml_dir.glob("*.xml")}
+    places = [*(folder / name for name in _IMAGE_FOLDERS), xml_dir, folder]
+    places = [place for place in places if place.is_dir()]
+    listed = ((place, _images(place)) for place in places)
+    named = (pair for pair in listed if not stems.isdisjoint(pair[1]))
+    image_dir, images = next(named, (places[0], {}))
     found = for_each(
         lambda path: _read_xml(path, image_dir, images, shift, gap, problems),
         [xml_dir / f"{name}.xml" for name in names],
@@ -119,7 +125,7 @@ def from_voc(
 
 def _splits_of(folder):
     """The image sets of a VOC folder."""
-    names = {path.stem for path in _sets(path_of(folder)).glob("*.txt")}
+    names = {path.stem for path in (folder / _SETS).glob("*.txt")}
     return sorted(n for n in names if n.rpartition("_")[2] not in names - {n})
 
 
@@ -143,26 +149,13 @@ def _find_xml_dir(folder):
     return next((place for place in places if any(place.glob("*.xml"))), None)
 
 
-def _find_image_dir(folder, xml_dir):
-    """The folder of the images: the first with one that an xml file is named after."""
-    stems = {path.stem for path in xml_dir.glob("*.xml")}
-    places = [*(folder / name for name in _IMAGE_FOLDERS), xml_dir, folder]
-    places = [place for place in places if place.is_dir()]
-    with_images = (p for p in places if not stems.isdisjoint(_images(p)))
-    return next(with_images, places[0])
-
-
-def _sets(folder):
-    return folder / "ImageSets" / "Main"
-
-
 def _names(folder, xml_dir, split, problems):
     if split is None:
         names = sorted(path.stem for path in xml_dir.glob("*.xml"))
         if not names:
             raise FileNotFoundError(f"`from_voc` found no xml file in {str(xml_dir)!r}")
         return names
-    path = _sets(folder) / f"{split}.txt"
+    path = folder / _SETS / f"{split}.txt"
     if not path.is_file():
         raise FileNotFoundError(
             f"`split` must be one of the image sets in {str(path.parent)!r}: "
@@ -217,7 +210,7 @@ def write_voc(
     stems = iter(writing.image_stems([r for d in datasets.values() for r in d.records]))
     names = {split: [next(stems) for _ in d.records] for split, d in datasets.items()}
     with new_folder(folder) as partial:
-        for part in ("Annotations", "ImageSets/Main"):
+        for part in ("Annotations", _SETS):
             (partial / part).mkdir(parents=True)
         for split, dataset in datasets.items():
             files = writing.write_images(
@@ -228,7 +221,7 @@ def write_voc(
                 path = partial / "Annotations" / f"{name}.xml"
                 path.write_text(text, encoding="utf-8")
             text = "".join(f"{name}\n" for name in names[split])
-            (_sets(partial) / f"{split}.txt").write_text(text, encoding="utf-8")
+            (partial / _SETS / f"{split}.txt").write_text(text, encoding="utf-8")
         write_sidecar(partial, datasets, names)
 
 

@@ -14,15 +14,12 @@ from effdet_keras.data.record import load_image, stored_bytes
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.images import EXIF_ORIENTATION
 
+# Lists of names cannot have control characters, such as the end of a line.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def named_splits(datasets, *, usable=False, masks=True):
-    """The splits that a writer was given, by name and checked.
-
-    `usable` leaves out boxes without area; where the format has no place for `masks`, a
-    warning says what is lost.
-    """
+    """The splits that a writer was given, checked; `usable` leaves out empty boxes."""
     if isinstance(datasets, DetectionDataset):
         datasets = {ONE_SPLIT: datasets}
     is_dict = isinstance(datasets, dict)
@@ -65,12 +62,7 @@ def named_splits(datasets, *, usable=False, masks=True):
 
 
 def encode_image(record):
-    """A record's image as the bytes of a file, and its suffix.
-
-    The file's own bytes where every program sees the same image in them; otherwise, for
-    arrays, other formats and images with an EXIF turn, the pixels that the boxes are
-    for, as a PNG.
-    """
+    """An image's bytes, as a PNG where not every program sees the same, and suffix."""
     if not isinstance(record.image, np.ndarray):
         data = stored_bytes(record.image)
         suffix = _plain_suffix(data, record.image_size)
@@ -100,18 +92,13 @@ def _plain_suffix(data, image_size):
 
 
 def image_stems(records):
-    """A file name without suffix for each record, each different.
-
-    Folders in `file_name` are left out; an image without a name is called after its id.
-    Control characters, such as the end of a line, which lists of names cannot have,
-    become "_".
-    """
+    """A file name without folders and suffix for each record, each different."""
     stems, taken = [], set()
     for record in records:
         name = record.file_name.replace("\\", "/")
         stem = pathlib.PurePosixPath(name).stem or f"{record.image_id:012d}"
-        stem = _CONTROL.sub("_", stem)
-        unique, number = stem, 2
+        unique = stem = _CONTROL.sub("_", stem)
+        number = 2
         while unique.lower() in taken:  # some file systems do not tell case
             unique, number = f"{stem}_{number}", number + 1
         taken.add(unique.lower())

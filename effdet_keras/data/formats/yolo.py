@@ -75,12 +75,7 @@ def from_yolo(
     """
     source = os.fspath(path)
     layout = find_layout(path)
-    if split is None and len(layout.splits) == 1:
-        split = next(iter(layout.splits))
-    if split not in layout.splits:
-        raise InvalidValueError(
-            f"`split` must be one of {list(layout.splits)}. Received: split={split!r}"
-        )
+    split = reading.chosen_split(layout.splits, split)
     problems = Problems(f"`from_yolo` of {source!r}", on_error)
     images = layout.images(split, problems)
     files = [label_file(image) for image in images]
@@ -267,36 +262,34 @@ class Layout:
 
     def _listed(self, path, problems):
         paths = []
-        for line in read_text(path).splitlines():
-            if line.strip():
-                name = pathlib.Path(line.strip())
-                places = [path.parent / name, self.folder / name]
-                there = [place for place in places if place.is_file()]
-                paths += there[:1]
-                if not there:
-                    problems.add("missing image", line.strip(), f"of {path.name}")
+        for line in map(str.strip, read_text(path).splitlines()):
+            places = [path.parent / line, self.folder / line] if line else []
+            there = [place for place in places if place.is_file()]
+            paths += there[:1]
+            if line and not there:
+                problems.add("missing image", line, f"of {path.name}")
         return paths
 
 
 def find_layout(path):
     """Finds out how a YOLO dataset is laid out."""
     path = path_of(path)
-    if path.is_file():
-        is_darknet = path.suffix == ".data"
-        return _darknet_layout(path) if is_darknet else _yaml_layout(path)
-    if not path.is_dir():
+    if not path.is_file() and not path.is_dir():
         raise FileNotFoundError(
             "`from_yolo` expects a data.yaml, a .data file or a folder. "
             f"Received: path={str(path)!r}"
         )
-    files = [*sorted(path.glob("*.yaml")), *sorted(path.glob("*.yml"))]
-    files.sort(key=lambda file: file.stem != "data")
-    # One of this name is meant; of others, which may be anything, one with names.
-    files = [file for file in files if file.stem == "data" or _is_of_yolo(file)]
-    if files:
-        return _yaml_layout(files[0])
-    files = sorted(path.glob("*.data"))
-    return _darknet_layout(files[0]) if files else _folder_layout(path)
+    files = [path]
+    if path.is_dir():
+        files = [*sorted(path.glob("*.yaml")), *sorted(path.glob("*.yml"))]
+        files.sort(key=lambda file: file.stem != "data")
+        # One of this name is meant; of others, which may be anything, one with names.
+        files = [file for file in files if file.stem == "data" or _is_of_yolo(file)]
+        files += sorted(path.glob("*.data"))
+    if not files:
+        return _folder_layout(path)
+    is_darknet = files[0].suffix == ".data"
+    return _darknet_layout(files[0]) if is_darknet else _yaml_layout(files[0])
 
 
 def _is_of_yolo(path):
@@ -321,40 +314,30 @@ def label_file(path):
 
 def _yaml_layout(path):
     content = _read_yaml(path)
-    folder = path.parent
     base = content.get("path")
-    if isinstance(base, str) and (folder / base).is_dir():
-        folder = folder / base
+    has_base = isinstance(base, str) and (path.parent / base).is_dir()
+    folder = path.parent / base if has_base else path.parent
     splits = {}
     for key, value in content.items():
-        if value and _is_split(key, value, folder):
-            splits[key] = _entries(key, value, path)
+        entries = value if isinstance(value, list) else [value]
+        # "test" is often named but not given, and other keys are no splits.
+        if not value or key in ("path", "names") or not isinstance(key, str):
+            continue
+        is_there = isinstance(entries[0], str) and exists(folder / entries[0])
+        if key not in _SPLITS[:-1] and not is_there:
+            continue
+        if not all(isinstance(entry, str) for entry in entries):
+            raise InvalidValueError(
+                f"`{key}` of a data.yaml must be a path or a list of paths. "
+                f"Received: {str(path)!r} with {reprlib.repr(value)}"
+            )
+        splits[key] = entries
     if not splits:
         raise InvalidValueError(
             f"A data.yaml must have `train`, `val` or `test`. Received: {str(path)!r} "
             f"with {reprlib.repr(list(content))}"
         )
     return Layout(folder, splits, _yaml_names(content, path))
-
-
-def _is_split(key, value, folder):
-    if key in _SPLITS[:-1]:
-        return True
-    # "test" is often named but not given, and other keys are no splits.
-    if not isinstance(key, str) or key in ("path", "names"):
-        return False
-    entry = value[0] if isinstance(value, list) else value
-    return isinstance(entry, str) and exists(folder / entry)
-
-
-def _entries(split, value, path):
-    entries = value if isinstance(value, list) else [value]
-    if not all(isinstance(entry, str) for entry in entries):
-        raise InvalidValueError(
-            f"`{split}` of a data.yaml must be a path or a list of paths. "
-            f"Received: {str(path)!r} with {reprlib.repr(value)}"
-        )
-    return entries
 
 
 def _read_yaml(path):
@@ -377,12 +360,9 @@ def _yaml_names(content, path):
     names = content.get("names")
     if isinstance(names, dict) and set(names) == set(range(len(names))):
         names = [names[i] for i in range(len(names))]
-    if (
-        names is None
-        and type(content.get("nc")) is int
-        and 0 < content["nc"] <= MAX_CLASSES
-    ):
-        names = [str(i) for i in range(content["nc"])]
+    count = content.get("nc")
+    if names is None and type(count) is int and 0 < count <= MAX_CLASSES:
+        names = [str(i) for i in range(count)]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InvalidValueError(
             "`names` of a data.yaml must be a list of class names, or a dict of them "
@@ -415,8 +395,7 @@ def _folder_layout(path):
     if not splits:
         raise FileNotFoundError(
             "`from_yolo` expects a folder with a data.yaml, with `images` and "
-            "`labels`, or with images and txt files. "
-            f"Received: path={str(path)!r}"
+            f"`labels`, or with images and txt files. Received: path={str(path)!r}"
         )
     places = [path, path / "labels", path / "labels" / "train", path.parent]
     files = [place / name for place in places for name in _NAME_FILES]

@@ -10,7 +10,7 @@ from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.processes import local_share
 from effdet_keras.data.pipeline import augmenting, transforms
-from effdet_keras.data.pipeline.image_reader import register_reader
+from effdet_keras.data.pipeline.image_reader import reader_behind
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.config import RESIZE_METHODS
 
@@ -86,7 +86,8 @@ def make_batches(
             example = augmenting.apply(
                 augmentation, lambda i: _read(reader, i), index, seed, len(records)
             )
-        seen = {key: example[key] for key in _SEEN if key in example}
+        moved = ("image", "boxes", "labels", "mask")
+        seen = {key: example[key] for key in moved if key in example}
         window = {
             "image_size": image_size,
             "pad_value": pad_value,
@@ -133,11 +134,8 @@ def make_batches(
         has_masks=reader.gives_masks,
     )
     reader.order = order
-    register_reader(dataset, reader)
+    reader_behind[dataset] = reader
     return dataset
-
-
-_SEEN = ("image", "boxes", "labels", "mask")  # of an example, what is moved and scaled
 
 
 def _read(reader, index):
@@ -160,8 +158,8 @@ def _read(reader, index):
 
 
 def _batched(examples, batch_size, image_size, max_boxes, drop_remainder, *, has_masks):
-    shapes = {"boxes": [max_boxes, 4], "labels": [max_boxes]}
-    shapes |= {"image_id": [], "image_scale": []}
+    boxes = {"boxes": [max_boxes, 4], "labels": [max_boxes]}
+    shapes = {**boxes, "image_id": [], "image_scale": []}
     padding = {"boxes": 0.0, "labels": BACKGROUND}
     padding |= {"image_id": np.int64(0), "image_scale": 0.0}
     if has_masks:  # of one size: no padding is needed
@@ -214,28 +212,17 @@ def _num_boxes(record):
 def _check_arguments(
     image_size, flip_probability, scale_jitter, pad_value, resize_method
 ):
+    methods = ", ".join(map(repr, RESIZE_METHODS))
+    is_chance, is_method = 0 <= flip_probability <= 1, resize_method in RESIZE_METHODS
+    is_range = len(scale_jitter) == 2 and 0 < scale_jitter[0] <= scale_jitter[1]
+    is_color, colors = np.shape(pad_value) == (3,), "three numbers: red, green, blue"
+    factors = "a lowest and a highest factor above zero"
     rules = {
         "image_size": (image_size, len(image_size) == 2, "an int or (height, width)"),
-        "flip_probability": (
-            flip_probability,
-            0 <= flip_probability <= 1,
-            "a number from 0 to 1",
-        ),
-        "scale_jitter": (
-            scale_jitter,
-            len(scale_jitter) == 2 and 0 < scale_jitter[0] <= scale_jitter[1],
-            "a lowest and a highest factor above zero",
-        ),
-        "pad_value": (
-            pad_value,
-            np.shape(pad_value) == (3,),
-            "three numbers: red, green, blue",
-        ),
-        "resize_method": (
-            resize_method,
-            resize_method in RESIZE_METHODS,
-            f"one of {', '.join(map(repr, RESIZE_METHODS))}",
-        ),
+        "flip_probability": (flip_probability, is_chance, "a number from 0 to 1"),
+        "scale_jitter": (scale_jitter, is_range, factors),
+        "pad_value": (pad_value, is_color, colors),
+        "resize_method": (resize_method, is_method, f"one of {methods}"),
     }
     for name, (value, is_right, rule) in rules.items():
         if not is_right:
@@ -270,12 +257,7 @@ def _int(name, value, lowest=1):
 
 
 class EpochOrder:
-    """Which image is where in each pass over a dataset, and what it is augmented by.
-
-    Pass `e` depends on `seed` and `e` alone, so that a training which starts at epoch
-    `e` sees what an uninterrupted one sees there. Where several processes train
-    together, each draws its share of every batch.
-    """
+    """Which image is where in pass `e`, and its seed: of `seed` and `e` alone."""
 
     def __init__(self, size, seed, shuffle, batch_size, share=(0, 1)):
         self.batch_size = batch_size
@@ -286,10 +268,7 @@ class EpochOrder:
         self.start_at(0)
 
     def start_at(self, number, skipped=0, per_pass=None):
-        """Names the next pass, and how many batches of it to skip.
-
-        As many of the pass after it follow, so that all passes have one length.
-        """
+        """Names the next pass, and how many of its batches the one after it gives."""
         self._next = number
         self._skipped = skipped * self.batch_size
         self._per_pass = (per_pass or 0) * self.batch_size

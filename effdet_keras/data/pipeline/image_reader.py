@@ -22,27 +22,12 @@ _SHOWN = 5  # images named in one report
 _EMPTY = np.full((1, 1, 3), 127, np.uint8)  # in the place of one not read
 _EMPTY_MASK = np.full((1, 1), IGNORED_PIXEL, np.uint8)
 _UNKNOWN = sys.maxsize  # batches, of a dataset that does not tell
-_readers = weakref.WeakKeyDictionary()  # `tf.data.Dataset` to the `ImageReader` behind
-
-
-def register_reader(dataset, reader):
-    """Remembers which `ImageReader` is behind a `tf.data.Dataset`: see `reader_of`."""
-    _readers[dataset] = reader
-
-
-def reader_of(dataset):
-    """Finds the `ImageReader` behind a `tf.data.Dataset`, or behind anything.
-
-    What `DetectionDataset.batches` made has a reader, and so has what its methods made
-    of it, such as `.take(5)`. None where there is none, and where there are several, as
-    after `concatenate`: then an image id does not say which image it is.
-    """
-    readers = readers_of(dataset)
-    return readers[0] if len(readers) == 1 else None
+# `tf.data.Dataset` of `batches` to the `ImageReader` behind it.
+reader_behind = weakref.WeakKeyDictionary()
 
 
 def readers_of(dataset):
-    """Finds all `ImageReader`s behind a `tf.data.Dataset`: see `reader_of`."""
+    """The `ImageReader`s behind a `tf.data.Dataset` or what was made of it."""
     return list(passes_of(dataset))
 
 
@@ -58,7 +43,7 @@ def passes_of(dataset):
         visited.add(id(dataset))
         size = int(dataset.cardinality())
         length = min(length, size) if size >= 0 else length  # it may be infinite
-        reader = _readers.get(dataset)
+        reader = reader_behind.get(dataset)
         if reader is None:
             to_visit.extend((one, length) for one in reversed(inputs()))
         else:
@@ -67,18 +52,14 @@ def passes_of(dataset):
 
 
 class ImageReader:
-    """Reads the examples of records, and remembers which images it could not read.
-
-    With `replace` another image takes the place of one that cannot be read, as in
-    training; otherwise an empty image does.
-    """
+    """Reads the examples of records, and remembers which images it could not read."""
 
     def __init__(
         self,
         records,
         class_names,
         *,
-        replace,
+        replace,  # an image that cannot be read: by another one, not an empty one
         strict,
         category_ids=None,
         seg_class_names=None,
@@ -159,21 +140,15 @@ class ImageReader:
 
 
 def _single_objects(record):
+    """Without crowds, where no loss may ask for one box; a mask has their pixels."""
     image = decode_plain_jpeg(record.image)
     if image is None or image.shape[:2] != tuple(record.image_size):
         example = load_example(record)
     else:
         example = {"image": image, **describe_example(record)}
-    # A crowd is not a single object: neither the loss of training nor that of
-    # validation may ask for one box there.
-    # A mask has crowds: their pixels are of their class.
     single = ~example["is_crowd"]
-    return (
-        example["image"],
-        example["boxes"][single],
-        example["labels"][single],
-        np.int64(example["image_id"]),
-    )
+    boxes, labels = example["boxes"][single], example["labels"][single]
+    return example["image"], boxes, labels, np.int64(example["image_id"])
 
 
 # --- Plain JPEG files decoded by TensorFlow: the same pixels, without Python's lock.
@@ -182,18 +157,13 @@ _JPEG = b"\xff\xd8\xff"  # how such a file begins
 
 
 def decode_plain_jpeg(image):
-    """Decodes a JPEG file, if TensorFlow is known to give the pixels that Pillow gives.
-
-    That is so for all but progressive files that are damaged, files whose EXIF tag
-    turns the image, and colors other than RGB and grey: both are libjpeg-turbo. Else it
-    returns None: `read_image` then decodes it, or says what is wrong.
-    """
+    """Decodes a JPEG file if TensorFlow's pixels are known to be Pillow's, or None."""
     is_file = isinstance(image, str | EncodedImage)
     if not is_file or not features.check_feature("libjpeg_turbo"):
         return None
     try:
-        data = _jpeg_bytes(image)
-        if data is None or not _is_plain(data):
+        data = _plain_jpeg(image)
+        if data is None:
             return None
         decoded = tf.io.decode_jpeg(data, channels=3, dct_method="INTEGER_ACCURATE")
         return np.asarray(memoryview(decoded))  # without a copy
@@ -201,24 +171,23 @@ def decode_plain_jpeg(image):
         return None
 
 
-def _jpeg_bytes(image):
-    """The bytes of a JPEG file; None for other files, which are not read."""
+def _plain_jpeg(image):
+    """The bytes of a JPEG file that is not progressive, turned, or of odd colors."""
     if isinstance(image, EncodedImage):
         data = image.read()
-        return data if data.startswith(_JPEG) else None
-    if is_remote(image):  # and is read once: `read_image` would read others again
-        is_jpeg = image.lower().endswith((".jpg", ".jpeg"))
-        return read_bytes(image) if is_jpeg else None
-    with open(image, "rb") as file:
-        start = file.read(len(_JPEG))
-        return start + file.read() if start == _JPEG else None
-
-
-def _is_plain(data):
+    elif is_remote(image):  # and is read once: `read_image` would read others again
+        data = read_bytes(image) if image.lower().endswith((".jpg", ".jpeg")) else b""
+    else:
+        with open(image, "rb") as file:
+            data = file.read(len(_JPEG))
+            data += file.read() if data == _JPEG else b""
+    if not data.startswith(_JPEG):
+        return None
     with Image.open(io.BytesIO(data)) as stored:  # reads the header alone
-        return (
+        is_plain = (
             stored.format == "JPEG"
             and stored.mode in ("RGB", "L")
             and not stored.info.get("progressive")
             and stored.getexif().get(EXIF_ORIENTATION, 1) == 1
         )
+    return data if is_plain else None

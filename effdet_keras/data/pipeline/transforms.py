@@ -47,11 +47,8 @@ def flip(example):
 def letterbox(example, *, image_size, pad_value, resize_method="half_pixel"):
     """Scales an image to fit, keeps its shape, puts it top left and pads.
 
-    Bilinear with half-pixel centers and without antialiasing; the scaled size is cut
-    down to whole pixels, as in the reference. "asymmetric" is TensorFlow 1's: see
-    `detect.letterbox`. Boxes are clipped to `[0, side - 1]` (to `[0, side]` if
-    "asymmetric"); those without area are dropped. A box times `image_scale` is in
-    pixels of the original image.
+    As in the reference: bilinear, half-pixel centers, sizes cut down to whole pixels,
+    boxes clipped to `[0, side - 1]`. "asymmetric" is TensorFlow 1's, to `[0, side]`.
     """
     window = _Window(image_size, pad_value, resize_method)
     target = tf.constant(image_size, tf.float32)
@@ -60,13 +57,10 @@ def letterbox(example, *, image_size, pad_value, resize_method="half_pixel"):
 
 
 def scale_jitter(example, draws, *, image_size, pad_value, resize_method="half_pixel"):
-    """Scales an image by a random factor, then crops or pads it; else as `letterbox`.
+    """Scales an image to a random factor of `image_size`, then crops or pads it.
 
-    With factor `f` it is scaled to fit `f * image_size`, shape kept. Where it is then
-    larger than `image_size`, a window is cut out at `offset * (scaled - image_size)`;
-    where smaller, it lies top left. (`random_crop` of the RetinaNet and EfficientDet
-    recipes, https://arxiv.org/abs/1911.09070, section 5.1.) A box that is cut keeps
-    what lies inside, however little.
+    The crop is at `offset * (scaled - image_size)`: `random_crop` of the EfficientDet
+    recipe (https://arxiv.org/abs/1911.09070, section 5.1).
     """
     window = _Window(image_size, pad_value, resize_method)
     scale = tf.cast(draws.scale, tf.float32)

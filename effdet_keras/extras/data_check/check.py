@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import dataclasses
 import hashlib
 import io
@@ -132,7 +131,8 @@ def check(
     """
     config = _config(model, image_size)
     if isinstance(dataset, str | os.PathLike):
-        with _no_warnings():  # the report says the same, and more
+        # The report says what warnings do, and more.
+        with warnings.catch_warnings(action="ignore"):
             dataset = load(dataset, split, format=format, on_error="skip")
     elif not isinstance(dataset, DetectionDataset):
         raise InvalidTypeError(
@@ -180,7 +180,7 @@ def check_splits(
         >>> [(split, len(report.dataset)) for split, report in reports.items()]
         [('train', 3), ('valid', 2)]
     """
-    with _no_warnings():  # the reports say the same, and more
+    with warnings.catch_warnings(action="ignore"):  # the reports say the same
         datasets = load_splits(path, format=format, on_error="skip")
     shared = _find_shared_images(datasets)
     reports = {}
@@ -189,13 +189,6 @@ def check_splits(
         problems = _sorted([*report.problems, *shared[name]])
         reports[name] = dataclasses.replace(report, problems=problems)
     return reports
-
-
-@contextlib.contextmanager
-def _no_warnings():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def _config(model, image_size):
@@ -230,14 +223,21 @@ def _sorted(problems):
 def find_in_images(records, *, decode=True):
     """Finds images that are missing, broken, turned, of another size, or duplicates."""
     # Pillow warns of odd metadata, without naming the file.
-    with _no_warnings(), concurrent.futures.ThreadPoolExecutor() as pool:
+    with (
+        warnings.catch_warnings(action="ignore"),
+        concurrent.futures.ThreadPoolExecutor() as pool,
+    ):
         looks = list(pool.map(lambda record: _look_at(record, decode), records))
     problems = [problem for problem, _ in looks if problem is not None]
     first = {}
     for record, (_, fingerprint) in zip(records, looks):
         other = first.setdefault(fingerprint, record)
         if fingerprint is not None and other is not record:
-            detail = f"same image as {other.name}, with {_compare_boxes(record, other)}"
+            boxes = "other boxes"
+            if np.array_equal(record.boxes_xywh, other.boxes_xywh):
+                has_same = np.array_equal(record.labels, other.labels)
+                boxes = f"the same boxes{'' if has_same else ' and other labels'}"
+            detail = f"same image as {other.name}, with {boxes}"
             ids = (other.image_id, record.image_id)
             problems.append(Problem("duplicate image", record.name, detail, ids))
     return problems
@@ -277,9 +277,9 @@ def _look_at(record, decode):
     image, name = record.image, record.name
     if isinstance(image, np.ndarray):
         return None, _hash_of_image(record)
-    place = str(image) if isinstance(image, EncodedImage) else os.fspath(image)
+    is_part = isinstance(image, EncodedImage)
+    place = str(image) if is_part else os.fspath(image)
     try:
-        is_part = isinstance(image, EncodedImage)
         data = stored_bytes(image) if decode or is_part else None
         with Image.open(image if data is None else io.BytesIO(data)) as stored:
             orientation = stored.getexif().get(EXIF_ORIENTATION, 1)
@@ -289,7 +289,13 @@ def _look_at(record, decode):
     except FileNotFoundError:
         return Problem("missing image", name, f"no file {place!r}"), None
     except Exception as error:  # a broken file makes Pillow raise almost anything
-        return Problem("corrupt image", name, _reason(error, image)), None
+        error = error.__cause__ or error  # what Pillow says, without our words
+        reason = str(error) or type(error).__name__
+        if isinstance(error, UnidentifiedImageError):
+            size = image.length if is_part else os.path.getsize(image)
+            reason = "not an image format that Pillow knows"
+            reason = reason if size else "the file is empty"
+        return Problem("corrupt image", name, reason), None
     return problem, place if data is None else _hash(data)
 
 
@@ -297,26 +303,15 @@ def _hash(data):
     return hashlib.blake2b(data, digest_size=16).digest()
 
 
-def _reason(error, image):
-    """What Pillow says, without our own words around it."""
-    error = error.__cause__ or error
-    if isinstance(error, UnidentifiedImageError):
-        is_part = isinstance(image, EncodedImage)
-        size = image.length if is_part else os.path.getsize(image)
-        return "not an image format that Pillow knows" if size else "the file is empty"
-    return str(error) or type(error).__name__
-
-
 def _compare_sizes(record, stored, orientation):
     annotated = tuple(int(side) for side in record.image_size)
     swaps = orientation in (5, 6, 7, 8)
     upright = stored[::-1] if swaps else stored
-    kind, detail = None, f"EXIF orientation {orientation}, stored as {_size(stored)}"
+    there, here = "{}x{}".format(*annotated), "{}x{}".format(*upright)
+    kind = None
+    detail = "EXIF orientation {}, stored as {}x{}".format(orientation, *stored)
     if annotated not in (upright, stored):
-        kind = "wrong size"
-        detail = (
-            f"annotated as {_size(annotated)}, is {_size(upright)} (height x width)"
-        )
+        kind, detail = "wrong size", f"annotated as {there}, is {here} (height x width)"
         scale = np.divide(upright, annotated)
         if annotated == upright[::-1]:
             detail += "; are height and width swapped?"
@@ -331,18 +326,6 @@ def _compare_sizes(record, stored, orientation):
         else:
             detail += "; its size does not tell which way up it was annotated"
     return kind and Problem(kind, record.name, detail)
-
-
-def _size(size):
-    return f"{size[0]}x{size[1]}"
-
-
-def _compare_boxes(record, other):
-    if not np.array_equal(record.boxes_xywh, other.boxes_xywh):
-        return "other boxes"
-    if not np.array_equal(record.labels, other.labels):
-        return "the same boxes and other labels"
-    return "the same boxes"
 
 
 # --- What can be wrong with the boxes and labels of a dataset.

@@ -19,10 +19,9 @@ from effdet_keras.data.anchor_fit import (
 from effdet_keras.data.dataset import count_of
 from effdet_keras.data.problems import KINDS, Severity, count_kind
 from effdet_keras.data.record import clip_boxes_xywh
-from effdet_keras.images import read_image
-from effdet_keras.report import charts
-from effdet_keras.report.charts import Chart, chart_figures
-from effdet_keras.report.pages import (
+from effdet_keras.extras.report import charts
+from effdet_keras.extras.report.charts import Chart, chart_figures
+from effdet_keras.extras.report.pages import (
     SHOWN_SIDE,
     figure,
     gallery,
@@ -30,6 +29,7 @@ from effdet_keras.report.pages import (
     image_tag,
     shrunk,
 )
+from effdet_keras.images import read_image
 
 _SHOWN = 3  # problems named per kind
 _CLASSES = 10  # classes named
@@ -236,23 +236,14 @@ def _box_charts(report):
     """Draws the charts of a report."""
     sides, covered, where = _sides(report)
     counts = [len(record.labels) for record in report.dataset.records]
-    drawn = [_coverage_chart(report)] if report.coverage else []
+    area = f"Square root of the area in pixels {where}."
+    roots, ratios = np.sqrt(sides.prod(axis=1)), sides[:, 1] / sides[:, 0]
     return [
-        *drawn,
+        *([_coverage_chart(report)] if report.coverage else []),
         _class_chart(report.dataset),
         _side_chart(sides, covered, report.config, where),
-        _log_chart(
-            "Size of boxes",
-            np.sqrt(sides.prod(axis=1)),
-            2,
-            f"Square root of the area in pixels {where}.",
-        ),
-        _log_chart(
-            "Aspect ratio of boxes",
-            sides[:, 1] / sides[:, 0],
-            4,
-            "Width over height.",
-        ),
+        _log_chart("Size of boxes", roots, 2, area),
+        _log_chart("Aspect ratio of boxes", ratios, 4, "Width over height."),
         _count_chart(counts),
     ]
 

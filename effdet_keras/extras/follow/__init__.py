@@ -21,8 +21,7 @@ from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.configuration import in_words, seconds_of
 from effdet_keras.runs.parts import choose_splits
-from effdet_keras.runs.run_folder import RunFolder
-from effdet_keras.runs.run_log import read_rows
+from effdet_keras.runs.run_folder import RunFolder, read_rows
 from effdet_keras.weights.archive import ZIP_DAMAGES, copy_archive, read_archive_info
 from effdet_keras.weights.checkpoint_files import BEST_FILE, PREVIOUS_FILE
 

@@ -16,8 +16,8 @@ from typing import Any
 from effdet_keras._internal.yaml_text import read_yaml
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
-from effdet_keras.runs.configuration import near, whole
-from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
+from effdet_keras.runs.configuration import whole
+from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE, hint
 
 _RATE = 0.08  # their default, for a batch of 64
 
@@ -403,7 +403,7 @@ def _check_known(values):
     known = known_names()
     unknown = [name for name in values if name not in known]
     if unknown:
-        hints = "".join(near(name, known) for name in unknown[:3])
+        hints = "".join(hint(name, known) for name in unknown[:3])
         raise InvalidValueError(
             "google/automl has no hyper-parameter "
             f"{', '.join(map(repr, unknown))}.{hints} docs/migrating_from_automl.md "

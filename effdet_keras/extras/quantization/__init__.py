@@ -14,11 +14,8 @@ from keras import ops
 from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import InvalidStateError, InvalidValueError
-from effdet_keras.model.fake_quantization import (
-    Quantizer,
-    quantizing_with,
-    rounded_kernel,
-)
+from effdet_keras.extras.quantization.quantizer import Quantizer, rounded_kernel
+from effdet_keras.model.computing import computing_with
 from effdet_keras.train.parts import Part
 
 RANGES = "quantization:ranges"  # in files
@@ -34,7 +31,7 @@ ACTIVATIONS = (
 class Quantization(Part):
     """The ranges of a network's numbers, and when the network rounds to them.
 
-    In training each place that `model/fake_quantization.py` marks follows the lowest
+    In training each place that `model/computing.py` marks follows the lowest
     and the highest number that it sees, and rounds to 256 steps between them; kernels
     are rounded to 255 steps, with a scale for each output channel
     (https://arxiv.org/abs/1712.05877, section 3; the gradient passes as if nothing had
@@ -102,7 +99,7 @@ class Quantization(Part):
         )
 
     def _rounded(self, run):
-        with quantizing_with(_Rounding(self.places, self._ranges)):
+        with computing_with(quantizer=_Rounding(self.places, self._ranges)):
             return run()
 
     def _trained(self, run, rounds):
@@ -113,7 +110,7 @@ class Quantization(Part):
         quantizer = _Following(
             self.places, self._ranges, momentum, rounds, self._normalizes_by_batch
         )
-        with quantizing_with(quantizer):
+        with computing_with(quantizer=quantizer):
             outputs = run()
         self._ranges.assign(ops.stack(quantizer.moved))
         self._steps.assign(self._steps + 1)
@@ -257,7 +254,7 @@ def _places(model):
 
     @tf.function(input_signature=[tf.TensorSpec(shape, tf.float32)])
     def network(images):
-        with quantizing_with(found):
+        with computing_with(quantizer=found):
             return model(images, training=False)
 
     network.get_concrete_function()

@@ -14,11 +14,8 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.detect.evaluate import evaluate
 from effdet_keras.export.check import IMAGES
 from effdet_keras.export.network import calibration_inputs
-from effdet_keras.model.fake_quantization import (
-    Quantizer,
-    quantizing_with,
-    rounded_kernel,
-)
+from effdet_keras.extras.quantization.quantizer import Quantizer, rounded_kernel
+from effdet_keras.model.computing import computing_with
 
 _WORTH_IT = 0.005  # AP that int8 costs
 _STORED_ERRORS = 20  # of places of the network
@@ -85,7 +82,7 @@ class _Watching(Quantizer):
 
     def compute(self, model, image):
         self.index = -1
-        with quantizing_with(self):
+        with computing_with(quantizer=self):
             model(image, training=False)
 
     def point(self, name, x, limits=None):

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -23,45 +23,12 @@ from effdet_keras.errors import (
     NonFiniteLossError,
 )
 from effdet_keras.extras.batch_size import with_batch_size
-from effdet_keras.runs.fine_tune import configured
 from effdet_keras.runs.parts import choose_splits, make_model, training_batches
-from effdet_keras.runs.run_folder import RunFolder
-from effdet_keras.runs.train import draw_chart
+from effdet_keras.runs.requested import configured
+from effdet_keras.runs.run_folder import RunFolder, draw_chart
 from effdet_keras.train import inputs
 from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
 from effdet_keras.visualize import require_matplotlib
-
-
-def plot_learning_rates(
-    rates: Sequence[float],
-    losses: Sequence[float],
-    smoothed: Sequence[float],
-    suggestion: float,
-    path: str | os.PathLike[str] | None = None,
-) -> Any:
-    """Draws losses over learning rates, and the rate that is suggested."""
-    figure = require_matplotlib()(figsize=(7.0, 4.2), layout="constrained")
-    axes = figure.add_subplot()
-    axes.plot(rates, losses, color="0.75", linewidth=1, label="loss of each step")
-    axes.plot(rates, smoothed, linewidth=2, label="smoothed")
-    axes.axvline(
-        suggestion, color="0.3", linestyle="--", label=f"suggested: {suggestion:.2g}"
-    )
-    axes.set_xscale("log")
-    # A last loss that has blown up would hide all others.
-    axes.set_ylim(0, 1.1 * max(np.max(smoothed), np.percentile(losses, 90)))
-    axes.set_xlabel("learning rate")
-    axes.set_ylabel("loss")
-    axes.set_title(
-        "Learning-rate range test", fontsize=11, loc="left", fontweight="bold"
-    )
-    axes.grid(True, alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=9)
-    if path is not None:
-        figure.savefig(os.fspath(path), dpi=130)
-    return figure
-
 
 # --- The learning-rate range test: which rate is high, and does not yet diverge.
 
@@ -101,9 +68,25 @@ class LearningRates:
         Raises:
             ImportError: If matplotlib is not installed.
         """
-        return plot_learning_rates(
-            self.rates, self.losses, self.smoothed, self.suggestion, path
+        figure = require_matplotlib()(figsize=(7.0, 4.2), layout="constrained")
+        axes = figure.add_subplot()
+        losses, smoothed, best = self.losses, self.smoothed, self.suggestion
+        axes.plot(
+            self.rates, losses, color="0.75", linewidth=1, label="loss of each step"
         )
+        axes.plot(self.rates, smoothed, linewidth=2, label="smoothed")
+        axes.axvline(best, color="0.3", linestyle="--", label=f"suggested: {best:.2g}")
+        # A last loss that has blown up would hide all others.
+        axes.set_ylim(0, 1.1 * max(np.max(smoothed), np.percentile(losses, 90)))
+        axes.set(xscale="log", xlabel="learning rate", ylabel="loss")
+        title = {"fontsize": 11, "loc": "left", "fontweight": "bold"}
+        axes.set_title("Learning-rate range test", **title)
+        axes.grid(True, alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, fontsize=9)
+        if path is not None:
+            figure.savefig(os.fspath(path), dpi=130)
+        return figure
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Writes all numbers as a file of JSON."""

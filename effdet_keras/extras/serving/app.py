@@ -23,13 +23,13 @@ from effdet_keras._internal.optional_imports import (
 from effdet_keras._version import __version__
 from effdet_keras.detect.detections import Detections
 from effdet_keras.errors import EffDetError, InvalidStateError, InvalidValueError
+from effdet_keras.extras.report.pages import html_page
 from effdet_keras.extras.serving.service import (
     DetectionService,
     Limits,
     QueueFullError,
 )
 from effdet_keras.images import TooManyPixelsError, decode_image
-from effdet_keras.report.pages import html_page
 
 _GONE = 499  # the client closed the connection: nobody reads this status
 # The page runs its own script and asks its own server, and no other.

@@ -5,17 +5,14 @@ from __future__ import annotations
 import importlib.resources
 import json
 import pathlib
-from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.registry import FORMATS, Written
-from effdet_keras.extras.targets.tflite import class_names_of, require_detection_alone
-
-if TYPE_CHECKING:
-    from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.export.runtime import labels_of
+from effdet_keras.extras.targets.tflite import require_detection_alone
 
 WARMUP_NAME = pathlib.Path("assets.extra", "tf_serving_warmup_requests")
 _RUNTIME_VERSION = "1.30.0"
@@ -23,22 +20,18 @@ _RUNTIME = f"https://cdn.jsdelivr.net/npm/onnxruntime-web@{_RUNTIME_VERSION}/dis
 
 
 def write_tf_serving(
-    model: EfficientDet,
-    folder: pathlib.Path,
-    path: pathlib.Path,
+    model,
+    folder,
+    path,
     *,
-    names: Literal["effdet", "tfod"] = "effdet",
-    warmup_batches: int = 2,
-) -> Written:
+    names="effdet",
+    warmup_batches=2,
+):
     """Writes one version of a SavedModel that TF Serving loads.
 
     `path` is `MODEL/VERSION`, such as `models/pets/1`, with a whole number as its last
     part: TF Serving watches `models/pets` and serves the highest version. Each warm-up
     request is one that clients send: images, and files of images, of batches 1, 2, 4...
-
-    Args:
-        names: names of inputs and outputs, as of the format "saved_model".
-        warmup_batches: how many sizes of a batch are warmed up; 0 for no requests.
     """
     if not (path.name.isascii() and path.name.isdigit()):
         raise InvalidValueError(
@@ -117,24 +110,18 @@ def _varint(value):
 
 
 def write_triton(
-    model: EfficientDet,
-    folder: pathlib.Path,
-    path: pathlib.Path,
+    model,
+    folder,
+    path,
     *,
-    backend: Literal["onnxruntime", "tensorflow"] = "onnxruntime",
-    max_batch_size: int = 8,
-) -> Written:
+    backend="onnxruntime",
+    max_batch_size=8,
+):
     """Writes one model of a Triton model repository.
 
     `path` is `REPOSITORY/MODEL`: its last part is the model's name. It gets
     `config.pbtxt`, `labels.txt` and version 1. Triton puts requests that come together
     into one batch.
-
-    Args:
-        backend: Triton's backend: "onnxruntime" takes letterboxed float32 images and
-            returns boxes in pixels of them; "tensorflow" takes uint8 images of any
-            size, with boxes in pixels of these.
-        max_batch_size: images at once, at most.
     """
     if max_batch_size < 1:
         raise InvalidValueError(
@@ -146,7 +133,7 @@ def write_triton(
     version.mkdir()
     file = version / ("model.onnx" if is_onnx else "model.savedmodel")
     FORMATS[format].write(model, file)
-    names = class_names_of(model)
+    names = labels_of(model)
     (folder / "labels.txt").write_text("\n".join(names) + "\n", encoding="utf-8")
     text = _triton_configuration(path.name, backend, model, max_batch_size)
     (folder / "config.pbtxt").write_text(text, encoding="utf-8")
@@ -202,24 +189,18 @@ def _triton_tensor(name, kind, shape):
 
 
 def write_browser(
-    model: EfficientDet,
-    folder: pathlib.Path,
-    path: pathlib.Path,
+    model,
+    folder,
+    path,
     *,
-    runtime_address: str | None = None,
-    score_threshold: float = 0.3,
-) -> Written:
+    runtime_address=None,
+    score_threshold=0.3,
+):
     """Writes `model.onnx` and `index.html`.
 
     The page opens an image, letterboxes it, runs the model with onnxruntime-web in
     WebAssembly, and draws the boxes. Nothing is sent anywhere. Any web server of files
     can serve the folder.
-
-    Args:
-        runtime_address: where `ort.wasm.min.mjs` and its `.wasm` file are, the `dist`
-            folder of npm's onnxruntime-web: an address that ends in "/", relative to
-            the page or whole; None for a public one.
-        score_threshold: lowest score that the page shows at first.
     """
     require_detection_alone(model, "browser")
     FORMATS["onnx"].write(model, folder / "model.onnx", batch_size=1)
@@ -229,7 +210,7 @@ def write_browser(
         "height": model.config.image_size[0],
         "width": model.config.image_size[1],
         "padding": list(model.config.padding_rgb),
-        "names": class_names_of(model),
+        "names": labels_of(model),
         "threshold": score_threshold,
     }
     # "<" could end the script that it stands in.

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 import shutil
 import subprocess
-from typing import TYPE_CHECKING, Literal
 
 from effdet_keras._internal.optional_imports import OptionalModule
-from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.detect.detect import Images
 from effdet_keras.errors import InvalidStateError, InvalidValueError
 from effdet_keras.export.registry import FORMATS, Written
-
-if TYPE_CHECKING:
-    from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.export.runtime import labels_of
 
 _schema = OptionalModule(
     "tensorflow.lite.python.schema_py_generated", install="tensorflow"
@@ -33,40 +27,18 @@ LABELMAP_NAME = "labelmap.txt"
 _MAX_DETECTIONS = 20
 
 
-def write_mediapipe(
-    model: EfficientDet,
-    folder: pathlib.Path,
-    path: pathlib.Path,
-    *,
-    precision: Literal["float32", "float16", "int8"] | None = None,
-    calibration: DetectionDataset | Images | None = None,
-    calibration_images: int = 100,
-    max_detections: int | None = None,
-    score_threshold: float | None = None,
-) -> Written:
+def write_mediapipe(model, folder, path, *, precision=None, **options):
     """Writes `model.tflite`, with labels and metadata inside.
 
-    Args:
-        precision: of the weights; None for int8 where there is `calibration`, or the
-            model was trained with `quantize_aware`, else float16.
-        calibration: images of the kind the model will see, for int8.
-        calibration_images: how many of them are used at most, evenly spread.
-        max_detections: boxes per image at most; None for the model's own number.
-        score_threshold: lowest score to keep; None for the model's own.
+    Without a `precision` it is int8 where there is `calibration`, or the model was
+    trained with `quantize_aware`, else float16.
     """
     require_detection_alone(model, "mediapipe")
     if precision is None:
-        is_int8 = calibration is not None or model.quantization is not None
-        precision = "int8" if is_int8 else "float16"
-    FORMATS["litert"].write(
-        model,
-        folder / MODEL_NAME,
-        precision=precision,
-        calibration=calibration,
-        calibration_images=calibration_images,
-        max_detections=max_detections,
-        score_threshold=score_threshold,
-    )
+        has_ranges = options.get("calibration") is not None or model.quantization
+        precision = "int8" if has_ranges else "float16"
+    file = folder / MODEL_NAME
+    FORMATS["litert"].write(model, file, precision=precision, **options)
     height, width = model.config.image_size
     note = (
         f"MediaPipe stretches images to {width}x{height}: give it images of that shape"
@@ -74,41 +46,17 @@ def write_mediapipe(
     return Written(folder / MODEL_NAME, "litert", (f"  {note}",))
 
 
-def write_coral(
-    model: EfficientDet,
-    folder: pathlib.Path,
-    path: pathlib.Path,
-    *,
-    calibration: DetectionDataset | Images | None = None,
-    calibration_images: int = 100,
-    max_detections: int | None = None,
-    score_threshold: float | None = None,
-) -> Written:
+def write_coral(model, folder, path, **options):
     """Writes `model.tflite` in int8, `labels.txt`, and the compiled file.
 
     `edgetpu_compiler` runs where it is installed, and leaves `model_edgetpu.tflite`
     and its log. Otherwise a note says how to run it.
-
-    Args:
-        calibration: images of the kind the model will see: int8 needs them, unless
-            the model was trained with `quantize_aware`.
-        calibration_images: how many of them are used at most, evenly spread.
-        max_detections: boxes per image at most; None for the model's own number.
-        score_threshold: lowest score to keep; None for the model's own.
     """
     require_edge_tpu_model(model, "coral")
-    require_calibration(model, "coral", calibration)
-    FORMATS["litert"].write(
-        model,
-        folder / MODEL_NAME,
-        precision="int8",
-        calibration=calibration,
-        calibration_images=calibration_images,
-        max_detections=max_detections,
-        score_threshold=score_threshold,
-        int8_scores=True,
-    )
-    names = class_names_of(model)
+    require_calibration(model, "coral", options.get("calibration"))
+    int8 = {"precision": "int8", "int8_scores": True}
+    FORMATS["litert"].write(model, folder / MODEL_NAME, **int8, **options)
+    names = labels_of(model)
     (folder / "labels.txt").write_text("\n".join(names) + "\n", encoding="utf-8")
     notes = compile_for_edge_tpu(folder, path)
     return Written(folder / MODEL_NAME, "litert", notes)
@@ -155,28 +103,13 @@ def compile_for_edge_tpu(folder, path):
 
 
 def write_frigate(
-    model: EfficientDet,
-    folder: pathlib.Path,
-    path: pathlib.Path,
-    *,
-    detector: Literal["edgetpu", "cpu"] = "edgetpu",
-    calibration: DetectionDataset | Images | None = None,
-    calibration_images: int = 100,
-    score_threshold: float = 0.4,
-) -> Written:
+    model, folder, path, *, detector="edgetpu", score_threshold=0.4, **options
+):
     """Writes `model.tflite`, `labelmap.txt` and `frigate.yml`.
 
     The file takes uint8 pixels `[1, size, size, 3]`, RGB, and returns boxes, classes,
     scores and count in the order in which Frigate reads them, 20 detections at most.
     For a Coral it is checked and compiled as `target="coral"` does.
-
-    Args:
-        detector: the kind of Frigate's detector: "edgetpu" (a Coral) or "cpu".
-        calibration: images of the kind the cameras see: int8 needs them, unless the
-            model was trained with `quantize_aware`.
-        calibration_images: how many of them are used at most, evenly spread.
-        score_threshold: lowest score to keep. Frigate itself drops what is below the
-            default.
     """
     require_detection_alone(model, "frigate")
     height, width = model.config.image_size
@@ -188,18 +121,17 @@ def write_frigate(
         )
     if detector == "edgetpu":
         require_edge_tpu_model(model, "frigate")
-    require_calibration(model, "frigate", calibration)
+    require_calibration(model, "frigate", options.get("calibration"))
     FORMATS["litert"].write(
         model,
         folder / MODEL_NAME,
         precision="int8",
-        calibration=calibration,
-        calibration_images=calibration_images,
         max_detections=_MAX_DETECTIONS,
         score_threshold=score_threshold,
         int8_scores=detector == "edgetpu",
+        **options,
     )
-    names = class_names_of(model)
+    names = labels_of(model)
     # With numbers: a class whose name begins with a digit is else taken for a number.
     lines = "".join(f"{i} {name}\n" for i, name in enumerate(names))
     (folder / LABELMAP_NAME).write_text(lines, encoding="utf-8")
@@ -243,37 +175,16 @@ def _quoted(text):
     return "'" + text.replace("'", "''") + "'"
 
 
-def write_gpu(
-    model: EfficientDet,
-    folder: pathlib.Path,
-    path: pathlib.Path,
-    *,
-    max_detections: int | None = None,
-    score_threshold: float | None = None,
-    iou_threshold: float | None = None,
-) -> Written:
+def write_gpu(model, folder, path, **options):
     """Writes `model.tflite` in float16, for LiteRT's CompiledModel.
 
     Its delegates for GPUs know no `TFLite_Detection_PostProcess`, and a file with it
     is refused (https://github.com/google-ai-edge/LiteRT/issues/7936). Here boxes are
     decoded, the best are chosen, and suppressed as the model does (Soft-NMS too), by
     operations that LiteRT itself has.
-
-    Args:
-        max_detections: boxes per image at most; None for the model's own number.
-        score_threshold: lowest score to keep; None for the model's own.
-        iou_threshold: overlap above which a box suppresses another, where the
-            suppression is hard; None for the model's own.
     """
-    FORMATS["litert"].write(
-        model,
-        folder / MODEL_NAME,
-        precision="float16",
-        postprocess_ops="builtin",
-        max_detections=max_detections,
-        score_threshold=score_threshold,
-        iou_threshold=iou_threshold,
-    )
+    ours = {"precision": "float16", "postprocess_ops": "builtin"}
+    FORMATS["litert"].write(model, folder / MODEL_NAME, **ours, **options)
     custom = [op.name for op in operations_of(folder / MODEL_NAME) if op.is_custom]
     if custom:
         raise InvalidStateError(
@@ -305,12 +216,6 @@ def require_calibration(model, target, calibration):
             "calibration=None. Give a dataset, a folder or a list of images, such as "
             "`calibration=train`; or train the model with `quantize_aware`."
         )
-
-
-def class_names_of(model):
-    """The names of a model's classes, or their numbers where they have no names."""
-    names = model.class_names
-    return tuple(names or (str(i) for i in range(model.num_classes)))
 
 
 # --- The operations of a `.tflite` file: their names, versions and types.

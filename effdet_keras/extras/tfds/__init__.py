@@ -79,12 +79,17 @@ def from_tfds(
             examples have another format.
 
     Example:
+        >>> import tempfile
         >>> examples = [{
         ...     "image": np.zeros((32, 48, 3), "uint8"),
         ...     "objects": {"bbox": [[0.25, 0.5, 0.5, 1.0]], "label": [0]}}]
         >>> dataset = from_tfds(examples, class_names=["cat"])
         >>> dataset[0]["boxes"].tolist()
         [[8.0, 24.0, 16.0, 48.0]]
+        >>> folder = tempfile.mkdtemp() + "/cats"
+        >>> write_tfds(dataset, folder)
+        >>> from_tfds(folder)
+        DetectionDataset(1 image, 1 box, 1 class: cat)
     """
     folder = getattr(source, "data_dir", source)  # of a builder: of this version
     if isinstance(folder, str | os.PathLike):
@@ -129,12 +134,7 @@ def _from_folder(folder, split, class_names, on_error):
     problems = Problems(f"`from_tfds` of {str(folder)!r}", on_error)
     folder = _find_folder(folder)
     splits = _splits_of(folder)
-    if split is None and len(splits) == 1:
-        split = next(iter(splits))
-    if split not in splits:
-        raise InvalidValueError(
-            f"`split` must be one of {list(splits)}. Received: split={split!r}"
-        )
+    split = reading.chosen_split(splits, split)
     files = splits[split]
     for name, there, count in missing_shards(files):
         raise FileNotFoundError(  # it would be a smaller dataset
@@ -361,40 +361,35 @@ def tfds_readers(path):
 
 def describe_features(num_classes):
     """Returns the features of an annotated image, as TFDS has COCO's."""
-    label = {"classLabel": {"numClasses": str(num_classes)}}
-    box = {"bboxFormat": "REL_YXYX", "dtype": "float32", "shape": _shape(4)}
+
+    def feature(name, key, content):
+        class_name = f"tensorflow_datasets.core.features.{name}"
+        return {"pythonClassName": class_name, key: content}
+
+    def number(dtype):
+        tensor = {"dtype": dtype, "encoding": "none", "shape": {}}
+        return feature("tensor_feature.Tensor", "tensor", tensor)
+
+    def dict_of(features):
+        content = {"features": features}
+        return feature("features_dict.FeaturesDict", "featuresDict", content)
+
+    box = {"bboxFormat": "REL_YXYX", "dtype": "float32", "shape": {"dimensions": ["4"]}}
+    classes = {"numClasses": str(num_classes)}
     objects = {
-        "area": _number("float32"),
-        "bbox": _feature("bounding_boxes.BBoxFeature", {"boundingBox": box}),
-        "id": _number("int64"),
-        "is_crowd": _number("bool"),
-        "label": _feature("class_label_feature.ClassLabel", label),
+        "area": number("float32"),
+        "bbox": feature("bounding_boxes.BBoxFeature", "boundingBox", box),
+        "id": number("int64"),
+        "is_crowd": number("bool"),
+        "label": feature("class_label_feature.ClassLabel", "classLabel", classes),
     }
-    sequence = {"sequence": {"feature": _features(objects), "length": "-1"}}
-    image = {"image": {"dtype": "uint8", "shape": _shape(-1, -1, 3)}}
-    return _features(
+    sequence = {"feature": dict_of(objects), "length": "-1"}
+    pixels = {"dtype": "uint8", "shape": {"dimensions": ["-1", "-1", "3"]}}
+    return dict_of(
         {
-            "image": _feature("image_feature.Image", image),
-            "image/filename": _feature("text_feature.Text", {"text": {}}),
-            "image/id": _number("int64"),
-            "objects": _feature("sequence_feature.Sequence", sequence),
+            "image": feature("image_feature.Image", "image", pixels),
+            "image/filename": feature("text_feature.Text", "text", {}),
+            "image/id": number("int64"),
+            "objects": feature("sequence_feature.Sequence", "sequence", sequence),
         }
     )
-
-
-def _features(features):
-    content = {"featuresDict": {"features": features}}
-    return _feature("features_dict.FeaturesDict", content)
-
-
-def _number(dtype):
-    tensor = {"dtype": dtype, "encoding": "none", "shape": {}}
-    return _feature("tensor_feature.Tensor", {"tensor": tensor})
-
-
-def _feature(name, content):
-    return {"pythonClassName": f"tensorflow_datasets.core.features.{name}", **content}
-
-
-def _shape(*sides):
-    return {"dimensions": [str(side) for side in sides]}

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from PIL import Image
+from support.small_datasets import save_image
 
 from effdet_keras.data import from_coco, write_coco
 
@@ -15,28 +15,20 @@ from effdet_keras.data import from_coco, write_coco
 def content(tmp_path):
     """Two images, categories with gaps, one crowd; and the files on disk."""
     for name in ("a.png", "b.png"):
-        Image.new("RGB", (48, 32)).save(tmp_path / name)
+        save_image(tmp_path / name, (48, 32))
+    common = {"height": 32, "width": 48}
+    boxes = [
+        {"category_id": 90, "bbox": [1.5, 2.25, 10, 20], "area": 150.75, "iscrowd": 0},
+        {"category_id": 1, "bbox": [30, 3, 30, 9], "area": 200.0, "iscrowd": 0},
+        {"category_id": 1, "bbox": [0, 0, 48, 32], "area": 999.0, "iscrowd": 1},
+    ]
     return {
         "images": [
-            {"id": 397133, "file_name": "a.png", "height": 32, "width": 48},
-            {"id": 5, "file_name": "b.png", "height": 32, "width": 48},
+            {"id": 397133, "file_name": "a.png", **common},
+            {"id": 5, "file_name": "b.png", **common},
         ],
         "annotations": [
-            {
-                "id": 100 + i,
-                "image_id": 397133,
-                "category_id": category_id,
-                "bbox": box,
-                "area": area,
-                "iscrowd": crowd,
-            }
-            for i, (category_id, box, area, crowd) in enumerate(
-                [
-                    (90, [1.5, 2.25, 10, 20], 150.75, 0),
-                    (1, [30, 3, 30, 9], 200.0, 0),
-                    (1, [0, 0, 48, 32], 999.0, 1),
-                ]
-            )
+            {"id": i, "image_id": 397133, **box} for i, box in enumerate(boxes, 100)
         ],
         "categories": [{"id": 90, "name": "toothbrush"}, {"id": 1, "name": "person"}],
     }
@@ -175,21 +167,6 @@ def change(path, value):
 @pytest.mark.parametrize(
     "fault, message",
     [
-        (
-            change(["annotations", 0, "category_id"], 3),
-            "unknown class.*category id 3 of 1 box",
-        ),
-        (
-            change(["annotations", 0, "bbox"], None),
-            r"bad box: a\.png: bbox=None of annotation 100",
-        ),
-        (change(["annotations", 0, "bbox"], [1, 2, 3]), r"\[1, 2, 3\].*four finite"),
-        (change(["annotations", 0, "bbox"], [1, 2, 3, np.inf]), "four finite"),
-        (change(["annotations", 0, "bbox"], [1, 2, 3, "x"]), "four finite"),
-        *(
-            (change(["annotations", 0, "bbox"], box), r"1 bad box: a\.png")
-            for box in (["1"] * 4, [1, 2, 3, 10**400], [1, 2, 3, True], [[1], 2, 3, 4])
-        ),
         (change(["images", 1, "id"], 397133), r"duplicate id: b\.png.*397133 repeats"),
         (change(["categories", 1, "id"], 90), r"int `id` of its own.*\[90, 90\]"),
         (change(["categories", 1, "id"], "1"), "int `id`"),

@@ -166,56 +166,65 @@ def test_coco_json(folder, content):
     read_both(lambda e: data.from_coco(path, on_error=e))
 
 
-@FUZZ
-@given(
-    content=st.binary(max_size=30)
-    | changed_text(json.dumps(COCO), [b"[" * 99999, b"\xef\xbb\xbf", b"NaN", b"{"])
-)
-def test_coco_bytes(folder, content):
-    path = folder / "coco" / "train.json"
-    path.write_bytes(content)
-    read_both(lambda e: data.from_coco(path, folder / "coco/train", on_error=e))
-    read_both(lambda e: data.load(path, on_error=e))
+# What is written to a file, and how what is there is read.
+CSV = "filename,width,height,class,xmin,ymin,xmax,ymax\n"
+CSV += "train/000000000001.png,40,30,cat,8,4,40,20\ntrain/000000000002.png,40,30,,,,,\n"
+AUTOML = "TRAIN,train/000000000001.png,cat,0.2,0.1,,,1,0.6,,\n"
+AUTOML += "TEST,train/000000000002.png,,,,,,,,,\n"
+YAML = "train: images/train\nnames:\n  0: cat\n  1: dog\n"
+FILES = {
+    "coco/train.json": (
+        changed_text(json.dumps(COCO), [b"[" * 99999, b"\xef\xbb\xbf", b"NaN", b"{"]),
+        lambda f, e: data.from_coco(f / "train.json", f / "train", on_error=e),
+        lambda f, e: data.load(f / "train.json", on_error=e),
+    ),
+    "voc/Annotations/000000000001.xml": (
+        changed_text(XML, XML_TOKENS),
+        lambda f, e: data.from_voc(f, on_error=e),
+    ),
+    "voc/ImageSets/Main/fuzz.txt": (
+        changed_text("000000000001 1\n", NUMBERS),
+        lambda f, e: data.from_voc(f, "fuzz", on_error=e),
+    ),
+    "yolo/labels/train/000000000001.txt": (
+        changed_text("0 0.6 0.4 0.8 0.5\n1 0.1 0.1 0.3 0.1 0.2 0.4\n", NUMBERS),
+        lambda f, e: data.from_yolo(f, on_error=e),
+    ),
+    "yolo/data.yaml": (
+        changed_text(YAML, YAML_TOKENS)
+        | JSON.map(lambda value: json.dumps({"train": "images/train", "names": value}))
+        | JSON.map(lambda value: json.dumps({"train": value, "names": ["a", "b"]}))
+        | JSON.map(
+            lambda value: json.dumps({"path": value, "train": ".", "nc": value})
+        ),
+        lambda f, e: data.from_yolo(f / "data.yaml", on_error=e),
+        lambda f, e: data.load(f, on_error=e),
+    ),
+    "yolo/fuzz.data": (
+        changed_text("train = images/train\nnames = n.names\n", YAML_TOKENS),
+        lambda f, e: data.from_yolo(f / "fuzz.data", on_error=e),
+    ),
+    "csv/train.csv": (
+        changed_text(CSV, CSV_TOKENS)
+        | changed_text(AUTOML, CSV_TOKENS)
+        | changed_text("train/000000000001.png,8,4,40,20,cat\n", CSV_TOKENS),
+        lambda f, e: data.from_csv(f / "train.csv", on_error=e),
+        lambda f, e: data.load(f, on_error=e),
+    ),
+}
 
 
 @FUZZ
-@given(content=st.binary(max_size=30) | changed_text(XML, XML_TOKENS))
-def test_voc_xml(folder, content):
-    path = folder / "voc" / "Annotations" / "000000000001.xml"
-    path.write_bytes(content)
-    read_both(lambda e: data.from_voc(folder / "voc", on_error=e))
-
-
-@FUZZ
-@given(content=st.binary(max_size=30) | changed_text("000000000001 1\n", NUMBERS))
-def test_voc_list(folder, content):
-    (folder / "voc" / "ImageSets" / "Main" / "fuzz.txt").write_bytes(content)
-    read_both(lambda e: data.from_voc(folder / "voc", "fuzz", on_error=e))
-
-
-@FUZZ
-@given(
-    content=st.binary(max_size=30)
-    | changed_text("0 0.6 0.4 0.8 0.5\n1 0.1 0.1 0.3 0.1 0.2 0.4\n", NUMBERS)
-)
-def test_yolo_txt(folder, content):
-    (folder / "yolo/labels/train/000000000001.txt").write_bytes(content)
-    read_both(lambda e: data.from_yolo(folder / "yolo", on_error=e))
-
-
-@FUZZ
-@given(
-    content=st.binary(max_size=30)
-    | changed_text("train: images/train\nnames:\n  0: cat\n  1: dog\n", YAML_TOKENS)
-    | JSON.map(lambda value: json.dumps({"train": "images/train", "names": value}))
-    | JSON.map(lambda value: json.dumps({"train": value, "names": ["a", "b"]}))
-    | JSON.map(lambda value: json.dumps({"path": value, "train": ".", "nc": value}))
-)
-def test_yolo_yaml(folder, content):
+@given(draws=st.data())
+@pytest.mark.parametrize("name", FILES)
+def test_files_of_any_content(folder, draws, name):
+    contents, *readers = FILES[name]
+    content = draws.draw(st.binary(max_size=30) | contents)
     content = content.encode() if isinstance(content, str) else content
-    (folder / "yolo" / "data.yaml").write_bytes(content)
-    read_both(lambda e: data.from_yolo(folder / "yolo/data.yaml", on_error=e))
-    read_both(lambda e: data.load(folder / "yolo", on_error=e))
+    (folder / name).write_bytes(content)
+    (folder / "yolo" / "n.names").write_text("cat\ndog\n")
+    for read in readers:
+        read_both(lambda e, read=read: read(folder / name.partition("/")[0], e))
 
 
 def test_yaml_aliases_that_grow_without_end_are_refused(folder):
@@ -225,41 +234,6 @@ def test_yaml_aliases_that_grow_without_end_are_refused(folder):
     path.write_text("\n".join([*lines, "train: *a29", "names: *a29"]))
     with pytest.raises(ValueError, match="list of"):
         data.from_yolo(path)
-
-
-@FUZZ
-@given(
-    content=st.binary(max_size=30)
-    | changed_text("train = images/train\nnames = n.names\n", YAML_TOKENS)
-)
-def test_darknet_data(folder, content):
-    (folder / "yolo" / "n.names").write_text("cat\ndog\n")
-    path = folder / "yolo" / "fuzz.data"
-    path.write_bytes(content)
-    read_both(lambda e: data.from_yolo(path, on_error=e))
-
-
-@FUZZ
-@given(
-    content=st.binary(max_size=30)
-    | changed_text(
-        "filename,width,height,class,xmin,ymin,xmax,ymax\n"
-        "train/000000000001.png,40,30,cat,8,4,40,20\n"
-        "train/000000000002.png,40,30,,,,,\n",
-        CSV_TOKENS,
-    )
-    | changed_text(
-        "TRAIN,train/000000000001.png,cat,0.2,0.1,,,1,0.6,,\n"
-        "TEST,train/000000000002.png,,,,,,,,,\n",
-        CSV_TOKENS,
-    )
-    | changed_text("train/000000000001.png,8,4,40,20,cat\n", CSV_TOKENS)
-)
-def test_csv(folder, content):
-    path = folder / "csv" / "train.csv"
-    path.write_bytes(content)
-    read_both(lambda e: data.from_csv(path, on_error=e))
-    read_both(lambda e: data.load(folder / "csv", on_error=e))
 
 
 @FUZZ

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from PIL import Image
+from support.small_datasets import save_image
 
 from effdet_keras.data import from_arrays, from_voc, write_voc
 
@@ -34,7 +35,7 @@ def folder(tmp_path):
     for name in ("Annotations", "JPEGImages", "ImageSets/Main"):
         (tmp_path / name).mkdir(parents=True)
     for name, suffix in (("a", "jpg"), ("b", "png"), ("c", "jpg")):
-        Image.new("RGB", (40, 30)).save(tmp_path / "JPEGImages" / f"{name}.{suffix}")
+        save_image(tmp_path / "JPEGImages" / f"{name}.{suffix}", (40, 30))
     objects = [("dog", 0, (1, 5, 40, 30)), ("cat", 1, (2, 3, 8.5, 9))]
     write_xml(tmp_path / "Annotations" / "a.xml", objects)
     write_xml(tmp_path / "Annotations" / "b.xml", [])
@@ -107,39 +108,6 @@ def test_slips_of_the_mouse_are_counted_and_left_out(folder):
         dataset = from_voc(folder)
     np.testing.assert_array_equal(dataset[1]["labels"], [0])
     assert len(dataset.to_coco()["annotations"]) == 4
-
-
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("<annotation><object>", r"unreadable annotation: c\.xml.*well-formed"),
-        (
-            "<annotation><object><name>x</name></object></annotation>",
-            r"bad box: c\.xml.*bndbox",
-        ),
-        (
-            "<annotation><object><name>x</name><bndbox><xmin>nan</xmin><ymin>1</ymin>"
-            "<xmax>5</xmax><ymax>9</ymax></bndbox></object></annotation>",
-            "four finite",
-        ),
-        ("<kitti><object></object></kitti>", r"c\.xml.*<kitti>, not <annotation>"),
-    ],
-)
-def test_faults_are_named(folder, text, message):
-    (folder / "Annotations" / "c.xml").write_text(text)
-    with pytest.raises(ValueError, match=message):
-        from_voc(folder)
-
-
-def test_an_object_without_a_name_is_an_error(folder):
-    objects = [(" ", 0, (3, 3, 9, 9)), ("dog", 0, (3, 3, 9, 9))]
-    write_xml(folder / "Annotations" / "c.xml", objects)
-    with pytest.raises(ValueError, match=r"c.xml: the object at \[3.0.* no `name`"):
-        from_voc(folder)
-    with pytest.warns(UserWarning, match="no `name`"):
-        dataset = from_voc(folder, on_error="skip")
-    assert dataset.class_names == ("cat", "dog")
-    assert len(dataset[2]["labels"]) == 1
 
 
 def test_missing_files_are_named(folder, tmp_path):

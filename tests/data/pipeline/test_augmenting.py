@@ -7,11 +7,13 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
+from support.small_datasets import record_of  # noqa: E402
+
 from effdet_keras import augment as ek_augment  # noqa: E402
 from effdet_keras.augment.augmentation import fault_of  # noqa: E402
 from effdet_keras.data import from_arrays  # noqa: E402
 from effdet_keras.data.pipeline import augmenting  # noqa: E402
-from effdet_keras.data.pipeline.image_reader import reader_of  # noqa: E402
+from effdet_keras.data.pipeline.image_reader import readers_of  # noqa: E402
 from effdet_keras.data.shapes import write_shapes  # noqa: E402
 
 pytestmark = pytest.mark.tensorflow
@@ -88,20 +90,9 @@ def test_augmentations_see_the_whole_image_in_its_own_pixels():
 
 
 def test_crowds_do_not_reach_them():
-    from effdet_keras.data.record import Record
-
-    record = Record(
-        image=np.zeros((32, 32, 3), "uint8"),
-        image_size=(32, 32),
-        image_id=1,
-        source_id=1,
-        file_name="",
-        boxes_xywh=[[0, 0, 9, 9], [0, 0, 30, 30]],
-        labels=[0, 0],
-        is_crowd=[False, True],
-        area=[81, 900],
-        annotation_ids=[1, 2],
-    )
+    boxes, crowd = [[0, 0, 9, 9], [0, 0, 30, 30]], {"is_crowd": [False, True]}
+    image = np.zeros((32, 32, 3), "uint8")
+    record = record_of(image, (32, 32), 1, boxes, [0, 0], **crowd)
     dataset = grey_images(1)._with([record])
     count = [0]
 
@@ -178,7 +169,7 @@ def test_a_partner_that_cannot_be_read_is_replaced_and_told(tmp_path, capsys):
 
 def test_batches_with_augmentations_still_know_their_reader():
     batches = grey_images(2).batches(1, **IN_ORDER, augment=brighter)
-    assert reader_of(batches).name_of(2) == "image_id=2"
+    assert readers_of(batches)[0].name_of(2) == "image_id=2"
 
 
 def test_room_for_all_boxes_counts_the_partners():
@@ -314,7 +305,7 @@ def error_of(augment):
     batches = grey_images(2).batches(1, **IN_ORDER, augment=augment)
     with pytest.raises(tf.errors.OpError):
         list(batches)
-    error = reader_of(batches).error
+    error = readers_of(batches)[0].error
     assert isinstance(error, ValueError)
     return error
 

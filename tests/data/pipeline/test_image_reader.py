@@ -8,7 +8,6 @@ tf = pytest.importorskip("tensorflow")
 from effdet_keras.data import write_shapes  # noqa: E402
 from effdet_keras.data.pipeline.image_reader import (  # noqa: E402
     ImageReader,
-    reader_of,
     readers_of,
 )
 
@@ -81,7 +80,7 @@ def test_strict_makes_it_an_error(damaged):
     with pytest.raises(tf.errors.OpError):
         list(batches)
     # Images are read in parallel: any of the three may be the first to fail.
-    assert any(f"0000{i}.jpg" in str(reader_of(batches).error) for i in (3, 5, 8))
+    assert any(f"0000{i}.jpg" in str(readers_of(batches)[0].error) for i in (3, 5, 8))
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -125,7 +124,7 @@ def batches(tmp_path_factory):
 
 
 def test_the_reader_of_batches_knows_their_classes_and_names(batches):
-    reader = reader_of(batches)
+    reader = readers_of(batches)[0]
     assert isinstance(reader, ImageReader)
     assert reader.class_names == ("circle", "square", "triangle")
     assert reader.name_of(3) == "00003.jpg"
@@ -153,7 +152,8 @@ def test_the_reader_of_batches_knows_their_classes_and_names(batches):
     ],
 )
 def test_what_is_made_of_batches_keeps_the_reader(batches, change):
-    assert reader_of(change(batches)) is reader_of(batches) is not None
+    assert len(readers_of(batches)) == 1
+    assert readers_of(change(batches)) == readers_of(batches)
 
 
 def test_nothing_else_has_a_reader(batches):
@@ -165,18 +165,17 @@ def test_nothing_else_has_a_reader(batches):
         tf.data.Dataset.range(3),
         tf.data.Dataset.range(3).map(lambda i: i).batch(2),
     ):
-        assert reader_of(data) is None
+        assert readers_of(data) == []
 
 
-def test_of_two_datasets_in_one_there_is_no_single_reader(tmp_path, batches):
+def test_of_two_datasets_in_one_both_readers_are_found(tmp_path, batches):
     dataset, _ = write_shapes(tmp_path, num_train=2, num_valid=1, image_size=32)
     others = dataset.batches(2, image_size=32)
     both = batches.concatenate(others)
-    assert reader_of(both) is None
-    assert readers_of(both) == [reader_of(batches), reader_of(others)]
+    assert readers_of(both) == [*readers_of(batches), *readers_of(others)]
 
 
 def test_tensorflow_still_tells_what_a_dataset_was_made_of():
-    # `_inputs` is a private name: `reader_of` finds nothing once it is gone.
+    # `_inputs` is a private name: `readers_of` finds nothing once it is gone.
     source = tf.data.Dataset.range(3)
     assert list(source.take(2)._inputs()) == [source]

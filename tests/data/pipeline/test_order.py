@@ -6,7 +6,7 @@ import pytest
 from effdet_keras import distribution
 from effdet_keras.data import from_arrays
 from effdet_keras.data.pipeline.batches import EpochOrder
-from effdet_keras.data.pipeline.image_reader import ImageReader, reader_of
+from effdet_keras.data.pipeline.image_reader import ImageReader, readers_of
 
 SIZE = 10
 
@@ -17,6 +17,11 @@ def order_of(**options):
 
 def epochs_of(order, count):
     return [[array.tolist() for array in order.draw()] for _ in range(count)]
+
+
+def dataset_of(size):
+    images = [np.full((16, 16, 3), 10 * i, "uint8") for i in range(size)]
+    return from_arrays(images, [[[0, 0, 8, 8]]] * size, [[0]] * size, ("cat",))
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
@@ -52,11 +57,8 @@ def test_only_passes_of_whole_batches_can_begin_within_one():
 
 @pytest.mark.tensorflow
 def test_a_pipeline_begins_where_it_is_told():
-    images = [np.full((16, 16, 3), 10 * i, "uint8") for i in range(5)]
-    dataset = from_arrays(images, [[[0, 0, 8, 8]]] * 5, [[0]] * 5, ("cat",))
-
     def pipeline():
-        return dataset.batches(2, image_size=16, training=True, seed=1)
+        return dataset_of(5).batches(2, image_size=16, training=True, seed=1)
 
     def read(batches):
         return [np.array(pixels) for pixels, _ in batches]
@@ -66,9 +68,9 @@ def test_a_pipeline_begins_where_it_is_told():
     assert not np.array_equal(first, second)
     later = pipeline()
     read(later.take(1))  # a look at it changes nothing
-    reader_of(later).order.start_at(1)
+    readers_of(later)[0].order.start_at(1)
     np.testing.assert_array_equal(read(later), second)
-    reader_of(later).order.start_at(0, 1, 2)
+    readers_of(later)[0].order.start_at(0, 1, 2)
     np.testing.assert_array_equal(read(later), [first[1], second[0]])
 
 
@@ -102,11 +104,6 @@ def test_shares_of_a_pass_that_begins_within_an_epoch():
         order.start_at(1, skipped=1, per_pass=2)
     for _ in range(2):
         np.testing.assert_array_equal(joined(orders), whole.draw()[0][:8])
-
-
-def dataset_of(size):
-    images = [np.full((16, 16, 3), 10 * i, "uint8") for i in range(size)]
-    return from_arrays(images, [[[0, 0, 8, 8]]] * size, [[0]] * size, ("cat",))
 
 
 @pytest.mark.tensorflow
@@ -149,7 +146,7 @@ def test_batches_to_train_on_are_shared_out_by_themselves(monkeypatch):
     dataset = dataset_of(SIZE)
     training = dataset.batches(BATCH, image_size=16, training=True)
     assert training.element_spec[0].shape[0] == 2
-    assert reader_of(training).order.size == 4
+    assert readers_of(training)[0].order.size == 4
     assert len(dataset.batches(BATCH, image_size=16)) == 3  # each has all
 
 

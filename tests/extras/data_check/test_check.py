@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from support.small_datasets import record_of, save_image
 
 from effdet_keras import box_ops
 from effdet_keras.data import DetectionDataset, check, from_arrays, write_shapes
@@ -89,13 +90,6 @@ def test_nothing_is_wrong_with_a_clean_set(clean):
     assert check(clean, model=None, decode=False).problems == ()
 
 
-@pytest.mark.parametrize("decode", [True, False])
-def test_a_missing_image_is_named(files, decode):
-    pathlib.Path(files.records[3].image).unlink()
-    assert found(files, decode=decode) == [("missing image", "00004.jpg")]
-    assert not check(files, model=None).ok
-
-
 def test_a_image_that_breaks_off_is_found_by_decoding_it(files):
     path = pathlib.Path(files.records[3].image)
     path.write_bytes(path.read_bytes()[:900])
@@ -118,26 +112,34 @@ def bomb():
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
+def as_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
 @pytest.mark.parametrize("decode", [True, False])
 @pytest.mark.parametrize(
-    ("content", "reason"),
+    ("spoil", "kind", "reason"),
     [
-        (b"", "the file is empty"),
-        (b"<html>", "not an image format that Pillow knows"),
-        (bomb(), ".*decompression bomb.*"),
-        (None, ".*"),  # a folder
+        (pathlib.Path.unlink, "missing image", "no file '.*00004.jpg'"),
+        (lambda path: path.write_bytes(b""), "corrupt image", "the file is empty"),
+        (
+            lambda path: path.write_bytes(b"<html>"),
+            *("corrupt image", "not an image format that Pillow knows"),
+        ),
+        (
+            lambda path: path.write_bytes(bomb()),
+            *("corrupt image", ".*decompression bomb.*"),
+        ),
+        (as_folder, "corrupt image", ".*"),
     ],
 )
-def test_a_file_that_is_no_image_is_named(files, decode, content, reason):
-    path = pathlib.Path(files.records[3].image)
-    if content is None:
-        path.unlink()
-        path.mkdir()
-    else:
-        path.write_bytes(content)
-    assert found(files, decode=decode) == [("corrupt image", "00004.jpg")]
-    (detail,) = details(files, decode=decode)
-    assert re.fullmatch(reason, detail)
+def test_a_file_that_is_no_image_is_named(files, decode, spoil, kind, reason):
+    spoil(pathlib.Path(files.records[3].image))
+    report = check(files, model=None, decode=decode)
+    (problem,) = report.problems
+    assert (problem.kind, problem.file, report.ok) == (kind, "00004.jpg", False)
+    assert re.fullmatch(reason, problem.detail)
 
 
 def test_a_image_inside_a_larger_file_is_checked(clean, tmp_path):
@@ -168,18 +170,10 @@ def test_a_wrong_size_is_told_with_both_sizes(clean, size, cure, decode):
 
 
 def test_swapped_height_and_width_are_told(clean, tmp_path):
-    Image.new("RGB", (30, 20)).save(tmp_path / "a.png")
-    wrong = changed(
-        clean,
-        2,
-        image=str(tmp_path / "a.png"),
-        image_size=(30, 20),
-        boxes_xywh=[],
-        labels=[],
-        is_crowd=[],
-        area=[],
-        annotation_ids=[],
-    )
+    save_image(tmp_path / "a.png", (30, 20))
+    record = record_of(tmp_path / "a.png", (30, 20), 3)
+    records = [*clean.records[:2], record, *clean.records[3:]]
+    wrong = DetectionDataset(records, clean.class_names)
     assert "are height and width swapped?" in details(wrong)[0]
 
 
@@ -539,16 +533,12 @@ def some_images():
 IMAGES = some_images()
 
 
-def record_of(clean, path, size):
-    record = clean.records[0].select(slice(0, 0))
-    return dataclasses.replace(record, image=str(path), image_size=size)
-
-
 @pytest.mark.parametrize("name", IMAGES)
-def test_odd_but_whole_images_are_fine(clean, tmp_path, name):
+def test_odd_but_whole_images_are_fine(tmp_path, name):
     (tmp_path / name).write_bytes(IMAGES[name])
     size = {"pixel": (1, 1), "turned": (32, 24)}.get(name, (24, 32))
-    kinds = [p.kind for p in find_in_images([record_of(clean, tmp_path / name, size)])]
+    record = record_of(tmp_path / name, size, 1)
+    kinds = [p.kind for p in find_in_images([record])]
     assert kinds == (["turned image"] if name == "turned" else [])
 
 
@@ -558,7 +548,7 @@ def test_odd_but_whole_images_are_fine(clean, tmp_path, name):
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-def test_no_file_at_all_stops_the_check(clean, tmp_path, data, name, decode):
+def test_no_file_at_all_stops_the_check(tmp_path, data, name, decode):
     whole = IMAGES[name]
     content = data.draw(
         st.one_of(
@@ -574,8 +564,9 @@ def test_no_file_at_all_stops_the_check(clean, tmp_path, data, name, decode):
     )
     path = tmp_path / "any"
     path.write_bytes(content)
-    problems = find_in_images([record_of(clean, path, (24, 32))], decode=decode)
-    assert all(problem.file == "00001.jpg" for problem in problems)
+    record = record_of(path, (24, 32), 1, file_name="a.jpg")
+    problems = find_in_images([record], decode=decode)
+    assert all(problem.file == "a.jpg" for problem in problems)
     assert len(problems) <= 1
 
 

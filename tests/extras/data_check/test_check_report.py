@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.html_tags import Tags
+from support.small_datasets import record_of
 
 from effdet_keras.data import DetectionDataset, check, from_arrays, write_shapes
 from effdet_keras.data.problems import KINDS
 from effdet_keras.extras.data_check.report import _samples
-from effdet_keras.report import charts
+from effdet_keras.extras.report import charts
 
 EVIL = "<script>alert('x')</script>&\".jpg"
 
@@ -36,14 +37,8 @@ def spoiled(clean):
     records = list(clean.records)
     records[2] = dataclasses.replace(records[2], file_name=EVIL, image="gone.jpg")
     wide = [[60, 5 + 9 * i, 9, 5] for i in range(5)]
-    records[4] = dataclasses.replace(
-        records[4],
-        boxes_xywh=wide,
-        labels=[0] * 5,
-        is_crowd=[False] * 5,
-        area=[45] * 5,
-        annotation_ids=range(900, 905),
-    )
+    image, name = records[4].image, {"file_name": records[4].file_name}
+    records[4] = record_of(image, (64, 64), records[4].image_id, wide, [0] * 5, **name)
     return DetectionDataset(records, ["<b>circle", "square", "triangle"])
 
 
@@ -218,16 +213,9 @@ def test_an_empty_data_set_and_one_without_boxes_have_a_page(clean, tmp_path):
 
 
 def test_numbers_that_are_no_box_do_not_stop_the_page(clean, tmp_path):
-    record = clean.records[0]
     boxes = np.array([[np.nan, 1, 2, 3], [1, 1, np.inf, 9], [1e300, 1, 1e300, 1]])
-    wrong = dataclasses.replace(
-        record,
-        boxes_xywh=boxes,
-        labels=[0, 7, -1],
-        is_crowd=[False] * 3,
-        area=[1] * 3,
-        annotation_ids=[1, 2, 3],
-    )
+    image = clean.records[0].image
+    wrong = record_of(image, (64, 64), 1, boxes, [0, 7, -1], area=[1] * 3)
     report = check(DetectionDataset([wrong], clean.class_names))
     assert not report.ok
     report.save(tmp_path / "report.html")

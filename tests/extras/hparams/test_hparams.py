@@ -6,7 +6,7 @@ import pytest
 
 from effdet_keras.extras.hparams import known_names, read_hparams
 from effdet_keras.runs.configuration import RunConfiguration
-from effdet_keras.runs.fine_tune import configured as run_of
+from effdet_keras.runs.requested import configured as run_of
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden" / "migration"
 

@@ -11,12 +11,9 @@ from support.kinds import slow_but
 from support.tiny import EAGER, batch, tiny_model
 
 from effdet_keras.export.network import evaluated
+from effdet_keras.extras.quantization.quantizer import Quantizer, rounded_kernel
+from effdet_keras.model.computing import computing_with
 from effdet_keras.model.efficientdet import EfficientDet
-from effdet_keras.model.fake_quantization import (
-    Quantizer,
-    quantizing_with,
-    rounded_kernel,
-)
 from effdet_keras.weights.archive import write_archive
 
 pytestmark = pytest.mark.tensorflow
@@ -103,7 +100,7 @@ class Watching(Quantizer):
 
 def test_the_first_ranges_are_those_of_the_first_batch():
     model, watching = tiny_model(), Watching()
-    with quantizing_with(watching):
+    with computing_with(quantizer=watching):
         model(batch()[0], training=False)
     model.quantize_aware(delay=9)
     model(batch()[0], training=True)

@@ -200,7 +200,10 @@ def test_a_file_for_gpus_runs_in_compiled_model_with_the_models_detections(
 def test_built_in_operations_compute_the_models_postprocess():
     from effdet_keras._internal.optional_imports import tensorflow as tf
     from effdet_keras.detect.postprocess import Postprocess
-    from effdet_keras.export.litert import builtin_operations, builtin_postprocess
+    from effdet_keras.extras.targets.builtin_postprocess import (
+        builtin_operations,
+        nearest_postprocess,
+    )
     from effdet_keras.model.anchors import anchors_of
 
     config = ek.EfficientDetConfig.from_name("efficientdet-lite0")
@@ -215,7 +218,7 @@ def test_built_in_operations_compute_the_models_postprocess():
         Postprocess(method="hard", per_class=False, clip=False, drop_empty=False),
         Postprocess(method="hard", pre_nms_top_k=0, clip=False, drop_empty=False),
     ):
-        postprocess = builtin_postprocess(wanted)
+        postprocess = nearest_postprocess(wanted)
         function = builtin_operations(postprocess, config)
         boxes, classes, scores, count = function(
             tf.convert_to_tensor(raw["box_deltas"]),

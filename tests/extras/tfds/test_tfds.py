@@ -194,37 +194,6 @@ def test_examples_of_any_iterable():
     assert first.annotation_ids.tolist() != second.annotation_ids.tolist()
 
 
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ({"objects": {}}, "no 'image' in it"),
-        ({"image": np.zeros((3, 3, 3), np.uint8)}, "no 'objects' in it"),
-        (example_of(image=np.zeros((30, 40, 3))), "must be uint8"),
-        (example_of(image=np.zeros((2, 30, 40, 3), np.uint8)), "must be uint8"),
-        (example_of(objects={"bbox": [0.1, 0.2, 0.3, 0.4]}), r"shape \[n, 4\]"),
-        (example_of(objects={"label": [1, 0]}), "2 labels for 1 boxes"),
-        (example_of(objects={"label": ["dog"]}), "`label` must be numbers"),
-        (
-            example_of(objects={"label": [2]}),
-            "1 unknown class: .*class 3, from 1, of 1 box",
-        ),
-        (example_of(objects={"label": [-1]}), "1 unknown class"),
-        (example_of(objects={"bbox": [[0, 0, np.nan, 1]]}), "1 bad box"),
-        (example_of(objects={"bbox": [[0, 0, 20, 30]]}), "must be from 0 to 1"),
-        ("text", "string indices"),
-    ],
-)
-def test_each_error_is_told_and_can_be_left_out(bad, message):
-    with pytest.raises(ValueError, match=message) as caught:
-        from_tfds([example_of(), bad], class_names=("cat", "dog"))
-    assert "example 2" in str(caught.value)
-    with pytest.warns(UserWarning, match="example 2"):
-        dataset = from_tfds(
-            [example_of(), bad], class_names=("cat", "dog"), on_error="skip"
-        )
-    assert [len(r.labels) for r in dataset.records] in ([1], [1, 0])
-
-
 def test_what_is_no_source():
     with pytest.raises(ValueError, match="must be a folder"):
         from_tfds(5)

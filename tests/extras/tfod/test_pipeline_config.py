@@ -14,7 +14,7 @@ from effdet_keras.extras.tfod.pipeline_config import (
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.configuration import RunConfiguration
-from effdet_keras.runs.fine_tune import configured
+from effdet_keras.runs.requested import configured
 from effdet_keras.train.recipe import tfod_decay
 
 D0 = pipeline_text(EfficientDetConfig(num_classes=3), readers="")

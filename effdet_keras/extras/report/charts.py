@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from effdet_keras._internal.markup import Markup, element, joined
+from effdet_keras.extras.report.pages import Markup, element, joined
 
 WIDTH, HEIGHT = 420, 260
 MAX_LINES = 8  # colors that the style sheet has

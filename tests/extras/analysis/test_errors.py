@@ -10,7 +10,8 @@ from support.image_results import (
 )
 
 from effdet_keras.box_ops import pairwise_iou
-from effdet_keras.evaluate.error_kinds import (
+from effdet_keras.evaluate.image_result import ImageResult
+from effdet_keras.extras.analysis import (
     ImageErrors,
     Suspect,
     confusion_matrix,
@@ -18,7 +19,6 @@ from effdet_keras.evaluate.error_kinds import (
     find_suspects,
     worst_images,
 )
-from effdet_keras.evaluate.image_result import ImageResult
 
 BOX, FAR = (0, 0, 10, 10), (50, 50, 60, 60)
 NEAR = (0, 0, 10, 3)  # IoU 0.3
@@ -50,26 +50,6 @@ def test_the_kinds_by_hand(found, kind):
     assert kinds.gains[kind] == (1 if meant else 0)
 
 
-def test_a_second_detection_of_an_object_is_a_duplicate():
-    # At 0.9 it would stand before the second object.
-    truth = [(0, *BOX), (0, *FAR)]
-    found = [(0, 0.95, *BOX), (0, 0.9, 0, 0, 10, 9), (0, 0.5, *FAR)]
-    kinds = decompose_errors([image_result(truth, found)])
-    assert one_kind(kinds) == {"duplicate": 1}
-    assert kinds.ap == pytest.approx((51 + 50 * 2 / 3) / 101)
-    assert kinds.gains["duplicate"] == pytest.approx(1 - kinds.ap)
-    assert kinds.gains["false positives"] == pytest.approx(1 - kinds.ap)
-    assert kinds.gains["false negatives"] == 0
-
-
-def test_a_missed_object_no_longer_counts_once_put_right():
-    kinds = decompose_errors([image_result([(0, *BOX), (0, *FAR)], [(0, 0.5, *BOX)])])
-    assert one_kind(kinds) == {"missed": 1}
-    assert kinds.ap == pytest.approx(HALF)
-    assert kinds.gains["missed"] == kinds.gains["false negatives"]
-    assert kinds.gains["missed"] == pytest.approx(1 - HALF)
-
-
 @pytest.mark.filterwarnings("error")
 def test_a_class_that_is_missed_altogether_stays_in_the_mean():
     found = [(0, 0.5, *BOX), (1, 0.4, 80, 80, 90, 90)]
@@ -78,59 +58,36 @@ def test_a_class_that_is_missed_altogether_stays_in_the_mean():
     assert kinds.gains["missed"] == 0
 
 
-def test_of_the_errors_that_mean_one_object_the_best_score_becomes_right():
-    # Both mean one object: as classification alone is put right, it does not become
-    # right, because the localization has the better score; and the other way round.
-    truth = [(0, *BOX)]
-    kinds = decompose_errors([image_result(truth, [(0, 0.9, *NEAR), (1, 0.8, *BOX)])])
-    assert kinds.gains["localization"] == 1
-    assert kinds.gains["classification"] == 0
-    kinds = decompose_errors([image_result(truth, [(0, 0.8, *NEAR), (1, 0.9, *BOX)])])
-    assert kinds.gains["localization"] == 0
-    assert kinds.gains["classification"] == pytest.approx(1)
+CROWD_CASES = {
+    "a crowd is no object, and what lies in it no error": (
+        [(0, *BOX), (0, 40, 40, 80, 80)],
+        [(0, 0.9, *FAR), (0, 0.5, *BOX)],
+        {},
+    ),
+    "an error does not mean a crowd": (
+        [(0, *BOX), (0, *FAR)],
+        [(0, 0.9, *BOX), (1, 0.8, *FAR)],
+        {"background": 1},
+    ),
+    "what lies in a crowd means no object that it comes near": (
+        [(0, *BOX), (0, 0, 0, 10, 80)],
+        [(0, 0.9, *NEAR)],
+        {"missed": 1},
+    ),
+}
 
 
-def test_an_error_that_means_a_found_object_is_removed():
-    truth, found = [(0, *BOX)], [(0, 0.9, *NEAR), (0, 0.8, *BOX)]
-    kinds = decompose_errors([image_result(truth, found)])
-    assert one_kind(kinds) == {"localization": 1}
-    assert kinds.ap == pytest.approx(0.5)
-    assert kinds.gains["localization"] == pytest.approx(0.5)
-
-
-def test_an_error_put_right_takes_the_class_of_its_object():
-    truth = [(0, *BOX), (1, *FAR)]
-    kinds = decompose_errors([image_result(truth, [(1, 0.9, *BOX), (1, 0.5, *FAR)])])
-    assert kinds.ap == pytest.approx((0 + 0.5) / 2)
-    assert kinds.gains["classification"] == pytest.approx(0.75)
-
-
-def test_crowds_are_no_objects_and_what_lies_in_them_is_no_error():
-    truth, found = [(0, *BOX), (0, 40, 40, 80, 80)], [(0, 0.9, *FAR), (0, 0.5, *BOX)]
+@pytest.mark.parametrize("case", CROWD_CASES)
+def test_errors_beside_a_crowd(case):
+    truth, found, expected = CROWD_CASES[case]
     kinds = decompose_errors([image_result(truth, found, crowds=[False, True])])
-    assert one_kind(kinds) == {}
-    assert kinds.ap == 1
-
-
-def test_an_error_does_not_mean_a_crowd():
-    truth, found = [(0, *BOX), (0, *FAR)], [(0, 0.9, *BOX), (1, 0.8, *FAR)]
-    kinds = decompose_errors([image_result(truth, found, crowds=[False, True])])
-    assert one_kind(kinds) == {"background": 1}
-
-
-def test_what_lies_in_a_crowd_means_no_object_that_it_comes_near():
-    truth, found = [(0, *BOX), (0, 0, 0, 10, 80)], [(0, 0.9, *NEAR)]
-    kinds = decompose_errors([image_result(truth, found, crowds=[False, True])])
-    assert one_kind(kinds) == {"missed": 1}
+    assert one_kind(kinds) == expected
 
 
 def test_images_without_objects_or_detections():
-    images = [
-        image_result(),
-        image_result([(0, *BOX)]),
-        image_result([], [(0, 0.9, *BOX)]),
-    ]
-    kinds = decompose_errors([*images, image_result([(0, *BOX)], [(0, 0.5, *BOX)])])
+    one_of_each = [([], []), ([(0, *BOX)], []), ([], [(0, 0.9, *BOX)])]
+    one_of_each.append(([(0, *BOX)], [(0, 0.5, *BOX)]))
+    kinds = decompose_errors([image_result(*one) for one in one_of_each])
     assert one_kind(kinds) == {"background": 1, "missed": 1}
 
 
@@ -184,11 +141,6 @@ def test_the_table_has_every_kind():
 # --- The confusion matrix: by hand, and by what its sums must be.
 
 
-def matrix_of(truth, found, crowds=None, **arguments):
-    one = image_result(truth, found, crowds=crowds)
-    return confusion_matrix([one], 2, **arguments).tolist()
-
-
 def test_a_matrix_by_hand():
     truth = [(0, 0, 0, 9, 9), (0, 20, 0, 29, 9), (1, 40, 0, 49, 9), (1, 60, 0, 69, 9)]
     found = [
@@ -198,73 +150,8 @@ def test_a_matrix_by_hand():
         (1, 0.6, 40, 0, 49, 8),  # once more: background as b
         (0, 0.5, 80, 0, 89, 9),  # background as a
     ]
-    assert matrix_of(truth, found) == [[1, 1, 0], [0, 1, 1], [1, 1, 0]]
-
-
-def test_the_best_iou_goes_first_whatever_its_class_and_its_score():
-    truth = [(0, 0, 0, 10, 10)]
-    found = [(0, 0.9, 0, 0, 10, 8), (1, 0.4, 0, 0, 10, 9)]
-    assert matrix_of(truth, found) == [[0, 1, 0], [0, 0, 0], [1, 0, 0]]
-
-
-def test_of_equal_iou_that_of_its_own_class_goes_first():
-    """Doubled detections, one per class, as NMS per class leaves them."""
-    truth = [(0, 0, 0, 10, 10)]
-    found = [(1, 0.9, 0, 0, 10, 9), (0, 0.4, 0, 0, 10, 9)]
-    assert matrix_of(truth, found) == [[1, 0, 0], [0, 0, 0], [0, 1, 0]]
-    # One detection between two objects that it overlaps alike.
-    truth = [(0, 0, 0, 10, 10), (1, 0, 0, 10, 10)]
-    assert matrix_of(truth, [(1, 0.9, 0, 0, 10, 9)]) == [[0, 0, 1], [0, 1, 0], [0] * 3]
-
-
-def test_a_detection_that_loses_one_object_takes_the_next():
-    truth = [(0, 0, 0, 10, 10), (1, 0, 3, 10, 13)]
-    found = [(0, 0.9, 0, 0, 10, 10), (0, 0.8, 0, 1, 10, 11)]
-    assert matrix_of(truth, found) == [[1, 0, 0], [1, 0, 0], [0, 0, 0]]
-
-
-def test_scores_below_the_threshold_are_left_out():
-    truth, found = [(0, 0, 0, 9, 9)], [(0, 0.6, 0, 0, 9, 9)]
-    missed = [[0, 0, 1], [0, 0, 0], [0, 0, 0]]
-    assert matrix_of(truth, found, score_threshold=0.6)[0] == [1, 0, 0]
-    assert matrix_of(truth, found, score_threshold=0.61) == missed
-
-
-def test_crowds_are_not_counted_nor_what_lies_in_them():
-    truth = [(0, 0, 0, 40, 40), (0, 0, 0, 9, 9)]
-    found = [
-        (0, 0.9, 0, 0, 9, 9),  # in the crowd, but has found an object
-        (0, 0.8, 20, 20, 29, 29),
-        (1, 0.7, 20, 20, 29, 29),
-        (0, 0.6, 0, 35, 9, 65),  # a sixth of it in the crowd
-    ]
-    expected = [[1, 0, 0], [0, 0, 0], [1, 0, 0]]
-    assert matrix_of(truth, found, crowds=[True, False]) == expected
-
-
-def test_images_add_up():
-    results = random_results(0)
-    singles = [confusion_matrix([result], 3) for result in results]
-    assert confusion_matrix(results, 3).tolist() == np.sum(singles, 0).tolist()
-    assert confusion_matrix([], 3).tolist() == np.zeros((4, 4)).tolist()
-
-
-@pytest.mark.parametrize("score_threshold", [0.0, 0.5])
-@pytest.mark.parametrize("seed", range(3))
-def test_sums_are_counts(seed, score_threshold):
-    results = random_results(seed)
-    matrix = confusion_matrix(results, 3, score_threshold=score_threshold)
-    objects = [result.truth_labels[~result.truth_is_crowd] for result in results]
-    counts = np.bincount(np.concatenate(objects), minlength=3)
-    assert matrix[:3].sum(axis=1).tolist() == counts.tolist()
-    assert matrix[3, 3] == 0
-    # Without crowd regions all that is shown is counted.
-    free = [result for result in results if not result.truth_is_crowd.any()]
-    shown = [result.above(score_threshold).labels for result in free]
-    matrix = confusion_matrix(free, 3, score_threshold=score_threshold)
-    counts = np.bincount(np.concatenate(shown).astype(int), minlength=3)
-    assert matrix[:, :3].sum(axis=0).tolist() == counts.tolist()
-    assert len(free) > 3
+    matrix = confusion_matrix([image_result(truth, found)], 2)
+    assert matrix.tolist() == [[1, 1, 0], [0, 1, 1], [1, 1, 0]]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -273,7 +160,7 @@ def test_it_is_the_slow_definition(seed):
     expected = np.zeros((4, 4), int)
     for result in results:
         slow_count(result.above(0.4), expected)
-    found = confusion_matrix(results, 3, score_threshold=0.4)
+    found = confusion_matrix([result.above(0.4) for result in results], 3)
     assert found.tolist() == expected.tolist()
 
 
@@ -331,14 +218,6 @@ def test_the_worst_image_comes_first():
     # Equal ones stay in the order of the images.
     order = [(4, 1.0), (2, 0.75), (1, 0.0), (5, 0.0)]
     assert [(x.image_id, x.badness) for x in worst[1:]] == order
-
-
-def test_what_people_do_not_see_does_not_count():
-    image = image_result([(0, *BOX)], [(0, 0.4, *BOX), (0, 0.3, *FAR)])
-    [seen] = worst_images([image], min_score=0.35)
-    assert (seen.badness, seen.num_found, seen.num_false) == (0, 1, 0)
-    [seen] = worst_images([image])
-    assert (seen.badness, seen.num_missed, seen.num_false) == (1, 1, 0)
 
 
 def test_crowds_are_not_missed_and_what_lies_in_them_is_not_false():

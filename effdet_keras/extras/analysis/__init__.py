@@ -163,12 +163,7 @@ def _judge(result):
 # --- The confusion matrix: which class was taken for which, or for background.
 
 
-def confusion_matrix(
-    results: Sequence[ImageResult],
-    num_classes: int,
-    *,
-    score_threshold: float = 0.3,
-) -> np.ndarray:
+def confusion_matrix(results: Sequence[ImageResult], num_classes: int) -> np.ndarray:
     """Counts which class was taken for which, int64 `[C + 1, C + 1]`.
 
     Of all pairs of a detection and an object with an IoU of 0.5 or more,
@@ -178,10 +173,9 @@ def confusion_matrix(
     """
     matrix = np.zeros((num_classes + 1, num_classes + 1), np.int64)
     for result in results:
-        shown = result.above(score_threshold)
-        pairs = _pairs(shown)
-        labels = np.append(shown.truth_labels, num_classes)
-        found = np.append(shown.labels, num_classes)  # -1 takes the last
+        pairs = _pairs(result)
+        labels = np.append(result.truth_labels, num_classes)
+        found = np.append(result.labels, num_classes)  # -1 takes the last
         np.add.at(matrix, (labels[pairs[:, 0]], found[pairs[:, 1]]), 1)
     return matrix
 
@@ -211,7 +205,7 @@ def _pairs(result):
 
 
 class ImageErrors(NamedTuple):
-    """What went wrong on one image, among detections from some score on."""
+    """What went wrong on one image."""
 
     image_id: int
     name: str  # the file of the image
@@ -221,17 +215,14 @@ class ImageErrors(NamedTuple):
     num_false: int  # detections
 
 
-def worst_images(
-    results: Sequence[ImageResult], *, min_score: float = 0.5
-) -> list[ImageErrors]:
+def worst_images(results: Sequence[ImageResult]) -> list[ImageErrors]:
     """All images, the worst first, by scores of false detections + missed objects."""
     errors = []
     for result in results:
-        shown = result.above(min_score)
-        matches = match_detections(shown)
+        matches = match_detections(result)
         num_found = int(matches.is_true.sum())
-        num_missed = int((~shown.truth_is_crowd).sum()) - num_found
-        badness = float(shown.scores[matches.is_false].sum()) + num_missed
+        num_missed = int((~result.truth_is_crowd).sum()) - num_found
+        badness = float(result.scores[matches.is_false].sum()) + num_missed
         counts = num_found, num_missed, int(matches.is_false.sum())
         errors.append(ImageErrors(result.image_id, result.name, badness, *counts))
     return sorted(errors, key=lambda image: -image.badness)
@@ -267,73 +258,21 @@ def find_suspects(results: Sequence[ImageResult]) -> list[Suspect]:
     simpler. Crowd regions are never suspects, and nothing of their class is missing in
     them.
     """
-    suspects: list[Suspect] = []
-    for result in results:
-        one = _Disagreement(result)
-        for kind in (one.missing, one.unfound, one.wrong_class, one.loose_boxes):
-            suspects += kind()
+    suspects = [suspect for result in results for suspect in _suspects_of(result)]
     return sorted(suspects, key=lambda suspect: -suspect.suspicion)
 
 
-class _Disagreement:
-    """What detections and annotations of one image say of each other."""
+def _suspects_of(result) -> Iterator[Suspect]:
+    matches, is_crowd = match_detections(result, _SAME), result.truth_is_crowd
+    overlap = pairwise_iou(result.boxes, result.truth_boxes)
+    is_sure = result.scores >= _SURE
+    # Detections are sorted: these come best first.
+    false = np.flatnonzero(matches.is_false)
+    sure = false[is_sure[false]]
+    scores = np.append(result.scores, 0.0)  # `NONE` takes the last
 
-    def __init__(self, result):
-        self.result = result
-        self.matches = match_detections(result, _SAME)
-        self.overlap = pairwise_iou(result.boxes, result.truth_boxes)
-        self.objects = np.flatnonzero(~result.truth_is_crowd)
-        # Detections are sorted: these come best first.
-        self.false = np.flatnonzero(self.matches.is_false)
-        self.sure = self.false[result.scores[self.false] >= _SURE]
-
-    def missing(self) -> Iterator[Suspect]:
-        """A sure detection with an IoU below 0.1 with every annotation: its score."""
-        result, listed = self.result, []
-        for row in self.sure:
-            annotated = (self.overlap[row] >= _NEAR).any()
-            again = pairwise_iou(result.boxes[row], result.boxes[listed]) >= _SAME
-            if not annotated and not again.any():
-                listed.append(row)
-                yield self._suspect("missing", result.scores[row], NONE, row)
-
-    def unfound(self) -> Iterator[Suspect]:
-        """An annotation that only weak detections come near: 1 - the best score."""
-        for index in self.objects[self.matches.detection[self.objects] == NONE]:
-            near = self.false[self.overlap[self.false, index] >= _NEAR]
-            row = near[0] if len(near) else NONE
-            score = self._score(row)
-            if score < _WEAK:
-                yield self._suspect("unfound", 1 - score, index, row)
-
-    def wrong_class(self) -> Iterator[Suspect]:
-        """A sure detection of another class: by how much its score is higher."""
-        result, seen = self.result, set()
-        is_other = result.labels[:, None] != result.truth_labels
-        overlap = np.where(is_other & ~result.truth_is_crowd, self.overlap, 0.0)
-        for row in self.sure:
-            index = int(np.argmax(overlap[row])) if len(self.objects) else NONE
-            if index == NONE or index in seen or overlap[row, index] < _SAME:
-                continue
-            margin = result.scores[row] - self._score(self.matches.detection[index])
-            if margin > 0:
-                seen.add(index)
-                yield self._suspect("wrong class", margin, index, row)
-
-    def loose_boxes(self) -> Iterator[Suspect]:
-        """A sure detection that fits its annotation loosely: score * (1 - IoU)."""
-        scores, iou = self.result.scores, self.matches.iou
-        is_loose = self.matches.is_true & (scores >= _SURE) & (iou < _LOOSE)
-        for row in np.flatnonzero(is_loose):
-            suspicion = scores[row] * (1 - iou[row])
-            yield self._suspect("loose box", suspicion, self.matches.truth[row], row)
-
-    def _score(self, row):
-        return 0.0 if row == NONE else float(self.result.scores[row])
-
-    def _suspect(self, kind, suspicion, index, row):
+    def suspect(kind, suspicion, index, row):
         """The suspect of an annotation and a detection; either may be `NONE`."""
-        result = self.result
         truth_box = None if index == NONE else tuple(result.truth_boxes[index].tolist())
         found_box = None if row == NONE else tuple(result.boxes[row].tolist())
         return Suspect(
@@ -345,6 +284,33 @@ class _Disagreement:
             label=None if index == NONE else int(result.truth_labels[index]),
             found_box=found_box,
             found_label=None if row == NONE else int(result.labels[row]),
-            score=self._score(row),
-            iou=0.0 if NONE in (index, row) else float(self.overlap[row, index]),
+            score=float(scores[row]),
+            iou=0.0 if NONE in (index, row) else float(overlap[row, index]),
         )
+
+    # A sure detection with an IoU below 0.1 with every annotation: its score.
+    listed: list[int] = []
+    for row in sure:
+        again = pairwise_iou(result.boxes[row], result.boxes[listed]) >= _SAME
+        if not (overlap[row] >= _NEAR).any() and not again.any():
+            listed.append(row)
+            yield suspect("missing", scores[row], NONE, row)
+    # An annotation that only weak detections come near: 1 - the best score.
+    for index in np.flatnonzero(~is_crowd & (matches.detection == NONE)):
+        near = false[overlap[false, index] >= _NEAR]
+        row = near[0] if len(near) else NONE
+        if scores[row] < _WEAK:
+            yield suspect("unfound", 1 - scores[row], index, row)
+    # A sure detection of another class: by how much its score is higher.
+    is_other = (result.labels[:, None] != result.truth_labels) & ~is_crowd
+    of_other, seen = np.where(is_other, overlap, 0.0), set()
+    for row in sure if len(is_crowd) else ():
+        index = int(np.argmax(of_other[row]))
+        margin = scores[row] - scores[matches.detection[index]]
+        if index not in seen and of_other[row, index] >= _SAME and margin > 0:
+            seen.add(index)
+            yield suspect("wrong class", margin, index, row)
+    # A sure detection that fits its annotation loosely: score * (1 - IoU).
+    for row in np.flatnonzero(matches.is_true & is_sure & (matches.iou < _LOOSE)):
+        suspicion = scores[row] * (1 - matches.iou[row])
+        yield suspect("loose box", suspicion, matches.truth[row], row)

@@ -9,9 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.evaluate.coco import METRIC_NAMES, rank_within
+from effdet_keras.evaluate.coco import rank_within
 from effdet_keras.evaluate.curves import COCO_IOU_THRESHOLDS, interpolated_ap
-from effdet_keras.evaluate.evaluation import Evaluation, aligned, number
+from effdet_keras.evaluate.evaluation import (
+    Evaluation,
+    aligned,
+    main_numbers,
+    number,
+)
 from effdet_keras.evaluate.image_result import (
     UNMEASURED,
     ImageResult,
@@ -40,13 +45,11 @@ def compare_detectors(
     num_draws: int = 1000,
     seed: int = 0,
 ) -> dict[str, Difference]:
-    """Compares "AP" and "AP50" of two detectors, and how sure the difference is.
+    """Compares "AP" and "AP50" of two detectors by the paired bootstrap.
 
-    The paired bootstrap (Efron and Tibshirani 1993, "An introduction to the
-    bootstrap", chapter 16): images are drawn with replacement, as many as there are,
-    the same for both detectors, and COCO's AP of both is computed on each draw. Where
-    the interval holds 0, the images do not tell which is better. A draw without any
-    object is drawn again.
+    Efron and Tibshirani 1993, "An introduction to the bootstrap", chapter 16: images
+    are drawn with replacement, as many as there are, the same for both detectors. Where
+    the interval holds 0, the images do not tell which is better.
     """
     # pycocotools, too, goes through images by id: it matters where scores are equal.
     first = sorted(first, key=lambda image: image.image_id)
@@ -110,7 +113,7 @@ class _Class:
 
 
 def _draw(rng, has_objects):
-    """How often each image was drawn, `[images]`."""
+    """How often each image was drawn, `[images]`; some object always was."""
     num_images = len(has_objects)
     while True:
         counts = rng.multinomial(num_images, np.full(num_images, 1 / num_images))
@@ -160,14 +163,8 @@ class Comparison:
     def table(self) -> list[tuple[str, ...]]:
         """Each number, then the AP of each class, below the names of the columns."""
         columns = [
-            {name: evaluation.coco[name] for name in METRIC_NAMES}
-            | {
-                "VOC 07": evaluation.voc_07.mean,
-                "VOC 10": evaluation.voc_10.mean,
-                "one class": evaluation.class_agnostic_ap,
-            }
-            | {f"AP/{one.name}": one.ap for one in evaluation.by_class}
-            for evaluation in (self.first, self.second)
+            main_numbers(x) | {f"AP/{one.name}": one.ap for one in x.by_class}
+            for x in (self.first, self.second)
         ]
         cells = [("", "first", "second", "difference")]
         for (name, one), other in zip(columns[0].items(), columns[1].values()):

@@ -5,7 +5,7 @@ import xml.etree.ElementTree
 import numpy as np
 import pytest
 
-from effdet_keras.report.charts import (
+from effdet_keras.extras.report.charts import (
     Chart,
     chart_figures,
     curves,
@@ -13,7 +13,7 @@ from effdet_keras.report.charts import (
     heat_map,
     unit_ticks,
 )
-from effdet_keras.report.pages import html_page
+from effdet_keras.extras.report.pages import html_page
 
 
 def lines_of(svg):

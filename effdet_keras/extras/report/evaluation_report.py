@@ -10,13 +10,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from PIL import Image
 
-from effdet_keras._internal.markup import element, joined
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.record import load_example, load_image
-from effdet_keras.evaluate.compare import Comparison
 from effdet_keras.evaluate.curves import COCO_RECALLS
-from effdet_keras.evaluate.error_kinds import ERROR_MEANINGS
 from effdet_keras.evaluate.evaluation import (
     Evaluation,
     class_table,
@@ -26,8 +23,11 @@ from effdet_keras.evaluate.evaluation import (
     slice_table,
 )
 from effdet_keras.evaluate.image_result import NONE, ImageResult, match_detections
-from effdet_keras.report import charts, pages
-from effdet_keras.report.charts import Chart, unit_ticks
+from effdet_keras.extras.analysis import ERROR_MEANINGS
+from effdet_keras.extras.analysis.compare import Comparison
+from effdet_keras.extras.report import charts, pages
+from effdet_keras.extras.report.charts import Chart, unit_ticks
+from effdet_keras.extras.report.pages import element, joined
 from effdet_keras.visualize import (
     ASIDE,
     BAD,
@@ -107,8 +107,8 @@ class EvaluationReport:
         evaluation, coco = self.evaluation, self.evaluation.coco
         columns = []
         for name, slices in evaluation.by_column.items():
-            columns.append(element("h2", f"By {name}"))
-            columns.append(pages.stacked_table(slice_table(name, slices)))
+            table = pages.stacked_table(slice_table(name, slices))
+            columns += [element("h2", f"By {name}"), table]
         return {
             "counts": counts_of(evaluation),
             "verdict": f"AP {coco['AP']:.3f}, AP50 {coco['AP50']:.3f}",
@@ -128,10 +128,8 @@ class EvaluationReport:
         }
 
     def _segmentation(self):
-        names = (
-            "mean of the classes" if name == "mIoU" else name.removeprefix("IoU/")
-            for name in self.segmentation
-        )
+        _, *classes = self.segmentation  # `mIoU` comes first
+        names = ["mean of the classes", *(x.removeprefix("IoU/") for x in classes)]
         rows = zip(names, (number(value, 4) for value in self.segmentation.values()))
         is_shown = self.dataset is not None and self.class_maps
         shown = _class_map_figures(self.dataset, self.class_maps) if is_shown else ()
@@ -168,13 +166,9 @@ def evaluation_charts(evaluation):
         ("size of image", evaluation.by_image_size),
         *evaluation.by_column.items(),
     ]
-    drawn = [
-        _precision_recall(evaluation),
-        _confusion(evaluation),
-        _errors(evaluation),
-        _calibration(evaluation),
-        *(_slices(f"AP by {name}", rows) for name, rows in slices),
-    ]
+    charts_of = (_precision_recall, _confusion, _errors, _calibration)
+    drawn = [chart_of(evaluation) for chart_of in charts_of]
+    drawn += [_slices(f"AP by {name}", rows) for name, rows in slices]
     return [chart for chart in drawn if chart is not None]
 
 
@@ -354,10 +348,7 @@ _LEAST_CROP = 64  # pixels: less shows nothing of what is around
 
 
 class _Pictures:
-    """Draws images of a dataset with what is true and what was found.
-
-    What cannot be read is left out.
-    """
+    """Draws what is true and what was found; what cannot be read is left out."""
 
     def __init__(self, evaluation, results, dataset):
         self._evaluation = evaluation
@@ -390,19 +381,15 @@ class _Pictures:
         of_truth[shown.truth_is_crowd] = _ASIDE
         of_found = np.where(matches.is_true, _GOOD, _ASIDE)
         of_found[matches.is_false] = _BAD
+        truth = shown.truth_boxes * scale, shown.truth_labels, of_truth
+        found = shown.boxes * scale, shown.labels, of_found, shown.scores
         drawn = {
-            "Ground truth": self._drawn(
-                image, shown.truth_boxes * scale, shown.truth_labels, of_truth
-            ),
-            "Detections": self._drawn(
-                image, shown.boxes * scale, shown.labels, of_found, shown.scores
-            ),
+            "Ground truth": self._drawn(image, *truth),
+            "Detections": self._drawn(image, *found),
         }
         name = errors.name or f"image {errors.image_id}"
-        words = (
-            f"{errors.num_found} found, {errors.num_missed} missed, {errors.num_false} "
-            "wrong"
-        )
+        counts = errors.num_found, errors.num_missed, errors.num_false
+        words = "{} found, {} missed, {} wrong".format(*counts)
         return pages.figure(pages.pair(drawn, name), name, words)
 
     def _drawn(self, image, boxes, labels, colors, scores=None):

@@ -14,8 +14,8 @@ from support.image_results import random_results
 
 import effdet_keras as ek
 from effdet_keras.evaluate.coco import METRIC_NAMES
-from effdet_keras.evaluate.compare import compare_evaluations
-from effdet_keras.report.evaluation_report import crop_around, training_charts
+from effdet_keras.extras.analysis.compare import compare_evaluations
+from effdet_keras.extras.report.evaluation_report import crop_around, training_charts
 
 pytestmark = pytest.mark.tensorflow  # `ek.data`
 
@@ -201,3 +201,28 @@ def test_curves_of_losses_are_logarithmic_and_empty_ones_left_out():
     assert y[1] - y[0] == pytest.approx(y[2] - y[1], abs=0.2)
     assert training_charts({"loss": [float("nan")]}) == []
     assert len(training_charts({"loss": [0.5]})) == 1
+
+
+def test_the_report_has_numbers_and_pictures_of_class_maps():
+    image, mask = np.full((32, 48, 3), 99, "uint8"), np.zeros((32, 48), "uint8")
+    plain = ek.data.from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ["cat"])
+    records = [dataclasses.replace(r, mask=mask) for r in plain.records]
+    dataset = ek.data.DetectionDataset(
+        records, ["cat"], seg_class_names=["road", "<grass>"]
+    )
+    results = [
+        ek.metrics.ImageResult(
+            1, [[4, 8, 20, 40]], [0], [[4, 8, 20, 20]], [0.9], [0], size=(32, 48)
+        )
+    ]
+    evaluation = ek.metrics.analyze_results(results, dataset.class_names)
+    without = ek.EvaluationReport("Cats", evaluation, results, dataset).html()
+    numbers = {"mIoU": 0.625, "IoU/road": 0.75, "IoU/<grass>": 0.5}
+    page = ek.EvaluationReport(
+        *("Cats", evaluation, results, dataset),
+        segmentation=numbers,
+        class_maps={1: mask + 1, 7: mask},
+    ).html()
+    assert "Classes of pixels" in page and "Classes of pixels" not in without
+    assert all(text in page for text in ("0.625", "0.75", "&lt;grass&gt;"))
+    assert page.count("<img") == without.count("<img") + 2  # image 7 is not there

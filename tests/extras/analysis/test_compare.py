@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from support.image_results import coco_numbers, image_result, noisy_results
 
-from effdet_keras.evaluate import compare
-from effdet_keras.evaluate.compare import compare_detectors
+from effdet_keras.extras.analysis import compare
+from effdet_keras.extras.analysis.compare import compare_detectors
 
 BOX, FAR = (0, 0, 10, 10), (50, 50, 60, 60)
 

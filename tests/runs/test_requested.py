@@ -3,7 +3,7 @@
 import pytest
 
 from effdet_keras.runs.configuration import RunConfiguration
-from effdet_keras.runs.fine_tune import configured, resumed
+from effdet_keras.runs.requested import configured, resumed
 from effdet_keras.runs.run_folder import RunFolder
 
 CHOSEN = {"batch_size": 16, "epochs": 7, "time_budget": None}

@@ -1,0 +1,92 @@
+"""How layers compute while a network is called: in float as they are, unless told.
+
+Layers mark the places at which LiteRT's converter needs a range in an int8 file: the
+results of their operations with `quantized`, activations with `activate`, convolutions
+and batch norms with `convolve` and `normalize`. Without a `quantizer` all of these
+compute just what they wrap; `extras/quantization/quantizer.py` rounds.
+"""
+
+import contextlib
+import contextvars
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from keras import ops
+
+
+class Computing(NamedTuple):
+    """What differs from one call of a network to another.
+
+    `repeat` takes `[B, H, W, C]` and `(rows, columns)`, ints, and returns
+    `[B, H * rows, W * columns, C]`, each row and column repeated: the runtime of an
+    export may have no resize, or a slow one. With `recomputes` the blocks of a training
+    step keep their outputs alone (https://arxiv.org/abs/1604.06174).
+    """
+
+    quantizer: Any = None
+    repeat: Callable | None = None
+    recomputes: bool = False
+
+
+_PLAIN = Computing()
+_computing = contextvars.ContextVar("computing", default=_PLAIN)
+computing = _computing.get
+
+
+@contextlib.contextmanager
+def computing_with(**changes):
+    """Within this context networks compute with other fields of `Computing`."""
+    token = _computing.set(computing()._replace(**changes))
+    try:
+        yield
+    finally:
+        _computing.reset(token)
+
+
+def quantized(layer, place, x, limits=None):
+    """A result within a layer, rounded where the network is quantized."""
+    quantizer = computing().quantizer
+    return x if quantizer is None else quantizer.quantized(layer, place, x, limits)
+
+
+def activate(layer, activation, x):
+    """`activation(x)`."""
+    quantizer = computing().quantizer
+    return (
+        activation(x) if quantizer is None else quantizer.activate(layer, activation, x)
+    )
+
+
+def gate(layer, x):
+    """`sigmoid(x)`."""
+    quantizer = computing().quantizer
+    return ops.sigmoid(x) if quantizer is None else quantizer.gate(layer, x)
+
+
+def normalize(batch_norm, x, training):
+    """The batch norm of `x` `[B, H, W, C]`: a part of the convolution before it."""
+
+    def run(training):
+        return batch_norm(x, training=training)
+
+    quantizer = computing().quantizer
+    return run(training) if quantizer is None else quantizer.normalized(run, training)
+
+
+def convolve(conv, x):
+    """`conv(x)`."""
+    quantizer = computing().quantizer
+    return conv(x) if quantizer is None else quantizer.convolve(conv, x)
+
+
+def convolve_transposed(conv, batch_norm, x, size, training):
+    """`conv`, cut to a size, and `batch_norm`, which becomes a part of `conv`; rounded.
+
+    LiteRT's converter does so itself with every convolution but a transposed one.
+    """
+    quantizer = computing().quantizer
+    if quantizer is not None and not training:
+        return quantizer.convolve_transposed(conv, batch_norm, x, size)
+    height, width = size
+    x = normalize(batch_norm, convolve(conv, x)[:, :height, :width], training)
+    return quantized(conv, "normalized", x)

@@ -1,0 +1,133 @@
+"""What files and fields request of a run, and whether one that exists is that."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from effdet_keras._internal.extras import extra
+from effdet_keras._internal.whole_files import is_remote
+from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.runs.configuration import LENGTHS, RunConfiguration, refuse_undone
+from effdet_keras.runs.run_folder import RunFolder
+from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
+
+# What may change when a run goes on: how long it is, what it says, where its data is.
+_FREE_ON_RESUME = {
+    *("epochs", "steps", "verbose", "data", "tensorboard", "profile"),
+    *("save_every_steps", "save_every_minutes", "keep", "keep_every_hours"),
+}
+# Fields of which one name can be given, and the others stay.
+_MAPPINGS = ("model_config", "loss", "postprocess", "gradient_multipliers")
+
+
+def resumed(
+    folder: RunFolder, requested: RunConfiguration | None, fields: Mapping[str, Any]
+) -> tuple[RunConfiguration, RunConfiguration]:
+    """The configuration of a run that goes on.
+
+    What is asked for is held against what was asked for when the run began, not against
+    what was then measured or chosen: so the command of then can be given again.
+    """
+    run, before = folder.read_configuration(), folder.read_asked()
+    now = requested or before.replace(**_merged(before.to_dict(), fields))
+    if now.data is None:
+        now = now.replace(data=before.data)
+    if now.time_budget is not None and now.time_budget != before.time_budget:
+        raise InvalidValueError(
+            "A time is for a whole run, and is not measured again for one that goes "
+            f"on. Received: time_budget={now.time_budget!r}, but it began with "
+            f"{before.time_budget!r}. Give `epochs` or `steps` for another length."
+        )
+    changed = {
+        name: value
+        for name, value in vars(now).items()
+        if value not in (getattr(before, name), getattr(run, name))
+    }
+    for name, value in sorted(changed.items()):
+        if name not in _FREE_ON_RESUME:
+            raise InvalidValueError(
+                f"A run that goes on keeps its configuration. Received: {name}="
+                f"{value!r}, but it began with {getattr(before, name)!r}. These may "
+                f"change: {', '.join(sorted(_FREE_ON_RESUME))}"
+            )
+    names = {n for n in _FREE_ON_RESUME if getattr(now, n) != getattr(before, n)}
+    if names & set(LENGTHS):
+        names |= set(LENGTHS)
+    changes = {name: getattr(now, name) for name in names}
+    return before.replace(**changes), run.replace(**changes)
+
+
+def base_of(configuration: Any) -> RunConfiguration:
+    """The configuration that a caller gave: itself, a file of it, or None."""
+    if configuration is None:
+        return RunConfiguration()
+    if isinstance(configuration, (str, os.PathLike)):
+        return RunConfiguration.read(configuration)
+    if not isinstance(configuration, RunConfiguration):
+        raise InvalidTypeError(
+            "`configuration` must be a `RunConfiguration`, or the path of its YAML "
+            f"file. Received: {configuration!r}"
+        )
+    return configuration
+
+
+def configured(
+    configuration, hparams, fields, pipeline_config=None, *, ignore_unknown=False
+):
+    """The configuration of a new run, from all that says something of it."""
+    configuration = base_of(configuration)
+    if hparams is not None and pipeline_config is not None:
+        raise InvalidValueError(
+            "`hparams` is google/automl's, `pipeline_config` the Object Detection "
+            "API's: give one of the two."
+        )
+    if pipeline_config is not None:
+        read = extra("tfod.pipeline_config:read_pipeline_config")(pipeline_config)
+        if not ignore_unknown:
+            refuse_undone(f"'{os.fspath(pipeline_config)}'", read.undone)
+        title = f"No place here, or another one, of '{os.fspath(pipeline_config)}':"
+        print("\n  ".join([title, *read.notes]))
+        theirs = read.fields
+        if "freeze" not in fields:
+            theirs = theirs | extra("tfod.checkpoint:freezing_of")(read)
+        _check_start(pipeline_config, theirs, fields)
+        if fields.get("weights", theirs["weights"]) in (None, "auto"):
+            theirs = {n: v for n, v in theirs.items() if n != "checkpoint_type"}
+        fields = _merged(theirs, fields)
+    if hparams is not None:
+        batch_size = fields.get("batch_size", configuration.batch_size)
+        known = REFERENCE_BATCH_SIZE if batch_size == "auto" else batch_size
+        read = extra("hparams:read_hparams")(hparams, batch_size=known)
+        if not ignore_unknown:
+            refuse_undone("`hparams`", read.undone)
+        print("\n".join(["google/automl's hyper-parameters:", *read.notes]))
+        fields = _merged(read.fields, fields)
+    return configuration.replace(**_merged(configuration.to_dict(), fields))
+
+
+def _check_start(path, theirs, fields):
+    """Raises an error if the file names weights that are not there, and no one else."""
+    start = theirs["weights"]
+    if start is None or "weights" in fields or is_remote(start):
+        return
+    if not (os.path.exists(start) or os.path.exists(f"{start}.index")):
+        raise FileNotFoundError(
+            f"'{os.fspath(path)}': there is no `fine_tune_checkpoint` at '{start}'. "
+            "Name the one to start from with `weights` (--weights), 'none' for random "
+            "weights."
+        )
+
+
+def _merged(fields, more):
+    """Fields, of which those in `more` count; in mappings, name by name."""
+    if any(more.get(name) is not None for name in LENGTHS):
+        fields = {**fields, **dict.fromkeys(set(LENGTHS) & set(fields))}
+    both = {name: value for name, value in fields.items() if name in more}
+    inner = {
+        name: {**value, **more[name]}
+        for name, value in both.items()
+        if name in _MAPPINGS and isinstance(more[name], Mapping)
+    }
+    return {**fields, **more, **inner}

@@ -1,0 +1,135 @@
+"""What surrounds the steps of a model: parts, variables, compiled functions."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+
+from effdet_keras.train import freezing
+from effdet_keras.train.inputs import Run
+from effdet_keras.train.parts import Part, steps_done
+from effdet_keras.train.resume import PlaceKeeper
+from effdet_keras.train.steps import BackendStep, step_of_backend
+
+
+class ModelSteps:
+    """What Keras and `train/steps` ask of `EfficientDet` around a step, as a mix-in."""
+
+    place_keeper: PlaceKeeper | None = None  # of the `fit` under way, for checkpoints
+    _run = Run()  # of the call under way
+
+    def add_part(self, name: str, part: Part) -> None:
+        """Lets something take part in training steps from now on."""
+        self.parts[name] = part
+        if self.settings is not None:
+            self.settings.trackers.add(part.logs)
+        self._forget_functions()
+
+    def remove_part(self, name: str) -> None:
+        """Ends what `add_part` began."""
+        part = self.parts.pop(name)
+        if self.settings is not None:
+            self.settings.trackers.remove(part.logs)
+        self._forget_functions()
+
+    def _forget_functions(self):
+        """Their graphs have the parts of before."""
+        self.train_function = self.test_function = self.predict_function = None
+
+    def _of_parts(self, kind):
+        return [v for part in self.parts.values() for v in getattr(part, kind)]
+
+    def updated_variables(self) -> list[keras.Variable]:
+        """What the optimizer moves: what trains, and then that of the parts."""
+        return self.trainable_variables + self._of_parts("trainable_variables")
+
+    def batch_norm_statistics(self) -> list[keras.Variable]:
+        """The moving means and variances of all batch norms."""
+        others = self.non_trainable_variables
+        return [v for v in others if v.name in freezing.STATISTICS]
+
+    def moved_statistics(self) -> list[keras.Variable]:
+        """`batch_norm_statistics`, and those of the parts."""
+        return self.batch_norm_statistics() + self._of_parts("statistics")
+
+    def moved_variables(self) -> list[keras.Variable]:
+        """What the forward pass of a training step moves."""
+        return self.moved_statistics() + self._of_parts("moved")
+
+    @property
+    def metrics(self):
+        trackers = [] if self.settings is None else self.settings.trackers.metrics
+        return [*super().metrics, *trackers]
+
+    @property
+    def metrics_variables(self):
+        return [*super().metrics_variables, *self._step.carried_variables()]
+
+    @functools.cached_property
+    def _step(self) -> BackendStep:
+        """What a training step does on the backend that runs."""
+        return step_of_backend(self)
+
+    @property
+    def _steps_done(self) -> int:
+        """The training steps since `compile`."""
+        return steps_done(self.optimizer)
+
+    def make_train_function(self, force: bool = False) -> None:
+        is_new = force or self.train_function is None
+        with self._step.making_function():
+            super().make_train_function(force)
+        if is_new:
+            self.train_function = self._step.watched(self.train_function)
+            if self.place_keeper is not None and self.place_keeper.must_skip:
+                self.train_function = self.place_keeper.skipping(
+                    self.train_function, self._step.skipped
+                )
+
+    def make_test_function(self, force: bool = False) -> None:
+        with self._step.making_function():
+            super().make_test_function(force)
+
+    def make_predict_function(self, force: bool = False) -> None:
+        is_new = force or self.predict_function is None
+        super().make_predict_function(force)
+        if is_new:
+            self.predict_function = self._step.predicting(self.predict_function)
+
+    def _maybe_symbolic_build(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing: `compile` has built all, and with several workers Keras' fails."""
+
+    @contextlib.contextmanager
+    def _running_on(self, data) -> Iterator[None]:
+        """What surrounds a call: errors are raised in plain words."""
+        outer, self._run = self._run, Run(data)
+        try:
+            with self._run.plain_errors():
+                yield
+        finally:
+            self._run = outer
+
+    @contextlib.contextmanager
+    def _training_on(self, data, keeper=None) -> Iterator[None]:
+        """As `_running_on`; afterwards the averages are the weights."""
+        outer, self.place_keeper = self.place_keeper, keeper
+        skips = keeper is not None and keeper.must_skip
+        with self._running_on(data):
+            try:
+                if skips:
+                    self.train_function = None  # `make_train_function` asks the keeper
+                yield
+            finally:
+                self.place_keeper = outer
+                if skips:
+                    self.train_function = None
+                if self.averages is not None:
+                    self.averages.swap_in()
+
+    def refusal(self, truth: dict, *, step: int | None = None) -> Exception:
+        """The error for a batch whose loss is not finite; see `Run.refusal`."""
+        return self._run.refusal(truth, self.config, step)

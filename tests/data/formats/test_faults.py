@@ -1,0 +1,173 @@
+"""What is wrong in one place of a dataset is named, or left out with a warning."""
+
+import numpy as np
+import pytest
+from support.small_datasets import save_image
+
+from effdet_keras import data
+from effdet_keras.data.formats.tfrecord import encode_example, write_records
+
+BOX = "<bndbox><xmin>{}</xmin><ymin>3</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
+XML = "<annotation><object>{}</object></annotation>"
+NAME = "<name>cat</name>"
+
+
+# How each format is read that has one right box, and something wrong.
+
+
+def coco(folder, change):
+    item, changes = change
+    box = {"image_id": 1, "category_id": 1, "bbox": [1, 2, 30, 14]}
+    content = {
+        "images": [{"id": i, "file_name": f"{'ab'[i]}.png"} for i in (0, 1)],
+        "annotations": [{"id": 100, **box, "image_id": 0}, {"id": 101, **box}],
+        "categories": [{"id": 1, "name": "cat"}],
+    }
+    content[item][0] |= changes
+    return lambda **options: data.from_coco(content, folder, **options)
+
+
+def voc(folder, fault):
+    (folder / "a.xml").write_text(fault)
+    (folder / "b.xml").write_text(XML.format(NAME + BOX.format(3)))
+    return lambda **options: data.from_voc(folder, **options)
+
+
+def yolo(folder, line):
+    (folder / "a.txt").write_bytes(line.encode("latin-1"))
+    (folder / "b.txt").write_text("0 0.5 0.5 1 1")
+    (folder / "classes.txt").write_text("cat\ndog")
+    return lambda **options: data.from_yolo(folder, **options)
+
+
+def csv(folder, row):
+    header = "filename,width,height,class,xmin,ymin,xmax,ymax\n"
+    (folder / "train.csv").write_text(f"{header}b.png,40,20,cat,1,2,3,4\n{row}")
+    options = {"class_names": ["cat"]}
+    return lambda **more: data.from_csv(folder / "train.csv", **options, **more)
+
+
+def tfrecord(folder, changes):
+    sides = zip(("ymin", "xmin", "ymax", "xmax"), (0.1, 0.25, 0.3, 0.5))
+    record = {f"object/bbox/{side}": np.array([value]) for side, value in sides}
+    record["object/class/label"] = np.array([1])
+    record["encoded"] = (folder / "a.png").read_bytes()
+    records = [
+        {f"image/{k}": v for k, v in {**record, **more}.items() if v is not None}
+        for more in ({"source_id": "5"}, {"source_id": "6", **changes})
+    ]
+    path = folder / "a.tfrecord"
+    write_records(path, map(encode_example, records))
+    return lambda **options: data.from_tfrecord(path, **options)
+
+
+def example_of(image=None, **objects):
+    image = np.zeros((30, 40, 3), np.uint8) if image is None else image
+    objects = {"bbox": [[0.1, 0.25, 0.3, 0.5]], "label": [1], **objects}
+    return {"image": image, "objects": objects}
+
+
+def tfds(folder, example):
+    names = ("cat", "dog")
+    examples = [example_of(), example]
+    return lambda **options: data.from_tfds(examples, class_names=names, **options)
+
+
+def bad_box(value):
+    return "annotations", {"bbox": value}
+
+
+FAULTS = {
+    coco: [
+        (("annotations", {"category_id": 3}), "unknown class.*category id 3 of 1 box"),
+        (bad_box(None), r"bad box: a\.png: bbox=None of annotation 100"),
+        (bad_box([1, 2, 3]), r"\[1, 2, 3\].*four finite"),
+        *(
+            (bad_box(value), r"1 bad box: a\.png: .*four finite")
+            for value in ([1, 2, 3, np.inf], [1, 2, 3, "x"], ["1"] * 4)
+        ),
+        *(
+            (bad_box(value), r"1 bad box: a\.png: .*four finite")
+            for value in ([1, 2, 3, 10**400], [1, 2, 3, True], [[1], 2, 3, 4])
+        ),
+    ],
+    voc: [
+        ("<annotation><object>", r"unreadable annotation: a\.xml.*well-formed"),
+        (XML.format(NAME), r"bad box: a\.xml.*bndbox"),
+        (XML.format(NAME + BOX.format("nan")), r"bad box: a\.xml.*four finite"),
+        (XML.format(BOX.format(3)), r"a.xml: the object at \[3.0.* no `name`"),
+        ("<kitti><object></object></kitti>", r"a\.xml.*<kitti>, not <annotation>"),
+    ],
+    yolo: [
+        ("0 0.5 0.5 0.5", "bad box.*line 1: four numbers"),
+        ("0 0.5 0.5 0.5 0.5 0.9", "four numbers"),
+        ("0", "four numbers"),
+        ("cat 0.5 0.5 0.5 0.5", "numbers are expected.*cat"),
+        ("0.5 0.5 0.5 0.5 0.5", "that of a class"),
+        ("-1 0.5 0.5 0.5 0.5", "that of a class"),
+        ("0 20 10 10 10", "not pixels"),
+        ("0 nan 0.5 0.5 0.5", "fractions"),
+        ("2 0.5 0.5 0.5 0.5", r"unknown class: a\.png: 'number 2 .*end at 1"),
+        ("\xff", r"a\.txt.*UTF-8"),
+    ],
+    csv: [
+        ("a.png,40,20,cat,1,2,3,", r"bad box: train\.csv: row 3: four finite"),
+        ("a.png,40,20,cat,1,2,3,nan", "four finite"),
+        ("a.png,40,20,cat,1,2,3,1e99", "four finite"),
+        ("a.png,40,20,cat,1,2", "four finite"),
+        ("a.png,40,20,,1,2,3,4", "a class is expected"),
+        (",40,20,cat,1,2,3,4", "name of an image"),
+        ("a.png,40,20,dog,1,2,3,4", "unknown class: a.png: 'dog'"),
+        ("c.png,40,20,cat,1,2,3,4", r"missing image: .*c\.png"),
+    ],
+    tfrecord: [
+        ({"encoded": None}, "a.tfrecord record 2: no `image/encoded`"),
+        ({"encoded": b""}, "a.tfrecord record 2: no `image/encoded`"),
+        ({"object/class/label": np.array([1, 2])}, "2 labels for 1 boxes"),
+        ({"object/bbox/xmax": None}, "differ in number: .*'xmax': 0"),
+        ({"object/area": np.array([1.0, 2.0])}, "2 areas for 1 boxes"),
+        ({"object/is_crowd": np.array([1, 1])}, "2 `image/object/is_crowd`"),
+        ({"object/bbox/xmin": np.array([np.nan])}, "1 bad box: .*record 2.*xmin=nan"),
+        ({"object/bbox/xmax": np.array([np.inf])}, "1 bad box: .*record 2.*xmax=inf"),
+        ({"object/bbox/xmax": np.array([20.0])}, "must be from 0 to 1"),
+        ({"object/area": np.array([np.nan])}, "1 bad box: .*record 2.*area=nan"),
+        ({"object/class/label": np.array([2.0])}, "0 labels for 1 boxes"),
+        *(
+            ({"object/class/label": np.array([label]), **more}, f"{label}, from 1, of")
+            for label, more in (
+                *((0, {}), (-1, {}), (2**62, {})),
+                (0, {"object/class/text": ["cat"]}),
+            )
+        ),
+    ],
+    tfds: [
+        ({"objects": {}}, "example 2: no 'image' in it"),
+        ({"image": np.zeros((3, 3, 3), np.uint8)}, "example 2: no 'objects' in it"),
+        (example_of(np.zeros((30, 40, 3))), "must be uint8"),
+        (example_of(np.zeros((2, 30, 40, 3), np.uint8)), "must be uint8"),
+        (example_of(bbox=[0.1, 0.2, 0.3, 0.4]), r"shape \[n, 4\]"),
+        (example_of(label=[1, 0]), "2 labels for 1 boxes"),
+        (example_of(label=["dog"]), "`label` must be numbers"),
+        (example_of(label=[2]), "1 unknown class: example 2: class 3, from 1, of 1"),
+        (example_of(label=[-1]), "1 unknown class: example 2"),
+        (example_of(bbox=[[0, 0, np.nan, 1]]), "1 bad box: example 2"),
+        (example_of(bbox=[[0, 0, 20, 30]]), "example 2.*must be from 0 to 1"),
+        ("text", "example 2: string indices"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "write, fault, message",
+    [(write, *case) for write, cases in FAULTS.items() for case in cases],
+)
+def test_a_fault_is_named_or_left_out(tmp_path, write, fault, message):
+    for name in "ab":
+        save_image(tmp_path / f"{name}.png")
+    read = write(tmp_path, fault)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        read()
+    with pytest.warns(UserWarning, match=message):
+        dataset = read(on_error="skip")
+    assert len(dataset.problems) == 1
+    assert sum(len(record.labels) for record in dataset.records) == 1

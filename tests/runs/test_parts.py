@@ -1,0 +1,210 @@
+"""What a run trains with: splits of its data, its model, with both heads, too."""
+
+import json
+
+import numpy as np
+import pytest
+from support.tiny import BOTH_HEADS, tiny_model
+from support.tiny_run import MODEL_CONFIG, tiny_run
+
+import effdet_keras as ek
+from effdet_keras.data import from_arrays
+from effdet_keras.extras import multiprocess
+from effdet_keras.runs import parts
+from effdet_keras.runs.configuration import RunConfiguration
+from effdet_keras.runs.parts import choose_splits
+
+pytestmark = pytest.mark.tensorflow
+
+
+def dataset(count, boxes=1):
+    image = np.zeros((16, 16, 3), "uint8")
+    rows = [[[0, 0, 8, 8]] * boxes] * count
+    return from_arrays([image] * count, rows, [[0] * boxes] * count, ["cat"])
+
+
+def chosen(datasets, **fields):
+    return choose_splits(RunConfiguration(**fields), datasets)
+
+
+def sizes(splits):
+    return {role: len(dataset) for role, dataset in splits.by_role().items()}
+
+
+@pytest.mark.parametrize("name", ["val", "valid", "validation"])
+def test_the_usual_names_are_found(name):
+    data = {"train": dataset(5), name: dataset(3)}
+    splits = chosen({**data, "test": dataset(2)})
+    assert sizes(splits) == {"train": 5, "validation": 3, "test": 2}
+    assert splits.final == ("test", splits.test)
+    splits = chosen(data)
+    assert splits.final == ("validation", splits.validation)
+
+
+def test_splits_can_be_named():
+    data = {"a": dataset(5), "b": dataset(3), "c": dataset(2), "test": dataset(1)}
+    fields = {"train_split": "a", "validation_split": "b", "test_split": "c"}
+    splits = chosen(data, **fields)
+    assert sizes(splits) == {"train": 5, "validation": 3, "test": 2}
+    assert splits.test_name == "c"
+    assert chosen(data, **{**fields, "test_split": None}).test is None
+
+
+def test_a_part_of_the_training_images_is_kept_for_validation(capsys):
+    splits = chosen({"train": dataset(10)}, validation_fraction=0.3, seed=1)
+    assert sizes(splits) == {"train": 7, "validation": 3}
+    assert not set(splits.train.image_ids) & set(splits.validation.image_ids)
+    assert "3 images of 'train', chosen at random" in capsys.readouterr().out
+    again = chosen({"train": dataset(10)}, validation_fraction=0.3, seed=1)
+    assert again.validation.image_ids == splits.validation.image_ids
+    # Data of one split is trained on, whatever its name.
+    assert sizes(chosen({"default": dataset(10)})) == {"train": 8, "validation": 2}
+
+
+def test_a_test_split_without_boxes_is_not_evaluated_on(capsys):
+    splits = chosen({"train": dataset(5), "val": dataset(3), "test": dataset(2, 0)})
+    assert splits.test is None and splits.test_name is None
+    assert "'test' has no boxes" in capsys.readouterr().out
+
+
+def test_splits_that_are_not_there_are_told():
+    data = {"train2017": dataset(5), "val2017": dataset(3)}
+    with pytest.raises(ValueError, match="name the one to train on with `train_split`"):
+        chosen(data)
+    with pytest.raises(ValueError, match=r"\['train2017', 'val2017'\].*'dev'"):
+        chosen(data, train_split="train2017", validation_split="dev")
+
+
+def test_crowds_are_objects_of_the_training_images_alone():
+    image = np.zeros((16, 16, 3), "uint8")
+    rows = [[[0, 0, 8, 8]]] * 4, [[0]] * 4
+    crowds = from_arrays([image] * 4, *rows, ["cat"], is_crowd=[[True]] * 4)
+    for validation in ({}, {"val": crowds}):
+        data = {"train": crowds, **validation}
+        splits = chosen(data, train_on_crowds=True)
+        assert not any(record.is_crowd.any() for record in splits.train.records)
+        assert all(record.is_crowd.all() for record in splits.validation.records)
+        as_ever = chosen(data).train
+        assert all(record.is_crowd.all() for record in as_ever.records)
+
+
+# --- The model of a run: for its data, with the weights that can be had.
+
+
+@pytest.fixture(scope="module")
+def train():
+    image = np.zeros((64, 64, 3), "uint8")
+    boxes = [[[0, 0, 30, 10], [8, 8, 60, 20]]] * 2
+    return from_arrays([image] * 2, boxes, [[0, 1]] * 2, {3: "cat", 7: "dog"})
+
+
+def made(train, **fields):
+    return parts.make_model(RunConfiguration(**tiny_run(**fields)), train)
+
+
+def test_it_has_the_classes_of_the_data_and_what_was_set(train):
+    fields = {"postprocess": {"max_detections": 7}, "loss": {"gamma": 2.0}}
+    model = made(train, **fields, learning_rate=0.5, freeze="efficientnet")
+    assert (model.class_names, model.category_ids) == (("cat", "dog"), (3, 7))
+    assert model.config.image_size == (64, 64)
+    assert model.postprocess.max_detections == 7
+    recipe = model.settings.open_recipe
+    assert (recipe.loss.gamma, recipe.learning_rate) == (2.0, 0.5)
+    assert not any("efficientnet" in w.path for w in model.trainable_variables)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What `from_preset` is asked for; it has no backbone."""
+    asked = []
+
+    def from_preset(name, weights=None, **options):
+        if weights is not None:
+            raise ConnectionError("no network here")
+        asked.append(options)
+        return tiny_model()
+
+    monkeypatch.setattr(parts.EfficientDet, "from_preset", from_preset)
+    return asked
+
+
+def test_anchors_and_size_are_fitted_to_the_boxes_unless_they_are_set(train, asked):
+    config = {"max_level": 5}
+    made(train, anchors="auto", image_size="auto", model_config=config)
+    assert asked[-1]["anchors"] == asked[-1]["image_size"] == "auto"
+    assert asked[-1]["dataset"] is train and asked[-1]["max_level"] == 5
+    for own in ({"anchor_scale": 2.5}, {"aspect_ratios": (1.0, 3.0)}):
+        made(train, anchors="auto", image_size=None, model_config=own)
+        assert asked[-1]["anchors"] is None and "image_size" not in asked[-1]
+
+
+def test_without_a_backbone_it_says_so_and_starts_from_random_weights(
+    train, asked, capsys
+):
+    made(train, weights="auto")
+    said = capsys.readouterr().out
+    assert "starts from random weights" in said and "no network here" in said
+    with pytest.raises(ConnectionError):  # it was asked for
+        made(train, weights="imagenet")
+
+
+def test_the_precision_is_the_models_and_nobody_elses(train):
+    model = made(train, precision="mixed_bfloat16")
+    assert model.dtype_policy.name == "mixed_bfloat16"
+    assert parts.keras.config.dtype_policy().name == "float32"
+
+
+def test_a_strategy_holds_model_and_optimizer(train, monkeypatch):
+    monkeypatch.setattr(multiprocess, "_started", {})
+    model = made(train, distribute="mirrored")
+    assert model.config.sync_batch_norm
+    assert type(model.distribute_strategy).__name__ == "MirroredStrategy"
+
+
+def test_a_module_brings_its_own_weights(train, tmp_path):
+    with pytest.raises(ValueError, match="brings its own weights"):
+        made(train, model=str(tmp_path), weights="coco", model_config={})
+
+
+# --- A run of a model with both heads: masks of the data, numbers, report.
+
+HEADS = {**MODEL_CONFIG, "heads": list(BOTH_HEADS)}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shapes")
+    ek.data.write_shapes(folder, num_train=8, num_valid=4, image_size=64)
+    return folder
+
+
+def test_masks_are_read_where_the_model_has_the_head(folder):
+    splits = choose_splits(RunConfiguration(data=str(folder), model_config=HEADS))
+    names = ("background", "circle", "square", "triangle")
+    assert splits.train.seg_class_names == splits.validation.seg_class_names == names
+    plain = choose_splits(RunConfiguration(data=str(folder)))
+    assert plain.train.seg_class_names is None
+
+
+def test_formats_without_masks_say_what_to_do(folder, tmp_path):
+    dataset = ek.data.load(folder, "valid")
+    ek.data.write_voc({"train": dataset}, tmp_path / "voc")
+    with pytest.raises(ValueError, match="Of Pascal VOC only boxes.*with_masks"):
+        ek.data.load_splits(tmp_path / "voc", masks=True)
+
+
+def test_a_run_of_segmentation_alone_is_refused():
+    with pytest.raises(ValueError, match="A run is judged by what it detects"):
+        RunConfiguration(model_config={"heads": ["segmentation"]})
+
+
+@pytest.mark.slow
+def test_a_run_has_mean_iou_in_its_numbers_and_report(folder, tmp_path):
+    fields = {**tiny_run(epochs=1), "model_config": HEADS}
+    tuned = ek.fine_tune(str(folder), out=tmp_path / "run", **fields)
+    numbers = json.loads((tmp_path / "run" / "numbers.json").read_text())
+    assert 0 <= numbers["mIoU"] <= 1 and "AP" in numbers
+    assert tuned.model.config.seg_num_classes == 4
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "Classes of pixels" in page and "triangle" in page
+    assert page.count("Mask of") >= 4
