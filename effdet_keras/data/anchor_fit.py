@@ -265,6 +265,7 @@ _SMALL_SHARE = 0.1  # the share of boxes that may be smaller than `_SMALL_SIDE`
 _SMALL_SIDE = 24.0  # pixels of the input: three cells of the finest level
 _STEP = 64  # pixels between the sizes that are tried
 _SMALLEST = 192
+_LARGEST = 1.6  # times the model's own size: 2.6 times the time of a step
 _MOST_BOXES = 2_000  # drawn at random from more
 _SCALES = (1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0)
 _WORTH_IT = 0.01  # other anchors must raise the mean IoU by this much
@@ -275,7 +276,8 @@ def fitted_image_size(dataset: Any, config: EfficientDetConfig) -> tuple[int, in
     """The smallest image size at which boxes of every class can be seen well.
 
     That is, with a root of the area of 24 pixels: nine boxes of ten, and half of those
-    of each class, which AP counts alike. The input has the shape of most images.
+    of each class, which AP counts alike. At most 1.6 times the model's own size, and
+    above that size no larger than most images are. The input has their shape.
     """
     largest = max(config.image_size)
     boxes, classes = _boxes(dataset, (largest, largest))
@@ -283,9 +285,12 @@ def fitted_image_size(dataset: Any, config: EfficientDetConfig) -> tuple[int, in
     medians = [np.median(sides[classes == c]) for c in np.unique(classes)]
     small = max(float(min(np.quantile(sides, _SMALL_SHARE), *medians)), 1.0)
     needed = _in_steps(largest * _SMALL_SIDE / small)
-    side = min(max(needed, _SMALLEST), max(largest, _STEP))
-    # What of a square of that side the images fill.
     sizes = np.array([record.image_size for record in dataset.records], float)
+    # Above the model's own size only where the images have more to show.
+    shown = min(float(np.median(sizes.max(axis=1))), _LARGEST * largest)
+    most = max(largest, int(shown) // _STEP * _STEP, _STEP)
+    side = min(max(needed, _SMALLEST), most)
+    # What of a square of that side the images fill.
     filled = side * sizes / sizes.max(axis=1, keepdims=True)
     height, width = np.quantile(filled, 1 - _SMALL_SHARE, axis=0)
     return min(_in_steps(height), side), min(_in_steps(width), side)

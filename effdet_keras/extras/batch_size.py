@@ -33,6 +33,7 @@ DONE, TOO_LARGE = "done", "too large"  # what a line of the child says
 # The rate of the recipe grows with batches up to 16, and a small batch learns more
 # from each image; 64 is the reference's.
 _LARGEST, _LARGEST_OF_MANY = 16, 64
+_MANY_IMAGES = 5_000
 _PATIENCE = 900  # seconds: a machine that swaps memory is no use
 _COMMAND = (sys.executable, "-m", "effdet_keras.extras.batch_size")
 
@@ -88,7 +89,7 @@ def with_batch_size(
 
 def candidates(num_images: int) -> list[int]:
     """The sizes to try: powers of two, no more than there are images."""
-    is_small = num_images < auto_recipe.SMALL
+    is_small = num_images < _MANY_IMAGES
     largest = min(_LARGEST if is_small else _LARGEST_OF_MANY, max(num_images, 1))
     return [2**power for power in range(largest.bit_length())]
 

@@ -229,7 +229,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         """Sets how to train. Without arguments, `fit` chooses what fits the data.
 
         `recipe="auto"` leaves every argument that is not given to `fit`, which prints
-        what it chose and why (docs/fine_tuning.md). For 5,000 images or more that is
+        what it chose and why (docs/fine_tuning.md). For 100,000 steps or more it is
         `recipe="reference"`: SGD with momentum 0.9, a learning rate of 0.08 for a
         batch of 64 (scaled to yours), one epoch of warm-up, then a cosine to zero
         over the epochs of `fit`; L2 decay of kernels, two-stage gradient clipping,

@@ -12,15 +12,18 @@ from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import ATSSMatching
 from effdet_keras.train.recipe import REFERENCE
 
-SMALL = 5_000  # images: a larger dataset is trained as the reference does
-SCALE_JITTER = (0.8, 1.25)
-REFERENCE_JITTER = (0.1, 2.0)
 STEPS = 1_000  # of a training whose number of epochs is not given
+LONG = 100_000  # steps: from here on a training is the reference's
+
+# Lowest and highest factor on the image size for so many images; between, in between.
+_JITTER_OF_FEW = (5_000, (0.8, 1.25))
+_JITTER_OF_MANY = (100_000, (0.1, 2.0))  # the reference's
 
 BOX_LOSS = DetectionLoss(iou_loss_type="ciou", iou_loss_weight=4.0)
 
 SHORT = 3_000  # steps in which a pretrained backbone is better left as it is
 _BACKBONE, _DETECTOR = "backbone", "detector"
+_TRAINS = "trained backbone"  # a pretrained one that is not frozen
 
 
 class Facts(NamedTuple):
@@ -42,17 +45,23 @@ class Choice(NamedTuple):
 
 
 def choose(facts: Facts) -> list[Choice]:
-    """How to train; nothing for a large dataset: the reference's recipe."""
-    if facts.num_images >= SMALL:
+    """How to train; nothing for a long training: the reference's recipe.
+
+    Below `LONG` steps it is one recipe for all, whose rate falls with their number.
+    """
+    if facts.steps >= LONG:
         return []
+    freezes = facts.pretrained == _BACKBONE and facts.steps < SHORT
+    start = facts.pretrained if freezes or facts.pretrained != _BACKBONE else _TRAINS
     warmup = max(1, min(facts.steps // 10, 200))
-    rate = _LEARNING_RATE[facts.pretrained] * math.sqrt(min(facts.batch_size, 16) / 8)
+    rate = _LEARNING_RATE[start] * math.sqrt(min(facts.batch_size, 16) / 8)
+    rate *= math.sqrt(min(SHORT / facts.steps, 1.0))
     averages = "averages, short ones in the first steps"
     clipping = "a batch of few images can have any gradient"
     schedule = {"name": "cosine", "warmup_steps": warmup}
     choices = [
         Choice("optimizer", "adamw", "needs no tuning in a few hundred steps"),
-        Choice("learning_rate", float(f"{rate:.2g}"), _STARTS[facts.pretrained]),
+        Choice("learning_rate", float(f"{rate:.2g}"), _STARTS[start]),
         Choice("schedule", schedule, f"to zero after {facts.steps} steps"),
         Choice("batch_norm_warmup", True, "statistics keep up with the weights"),
         Choice("ema_decay", REFERENCE["ema_decay"], averages),
@@ -63,30 +72,33 @@ def choose(facts: Facts) -> list[Choice]:
             Choice("matching", ATSSMatching(), "a threshold for each box"),
             Choice("loss", BOX_LOSS, "boxes as they are judged, by overlap"),
         ]
-    if facts.pretrained == _BACKBONE and facts.steps < SHORT:
+    if freezes:
         choices.append(
             Choice("freeze", "backbone", "it is pretrained, and the training short")
         )
     return choices
 
 
-_LEARNING_RATE = {None: 4e-3, _BACKBONE: 7e-3, _DETECTOR: 1e-3}
+_LEARNING_RATE = {None: 4e-3, _BACKBONE: 7e-3, _TRAINS: 2e-3, _DETECTOR: 1e-3}
 _STARTS = {
     None: "all weights are new",
     _BACKBONE: "BiFPN and heads are new",
+    _TRAINS: "BiFPN and heads are new, and the backbone must keep what it knows",
     _DETECTOR: "only the classes are new",
 }
 
 
 def scale_jitter(num_images: int) -> tuple[float, float]:
     """The lowest and highest factor on the image size, for a dataset of this size."""
-    return SCALE_JITTER if num_images < SMALL else REFERENCE_JITTER
+    (few, narrow), (many, wide) = _JITTER_OF_FEW, _JITTER_OF_MANY
+    share = math.log(max(num_images, few) / few) / math.log(many / few)
+    share = min(share, 1.0)
+    low, high = (n ** (1 - share) * w**share for n, w in zip(narrow, wide))
+    return round(low, 3), round(high, 3)
 
 
 def num_epochs(num_images: int, batch_size: int) -> int:
     """Epochs of a training whose length is not given."""
-    if num_images >= SMALL:
-        return 1
     return max(1, math.ceil(STEPS / max(num_images // batch_size, 1)))
 
 
@@ -96,7 +108,7 @@ def describe(choices: list[Choice], facts: Facts, given: list[str]) -> str:
         f'Recipe "auto" for {facts.num_images:,} images, {facts.steps:,} steps of '
         f"{facts.batch_size}"
     )
-    if facts.num_images >= SMALL:
+    if facts.steps >= LONG:
         return f"{title}: the reference's."
     rows = [(f"{c.field}={c.value!r}", c.reason) for c in choices]
     of_fit = {  # what `fit` chose, because it makes the batches

@@ -80,10 +80,10 @@ class Recipe:
             as `{"name": "rmsprop", "momentum": 0.9}`; or a Keras optimizer, which
             brings its own learning rate.
         loss: `effdet_keras.train.losses.DetectionLoss`. None is that of the recipe, and
-            for a small dataset whose heads are new one with a CIoU term.
+            where the heads are new one with a CIoU term.
         matching: which anchor has to predict which box: an `ek.matching.ATSSMatching`
-            or `IoUMatching`, or one of your own; "auto" is `IoUMatching()`, and for a
-            small dataset whose heads are new `ATSSMatching()`.
+            or `IoUMatching`, or one of your own; "auto" is `IoUMatching()`, and where
+            the heads are new `ATSSMatching()`.
         schedule: "cosine" (the default), "stepwise" or "polynomial", which are as long
             as the training; "constant"; a dict of a name and settings, such as
             `{"name": "cosine", "warmup_steps": 500}` (with "total_steps" it is as long

@@ -107,6 +107,17 @@ def test_the_smaller_the_boxes_the_larger_the_input(side, size):
     assert fitted_image_size(boxes, EfficientDetConfig()) == (size, size)
 
 
+@pytest.mark.parametrize(
+    ("pixels", "size"),
+    [(300, 320), (400, 384), (640, 512), (2_000, 512)],
+    ids=["nothing more to show", "of the images", "1.6 times", "no more"],
+)
+def test_tiny_boxes_of_large_images_get_more_than_the_models_own_size(pixels, size):
+    config = EfficientDetConfig.from_name("efficientdet-lite0")  # of 320
+    boxes = dataset([0, 0, 5, 5], sizes=[(pixels, pixels)])
+    assert fitted_image_size(boxes, config) == (size, size)
+
+
 def test_one_small_box_of_twenty_does_not_count():
     boxes = [[0, 0, 200, 200]] * 19 + [[0, 0, 4, 4]]
     assert fitted_image_size(dataset(*boxes), EfficientDetConfig()) == (192, 192)
