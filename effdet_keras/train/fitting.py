@@ -13,7 +13,7 @@ from effdet_keras.errors import InvalidValueError
 from effdet_keras.train import auto_recipe, freezing, inputs
 from effdet_keras.train.averages import SwapEMA, WeightAverages
 from effdet_keras.train.fit_callbacks import flat
-from effdet_keras.train.gradients import check_found, gradient_factors
+from effdet_keras.train.gradients import check_found, factors_of
 from effdet_keras.train.parts import (
     Accumulation,
     StatisticsWarmup,
@@ -44,10 +44,11 @@ def set_up(model, keras_compile, open_recipe, recipe, keras_options):
     if recipe.adversarial is not None:
         jit_compile = options["jit_compile"]
         parts["adversarial"] = recipe.adversarial.new_part(model, jit_compile)
-    sources = [v for part in parts.values() for v in part.trainable_sources]
-    factors = gradient_factors(
-        recipe.gradient_multipliers, model.trainable_variables + sources
-    )
+    sources = list(model.trainable_variables)
+    sources += [v for part in parts.values() for v in part.trainable_sources]
+    check_found("gradient_multipliers", recipe.gradient_multipliers or {}, sources)
+    multipliers = recipe.learning_rate_multipliers or {}
+    check_found("learning_rate_multipliers", multipliers, model.variables)
     if isinstance(recipe.weight_decay, dict):
         check_found("weight_decay", recipe.weight_decay, model.variables)
     optimizer = _with_loss_scale(model, recipe.new_optimizer(), recipe.loss_scale)
@@ -66,6 +67,7 @@ def set_up(model, keras_compile, open_recipe, recipe, keras_options):
     trackers = Trackers(names_of_losses(model.config, recipe.loss))
     for part in model.parts.values():
         trackers.add(part.logs)
+    factors = factors_of(recipe.gradient_multipliers, sources)
     model.settings = Settings(
         recipe=recipe,
         open_recipe=open_recipe,

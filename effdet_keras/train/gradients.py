@@ -18,27 +18,27 @@ KERNELS = "kernel$"  # of all convolutions, depthwise and pointwise ones as well
 # in a path counts.
 
 
-def check_multipliers(multipliers):
-    """Raises unless `gradient_multipliers` is None or a dict of factors above 0."""
+def check_multipliers(argument, multipliers):
+    """Raises unless they are None or a dict of factors above 0."""
     if multipliers is None:
         return
     if not isinstance(multipliers, dict):
         raise InvalidTypeError(
-            "`gradient_multipliers` must be a dict of regular expressions on variable "
+            f"`{argument}` must be a dict of regular expressions on variable "
             "paths to factors, such as {'bias$': 2.0}, or None. "
-            f"Received: gradient_multipliers={multipliers!r}"
+            f"Received: {argument}={multipliers!r}"
         )
     if not multipliers:
         raise InvalidValueError(
-            "`gradient_multipliers` must hold at least one pattern, or be None. "
-            "Received: gradient_multipliers={}"
+            f"`{argument}` must hold at least one pattern, or be None. "
+            f"Received: {argument}={{}}"
         )
     for pattern, factor in multipliers.items():
-        _check_pattern("gradient_multipliers", pattern)
+        _check_pattern(argument, pattern)
         if not (_is_number(factor) and factor > 0):
             cure = " For 0 use `freeze`: what is frozen costs no time."
             raise InvalidValueError(
-                "A factor of `gradient_multipliers` must be a number above 0."
+                f"A factor of `{argument}` must be a number above 0."
                 f"{cure if factor == 0 else ''} Received: {pattern!r}: {factor!r}"
             )
 
@@ -74,9 +74,8 @@ def check_found(argument, patterns, variables):
             )
 
 
-def gradient_factors(multipliers, variables):
-    """The factor for each trainable variable's gradient; 1 where none is found."""
-    check_found("gradient_multipliers", multipliers or {}, variables)
+def factors_of(multipliers, variables):
+    """The factor of each variable; 1 where no expression is found in its path."""
     return [_first_found(multipliers or {}, v.path, otherwise=1.0) for v in variables]
 
 

@@ -15,10 +15,14 @@ from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.train.gradients import check_decay, check_multipliers
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import IoUMatching, Matching
+from effdet_keras.train.optimizers import (
+    default_learning_rate,
+    has_own_decay,
+    named_optimizer,
+)
 from effdet_keras.train.parts import PartOptions
 from effdet_keras.train.schedules import (
     REFERENCE_BATCH_SIZE,
-    choice,
     has_own_rates,
     hint,
     is_fitted,
@@ -34,6 +38,7 @@ REFERENCE = {  # what the reference has in fields that are "auto"
     "clip_norm": 10.0,
     "ema_decay": 0.9998,
     "freeze": None,
+    "learning_rate_multipliers": None,
     "loss": DetectionLoss(),
     "matching": IoUMatching(),
 }
@@ -41,6 +46,7 @@ TFOD = {  # what the configs of the TF Object Detection API have there
     "clip_norm": None,
     "ema_decay": None,
     "freeze": None,
+    "learning_rate_multipliers": None,
     "loss": DetectionLoss(delta=1.0, box_loss_weight=1.0, divide_by="positives"),
     "matching": IoUMatching(in_fractions=True),
 }
@@ -76,9 +82,9 @@ class Recipe:
             batch size, 2,500 steps of warm-up, a cosine over 300,000 steps, neither
             clipping nor averages (docs/migrating_from_tfod.md).
         optimizer: None for the recipe's; "sgd", "momentum" (SGD with 0.9), "adam",
-            "adamw" or "rmsprop"; a dict of such a name and Keras' own arguments, such
-            as `{"name": "rmsprop", "momentum": 0.9}`; or a Keras optimizer, which
-            brings its own learning rate.
+            "adamw", "rmsprop" or "muon" (`train/optimizers.py`); a dict of such a name
+            and Keras' own arguments, such as `{"name": "rmsprop", "momentum": 0.9}`; or
+            a Keras optimizer, which brings its own learning rate.
         loss: `effdet_keras.train.losses.DetectionLoss`. None is that of the recipe, and
             where the heads are new one with a CIoU term.
         matching: which anchor has to predict which box: an `ek.matching.ATSSMatching`
@@ -106,6 +112,11 @@ class Recipe:
             together alone.
         ema_decay: float below 1, or None for no averages; "auto" is 0.9998. The
             averages are what the trained model detects with, see `fit`.
+        learning_rate_multipliers: dict of regular expressions to factors above 0, such
+            as `{"^efficientnet": 0.02}`, or None. A variable in whose `path` an
+            expression is found, the first that is, has its factor times the learning
+            rate, and decays by that much less. "auto" is None for the reference. Not
+            for a Keras optimizer.
         gradient_multipliers: dict of regular expressions to factors above 0, such as
             `{"bias$": 2.0}`. The gradient of a variable in whose `path` an expression
             is found, the first that is, is multiplied by its factor, before clipping.
@@ -155,6 +166,7 @@ class Recipe:
     weight_decay: float | str | None = "auto"
     clip_norm: float | str | None = AUTO
     ema_decay: float | str | None = AUTO
+    learning_rate_multipliers: dict | str | None = AUTO
     gradient_multipliers: dict | None = None
     adversarial: PartOptions | None = None
     accumulate_steps: int = 1
@@ -205,7 +217,9 @@ class Recipe:
             value = getattr(self, field)
             is_right = value is None or (_is_number(value, 0) and value > 0)
             self._require(field, is_right, "a number above 0, or None")
-        check_multipliers(self.gradient_multipliers)
+        for field in ("gradient_multipliers", "learning_rate_multipliers"):
+            if getattr(self, field) != AUTO:
+                check_multipliers(field, getattr(self, field))
         if self.weight_decay != AUTO:
             check_decay(self.weight_decay)
         self._check_optimizer()
@@ -219,6 +233,8 @@ class Recipe:
         """What goes with an optimizer: a Keras one brings its own of much."""
         if self._brings_optimizer:
             own = {"schedule": self.schedule, "learning_rate": self.learning_rate}
+            if self.learning_rate_multipliers != AUTO:
+                own["learning_rate_multipliers"] = self.learning_rate_multipliers
             if self.accumulate_steps > 1:
                 own["accumulate_steps"] = self.accumulate_steps
             if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
@@ -288,7 +304,7 @@ class Recipe:
         """
         if self.is_given(field):
             return False
-        if field == "freeze":
+        if field in ("freeze", "learning_rate_multipliers"):
             return not self._brings_optimizer
         has_rate = (
             self.is_given("optimizer")
@@ -367,11 +383,14 @@ class Recipe:
         accumulation = {}
         if self.accumulate_steps > 1:
             accumulation["gradient_accumulation_steps"] = self.accumulate_steps
-        if self.optimizer is None:
-            return keras.optimizers.SGD(rate, momentum=0.9, **accumulation)
         decay = _ADAMW_DECAY if self.weight_decay == AUTO else self.weight_decay
+        multipliers = self.learning_rate_multipliers
         return named_optimizer(
-            self.optimizer, rate, weight_decay=decay or 0.0, **accumulation
+            self.optimizer or "momentum",
+            rate,
+            weight_decay=decay or 0.0,
+            multipliers=None if multipliers == AUTO else multipliers,
+            **accumulation,
         )
 
     def resolve_schedule(
@@ -414,72 +433,6 @@ class Recipe:
 
 def _is_number(value, least):
     return isinstance(value, numbers.Real) and value >= least
-
-
-# --- Optimizers by name, or by a dict of a name and Keras' arguments.
-
-_OF_SGD = ("momentum", "nesterov")
-_OF_ADAM = ("beta_1", "beta_2", "epsilon", "amsgrad")
-_OF_RMSPROP = ("rho", "momentum", "epsilon", "centered")
-# Name: Keras' class, its own default rate, its settings.
-_OPTIMIZERS = {
-    "sgd": (keras.optimizers.SGD, 0.01, _OF_SGD),
-    "momentum": (keras.optimizers.SGD, 0.01, _OF_SGD),
-    "adam": (keras.optimizers.Adam, 0.001, _OF_ADAM),
-    "adamw": (keras.optimizers.AdamW, 0.001, _OF_ADAM),
-    "rmsprop": (keras.optimizers.RMSprop, 0.001, _OF_RMSPROP),
-}
-# `compile` has arguments for what these do, the same for every optimizer.
-_OF_COMPILE = {
-    "learning_rate": "learning_rate",
-    "weight_decay": "weight_decay",
-    "clipnorm": "clip_norm",
-    "global_clipnorm": "clip_norm",
-    "use_ema": "ema_decay",
-    "ema_momentum": "ema_decay",
-    "gradient_accumulation_steps": "accumulate_steps",
-}
-# All variables whose names do not end like a kernel's: TensorFlow's names go on
-# with ":0" or "/replica_1:0".
-_NO_KERNEL = "^(?!.*kernel)"
-
-
-def optimizer_choice(optimizer):
-    """The name and settings of an optimizer by name or dict, checked."""
-    for key in optimizer if isinstance(optimizer, dict) else ():
-        if key in _OF_COMPILE:
-            raise InvalidValueError(
-                f"{key!r} is no setting of an optimizer here: give "
-                f"`{_OF_COMPILE[key]}` to `compile`. Received: optimizer={optimizer!r}"
-            )
-    known = {name: settings for name, (_, _, settings) in _OPTIMIZERS.items()}
-    return choice("optimizer", optimizer, known, otherwise="a Keras optimizer")
-
-
-def default_learning_rate(optimizer):
-    """Keras' own default rate of an optimizer by name or dict."""
-    return _OPTIMIZERS[optimizer_choice(optimizer)[0]][1]
-
-
-def has_own_decay(optimizer):
-    """Whether an optimizer decays the weights, so that the loss should not."""
-    if isinstance(optimizer, keras.optimizers.Optimizer):
-        inner = getattr(optimizer, "inner_optimizer", optimizer)  # of a loss scale
-        return bool(inner.weight_decay)
-    return optimizer is not None and optimizer_choice(optimizer)[0] == "adamw"
-
-
-def named_optimizer(optimizer, learning_rate, *, weight_decay, **more):
-    """The Keras optimizer of a name or dict; "momentum" is SGD with 0.9."""
-    name, settings = optimizer_choice(optimizer)
-    cls = _OPTIMIZERS[name][0]
-    if name == "momentum":
-        settings = {"momentum": 0.9, **settings}
-    if name != "adamw":
-        return cls(learning_rate, **settings, **more)
-    made = cls(learning_rate, weight_decay=weight_decay, **settings, **more)
-    made.exclude_from_weight_decay(var_names=[_NO_KERNEL])
-    return made
 
 
 def tfod_decay(*, fpn=4e-5, heads=4e-5, backbone=1e-5):

@@ -9,7 +9,7 @@ from keras import ops
 from support.tiny import EAGER, batch, tiny_model
 
 from effdet_keras.model.efficientdet import EfficientDet
-from effdet_keras.train.gradients import clipped, decay_factors, gradient_factors
+from effdet_keras.train.gradients import check_found, clipped, decay_factors, factors_of
 from effdet_keras.train.recipe import Recipe, tfod_decay
 
 
@@ -68,12 +68,12 @@ VARIABLES = [types.SimpleNamespace(path=path) for path in PATHS]
     ],
 )
 def test_the_first_expression_found_in_a_path_counts(multipliers, expected):
-    assert gradient_factors(multipliers, VARIABLES) == expected
+    assert factors_of(multipliers, VARIABLES) == expected
 
 
 def test_an_expression_that_is_found_nowhere_names_paths_near_it():
     with pytest.raises(ValueError, match="'box_head/bias'.*box_head/predict/bias"):
-        gradient_factors({"bias": 2.0, "box_head/bias": 2.0}, VARIABLES)
+        check_found("x", {"bias": 2.0, "box_head/bias": 2.0}, VARIABLES)
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,11 @@ def test_an_expression_that_is_found_nowhere_names_paths_near_it():
         ({3: 2.0}, ValueError, "regular expressions.*3"),
     ],
 )
-def test_wrong_multipliers_are_named(multipliers, error, message):
-    with pytest.raises(error, match=message):
-        Recipe(gradient_multipliers=multipliers)
+@pytest.mark.parametrize("field", ["gradient_multipliers", "learning_rate_multipliers"])
+def test_wrong_multipliers_are_named(field, multipliers, error, message):
+    with pytest.raises(error, match=message) as raised:
+        Recipe(**{field: multipliers})
+    assert field in str(raised.value)
 
 
 def moved(**arguments):

@@ -1,5 +1,7 @@
 """Optimizers by name or config, and who decays the weights."""
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -7,12 +9,12 @@ from keras import ops
 from support.tiny import batch, tiny_model
 
 from effdet_keras.train.matching import ATSSMatching
-from effdet_keras.train.recipe import (
-    Recipe,
+from effdet_keras.train.optimizers import (
     default_learning_rate,
     has_own_decay,
     named_optimizer,
 )
+from effdet_keras.train.recipe import Recipe
 
 GRADIENT, RATE = np.array([0.5, -2.0]), 0.1
 
@@ -108,6 +110,84 @@ def test_adamw_by_name_decays_kernels_and_nothing_else():
     for name in ("bias", "gamma", "beta", "WSM"):
         made = named_optimizer("adamw", RATE, weight_decay=0.5)
         np.testing.assert_allclose(after_steps(made, name=name), adam(), rtol=1e-5)
+
+
+def stepped(optimizer, shapes, gradients):
+    """Variables of ones, by path, after steps with these gradients."""
+    variables = {}
+    for path, shape in shapes.items():
+        *scopes, name = path.split("/")
+        with contextlib.ExitStack() as stack:
+            for scope in scopes:
+                stack.enter_context(keras.name_scope(scope))
+            variables[path] = keras.Variable(np.ones(shape, "float32"), name=name)
+        assert variables[path].path == path
+    optimizer.build(list(variables.values()))
+    for values_of_step in gradients:
+        tensors = [ops.convert_to_tensor(g, "float32") for g in values_of_step]
+        optimizer.apply(tensors, list(variables.values()))
+    return {path: ops.convert_to_numpy(v) for path, v in variables.items()}
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 8, 3), (1, 1, 3, 8), (1, 1, 4, 4)])
+def test_muon_moves_a_pointwise_kernel_alike_in_all_directions(shape):
+    rng = np.random.default_rng(0)
+    gradients = rng.normal(size=(2, 1, *shape)) * 1e-3
+    made = named_optimizer("muon", RATE, weight_decay=0.5)
+    after = stepped(made, {"a/kernel": shape}, gradients)["a/kernel"]
+    momentum, expected = np.zeros(shape[2:]), np.ones(shape[2:])
+    for (gradient,) in gradients.reshape(2, 1, *shape[2:]):
+        momentum = 0.95 * momentum + gradient
+        u, _, v = np.linalg.svd(gradient + 0.95 * momentum, full_matrices=False)
+        expected *= 1 - RATE * 0.5
+        expected -= RATE * 0.2 * np.sqrt(max(shape)) * u @ v
+    # Newton and Schulz come within 0.3 of singular values of 1, not to them.
+    moved, exact = after[0, 0] - 1, expected - 1
+    assert np.linalg.norm(moved - exact) < 0.25 * np.linalg.norm(exact)
+    first = stepped(
+        named_optimizer("muon", RATE, weight_decay=0.0),
+        {"a/kernel": shape},
+        gradients[:1],
+    )["a/kernel"]
+    singular = np.linalg.svd((1 - first)[0, 0], compute_uv=False)
+    singular /= RATE * 0.2 * np.sqrt(max(shape))
+    assert singular.min() > 0.6 and singular.max() < 1.3
+
+
+@pytest.mark.parametrize(
+    ("path", "shape"),
+    [
+        ("a/kernel", (3, 3, 4, 4)),
+        ("a/depthwise_kernel", (3, 3, 4, 1)),
+        ("a/bias", (4,)),
+        ("class_net/class-predict/pointwise_kernel", (1, 1, 4, 4)),
+    ],
+)
+def test_muon_is_adamw_for_all_else(path, shape):
+    gradients = np.random.default_rng(0).normal(size=(2, 1, *shape))
+    muon, adamw = (
+        stepped(named_optimizer(name, RATE, weight_decay=0.5), {path: shape}, gradients)
+        for name in ("muon", "adamw")
+    )
+    np.testing.assert_array_equal(muon[path], adamw[path])
+
+
+@pytest.mark.parametrize(
+    "name", ["sgd", "momentum", "adam", "adamw", "rmsprop", "muon"]
+)
+def test_a_variable_has_its_multiplier_on_the_learning_rate(name):
+    shapes = {"a/kernel": (1, 1, 4, 4), "b/kernel": (1, 1, 4, 4)}
+    gradient = np.random.default_rng(0).normal(size=(4, 4)).reshape(1, 1, 4, 4)
+    gradients = [[gradient, gradient]] * 3
+
+    def after(rate, multipliers=None):
+        made = named_optimizer(name, rate, weight_decay=0.5, multipliers=multipliers)
+        return stepped(made, shapes, gradients)
+
+    plain, slow = after(RATE), after(RATE / 10)
+    both = after(RATE, {"^a/": 0.1, "kernel$": 1.0})
+    np.testing.assert_allclose(both["a/kernel"], slow["a/kernel"], rtol=1e-6)
+    np.testing.assert_allclose(both["b/kernel"], plain["b/kernel"], rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["sgd", "momentum", "adam", "adamw", "rmsprop"])
