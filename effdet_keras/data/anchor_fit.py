@@ -263,6 +263,7 @@ def fit_anchors(dataset: Any, config: EfficientDetConfig) -> AnchorFit:
 
 _SMALL_SHARE = 0.1  # the share of boxes that may be smaller than `_SMALL_SIDE`
 _SMALL_SIDE = 24.0  # pixels of the input: three cells of the finest level
+_DETAILED_SIDE = 96.0  # in which details tell classes apart
 _STEP = 64  # pixels between the sizes that are tried
 _SMALLEST = 192
 _LARGEST = 1.6  # times the model's own size: 2.6 times the time of a step
@@ -275,21 +276,24 @@ _FEWEST = 10  # boxes: classes with fewer are one class together
 def fitted_image_size(dataset: Any, config: EfficientDetConfig) -> tuple[int, int]:
     """The smallest image size at which boxes of every class can be seen well.
 
-    That is, with a root of the area of 24 pixels: nine boxes of ten, and half of those
-    of each class, which AP counts alike. At most 1.6 times the model's own size, and
-    above that size no larger than most images are. The input has their shape.
+    That is, nine boxes of ten, and half of those of each class, which AP counts alike,
+    have a root of the area of 24 pixels, to be found at all: for that at most 1.6 times
+    the model's own size, and above that size no larger than most images are. And half
+    of all boxes have one of 96 pixels, to be told apart, as far as the model's own size
+    and the images allow. The input has the images' shape.
     """
-    largest = max(config.image_size)
-    boxes, classes = _boxes(dataset, (largest, largest))
+    own = max(config.image_size)
+    boxes, classes = _boxes(dataset, (own, own))
     sides = np.sqrt(np.prod(boxes[:, 2:] - boxes[:, :2], axis=1))
     medians = [np.median(sides[classes == c]) for c in np.unique(classes)]
     small = max(float(min(np.quantile(sides, _SMALL_SHARE), *medians)), 1.0)
-    needed = _in_steps(largest * _SMALL_SIDE / small)
     sizes = np.array([record.image_size for record in dataset.records], float)
-    # Above the model's own size only where the images have more to show.
-    shown = min(float(np.median(sizes.max(axis=1))), _LARGEST * largest)
-    most = max(largest, int(shown) // _STEP * _STEP, _STEP)
-    side = min(max(needed, _SMALLEST), most)
+    shown = float(np.median(sizes.max(axis=1)))
+    most = max(own, int(min(shown, _LARGEST * own)) // _STEP * _STEP, _STEP)
+    to_find = min(_in_steps(own * _SMALL_SIDE / small), most)
+    to_tell = _in_steps(own * _DETAILED_SIDE / max(float(np.median(sides)), 1.0))
+    to_tell = min(to_tell, own, round(shown / _STEP) * _STEP)
+    side = min(max(to_find, to_tell, _SMALLEST), most)
     # What of a square of that side the images fill.
     filled = side * sizes / sizes.max(axis=1, keepdims=True)
     height, width = np.quantile(filled, 1 - _SMALL_SHARE, axis=0)

@@ -214,9 +214,10 @@ class RunConfiguration:
             (docs/distributed.md). `batch_size` counts the images of all.
         recipe: "auto", "reference" or "tfod", see `EfficientDet.compile`, as are
             `optimizer`, `schedule`, `learning_rate`, `weight_decay`, `clip_norm`,
-            `ema_decay`, `gradient_multipliers`, `accumulate_steps`, `grad_checkpoint`,
-            `loss_scale`, `batch_norm_warmup`, `freeze`, `freeze_batch_norm`,
-            `jit_compile`, `run_eagerly` and `steps_per_execution`.
+            `ema_decay`, `learning_rate_multipliers`, `gradient_multipliers`,
+            `accumulate_steps`, `grad_checkpoint`, `loss_scale`, `batch_norm_warmup`,
+            `freeze`, `freeze_batch_norm`, `jit_compile`, `run_eagerly` and
+            `steps_per_execution`.
         loss: dict, fields of `DetectionLoss`; empty for the recipe's loss.
         matching: dict, fields of `IoUMatching`; empty for the recipe's matching.
         adversarial: dict, fields of `AdvProp`, to train on adversarial images as well;
@@ -311,6 +312,9 @@ mean 'epochs'? It has: data, format, ...
     )
     clip_norm: float | str | None = option(_NOT_NEGATIVE | NOTHING, "auto")
     ema_decay: float | str | None = option(_BELOW_ONE | NOTHING, "auto")
+    learning_rate_multipliers: dict[str, float] | str | None = option(
+        MAPPING | NOTHING, "auto"
+    )
     gradient_multipliers: dict[str, float] = option(MAPPING, {})
     accumulate_steps: int = option(whole(1), 1)
     grad_checkpoint: bool = option(SWITCH, False)

@@ -23,7 +23,8 @@ BOX_LOSS = DetectionLoss(iou_loss_type="ciou", iou_loss_weight=4.0)
 
 SHORT = 3_000  # steps in which a pretrained backbone is better left as it is
 _BACKBONE, _DETECTOR = "backbone", "detector"
-_TRAINS = "trained backbone"  # a pretrained one that is not frozen
+# A pretrained backbone that trains moves slower than what is new: it forgets else.
+_SLOW_BACKBONE = {"^efficientnet": 0.1}
 
 
 class Facts(NamedTuple):
@@ -34,6 +35,7 @@ class Facts(NamedTuple):
     steps: int
     pretrained: str | None = None  # what was loaded: "backbone", "detector" or nothing
     chosen_by_fit: tuple[str, ...] = ()  # of "scale_jitter", "batch_size" and "epochs"
+    backbone_trains: bool | None = None  # None: as the recipe wants it
 
 
 class Choice(NamedTuple):
@@ -51,17 +53,18 @@ def choose(facts: Facts) -> list[Choice]:
     """
     if facts.steps >= LONG:
         return []
-    freezes = facts.pretrained == _BACKBONE and facts.steps < SHORT
-    start = facts.pretrained if freezes or facts.pretrained != _BACKBONE else _TRAINS
+    trains = facts.backbone_trains
+    if trains is None:
+        trains = facts.steps >= SHORT
     warmup = max(1, min(facts.steps // 10, 200))
-    rate = _LEARNING_RATE[start] * math.sqrt(min(facts.batch_size, 16) / 8)
+    rate = _LEARNING_RATE[facts.pretrained] * math.sqrt(min(facts.batch_size, 16) / 8)
     rate *= math.sqrt(min(SHORT / facts.steps, 1.0))
     averages = "averages, short ones in the first steps"
     clipping = "a batch of few images can have any gradient"
     schedule = {"name": "cosine", "warmup_steps": warmup}
     choices = [
-        Choice("optimizer", "adamw", "needs no tuning in a few hundred steps"),
-        Choice("learning_rate", float(f"{rate:.2g}"), _STARTS[start]),
+        Choice("optimizer", "muon", "learns small differences between classes as well"),
+        Choice("learning_rate", float(f"{rate:.2g}"), _STARTS[facts.pretrained]),
         Choice("schedule", schedule, f"to zero after {facts.steps} steps"),
         Choice("batch_norm_warmup", True, "statistics keep up with the weights"),
         Choice("ema_decay", REFERENCE["ema_decay"], averages),
@@ -72,18 +75,19 @@ def choose(facts: Facts) -> list[Choice]:
             Choice("matching", ATSSMatching(), "a threshold for each box"),
             Choice("loss", BOX_LOSS, "boxes as they are judged, by overlap"),
         ]
-    if freezes:
-        choices.append(
-            Choice("freeze", "backbone", "it is pretrained, and the training short")
-        )
+    if facts.pretrained == _BACKBONE and trains:
+        slow = "the backbone must keep what it knows"
+        choices.append(Choice("learning_rate_multipliers", _SLOW_BACKBONE, slow))
+    elif facts.pretrained == _BACKBONE and facts.backbone_trains is None:
+        short = "it is pretrained, and the training short"
+        choices.append(Choice("freeze", "backbone", short))
     return choices
 
 
-_LEARNING_RATE = {None: 4e-3, _BACKBONE: 7e-3, _TRAINS: 2e-3, _DETECTOR: 1e-3}
+_LEARNING_RATE = {None: 4e-3, _BACKBONE: 5e-3, _DETECTOR: 1e-3}
 _STARTS = {
     None: "all weights are new",
     _BACKBONE: "BiFPN and heads are new",
-    _TRAINS: "BiFPN and heads are new, and the backbone must keep what it knows",
     _DETECTOR: "only the classes are new",
 }
 

@@ -152,12 +152,12 @@ def choose_recipe(model, facts, verbose):
     open_recipe = model.settings.open_recipe
     if not open_recipe.is_open or steps_done(model.optimizer):
         return
-    is_frozen = bool(freezing.frozen_state(model)["weights"])
+    if freezing.frozen_state(model)["weights"] or not open_recipe.may_choose("freeze"):
+        facts = facts._replace(backbone_trains=freezing.trains(model, "backbone"))
     choices = [
         choice
         for choice in auto_recipe.choose(facts)
         if open_recipe.may_choose(choice.field)
-        and not (choice.field == "freeze" and is_frozen)
     ]
     recipe = open_recipe.chosen(**{choice.field: choice.value for choice in choices})
     if any(choice.field == "freeze" for choice in choices):

@@ -35,6 +35,12 @@ def unfreeze(model):
     _set(model, set(), batch_norm=True)
 
 
+def trains(model, part):
+    """Whether any weight of one of the `PARTS` trains."""
+    pattern = re.compile(PARTS[part])
+    return any(pattern.match(v.path) for v in model.trainable_variables)
+
+
 def frozen_state(model):
     """What does not train, in values that JSON can hold; see `restore_frozen`."""
     return {

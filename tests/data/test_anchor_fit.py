@@ -100,7 +100,7 @@ def test_the_mean_of_the_classes_is_over_classes_and_not_over_boxes():
 
 
 @pytest.mark.parametrize(
-    ("side", "size"), [(300, 192), (50, 192), (40, 256), (30, 320), (5, 512)]
+    ("side", "size"), [(300, 192), (150, 256), (110, 384), (30, 384), (5, 512)]
 )
 def test_the_smaller_the_boxes_the_larger_the_input(side, size):
     boxes = dataset([0, 0, side, side])
@@ -126,7 +126,7 @@ def test_one_small_box_of_twenty_does_not_count():
 def two_classes(num_small):
     """Large boxes, and among them a class of few small ones."""
     image = np.zeros((400, 400, 3), "uint8")
-    boxes = [[0, 0, 100, 100]] * 300 + [[9, 9, 39, 39]] * num_small
+    boxes = [[0, 0, 200, 200]] * 300 + [[9, 9, 39, 39]] * num_small
     labels = [0] * 300 + [1] * num_small
     return from_arrays([image], [boxes], [labels], ["plate", "crumb"])
 
@@ -146,16 +146,16 @@ def test_a_class_of_small_boxes_counts_though_they_are_few():
 @pytest.mark.parametrize(
     ("sizes", "expected"),
     [
-        ([(300, 400)] * 10, (256, 320)),  # 240 pixels high, in steps of 64
-        ([(400, 225)] * 10, (320, 192)),
-        ([(300, 400)] * 19 + [(400, 300)], (256, 320)),
-        ([(300, 400), (400, 300)], (320, 320)),
+        ([(300, 400)] * 10, (320, 384)),  # 288 pixels high, in steps of 64
+        ([(400, 225)] * 10, (384, 256)),
+        ([(300, 400)] * 19 + [(400, 300)], (320, 384)),
+        ([(300, 400), (400, 300)], (384, 384)),
         ([(10, 400)] * 10, (64, 384)),  # 12 of its pixels are 11 there
     ],
     ids=["wide", "high", "one of them is not", "both", "a strip"],
 )
 def test_the_input_has_the_shape_of_the_images(sizes, expected):
-    # Boxes of which 24 pixels need 320, and that lie in the strip too.
+    # Boxes that need all of the images' pixels, and that lie in the strip too.
     boxes = dataset([0, 0, 10, 90], sizes=sizes)
     assert fitted_image_size(boxes, EfficientDetConfig()) == expected
 
@@ -183,7 +183,7 @@ def test_a_model_takes_classes_size_and_anchors_of_its_dataset():
     )
     assert model.class_names == ("cat",)
     assert model.category_ids == (7,)
-    assert model.config.image_size == (192, 192)
+    assert model.config.image_size == (320, 320)
     assert min(model.config.aspect_ratios) > 5
     assert EfficientDet.from_config(model.get_config()).config == model.config
 

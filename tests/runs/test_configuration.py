@@ -47,6 +47,7 @@ OTHERS = {
     "weight_decay": None,
     "clip_norm": 5.0,
     "ema_decay": None,
+    "learning_rate_multipliers": {"^efficientnet": 0.5},
     "gradient_multipliers": {"bias$": 2.0},
     "accumulate_steps": 4,
     "grad_checkpoint": True,

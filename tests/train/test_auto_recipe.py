@@ -17,6 +17,7 @@ from effdet_keras.train.auto_recipe import (
 from effdet_keras.train.freezing import frozen_state
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import ATSSMatching, IoUMatching, Matching
+from effdet_keras.train.optimizers import Muon
 
 
 def chosen(**facts):
@@ -50,7 +51,7 @@ def test_the_warmup_is_a_tenth_of_the_steps():
 
 def test_a_long_training_is_the_references():
     assert chosen(steps=LONG) == {}
-    assert chosen(steps=LONG - 1)["optimizer"] == "adamw"
+    assert chosen(steps=LONG - 1)["optimizer"] == "muon"
 
 
 @pytest.mark.parametrize("pretrained", [None, "backbone", "detector"])
@@ -66,10 +67,16 @@ def test_the_rate_of_longer_trainings_falls_without_a_step():
     assert rates[0] == rates[1] == rates[2] == 2 * rates[3]
 
 
-def test_a_backbone_that_trains_keeps_what_it_knows():
+def test_a_backbone_that_trains_moves_slower_than_what_is_new():
     """At the rate of new layers it forgets: cards ended at AP 0.15, not 0.40."""
-    frozen, trained = (chosen(pretrained="backbone", steps=n) for n in (200, 3_000))
-    assert trained["learning_rate"] < frozen["learning_rate"] / 3
+    long, short = (chosen(pretrained="backbone", steps=n) for n in (3_000, 200))
+    assert long["learning_rate_multipliers"] == {"^efficientnet": 0.1}
+    assert "learning_rate_multipliers" not in short
+    short = chosen(pretrained="backbone", backbone_trains=True)
+    assert short["learning_rate_multipliers"] and "freeze" not in short
+    settled = chosen(pretrained="backbone", steps=3_000, backbone_trains=False)
+    assert not {"learning_rate_multipliers", "freeze"} & set(settled)
+    assert "learning_rate_multipliers" not in chosen(steps=3_000)
 
 
 def test_images_are_jittered_more_the_more_there_are():
@@ -132,8 +139,8 @@ def settle(model, **arguments):
 
 def test_compile_without_arguments_takes_what_is_chosen(model):
     recipe = settle(model)
-    assert recipe.optimizer == "adamw" and recipe.batch_norm_warmup
-    assert isinstance(model.optimizer, keras.optimizers.AdamW)
+    assert recipe.optimizer == "muon" and recipe.batch_norm_warmup
+    assert isinstance(model.optimizer, Muon)
 
 
 def test_the_reference_chooses_nothing(model):
@@ -187,7 +194,7 @@ def test_a_rate_alone_is_for_the_optimizer_that_it_always_was_for(model):
 
 def test_a_schedule_by_name_keeps_the_optimizer_that_is_chosen(model):
     recipe = settle(model, schedule="constant")
-    assert recipe.optimizer == "adamw" and recipe.schedule == "constant"
+    assert recipe.optimizer == "muon" and recipe.schedule == "constant"
 
 
 def test_nothing_is_chosen_anew_once_a_step_was_trained(model):
@@ -219,6 +226,20 @@ def test_what_is_frozen_already_stays_so(model):
         assert any("efficientnet" in v.path for v in model.trainable_variables)
     finally:
         model.pretrained = None
+        model.unfreeze()
+
+
+@pytest.mark.parametrize("freeze", [None, "backbone", "efficientnet-.*/stem/"])
+def test_the_rate_of_the_backbone_follows_what_compile_froze(model, freeze):
+    facts = Facts(num_images=20, batch_size=8, steps=50, pretrained="backbone")
+    try:
+        model.compile(freeze=freeze)
+        model.choose_recipe(facts, verbose=False)
+        slow = model.settings.recipe.learning_rate_multipliers
+        assert slow == (None if freeze == "backbone" else {"^efficientnet": 0.1})
+        factors = getattr(model.optimizer, "_factors", [])
+        assert set(factors) == (set() if freeze == "backbone" else {0.1, 1.0})
+    finally:
         model.unfreeze()
 
 
