@@ -25,10 +25,12 @@ from effdet_keras.detect.ground_truth import (
 from effdet_keras.detect.letterbox import boxes_in_image, class_map_in_image
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.coco import COCOMetric, coco_records, results_of_coco
+from effdet_keras.evaluate.diagnosis import spread
 from effdet_keras.evaluate.image_result import ImageResult
 from effdet_keras.evaluate.mean_iou import MeanIoU
 
 _NONE = object()
+_SAMPLE = 64  # images of a training, to see whether it learned its own
 _AT_PRIOR = 0.02  # twice the prior of focal loss (paper, section 3.3)
 
 
@@ -65,6 +67,16 @@ def evaluate(
         if losses:
             print(losses_text(found.losses), flush=True)
     return {**numbers, **found.losses}
+
+
+def ap50_of_sample(detector, dataset: DetectionDataset, batch_size: int) -> float:
+    """AP50 on some images that a detector was trained on: whether it learned them."""
+    sample = dataset.subset(spread(range(len(dataset)), _SAMPLE))
+    names = detector.class_names
+    if names is not None and set(sample.class_names) <= set(names):  # as in training
+        sample = sample.with_classes(names, detector.category_ids)
+    numbers = evaluate(detector, sample, batch_size=batch_size, verbose=False)
+    return numbers["AP50"]
 
 
 def losses_text(losses: Mapping[str, float]) -> str:

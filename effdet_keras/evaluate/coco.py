@@ -491,6 +491,18 @@ def metric_of(
     return metric
 
 
+def results_of_metric(
+    metric: COCOMetric, image_ids: Iterable[int]
+) -> list[ImageResult]:
+    """The `ImageResult`s of some of a metric's images."""
+    ids, truth = set(image_ids), metric._ground_truth
+    found = {i: x for i, x in metric._detections.items() if i in ids}
+    records = [row for i, (*x, _) in found.items() for row in coco_records(i, *x)]
+    rows = [x for x in truth["annotations"] if x["image_id"] in ids]
+    images = [x for x in truth["images"] if x["id"] in ids]
+    return results_of_coco({**truth, "images": images, "annotations": rows}, records)
+
+
 def average_precisions(results: Sequence[ImageResult], num_classes: int) -> np.ndarray:
     """COCO's AP of all detections, `[10 IoU thresholds, C, 4 areas]`; -1 unmeasured."""
     if not any((~result.truth_is_crowd).any() for result in results):

@@ -25,8 +25,14 @@ from effdet_keras._internal.processes import is_first_process, start
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset, count_of
-from effdet_keras.detect.evaluate import analyzed_images, segmentation_text
+from effdet_keras.data.low_data import what_to_expect
+from effdet_keras.detect.evaluate import (
+    analyzed_images,
+    ap50_of_sample,
+    segmentation_text,
+)
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.evaluate.diagnosis import ap50_of_boxes, diagnose, is_low
 from effdet_keras.evaluate.evaluation import Evaluation, analyze_results
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.configuration import RunConfiguration
@@ -302,7 +308,7 @@ def _fit(model, batches, configuration, splits, folder, log, place, more):
         return
     if place is None:
         _draw_first_batch(model, configuration, splits.train, folder)
-    print(splits.train.summary())
+    print("\n".join([splits.train.summary(), *what_to_expect(splits.train)]))
     delay = (configuration.quantization or {}).get("delay", 0)
     if delay >= epochs * len(batches):
         print(
@@ -355,6 +361,11 @@ def _judge(configuration, splits, folder, log):
     )
     of_pixels = found.segmentation
     evaluation = analyze_results(results, dataset.class_names)
+    if is_low(evaluation.coco["AP50"]) and not configuration.one_batch:
+        train_ap50 = ap50_of_sample(model, splits.train, configuration.batch_size)
+        numbers = evaluation.coco["AP50"], ap50_of_boxes(results), dataset.num_classes
+        why = diagnose(*numbers, train_ap50)
+        evaluation = dataclasses.replace(evaluation, diagnosis=why)
     print(evaluation)
     if of_pixels:
         print(segmentation_text(of_pixels))
