@@ -10,21 +10,10 @@ import keras
 from effdet_keras._internal.processes import is_first_process
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.detect.evaluate import (
-    ap50_of_sample,
-    check_evaluation_data,
-    evaluate,
-)
+from effdet_keras.detect.evaluate import check_evaluation_data, evaluate, why_low
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.coco import COCOMetric, results_of_metric
-from effdet_keras.evaluate.diagnosis import (
-    ENOUGH_STEPS,
-    NUM_IMAGES,
-    ap50_of_boxes,
-    diagnose,
-    is_low,
-    spread,
-)
+from effdet_keras.evaluate.diagnosis import ENOUGH_STEPS, NUM_IMAGES
 from effdet_keras.evaluate.image_result import UNMEASURED
 from effdet_keras.train.averages import evaluated_weights
 from effdet_keras.train.parts import steps_done
@@ -131,7 +120,7 @@ class COCOEvaluation(keras.callbacks.Callback):
         if self._writer is not None:
             self._writer.require_writable()
         check_evaluation_data(self.model, self.dataset, self.batch_size)
-        self._has_explained, self._ap50 = False, UNMEASURED
+        self._has_explained = False
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         is_last = epoch + 1 == (self.params or {}).get("epochs")
@@ -169,14 +158,10 @@ class COCOEvaluation(keras.callbacks.Callback):
         known = self._metric is not None and self._metric.has_result
         if self._has_explained or not (known and self.verbose):
             return
-        train_ap50 = None
-        if training_data is not None and is_low(self._ap50):
-            with evaluated_weights(self.model):
-                train_ap50 = ap50_of_sample(self.model, training_data, self.batch_size)
-        ids = spread(sorted(self._metric.image_ids), NUM_IMAGES)
-        boxes_ap50 = ap50_of_boxes(results_of_metric(self._metric, ids))
-        num_classes = len(self._metric.category_names)
-        why = diagnose(self._ap50, boxes_ap50, num_classes, train_ap50)
+        results = results_of_metric(self._metric, NUM_IMAGES)
+        of_data = results, self._ap50, len(self._metric.category_names)
+        with evaluated_weights(self.model):
+            why = why_low(self.model, *of_data, training_data, self.batch_size)
         if why is not None:
             print(f"\n{why}", flush=True)
             self._has_explained = True

@@ -22,6 +22,7 @@ from effdet_keras.evaluate.image_result import (
     UNMEASURED,
     ImageResult,
     mean_of_measured,
+    spread,
 )
 
 COCO_MEANINGS = {
@@ -491,15 +492,13 @@ def metric_of(
     return metric
 
 
-def results_of_metric(
-    metric: COCOMetric, image_ids: Iterable[int]
-) -> list[ImageResult]:
-    """The `ImageResult`s of some of a metric's images."""
-    ids, truth = set(image_ids), metric._ground_truth
+def results_of_metric(metric: COCOMetric, count: int) -> list[ImageResult]:
+    """The `ImageResult`s of at most so many of a metric's images."""
+    ids, truth = set(spread(sorted(metric.image_ids), count)), metric._ground_truth
     found = {i: x for i, x in metric._detections.items() if i in ids}
     records = [row for i, (*x, _) in found.items() for row in coco_records(i, *x)]
     rows = [x for x in truth["annotations"] if x["image_id"] in ids]
-    images = [x for x in truth["images"] if x["id"] in ids]
+    images = [{"id": image_id} for image_id in sorted(ids)]
     return results_of_coco({**truth, "images": images, "annotations": rows}, records)
 
 

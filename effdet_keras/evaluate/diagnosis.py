@@ -14,11 +14,12 @@ from effdet_keras.evaluate.curves import as_one_class, precision_recall_curves
 from effdet_keras.evaluate.image_result import (
     UNMEASURED,
     ImageResult,
+    spread,
     with_detections,
 )
 
 NUM_IMAGES = 200  # from which the AP50 of boxes is taken: a second at most
-ENOUGH_STEPS = 1_000  # after which classes at chance will not mend by themselves
+ENOUGH_STEPS = 1_000  # of a training whose length is not given: enough to leave chance
 _LOW = 0.5  # AP50 below which the cause is looked for
 _BOXES_FOUND = 0.3  # AP50 of boxes, from which classes are what is missing
 # Of six playing cards at 0.95 for boxes, failed trainings ended at 0.21 (0.16 is
@@ -31,26 +32,22 @@ _SEE = "See docs/low_ap.md#what-a-training-says."
 
 
 def diagnose(
-    ap50: float, boxes_ap50: float, num_classes: int, train_ap50: float | None = None
+    ap50: float, boxes_ap50: float, num_classes: int, train_ap50: float = UNMEASURED
 ) -> str | None:
-    """Cause and cure of a low AP50 in a sentence; None where nothing is known of it.
+    """Cause and cure of a low AP50, or None; `boxes_ap50` is that of all as one class.
 
-    Args:
-        ap50: of images on which nothing was trained; -1 where it was not measured.
-        boxes_ap50: of the same images if all classes count as one, or -1.
-        num_classes: how many there are.
-        train_ap50: of images of the training, where it is known.
+    -1 is a number that was not measured.
     """
     if ap50 < 0:
         return None
-    learned = train_ap50 is not None and train_ap50 >= _LOW
-    if learned and is_low(ap50) and train_ap50 - ap50 >= _OVERFITTED:
+    is_learned = train_ap50 >= _LOW and train_ap50 - ap50 >= _OVERFITTED
+    if is_learned and is_low(ap50):
         return (
             f"The images of the training are learned (AP50 {train_ap50:.2f}), others "
             f"are not ({ap50:.2f}): this needs more training images, or more varied "
             f"ones. {_SEE}"
         )
-    both = "" if train_ap50 is None else f" (on training images {train_ap50:.2f})"
+    both = "" if train_ap50 < 0 else f" (on training images {train_ap50:.2f})"
     chance = boxes_ap50 / num_classes
     is_near_chance = ap50 - chance < _NEAR_CHANCE * (boxes_ap50 - chance)
     if num_classes > 1 and boxes_ap50 >= _BOXES_FOUND and is_near_chance:
@@ -59,7 +56,7 @@ def diagnose(
             f"{both}, and {boxes_ap50:.2f} if all {num_classes} classes count as one. "
             f"Train for more steps, or at a smaller `image_size`. {_SEE}"
         )
-    if is_low(ap50) and train_ap50 is not None and is_low(train_ap50):
+    if is_low(ap50) and is_low(train_ap50):
         return (
             f"Not even the images of the training are learned: AP50 {train_ap50:.2f} "
             f"on them, {ap50:.2f} on others. Train for more steps. {_SEE}"
@@ -78,11 +75,6 @@ def ap50_of_boxes(results: Sequence[ImageResult]) -> float:
         return UNMEASURED
     best = [_best_of_each_place(result) for result in spread(results, NUM_IMAGES)]
     return precision_recall_curves(as_one_class(best), ["all"])[0].average_precision
-
-
-def spread(items: Sequence, count: int) -> Sequence:
-    """At most so many items, evenly spread over all."""
-    return items[:: max(1, -(-len(items) // count))]
 
 
 def _best_of_each_place(result):

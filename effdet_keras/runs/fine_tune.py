@@ -28,11 +28,10 @@ from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.data.low_data import what_to_expect
 from effdet_keras.detect.evaluate import (
     analyzed_images,
-    ap50_of_sample,
     segmentation_text,
+    why_low,
 )
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
-from effdet_keras.evaluate.diagnosis import ap50_of_boxes, diagnose, is_low
 from effdet_keras.evaluate.evaluation import Evaluation, analyze_results
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.configuration import RunConfiguration
@@ -361,10 +360,9 @@ def _judge(configuration, splits, folder, log):
     )
     of_pixels = found.segmentation
     evaluation = analyze_results(results, dataset.class_names)
-    if is_low(evaluation.coco["AP50"]) and not configuration.one_batch:
-        train_ap50 = ap50_of_sample(model, splits.train, configuration.batch_size)
-        numbers = evaluation.coco["AP50"], ap50_of_boxes(results), dataset.num_classes
-        why = diagnose(*numbers, train_ap50)
+    if not configuration.one_batch:
+        found_out = results, evaluation.coco["AP50"], dataset.num_classes
+        why = why_low(model, *found_out, splits.train, configuration.batch_size)
         evaluation = dataclasses.replace(evaluation, diagnosis=why)
     print(evaluation)
     if of_pixels:

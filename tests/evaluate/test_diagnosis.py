@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from support.image_results import image_result
 
-from effdet_keras.evaluate.diagnosis import ap50_of_boxes, diagnose, spread
+from effdet_keras.evaluate.diagnosis import ap50_of_boxes, diagnose
 from effdet_keras.evaluate.evaluation import analyze_results
+from effdet_keras.evaluate.image_result import spread
 
 CHANCE, NOT_LEARNED, TOO_FEW = "near chance", "Not even the images", "more training"
 
@@ -15,21 +16,20 @@ CHANCE, NOT_LEARNED, TOO_FEW = "near chance", "Not even the images", "more train
 @pytest.mark.parametrize(
     ("ap50", "boxes_ap50", "num_classes", "train_ap50", "expected"),
     [
-        (0.21, 0.95, 6, None, CHANCE),  # six playing cards, not learned
+        (0.21, 0.95, 6, -1.0, CHANCE),  # six playing cards, not learned
         (0.21, 0.95, 6, 0.22, CHANCE),
-        (0.62, 0.95, 6, None, None),  # the same cards, learned
-        (0.40, 0.95, 6, None, None),  # away from chance
+        (0.62, 0.95, 6, -1.0, None),  # the same cards, learned
+        (0.40, 0.95, 6, -1.0, None),  # away from chance
         (0.40, 0.95, 6, 0.42, NOT_LEARNED),
         (0.21, 0.95, 6, 0.90, TOO_FEW),
         (0.45, 0.60, 6, 0.55, None),  # learned about as well as others
-        (0.50, 0.95, 2, None, CHANCE),
-        (0.66, 0.95, 2, None, None),
-        (0.01, 0.95, 90, None, CHANCE),
-        (0.10, 0.10, 1, None, None),  # one class cannot be confused
+        (0.50, 0.95, 2, -1.0, CHANCE),
+        (0.66, 0.95, 2, -1.0, None),
+        (0.01, 0.95, 90, -1.0, CHANCE),
+        (0.10, 0.10, 1, -1.0, None),  # one class cannot be confused
         (0.10, 0.10, 1, 0.10, NOT_LEARNED),
-        (0.02, 0.12, 6, None, None),  # no boxes either
-        (0.02, -1.0, 6, None, None),  # too few objects to tell
-        (0.02, -1.0, 6, -1.0, None),
+        (0.02, 0.12, 6, -1.0, None),  # no boxes either
+        (0.02, -1.0, 6, -1.0, None),  # too few objects to tell
         (-1.0, -1.0, 6, 0.10, None),
     ],
 )
@@ -46,6 +46,7 @@ def detections(seed, is_shuffled):
         box, scores = (8, 8, 40, 40), np.linspace(0.1, 0.2, 6)
         scores[label] = 0.9
         scores = rng.permutation(scores) if is_shuffled else scores
+        scores = scores * (image_id + 5) / 35  # second ones before others' first ones
         found = [(k, score, *box) for k, score in enumerate(scores)]
         yield image_result([(label, *box)], found, image_id=image_id)
 
