@@ -10,10 +10,13 @@ import keras
 from effdet_keras._internal.processes import is_first_process
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.detect.evaluate import check_evaluation_data, evaluate
+from effdet_keras.detect.evaluate import check_evaluation_data, evaluate, why_low
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.evaluate.coco import COCOMetric
+from effdet_keras.evaluate.coco import COCOMetric, results_of_metric
+from effdet_keras.evaluate.diagnosis import ENOUGH_STEPS, NUM_IMAGES
+from effdet_keras.evaluate.image_result import UNMEASURED
 from effdet_keras.train.averages import evaluated_weights
+from effdet_keras.train.parts import steps_done
 
 
 class COCOEvaluation(keras.callbacks.Callback):
@@ -30,6 +33,9 @@ class COCOEvaluation(keras.callbacks.Callback):
     where the dataset has masks; without the other heads, these alone. Of several
     processes that train together (docs/distributed.md) each detects in its share of the
     images, and all get the same numbers. Only `log_dir` needs TensorFlow.
+
+    Where classes stay near chance, or a `DetectionDataset` that `fit` trains on is not
+    learned, or alone is learned, it prints that once, with the cure (docs/low_ap.md).
 
     Args:
         dataset: `effdet_keras.data.DetectionDataset`; or your own batches of
@@ -105,12 +111,16 @@ class COCOEvaluation(keras.callbacks.Callback):
         # The ground truth of the user's own batches is known when they have passed.
         self._metric = COCOMetric(dataset.to_coco()) if is_dataset else None
         self._is_quiet = self._has_table_to_show = False
+        self.explains_with: DetectionDataset | None = None  # that of `fit`
+        self.explains_at_end = True
+        self._has_explained, self._ap50 = False, UNMEASURED
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         # Now, not after an epoch.
         if self._writer is not None:
             self._writer.require_writable()
         check_evaluation_data(self.model, self.dataset, self.batch_size)
+        self._has_explained = False
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         is_last = epoch + 1 == (self.params or {}).get("epochs")
@@ -128,13 +138,33 @@ class COCOEvaluation(keras.callbacks.Callback):
         if self._writer is not None:
             known = {_tag(k): v for k, v in numbers.items() if v >= 0}
             self._writer.scalars({**losses, **known}, step=epoch)
+        self._ap50 = numbers.get("AP50", UNMEASURED)
+        optimizer = getattr(self.model, "optimizer", None)
+        steps = 0 if optimizer is None else steps_done(optimizer)
+        if steps >= ENOUGH_STEPS and not is_last:
+            self._explain()
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         if self._has_table_to_show and self._metric.has_result:
             print(self._metric.table(), flush=True)
         self._has_table_to_show = False
+        if self.explains_at_end:
+            self._explain(self.explains_with)
         if self._writer is not None:
             self._writer.close()
+
+    def _explain(self, training_data=None):
+        """Prints why the AP50 is low, if that is known and was not said before."""
+        known = self._metric is not None and self._metric.has_result
+        if self._has_explained or not (known and self.verbose):
+            return
+        results = results_of_metric(self._metric, NUM_IMAGES)
+        of_data = results, self._ap50, len(self._metric.category_names)
+        with evaluated_weights(self.model):
+            why = why_low(self.model, *of_data, training_data, self.batch_size)
+        if why is not None:
+            print(f"\n{why}", flush=True)
+            self._has_explained = True
 
     def evaluate(self, model: Any) -> dict[str, float]:
         """Evaluates an `EfficientDet`, inside or outside of `fit`: floats by name.

@@ -25,10 +25,12 @@ from effdet_keras.detect.ground_truth import (
 from effdet_keras.detect.letterbox import boxes_in_image, class_map_in_image
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.coco import COCOMetric, coco_records, results_of_coco
-from effdet_keras.evaluate.image_result import ImageResult
+from effdet_keras.evaluate.diagnosis import ap50_of_boxes, diagnose, is_low
+from effdet_keras.evaluate.image_result import UNMEASURED, ImageResult, spread
 from effdet_keras.evaluate.mean_iou import MeanIoU
 
 _NONE = object()
+_SAMPLE = 64  # images of a training, to see whether it learned its own
 _AT_PRIOR = 0.02  # twice the prior of focal loss (paper, section 3.3)
 
 
@@ -65,6 +67,19 @@ def evaluate(
         if losses:
             print(losses_text(found.losses), flush=True)
     return {**numbers, **found.losses}
+
+
+def why_low(detector, results, ap50, num_classes, training_data, batch_size):
+    """`diagnose` of an AP50; of a low one with some of the images of the training."""
+    train_ap50, names = UNMEASURED, detector.class_names
+    if training_data is not None and is_low(ap50):
+        places = spread(range(len(training_data)), _SAMPLE)
+        sample = training_data.subset(places)
+        if names is not None and set(sample.class_names) <= set(names):  # as in `fit`
+            sample = sample.with_classes(names, detector.category_ids)
+        options = {"batch_size": batch_size, "verbose": False}
+        train_ap50 = evaluate(detector, sample, **options)["AP50"]
+    return diagnose(ap50, ap50_of_boxes(results), num_classes, train_ap50)
 
 
 def losses_text(losses: Mapping[str, float]) -> str:

@@ -22,6 +22,7 @@ from effdet_keras.evaluate.image_result import (
     UNMEASURED,
     ImageResult,
     mean_of_measured,
+    spread,
 )
 
 COCO_MEANINGS = {
@@ -489,6 +490,16 @@ def metric_of(
     for result in results:
         metric.update(result.image_id, result.boxes, result.scores, result.labels + 1)
     return metric
+
+
+def results_of_metric(metric: COCOMetric, count: int) -> list[ImageResult]:
+    """The `ImageResult`s of at most so many of a metric's images."""
+    ids, truth = set(spread(sorted(metric.image_ids), count)), metric._ground_truth
+    found = {i: x for i, x in metric._detections.items() if i in ids}
+    records = [row for i, (*x, _) in found.items() for row in coco_records(i, *x)]
+    rows = [x for x in truth["annotations"] if x["image_id"] in ids]
+    images = [{"id": image_id} for image_id in sorted(ids)]
+    return results_of_coco({**truth, "images": images, "annotations": rows}, records)
 
 
 def average_precisions(results: Sequence[ImageResult], num_classes: int) -> np.ndarray:

@@ -30,6 +30,7 @@ from effdet_keras.evaluate.curves import (
     slice_by_image_size,
     voc_average_precision,
 )
+from effdet_keras.evaluate.diagnosis import ap50_of_boxes, diagnose
 from effdet_keras.evaluate.image_result import (
     UNMEASURED,
     ImageResult,
@@ -101,6 +102,8 @@ class Evaluation:
             `found_box`, `found_label`, `score`, `iou`.
         by_column: dict from the name of a column to the AP of images with each of its
             values; empty where no columns were given.
+        diagnosis: string, why the AP50 is low and what to do, as far as it is known;
+            else None.
     """
 
     class_names: tuple[str, ...]
@@ -127,6 +130,7 @@ class Evaluation:
     worst_images: tuple[ImageErrors, ...]
     suspects: tuple[Suspect, ...]
     by_column: dict[str, tuple[Slice, ...]] = dataclasses.field(default_factory=dict)
+    diagnosis: str | None = None
 
     @property
     def can_judge_annotations(self) -> bool:
@@ -325,6 +329,7 @@ def analyze_results(
             name: tuple(slice_by_column(results, count, values))
             for name, values in (columns or {}).items()
         },
+        diagnosis=diagnose(coco["AP50"], ap50_of_boxes(results), count),
     )
 
 

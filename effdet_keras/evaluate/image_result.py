@@ -99,6 +99,11 @@ def with_detections(result, keep):
     return dataclasses.replace(result, **found)
 
 
+def spread(items: Sequence, count: int) -> Sequence:
+    """At most so many items, evenly spread over all."""
+    return items[:: max(1, -(-len(items) // count))]
+
+
 # --- -1, COCO's mark where there is nothing to measure, and means that leave it out.
 
 UNMEASURED = -1.0

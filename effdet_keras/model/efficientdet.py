@@ -35,6 +35,7 @@ from effdet_keras.train.averages import WeightAverages
 from effdet_keras.train.fit_callbacks import (
     EpochLines,
     FiniteWeights,
+    flat,
     let_go_afterwards,
     with_own_callbacks,
 )
@@ -354,6 +355,12 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         inputs.adopt_classes(self, dataset)
         if hasattr(x, "element_spec"):
             kwargs.setdefault("shuffle", False)  # Keras warns that it cannot
+        if verbose != 0:
+            inputs.say_what_to_expect(self, dataset)
+        for callback in flat(callbacks):
+            if hasattr(callback, "explains_with"):  # whether it is learned
+                is_dataset = isinstance(dataset, DetectionDataset)
+                callback.explains_with = dataset if is_dataset else None
         initial_epoch = kwargs.get("initial_epoch", 0)
         fitting.fit_to_length(
             self,

@@ -25,7 +25,12 @@ from effdet_keras._internal.processes import is_first_process, start
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset, count_of
-from effdet_keras.detect.evaluate import analyzed_images, segmentation_text
+from effdet_keras.data.low_data import what_to_expect
+from effdet_keras.detect.evaluate import (
+    analyzed_images,
+    segmentation_text,
+    why_low,
+)
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.evaluate.evaluation import Evaluation, analyze_results
 from effdet_keras.model.efficientdet import EfficientDet
@@ -302,7 +307,7 @@ def _fit(model, batches, configuration, splits, folder, log, place, more):
         return
     if place is None:
         _draw_first_batch(model, configuration, splits.train, folder)
-    print(splits.train.summary())
+    print("\n".join([splits.train.summary(), *what_to_expect(splits.train)]))
     delay = (configuration.quantization or {}).get("delay", 0)
     if delay >= epochs * len(batches):
         print(
@@ -355,6 +360,10 @@ def _judge(configuration, splits, folder, log):
     )
     of_pixels = found.segmentation
     evaluation = analyze_results(results, dataset.class_names)
+    if not configuration.one_batch:
+        found_out = results, evaluation.coco["AP50"], dataset.num_classes
+        why = why_low(model, *found_out, splits.train, configuration.batch_size)
+        evaluation = dataclasses.replace(evaluation, diagnosis=why)
     print(evaluation)
     if of_pixels:
         print(segmentation_text(of_pixels))

@@ -284,6 +284,7 @@ def callbacks_of_run(
             verbose="auto" if is_loud else False,
             losses=configuration.validation_losses,
         )
+        evaluation.explains_at_end = False  # the evaluation of the best checkpoint does
         callbacks.insert(0, evaluation)
     if writes_tensorboard(configuration):
         callbacks.append(TensorBoardCurves(folder.tensorboard, log))

@@ -16,9 +16,11 @@ from effdet_keras._internal.label_constants import BACKGROUND, IGNORED_PIXEL
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.category_ids import category_ids_or_default, extend_category_ids
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.low_data import what_to_expect
 from effdet_keras.data.pipeline.image_reader import ImageReader, readers_of
 from effdet_keras.data.record import BACKGROUND_NAME
 from effdet_keras.errors import InvalidValueError, NonFiniteLossError
+from effdet_keras.train.parts import steps_done
 
 _MAX_PIXEL = 1024.0  # a few times white: augmentation may go beyond 255
 
@@ -52,6 +54,14 @@ def check_validation_data(model, data):
         check_data(model, *data[:2])
     elif data is not None:
         check_data(model, data)
+
+
+def say_what_to_expect(model, data):
+    """Before the first step: of a dataset of few images, or few boxes of a class."""
+    is_new = model.settings is not None and not steps_done(model.optimizer)
+    if is_new and isinstance(data, DetectionDataset):
+        for sentence in what_to_expect(data):
+            print(sentence, flush=True)
 
 
 def check_truth(truth, sample_weight, config):

@@ -132,6 +132,80 @@ def test_in_fit_the_table_comes_once_when_it_ends(valid, capsys):
     assert capsys.readouterr().out == ""
 
 
+@pytest.fixture(scope="module")
+def many():
+    """Twelve images with an object of each class."""
+    boxes = [[[2, 2, 26, 26], [2, 34, 26, 62], [34, 2, 62, 62]]] * 12
+    images = [np.zeros((64, 64, 3), "uint8")] * 12
+    return from_arrays(images, boxes, [[0, 1, 2]] * 12, ["cat", "dog", "bird"])
+
+
+def explaining(dataset):
+    return COCOEvaluation(dataset, batch_size=4)  # an `Oracle` counts rows of padding
+
+
+def shuffled(examples):
+    """The examples with the classes of their objects exchanged."""
+    random = np.random.default_rng(4)
+    for example in examples:
+        yield {**example, "labels": random.permutation(example["labels"])}
+
+
+def said_by_training(evaluation, examples, capsys, *, epochs=1, steps=0):
+    """What an evaluation of a detector that finds these objects prints at each end."""
+    printed = []
+    evaluation.set_params({"epochs": epochs})
+    optimizer = keras.optimizers.SGD()
+    optimizer.iterations.assign(steps)
+    evaluation.set_model(Oracle(list(examples) * epochs, optimizer=optimizer))
+    evaluation.on_train_begin()
+    for epoch in range(epochs):
+        evaluation.on_epoch_end(epoch, {})
+        printed.append(capsys.readouterr().out)
+    evaluation.on_train_end()
+    return [*printed, capsys.readouterr().out]
+
+
+def test_classes_at_chance_are_explained_once(many, capsys):
+    wrong = list(shuffled(many))
+    assert (
+        "classes are near chance"
+        in said_by_training(explaining(many), wrong, capsys)[1]
+    )
+    assert "chance" not in said_by_training(explaining(many), many, capsys)[1]
+    assert said_by_training(quiet(many, batch_size=4), wrong, capsys) == ["", ""]
+    for steps, place in ((999, 3), (1000, 0)):  # the end, or the first of three epochs
+        options = {"epochs": 3, "steps": steps}
+        said = said_by_training(explaining(many), wrong, capsys, **options)
+        assert [k for k in range(4) if "near chance" in said[k]] == [place]
+        assert said[place].count("near chance") == 1
+
+
+def test_the_images_of_the_training_tell_too_few_steps_from_too_few_images(
+    many, capsys
+):
+    nothing = [{**x, "boxes": x["boxes"][:0], "labels": x["labels"][:0]} for x in many]
+    for learned, expected in (
+        (many, "needs more training images"),
+        (nothing, "Not even"),
+    ):
+        evaluation = explaining(many)
+        evaluation.explains_with = many
+        said = said_by_training(evaluation, [*nothing, *learned], capsys)
+        assert expected in said[1]
+
+
+def test_fit_gives_its_dataset_and_says_what_to_expect_of_it(model, many, capsys):
+    evaluation = COCOEvaluation(many[:2])
+    model.fit(many[:4], batch_size=2, epochs=1, callbacks=[evaluation])
+    said = capsys.readouterr().out
+    assert len(evaluation.explains_with) == 4
+    assert said.count("Only 4 images") == said.count("Not even the images") == 1
+    assert "Fewer than 10 boxes of 'cat' (4)" in said
+    model.fit(many[:4], batch_size=2, epochs=1)
+    assert "Only 4 images" not in capsys.readouterr().out  # it has begun
+
+
 @pytest.mark.parametrize(("best", "is_told"), [(0.012, True), (0.021, False)])
 def test_scores_that_never_left_their_first_value_are_told(valid, best, is_told):
     oracle = Oracle(valid)

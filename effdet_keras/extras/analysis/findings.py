@@ -18,6 +18,8 @@ _UNCALIBRATED = 0.1  # expected error from which scores mislead people
 
 def findings_of(evaluation) -> Iterator[str]:
     """Yields sentences, the most useful first."""
+    if evaluation.diagnosis is not None:
+        yield evaluation.diagnosis
     yield _threshold(evaluation.common_threshold)
     gains = evaluation.errors.gains
     kind = max(ERROR_MEANINGS, key=gains.get)

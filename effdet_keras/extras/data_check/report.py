@@ -17,6 +17,7 @@ from effdet_keras.data.anchor_fit import (
     input_boxes,
 )
 from effdet_keras.data.dataset import count_of
+from effdet_keras.data.low_data import what_to_expect
 from effdet_keras.data.problems import KINDS, Severity, count_kind
 from effdet_keras.data.record import clip_boxes_xywh
 from effdet_keras.extras.report import charts
@@ -85,6 +86,7 @@ def _describe_boxes(dataset):
         f"objects per image: {min(counts)} to {max(counts)}, median "
         f"{np.median(counts):g}; {count_of(counts.count(0), 'image')} without objects",
         f"boxes per class: {', '.join(names)}",
+        *what_to_expect(dataset),
     ]
 
 

@@ -58,6 +58,7 @@ def test_the_text_counts_names_and_says_what_training_does(report):
     text = str(report)
     lines = text.splitlines()
     assert lines[0] == repr(report.dataset)
+    assert any(x.startswith("Only 24 images: expect AP") for x in lines)
     at = lines.index("errors")
     assert lines[at + 1] == "  1 missing image (image left out)"
     assert lines[at + 2] == f"    {EVIL}: no file 'gone.jpg'"
@@ -86,7 +87,7 @@ def test_a_clean_set_has_a_short_text(clean):
         "Fit to train on: 0 errors, 0 warnings, 0 notes; the images were not read "
         "to their end"
     )
-    assert len(text.splitlines()) == 5 and "anchors" not in text
+    assert len(text.splitlines()) == 7 and "anchors" not in text
 
 
 def test_the_page_is_whole_and_needs_nothing_from_outside(page):
