@@ -23,8 +23,10 @@ BOX_LOSS = DetectionLoss(iou_loss_type="ciou", iou_loss_weight=4.0)
 
 SHORT = 3_000  # steps in which a pretrained backbone is better left as it is
 _BACKBONE, _DETECTOR = "backbone", "detector"
-# A pretrained backbone that trains moves slower than what is new: it forgets else.
-_SLOW_BACKBONE = {"^efficientnet": 0.1}
+# A pretrained backbone that trains moves slower than what is new, and keeps the
+# statistics of its batch norms: else it forgets what it knew.
+_SLOW_BACKBONE = {"^efficientnet": 0.2}
+_NORMS_OF_BACKBONE = "efficientnet.*batch_norm"
 
 
 class Facts(NamedTuple):
@@ -75,12 +77,17 @@ def choose(facts: Facts) -> list[Choice]:
             Choice("matching", ATSSMatching(), "a threshold for each box"),
             Choice("loss", BOX_LOSS, "boxes as they are judged, by overlap"),
         ]
-    if facts.pretrained == _BACKBONE and trains:
-        slow = "the backbone must keep what it knows"
-        choices.append(Choice("learning_rate_multipliers", _SLOW_BACKBONE, slow))
-    elif facts.pretrained == _BACKBONE and facts.backbone_trains is None:
-        short = "it is pretrained, and the training short"
-        choices.append(Choice("freeze", "backbone", short))
+    if facts.pretrained == _BACKBONE:
+        may_freeze = facts.backbone_trains is None
+        if trains:
+            slow = "the backbone must keep what it knows"
+            choices.append(Choice("learning_rate_multipliers", _SLOW_BACKBONE, slow))
+        if may_freeze and trains:
+            kept = "batches of few images have other statistics"
+            choices.append(Choice("freeze", _NORMS_OF_BACKBONE, kept))
+        elif may_freeze:
+            short = "it is pretrained, and the training short"
+            choices.append(Choice("freeze", "backbone", short))
     return choices
 
 
