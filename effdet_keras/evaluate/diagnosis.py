@@ -54,7 +54,8 @@ def diagnose(
         return (
             f"Objects are found, but their classes are near chance: AP50 {ap50:.2f}"
             f"{both}, and {boxes_ap50:.2f} if all {num_classes} classes count as one. "
-            f"Train for more steps, or at a smaller `image_size`. {_SEE}"
+            'Train for more steps, and with `optimizer="muon"`, as `recipe="auto"` '
+            f"does. {_SEE}"
         )
     if is_low(ap50) and is_low(train_ap50):
         return (
