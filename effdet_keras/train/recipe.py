@@ -104,9 +104,9 @@ class Recipe:
             biases, no batch norm) is added to the loss. Or a dict of regular
             expressions to floats, such as `{"^efficientnet": 0.0, "kernel$": 4e-5}`: of
             a variable's `path` the first that is found in it counts, and what none is
-            found in does not decay. For "adamw" it is AdamW's own decay, of kernels as
-            well, and nothing is added. "auto" is 4e-5; for "adamw" 0.004; for a Keras
-            optimizer with a `weight_decay` of its own, nothing more.
+            found in does not decay. For "adamw" and "muon" it is their own decay, of
+            kernels as well, and nothing is added. "auto" is 4e-5; for those two 0.004;
+            for a Keras optimizer with a `weight_decay` of its own, nothing more.
         clip_norm: float or None; "auto" is 10. Each gradient is clipped to this norm,
             then all together. With `recipe="tfod"` it is None, and a number clips all
             together alone.
@@ -250,8 +250,8 @@ class Recipe:
             return
         if has_own_decay(self.optimizer) and isinstance(self.weight_decay, dict):
             raise InvalidValueError(
-                "AdamW decays all kernels alike: its `weight_decay` is one number. "
-                f"Received: weight_decay={self.weight_decay!r}"
+                "AdamW and Muon decay all kernels alike: their `weight_decay` is one "
+                f"number. Received: weight_decay={self.weight_decay!r}"
             )
         has_rates = self._brings_schedule or has_own_rates(self._schedule)
         if has_rates and self.learning_rate is not None:

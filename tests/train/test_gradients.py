@@ -193,7 +193,7 @@ def test_a_dict_decays_what_its_first_expression_says():
         ({"weight_decay": {"kernle$": 1.0}}, "Received: 'kernle\\$'. Paths near it"),
         (
             {"weight_decay": {"kernel$": 1.0}, "optimizer": "adamw"},
-            "AdamW decays all kernels alike",
+            "AdamW and Muon decay all kernels alike",
         ),
         ({"weight_decay": "much"}, "must be a number of at least 0, a dict"),
     ],
