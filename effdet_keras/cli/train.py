@@ -100,7 +100,7 @@ def run(
             quantize_aware.delay=500
         teacher (MODEL): archive of a trained model of the same classes, from which this
             one learns beside the annotations (none)
-        epochs (N): epochs (enough for 1,000 steps)
+        epochs (N): epochs (enough for 1,400 steps)
         steps (N): steps of the whole training, in the place of --epochs
         time_budget (TIME): time for the whole run, such as 90s, 20m or 1.5h, in the
             place of --epochs: steps and an evaluation are measured first

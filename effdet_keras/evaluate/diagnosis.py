@@ -19,7 +19,7 @@ from effdet_keras.evaluate.image_result import (
 )
 
 NUM_IMAGES = 200  # from which the AP50 of boxes is taken: a second at most
-ENOUGH_STEPS = 1_000  # of a training whose length is not given: enough to leave chance
+ENOUGH_STEPS = 1_000  # to leave chance
 _LOW = 0.5  # AP50 below which the cause is looked for
 _BOXES_FOUND = 0.3  # AP50 of boxes, from which classes are what is missing
 # Of six playing cards at 0.95 for boxes, failed trainings ended at 0.21 (0.16 is

@@ -315,7 +315,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
             y: dict of ground truth, where `x` is an array of images.
             batch_size: int, for arrays (default 32) and datasets (default 8).
             epochs: int; None is 1, and with `recipe="auto"` and a small
-                `DetectionDataset` enough for 1,000 steps.
+                `DetectionDataset` enough for 1,400 steps.
             verbose: "auto", one line per epoch with loss, AP and the best AP so far;
                 1, Keras' progress bar with all numbers; 2, Keras' line per epoch; 0,
                 nothing.

@@ -228,7 +228,7 @@ class RunConfiguration:
             address, from which the run learns beside the annotations, see `distill`;
             None for none. `anchors="auto"` takes the teacher's.
         teacher_weight: float above 0, of that loss: the `weight` of `distill`.
-        epochs: int; None is enough for 1,000 steps.
+        epochs: int; None is enough for 1,400 steps.
         steps: int, the steps of the whole training, in the place of `epochs`; those of
             more than one epoch are rounded up to whole epochs.
         time_budget: string, the time for the whole run, in the place of `epochs`:

@@ -12,7 +12,7 @@ from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import ATSSMatching
 from effdet_keras.train.recipe import REFERENCE
 
-STEPS = 1_000  # of a training whose number of epochs is not given
+STEPS = 1_400  # of a training whose number of epochs is not given
 LONG = 100_000  # steps: from here on a training is the reference's
 
 # Lowest and highest factor on the image size for so many images; between, in between.

@@ -91,10 +91,10 @@ def test_images_are_jittered_more_the_more_there_are():
     assert list(lows) == sorted(lows, reverse=True) and list(highs) == sorted(highs)
 
 
-def test_epochs_come_to_a_thousand_steps():
-    assert num_epochs(160, 8) == 50
-    assert num_epochs(3, 8) == 1_000
-    assert [num_epochs(n, 8) for n in (4_960, 5_040, 20_000)] == [2, 2, 1]
+def test_epochs_come_to_the_steps_of_a_training_without_a_length():
+    assert num_epochs(160, 8) == 70
+    assert num_epochs(3, 8) == 1_400
+    assert [num_epochs(n, 8) for n in (4_960, 5_040, 20_000)] == [3, 3, 1]
 
 
 def test_what_was_chosen_is_told_with_its_reason_and_what_was_given():
@@ -107,9 +107,9 @@ def test_what_was_chosen_is_told_with_its_reason_and_what_was_given():
 
 
 def test_what_fit_chooses_for_its_own_batches_is_told_as_well():
-    facts = Facts(160, 8, steps=1_000, chosen_by_fit=("scale_jitter", "epochs"))
+    facts = Facts(160, 8, steps=1_400, chosen_by_fit=("scale_jitter", "epochs"))
     text = describe(choose(facts), facts, [])
-    assert "scale_jitter=(0.8, 1.25)" in text and "epochs=50 " in text
+    assert "scale_jitter=(0.8, 1.25)" in text and "epochs=70 " in text
     assert "batch_size" not in text
 
 

@@ -354,7 +354,7 @@ def overall(config: Fields, note: Note) -> dict[str, Any]:
     train = config.message("train_config")
     steps = train.whole("num_steps", 0)
     if not steps:
-        why = "no end there; enough for 1,000 steps here"
+        why = "no end there; enough for 1,400 steps here"
         note(train.place_of("num_steps"), 0, why, is_done=True)
     bias = train.number("bias_grad_multiplier", 0.0)
     return {
