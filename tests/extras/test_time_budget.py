@@ -9,6 +9,7 @@ import effdet_keras as ek
 from effdet_keras.extras import time_budget
 from effdet_keras.extras.time_budget import Times, choose_length, length_for, measure
 from effdet_keras.runs.parts import choose_splits
+from effdet_keras.train import auto_recipe
 
 pytestmark = pytest.mark.tensorflow
 TIMES = Times(steps_per_epoch=10, step=1.0, evaluation=3.0, final=4.0, once=6.0)
@@ -82,7 +83,7 @@ def test_what_is_frozen_for_short_trainings_is_measured_again_for_long_ones(
     monkeypatch.setattr(time_budget, "measure", measured)
     run = ek.RunConfiguration(time_budget=budget)
     chosen = choose_length(run, splits, started=time_budget.time.monotonic())
-    assert len(asked) == count and asked[0] == 1000
+    assert len(asked) == count and asked[0] == auto_recipe.STEPS
     seconds = 13 if count == 1 else 23
     left = (120 if count == 1 else 7200) - 10
     assert chosen.epochs == int(left * 0.93 / seconds)
