@@ -8,7 +8,9 @@ import math
 import keras
 from keras import ops
 
+from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.model.batch_norm import ON_TENSORFLOW
 from effdet_keras.train.gradients import factors_of
 from effdet_keras.train.schedules import choice
 
@@ -32,7 +34,9 @@ class Muon(keras.optimizers.AdamW):
     def update_step(self, gradient, variable, learning_rate):
         index = self._get_variable_index(variable)
         if not self._is_matrix[index]:
-            return super().update_step(gradient, variable, learning_rate)
+            if not ON_TENSORFLOW or self.amsgrad:
+                return super().update_step(gradient, variable, learning_rate)
+            return self._fused_step(gradient, variable, learning_rate, index)
         momentum = self._momentums[index]
         self.assign(momentum, _MOMENTUM * momentum + gradient)
         matrix = ops.reshape(gradient + _MOMENTUM * momentum, variable.shape[2:])
@@ -40,6 +44,26 @@ class Muon(keras.optimizers.AdamW):
         update = ops.reshape(_orthogonal(matrix), variable.shape)
         rate = ops.cast(learning_rate * scale, variable.dtype)
         return self.assign_sub(variable, update * rate)
+
+    def _fused_step(self, gradient, variable, learning_rate, index):
+        """Adam's step by TensorFlow's kernel: one operation in the place of thirty."""
+        step = tf.cast(self.iterations + 1, variable.dtype)
+        powers = (
+            tf.pow(tf.cast(b, step.dtype), step) for b in (self.beta_1, self.beta_2)
+        )
+        beta_1_power, beta_2_power = powers
+        return tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=self._momentums[index].value.handle,
+            v=self._velocities[index].value.handle,
+            beta1_power=beta_1_power,
+            beta2_power=beta_2_power,
+            lr=tf.cast(learning_rate, step.dtype),
+            beta1=tf.cast(self.beta_1, step.dtype),
+            beta2=tf.cast(self.beta_2, step.dtype),
+            epsilon=tf.cast(self.epsilon, step.dtype),
+            grad=tf.cast(gradient, step.dtype),
+        )
 
 
 _MOMENTUM, _RMS = 0.95, 0.2
