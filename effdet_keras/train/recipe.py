@@ -217,9 +217,10 @@ class Recipe:
             value = getattr(self, field)
             is_right = value is None or (_is_number(value, 0) and value > 0)
             self._require(field, is_right, "a number above 0, or None")
-        for field in ("gradient_multipliers", "learning_rate_multipliers"):
-            if getattr(self, field) != AUTO:
-                check_multipliers(field, getattr(self, field))
+        check_multipliers("gradient_multipliers", self.gradient_multipliers)
+        if self.learning_rate_multipliers != AUTO:
+            rates = self.learning_rate_multipliers
+            check_multipliers("learning_rate_multipliers", rates)
         if self.weight_decay != AUTO:
             check_decay(self.weight_decay)
         self._check_optimizer()

@@ -97,6 +97,12 @@ def test_wrong_multipliers_are_named(field, multipliers, error, message):
     assert field in str(raised.value)
 
 
+def test_only_the_learning_rates_are_left_to_the_recipe_by_auto():
+    assert Recipe(learning_rate_multipliers="auto").learning_rate_multipliers == "auto"
+    with pytest.raises(TypeError, match="gradient_multipliers='auto'"):
+        Recipe(gradient_multipliers="auto")
+
+
 def moved(**arguments):
     """How far each variable goes in one step of SGD without momentum."""
     keras.utils.set_random_seed(1)
