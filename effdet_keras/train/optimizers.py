@@ -1,4 +1,4 @@
-"""Optimizers by name, or by a dict of a name and Keras' arguments."""
+"""Optimizers: Muon; those by name or dict; a learning rate for each variable."""
 
 from __future__ import annotations
 
@@ -47,22 +47,22 @@ class Muon(keras.optimizers.AdamW):
 
     def _fused_step(self, gradient, variable, learning_rate, index):
         """Adam's step by TensorFlow's kernel: one operation in the place of thirty."""
-        step = tf.cast(self.iterations + 1, variable.dtype)
-        powers = (
-            tf.pow(tf.cast(b, step.dtype), step) for b in (self.beta_1, self.beta_2)
+        numbers = (learning_rate, self.beta_1, self.beta_2, self.epsilon, gradient)
+        rate, beta_1, beta_2, epsilon, gradient = (
+            tf.cast(number, variable.dtype) for number in numbers
         )
-        beta_1_power, beta_2_power = powers
+        step = tf.cast(self.iterations + 1, variable.dtype)
         return tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=self._momentums[index].value.handle,
             v=self._velocities[index].value.handle,
-            beta1_power=beta_1_power,
-            beta2_power=beta_2_power,
-            lr=tf.cast(learning_rate, step.dtype),
-            beta1=tf.cast(self.beta_1, step.dtype),
-            beta2=tf.cast(self.beta_2, step.dtype),
-            epsilon=tf.cast(self.epsilon, step.dtype),
-            grad=tf.cast(gradient, step.dtype),
+            beta1_power=tf.pow(beta_1, step),
+            beta2_power=tf.pow(beta_2, step),
+            lr=rate,
+            beta1=beta_1,
+            beta2=beta_2,
+            epsilon=epsilon,
+            grad=gradient,
         )
 
 
