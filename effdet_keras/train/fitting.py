@@ -126,9 +126,14 @@ def fit_to_length(model, x, batch_size, steps_per_epoch, *, epochs, chosen, **of
 
     `of_fit`: `verbose`, and `steps_of_epoch` that were done before.
     """
-    if model.settings is None or not model.settings.recipe.needs_length:
+    if model.settings is None or epochs < 1:
         return
-    batch_size, steps = inputs.batch_size_and_steps(x, batch_size, steps_per_epoch)
+    needs_length = model.settings.recipe.needs_length
+    if not (needs_length or _may_choose(model)):
+        return
+    batch_size, steps = inputs.batch_size_and_steps(
+        x, batch_size, steps_per_epoch, must_know=needs_length
+    )
     facts = auto_recipe.Facts(
         num_images=inputs.num_images(x, batch_size, steps),
         batch_size=batch_size,
@@ -142,7 +147,7 @@ def fit_to_length(model, x, batch_size, steps_per_epoch, *, epochs, chosen, **of
         model.optimizer.learning_rate = model.settings.recipe.resolve_schedule(
             batch_size=batch_size,
             steps_per_epoch=steps,
-            epochs=max(done + epochs * steps, 1) / steps,
+            epochs=(done + epochs * steps) / steps,
         )
         model.train_function = None  # its trace holds the schedule of before
 
@@ -150,7 +155,7 @@ def fit_to_length(model, x, batch_size, steps_per_epoch, *, epochs, chosen, **of
 def choose_recipe(model, facts, verbose):
     """Fills the fields that `compile` left open, before the first step."""
     open_recipe = model.settings.open_recipe
-    if not open_recipe.is_open or steps_done(model.optimizer):
+    if not _may_choose(model):
         return
     if freezing.frozen_state(model)["weights"] or not open_recipe.may_choose("freeze"):
         facts = facts._replace(backbone_trains=freezing.trains(model, "backbone"))
@@ -166,6 +171,11 @@ def choose_recipe(model, facts, verbose):
     model.train_function = None  # its graph has the recipe of before
     if verbose:
         print(auto_recipe.describe(choices, facts, open_recipe.given), flush=True)
+
+
+def _may_choose(model):
+    """Whether the recipe has open fields, and no step was done with it."""
+    return model.settings.open_recipe.is_open and not steps_done(model.optimizer)
 
 
 # --- How a model was compiled, as files of models keep it.

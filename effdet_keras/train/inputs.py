@@ -87,8 +87,11 @@ def check_truth(truth, sample_weight, config):
         )
 
 
-def batch_size_and_steps(x, batch_size, steps_per_epoch):
-    """Images per step, and steps per epoch, of anything that `fit` takes."""
+def batch_size_and_steps(x, batch_size, steps_per_epoch, *, must_know=True):
+    """Images per step, and steps per epoch, of anything that `fit` takes.
+
+    Where the data does not tell and nothing needs it, one is taken for each.
+    """
     if hasattr(x, "element_spec"):  # tf.data
         batch = keras.tree.flatten(x.element_spec)[0].shape[0]
         if batch is None:
@@ -105,6 +108,8 @@ def batch_size_and_steps(x, batch_size, steps_per_epoch):
     else:
         batch, steps = batch_size, -1
     steps = steps_per_epoch or steps
+    if not must_know:
+        batch, steps = batch or 1, max(steps, 1)
     if batch is None or steps < 1:
         raise InvalidValueError(
             "The learning-rate schedule needs the batch size and the steps per epoch, "

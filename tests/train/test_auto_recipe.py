@@ -196,6 +196,25 @@ def test_a_rate_alone_is_for_the_optimizer_that_it_always_was_for(model):
     assert float(model.optimizer.learning_rate) == 0.5
 
 
+@pytest.mark.parametrize("is_generator", [False, True])
+def test_a_keras_optimizer_trains_with_the_matching_and_loss_of_the_data(is_generator):
+    model = tiny_model()
+    model.compile(keras.optimizers.SGD(1e-3, weight_decay=1e-4), ema_decay=None)
+    optimizer = model.optimizer
+
+    def batches():
+        yield batch()
+
+    if is_generator:  # nothing tells how many images there are
+        model.fit(batches(), verbose=0)
+    else:
+        model.fit(*batch(), batch_size=2, verbose=0)
+    recipe = model.settings.recipe
+    assert isinstance(recipe.matching, ATSSMatching)
+    assert recipe.loss.iou_loss_type == "ciou" and recipe.ema_decay is None
+    assert model.optimizer is optimizer and int(optimizer.iterations) == 1
+
+
 def test_a_schedule_by_name_keeps_the_optimizer_that_is_chosen(model):
     recipe = settle(model, schedule="constant")
     assert recipe.optimizer == "muon" and recipe.schedule == "constant"

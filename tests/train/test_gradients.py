@@ -39,10 +39,10 @@ def test_a_step_logs_its_norm_and_rate_and_moves_by_what_was_clipped():
         keras.optimizers.SGD(0.5),
         clip_norm=0.02,
         weight_decay=None,
+        ema_decay=None,
         run_eagerly=EAGER,
     )
     before = [np.array(ops.convert_to_numpy(v)) for v in model.trainable_variables]
-    model.averages = None
     logs = model.fit(*batch(), verbose=0).history
     assert logs["gradient_norm"] == [pytest.approx(0.02, rel=1e-4)]
     assert logs["learning_rate"] == [0.5]
