@@ -45,12 +45,17 @@ def test_the_scorecard_prints_a_line_for_each_case_and_a_table(tmp_path):
     options += ["--num-images", "4", "--num-judges", "2", "--seeds", "0", "1"]
     output = printed("scorecard.py", "blood-cells", *options)
     lines = cases_in(output)
-    assert [line["seed"] for line in lines] == [0, 1]
+    assert [line["seed"] for line in lines] == [0, 0, 1, 1]
     for line in lines:
         assert (line["images"], line["steps"]) == (4, 2)
         assert line["cpu_minutes"] > 0 and -1 <= line["AP"] <= line["AP50"] <= 1
-    (row,) = [x for x in output if x.startswith("| blood-cells")]
-    assert row.count("±") == 2  # AP and AP50, over the seeds
+    rows = [x for x in output if x.startswith("| blood-cells")]
+    assert [row.count("±") for row in rows] == [2, 2]  # AP and AP50, over the seeds
+    options += ["--seeds", "0"]
+    options += ["--recipes", "search", "--searched", "default", "AdamW"]
+    first, second, best = cases_in(printed("scorecard.py", "blood-cells", *options))
+    assert (first["searched"], second["searched"]) == ("default", "AdamW")
+    assert best["found"] in ("default", "AdamW") and best["steps"] == 2
 
 
 @pytest.mark.slow
