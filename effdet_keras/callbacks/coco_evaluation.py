@@ -111,7 +111,6 @@ class COCOEvaluation(keras.callbacks.Callback):
         # The ground truth of the user's own batches is known when they have passed.
         self._metric = COCOMetric(dataset.to_coco()) if is_dataset else None
         self._is_quiet = self._has_table_to_show = False
-        self.explains_with: DetectionDataset | None = None  # that of `fit`
         self.explains_at_end = True
         self._has_explained, self._ap50 = False, UNMEASURED
 
@@ -149,7 +148,7 @@ class COCOEvaluation(keras.callbacks.Callback):
             print(self._metric.table(), flush=True)
         self._has_table_to_show = False
         if self.explains_at_end:
-            self._explain(self.explains_with)
+            self._explain(getattr(self.model, "training_dataset", None))
         if self._writer is not None:
             self._writer.close()
 

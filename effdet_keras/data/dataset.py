@@ -382,7 +382,7 @@ class DetectionDataset:
         outside = int(count_unusable(records).sum())
         if outside:
             lines.append(f"{outside:,} of them without area: not trained on")
-        boxes = np.bincount(labels, minlength=len(names))
+        boxes = boxes_per_class(self)
         images = collections.Counter(i for r in records for i in np.unique(r.labels))
         width = max(len(name) for name in (*names, "class"))
         lines.append(f"{'class':<{width}}  {'boxes':>6}  {'images':>6}")
@@ -576,6 +576,14 @@ def _sizes(records):
 
 def _joined(arrays, dtype):
     return np.concatenate([np.zeros(0, dtype), *arrays])
+
+
+def boxes_per_class(dataset, *, crowds=True):
+    """Number of boxes of each class, int `[C]`; labels without a class do not count."""
+    labels = [r.labels if crowds else r.labels[~r.is_crowd] for r in dataset.records]
+    labels = _joined(labels, np.int32)
+    known = labels[(labels >= 0) & (labels < dataset.num_classes)]
+    return np.bincount(known, minlength=dataset.num_classes)
 
 
 def count_of(number, singular, plural=None):

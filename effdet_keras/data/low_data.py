@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from effdet_keras.data.dataset import DetectionDataset, count_of
+from effdet_keras.data.dataset import DetectionDataset, boxes_per_class, count_of
 
 _FEW_IMAGES = 40
 _FEW_BOXES = 10  # of a class
@@ -20,10 +20,7 @@ def what_to_expect(dataset: DetectionDataset) -> list[str]:
             "training or split to the next, and do not trust small gains. More images "
             "help most."
         )
-    labels = [record.labels[~record.is_crowd] for record in dataset.records]
-    labels = np.concatenate([np.zeros(0, np.int64), *labels])
-    known = labels[(labels >= 0) & (labels < dataset.num_classes)]
-    counts = np.bincount(known, minlength=dataset.num_classes)
+    counts = boxes_per_class(dataset, crowds=False)
     few = [i for i in np.argsort(counts, kind="stable") if counts[i] < _FEW_BOXES]
     if few and len(dataset):
         named = [f"'{dataset.class_names[i]}' ({counts[i]})" for i in few[:_NAMED]]

@@ -35,7 +35,6 @@ from effdet_keras.train.averages import WeightAverages
 from effdet_keras.train.fit_callbacks import (
     EpochLines,
     FiniteWeights,
-    flat,
     let_go_afterwards,
     with_own_callbacks,
 )
@@ -118,6 +117,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
     pretrained: str | None = None
     settings: Settings | None = None  # what `compile` set
     is_trained_recipe = False  # whether the weights were trained with these settings
+    training_dataset: DetectionDataset | None = None  # of the `fit` under way
     _place: Place | None = None  # where the training was whose file was loaded
 
     def __init__(
@@ -357,10 +357,6 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
             kwargs.setdefault("shuffle", False)  # Keras warns that it cannot
         if verbose != 0:
             inputs.say_what_to_expect(self, dataset)
-        for callback in flat(callbacks):
-            if hasattr(callback, "explains_with"):  # whether it is learned
-                is_dataset = isinstance(dataset, DetectionDataset)
-                callback.explains_with = dataset if is_dataset else None
         initial_epoch = kwargs.get("initial_epoch", 0)
         fitting.fit_to_length(
             self,
@@ -386,7 +382,8 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
             wrapped=lambda one: FromPlaceOn(one, keeper) if keeper.must_skip else one,
         )
         keeper.watch(getattr(callbacks, "callbacks", callbacks))
-        with self._training_on(x, keeper), let_go_afterwards(callbacks):
+        data = dataset if isinstance(dataset, DetectionDataset) else None
+        with self._training_on(x, keeper, data), let_go_afterwards(callbacks):
             return super().fit(
                 self._step.data_of_fit(x),
                 y,

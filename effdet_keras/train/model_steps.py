@@ -114,9 +114,10 @@ class ModelSteps:
             self._run = outer
 
     @contextlib.contextmanager
-    def _training_on(self, data, keeper=None) -> Iterator[None]:
+    def _training_on(self, data, keeper=None, dataset=None) -> Iterator[None]:
         """As `_running_on`; afterwards the averages are the weights."""
         outer, self.place_keeper = self.place_keeper, keeper
+        self.training_dataset = dataset
         skips = keeper is not None and keeper.must_skip
         with self._running_on(data):
             try:
@@ -125,6 +126,7 @@ class ModelSteps:
                 yield
             finally:
                 self.place_keeper = outer
+                self.training_dataset = None
                 if skips:
                     self.train_function = None
                 if self.averages is not None:

@@ -151,13 +151,15 @@ def shuffled(examples):
         yield {**example, "labels": random.permutation(example["labels"])}
 
 
-def said_by_training(evaluation, examples, capsys, *, epochs=1, steps=0):
+def said_by_training(evaluation, examples, capsys, *, epochs=1, steps=0, learning=None):
     """What an evaluation of a detector that finds these objects prints at each end."""
     printed = []
     evaluation.set_params({"epochs": epochs})
     optimizer = keras.optimizers.SGD()
     optimizer.iterations.assign(steps)
-    evaluation.set_model(Oracle(list(examples) * epochs, optimizer=optimizer))
+    oracle = Oracle(list(examples) * epochs, optimizer=optimizer)
+    oracle.training_dataset = learning
+    evaluation.set_model(oracle)
     evaluation.on_train_begin()
     for epoch in range(epochs):
         evaluation.on_epoch_end(epoch, {})
@@ -189,9 +191,8 @@ def test_the_images_of_the_training_tell_too_few_steps_from_too_few_images(
         (many, "needs more training images"),
         (nothing, "Not even"),
     ):
-        evaluation = explaining(many)
-        evaluation.explains_with = many
-        said = said_by_training(evaluation, [*nothing, *learned], capsys)
+        examples = [*nothing, *learned]
+        said = said_by_training(explaining(many), examples, capsys, learning=many)
         assert expected in said[1]
 
 
@@ -199,7 +200,7 @@ def test_fit_gives_its_dataset_and_says_what_to_expect_of_it(model, many, capsys
     evaluation = COCOEvaluation(many[:2])
     model.fit(many[:4], batch_size=2, epochs=1, callbacks=[evaluation])
     said = capsys.readouterr().out
-    assert len(evaluation.explains_with) == 4
+    assert model.training_dataset is None  # after `fit`
     assert said.count("Only 4 images") == said.count("Not even the images") == 1
     assert "Fewer than 10 boxes of 'cat' (4)" in said
     model.fit(many[:4], batch_size=2, epochs=1)

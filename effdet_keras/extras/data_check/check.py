@@ -21,7 +21,7 @@ from effdet_keras.data.anchor_fit import (
     input_boxes,
     measure_coverage,
 )
-from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.dataset import DetectionDataset, boxes_per_class
 from effdet_keras.data.load import load, load_splits
 from effdet_keras.data.problems import KINDS, Problem, Severity
 from effdet_keras.data.record import clip_boxes_xywh, stored_bytes
@@ -375,7 +375,7 @@ def _find_in_boxes(dataset, config):
         *suspected,
         *_find_labels_and_ids(table, len(dataset.class_names)),
         *_find_twins_of_boxes(records),
-        *_find_classes(table.labels, dataset.class_names),
+        *_find_classes(boxes_per_class(dataset), dataset.class_names),
         *([] if config is None else _find_tiny(table, config.image_size)),
     ]
 
@@ -441,10 +441,8 @@ def _find_twins_of_boxes(records):
             yield Problem("duplicate box", record.name, detail)
 
 
-def _find_classes(labels, class_names):
+def _find_classes(counts, class_names):
     """Classes without boxes, with few, and two of nearly one name."""
-    known = labels[(labels >= 0) & (labels < len(class_names))]
-    counts = np.bincount(known, minlength=len(class_names))
     plain = [" ".join(name.casefold().split()) for name in class_names]
     most = counts.argmax()
     for label, name in enumerate(class_names):

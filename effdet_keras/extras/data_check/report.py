@@ -16,7 +16,7 @@ from effdet_keras.data.anchor_fit import (
     anchor_sides,
     input_boxes,
 )
-from effdet_keras.data.dataset import count_of
+from effdet_keras.data.dataset import boxes_per_class, count_of
 from effdet_keras.data.low_data import what_to_expect
 from effdet_keras.data.problems import KINDS, Severity, count_kind
 from effdet_keras.data.record import clip_boxes_xywh
@@ -78,7 +78,7 @@ def _describe_boxes(dataset):
     counts = [len(record.labels) for record in dataset.records]
     if not counts:
         return []
-    of_class = _count_labels(dataset)
+    of_class = boxes_per_class(dataset)
     order = np.argsort(-of_class, kind="stable")
     names = [f"{dataset.class_names[i]} {of_class[i]:,}" for i in order[:_CLASSES]]
     names += ["..."] if len(order) > _CLASSES else []
@@ -88,14 +88,6 @@ def _describe_boxes(dataset):
         f"boxes per class: {', '.join(names)}",
         *what_to_expect(dataset),
     ]
-
-
-def _count_labels(dataset):
-    """Number of boxes per class, int `[C]`. Labels without a class do not count."""
-    labels = [record.labels for record in dataset.records]
-    labels = np.concatenate([np.zeros(0, np.int32), *labels])
-    known = labels[(labels >= 0) & (labels < dataset.num_classes)]
-    return np.bincount(known, minlength=dataset.num_classes)
 
 
 def _describe_anchors(config):
@@ -200,7 +192,7 @@ def _samples(dataset):
     order = [dataset.records[i] for i in rng.permutation(len(dataset))]
     queues = [
         [record for record in order if label in record.labels]
-        for label in np.argsort(_count_labels(dataset), kind="stable")[:_SAMPLES]
+        for label in np.argsort(boxes_per_class(dataset), kind="stable")[:_SAMPLES]
     ]
     turns = (queue[i] for i in range(_SAMPLES) for queue in queues if i < len(queue))
     chosen = {record.image_id: record for record in turns}
@@ -307,7 +299,7 @@ def _count_chart(counts):
 
 
 def _class_chart(dataset):
-    counts = _count_labels(dataset)
+    counts = boxes_per_class(dataset)
     order = np.argsort(-counts, kind="stable")
     most = _CLASSES_OF_BOX_CHARTS
     shown = order if len(order) <= most else order[: most - 1]
