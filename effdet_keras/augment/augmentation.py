@@ -297,7 +297,7 @@ class Sometimes(Augmentation):
 
     def augment(self, example: Example | list[Example], seed: Any) -> Example:
         first = example if self.num_images == 1 else example[0]
-        of_coin, inner = draws.split(seed, 2)
+        _, inner = draws.split(seed, 2)
         keys = (*_KEYS, "mask") if "mask" in first else _KEYS
 
         def applied():
@@ -308,8 +308,12 @@ class Sometimes(Augmentation):
             same = tidy({key: first[key] for key in keys}, first["image"].dtype)
             return tuple(same[key] for key in keys)
 
-        happens = draws.uniform(of_coin) < self.probability
-        return dict(zip(keys, tf.cond(happens, applied, unchanged)))
+        return dict(zip(keys, tf.cond(self.happens(seed), applied, unchanged)))
+
+    def happens(self, seed: Any) -> Any:
+        """Whether it applies with this seed, a bool tensor."""
+        of_coin, _ = draws.split(seed, 2)
+        return draws.uniform(of_coin) < self.probability
 
     def get_config(self):
         config = {"augmentation": _serialized(self.augmentation)}

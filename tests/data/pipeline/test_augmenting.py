@@ -144,6 +144,18 @@ def test_partners_are_other_images_of_the_dataset():
     assert truth["image_id"].numpy().tolist() == [1, 2, 3, 4, 5, 6]
 
 
+def test_partners_are_read_only_for_examples_that_need_them(monkeypatch):
+    batches = grey_images(6).batches(
+        6, **IN_ORDER, augment=ek_augment.Sometimes(Sum(3), 0.5)
+    )
+    (reader,), places = readers_of(batches), []
+    read = reader._read
+    monkeypatch.setattr(reader, "_read", lambda i: (places.append(i), read(i))[1])
+    (labels,) = [truth["labels"].numpy() for _, truth in batches]
+    joined = (labels >= 0).all(axis=1).sum()
+    assert 0 < joined < 6 and len(places) == 6 + 2 * joined
+
+
 def test_the_only_image_of_a_dataset_is_its_own_partner():
     _, truth = next(iter(grey_images(1).batches(1, **IN_ORDER, augment=Sum(2))))
     assert truth["labels"].numpy().tolist() == [[0, 0]]
