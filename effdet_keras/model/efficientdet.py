@@ -349,7 +349,8 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
             kwargs["initial_epoch"] = place.epoch
             say_where(place, epochs, verbose)
         seed = None if place is None else place.seed
-        x, batch_size = self._batched(x, batch_size, training=True, seed=seed)
+        options = {"seed": seed, "epochs": epochs}
+        x, batch_size = self._batched(x, batch_size, training=True, **options)
         inputs.check_data(self, x, y)
         inputs.check_validation_data(self, validation_data)
         inputs.adopt_classes(self, dataset)
@@ -399,13 +400,13 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         """Fills the fields that `compile` left open, before the first step."""
         fitting.choose_recipe(self, facts, verbose)
 
-    def _batched(self, data, batch_size, training, seed=None, **options):
+    def _batched(self, data, batch_size, training, **options):
         """A `DetectionDataset` in batches for this model, else what was given."""
         inputs.check_batch_size(batch_size)
         if not isinstance(data, DetectionDataset):
             return data, batch_size
         size = batch_size or fitting.BATCH_SIZE
-        return self.batches(data, size, training=training, seed=seed, **options), None
+        return self.batches(data, size, training=training, **options), None
 
     def batches(
         self,
@@ -413,12 +414,15 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         batch_size: int = fitting.BATCH_SIZE,
         *,
         training: bool = False,
+        epochs: int = 1,
         **options: Any,
     ) -> Any:
         """`dataset.batches` in this model's image size, padding and labels.
 
         What `fit` makes of a `DetectionDataset`; call it to set more:
         `model.fit(model.batches(train, 16, training=True, scale_jitter=(0.8, 1.2)))`.
+        With `recipe="auto"` scale jitter and mosaics are chosen from the number of
+        images, and of the `epochs` for which they are trained on.
         Labels follow the model's `class_names`, where these hold all of the dataset's:
         COCO's 80 classes train a model of 90 outputs.
         """
@@ -430,6 +434,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         }
         if training and (self.settings is None or self.settings.open_recipe.is_open):
             sizes["scale_jitter"] = auto_recipe.scale_jitter(len(dataset))
+            sizes["augment"] = auto_recipe.augmentation(epochs)
         names = self.class_names
         # Where they do not, `inputs.check_data` says what is wrong.
         if names is not None and set(dataset.class_names) <= set(names):

@@ -244,7 +244,7 @@ class RunConfiguration:
             same bits each time, which may be slower; it counts for the whole process.
         augment: list of augmentations, applied in this order: names in
             `ek.augment.NAMES` or of an `ek.augment.PreprocessingStep`, or, with other
-            arguments, `{"name": "rotate", "degrees": 5.0}`.
+            arguments, `{"name": "rotate", "degrees": 5.0}`; "auto" is the recipe's.
         flip_probability: float from 0 to 1.
         scale_jitter: `(lowest, highest)` factor on the image size; "auto" is the
             recipe's.
@@ -340,7 +340,7 @@ mean 'epochs'? It has: data, format, ...
     seed: int = option(whole(0), 0)
     deterministic: bool = option(SWITCH, False)
 
-    augment: tuple[str | dict[str, Any], ...] = option(_AUGMENT, ())
+    augment: tuple[str | dict[str, Any], ...] | str = option(_AUGMENT, "auto")
     flip_probability: float = option(_SHARE, 0.5)
     scale_jitter: tuple[float, float] | str = option(
         many(_POSITIVE, "[lowest, highest] factor", count=2), "auto"
@@ -490,8 +490,9 @@ mean 'epochs'? It has: data, format, ...
         return _made(Postprocess, "postprocess", self.postprocess)
 
     def new_augmentations(self) -> list[Augmentation]:
-        """Returns the augmentations of `augment`."""
-        return [augmentation_of(entry) for entry in self.augment]
+        """Returns the augmentations of `augment`; none of "auto"."""
+        entries = () if self.augment == "auto" else self.augment
+        return [augmentation_of(entry) for entry in entries]
 
     def _check_model(self):
         is_open = self.image_size in ("auto", None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import math
 import os
 import pathlib
 import sys
@@ -40,6 +39,7 @@ from effdet_keras.runs.parts import (
     choose_splits,
     load_to_resume,
     make_model,
+    num_epochs,
     training_batches,
     with_teacher,
     writes_tensorboard,
@@ -58,7 +58,6 @@ from effdet_keras.runs.run_folder import (
     history_of,
     standard_output_kept,
 )
-from effdet_keras.train import auto_recipe
 from effdet_keras.train.resume import place_in
 from effdet_keras.weights.archive import checkpoint_file, read_archive_info
 from effdet_keras.weights.checkpoint_files import BEST_FILE, CONFIGURATION_FILE
@@ -300,7 +299,7 @@ def _train(
 def _fit(model, batches, configuration, splits, folder, log, place, more):
     if configuration.steps is not None and configuration.steps < len(batches):
         batches = batches.take(configuration.steps)
-    epochs = _num_epochs(configuration, splits.train, len(batches))
+    epochs = num_epochs(configuration, splits.train)
     done = 0 if place is None else place.epoch
     if done >= epochs or (place is not None and place.is_stopped):
         print(f"All is done: {count_of(done, 'epoch')}.")
@@ -329,16 +328,6 @@ def _fit(model, batches, configuration, splits, folder, log, place, more):
         verbose=2 if needs_lines else configuration.verbose,
         callbacks=callbacks_of_run(configuration, splits, folder, log, more),
     )
-
-
-def _num_epochs(configuration, dataset, steps_per_epoch):
-    if configuration.one_batch:
-        return 1
-    if configuration.epochs is not None:
-        return configuration.epochs
-    if configuration.steps is not None:
-        return math.ceil(configuration.steps / steps_per_epoch)
-    return auto_recipe.num_epochs(len(dataset), configuration.batch_size)
 
 
 def _judge(configuration, splits, folder, log):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from effdet_keras.errors import InvalidValueError, MissingPackageError
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.configuration import RunConfiguration, range_of_steps
 from effdet_keras.runs.run_folder import RunFolder, RunLog, TensorBoardCurves
+from effdet_keras.train import auto_recipe
 from effdet_keras.weights.archive import read_archive_info
 from effdet_keras.weights.presets import PACKAGES_EXTRA
 
@@ -244,6 +246,7 @@ def training_batches(
 ) -> Any:
     """The batches of an epoch, augmented: a `tf.data.Dataset`."""
     options: dict[str, Any] = {
+        "epochs": num_epochs(configuration, dataset),
         "flip_probability": configuration.flip_probability,
         "seed": configuration.seed,
     }
@@ -251,9 +254,21 @@ def training_batches(
         options["scale_jitter"] = configuration.scale_jitter
     if configuration.pad_rgb is not None:
         options["pad_value"] = configuration.pad_rgb
-    if configuration.augment:
-        options["augment"] = configuration.new_augmentations()
+    if configuration.augment != "auto":
+        options["augment"] = configuration.new_augmentations() or None
     return model.batches(dataset, configuration.batch_size, training=True, **options)
+
+
+def num_epochs(configuration: RunConfiguration, dataset: DetectionDataset) -> int:
+    """How many epochs a run has."""
+    if configuration.one_batch:
+        return 1
+    if configuration.epochs is not None:
+        return configuration.epochs
+    if configuration.steps is not None:
+        steps_of_epoch = max(len(dataset) // configuration.batch_size, 1)
+        return math.ceil(configuration.steps / steps_of_epoch)
+    return auto_recipe.num_epochs(len(dataset), configuration.batch_size)
 
 
 def callbacks_of_run(

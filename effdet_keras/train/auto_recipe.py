@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from effdet_keras.augment.augmentation import Augmentation, Sometimes
+from effdet_keras.augment.mixing import Mosaic
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import ATSSMatching
 from effdet_keras.train.recipe import REFERENCE
@@ -18,6 +20,10 @@ LONG = 100_000  # steps: from here on a training is the reference's
 # Lowest and highest factor on the image size for so many images; between, in between.
 _JITTER_OF_FEW = (5_000, (0.8, 1.25))
 _JITTER_OF_MANY = (100_000, (0.1, 2.0))  # the reference's
+
+# Epochs, and the share of mosaics among the examples of a training of so many.
+_MOSAIC_OF_FEW = (20, 0.0)
+_MOSAIC_OF_MANY = (60, 0.5)
 
 BOX_LOSS = DetectionLoss(iou_loss_type="ciou", iou_loss_weight=4.0)
 
@@ -36,7 +42,8 @@ class Facts(NamedTuple):
     batch_size: int
     steps: int
     pretrained: str | None = None  # what was loaded: "backbone", "detector" or nothing
-    chosen_by_fit: tuple[str, ...] = ()  # of "scale_jitter", "batch_size" and "epochs"
+    # Of "scale_jitter", "augment", "batch_size" and "epochs".
+    chosen_by_fit: tuple[str, ...] = ()
     backbone_trains: bool | None = None  # None: as the recipe wants it
 
 
@@ -108,6 +115,13 @@ def scale_jitter(num_images: int) -> tuple[float, float]:
     return round(low, 3), round(high, 3)
 
 
+def augmentation(epochs: int) -> Augmentation | None:
+    """Mosaics, where each image is seen so often that it would be learned by heart."""
+    (few, none), (many, most) = _MOSAIC_OF_FEW, _MOSAIC_OF_MANY
+    share = none + (most - none) * (min(max(epochs, few), many) - few) / (many - few)
+    return Sometimes(Mosaic(), round(share, 2)) if share > 0 else None
+
+
 def num_epochs(num_images: int, batch_size: int) -> int:
     """Epochs of a training whose length is not given."""
     return max(1, math.ceil(STEPS / max(num_images // batch_size, 1)))
@@ -122,11 +136,14 @@ def describe(choices: list[Choice], facts: Facts, given: list[str]) -> str:
     if facts.steps >= LONG:
         return f"{title}: the reference's."
     rows = [(f"{c.field}={c.value!r}", c.reason) for c in choices]
+    epochs = facts.steps // max(facts.num_images // facts.batch_size, 1)
+    augment = augmentation(epochs)
     of_fit = {  # what `fit` chose, because it makes the batches
         "scale_jitter": (
             scale_jitter(facts.num_images),
             "objects keep about their size; of `batches`",
         ),
+        "augment": (augment, "each image is seen many times; of `batches`"),
         "batch_size": (facts.batch_size, "fits into most memories; of `fit`"),
         "epochs": (
             num_epochs(facts.num_images, facts.batch_size),
@@ -136,7 +153,7 @@ def describe(choices: list[Choice], facts: Facts, given: list[str]) -> str:
     rows += [
         (f"{name}={value}", reason)
         for name, (value, reason) in of_fit.items()
-        if name in facts.chosen_by_fit
+        if name in facts.chosen_by_fit and value is not None
     ]
     width = max((len(argument) for argument, _ in rows), default=0)
     lines = [f"{title}. Each line is an argument of `compile`, which sets another:"]
