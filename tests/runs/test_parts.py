@@ -208,3 +208,25 @@ def test_a_run_has_mean_iou_in_its_numbers_and_report(folder, tmp_path):
     page = (tmp_path / "run" / "report.html").read_text()
     assert "Classes of pixels" in page and "triangle" in page
     assert page.count("Mask of") >= 4
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"epochs": 60}, 0.5),
+        ({"steps": 300}, 0.5),  # 60 epochs of 5
+        ({"epochs": 60, "augment": ()}, None),
+        ({"epochs": 60, "recipe": "reference"}, "nothing said"),
+        ({"epochs": 2}, None),
+    ],
+)
+def test_mosaics_of_the_recipe_follow_the_length_of_the_run(
+    monkeypatch, fields, expected
+):
+    configuration = RunConfiguration(batch_size=2, **fields)
+    model, data = tiny_model(), dataset(10)
+    model.compile(**configuration.recipe_arguments())
+    monkeypatch.setattr(type(data), "batches", lambda *_, **options: options)
+    options = parts.training_batches(model, configuration, data)
+    augment = options.get("augment", "nothing said")
+    assert getattr(augment, "probability", augment) == expected

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from support.tiny import batch, tiny_model
 
+from effdet_keras.augment import Mosaic
 from effdet_keras.data import from_arrays
 from effdet_keras.train.auto_recipe import (
     LONG,
     Facts,
+    augmentation,
     choose,
     describe,
     num_epochs,
@@ -91,6 +93,13 @@ def test_images_are_jittered_more_the_more_there_are():
     assert list(lows) == sorted(lows, reverse=True) and list(highs) == sorted(highs)
 
 
+def test_images_that_are_seen_often_are_joined_to_mosaics():
+    assert augmentation(1) is augmentation(20) is None
+    shares = [augmentation(epochs).probability for epochs in (30, 40, 60, 1_400)]
+    assert shares == [0.12, 0.25, 0.5, 0.5]
+    assert isinstance(augmentation(60).augmentation, Mosaic)
+
+
 def test_epochs_come_to_the_steps_of_a_training_without_a_length():
     assert num_epochs(160, 8) == 70
     assert num_epochs(3, 8) == 1_400
@@ -107,8 +116,11 @@ def test_what_was_chosen_is_told_with_its_reason_and_what_was_given():
 
 
 def test_what_fit_chooses_for_its_own_batches_is_told_as_well():
-    facts = Facts(160, 8, steps=1_400, chosen_by_fit=("scale_jitter", "epochs"))
+    of_fit = ("scale_jitter", "augment", "epochs")
+    facts = Facts(160, 8, steps=1_400, chosen_by_fit=of_fit)
     text = describe(choose(facts), facts, [])
+    assert "augment=Sometimes(Mosaic(" in text and "), probability=0.5)" in text
+    assert "augment" not in describe([], facts._replace(steps=400), [])
     assert "scale_jitter=(0.8, 1.25)" in text and "epochs=70 " in text
     assert "batch_size" not in text
 
@@ -295,8 +307,28 @@ def test_batches_of_a_small_dataset_are_jittered_less(model, monkeypatch):
     )
     model.compile()
     model.batches(dataset, training=True)
+    model.batches(dataset, training=True, epochs=60)
     model.compile(recipe="reference")
-    model.batches(dataset, training=True)
+    model.batches(dataset, training=True, epochs=60)
     model.batches(dataset)
-    assert seen[0]["scale_jitter"] == (0.8, 1.25)
-    assert "scale_jitter" not in seen[1] and "scale_jitter" not in seen[2]
+    assert seen[0]["scale_jitter"] == (0.8, 1.25) and seen[0]["augment"] is None
+    assert seen[1]["augment"].probability == 0.5
+    assert not {"scale_jitter", "augment"} & (set(seen[2]) | set(seen[3]))
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(("epochs", "share"), [(2, None), (60, 0.5)])
+def test_fit_chooses_mosaics_by_its_epochs(model, monkeypatch, epochs, share):
+    image = np.zeros((64, 64, 3), "uint8")
+    data = from_arrays([image] * 2, [[[8, 8, 40, 40]]] * 2, [[0]] * 2, ["a"])
+    seen = []
+
+    def batches(*_, augment, **__):
+        seen.append(augment)
+        raise InterruptedError
+
+    monkeypatch.setattr(type(data), "batches", batches)
+    model.compile()
+    with pytest.raises(InterruptedError):
+        model.fit(data, epochs=epochs, verbose=0)
+    assert [getattr(one, "probability", None) for one in seen] == [share]
