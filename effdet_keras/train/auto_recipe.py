@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from effdet_keras.augment.augmentation import Augmentation, Sometimes
 from effdet_keras.augment.mixing import Mosaic
+from effdet_keras.model.backbone import tapped_blocks
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import ATSSMatching
 from effdet_keras.train.recipe import REFERENCE
@@ -27,12 +28,12 @@ _MOSAIC_OF_MANY = (60, 0.5)
 
 BOX_LOSS = DetectionLoss(iou_loss_type="ciou", iou_loss_weight=4.0)
 
-SHORT = 3_000  # steps in which a pretrained backbone is better left as it is
+SHORT = 1_000  # steps in which a pretrained backbone is better left as it is
+_CONSTANT = 3_000  # steps from which on the rate falls
 _BACKBONE, _DETECTOR = "backbone", "detector"
-# A pretrained backbone that trains moves slower than what is new, and keeps the
-# statistics of its batch norms: else it forgets what it knew.
+# A pretrained backbone that trains moves slower than what is new, and keeps its first
+# blocks and the statistics of its batch norms: else it forgets what it knew.
 _SLOW_BACKBONE = {"^efficientnet": 0.2}
-_NORMS_OF_BACKBONE = "efficientnet.*batch_norm"
 
 
 class Facts(NamedTuple):
@@ -44,6 +45,7 @@ class Facts(NamedTuple):
     pretrained: str | None = None  # what was loaded: "backbone", "detector" or nothing
     # Of "scale_jitter", "augment", "batch_size" and "epochs".
     chosen_by_fit: tuple[str, ...] = ()
+    backbone: str = "efficientnet-b0"
     backbone_trains: bool | None = None  # None: as the recipe wants it
 
 
@@ -67,7 +69,7 @@ def choose(facts: Facts) -> list[Choice]:
         trains = facts.steps >= SHORT
     warmup = max(1, min(facts.steps // 10, 200))
     rate = _LEARNING_RATE[facts.pretrained] * math.sqrt(min(facts.batch_size, 16) / 8)
-    rate *= math.sqrt(min(SHORT / facts.steps, 1.0))
+    rate *= math.sqrt(min(_CONSTANT / facts.steps, 1.0))
     averages = "averages, short ones in the first steps"
     clipping = "a batch of few images can have any gradient"
     schedule = {"name": "cosine", "warmup_steps": warmup}
@@ -90,12 +92,19 @@ def choose(facts: Facts) -> list[Choice]:
             slow = "the backbone must keep what it knows"
             choices.append(Choice("learning_rate_multipliers", _SLOW_BACKBONE, slow))
         if may_freeze and trains:
-            kept = "batches of few images have other statistics"
-            choices.append(Choice("freeze", _NORMS_OF_BACKBONE, kept))
+            kept = "edges and colors are known, and the statistics"
+            choices.append(Choice("freeze", _first_blocks(facts.backbone), kept))
         elif may_freeze:
             short = "it is pretrained, and the training short"
             choices.append(Choice("freeze", "backbone", short))
     return choices
+
+
+def _first_blocks(backbone):
+    """An expression for its stem, its blocks up to level 3, and all batch norms."""
+    last, *_ = tapped_blocks(backbone, min_level=3)
+    blocks = "|".join(map(str, range(last + 1)))
+    return rf"efficientnet.*(/stem/|/blocks_({blocks})/|batch_norm)"
 
 
 _LEARNING_RATE = {None: 4e-3, _BACKBONE: 5e-3, _DETECTOR: 1e-3}

@@ -143,6 +143,7 @@ def fit_to_length(model, x, batch_size, steps_per_epoch, *, epochs, chosen, **of
         batch_size=batch_size,
         steps=steps * epochs,
         pretrained=model.pretrained,
+        backbone=model.config.backbone,
         chosen_by_fit=chosen,
     )
     model.choose_recipe(facts, verbose=of_fit["verbose"])

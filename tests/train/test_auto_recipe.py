@@ -32,10 +32,27 @@ def chosen(**facts):
 def test_a_pretrained_backbone_is_frozen_in_a_short_training():
     assert chosen(pretrained="backbone")["freeze"] == "backbone"
     long = chosen(pretrained="backbone", steps=20_000)["freeze"]
-    assert re.match(long, "efficientnet-b0/stem/tpu_batch_normalization/gamma")
-    assert not re.match(long, "efficientnet-b0/stem/conv2d/kernel")
+    frozen = ("stem/conv2d", "blocks_4/conv2d", "blocks_15/tpu_batch_normalization")
+    for layer, is_frozen in {
+        **dict.fromkeys(frozen, True),
+        "blocks_5/a": False,
+    }.items():
+        path = f"efficientnet-b0/{layer}/weight"
+        assert bool(re.match(long, path)) == is_frozen
     assert "freeze" not in chosen()
     assert "freeze" not in chosen(pretrained="detector")
+
+
+def test_the_first_blocks_of_any_backbone_stay_frozen():
+    expressions = {
+        name: chosen(pretrained="backbone", steps=1_000, backbone=name)["freeze"]
+        for name in ("efficientnet-lite0", "efficientnet-b2", "efficientnetv2-b0")
+    }
+    for name, last in zip(expressions, (4, 7, 4)):
+        assert re.match(expressions[name], f"{name}/blocks_{last}/conv2d/kernel")
+        assert not re.match(
+            expressions[name], f"{name}/blocks_{last + 1}/conv2d/kernel"
+        )
 
 
 def test_new_heads_learn_from_the_anchors_around_each_box():
