@@ -55,7 +55,7 @@ def choose_length(
 ) -> RunConfiguration:
     """Chooses `epochs`, or `steps` of less than one epoch, for `time_budget`."""
     ends = time.monotonic() + _MEASURING * seconds_of(configuration.time_budget)
-    times = measure(configuration, splits, auto_recipe.STEPS, ends)
+    times = measure(configuration, splits, auto_recipe.SHORT // 2, ends)
     chosen = length_for(times, configuration, time.monotonic() - started)
     steps = chosen.steps or chosen.epochs * times.steps_per_epoch
     if (
@@ -63,7 +63,7 @@ def choose_length(
         and steps >= auto_recipe.SHORT
         and configuration.freeze == "auto"
     ):
-        # In a training as long the recipe freezes nothing, and a step takes longer.
+        # In a training as long the recipe freezes less, and a step takes longer.
         times = measure(configuration, splits, steps, ends)
         chosen = length_for(times, configuration, time.monotonic() - started)
     _say(configuration, times, chosen)

@@ -32,13 +32,9 @@ def chosen(**facts):
 def test_a_pretrained_backbone_is_frozen_in_a_short_training():
     assert chosen(pretrained="backbone")["freeze"] == "backbone"
     long = chosen(pretrained="backbone", steps=20_000)["freeze"]
-    frozen = ("stem/conv2d", "blocks_4/conv2d", "blocks_15/tpu_batch_normalization")
-    for layer, is_frozen in {
-        **dict.fromkeys(frozen, True),
-        "blocks_5/a": False,
-    }.items():
-        path = f"efficientnet-b0/{layer}/weight"
-        assert bool(re.match(long, path)) == is_frozen
+    for layer in ("stem/conv2d", "blocks_4/conv2d", "blocks_15/tpu_batch_norm"):
+        assert re.match(long, f"efficientnet-b0/{layer}/weight")
+    assert not re.match(long, "efficientnet-b0/blocks_5/conv2d/kernel")
     assert "freeze" not in chosen()
     assert "freeze" not in chosen(pretrained="detector")
 
@@ -49,10 +45,9 @@ def test_the_first_blocks_of_any_backbone_stay_frozen():
         for name in ("efficientnet-lite0", "efficientnet-b2", "efficientnetv2-b0")
     }
     for name, last in zip(expressions, (4, 7, 4)):
-        assert re.match(expressions[name], f"{name}/blocks_{last}/conv2d/kernel")
-        assert not re.match(
-            expressions[name], f"{name}/blocks_{last + 1}/conv2d/kernel"
-        )
+        freeze = re.compile(expressions[name])
+        assert freeze.match(f"{name}/blocks_{last}/conv2d/kernel")
+        assert not freeze.match(f"{name}/blocks_{last + 1}/conv2d/kernel")
 
 
 def test_new_heads_learn_from_the_anchors_around_each_box():
