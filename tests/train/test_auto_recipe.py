@@ -41,7 +41,7 @@ def test_a_pretrained_backbone_is_frozen_in_a_short_training():
 
 def test_the_first_blocks_of_any_backbone_stay_frozen():
     expressions = {
-        name: chosen(pretrained="backbone", steps=1_000, backbone=name)["freeze"]
+        name: chosen(pretrained="backbone", steps=3_000, backbone=name)["freeze"]
         for name in ("efficientnet-lite0", "efficientnet-b2", "efficientnetv2-b0")
     }
     for name, last in zip(expressions, (4, 7, 4)):
