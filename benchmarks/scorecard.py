@@ -146,7 +146,8 @@ def fit_auto(
         recipe["schedule"] = {"name": "cosine", "warmup_steps": max(steps // 10, 1)}
         recipe["learning_rate"] = rate * math.sqrt(batch_size / 8)
     model.compile(**recipe)
-    data = model.batches(train, batch_size, training=True, **(batches or {}))
+    options = {"training": True, "epochs": epochs, **(batches or {})}
+    data = model.batches(train, batch_size, **options)
     model.fit(data, epochs=epochs, verbose=0)
     return model
 
@@ -165,7 +166,6 @@ SEARCHED = {
     "Muon at twice the rate": {"optimizer": "muon", "rate": 1e-2},
     "Muon at half the rate": {"optimizer": "muon", "rate": 2.5e-3},
     "AdamW": {"optimizer": "adamw", "rate": 5e-3},
-    "AdamW at half the rate": {"optimizer": "adamw", "rate": 2.5e-3},
     "last blocks at a fifth of the rate": last_blocks(0.2),
     "last blocks at the whole rate": last_blocks(1.0),
     "batches twice as large": {"larger": 2},
@@ -175,8 +175,9 @@ SEARCHED = {
         )
     },
     "more scale jitter": {"batches": {"scale_jitter": (0.5, 1.5)}},
-    "mosaic": {
-        "batches": {"augment": [ek.augment.Sometimes(ek.augment.Mosaic(), 0.5)]}
+    "no mosaics": {"batches": {"augment": None}},
+    "mosaics in half of the images": {
+        "batches": {"augment": ek.augment.Sometimes(ek.augment.Mosaic(), 0.5)}
     },
     "photometric distortion": {
         "batches": {"augment": [ek.augment.PhotometricDistortion()]}

@@ -93,7 +93,10 @@ def test_a_pipeline_config_is_read(data, tmp_path, capsys):
         (["--set", "epoch=3"], "Did you mean 'epochs'"),
         (["--seed", "1", "--set", "seed=2"], "`seed` is given by --seed and by --set"),
         (["--precision", "half"], "`precision` must be 'float32'"),
-        (["--augment", "mosaik"], "`augment` must be 'auto', or a list of augmentations"),
+        (
+            ["--augment", "mosaik"],
+            "`augment` must be 'auto', or a list",
+        ),
         (["--hparams", "gama=2"], "Did you mean 'gamma'"),
         (["--config", "nowhere.yaml"], "nowhere.yaml"),
         (["--train-split", "all"], "`train_split` must be one of ['train', 'valid']"),
