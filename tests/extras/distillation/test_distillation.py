@@ -80,10 +80,11 @@ def test_the_loss_is_that_of_the_annotations_and_that_of_the_teacher():
         ).history
         found = {name: values[0] for name, values in history.items()}
         parts = found["class_loss"] + 50 * found["box_loss"] + found["reg_l2_loss"]
+        parts += 4 * found["box_iou_loss"]
         parts += weight * found["distillation_loss"]
         assert found["loss"] == pytest.approx(parts, rel=1e-3)
         alone = found["val_class_loss"] + 50 * found["val_box_loss"]
-        alone += found["val_reg_l2_loss"]
+        alone += found["val_reg_l2_loss"] + 4 * found["val_box_iou_loss"]
         assert found["val_loss"] == pytest.approx(alone, rel=1e-3)
         assert "val_distillation_loss" not in history
 
