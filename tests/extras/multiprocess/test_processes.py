@@ -38,7 +38,7 @@ COMMAND = (
 @EACH_ENGINE
 def test_processes_gather_and_one_that_is_left_alone_ends(engine, tmp_path):
     pytest.importorskip(BACKENDS[engine])
-    program = [programs.SUPPORT / "gathers.py", engine]
+    program = [programs.SUPPORT / "gathers.py", engine, tmp_path]
     backend = BACKENDS[engine]
     left, killed = programs.statuses(
         programs.launch(program, tmp_path, backend=backend)
