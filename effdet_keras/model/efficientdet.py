@@ -434,7 +434,9 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         }
         if training and (self.settings is None or self.settings.open_recipe.is_open):
             sizes["scale_jitter"] = auto_recipe.scale_jitter(len(dataset))
-            sizes["augment"] = auto_recipe.augmentation(epochs)
+            sizes["augment"] = auto_recipe.augmentation(
+                len(dataset), batch_size, epochs
+            )
         names = self.class_names
         # Where they do not, `inputs.check_data` says what is wrong.
         if names is not None and set(dataset.class_names) <= set(names):

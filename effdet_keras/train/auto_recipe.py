@@ -123,16 +123,22 @@ def scale_jitter(num_images: int) -> tuple[float, float]:
     return round(low, 3), round(high, 3)
 
 
-def augmentation(epochs: int) -> Augmentation | None:
+def augmentation(num_images: int, batch_size: int, epochs: int) -> Augmentation | None:
     """Mosaics, where each image is seen so often that it would be learned by heart."""
     (few, none), (many, most) = _MOSAIC_OF_FEW, _MOSAIC_OF_MANY
+    if epochs <= few or epochs * _steps_of_epoch(num_images, batch_size) >= LONG:
+        return None
     share = none + (most - none) * (min(max(epochs, few), many) - few) / (many - few)
-    return Sometimes(Mosaic(), round(share, 2)) if share > 0 else None
+    return Sometimes(Mosaic(), round(share, 2))
 
 
 def num_epochs(num_images: int, batch_size: int) -> int:
     """Epochs of a training whose length is not given."""
-    return max(1, math.ceil(STEPS / max(num_images // batch_size, 1)))
+    return max(1, math.ceil(STEPS / _steps_of_epoch(num_images, batch_size)))
+
+
+def _steps_of_epoch(num_images, batch_size):
+    return max(num_images // batch_size, 1)
 
 
 def describe(choices: list[Choice], facts: Facts, given: list[str]) -> str:
@@ -144,8 +150,8 @@ def describe(choices: list[Choice], facts: Facts, given: list[str]) -> str:
     if facts.steps >= LONG:
         return f"{title}: the reference's."
     rows = [(f"{c.field}={c.value!r}", c.reason) for c in choices]
-    epochs = facts.steps // max(facts.num_images // facts.batch_size, 1)
-    augment = augmentation(epochs)
+    images = facts.num_images, facts.batch_size
+    augment = augmentation(*images, facts.steps // _steps_of_epoch(*images))
     of_fit = {  # what `fit` chose, because it makes the batches
         "scale_jitter": (
             scale_jitter(facts.num_images),

@@ -106,10 +106,12 @@ def test_images_are_jittered_more_the_more_there_are():
 
 
 def test_images_that_are_seen_often_are_joined_to_mosaics():
-    assert augmentation(1) is augmentation(20) is None
-    shares = [augmentation(epochs).probability for epochs in (30, 40, 60, 1_400)]
-    assert shares == [0.12, 0.25, 0.5, 0.5]
-    assert isinstance(augmentation(60).augmentation, Mosaic)
+    assert augmentation(80, 8, 1) is augmentation(80, 8, 20) is None
+    augments = [augmentation(80, 8, epochs) for epochs in (30, 40, 60, 1_400)]
+    assert [one.probability for one in augments] == [0.12, 0.25, 0.5, 0.5]
+    assert isinstance(augments[-1].augmentation, Mosaic)
+    # From so many steps on the recipe is the reference's, which has none.
+    assert augmentation(LONG, 64, 63) is not None is augmentation(LONG, 64, 65)
 
 
 def test_epochs_come_to_the_steps_of_a_training_without_a_length():
