@@ -1,9 +1,11 @@
-"""Optimizers: Muon; those by name or dict; a learning rate for each variable."""
+"""Optimizers: fused; Muon; those by name; a learning rate for each variable."""
 
 from __future__ import annotations
 
+import collections
 import functools
 import math
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -15,8 +17,131 @@ from effdet_keras.train.gradients import factors_of
 from effdet_keras.train.schedules import choice
 
 
+# --- Updates of few operations.
+
+
+class _Fused:
+    """A Keras optimizer whose update is one operation for each variable on TensorFlow.
+
+    Keras composes it of ten to thirty, and computes the schedule for every variable
+    that decays: half of the time until the first step. With several replicas, and on
+    other backends, the update is Keras' own.
+    """
+
+    def _is_fused(self):
+        return (
+            ON_TENSORFLOW
+            and tf.distribute.get_strategy().num_replicas_in_sync == 1
+            and not getattr(self, "amsgrad", False)
+        )
+
+    def _factor(self, index):
+        """What the learning rate of a variable is multiplied with."""
+        return 1.0
+
+    def _apply_weight_decay(self, variables):
+        if not self._is_fused():
+            super()._apply_weight_decay(variables)
+
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        if not self._is_fused():
+            super()._backend_update_step(grads, trainable_variables, learning_rate)
+            return
+        shared = _Shared(learning_rate)
+        updates = []
+        for gradient, known in zip(grads, trainable_variables):
+            index = self._get_variable_index(known)
+            variable = known.value if isinstance(known, keras.Variable) else known
+            factor = self._factor(index)
+            if self.weight_decay and self._use_weight_decay(known):
+                decay = shared.rate(factor * self.weight_decay, variable.dtype)
+                _descend(variable, decay, variable)
+            gradient = tf.cast(gradient, variable.dtype)
+            updates.append(_Update(index, variable, gradient, factor))
+        self._update(updates, shared)
+
+
+class _Update(NamedTuple):
+    index: int
+    variable: Any  # TensorFlow's
+    gradient: Any
+    factor: float  # on the learning rate
+
+
+class _Shared:
+    """Numbers that all updates of a step need, each one operation in its graph."""
+
+    def __init__(self, learning_rate):
+        self._learning_rate = learning_rate
+        self.number = functools.cache(tf.constant)
+        self.rate = functools.cache(self._rate)
+
+    def _rate(self, factor, dtype):
+        return tf.cast(self._learning_rate * factor, dtype)
+
+
+def _descend(variable, rate, direction):
+    """Subtracts `rate * direction`."""
+    tf.raw_ops.ResourceApplyGradientDescent(
+        var=variable.handle, alpha=rate, delta=direction
+    )
+
+
 @keras.saving.register_keras_serializable(package="effdet_keras")
-class Muon(keras.optimizers.AdamW):
+class SGD(_Fused, keras.optimizers.SGD):
+    """`keras.optimizers.SGD`."""
+
+    def _update(self, updates, shared):
+        for index, variable, gradient, factor in updates:
+            rate = shared.rate(factor, variable.dtype)
+            if not self.momentum:
+                _descend(variable, rate, gradient)
+                continue
+            tf.raw_ops.ResourceApplyKerasMomentum(
+                var=variable.handle,
+                accum=self.momentums[index].value.handle,
+                lr=rate,
+                grad=gradient,
+                momentum=shared.number(self.momentum, variable.dtype),
+                use_nesterov=self.nesterov,
+            )
+
+
+class _FusedAdam(_Fused):
+    def _update(self, updates, shared):
+        @functools.cache
+        def power(beta, dtype):
+            return tf.pow(shared.number(beta, dtype), tf.cast(step, dtype))
+
+        step = self.iterations.value + 1
+        for index, variable, gradient, factor in updates:
+            dtype = variable.dtype
+            tf.raw_ops.ResourceApplyAdam(
+                var=variable.handle,
+                m=self._momentums[index].value.handle,
+                v=self._velocities[index].value.handle,
+                beta1_power=power(self.beta_1, dtype),
+                beta2_power=power(self.beta_2, dtype),
+                lr=shared.rate(factor, dtype),
+                beta1=shared.number(self.beta_1, dtype),
+                beta2=shared.number(self.beta_2, dtype),
+                epsilon=shared.number(self.epsilon, dtype),
+                grad=gradient,
+            )
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+class Adam(_FusedAdam, keras.optimizers.Adam):
+    """`keras.optimizers.Adam`."""
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+class AdamW(_FusedAdam, keras.optimizers.AdamW):
+    """`keras.optimizers.AdamW`."""
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+class Muon(AdamW):
     """Muon for the kernels of pointwise convolutions, AdamW for all other variables.
 
     The momentum of a kernel `[1, 1, m, n]`, as a matrix, is replaced by the nearest one
@@ -34,36 +159,34 @@ class Muon(keras.optimizers.AdamW):
     def update_step(self, gradient, variable, learning_rate):
         index = self._get_variable_index(variable)
         if not self._is_matrix[index]:
-            if not ON_TENSORFLOW or self.amsgrad:
-                return super().update_step(gradient, variable, learning_rate)
-            return self._fused_step(gradient, variable, learning_rate, index)
+            return super().update_step(gradient, variable, learning_rate)
         momentum = self._momentums[index]
         self.assign(momentum, _MOMENTUM * momentum + gradient)
         matrix = ops.reshape(gradient + _MOMENTUM * momentum, variable.shape[2:])
-        scale = _RMS * math.sqrt(max(variable.shape[2:]))
         update = ops.reshape(_orthogonal(matrix), variable.shape)
-        rate = ops.cast(learning_rate * scale, variable.dtype)
+        rate = ops.cast(learning_rate * _scale(variable.shape), variable.dtype)
         return self.assign_sub(variable, update * rate)
 
-    def _fused_step(self, gradient, variable, learning_rate, index):
-        """Adam's step by TensorFlow's kernel: one operation in the place of thirty."""
-        numbers = (learning_rate, self.beta_1, self.beta_2, self.epsilon, gradient)
-        rate, beta_1, beta_2, epsilon, gradient = (
-            tf.cast(number, variable.dtype) for number in numbers
-        )
-        step = tf.cast(self.iterations + 1, variable.dtype)
-        return tf.raw_ops.ResourceApplyAdam(
-            var=variable.handle,
-            m=self._momentums[index].value.handle,
-            v=self._velocities[index].value.handle,
-            beta1_power=tf.pow(beta_1, step),
-            beta2_power=tf.pow(beta_2, step),
-            lr=rate,
-            beta1=beta_1,
-            beta2=beta_2,
-            epsilon=epsilon,
-            grad=gradient,
-        )
+    def _update(self, updates, shared):
+        """As `update_step`, with all matrices of one shape together."""
+        matrices = collections.defaultdict(list)
+        for update in updates:
+            if self._is_matrix[update.index]:
+                shape = tuple(update.variable.shape)
+                matrices[shape, update.variable.dtype].append(update)
+        for (shape, dtype), group in matrices.items():
+            gradients = tf.stack([update.gradient for update in group])
+            own = [self._momentums[update.index].value for update in group]
+            momentums = _MOMENTUM * tf.stack(own) + gradients
+            aims = tf.reshape(gradients + _MOMENTUM * momentums, (-1, *shape[2:]))
+            steps = tf.reshape(_orthogonal(aims), (-1, *shape))
+            each = zip(group, own, tf.unstack(momentums), tf.unstack(steps))
+            for update, variable, momentum, step in each:
+                variable.assign(momentum, read_value=False)
+                rate = shared.rate(update.factor * _scale(shape), dtype)
+                _descend(update.variable, rate, step)
+        others = [update for update in updates if not self._is_matrix[update.index]]
+        super()._update(others, shared)
 
 
 _MOMENTUM, _RMS = 0.95, 0.2
@@ -75,16 +198,21 @@ def _is_hidden_pointwise(variable):
     return len(shape) == 4 and shape[:2] == (1, 1) and "-predict/" not in variable.path
 
 
-def _orthogonal(matrix):
-    """The matrix with singular values between about 0.7 and 1.2."""
-    is_tall = matrix.shape[0] > matrix.shape[1]
-    x = ops.transpose(matrix) if is_tall else matrix
-    x = x / (ops.sqrt(ops.sum(ops.square(x))) + 1e-7)
+def _scale(shape):
+    """What makes the root mean square of an orthogonal update that of Muon."""
+    return _RMS * math.sqrt(max(shape[2:]))
+
+
+def _orthogonal(matrices):
+    """Matrices `[..., m, n]` with singular values between about 0.7 and 1.2."""
+    is_tall = matrices.shape[-2] > matrices.shape[-1]
+    x = ops.swapaxes(matrices, -1, -2) if is_tall else matrices
+    x = x / (ops.sqrt(ops.sum(ops.square(x), axis=(-2, -1), keepdims=True)) + 1e-7)
     a, b, c = _NEWTON_SCHULZ
     for _ in range(5):
-        square = ops.matmul(x, ops.transpose(x))
+        square = ops.matmul(x, ops.swapaxes(x, -1, -2))
         x = a * x + ops.matmul(b * square + c * ops.matmul(square, square), x)
-    return ops.transpose(x) if is_tall else x
+    return ops.swapaxes(x, -1, -2) if is_tall else x
 
 
 # --- Optimizers by name.
@@ -94,10 +222,10 @@ _OF_ADAM = ("beta_1", "beta_2", "epsilon", "amsgrad")
 _OF_RMSPROP = ("rho", "momentum", "epsilon", "centered")
 # Name: Keras' class, its own default rate, its settings.
 _OPTIMIZERS = {
-    "sgd": (keras.optimizers.SGD, 0.01, _OF_SGD),
-    "momentum": (keras.optimizers.SGD, 0.01, _OF_SGD),
-    "adam": (keras.optimizers.Adam, 0.001, _OF_ADAM),
-    "adamw": (keras.optimizers.AdamW, 0.001, _OF_ADAM),
+    "sgd": (SGD, 0.01, _OF_SGD),
+    "momentum": (SGD, 0.01, _OF_SGD),
+    "adam": (Adam, 0.001, _OF_ADAM),
+    "adamw": (AdamW, 0.001, _OF_ADAM),
     "rmsprop": (keras.optimizers.RMSprop, 0.001, _OF_RMSPROP),
     "muon": (Muon, 0.001, _OF_ADAM),
 }
@@ -183,6 +311,9 @@ class _WithMultipliers:
     def build(self, variables):
         super().build(variables)
         self._factors = factors_of(self.multipliers, variables)
+
+    def _factor(self, index):
+        return self._factors[index]
 
     def update_step(self, gradient, variable, learning_rate):
         # TensorFlow gives its own variable, whose name is no path.

@@ -8,6 +8,7 @@ import pytest
 from keras import ops
 from support.tiny import batch, tiny_model
 
+from effdet_keras.train import optimizers
 from effdet_keras.train.matching import ATSSMatching
 from effdet_keras.train.optimizers import (
     default_learning_rate,
@@ -167,6 +168,34 @@ def test_muon_is_adamw_for_all_else(path, shape):
         for name in ("muon", "adamw")
     )
     np.testing.assert_allclose(muon[path], adamw[path], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        "sgd",
+        "momentum",
+        {"name": "momentum", "nesterov": True},
+        "adam",
+        {"name": "adamw", "beta_2": 0.9},
+        "muon",
+    ],
+)
+@pytest.mark.parametrize("multipliers", [None, {"a/kernel": 0.5}])
+def test_a_fused_update_is_that_of_keras(optimizer, multipliers, monkeypatch):
+    shapes = {"a": (1, 1, 3, 5), "b": (1, 1, 3, 5), "c": (1, 1, 5, 3), "d": (2, 4)}
+    shapes = {f"{name}/kernel": shape for name, shape in shapes.items()}
+    rng = np.random.default_rng(0)
+    gradients = [[rng.normal(size=s) for s in shapes.values()] for _ in range(3)]
+
+    def weights_after():
+        options = {"weight_decay": 0.5, "multipliers": multipliers}
+        return stepped(named_optimizer(optimizer, RATE, **options), shapes, gradients)
+
+    fused = weights_after()
+    monkeypatch.setattr(optimizers._Fused, "_is_fused", lambda self: False)
+    for path, expected in weights_after().items():
+        np.testing.assert_allclose(fused[path], expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
