@@ -54,12 +54,13 @@ class BatchNormalization(keras.layers.BatchNormalization):
         is_training = bool(training) and self.trainable
         if not ON_TENSORFLOW or mask is not None or len(inputs.shape) != 4:
             return self._composed(inputs, training, mask, is_training)
-        own = (self.gamma, self.beta, self.moving_mean, self.moving_variance)
         # The kernel's statistics are float32, as Keras' are under any policy.
-        x, gamma, beta, mean, variance = (
-            ops.cast(array, "float32") for array in (inputs, *own)
+        x, gamma, beta = (
+            ops.cast(array, "float32") for array in (inputs, self.gamma, self.beta)
         )
         if not is_training:
+            statistics = (self.moving_mean, self.moving_variance)
+            mean, variance = (ops.cast(array, "float32") for array in statistics)
             outputs, *_ = tf.compat.v1.nn.fused_batch_norm(
                 x, gamma, beta, mean, variance, self.epsilon, is_training=False
             )
@@ -101,9 +102,12 @@ def _fused(x, gamma, beta, epsilon):
     outputs, mean, variance = tf.compat.v1.nn.fused_batch_norm(
         x, gamma, beta, epsilon=epsilon, is_training=True
     )
-    # The kernel divides by n - 1, Keras by n.
-    n = tf.cast(tf.size(x) // tf.size(gamma), tf.float32)
-    return outputs, mean, variance * (tf.maximum(n - 1.0, 1.0) / n)
+    # The kernel divides by n - 1, Keras by n: a number of Python's where it is known.
+    n = x.shape[:-1].num_elements()
+    if n is None:
+        n = tf.cast(tf.size(x) // tf.size(gamma), tf.float32)
+        return outputs, mean, variance * (tf.maximum(n - 1.0, 1.0) / n)
+    return outputs, mean, variance * (max(n - 1.0, 1.0) / n)
 
 
 def _over_replicas(x, gamma, beta, epsilon):

@@ -99,9 +99,8 @@ class WeightedFusion(ConfiguredLayer):
             weights = weights / (ops.sum(weights, axis=0) + self.epsilon)
         else:
             weights = ops.softmax(weights, axis=0)
-        return self._sum(
-            [quantized(self, "term", x * weights[i]) for i, x in enumerate(inputs)]
-        )
+        pairs = zip(inputs, ops.unstack(weights, len(inputs)))
+        return self._sum([quantized(self, "term", x * weight) for x, weight in pairs])
 
     def _sum(self, terms):
         return functools.reduce(lambda x, y: quantized(self, "sum", x + y), terms)

@@ -521,11 +521,12 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
             return
         count = steps_per_update(self.optimizer)
         if count == 1 and self.settings.loss_scale(self.optimizer) is None:
-            self.averages.update(step)
+            self.averages.update(step, descend=self._step.descend)
             return
         # A step that only adds up gradients, or whose gradients overflow, moves none.
         done = ops.copy(step_counter(self.optimizer)) // count
-        self.averages.update(step // count, has_moved=done > step // count)
+        moved = done > step // count
+        self.averages.update(step // count, moved, descend=self._step.descend)
 
     def compute_loss(
         self,

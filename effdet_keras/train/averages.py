@@ -12,6 +12,7 @@ from keras import ops
 from effdet_keras._internal.optional_imports import jax
 from effdet_keras.errors import InvalidStateError, InvalidValueError
 from effdet_keras.train.fit_callbacks import OwnCallback
+from effdet_keras.train.gradients import descend
 
 AVERAGE, TRAINING = "average:", "training:"  # in files, before the path of a variable
 
@@ -116,10 +117,10 @@ class WeightAverages:
     def state(self, state):
         vars(self).update(state)
 
-    def update(self, step, has_moved=None):
+    def update(self, step, has_moved=None, *, descend=descend):
         """Moves every average towards its variable, behind the 0-based `step`.
 
-        Not where `has_moved`, a bool tensor, is False.
+        Not where `has_moved`, a bool tensor, is False. With `descend` of a `BackendStep`.
         """
         if self.is_swapped:
             raise InvalidStateError(
@@ -135,10 +136,8 @@ class WeightAverages:
         if has_moved is not None:
             rate = ops.where(has_moved, rate, 0.0)
         for source, average in zip(self._sources, self._averages):
-            # Each `.value` of a variable is a node of the graph.
-            old, dtype = average.value, average.dtype
-            change = (old - ops.cast(source.value, dtype)) * ops.cast(rate, dtype)
-            average.assign(old - change)
+            away = average.value - ops.cast(source.value, average.dtype)
+            descend(average, rate, away)
 
     def reset(self):
         """Makes each average a copy of its variable, also while they are swapped."""

@@ -9,7 +9,9 @@ import re
 
 from keras import ops
 
+from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.model.batch_norm import ON_TENSORFLOW
 
 KERNELS = "kernel$"  # of all convolutions, depthwise and pointwise ones as well
 
@@ -114,8 +116,7 @@ def clipped(gradients, limit, *, each=True, scale=None):
     With a `scale`, that of the loss, they are clipped as if they were without it.
     """
     # One sum and one product per gradient: a step has 500 of them.
-    squares = [ops.sum(ops.square(ops.cast(g, "float32"))) for g in gradients]
-    norms = ops.sqrt(ops.stack(squares))
+    norms = ops.sqrt(2.0 * ops.stack([half_square(g) for g in gradients]))
     if scale is not None:
         norms = norms / scale
     factors = ops.ones_like(norms)
@@ -126,6 +127,20 @@ def clipped(gradients, limit, *, each=True, scale=None):
         factors = factors * (limit / ops.maximum(together, limit))
     parts = [g * ops.cast(f, g.dtype) for g, f in zip(gradients, ops.unstack(factors))]
     return parts, _norm(norms * factors)
+
+
+def descend(variable, rate, direction):
+    """Subtracts `rate * direction` from a variable."""
+    change = direction * ops.cast(rate, variable.dtype)
+    variable.assign(variable.value - change)
+
+
+def half_square(tensor):
+    """Half of the sum of squares, a float32 scalar: on TensorFlow one operation."""
+    tensor = ops.cast(tensor, "float32")
+    if ON_TENSORFLOW:
+        return tf.nn.l2_loss(tensor)
+    return ops.sum(ops.square(tensor)) / 2.0
 
 
 def _norm(vector):

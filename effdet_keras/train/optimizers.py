@@ -16,7 +16,6 @@ from effdet_keras.model.batch_norm import ON_TENSORFLOW
 from effdet_keras.train.gradients import factors_of
 from effdet_keras.train.schedules import choice
 
-
 # --- Updates of few operations.
 
 
@@ -55,7 +54,7 @@ class _Fused:
             factor = self._factor(index)
             if self.weight_decay and self._use_weight_decay(known):
                 decay = shared.rate(factor * self.weight_decay, variable.dtype)
-                _descend(variable, decay, variable)
+                descend_by_kernel(variable, decay, variable)
             gradient = tf.cast(gradient, variable.dtype)
             updates.append(_Update(index, variable, gradient, factor))
         self._update(updates, shared)
@@ -80,8 +79,8 @@ class _Shared:
         return tf.cast(self._learning_rate * factor, dtype)
 
 
-def _descend(variable, rate, direction):
-    """Subtracts `rate * direction`."""
+def descend_by_kernel(variable, rate, direction):
+    """Subtracts `rate * direction` from one of TensorFlow's variables."""
     tf.raw_ops.ResourceApplyGradientDescent(
         var=variable.handle, alpha=rate, delta=direction
     )
@@ -95,7 +94,7 @@ class SGD(_Fused, keras.optimizers.SGD):
         for index, variable, gradient, factor in updates:
             rate = shared.rate(factor, variable.dtype)
             if not self.momentum:
-                _descend(variable, rate, gradient)
+                descend_by_kernel(variable, rate, gradient)
                 continue
             tf.raw_ops.ResourceApplyKerasMomentum(
                 var=variable.handle,
@@ -184,7 +183,7 @@ class Muon(AdamW):
             for update, variable, momentum, step in each:
                 variable.assign(momentum, read_value=False)
                 rate = shared.rate(update.factor * _scale(shape), dtype)
-                _descend(update.variable, rate, step)
+                descend_by_kernel(update.variable, rate, step)
         others = [update for update in updates if not self._is_matrix[update.index]]
         super()._update(others, shared)
 

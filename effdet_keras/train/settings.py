@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from effdet_keras.errors import InvalidStateError, InvalidValueError
-from effdet_keras.train.gradients import decay_factors
+from effdet_keras.train.gradients import decay_factors, half_square
 from effdet_keras.train.recipe import Recipe
 
 
@@ -79,9 +79,8 @@ class Settings:
         decaying = [(v, factor) for v, factor in zip(variables, factors) if factor]
         if not decaying:
             return ops.zeros(())
-        squares = [ops.sum(ops.square(ops.cast(v, "float32"))) for v, _ in decaying]
-        halves = ops.convert_to_tensor([f / 2 for _, f in decaying], "float32")
-        return ops.sum(halves * ops.stack(squares))
+        factors = ops.convert_to_tensor([f for _, f in decaying], "float32")
+        return ops.sum(factors * ops.stack([half_square(v) for v, _ in decaying]))
 
     def multiplied(self, gradients: list) -> list:
         """Gradients by their `gradient_multipliers`."""

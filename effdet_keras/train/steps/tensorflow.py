@@ -11,6 +11,7 @@ from effdet_keras._internal.processes import current_processes
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.basic_layers import recomputing
 from effdet_keras.train.gradients import all_finite
+from effdet_keras.train.optimizers import descend_by_kernel
 from effdet_keras.train.parts import step_counter, steps_per_update
 from effdet_keras.train.steps import BackendStep
 
@@ -48,10 +49,15 @@ class Step(BackendStep):
         replica = tf.distribute.get_replica_context()
         return replica.all_reduce("SUM", tf.cast(~is_fine, tf.float32)) == 0.0
 
+    @staticmethod
+    def descend(variable, rate, direction):
+        rate = tf.cast(rate, variable.dtype)
+        descend_by_kernel(variable.value, rate, direction)
+
     def finish(self, update, goes_on, data, step):
         # What the forward pass moved is put back before anything is raised.
         with tf.control_dependencies(
-            [tf.identity(v.value) for v in self._model.moved_variables()]
+            [tf.convert_to_tensor(v.value) for v in self._model.moved_variables()]
         ):
             goes_on = tf.identity(goes_on)
         if self._model.jit_compile:
