@@ -120,7 +120,7 @@ class WeightAverages:
     def update(self, step, has_moved=None, *, descend=descend):
         """Moves every average towards its variable, behind the 0-based `step`.
 
-        Not where `has_moved`, a bool tensor, is False. With `descend` of a `BackendStep`.
+        Not where `has_moved`, a bool tensor, is False. `descend`: see `BackendStep`.
         """
         if self.is_swapped:
             raise InvalidStateError(
