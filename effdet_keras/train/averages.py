@@ -10,7 +10,9 @@ import numpy as np
 from keras import ops
 
 from effdet_keras._internal.optional_imports import jax
+from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import InvalidStateError, InvalidValueError
+from effdet_keras.model.batch_norm import ON_TENSORFLOW
 from effdet_keras.train.fit_callbacks import OwnCallback
 from effdet_keras.train.gradients import descend
 
@@ -305,6 +307,11 @@ def _values(variables):
 
 
 def _assign(variables, values):
+    if ON_TENSORFLOW:
+        for variable, value in zip(variables, values):
+            # By TensorFlow itself: a third of the time of Keras' `assign`.
+            variable.value.assign(tf.cast(value, variable.dtype), read_value=False)
+        return
     for variable, value in zip(variables, values):
         is_exact = str(getattr(value, "dtype", None)) == variable.dtype
         value = value if is_exact else ops.cast(value, variable.dtype)

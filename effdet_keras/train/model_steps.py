@@ -53,8 +53,10 @@ class ModelSteps:
         return [v for v in others if v.name in freezing.STATISTICS]
 
     def moved_statistics(self) -> list[keras.Variable]:
-        """`batch_norm_statistics`, and those of the parts."""
-        return self.batch_norm_statistics() + self._of_parts("statistics")
+        """Those of the batch norms that train, and of the parts."""
+        norms = [bn for bn in freezing.batch_norms_of(self) if bn.trainable]
+        own = [v for bn in norms for v in (bn.moving_mean, bn.moving_variance)]
+        return own + self._of_parts("statistics")
 
     def moved_variables(self) -> list[keras.Variable]:
         """What the forward pass of a training step moves."""
