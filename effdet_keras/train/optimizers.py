@@ -146,9 +146,10 @@ class Muon(AdamW):
     The momentum of a kernel `[1, 1, m, n]`, as a matrix, is replaced by the nearest one
     whose singular values are equal (Jordan et al., "Muon", 2024, by five steps of
     Newton and Schulz): all directions of a layer are learned at the same speed, those
-    of rare and small differences as well. Updates have a root mean square of 0.2, as
-    AdamW's, whose rates and decay fit (Liu et al., arXiv:2502.16982, 2.2). The last
-    layers of the heads are AdamW's.
+    of rare and small differences as well. Updates have a root mean square of 0.4, twice
+    that at which AdamW's rates and decay fit (Liu et al., arXiv:2502.16982, 2.2), and
+    a momentum of 0.9: a short training has no time for less (docs/fine_tuning.md). The
+    last layers of the heads are AdamW's.
     """
 
     def build(self, variables):
@@ -188,7 +189,7 @@ class Muon(AdamW):
         super()._update(others, shared)
 
 
-_MOMENTUM, _RMS = 0.95, 0.2
+_MOMENTUM, _RMS = 0.9, 0.4
 _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # of a step: a x + b x^3 + c x^5
 
 

@@ -138,14 +138,14 @@ def test_muon_moves_a_pointwise_kernel_alike_in_all_directions(shape):
     after = stepped(made, {"a/kernel": shape}, gradients)["a/kernel"]
     momentum, expected = np.zeros(shape[2:]), np.ones(shape[2:])
     for (gradient,) in gradients.reshape(2, 1, *shape[2:]):
-        momentum = 0.95 * momentum + gradient
-        u, values, v = np.linalg.svd(gradient + 0.95 * momentum, full_matrices=False)
+        momentum = 0.9 * momentum + gradient
+        u, values, v = np.linalg.svd(gradient + 0.9 * momentum, full_matrices=False)
         values /= np.linalg.norm(values)
         for _ in range(5):  # the polynomial works on singular values alone
             values = 3.4445 * values - 4.775 * values**3 + 2.0315 * values**5
         assert values.min() > 0.6 and values.max() < 1.3
         expected *= 1 - RATE * 0.5
-        expected -= RATE * 0.2 * np.sqrt(max(shape)) * (u * values) @ v
+        expected -= RATE * 0.4 * np.sqrt(max(shape)) * (u * values) @ v
     np.testing.assert_allclose(after[0, 0], expected, atol=1e-4)
 
 
