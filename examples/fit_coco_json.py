@@ -48,7 +48,7 @@ def new_model(train, options):
         category_ids=train.category_ids,
         **fields,
     )
-    model.compile(learning_rate=options.learning_rate)
+    model.compile(recipe="reference", learning_rate=options.learning_rate)
     return model
 
 

@@ -96,10 +96,10 @@ class Recipe:
             as that says), `{"name": "exponential", "decay_steps": 1000, "decay_rate":
             0.9}` or `{"name": "manual_step", "boundaries": [...], "rates": [...]}` (all
             settings: `train/recipe.py`); or a Keras `LearningRateSchedule`.
-        learning_rate: the highest rate of a named schedule. Without an
-            `optimizer` it is that of the reference's, for a batch of 64, scaled to
-            yours, 0.08 by default. For one by name it is not scaled, and Keras' own
-            default is: 0.001, and 0.01 for SGD. Its warm-up begins at a tenth.
+        learning_rate: the highest rate of a named schedule: that of the optimizer that
+            "auto" chooses, or of one by name, where Keras' own default is 0.001, and
+            0.01 for SGD. The reference's is for a batch of 64, scaled to yours, 0.08 by
+            default. Its warm-up begins at a tenth.
         weight_decay: float or None; `weight_decay / 2 * sum(w**2)` over the kernels (no
             biases, no batch norm) is added to the loss. Or a dict of regular
             expressions to floats, such as `{"^efficientnet": 0.0, "kernel$": 4e-5}`: of
@@ -299,9 +299,9 @@ class Recipe:
     def may_choose(self, field: str) -> bool:
         """Whether a field can be filled: it is open, and goes with what was given.
 
-        An optimizer goes with its rate, schedule and decay: where it or its rate is
-        given, none of them is chosen. A Keras optimizer has been built for what trains,
-        so that nothing can be frozen any more.
+        An optimizer goes with its rate, schedule and decay: where it is given, none of
+        them is chosen. A Keras optimizer has been built for what trains, so that
+        nothing can be frozen any more.
         """
         if self.is_given(field):
             return False
@@ -309,7 +309,6 @@ class Recipe:
             return not self._brings_optimizer
         has_rate = (
             self.is_given("optimizer")
-            or self.is_given("learning_rate")
             or self._brings_schedule
             or has_own_rates(self._schedule)
         )

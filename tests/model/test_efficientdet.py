@@ -166,7 +166,7 @@ def test_a_few_steps_lower_the_loss():
 @pytest.mark.slow
 def test_the_schedule_knows_the_length_of_the_training():
     model = tiny_model()
-    model.compile(learning_rate=0.64, run_eagerly=EAGER)
+    model.compile(recipe="reference", learning_rate=0.64, run_eagerly=EAGER)
     model.fit(*batch(4), batch_size=2, epochs=3, verbose=0)
     schedule = model.optimizer._learning_rate
     assert (schedule.total_steps, schedule.warmup_steps) == (6, 2)

@@ -1,5 +1,6 @@
 """What `compile(recipe="auto")` chooses, and what it leaves to the caller."""
 
+import dataclasses
 import re
 
 import keras
@@ -213,8 +214,11 @@ def test_the_references_loss_can_be_asked_for(model):
     assert settle(model, loss=DetectionLoss()).loss == DetectionLoss()
 
 
-def test_a_rate_alone_is_for_the_optimizer_that_it_always_was_for(model):
-    recipe = settle(model, learning_rate=0.04)  # of SGD, for a batch of 64
+def test_a_rate_alone_is_for_the_optimizer_that_is_chosen(model):
+    chosen = settle(model)
+    recipe = settle(model, learning_rate=0.002)
+    assert recipe == dataclasses.replace(chosen, learning_rate=0.002)
+    recipe = settle(model, recipe="reference", learning_rate=0.04)
     assert recipe.optimizer is None and recipe.learning_rate == 0.04
     recipe = settle(model, optimizer="adamw")
     assert recipe.learning_rate is None and recipe.schedule is None

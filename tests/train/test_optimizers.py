@@ -398,7 +398,8 @@ def test_a_constant_rate_is_a_variable_that_callbacks_may_set(model):
 
 @pytest.mark.slow_elsewhere
 def test_the_references_constant_rate_is_scaled_to_the_batch(model):
-    model.compile(schedule="constant", learning_rate=0.64, run_eagerly=True)
+    options = {"schedule": "constant", "learning_rate": 0.64}
+    model.compile(recipe="reference", run_eagerly=True, **options)
     model.fit(*batch(), batch_size=2, verbose=0)
     assert float(model.optimizer.learning_rate) == pytest.approx(0.64 * 2 / 64)
 
