@@ -69,7 +69,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
         outputs, mean, variance = normalized(x, gamma, beta, self.epsilon)
         if self.moves_statistics:
             if self.unbiased:
-                replicas = _num_replicas() if self.synchronized else 1
+                replicas = num_replicas() if self.synchronized else 1
                 variance = variance * _bessel(inputs, replicas)
             self._move(self.moving_mean, mean)
             self._move(self.moving_variance, variance)
@@ -106,8 +106,10 @@ def _fused(x, gamma, beta, epsilon):
     n = x.shape[:-1].num_elements()
     if n is None:
         n = tf.cast(tf.size(x) // tf.size(gamma), tf.float32)
-        return outputs, mean, variance * (tf.maximum(n - 1.0, 1.0) / n)
-    return outputs, mean, variance * (max(n - 1.0, 1.0) / n)
+        share = tf.maximum(n - 1.0, 1.0) / n
+    else:
+        share = max(n - 1.0, 1.0) / n
+    return outputs, mean, variance * share
 
 
 def _over_replicas(x, gamma, beta, epsilon):
@@ -126,12 +128,13 @@ def _over_replicas(x, gamma, beta, epsilon):
     return outputs, mean, variance
 
 
-def _num_replicas():
+def num_replicas():
+    """How many devices of TensorFlow's strategy share out a batch."""
     return tf.distribute.get_strategy().num_replicas_in_sync
 
 
 def _sum_of_replicas(value):
     replica = tf.distribute.get_replica_context()
-    if replica is None or _num_replicas() == 1:
+    if replica is None or num_replicas() == 1:
         return value
     return replica.all_reduce("SUM", value)

@@ -307,12 +307,10 @@ def _values(variables):
 
 
 def _assign(variables, values):
-    if ON_TENSORFLOW:
-        for variable, value in zip(variables, values):
-            # By TensorFlow itself: a third of the time of Keras' `assign`.
-            variable.value.assign(tf.cast(value, variable.dtype), read_value=False)
-        return
     for variable, value in zip(variables, values):
+        if ON_TENSORFLOW:  # by itself: a third of the time of Keras' `assign`
+            variable.value.assign(tf.cast(value, variable.dtype), read_value=False)
+            continue
         is_exact = str(getattr(value, "dtype", None)) == variable.dtype
         value = value if is_exact else ops.cast(value, variable.dtype)
         variable.assign(placed_like(variable, value))

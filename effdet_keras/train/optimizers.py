@@ -12,7 +12,7 @@ from keras import ops
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.model.batch_norm import ON_TENSORFLOW
+from effdet_keras.model.batch_norm import ON_TENSORFLOW, num_replicas
 from effdet_keras.train.gradients import factors_of
 from effdet_keras.train.schedules import choice
 
@@ -30,7 +30,7 @@ class _Fused:
     def _is_fused(self):
         return (
             ON_TENSORFLOW
-            and tf.distribute.get_strategy().num_replicas_in_sync == 1
+            and num_replicas() == 1
             and not getattr(self, "amsgrad", False)
         )
 

@@ -98,6 +98,6 @@ def test_several_devices_are_refused(monkeypatch):
     from effdet_keras.train.steps import tensorflow as steps
 
     model = model_without_batches(4, None)
-    monkeypatch.setattr(steps, "_num_replicas", lambda: 2)
+    monkeypatch.setattr(steps, "num_replicas", lambda: 2)
     with pytest.raises(ValueError, match="accumulate_steps=4"):
         model._step.clipped([])

@@ -170,6 +170,7 @@ def test_muon_is_adamw_for_all_else(path, shape):
     np.testing.assert_allclose(muon[path], adamw[path], rtol=1e-5)
 
 
+@pytest.mark.tensorflow  # elsewhere nothing is fused
 @pytest.mark.parametrize(
     "optimizer",
     [

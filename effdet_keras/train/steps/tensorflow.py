@@ -10,6 +10,7 @@ from effdet_keras._internal.extras import extra
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.basic_layers import recomputing
+from effdet_keras.model.batch_norm import num_replicas
 from effdet_keras.train.gradients import all_finite
 from effdet_keras.train.optimizers import descend_by_kernel
 from effdet_keras.train.parts import step_counter, steps_per_update
@@ -40,11 +41,11 @@ class Step(BackendStep):
         with tf.GradientTape() as tape:
             loss = self._forward_and_loss(data, training=True)
             # Replicas are summed below; a loss scale keeps float16 from underflow.
-            scaled = model.optimizer.scale_loss(loss / _num_replicas())
+            scaled = model.optimizer.scale_loss(loss / num_replicas())
         return loss, self.gradients_of(tape, scaled, model.trainable_variables)
 
     def on_all_replicas(self, is_fine):
-        if _num_replicas() == 1:
+        if num_replicas() == 1:
             return is_fine
         replica = tf.distribute.get_replica_context()
         return replica.all_reduce("SUM", tf.cast(~is_fine, tf.float32)) == 0.0
@@ -118,7 +119,7 @@ class Step(BackendStep):
 
     def normalizer(self, num_positives, rule):
         """Replicas sum their gradients: together they take the loss of one batch."""
-        count = _num_replicas()
+        count = num_replicas()
         if count == 1:
             return None
         replica = tf.distribute.get_replica_context()
@@ -151,7 +152,7 @@ class Step(BackendStep):
         what that sum will be makes N replicas equal one device; the reference
         clips before it.
         """
-        count = _num_replicas()
+        count = num_replicas()
         if count == 1:
             return super().clipped([tf.convert_to_tensor(g) for g in gradients])
         steps = steps_per_update(self._model.optimizer)
@@ -238,7 +239,3 @@ class _Refusal:
     def __call__(self, done, *arrays):
         step = None if done < 0 else int(done) + 1
         raise self._model().refusal(dict(zip(self._names, arrays)), step=step)
-
-
-def _num_replicas():
-    return tf.distribute.get_strategy().num_replicas_in_sync
