@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from support.small_datasets import features, save_image, write_shard
 
 from effdet_keras import data
 from effdet_keras.data.formats.label_map import (
@@ -16,7 +16,6 @@ from effdet_keras.data.formats.label_map import (
     requested_classes,
     write_label_map,
 )
-from effdet_keras.data.formats.tfrecord import encode_example, write_records
 
 BOX = [[4, 8, 20, 40]]
 
@@ -118,13 +117,9 @@ def test_ids_of_a_coco_file_stay_its_own(tmp_path, dataset):
 
 
 def test_records_without_names_get_those_of_a_label_map(tmp_path):
-    Image.new("RGB", (40, 30)).save(tmp_path / "a.png")
-    sides = {f"image/object/bbox/{side}min": np.array([0.1, 0.2]) for side in "xy"}
-    sides |= {f"image/object/bbox/{side}max": np.array([0.5, 0.6]) for side in "xy"}
-    labels = {"image/object/class/label": np.array([3, 90])}
-    encoded = {"image/encoded": (tmp_path / "a.png").read_bytes()}
-    path = tmp_path / "train.tfrecord"
-    write_records(path, [encode_example(sides | labels | encoded)])
+    encoded = save_image(tmp_path / "a.png").read_bytes()
+    boxes = [[0.1, 0.1, 0.5, 0.5], [0.2, 0.2, 0.6, 0.6]]
+    path = write_shard(tmp_path, features(encoded, boxes, [3, 90]))
     for options in ({"label_map": "coco"}, {"class_names": "coco"}):
         read = data.from_tfrecord(path, **options)
         assert len(read.class_names) == 80
@@ -161,7 +156,7 @@ def _written(dataset, folder, to):
 
 
 def test_a_name_that_is_not_a_label_map_is_refused_by_readers(tmp_path):
-    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    save_image(tmp_path / "a.png")
     (tmp_path / "a.txt").write_text("0 0.5 0.5 0.5 0.5")
     with pytest.raises(ValueError, match=r"Received: 'cat'.*list of names"):
         data.from_yolo(tmp_path, class_names="cat")
