@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from effdet_keras._internal.lazy_names import lazy_names
-from effdet_keras.data.anchor_fit import fit_anchors
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.arrays import from_arrays
 from effdet_keras.data.formats.coco import from_coco, write_coco
@@ -17,6 +16,7 @@ from effdet_keras.data.record import Record
 from effdet_keras.data.shapes import write_shapes
 
 if TYPE_CHECKING:
+    from effdet_keras.extras.data_check.anchors import fit_anchors
     from effdet_keras.extras.data_check.check import CheckReport, check, check_splits
     from effdet_keras.extras.image_columns import read_image_columns
     from effdet_keras.extras.tfds import from_tfds, write_tfds
@@ -56,6 +56,7 @@ if not TYPE_CHECKING:
         __name__,
         {
             **{"CheckReport": _CHECK, "check": _CHECK, "check_splits": _CHECK},
+            "fit_anchors": "extras.data_check.anchors",
             **{"from_tfds": _TFDS, "write_tfds": _TFDS},
             "read_image_columns": "extras.image_columns",
         },

@@ -21,7 +21,7 @@ from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.coco import coco_readers, write_coco
 from effdet_keras.data.formats.csv import csv_readers, write_csv
 from effdet_keras.data.formats.label_map import ClassNames
-from effdet_keras.data.formats.reading import ONE_SPLIT
+from effdet_keras.data.formats.reading import ONE_SPLIT, chosen_split
 from effdet_keras.data.formats.tfrecord import (
     from_tfrecord,
     tfrecord_readers,
@@ -145,15 +145,9 @@ def load(
     """
     found = find(path, format)
     print(found)
-    if split is None and len(found.readers) == 1:
-        split = next(iter(found.readers))
-    if split not in found.readers:
-        raise InvalidValueError(
-            f"`split` must be one of {list(found.readers)}, the splits of "
-            f"{str(path)!r}. Received: split={split!r}"
-        )
+    read = found.readers[chosen_split(found.readers, split, path)]
     options = _options(found, masks)
-    return found.readers[split](class_names=class_names, on_error=on_error, **options)
+    return read(class_names=class_names, on_error=on_error, **options)
 
 
 def load_splits(

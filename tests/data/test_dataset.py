@@ -11,6 +11,7 @@ import keras  # noqa: E402
 from support.small_datasets import record_of, save_image  # noqa: E402
 
 from effdet_keras.data import DetectionDataset, from_arrays  # noqa: E402
+from effdet_keras.data.dataset import what_to_expect  # noqa: E402
 from effdet_keras.data.record import count_unusable, load_example  # noqa: E402
 
 pytestmark = pytest.mark.tensorflow
@@ -92,8 +93,6 @@ def test_slices_subsets_and_negative_indices():
     assert len(list(dataset)) == 5
     with pytest.raises(IndexError):
         dataset[5]
-    with pytest.raises(TypeError, match=r"subset.*\[0, 1\]"):
-        dataset[[0, 1]]
 
 
 def test_split_keeps_every_image_once():
@@ -346,3 +345,35 @@ def test_wrong_arguments_are_named(name, value):
 def test_empty_dataset_has_no_batches():
     with pytest.raises(ValueError, match="empty"):
         make_dataset()[:0].batches(2)
+
+
+# What to expect of few images, and of few boxes of a class
+
+
+def dataset_of(num_images, names, labels):
+    """A dataset whose images all have these labels."""
+    images = [np.zeros((32, 32, 3), "uint8")] * num_images
+    boxes = [[[4, 4, 20, 20]] * len(labels)] * num_images
+    return from_arrays(images, boxes, [labels] * num_images, names)
+
+
+def test_few_images_and_classes_of_few_boxes_are_named():
+    first, second = what_to_expect(
+        dataset_of(3, ["cat", "dog", "owl"], [0, 0, 0, 0, 1])
+    )
+    assert first.startswith("Only 3 images: expect AP to differ from one training")
+    assert second.startswith("Fewer than 10 boxes of 'owl' (0), 'dog' (3): expect")
+
+
+def test_forty_images_and_ten_boxes_are_enough():
+    assert what_to_expect(dataset_of(40, ["cat"], [0])) == []
+    (few_images,) = what_to_expect(dataset_of(39, ["cat"], [0]))
+    assert "39 images" in few_images
+    few_boxes = dataset_of(10, ["cat"], [0])
+    assert len(what_to_expect(few_boxes)) == 1 < len(what_to_expect(few_boxes[:9]))
+
+
+def test_of_many_classes_five_are_named():
+    names = [f"{k:02}" for k in range(30)]
+    (only,) = what_to_expect(dataset_of(40, names, [0]))
+    assert "'05' (0), 24 more" in only and "'06'" not in only

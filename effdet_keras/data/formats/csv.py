@@ -89,11 +89,7 @@ def from_csv(
     rows = _read_rows(path, problems)
     known = sorted({row.label for row in rows if row.box is not None})
     if split is not None:
-        if split not in _splits_of(rows):
-            raise InvalidValueError(
-                f"`split` must be one of the splits of {str(path)!r}: "
-                f"{_splits_of(rows)}. Received: split={split!r}"
-            )
+        reading.chosen_split(_splits_of(rows), split, path)
         rows = [row for row in rows if row.split == split]
     groups = collections.defaultdict(list)
     for row in rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,13 @@ from effdet_keras.data.formats.sidecar import (
     Sidecar,
     apply_sidecar,
 )
-from effdet_keras.data.record import Record, areas_of, clip_boxes_xywh, count_unusable
+from effdet_keras.data.record import (
+    Record,
+    areas_of,
+    clip_boxes_xywh,
+    count_unusable,
+    joined,
+)
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import EncodedImage, read_image_size
 
@@ -258,8 +264,7 @@ def _check_boxes(records, problems, source):
 
 def _are_normalized(records):
     """Whether two boxes or more all lie between 0 and 1."""
-    boxes = [record.boxes_xywh for record in records if len(record.labels)]
-    boxes = np.concatenate(boxes) if boxes else np.zeros((0, 4))
+    boxes = joined(records, "boxes_xywh")
     if len(boxes) < 2 or max(max(record.image_size) for record in records) <= 2:
         return False
     ends = np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]])
@@ -287,13 +292,15 @@ def are_coordinates(values):
     return np.all(np.abs(values) <= MAX_COORDINATE, axis=-1)
 
 
-def chosen_split(splits: Mapping[str, Any], split: str | None) -> str:
+def chosen_split(splits: Iterable[str], split: str | None, source: Any) -> str:
     """The split that was asked for, or the only one there is."""
+    splits = list(splits)
     if split is None and len(splits) == 1:
-        return next(iter(splits))
+        return splits[0]
     if split not in splits:
         raise InvalidValueError(
-            f"`split` must be one of {list(splits)}. Received: split={split!r}"
+            f"`split` must be one of {splits}, the splits of {str(source)!r}. "
+            f"Received: split={split!r}"
         )
     return split
 

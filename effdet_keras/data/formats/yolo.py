@@ -75,7 +75,7 @@ def from_yolo(
     """
     source = os.fspath(path)
     layout = find_layout(path)
-    split = reading.chosen_split(layout.splits, split)
+    split = reading.chosen_split(layout.splits, split, source)
     problems = Problems(f"`from_yolo` of {source!r}", on_error)
     images = layout.images(split, problems)
     files = [label_file(image) for image in images]
