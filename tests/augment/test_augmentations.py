@@ -352,15 +352,6 @@ def test_jpeg_of_low_quality_is_further_off():
     assert errors[0] < errors[1] < errors[2]
 
 
-def test_a_mosaic_shows_all_four_images():
-    given = [
-        {**example(i), "image": np.full((60, 80, 3), i, "uint8")} for i in range(4)
-    ]
-    image = ek.augment.Mosaic()(given, [0, 1])["image"].numpy()[..., 0]
-    assert image.shape == (60, 80)
-    assert [image[0, 0], image[0, -1], image[-1, 0], image[-1, -1]] == [0, 1, 2, 3]
-
-
 def test_arguments_out_of_range_are_refused():
     cases = [
         lambda: ek.augment.AutoAugment("v4"),

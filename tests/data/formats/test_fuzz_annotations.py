@@ -216,15 +216,6 @@ def test_files_of_any_content(folder, originals, draws, name):
         read_both(lambda e, read=read: read(folder / name.partition("/")[0], e))
 
 
-def test_yaml_aliases_that_grow_without_end_are_refused(folder):
-    lines = ["a0: &a0 [x, x]"]
-    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 30)]
-    path = folder / "yolo" / "data.yaml"
-    path.write_text("\n".join([*lines, "train: *a29", "names: *a29"]))
-    with pytest.raises(ValueError, match="list of"):
-        data.from_yolo(path)
-
-
 @FUZZ
 @given(draws=st.data())
 def test_a_broken_sidecar_stops_nothing(folder, draws):
