@@ -2,17 +2,15 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
+from support.small_datasets import record_of, save_image
 
-tf = pytest.importorskip("tensorflow")
-
-import keras  # noqa: E402
-from support.small_datasets import record_of, save_image  # noqa: E402
-
-from effdet_keras.data import DetectionDataset, from_arrays  # noqa: E402
-from effdet_keras.data.dataset import what_to_expect  # noqa: E402
-from effdet_keras.data.record import count_unusable, load_example  # noqa: E402
+from effdet_keras.data import DetectionDataset, from_arrays
+from effdet_keras.data.dataset import what_to_expect
+from effdet_keras.data.record import count_unusable, load_example
 
 pytestmark = pytest.mark.tensorflow
 

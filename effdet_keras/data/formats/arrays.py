@@ -66,10 +66,9 @@ def from_arrays(
         >>> dataset
         DetectionDataset(2 images, 1 box, 1 class: cat)
     """
-    lengths = {"images": len(images), "boxes": len(boxes), "labels": len(labels)}
-    for name, values in (("image_ids", image_ids), ("is_crowd", is_crowd)):
-        if values is not None:
-            lengths[name] = len(values)
+    lists = {"images": images, "boxes": boxes, "labels": labels}
+    lists |= {"image_ids": image_ids, "is_crowd": is_crowd}
+    lengths = {name: len(v) for name, v in lists.items() if v is not None}
     if len(set(lengths.values())) > 1:
         raise InvalidValueError(
             "`from_arrays` expects one entry per image in each list. "

@@ -6,13 +6,10 @@ import warnings
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
-
-pytest.importorskip("tensorflow")
-
-import tensorflow as tf
 from support.small_datasets import assert_same, features, odd_splits, write_shard
 
 from effdet_keras.data import DetectionDataset, from_arrays

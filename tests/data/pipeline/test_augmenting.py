@@ -4,15 +4,14 @@ import re
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-tf = pytest.importorskip("tensorflow")
-
-from effdet_keras import augment as ek_augment  # noqa: E402
-from effdet_keras.augment.augmentation import fault_of  # noqa: E402
-from effdet_keras.data import from_arrays  # noqa: E402
-from effdet_keras.data.pipeline import augmenting  # noqa: E402
-from effdet_keras.data.pipeline.image_reader import readers_of  # noqa: E402
-from effdet_keras.data.shapes import write_shapes  # noqa: E402
+from effdet_keras import augment as ek_augment
+from effdet_keras.augment.augmentation import fault_of
+from effdet_keras.data import from_arrays
+from effdet_keras.data.pipeline import augmenting
+from effdet_keras.data.pipeline.image_reader import readers_of
+from effdet_keras.data.shapes import write_shapes
 
 pytestmark = pytest.mark.tensorflow
 

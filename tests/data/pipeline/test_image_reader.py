@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
-tf = pytest.importorskip("tensorflow")
-
-from effdet_keras.data import write_shapes  # noqa: E402
-from effdet_keras.data.pipeline.image_reader import (  # noqa: E402
+from effdet_keras.data import write_shapes
+from effdet_keras.data.pipeline.image_reader import (
     ImageReader,
     readers_of,
 )
