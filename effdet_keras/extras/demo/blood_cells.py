@@ -2,7 +2,7 @@
 
 import pathlib
 
-from effdet_keras.data.load import load_splits
+from effdet_keras.data.any_format import load_splits
 from effdet_keras.errors import EffDetError, InvalidValueError
 from effdet_keras.model.efficientdet import EfficientDet
 
