@@ -258,8 +258,22 @@ class Compose(Augmentation):
         return f"Compose({self.augmentations!r})"
 
 
+class OfAnother(Augmentation):
+    """What does something with one other augmentation."""
+
+    augmentation: Augmentation
+
+    @property
+    def num_images(self) -> int:
+        return self.augmentation.num_images
+
+    @property
+    def keeps_masks(self) -> bool:
+        return self.augmentation.keeps_masks
+
+
 @register
-class Sometimes(Augmentation):
+class Sometimes(OfAnother):
     """Applies an augmentation to some examples and leaves the others as they are.
 
     Args:
@@ -286,14 +300,6 @@ class Sometimes(Augmentation):
     ) -> None:
         self.augmentation = as_augmentation(augmentation)
         self.probability = checked("probability", probability, "[0, 1]", 0.5)
-
-    @property
-    def num_images(self) -> int:
-        return self.augmentation.num_images
-
-    @property
-    def keeps_masks(self) -> bool:
-        return self.augmentation.keeps_masks
 
     def augment(self, example: Example | list[Example], seed: Any) -> Example:
         first = example if self.num_images == 1 else example[0]

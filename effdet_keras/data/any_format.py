@@ -242,8 +242,8 @@ def convert(
             "`num_shards` is an option of 'tfrecord', `csv_format` one of 'csv'. "
             f"Received: to={to!r}, num_shards={num_shards!r}, csv_format={csv_format!r}"
         )
-    options = {"num_shards": num_shards} if to == "tfrecord" else {}
-    options = {"format": csv_format} if csv_format else options
+    options = {"num_shards": num_shards, "format": csv_format}
+    options = {name: value for name, value in options.items() if value is not None}
     if os.path.lexists(out):  # before the reading, which may take long
         raise FileExistsError(
             "A dataset is never written over what is there. "
