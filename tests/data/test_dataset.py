@@ -200,16 +200,6 @@ def test_crowd_boxes_are_in_no_loss_unless_they_are_objects():
     assert dataset[0]["is_crowd"].any()
 
 
-def test_images_of_other_sizes_and_without_objects_train():
-    batches = make_dataset(6).batches(2, image_size=32, training=True, seed=0)
-    seen = []
-    for images, truth in batches:
-        assert images.shape == (2, 32, 32, 3) and images.dtype == tf.float32
-        assert float(tf.reduce_max(images)) <= 255
-        seen += truth["image_id"].numpy().tolist()
-    assert sorted(seen) == [1, 2, 3, 4, 5, 6]
-
-
 def test_padding_has_the_color_asked_for():
     dataset = from_arrays([np.zeros((10, 20, 3), np.uint8)], [[]], [[]], ["cat"])
     images, _ = next(iter(dataset.batches(1, image_size=20, pad_value=(1, 2, 3))))

@@ -151,14 +151,6 @@ def test_the_only_image_of_a_dataset_is_its_own_partner():
     assert truth["labels"].numpy().tolist() == [[0, 0]]
 
 
-def test_partners_cover_all_other_places_evenly():
-    places = augmenting.partners(np.int64(2), np.int64([7, 2]), 4000, 5).numpy()
-    counts = np.bincount(places, minlength=5)
-    assert counts[2] == 0
-    # 1,000 of each, with a deviation of 27.
-    np.testing.assert_allclose(counts[[0, 1, 3, 4]], 1000, atol=120)
-
-
 def test_a_partner_that_cannot_be_read_is_replaced_and_told(tmp_path, capsys):
     dataset, _ = write_shapes(tmp_path, num_train=4, num_valid=1, image_size=32)
     (tmp_path / "train" / "00003.jpg").unlink()
