@@ -494,17 +494,11 @@ class DetectionDataset:
         from effdet_keras.data.pipeline.batches import make_batches
         from effdet_keras.data.pipeline.image_reader import ImageReader
 
-        reader = ImageReader(
-            self._records,
-            self._class_names,
-            replace=training,
-            strict=strict,
-            category_ids=self._category_ids,
-            seg_class_names=self._seg_names_of_batches(masks),
-        )
+        seg_class_names = self._seg_names_of_batches(masks)
         return make_batches(
-            self._records,
-            reader,
+            ImageReader(
+                self, replace=training, strict=strict, seg_class_names=seg_class_names
+            ),
             batch_size,
             image_size=image_size,
             training=training,

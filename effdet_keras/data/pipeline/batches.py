@@ -18,7 +18,6 @@ _BATCHES_AHEAD = 2  # one in use, one ready; more only fills memory
 
 
 def make_batches(
-    records,
     reader,
     batch_size,
     *,
@@ -49,6 +48,7 @@ def make_batches(
             "Masks are only resized with 'half_pixel'. Received: "
             f"resize_method={resize_method!r}, masks=True"
         )
+    records = reader.records
     if not records:
         raise InvalidValueError(
             "`batches` needs at least one image. The dataset is empty"
