@@ -98,7 +98,7 @@ def from_csv(
     sidecar = read_sidecar(path.parent)
     return reading.make_dataset(
         [_found(name, rows, folder) for name, rows in groups.items()],
-        lambda: reading.named_classes(known, class_names, sidecar),
+        reading.named_classes(known, class_names, sidecar),
         problems,
         source=path,
         sidecar=sidecar,

@@ -103,17 +103,12 @@ def _chosen_names(known, class_names, sidecar):
 def _numbers_as_names(found):
     ids = np.concatenate([[0], *(image.classes for image in found)])
     highest = int(ids[ids <= _MAX_UNNAMED].max(initial=0))
-    if highest < 1:
-        raise InvalidValueError(
-            "The classes must be named where no object shows how many there are. "
-            "Received: no names, and no object of a class. Pass `class_names`"
-        )
     return tuple(str(i) for i in range(1, highest + 1))
 
 
 def make_dataset(
     found: Sequence[Found],
-    classes: Classes | Callable[[], Classes],
+    classes: Classes,
     problems: Any,
     *,
     source: Any,
@@ -124,14 +119,10 @@ def make_dataset(
     keep_unusable: bool = False,
 ) -> DetectionDataset:
     """The dataset of what was found; raises or warns of what is wrong."""
-    try:
-        classes = classes() if callable(classes) else classes
-        if not classes.names:
-            text = f"{problems.reader} found no object: pass `class_names`"
-            raise InvalidValueError(text)
-    except ValueError:
+    if not classes.names:
         problems.finish()  # says more, if there are any
-        raise
+        text = f"{problems.reader} found no object: pass `class_names`"
+        raise InvalidValueError(text)
     labels = _labels(found, classes, problems)
     records = _records(found, labels, problems)
     names = [str(getattr(record, key)) for record in records]

@@ -108,7 +108,7 @@ def from_yolo(
     ]
     return reading.make_dataset(
         found,
-        lambda: reading.named_classes(names, class_names, sidecar),
+        reading.named_classes(names, class_names, sidecar),
         problems,
         source=source,
         sidecar=sidecar,

@@ -153,7 +153,7 @@ def _from_folder(folder, split, class_names, on_error):
 def _made(found, known, class_names, problems, source, sidecar=NO_SIDECAR, split=None):
     return reading.make_dataset(
         found,
-        lambda: reading.numbered_classes(
+        reading.numbered_classes(
             known, class_names, sidecar, found, are_category_ids=False
         ),
         problems,
