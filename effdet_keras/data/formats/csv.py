@@ -250,7 +250,7 @@ def csv_splits(path):
         return []
     if format is None or path.suffix.lower() != ".csv":
         return []
-    is_automl = format is _read_automl
+    is_automl = format[0] is _read_automl
     rows = _read_rows(path, Problems("`csv_splits`", "skip")) if is_automl else []
     return _splits_of(rows) or [None]
 
@@ -272,6 +272,7 @@ _COLUMNS = {  # each column of the Object Detection API, and what others call it
     "width": ("width",),
 }
 _SIDES = ("height", "width")  # columns that may be absent
+_RETINANET = {"filename": 0, "xmin": 1, "ymin": 2, "xmax": 3, "ymax": 4, "class": 5}
 _AUTOML_SPLITS = {
     "TRAIN": "train",
     "TRAINING": "train",
@@ -307,10 +308,10 @@ def _read_rows(path, problems):
             f"`path,xmin,ymin,xmax,ymax,class`. Received: {str(path)!r} with "
             f"{reprlib.repr(first)}"
         )
-    has_header = format not in (_read_automl, _read_retinanet)
+    read, has_header = format
     rows = []
     for number, cells in lines[1:] if has_header else lines:
-        row = format(cells)
+        row = read(cells)
         if isinstance(row, str):
             detail = f"row {number}: {row}. Received: {reprlib.repr(cells)}"
             problems.add("bad box", path.name, detail)
@@ -362,34 +363,29 @@ def read_lines(path, limit=None, reader="from_csv", delimiters=","):
 
 
 def _format_of(lines):
-    """The function that makes a `_Row` of cells, or says what is wrong; or None."""
+    """What makes a `_Row` of cells, or says what is wrong; and if there is a header."""
     if not lines:
         return None
     first = lines[0][1]
     names = [cell.lower() for cell in first]
-    places = {
-        column: next((names.index(n) for n in known if n in names), None)
-        for column, known in _COLUMNS.items()
-    }
-    if all(places[column] is not None for column in _COLUMNS if column not in _SIDES):
-        return functools.partial(_read_tfod, places)
+    found = {column: [n for n in _COLUMNS[column] if n in names] for column in _COLUMNS}
+    places = {column: names.index(own[0]) for column, own in found.items() if own}
+    if places.keys() >= _COLUMNS.keys() - {*_SIDES}:
+        return functools.partial(_read_pixels, places), True
     if first[0].upper() in _AUTOML_SPLITS and len(first) in (2, 3, 7, 9, 10, 11):
-        return _read_automl
-    if len(first) == 6 and first[0]:
-        are_numbers = all(_number(cell) is not None for cell in first[1:5])
-        return _read_retinanet if are_numbers or not any(first[1:]) else None
+        return _read_automl, False
+    are_numbers = all(_number(cell) is not None for cell in first[1:5])
+    if len(first) == 6 and first[0] and (are_numbers or not any(first[1:])):
+        return functools.partial(_read_pixels, _RETINANET), False
     return None
 
 
-def _read_tfod(places, cells):
-    """The Object Detection API's format: columns by the names of the header."""
-    cell = {
-        name: cells[i] if i is not None and i < len(cells) else ""
-        for name, i in places.items()
-    }
-    box = [cell[name] for name in ("xmin", "ymin", "xmax", "ymax")]
-    size = reading.check_size(*(_number(cell[name]) for name in _SIDES))
-    return _make_row(cell["filename"], cell["class"], box, size=size)
+def _read_pixels(places, cells):
+    """The formats of boxes in pixels, by the places of their columns."""
+    cell = {name: cells[i] for name, i in places.items() if i < len(cells)}
+    box = [cell.get(name, "") for name in ("xmin", "ymin", "xmax", "ymax")]
+    size = reading.check_size(*(_number(cell.get(name, "")) for name in _SIDES))
+    return _make_row(cell.get("filename"), cell.get("class"), box, size=size)
 
 
 def _read_automl(cells):
@@ -402,12 +398,6 @@ def _read_automl(cells):
     y = [cell for cell in cells[4:11:2] if cell]
     box = _around(x, y)
     return _make_row(cells[1], cells[2], box, in_fractions=True, split=split)
-
-
-def _read_retinanet(cells):
-    """RetinaNet's format: `path,xmin,ymin,xmax,ymax,class` in pixels."""
-    cells = cells + [""] * (6 - len(cells))
-    return _make_row(cells[0], cells[5], cells[1:5])
 
 
 def _around(x, y):
