@@ -48,7 +48,7 @@ def csv(folder, row):
 
 def tfrecord(folder, changes):
     encoded = (folder / "a.png").read_bytes()
-    changed = features(encoded, **{"source_id": "6", **changes})
+    changed = features(**{"encoded": encoded, "source_id": "6", **changes})
     path = write_shard(folder, features(encoded, source_id="5"), changed)
     return lambda **options: data.from_tfrecord(path, **options)
 

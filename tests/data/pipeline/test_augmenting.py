@@ -219,9 +219,9 @@ def no_label(example, seed):
     [
         (wrong_keys, "'wrong_keys' must return a dict with the keys"),
         (image_alone, "'image_alone' must return a dict with the keys"),
-        (grey_image, r"'grey_image' must return 'image' of shape \[H, W, 3\]"),
-        (flat_boxes, r"'flat_boxes' must return 'boxes' of shape \[n, 4\].*\(3, 5\)"),
-        (no_label, "'no_label' must return one label for each box"),
+        (grey_image, r"'grey_image' returned an image of shape .*\[H, W, 3\]"),
+        (flat_boxes, r"'flat_boxes' returned boxes of shape \[3, 5\]; .*\[n, 4\]"),
+        (no_label, "'no_label' returned 3 boxes, .*one label for each box"),
         (numpy_code, "(?s)'numpy_code' failed.*test_augm.*ek.augment.FromNumPy"),
     ],
 )
