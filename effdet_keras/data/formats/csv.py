@@ -281,7 +281,6 @@ _AUTOML_SPLITS = {
     "TEST": "test",
     "UNASSIGNED": reading.ONE_SPLIT,
 }
-_LIMIT = 2.0  # images: numbers further out are not fractions of one
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -309,15 +308,8 @@ def _read_rows(path, problems):
             f"{reprlib.repr(first)}"
         )
     read, has_header = format
-    rows = []
-    for number, cells in lines[1:] if has_header else lines:
-        row = read(cells)
-        if isinstance(row, str):
-            detail = f"row {number}: {row}. Received: {reprlib.repr(cells)}"
-            problems.add("bad box", path.name, detail)
-        else:
-            rows.append(row)
-    return rows
+    lines = lines[1:] if has_header else lines
+    return reading.read_rows(read, lines, problems, path.name, "row")
 
 
 # What a spreadsheet takes for a formula, and what stands before it to make it text.
@@ -424,7 +416,7 @@ def _make_row(image, label, box, *, in_fractions=False, size=None, split=None):
         return "four finite numbers are expected"
     if not label:
         return "a class is expected"
-    if in_fractions and max(map(abs, numbers)) > _LIMIT:
+    if in_fractions and max(map(abs, numbers)) > reading.MAX_FRACTION:
         return "fractions of the image are expected, not pixels"
     return _Row(image, label, tuple(numbers), **common)
 

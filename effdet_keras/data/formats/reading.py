@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import os
+import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -36,7 +37,8 @@ ONE_SPLIT = "train"  # the name of a dataset that is not divided
 _NO_SPLITS = ("annotations", "labels", "data", "dataset", "coco", "default", "result")
 _MAX_SIDE = 2**31  # pixels
 MAX_COORDINATE = 1e9  # pixels: far outside any image, far from any overflow
-_MAX_UNNAMED = 10_000  # classes: a label above it, without a name, is damage
+MAX_FRACTION = 2.0  # images: numbers further out are no fractions of one
+MAX_CLASSES = 10_000  # classes: a label above it, without a name, is damage
 _NORMALIZED = 1.01  # ends of boxes: some tools round beyond 1
 
 
@@ -102,7 +104,7 @@ def _chosen_names(known, class_names, sidecar):
 
 def _numbers_as_names(found):
     ids = np.concatenate([[0], *(image.classes for image in found)])
-    highest = int(ids[ids <= _MAX_UNNAMED].max(initial=0))
+    highest = int(ids[ids <= MAX_CLASSES].max(initial=0))
     return tuple(str(i) for i in range(1, highest + 1))
 
 
@@ -276,6 +278,19 @@ def whole_number(value):
     if type(value) is int:
         return value
     return int(value) if type(value) is float and value.is_integer() else None
+
+
+def read_rows(read, lines, problems, place, word="line"):
+    """What `read` makes of each `(number, line)`; a str is what is wrong with it."""
+    rows = []
+    for number, line in lines:
+        row = read(line)
+        if isinstance(row, str):
+            detail = f"{word} {number}: {row}. Received: {reprlib.repr(line)}"
+            problems.add("bad box", place, detail)
+        else:
+            rows.append(row)
+    return rows
 
 
 def are_coordinates(values):
