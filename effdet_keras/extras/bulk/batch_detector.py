@@ -19,6 +19,8 @@ from effdet_keras.extras.bulk.parts import (
 )
 from effdet_keras.images import decode_image, read_image
 
+__all__ = ["BatchDetector"]
+
 _READERS = 4  # threads that read and decode images while the network runs
 _COLUMNS = ("bytes", "image", "path")
 

@@ -23,7 +23,7 @@ class Launch:
 
     process_id: int
     num_processes: int
-    coordinator: str | None = None
+    coordinator: str
     source: str = "given"
     workers: tuple[str, ...] | None = None
 
@@ -35,10 +35,6 @@ class Launch:
                 "The processes are counted from 0: this one must be below "
                 f"{self.num_processes}."
             )
-        if self.coordinator is None:
-            if self.num_processes > 1:
-                self._refuse("Several processes need an address to meet.")
-            return
         host, _, port = self.coordinator.rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
             self._refuse("The address must be 'host:port'.")
@@ -87,13 +83,8 @@ def _of_tf_config(environ):
             f"Received: TF_CONFIG={environ['TF_CONFIG']!r}"
         )
     before = len(cluster.get("chief", [])) if kind == "worker" else 0
-    return Launch(
-        index + before,
-        len(workers),
-        workers[0] if workers else None,
-        "TF_CONFIG",
-        workers=workers,
-    )
+    first = workers[0] if workers else ""
+    return Launch(index + before, len(workers), first, "TF_CONFIG", workers)
 
 
 def _of_jax(environ):

@@ -12,7 +12,6 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.data.dataset import DetectionDataset
@@ -173,7 +172,8 @@ Received: lowest=0.1, highest=0.01
             f"The loss grows from the first steps on: {losses[:3]}. Begin with a lower "
             f"rate than lowest={lowest}."
         )
-    rates = [rising.schedule.rate_at(step) for step in range(len(losses))]
+    ratio = highest / lowest
+    rates = [lowest * ratio ** (t / (num_steps - 1)) for t in range(len(losses))]
     suggestion = float(f"{rates[best] / _BELOW:.2g}")
     return LearningRates(
         tuple(rates), tuple(losses), suggestion, _arguments(copy, data, suggestion)
@@ -203,41 +203,20 @@ def _arguments(model, batches, rate):
     return {"learning_rate": float(f"{rate * REFERENCE_BATCH_SIZE / batch_size:.2g}")}
 
 
-class RisingRate(keras.optimizers.schedules.LearningRateSchedule):
-    """The rate of the range test: exponential from `lowest` to `highest`."""
-
-    def __init__(self, lowest: float, highest: float, num_steps: int) -> None:
-        self.lowest, self.highest, self.num_steps = lowest, highest, num_steps
-
-    def __call__(self, step):
-        done = ops.cast(step, "float32") / (self.num_steps - 1)
-        return self.lowest * ops.exp(done * math.log(self.highest / self.lowest))
-
-    def rate_at(self, step: int) -> float:
-        """The same, as a plain number."""
-        ratio = self.highest / self.lowest
-        return self.lowest * ratio ** (step / (self.num_steps - 1))
-
-    def get_config(self):
-        return {
-            "lowest": self.lowest,
-            "highest": self.highest,
-            "num_steps": self.num_steps,
-        }
-
-
 class _Rising(keras.callbacks.Callback):
     """Puts the schedule in place of that of `fit`, keeps losses, stops in time."""
 
     def __init__(self, lowest, highest, num_steps):
         super().__init__()
-        self.schedule = RisingRate(lowest, highest, num_steps)
+        self._schedule = keras.optimizers.schedules.ExponentialDecay(
+            lowest, num_steps - 1, highest / lowest
+        )
         self.losses = []
         self._sum = 0.0
 
     def on_train_begin(self, logs=None):
         # Behind `fit`, which has set its own, and before the step is traced.
-        self.model.optimizer.learning_rate = self.schedule
+        self.model.optimizer.learning_rate = self._schedule
 
     def on_train_batch_end(self, batch, logs=None):
         total = float(logs["loss"]) * (batch + 1)  # Keras logs the mean so far

@@ -203,17 +203,6 @@ def test_what_cannot_be_read_is_tried_again_and_told(tmp_path):
     assert merge_parts(tmp_path, tmp_path / "good.jsonl") == (3, [])
 
 
-def test_an_image_that_cannot_be_read_is_a_row(archive, images, tmp_path, capsys):
-    (images / "3.png").write_bytes(b"no image")
-    parts = str(tmp_path / "parts")
-    assert cli.main(["predict", archive, str(images), "--parts", parts]) == 1
-    assert "'3.png' is left out: " in capsys.readouterr().err
-    assert cli.main(["merge", parts, str(tmp_path / "found.jsonl")]) == 0
-    assert "1 images could not be read: '3.png'" in capsys.readouterr().err
-    rows = lines_of(tmp_path / "found.jsonl")
-    assert [row["file_name"] for row in rows if "error" in row] == ["3.png"]
-
-
 def test_arguments_that_do_not_go_together_are_refused(images, tmp_path, capsys):
     parts = ["--parts", str(tmp_path / "parts")]
     for flags, reason in (

@@ -8,12 +8,12 @@ from support.tiny import EAGER, tiny_model
 
 from effdet_keras.data import from_arrays
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
-from effdet_keras.extras.selftest.overfitting import (
+from effdet_keras.extras.selftest.self_test import (
     check_overfitting,
     choose_images,
     cure_of,
+    self_test,
 )
-from effdet_keras.extras.selftest.self_test import self_test
 
 pytestmark = pytest.mark.tensorflow
 
