@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from effdet_keras.detect.predictor import Predictor
     from effdet_keras.evaluate import metrics
     from effdet_keras.export.check import ExportReport
-    from effdet_keras.extras.bulk import batch_detector as bulk
     from effdet_keras.extras import multiprocess as distribution
     from effdet_keras.extras.advprop import AdvProp
+    from effdet_keras.extras.bulk import batch_detector as bulk
     from effdet_keras.extras.distillation import distill
     from effdet_keras.extras.rate_test import LearningRates, find_learning_rate
     from effdet_keras.extras.report.evaluation_report import EvaluationReport

@@ -23,11 +23,11 @@ from effdet_keras.model.config import EfficientDetConfig
 
 _FIRST_TOP_K = 5000  # pairs that are looked at before all of them
 _FIRST_OF_ARRAYS = 2000  # the same in NumPy, whatever `pre_nms_top_k` is
-METHODS = ("gaussian", "hard")
 
 # What `score_threshold=None` means, as in the reference: soft suppression only
 # lowers scores, so something must end it; hard suppression keeps every score.
 DEFAULT_SCORE_THRESHOLD = {"gaussian": 0.001, "hard": float("-inf")}
+METHODS = tuple(DEFAULT_SCORE_THRESHOLD)
 MIN_AREA = 1e-8  # square pixels: the IoU of two empty boxes is 0, not NaN
 
 
@@ -374,13 +374,11 @@ def non_max_suppression(
         return tuple(map(np.stack, zip(*picked)))
     boxes = ops.cast(boxes, "float32")
     scores = ops.cast(scores, "float32")
+    labels = ops.zeros_like(boxes[..., 0]) if labels is None else labels
+    labels = ops.cast(labels, "int32")
     overlap = _overlap_with(boxes, labels)
     candidate = ops.arange(ops.shape(boxes)[1], dtype="int32")[None]  # [1, K]
     place = ops.arange(max_detections, dtype="int32")[None]  # [1, D]
-    groups = None
-    if max_per_class is not None:
-        groups = ops.zeros_like(boxes[..., 0]) if labels is None else labels
-        groups = ops.cast(groups, "int32")
     nothing = ops.zeros_like(scores[:, :1]) + ops.zeros((1, max_detections))  # [B, D]
 
     def alive(scores):
@@ -409,7 +407,7 @@ def non_max_suppression(
             scores = scores * ops.exp(ops.square(iou) * (-1.0 / sigma))
             out = candidate == taken
         if max_per_class is not None:
-            is_of_class = groups == _take_rows(groups, taken)
+            is_of_class = labels == _take_rows(labels, taken)
             rank = rank + ops.cast(is_of_class, "int32")
             out = ops.logical_or(
                 out, ops.logical_and(is_of_class, rank >= max_per_class)
@@ -426,7 +424,7 @@ def non_max_suppression(
         # `nan` marks a place without a box: a score may be any number.
         nothing + float("nan"),
         # How many of its class were taken before each candidate.
-        zeros[:, :1] if max_per_class is None else ops.zeros_like(groups),
+        zeros[:, :1] if max_per_class is None else ops.zeros_like(labels),
     )
     _, _, indices, kept_scores, _ = ops.while_loop(unfinished, take_one, start)
     used = ops.logical_not(ops.isnan(kept_scores))
@@ -438,8 +436,6 @@ def _overlap_with(boxes, labels):
     """The IoU of all, `[B, K]`, with taken ones `[B, 1]`: 0 with another label."""
     y_min, x_min, y_max, x_max = (boxes[..., i] for i in range(4))  # [B, K]
     areas = ops.maximum(y_max - y_min, 0.0) * ops.maximum(x_max - x_min, 0.0)
-    if labels is not None:
-        labels = ops.cast(labels, "int32")
 
     def overlap(taken):
         box = _take_rows(boxes, taken)  # [B, 1, 4]
@@ -448,8 +444,6 @@ def _overlap_with(boxes, labels):
         shared = ops.maximum(height, 0.0) * ops.maximum(width, 0.0)
         union = areas + _take_rows(areas, taken) - shared
         iou = shared / ops.maximum(union, MIN_AREA)
-        if labels is None:
-            return iou
         return ops.where(labels == _take_rows(labels, taken), iou, 0.0)
 
     return overlap

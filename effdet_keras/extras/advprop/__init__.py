@@ -7,7 +7,7 @@ import dataclasses
 import math
 import numbers
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -154,26 +154,31 @@ def _check_above_zero(name, value):
         )
 
 
-# --- The second set of arrays that batch norms have in adversarial training.
+# --- What takes part in the steps, with the second set of arrays of batch norms.
 
 AUXILIARY = "auxiliary:"  # in files, before the path of the variable that is doubled
 _TRAINED, _MOVED = ("gamma", "beta"), ("moving_mean", "moving_variance")
 
 
-class AuxiliaryNorms(Part):
-    """Copies of the arrays of batch norms, which train and move by themselves.
+class AdversarialTraining(Part):
+    """Attacks the images of a batch, and adds the gradients of what comes of it.
 
-    They are no weights of the model: nothing that uses, exports or counts these sees
-    them. The optimizer has them, and files keep them for the training that goes on.
+    It has copies of the arrays of batch norms, which train and move by themselves. They
+    are no weights of the model: nothing that uses, exports or counts these sees them.
+    The optimizer has them, and files keep them for the training that goes on.
     """
 
-    def __init__(self, batch_norms: Iterable[Any]) -> None:
+    logs = ("adversarial_loss",)
+
+    def __init__(self, model: Any, advprop: AdvProp) -> None:
+        # No circle, which would keep a model that is let go of in memory.
+        self._model_of = weakref.ref(model)
+        self._advprop = advprop
         self._arrays = {
             bn: {name: _copy(getattr(bn, name)) for name in (*_TRAINED, *_MOVED)}
-            for bn in batch_norms
+            for bn in batch_norms_of(model)
             if bn.trainable
         }
-
         pairs = [
             (getattr(bn, name), copy)
             for bn, arrays in self._arrays.items()
@@ -229,36 +234,7 @@ class AuxiliaryNorms(Part):
             copy.assign(store[_key(source)])
         return True
 
-
-def _copy(variable):
-    return keras.Variable(
-        # A function, because a model may be built in a stateless scope.
-        lambda shape, dtype: ops.copy(ops.stop_gradient(variable.value)),
-        shape=variable.shape,
-        dtype=variable.dtype,
-        trainable=variable.trainable,
-        autocast=False,
-        name="auxiliary_" + variable.path.replace("/", "_"),
-    )
-
-
-def _key(source):
-    return AUXILIARY + source.path.replace("/", ":")
-
-
-# --- The half of a training step that adversarial images are for.
-
-
-class AdversarialTraining(AuxiliaryNorms):
-    """Attacks the images of a batch, and adds the gradients of what comes of it."""
-
-    logs = ("adversarial_loss",)
-
-    def __init__(self, model: Any, advprop: AdvProp) -> None:
-        super().__init__(batch_norms_of(model))
-        # No circle, which would keep a model that is let go of in memory.
-        self._model_of = weakref.ref(model)
-        self._advprop = advprop
+    # --- The half of a training step that adversarial images are for.
 
     @property
     def _model(self):
@@ -371,3 +347,19 @@ class AdversarialTraining(AuxiliaryNorms):
     def _outputs(self, images):
         with recomputing(self._model.settings.recipe.grad_checkpoint):
             return self._model(images, training=True)
+
+
+def _copy(variable):
+    return keras.Variable(
+        # A function, because a model may be built in a stateless scope.
+        lambda shape, dtype: ops.copy(ops.stop_gradient(variable.value)),
+        shape=variable.shape,
+        dtype=variable.dtype,
+        trainable=variable.trainable,
+        autocast=False,
+        name="auxiliary_" + variable.path.replace("/", "_"),
+    )
+
+
+def _key(source):
+    return AUXILIARY + source.path.replace("/", ":")

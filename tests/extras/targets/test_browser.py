@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import threading
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -16,7 +17,8 @@ from support.chromium import Page, find_chromium
 from support.tiny import spread, tiny_model
 
 import effdet_keras as ek
-from effdet_keras.extras.targets.servers import _RUNTIME_VERSION
+from effdet_keras.export.registry import ExportFormat
+from effdet_keras.extras.targets.servers import _RUNTIME_VERSION, write_browser
 
 pytestmark = pytest.mark.tensorflow
 
@@ -103,11 +105,6 @@ def test_the_page_finds_in_chromium_what_the_model_finds(tmp_path, runtime):
 def test_the_page_has_the_models_settings_and_no_class_ends_its_script(
     tmp_path, monkeypatch
 ):
-    from types import SimpleNamespace
-
-    from effdet_keras.export.registry import ExportFormat
-    from effdet_keras.extras.targets.servers import write_browser
-
     monkeypatch.setattr(
         ExportFormat, "write", lambda self, model, path, **options: None
     )

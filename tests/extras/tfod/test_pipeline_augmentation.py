@@ -25,7 +25,11 @@ def read(*options):
     """The fields of a run, the places noted, and the paths that nobody read."""
     text = "".join(f"data_augmentation_options {{ {option} }}\n" for option in options)
     train, noted = parse(text, Fields), []
-    fields = augmentation(train, lambda place, value, reason: noted.append(place))
+
+    def note(message, name, value, reason):
+        noted.append(message.place_of(name))
+
+    fields = augmentation(train, note)
     RunConfiguration(**fields)  # which makes each
     return fields, noted, [path for path, _ in train.left()]
 

@@ -207,7 +207,7 @@ def test_every_field_of_a_d1_with_other_values(read, tmp_path):
     }
     told = "\n".join(reading.notes)
     assert "min_dimension=384: images are scaled to fit 640x640" in told
-    assert "batch_norm_momentum=0.97: here for the backbone as well" in told
+    assert "batch_norm.decay=0.97: here for the backbone as well" in told
     assert "total_steps=9000: as there, the 70 steps of the training end" in told
     assert "iou_threshold=0.6: Soft-NMS removes no box outright" in told
 
