@@ -86,15 +86,14 @@ def lines_of(path):
 
 
 def test_shards_and_their_merge_are_what_one_detect_finds(
-    archive, model, images, tmp_path, capsys
+    archive, model, images, tmp_path, command
 ):
-    parts, out = str(tmp_path / "parts"), tmp_path / "found"
-    flags = ["--parts", parts, "--score", "0.4", "--batch-size", "4"]
+    parts, out = tmp_path / "parts", tmp_path / "found"
+    flags = ["--parts", parts, "--batch-size", 4]
     for number in (1, 2, 3):
-        given = ["predict", archive, str(images), *flags, "--shard", f"{number}/3"]
-        assert cli.main(given) == 0
-    assert cli.main(["merge", parts, f"{out}.jsonl"]) == 0
-    assert "14 images" in capsys.readouterr().out
+        shard = ["--shard", f"{number}/3", "--score", 0.4]
+        command("predict", archive, images, *flags, *shard)
+    assert "14 images" in command("merge", parts, f"{out}.jsonl")
     rows = lines_of(f"{out}.jsonl")
     assert [row["file_name"] for row in rows] == sorted(NAMES)
     for row in rows:
@@ -107,29 +106,28 @@ def test_shards_and_their_merge_are_what_one_detect_finds(
         )
     assert any(row["annotations"] for row in rows)
     # As COCO it is a dataset.
-    assert cli.main(["merge", parts, f"{out}.json"]) == 0
+    command("merge", parts, f"{out}.json")
     dataset = ek.data.from_coco(f"{out}.json", images)
     assert len(dataset) == 14 and dataset.category_ids == (3, 5, 9)
     annotations = json.loads(pathlib.Path(f"{out}.json").read_text())["annotations"]
     assert len(annotations) == sum(len(row["annotations"]) for row in rows)
     assert [a["id"] for a in annotations] == list(range(1, len(annotations) + 1))
     # Another score is another run, and nothing is overwritten unasked.
-    given = ["predict", archive, str(images), "--parts", parts, "--shard", "1/3"]
-    assert cli.main([*given, "--score", "0.5"]) == 1
-    assert "begun with another 'score_threshold'" in capsys.readouterr().err
-    assert cli.main(["merge", parts, f"{out}.json"]) == 1
-    assert "is there already" in capsys.readouterr().err
+    shard = ["--shard", "1/3", "--score", 0.5]
+    said = command("predict", archive, images, *flags, *shard, status=1)
+    assert "begun with another 'score_threshold'" in said
+    assert "is there already" in command("merge", parts, f"{out}.json", status=1)
 
 
-def test_inputs_and_outputs_may_be_at_addresses(archive, images, memory, tmp_path):
+def test_inputs_and_outputs_may_be_at_addresses(archive, images, memory, command):
     put_folder(images, "/bucket/images")
-    given = ["predict", archive, "memory://bucket/images", "--batch-size", "8"]
-    assert cli.main([*given, "--parts", "memory://bucket/parts"]) == 0
+    parts = "memory://bucket/parts"
+    given = ["predict", archive, "memory://bucket/images", "--parts", parts]
+    command(*given)
     before = memory_files()
-    assert cli.main([*given, "--parts", "memory://bucket/parts"]) == 0  # nothing to do
+    command(*given)  # nothing to do
     assert memory_files() == before
-    out = "memory://bucket/found.jsonl"
-    assert cli.main(["merge", "memory://bucket/parts", out]) == 0
+    command("merge", parts, "memory://bucket/found.jsonl")
     rows = memory_files()["/bucket/found.jsonl"].splitlines()
     assert [json.loads(row)["file_name"] for row in rows] == sorted(NAMES)
 
@@ -203,28 +201,31 @@ def test_what_cannot_be_read_is_tried_again_and_told(tmp_path):
     assert merge_parts(tmp_path, tmp_path / "good.jsonl") == (3, [])
 
 
-def test_arguments_that_do_not_go_together_are_refused(images, tmp_path, capsys):
-    parts = ["--parts", str(tmp_path / "parts")]
-    for flags, reason in (
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
         (["--shard", "1/2"], "--shard needs --parts"),
-        ([*parts, "--shard", "3/2"], "I from 1 to N"),
-        ([*parts, "--shard", "two"], "I from 1 to N"),
-        ([*parts, "--json", "found.json"], "--json is for a run without --parts"),
+        (["--parts=parts", "--shard", "3/2"], "I from 1 to N"),
+        (["--parts=parts", "--shard", "two"], "I from 1 to N"),
+        (["--parts=parts", "--json", "a.json"], "--json is for a run without --parts"),
+        (["images/notes.txt", "--parts=parts"], "is no image by its ending"),
+        (["nowhere", "--parts=parts"], "There is no image or folder 'nowhere'"),
+        (["images/deep/er", "--parts=parts"], "would both be '0.png'"),
+    ],
+)
+def test_arguments_that_do_not_go_together_are_refused(
+    images, monkeypatch, command, flags, reason
+):
+    monkeypatch.chdir(images.parent)
+    assert reason in command("predict", "none.keras", "images", *flags, status=1)
+
+
+def test_a_merge_needs_a_folder_of_parts_and_a_known_ending(images, tmp_path, command):
+    for name, reason in (
+        ("found.json", "has no settings.json"),
+        ("found.csv", ".json, .jsonl, .parquet"),
     ):
-        assert cli.main(["predict", "none.keras", str(images), *flags]) == 1
-        assert reason in capsys.readouterr().err
-    for more, reason in (
-        (images / "notes.txt", "is no image by its ending"),
-        ("nowhere", "There is no image or folder 'nowhere'"),
-        (images / "deep" / "er", "would both be '0.png'"),
-    ):
-        given = ["predict", "none.keras", str(images), str(more), *parts]
-        assert cli.main(given) == 1
-        assert reason in capsys.readouterr().err
-    assert cli.main(["merge", str(images), str(tmp_path / "found.json")]) == 1
-    assert "has no settings.json" in capsys.readouterr().err
-    assert cli.main(["merge", str(images), str(tmp_path / "found.csv")]) == 1
-    assert ".json, .jsonl, .parquet" in capsys.readouterr().err
+        assert reason in command("merge", images, tmp_path / name, status=1)
 
 
 def test_each_image_is_of_one_shard_and_stays_there(images):

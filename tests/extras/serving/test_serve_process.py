@@ -22,18 +22,17 @@ from effdet_keras.weights.archive import write_archive
 pytestmark = pytest.mark.tensorflow
 
 
-def test_a_missing_extra_is_named_with_its_cure(capsys, monkeypatch):
+def test_a_missing_extra_is_named_with_its_cure(command, monkeypatch):
     monkeypatch.setattr(uvicorn, "_name", "no_such_server")
     pytest.importorskip("starlette", reason="needs the extra `serve`")
-    assert cli.main(["serve", "model.keras"]) == 1
-    told = capsys.readouterr().err
+    told = command("serve", "model.keras", status=1)
     assert 'needs no_such_server: pip install "effdet-keras[serve]"' in told
 
 
-def test_limits_are_checked_before_the_model_is_opened(capsys):
+def test_limits_are_checked_before_the_model_is_opened(command):
     pytest.importorskip("uvicorn", reason="needs the extra `serve`")
-    assert cli.main(["serve", "none.keras", "--max-queue", "0"]) == 1
-    assert "`max_queue` must be above 0" in capsys.readouterr().err
+    told = command("serve", "none.keras", "--max-queue", 0, status=1)
+    assert "`max_queue` must be above 0" in told
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there is no SIGTERM to catch")
