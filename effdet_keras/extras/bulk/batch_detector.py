@@ -11,7 +11,6 @@ from effdet_keras.detect.detect import ScoreRule, ScoreThreshold, check_batch_si
 from effdet_keras.detect.predictor import Predictor
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.extras.bulk.parts import (
-    annotations_of,
     categories_of,
     row_of,
     row_of_error,
@@ -144,8 +143,7 @@ class BatchDetector:
             if isinstance(image, Exception):
                 yield row_of_error(name, image)
             else:
-                annotations = annotations_of(next(found), self.categories)
-                yield row_of(name, image.shape[:2], annotations)
+                yield row_of(name, image.shape[:2], next(found), self.categories)
 
     def _detected(self, images):
         """Detections of each image; a smaller batch would be compiled again."""

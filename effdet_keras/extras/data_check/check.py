@@ -393,7 +393,7 @@ def _find_shapes(table):
         ("clipped box", finite & usable & (out > _ROUNDING)),
     ):
         for row in np.flatnonzero(rows):
-            detail = _describe(table.boxes_xywh[row])
+            detail = describe_box(table.boxes_xywh[row])
             if kind == "clipped box":
                 detail += f": {out[row]:.4g} pixels out of the image"
             yield table.problem(kind, row, detail)
@@ -410,7 +410,7 @@ def _find_normalized(table):
         if num_small[i] == len(record.labels):
             detail = (
                 "all its boxes lie between 0 and 1, where pixels are expected; first: "
-                f"{_describe(record.boxes_xywh[0])}"
+                f"{describe_box(record.boxes_xywh[0])}"
             )
             yield Problem("suspected box format", record.name, detail)
 
@@ -437,7 +437,7 @@ def _find_twins_of_boxes(records):
         same = record.labels[rows][:, None] == record.labels[rows]
         # Each second box once, however many it coincides with.
         for second in np.flatnonzero(np.triu(same & (iou >= _TWIN_IOU), 1).any(axis=0)):
-            detail = f"{_describe(record.boxes_xywh[rows[second]])} is there twice"
+            detail = f"{describe_box(record.boxes_xywh[rows[second]])} is there twice"
             yield Problem("duplicate box", record.name, detail)
 
 
@@ -470,7 +470,8 @@ def _find_tiny(table, image_size):
         yield table.problem("tiny box", rows[i], detail)
 
 
-def _describe(box_xywh):
+def describe_box(box_xywh):
+    """A box in words."""
     left, top, width, height = box_xywh.tolist()
     return f"left {left:g}, top {top:g}, width {width:g}, height {height:g}"
 

@@ -93,14 +93,10 @@ def saturation(image, seed, min_delta=0.8, max_delta=1.25):
 @_pixel_step("random_distort_color")
 def distort(image, seed, color_ordering=0):
     seeds = draws.split(seed, 4)
-    changes = [
-        lambda x: brightness(x, seeds[0], 32.0 / 255.0),
-        lambda x: saturation(x, seeds[1], 0.5, 1.5),
-        lambda x: hue(x, seeds[2], 0.2),
-        lambda x: contrast(x, seeds[3], 0.5, 1.5),
-    ]
+    limits = (32.0 / 255.0,), (0.5, 1.5), (0.2,), (0.5, 1.5)
     for i in (0, 3, 1, 2) if color_ordering else range(4):
-        image = tf.clip_by_value(changes[i](image), 0.0, 255.0)
+        change = (brightness, saturation, hue, contrast)[i]
+        image = tf.clip_by_value(change(image, seeds[i], *limits[i]), 0.0, 255.0)
     return image
 
 

@@ -1,7 +1,6 @@
 """`effdet-keras serve` as a process: no accepted request is lost at its end."""
 
 import concurrent.futures
-import io
 import os
 import pathlib
 import signal
@@ -12,7 +11,7 @@ import time
 
 import numpy as np
 import pytest
-from PIL import Image
+from support.small_datasets import encoded
 from support.tiny import LITE0, lively_model
 
 from effdet_keras import cli
@@ -54,8 +53,7 @@ def test_sigterm_answers_all_that_was_accepted(tmp_path):
         env={**os.environ, "PYTHONPATH": path},
         stderr=subprocess.PIPE,
     )
-    file = io.BytesIO()
-    Image.fromarray(np.full((40, 56, 3), 9, "uint8")).save(file, "PNG")
+    image = encoded(np.full((40, 56, 3), 9, "uint8"))
 
     def is_up():
         try:
@@ -64,7 +62,7 @@ def test_sigterm_answers_all_that_was_accepted(tmp_path):
             return False
 
     def post(_):
-        answer = httpx.post(f"{url}/detect", content=file.getvalue(), timeout=300)
+        answer = httpx.post(f"{url}/detect", content=image, timeout=300)
         return answer.status_code
 
     try:

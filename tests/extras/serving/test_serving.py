@@ -2,13 +2,12 @@
 
 import asyncio
 import io
-import struct
 import threading
-import zlib
 
 import numpy as np
 import pytest
 from PIL import Image
+from support.small_datasets import bomb, encoded
 from support.tiny import lively_model
 
 pytest.importorskip("starlette", reason="needs the extra `serve`")
@@ -69,24 +68,6 @@ def image():
 @pytest.fixture(scope="module")
 def data(image):
     return encoded(image)
-
-
-def encoded(image, kind="PNG"):
-    file = io.BytesIO()
-    Image.fromarray(image).save(file, kind)
-    return file.getvalue()
-
-
-def bomb(width, height):
-    """A PNG of a few bytes that says it has so many pixels."""
-
-    def chunk(kind, content):
-        checksum = zlib.crc32(kind + content)
-        return struct.pack(">I", len(content)) + kind + content + checksum.to_bytes(4)
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    parts = [(b"IHDR", header), (b"IDAT", zlib.compress(b"")), (b"IEND", b"")]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*part) for part in parts)
 
 
 def test_json_is_what_detect_finds(client, model, image, data):
@@ -336,8 +317,7 @@ class InPadding:
 
 def test_what_is_found_beside_the_image_is_left_out():
     engine = Engine(Predictor(InPadding()), 1)
-    file = io.BytesIO()
-    Image.new("RGB", (90, 30)).save(file, "PNG")
-    (found,) = engine.detect([engine.prepare(file.getvalue(), 0.0, LIMITS)])
+    data = encoded(np.zeros((30, 90, 3), "uint8"))
+    (found,) = engine.detect([engine.prepare(data, 0.0, LIMITS)])
     assert found.scores.tolist() == [np.float32(0.8)]
     assert ((found.boxes[:, 2:] - found.boxes[:, :2]) > 0).all()

@@ -2,7 +2,6 @@
 
 import functools
 import http.server
-import io
 import json
 import shutil
 import subprocess
@@ -11,9 +10,9 @@ from types import SimpleNamespace
 
 import keras
 import numpy as np
-import PIL.Image
 import pytest
 from support.chromium import Page, find_chromium
+from support.small_datasets import encoded
 from support.tiny import spread, tiny_model
 
 import effdet_keras as ek
@@ -82,9 +81,7 @@ def test_the_page_finds_in_chromium_what_the_model_finds(tmp_path, runtime):
     model.export(folder, target="browser", runtime_address="./dist/", verbose=0)
     shutil.copytree(runtime, folder / "dist")
     image = np.random.default_rng(0).integers(40, 200, (64, 64, 3), "uint8")
-    file = io.BytesIO()
-    PIL.Image.fromarray(image).save(file, "png")
-    (folder / "image.png").write_bytes(file.getvalue())
+    (folder / "image.png").write_bytes(encoded(image))
     page = folder / "index.html"
     page.write_text(page.read_text().replace("</html>", f"{_ASK}</html>"))
 
