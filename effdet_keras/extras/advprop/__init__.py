@@ -14,6 +14,7 @@ import keras
 from keras import ops
 
 from effdet_keras._internal.backend import require_tensorflow
+from effdet_keras._internal.checks import check_known
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import (
     InvalidStateError,
@@ -87,11 +88,7 @@ class AdvProp(PartOptions):
                 "`random_start` of `AdvProp` must be True or False. "
                 f"Received: random_start={self.random_start!r}"
             )
-        if self.loss not in _LOSSES:
-            raise InvalidValueError(
-                f"`loss` of `AdvProp` must be one of {', '.join(map(repr, _LOSSES))}. "
-                f"Received: loss={self.loss!r}"
-            )
+        check_known("loss", self.loss, _LOSSES)
 
     @property
     def change_per_step(self) -> float:

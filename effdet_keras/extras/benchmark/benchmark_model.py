@@ -16,6 +16,7 @@ from keras import ops
 from PIL import Image
 
 from effdet_keras._internal.backend import default_jit_compile
+from effdet_keras._internal.checks import check_least
 from effdet_keras._internal.optional_imports import onnxruntime
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.whole_files import local_path, replacing
@@ -84,11 +85,8 @@ def benchmark(
     A live model computes network and postprocess as one graph. There the network is
     also measured alone, and `postprocess` is the difference.
     """
-    for name, value in (("batch_size", batch_size), ("runs", runs)):
-        if value < 1:
-            raise InvalidValueError(
-                f"`{name}` must be 1 or more. Received: {name}={value}"
-            )
+    check_least("batch_size", batch_size)
+    check_least("runs", runs)
     trace = None if trace is None else local_path(trace, "`trace`")
     detector = predictor.detector
     if trace is not None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from effdet_keras._internal.checks import check_least
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.detect.detect import ScoreThreshold
@@ -54,10 +55,7 @@ def detect_shard(
     part_images: int,
 ) -> int:
     """Detects in the images that no part has; again in those with errors, last."""
-    if part_images < 1:
-        raise InvalidValueError(
-            f"A part has 1 image or more. Received: part_images={part_images}"
-        )
+    check_least("part_images", part_images)
     progress = _Progress(shard, sources)
     for _, path in parts.files(shard.number):
         progress.note(parts.read(path))

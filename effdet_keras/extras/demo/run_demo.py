@@ -12,6 +12,7 @@ import keras
 from PIL import Image
 
 from effdet_keras import visualize
+from effdet_keras._internal.checks import check_known, check_least
 from effdet_keras._internal.whole_files import local_path
 from effdet_keras.callbacks.checkpoint_archive import CheckpointArchive
 from effdet_keras.callbacks.coco_evaluation import COCOEvaluation
@@ -44,16 +45,10 @@ def run_demo(
     The best checkpoint is chosen on a validation split; the numbers are of a test
     split, on which nothing was chosen.
     """
-    if data not in DEMOS:
-        raise InvalidValueError(
-            f"`data` must be one of {list(DEMOS)}. Received: data={data!r}"
-        )
+    check_known("data", data, DEMOS)
     demo = DEMOS[data]
     epochs = demo.epochs if epochs is None else epochs
-    if epochs < 1:
-        raise InvalidValueError(
-            f"`epochs` must be 1 or more. Received: epochs={epochs}"
-        )
+    check_least("epochs", epochs)
     visualize.require_matplotlib()  # before minutes of training
     start = time.monotonic()
     folder = local_path(folder, "`folder`")

@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 
+from effdet_keras._internal.checks import check_known
 from effdet_keras._internal.processes import ENGINES, current_processes, set_processes
 from effdet_keras.errors import InvalidStateError, InvalidValueError
 from effdet_keras.extras.multiprocess.launch import launch_of
@@ -46,11 +47,7 @@ def start(distribute: str) -> Any:
         effdet_keras.errors.InvalidValueError: `distribute` must be one of 'mirrored', \
 'multiworker', 'jax'. Received: distribute='rockets'
     """
-    if distribute not in ENGINES:
-        raise InvalidValueError(
-            f"`distribute` must be one of {', '.join(map(repr, ENGINES))}. Received: "
-            f"distribute={distribute!r}"
-        )
+    check_known("distribute", distribute, ENGINES)
     if distribute in _started:
         return _started[distribute]
     if _started:

@@ -13,6 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from effdet_keras._internal.checks import check_least
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import (
@@ -143,10 +144,7 @@ Received: lowest=0.1, highest=0.01
             "The rates must rise from above 0. "
             f"Received: lowest={lowest}, highest={highest}"
         )
-    if num_steps < _LEAST:
-        raise InvalidValueError(
-            f"`num_steps` must be at least {_LEAST}. Received: num_steps={num_steps}"
-        )
+    check_least("num_steps", num_steps, _LEAST)
     if not (isinstance(data, DetectionDataset) or hasattr(data, "repeat")):
         raise InvalidTypeError(
             "`data` must be a `DetectionDataset`, or its batches (`tf.data.Dataset`). "

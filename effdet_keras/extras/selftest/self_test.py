@@ -9,6 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from effdet_keras._internal.checks import check_least
 from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.detect.evaluate import category_ids_in_dataset, evaluate
 from effdet_keras.errors import EffDetError, InvalidTypeError, InvalidValueError
@@ -193,11 +194,9 @@ def _check(dataset, model, num_images, steps):
             "`self_test` takes a `DetectionDataset` and an `EfficientDet`. Received: "
             f"{type(dataset).__name__}, {type(model).__name__}"
         )
-    for name, number in (("num_images", num_images), ("steps", steps)):
-        if number is not None and number < 1:
-            raise InvalidValueError(
-                f"`{name}` must be 1 or more. Received: {name}={number}"
-            )
+    if num_images is not None:
+        check_least("num_images", num_images)
+    check_least("steps", steps)
     if len(dataset) == 0:
         raise InvalidValueError("The dataset has no image to test with.")
 

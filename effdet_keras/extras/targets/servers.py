@@ -8,6 +8,7 @@ import pathlib
 
 import numpy as np
 
+from effdet_keras._internal.checks import check_least
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.registry import FORMATS, Written
@@ -38,10 +39,7 @@ def write_tf_serving(
             "The path of `target='tf-serving'` ends in the version, a whole number. "
             f"Received: path='{path}'. Give a path such as '{path / '1'}'."
         )
-    if warmup_batches < 0:
-        raise InvalidValueError(
-            f"`warmup_batches` must be 0 or more. Received: {warmup_batches}"
-        )
+    check_least("warmup_batches", warmup_batches, 0)
     FORMATS["saved_model"].write(model, folder, names=names)
     if warmup_batches:
         requests = folder / WARMUP_NAME
@@ -123,10 +121,7 @@ def write_triton(
     `config.pbtxt`, `labels.txt` and version 1. Triton puts requests that come together
     into one batch.
     """
-    if max_batch_size < 1:
-        raise InvalidValueError(
-            f"`max_batch_size` must be 1 or more. Received: {max_batch_size}"
-        )
+    check_least("max_batch_size", max_batch_size)
     is_onnx = backend == "onnxruntime"
     format = "onnx" if is_onnx else "saved_model"
     version = folder / "1"

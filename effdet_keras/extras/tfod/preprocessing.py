@@ -12,6 +12,7 @@ import math
 import numbers
 from typing import Any
 
+from effdet_keras._internal.checks import check_known
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.augment import draws
 from effdet_keras.augment.augmentation import Augmentation, Example, register, size_of
@@ -516,10 +517,7 @@ class PreprocessingStep(Augmentation):
     """
 
     def __init__(self, step: str, **parameters: Any) -> None:
-        if step not in STEPS:
-            raise InvalidValueError(
-                f"`step` must be one of {', '.join(STEPS)}. Received: step={step!r}"
-            )
+        check_known("step", step, STEPS)
         self.step = step
         self.parameters = _checked(step, STEPS[step][1], parameters)
 

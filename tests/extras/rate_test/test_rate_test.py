@@ -116,7 +116,7 @@ def test_a_rate_that_is_too_high_from_the_start_is_told(model, dataset):
     [
         ({"lowest": 0.0}, "must rise from above 0"),
         ({"lowest": 2.0}, "lowest=2.0, highest=1.0"),
-        ({"num_steps": 5}, "`num_steps` must be at least 10"),
+        ({"num_steps": 5}, "`num_steps` must be 10 or more"),
     ],
 )
 def test_numbers_out_of_range_are_told(model, dataset, fields, message):

@@ -1,0 +1,26 @@
+"""What arguments are most often refused for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from effdet_keras.errors import InvalidValueError
+
+
+def check_known(name: str, value: Any, known: Iterable[Any]) -> None:
+    """Refuses a value that is none of those known."""
+    known = list(known)
+    if value not in known:
+        raise InvalidValueError(
+            f"`{name}` must be one of {', '.join(map(repr, known))}. "
+            f"Received: {name}={value!r}"
+        )
+
+
+def check_least(name: str, value: Any, least: float = 1) -> None:
+    """Refuses a number below the least."""
+    if value < least:
+        raise InvalidValueError(
+            f"`{name}` must be {least} or more. Received: {name}={value!r}"
+        )
