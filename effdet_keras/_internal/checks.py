@@ -5,22 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import require
 
 
 def check_known(name: str, value: Any, known: Iterable[Any]) -> None:
     """Refuses a value that is none of those known."""
     known = list(known)
-    if value not in known:
-        raise InvalidValueError(
-            f"`{name}` must be one of {', '.join(map(repr, known))}. "
-            f"Received: {name}={value!r}"
-        )
+    rule = f"`{name}` must be one of {', '.join(map(repr, known))}"
+    require(value in known, rule, **{name: value})
 
 
 def check_least(name: str, value: Any, least: float = 1) -> None:
     """Refuses a number below the least."""
-    if value < least:
-        raise InvalidValueError(
-            f"`{name}` must be {least} or more. Received: {name}={value!r}"
-        )
+    require(value >= least, f"`{name}` must be {least} or more", **{name: value})

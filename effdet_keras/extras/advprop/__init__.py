@@ -20,6 +20,7 @@ from effdet_keras.errors import (
     InvalidStateError,
     InvalidTypeError,
     InvalidValueError,
+    require,
 )
 from effdet_keras.model.basic_layers import recomputing
 from effdet_keras.train.freezing import batch_norms_of
@@ -77,17 +78,12 @@ class AdvProp(PartOptions):
         _check_above_zero("epsilon", self.epsilon)
         if self.step_size is not None:
             _check_above_zero("step_size", self.step_size)
-        is_whole = isinstance(self.num_steps, numbers.Integral)
-        if not is_whole or isinstance(self.num_steps, bool) or self.num_steps < 1:
-            raise InvalidValueError(
-                "`num_steps` of `AdvProp` must be a whole number of at least 1. "
-                f"Received: num_steps={self.num_steps!r}"
-            )
-        if not isinstance(self.random_start, bool):
-            raise InvalidTypeError(
-                "`random_start` of `AdvProp` must be True or False. "
-                f"Received: random_start={self.random_start!r}"
-            )
+        steps, starts = self.num_steps, self.random_start
+        is_whole = isinstance(steps, numbers.Integral) and not isinstance(steps, bool)
+        rule = "`num_steps` of `AdvProp` must be a whole number of at least 1"
+        require(is_whole and steps >= 1, rule, num_steps=steps)
+        rule = "`random_start` of `AdvProp` must be True or False"
+        require(isinstance(starts, bool), rule, InvalidTypeError, random_start=starts)
         check_known("loss", self.loss, _LOSSES)
 
     @property
@@ -110,11 +106,8 @@ class AdvProp(PartOptions):
                 "`adversarial` trains on one device, not under a `tf.distribute` "
                 "strategy of several. Leave one of the two out."
             )
-        if jit_compile:
-            raise InvalidValueError(
-                "`adversarial` trains without XLA: pass `jit_compile=False`, or leave "
-                f"`adversarial` out. Received: jit_compile={jit_compile!r}"
-            )
+        rule = "`adversarial` trains without XLA: pass `jit_compile=False`, or leave "
+        require(not jit_compile, f"{rule}it out", jit_compile=jit_compile)
         if model.features is not None:
             raise InvalidValueError(
                 "`adversarial` needs batch norms of its own, and those of a TF-Hub "
@@ -144,11 +137,8 @@ class AdvProp(PartOptions):
 
 def _check_above_zero(name, value):
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not is_number or not 0 < value < math.inf:
-        raise InvalidValueError(
-            f"`{name}` of `AdvProp` must be a number above 0, of a pixel's 0-255. "
-            f"Received: {name}={value!r}"
-        )
+    rule = f"`{name}` of `AdvProp` must be a number above 0, of a pixel's 0-255"
+    require(is_number and 0 < value < math.inf, rule, **{name: value})
 
 
 # --- What takes part in the steps, with the second set of arrays of batch norms.

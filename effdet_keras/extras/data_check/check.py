@@ -25,7 +25,7 @@ from effdet_keras.data.dataset import DetectionDataset, boxes_per_class
 from effdet_keras.data.load import load, load_splits
 from effdet_keras.data.problems import KINDS, Problem, Severity
 from effdet_keras.data.record import clip_boxes_xywh, stored_bytes
-from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.errors import InvalidTypeError, require
 from effdet_keras.extras.data_check.report import write_html, write_text
 from effdet_keras.images import EXIF_ORIENTATION, EncodedImage, read_image
 from effdet_keras.model.config import EfficientDetConfig
@@ -202,11 +202,8 @@ def _config(model, image_size):
         )
     if image_size is None:
         return model
-    if model is None:
-        raise InvalidValueError(
-            "`image_size` is the input of a model. "
-            f"Received: image_size={image_size!r} with model=None"
-        )
+    received = {"image_size": image_size, "model": model}
+    require(model is not None, "`image_size` is the input of a model", **received)
     return model.replace(image_size=image_size)
 
 

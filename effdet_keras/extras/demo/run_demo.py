@@ -19,7 +19,7 @@ from effdet_keras.callbacks.coco_evaluation import COCOEvaluation
 from effdet_keras.callbacks.image_summary import ImageSummary
 from effdet_keras.data.load import load_splits
 from effdet_keras.data.shapes import write_shapes
-from effdet_keras.errors import EffDetError, InvalidValueError
+from effdet_keras.errors import EffDetError, require
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.train.schedules import WarmupCosine
 
@@ -128,11 +128,8 @@ def _read_cells(folder, *, num_train, seed):
     train, valid, test = (splits[name] for name in ("train", "val", "test"))
     if num_train is None:
         return train, valid, test
-    if not 1 <= num_train <= len(train):
-        raise InvalidValueError(
-            f"The blood cells have {len(train)} images to train on. Received: "
-            f"num_train={num_train}"
-        )
+    rule = f"The blood cells have {len(train)} images to train on"
+    require(1 <= num_train <= len(train), rule, num_train=num_train)
     return train[:num_train], valid, test
 
 

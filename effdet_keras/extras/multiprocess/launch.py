@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 
 from effdet_keras._internal.processes import OneProcess
-from effdet_keras.errors import InvalidStateError, InvalidValueError
+from effdet_keras.errors import InvalidStateError, InvalidValueError, require
 
 _SLURM_PORTS = 61440, 4096  # the first, and how many: a job's id chooses one
 
@@ -76,12 +76,12 @@ def _of_tf_config(environ):
             '"node2:1234"]}, "task": {"type": "worker", "index": 0}}. Received: '
             f"TF_CONFIG={environ['TF_CONFIG']!r}"
         ) from error
-    if kind not in ("chief", "worker") or set(cluster) - {"chief", "worker"}:
-        raise InvalidValueError(
-            "TF_CONFIG may name workers, and one of them as chief: parameter servers "
-            "do not work with Keras 3, and each worker takes part in the evaluation. "
-            f"Received: TF_CONFIG={environ['TF_CONFIG']!r}"
-        )
+    require(
+        {kind, *cluster} <= {"chief", "worker"},
+        "TF_CONFIG may name workers, and one of them as chief: parameter servers "
+        "do not work with Keras 3, and each worker takes part in the evaluation",
+        TF_CONFIG=environ["TF_CONFIG"],
+    )
     before = len(cluster.get("chief", [])) if kind == "worker" else 0
     first = workers[0] if workers else ""
     return Launch(index + before, len(workers), first, "TF_CONFIG", workers)
@@ -126,11 +126,8 @@ def _of_slurm(environ):
 def _first_host(nodes):
     """The first of Slurm's list of hosts: 'gpu[07-09,12],big1' is 'gpu07'."""
     found = re.match(r"([^\[,]+)(?:\[(\w+)[^\]]*\]([^\[,]*))?", nodes)
-    if found is None:
-        raise InvalidValueError(
-            "SLURM_STEP_NODELIST must name hosts, such as 'node[1-4]'. Received: "
-            f"SLURM_STEP_NODELIST={nodes!r}"
-        )
+    rule = "SLURM_STEP_NODELIST must name hosts, such as 'node[1-4]'"
+    require(found is not None, rule, SLURM_STEP_NODELIST=nodes)
     return "".join(part or "" for part in found.groups())
 
 
@@ -150,10 +147,8 @@ def _text(environ, name):
 
 def _number(environ, name):
     value = _text(environ, name)
-    if not value.isdecimal():
-        raise InvalidValueError(
-            f"{name} must be a whole number of at least 0. Received: {name}={value!r}"
-        )
+    rule = f"{name} must be a whole number of at least 0"
+    require(value.isdecimal(), rule, **{name: value})
     return int(value)
 
 

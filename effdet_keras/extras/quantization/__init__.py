@@ -13,7 +13,7 @@ from keras import ops
 
 from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.errors import InvalidStateError, InvalidValueError
+from effdet_keras.errors import InvalidStateError, InvalidValueError, require
 from effdet_keras.model.basic_layers import swish
 from effdet_keras.model.computing import computing_with
 from effdet_keras.train.parts import Part
@@ -54,12 +54,13 @@ class Quantization(Part):
         self.range_steps = None
         if range_steps is not None:
             self.range_steps = _count("range_steps", range_steps)
-            if self.range_steps <= self.delay:
-                raise InvalidValueError(
-                    "`range_steps` must be above `delay`: the ranges must have been "
-                    "seen before numbers are rounded to them. "
-                    f"Received: range_steps={range_steps}, delay={delay}"
-                )
+            require(
+                range_steps > delay,
+                "`range_steps` must be above `delay`: the ranges must have been seen "
+                "before numbers are rounded to them",
+                range_steps=range_steps,
+                delay=delay,
+            )
         _check_possible(model)
         self.places = _places(model)
         shape = (len(self.places), 2)
@@ -359,10 +360,8 @@ def _variable(name, shape, dtype):
 
 
 def _count(name, value):
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise InvalidValueError(
-            f"`{name}` must be a number of steps, 0 or more. Received: {name}={value!r}"
-        )
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    require(is_count, f"`{name}` must be a number of steps, 0 or more", **{name: value})
     return value
 
 

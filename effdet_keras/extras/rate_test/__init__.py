@@ -19,8 +19,8 @@ from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import (
     InvalidStateError,
     InvalidTypeError,
-    InvalidValueError,
     NonFiniteLossError,
+    require,
 )
 from effdet_keras.extras.batch_size import with_batch_size
 from effdet_keras.runs.parts import choose_splits, make_model, training_batches
@@ -139,11 +139,11 @@ Received: lowest=0.1, highest=0.01
 
         docs/train.md has one that trains.
     """
-    if not 0 < lowest < highest < math.inf:
-        raise InvalidValueError(
-            "The rates must rise from above 0. "
-            f"Received: lowest={lowest}, highest={highest}"
-        )
+    is_rising, rule = (
+        0 < lowest < highest < math.inf,
+        "The rates must rise from above 0",
+    )
+    require(is_rising, rule, lowest=lowest, highest=highest)
     check_least("num_steps", num_steps, _LEAST)
     if not (isinstance(data, DetectionDataset) or hasattr(data, "repeat")):
         raise InvalidTypeError(

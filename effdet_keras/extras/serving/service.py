@@ -22,7 +22,7 @@ from effdet_keras.detect.detect import (
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.letterbox import has_area
 from effdet_keras.detect.predictor import Predictor
-from effdet_keras.errors import EffDetError, InvalidValueError
+from effdet_keras.errors import EffDetError, require
 from effdet_keras.images import decode_image
 
 _LOG = logging.getLogger("effdet_keras.extras.serving")
@@ -58,10 +58,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in dataclasses.asdict(self).items():
-            if value < 0 or (value == 0 and name != "max_wait"):
-                raise InvalidValueError(
-                    f"`{name}` must be above 0. Received: {name}={value}"
-                )
+            is_right = value > 0 or (value == 0 and name == "max_wait")
+            require(is_right, f"`{name}` must be above 0", **{name: value})
 
 
 class DetectionService:

@@ -18,7 +18,7 @@ from effdet_keras.augment import draws
 from effdet_keras.augment.augmentation import Augmentation, Example, register, size_of
 from effdet_keras.augment.pixels import compressed, rectangle_mask
 from effdet_keras.augment.warps import crop
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, require
 
 # Name of a step: its function of an example, and its parameters with their defaults.
 STEPS: dict[str, tuple[Any, dict[str, Any]]] = {}
@@ -556,24 +556,20 @@ def _checked(step, defaults, given):
     }
     for name, low in parameters.items():
         high = parameters.get(name.replace("min", "max", 1))
-        if high and not isinstance(high, tuple) and low > high:
-            raise InvalidValueError(
-                f"`{name}` of `{step}` must not be above the highest, {high!r}. "
-                f"Received: {name}={low!r}"
-            )
+        is_limited = high and not isinstance(high, tuple)
+        rule = f"`{name}` of `{step}` must not be above the highest, {high!r}"
+        require(not is_limited or low <= high, rule, **{name: low})
     return parameters
 
 
 def _value(step, name, value, default):
     """One parameter as a value of the default's type, if it is in its range."""
     if name == "operations":
-        if not isinstance(value, tuple | list) or not all(
+        are_dicts = isinstance(value, tuple | list) and all(
             isinstance(one, dict) for one in value
-        ):
-            raise InvalidValueError(
-                f"`operations` of `{step}` must be a list of mappings. "
-                f"Received: operations={value!r}"
-            )
+        )
+        rule = f"`operations` of `{step}` must be a list of mappings"
+        require(are_dicts, rule, operations=value)
         return tuple(_checked(step, default[0], one) for one in value) or default
     if isinstance(default, tuple):
         count = 3 if name == "pad_color" else 2
