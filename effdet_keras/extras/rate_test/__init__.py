@@ -139,10 +139,8 @@ Received: lowest=0.1, highest=0.01
 
         docs/train.md has one that trains.
     """
-    is_rising, rule = (
-        0 < lowest < highest < math.inf,
-        "The rates must rise from above 0",
-    )
+    is_rising = 0 < lowest < highest < math.inf
+    rule = "The rates must rise from above 0"
     require(is_rising, rule, lowest=lowest, highest=highest)
     check_least("num_steps", num_steps, _LEAST)
     if not (isinstance(data, DetectionDataset) or hasattr(data, "repeat")):
