@@ -209,9 +209,7 @@ _BATCHES = 3
 
 
 def write_trace(
-    detector: EfficientDet | ExportedDetector,
-    images: np.ndarray,
-    folder: pathlib.Path,
+    detector: EfficientDet | ExportedDetector, images: np.ndarray, folder: pathlib.Path
 ) -> str:
     """Runs some batches in the profiler of the detector's runtime.
 

@@ -10,12 +10,7 @@ import numpy as np
 from effdet_keras.detect.detect import ScoreRule, ScoreThreshold, check_batch_size
 from effdet_keras.detect.predictor import Predictor
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.extras.bulk.parts import (
-    categories_of,
-    row_of,
-    row_of_error,
-    table_of,
-)
+from effdet_keras.extras.bulk.parts import categories_of, row_of, row_of_error, table_of
 from effdet_keras.images import decode_image, read_image
 
 __all__ = ["BatchDetector"]

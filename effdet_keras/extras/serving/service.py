@@ -13,12 +13,7 @@ from typing import Any
 import numpy as np
 
 from effdet_keras._internal.optional_imports import prometheus_client
-from effdet_keras.detect.detect import (
-    Prepared,
-    ScoreRule,
-    detect_prepared,
-    prepared,
-)
+from effdet_keras.detect.detect import Prepared, ScoreRule, detect_prepared, prepared
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.letterbox import has_area
 from effdet_keras.detect.predictor import Predictor
@@ -181,9 +176,7 @@ class Engine:
         return prepared(self.detector.config, image, rule)._replace(image=None)
 
 
-def detect_all(
-    items: list[tuple[Engine, Prepared]],
-) -> list[Detections | Exception]:
+def detect_all(items: list[tuple[Engine, Prepared]]) -> list[Detections | Exception]:
     """Detects in images that were prepared by one engine or, for a moment, by two."""
     results: list[Any] = [None] * len(items)
     for engine in dict.fromkeys(engine for engine, _ in items):

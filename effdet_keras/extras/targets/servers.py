@@ -20,14 +20,7 @@ _RUNTIME_VERSION = "1.30.0"
 _RUNTIME = f"https://cdn.jsdelivr.net/npm/onnxruntime-web@{_RUNTIME_VERSION}/dist/"
 
 
-def write_tf_serving(
-    model,
-    folder,
-    path,
-    *,
-    names="effdet",
-    warmup_batches=2,
-):
+def write_tf_serving(model, folder, path, *, names="effdet", warmup_batches=2):
     """Writes one version of a SavedModel that TF Serving loads.
 
     `path` is `MODEL/VERSION`, such as `models/pets/1`, with a whole number as its last
@@ -107,14 +100,7 @@ def _varint(value):
 # --- Triton.
 
 
-def write_triton(
-    model,
-    folder,
-    path,
-    *,
-    backend="onnxruntime",
-    max_batch_size=8,
-):
+def write_triton(model, folder, path, *, backend="onnxruntime", max_batch_size=8):
     """Writes one model of a Triton model repository.
 
     `path` is `REPOSITORY/MODEL`: its last part is the model's name. It gets
@@ -183,14 +169,7 @@ def _triton_tensor(name, kind, shape):
 # --- Browsers.
 
 
-def write_browser(
-    model,
-    folder,
-    path,
-    *,
-    runtime_address=None,
-    score_threshold=0.3,
-):
+def write_browser(model, folder, path, *, runtime_address=None, score_threshold=0.3):
     """Writes `model.onnx` and `index.html`.
 
     The page opens an image, letterboxes it, runs the model with onnxruntime-web in

@@ -251,11 +251,7 @@ def random_image_scale(example, seed, min_scale_ratio=0.5, max_scale_ratio=2.0):
 
 @_step()
 def random_downscale_to_target_pixels(
-    example,
-    seed,
-    random_coef=0.0,
-    min_target_pixels=300_000,
-    max_target_pixels=800_000,
+    example, seed, random_coef=0.0, min_target_pixels=300_000, max_target_pixels=800_000
 ):
     coin, unit = tf.unstack(draws.uniform(seed, [2]))
     pixels = draws.whole_between(unit, min_target_pixels, max_target_pixels)
