@@ -64,10 +64,7 @@ CHIEF = {"chief": ["c:1"], "worker": ["a:1", "b:1"]}
         (TORCHRUN, (3, 4, "node1:29500")),
         ({**TORCHRUN, "MASTER_ADDR": "::1"}, (3, 4, "[::1]:29500")),
         # The port on which torchrun itself listens is left alone.
-        (
-            {**TORCHRUN, "TORCHELASTIC_USE_AGENT_STORE": "True"},
-            (3, 4, "node1:29501"),
-        ),
+        ({**TORCHRUN, "TORCHELASTIC_USE_AGENT_STORE": "True"}, (3, 4, "node1:29501")),
         (SLURM, (2, 4, "gpu07:61442")),
         ({**SLURM, "SLURM_STEP_NODELIST": "node1"}, (2, 4, "node1:61442")),
         ({**SLURM, "SLURM_STEP_NODELIST": "node1,node2"}, (2, 4, "node1:61442")),

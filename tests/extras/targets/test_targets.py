@@ -285,10 +285,7 @@ def test_triton_gets_a_repository_whose_configuration_fits_the_file(exported):
     assert 'name: "pets"' in text and "max_batch_size: 8" in text
     assert 'platform: "onnxruntime_onnx"' in text
     session = onnxruntime.InferenceSession(folder / "1" / "model.onnx")
-    kinds = {
-        "tensor(float)": "TYPE_FP32",
-        "tensor(int32)": "TYPE_INT32",
-    }
+    kinds = {"tensor(float)": "TYPE_FP32", "tensor(int32)": "TYPE_INT32"}
     tensors = [*session.get_inputs(), *session.get_outputs()]
     told = re.findall(
         r'name: "(\w+)"\n  data_type: (\w+)\n  dims: \[ ([\d, ]+) \]', text

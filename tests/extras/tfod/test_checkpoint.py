@@ -254,10 +254,7 @@ def test_last_layers_are_converted_to_other_anchors_and_scales(exported):
     converted = found["box_net/box-predict/bias"].reshape(9, 4)
     np.testing.assert_allclose(converted[order], bias / [10, 10, 5, 5], rtol=1e-6)
     back = dataclasses.replace(
-        source,
-        scheme=TF1,
-        config=None,
-        arrays={name: found[name] for name in VALUES},
+        source, scheme=TF1, config=None, arrays={name: found[name] for name in VALUES}
     )
     again = match_arrays(back, CONFIG).found
     for name, value in VALUES.items():
