@@ -248,19 +248,20 @@ def check_overfitting(
         run_eagerly=run_eagerly,
     )
     try:
-        lessons = _Lessons(model, dataset, steps, verbose)
-        lessons.run()
+        lessons = _Lessons(model, dataset)
+        numbers = lessons.run(steps, verbose)
     except (EffDetError, FloatingPointError) as error:
         return SelfTestStage(
             _OVERFITTING, 0.0, LEARNED, f"training stopped: {error}", has_error=True
         )
     boxes = count_of(sum(len(r.labels) for r in dataset.records), "box", "boxes")
+    detail = f"{count_of(len(dataset), 'image')} with {boxes}, after "
     return SelfTestStage(
         _OVERFITTING,
-        lessons.numbers["AP"],
+        numbers["AP"],
         LEARNED,
-        f"{count_of(len(dataset), 'image')} with {boxes}, after {lessons.done} steps",
-        cure=cure_of(lessons, steps),
+        f"{detail}{len(lessons.losses)} steps",
+        cure=cure_of(lessons, numbers, steps),
     )
 
 
@@ -282,35 +283,38 @@ def choose_images(dataset: DetectionDataset, count: int = NUM_IMAGES) -> list[in
 
 
 class _Lessons:
-    """A training in parts, with an evaluation after each."""
+    """A training on one batch, with evaluations in between."""
 
-    def __init__(self, model, dataset, steps, verbose):
+    def __init__(self, model, dataset):
         self.model, self.dataset = model, dataset
-        self.steps, self.say = steps, print if verbose else lambda *_, **__: None
-        self.done, self.losses = 0, []
-        self.numbers = {"AP": 0.0, "AP50": 0.0}  # of the last evaluation
+        self.losses = []  # of each step
         batches = model.batches(dataset, len(dataset), training=False)
         self.images, truth = next(iter(batches))
         self.truth = {name: truth[name] for name in ("boxes", "labels")}
 
-    def run(self):
-        self.say(
+    def run(self, steps, verbose):
+        """Trains until all is learned, or to the last step; the last AP and AP50."""
+        say = print if verbose else lambda *_, **__: None
+        say(
             f"Learning {count_of(len(self.dataset), 'image')} by heart, in at most "
-            f"{self.steps} steps; compiling the first takes up to a minute ...",
+            f"{steps} steps; compiling the first takes up to a minute ...",
             flush=True,
         )
-        while self.done < self.steps:
-            self._train(min(_STEPS_BETWEEN, self.steps - self.done))
-            self.numbers = evaluate(
+        numbers = {"AP": 0.0, "AP50": 0.0}
+        while len(self.losses) < steps and numbers["AP"] < LEARNED:
+            for _ in range(min(_STEPS_BETWEEN, steps - len(self.losses))):
+                batch = self.images, self.truth
+                logs = self.model.train_on_batch(*batch, return_dict=True)
+                self.losses.append(float(logs["loss"]))
+            numbers = evaluate(
                 self.model, self.dataset, batch_size=len(self.dataset), verbose=False
             )
-            self.say(
-                f"  step {self.done}: loss {self.losses[-1]:.3f}, AP "
-                f"{self.numbers['AP']:.3f}",
+            say(
+                f"  step {len(self.losses)}: loss {self.losses[-1]:.3f}, AP "
+                f"{numbers['AP']:.3f}",
                 flush=True,
             )
-            if self.numbers["AP"] >= LEARNED:
-                break
+        return numbers
 
     @property
     def best_score(self):
@@ -318,16 +322,10 @@ class _Lessons:
         outputs = self.model.predict_on_batch(self.images)
         return float(np.max(ops.convert_to_numpy(outputs["scores"])))
 
-    def _train(self, steps):
-        for _ in range(steps):
-            logs = self.model.train_on_batch(self.images, self.truth, return_dict=True)
-        self.done += steps
-        self.losses.append(float(logs["loss"]))
 
-
-def cure_of(lessons, steps):
+def cure_of(lessons, numbers, steps):
     """What to do, from what a training of so many steps looked like."""
-    numbers, losses = lessons.numbers, lessons.losses
+    losses = lessons.losses
     if numbers["AP"] >= LEARNED:
         return ""
     if losses[-1] > 0.8 * losses[0]:

@@ -60,14 +60,10 @@ def test_a_model_in_which_nothing_trains_fails_at_once():
 def test_the_cure_follows_what_the_training_looked_like(
     losses, score, average_precision_50, message
 ):
-    lessons = types.SimpleNamespace(
-        numbers={"AP": 0.3, "AP50": average_precision_50},
-        losses=list(losses),
-        best_score=score,
-    )
-    assert message in cure_of(lessons, steps=400)
-    lessons.numbers["AP"] = 0.95
-    assert cure_of(lessons, steps=400) == ""
+    lessons = types.SimpleNamespace(losses=list(losses), best_score=score)
+    numbers = {"AP": 0.3, "AP50": average_precision_50}
+    assert message in cure_of(lessons, numbers, steps=400)
+    assert cure_of(lessons, {**numbers, "AP": 0.95}, steps=400) == ""
 
 
 def test_what_stops_training_is_the_stage_s_answer():
