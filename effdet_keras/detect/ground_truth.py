@@ -67,8 +67,7 @@ class DatasetToEvaluate:
     def __iter__(self):
         records = self._dataset.records
         reader = ImageReader(
-            records,
-            self._dataset.class_names,
+            self._dataset,
             replace=False,
             strict=False,
             seg_class_names=self.seg_class_names,
