@@ -198,6 +198,6 @@ def test_what_cannot_be_drawn_is_told(monkeypatch):
         visualize.plot_history({"accuracy": [1.0]})
     # As if it were not installed.
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ImportError, match=r"pip install 'effdet-keras\[plot\]'"):
+    with pytest.raises(ImportError, match=r"pip install .effdet-keras\[plot\]"):
         visualize.plot_history(HISTORY)
     assert visualize.draw_boxes(GREY, [[1, 1, 9, 9]]).shape == GREY.shape

@@ -94,7 +94,8 @@ class Predictor:
             )
         elif num_threads is not None or precision != "float32":
             raise InvalidValueError(
-                "`num_threads` and `precision` are of a runtime: give `runtime` too. "
+                "`num_threads` and `precision` are of a runtime: give `runtime` too, "
+                "or set Keras' threads by TF_NUM_INTRAOP_THREADS in the environment. "
                 f"Received: num_threads={num_threads}, precision={precision!r}"
             )
         self.detector = detector
@@ -134,12 +135,6 @@ class Predictor:
             with kept_if_readable(path), _naming_weights(path):
                 opened = open_runtime(path, num_threads, precision)
             return cls(ExportedDetector(opened), runtime=runtime)
-        if num_threads is not None and runtime is None:
-            raise InvalidValueError(
-                f"'{path}' runs in Keras, whose threads are those of the process: set "
-                "TF_NUM_INTRAOP_THREADS in the environment instead, or give `runtime`. "
-                f"Received: num_threads={num_threads}"
-            )
         keras.require(f"Opening '{path}'")
         from effdet_keras.weights.archive import load_archive
 

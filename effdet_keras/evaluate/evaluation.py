@@ -142,7 +142,7 @@ class Evaluation:
         """List of sentences: what is most worth knowing, the most useful first."""
         if not self.num_objects:
             return []
-        return list(extra("analysis.findings:findings_of")(self))
+        return list(extra("analysis:findings_of")(self))
 
     def score_settings(self, class_names: Sequence[str] | None = None) -> ScoreSettings:
         """Returns what `detect` needs to show what is best by this evaluation.

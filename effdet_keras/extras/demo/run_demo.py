@@ -9,6 +9,7 @@ import keras
 from PIL import Image
 
 from effdet_keras import visualize
+from effdet_keras._internal.optional_imports import matplotlib_figure
 from effdet_keras._internal.whole_files import local_path
 from effdet_keras.callbacks.checkpoint_archive import CheckpointArchive
 from effdet_keras.callbacks.coco_evaluation import COCOEvaluation
@@ -52,7 +53,7 @@ def run_demo(
         raise InvalidValueError(
             f"`epochs` must be 1 or more. Received: epochs={epochs}"
         )
-    visualize.require_matplotlib()  # before minutes of training
+    matplotlib_figure.require("The demo")  # before minutes of training
     start = time.monotonic()
     folder = local_path(folder, "`folder`")
     if folder.is_dir() and any(folder.iterdir()) and not overwrite:

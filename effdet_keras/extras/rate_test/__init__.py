@@ -14,6 +14,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from effdet_keras._internal.optional_imports import matplotlib_figure
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import (
@@ -28,7 +29,6 @@ from effdet_keras.runs.requested import configured
 from effdet_keras.runs.run_folder import RunFolder, draw_chart
 from effdet_keras.train import inputs
 from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
-from effdet_keras.visualize import require_matplotlib
 
 # --- The learning-rate range test: which rate is high, and does not yet diverge.
 
@@ -68,7 +68,7 @@ class LearningRates:
         Raises:
             ImportError: If matplotlib is not installed.
         """
-        figure = require_matplotlib()(figsize=(7.0, 4.2), layout="constrained")
+        figure = matplotlib_figure.Figure(figsize=(7.0, 4.2), layout="constrained")
         axes = figure.add_subplot()
         losses, smoothed, best = self.losses, self.smoothed, self.suggestion
         axes.plot(
