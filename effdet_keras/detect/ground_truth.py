@@ -13,8 +13,8 @@ from keras import ops
 from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras.category_ids import category_ids_or_default
 from effdet_keras.data.pipeline.image_reader import ImageReader
-from effdet_keras.detect.detect import content_size, letterboxed
-from effdet_keras.detect.letterbox import boxes_in_input, mask_in_input
+from effdet_keras.detect.detect import letterboxed
+from effdet_keras.detect.letterbox import boxes_in_input, mask_in_input, scaled_size
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.train.inputs import explain
 
@@ -61,7 +61,7 @@ class DatasetToEvaluate:
         self._num_rows = max(counts)
 
     def __iter__(self):
-        records = self._dataset.records
+        config, records = self._config, self._dataset.records
         reader = ImageReader(
             records,
             self._dataset.class_names,
@@ -75,9 +75,10 @@ class DatasetToEvaluate:
 
         def read(index):
             image, boxes, labels, _, is_there, *masks = reader.read(index)
-            truth = self._padded(boxes, labels, image.shape[:2])
-            content = content_size(self._config, image.shape[:2])
-            image, scale = letterboxed(self._config, image)
+            size = image.shape[:2]
+            truth = self._padded(boxes, labels, size)
+            content = scaled_size(size, config.image_size, config.resize_method)
+            image, scale = letterboxed(config, image)
             return image, scale if is_there else 0 * scale, content, *truth, *masks
 
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -107,17 +107,16 @@ def _views(detect, pixels, flips, scales, pad_rgb):
     views = []
     for scale in scales:
         for image in images:
-            view = next(found) if scale <= 1 else _zoomed(detect, image, scale)
+            if scale <= 1:
+                view = next(found)
+            else:
+                size = [math.ceil(side / scale) for side in pixels.shape[:2]]
+                view = detect_tiled(detect, image, tile_size=size)
             boxes = boxes_in_image(view.boxes, 1.0, pixels.shape[:2])
             if image is mirrored:
                 boxes = _mirrored(boxes, pixels.shape[1])
             views.append(dataclasses.replace(view, boxes=boxes))
     return views
-
-
-def _zoomed(detect, pixels, scale):
-    tile_size = [math.ceil(side / scale) for side in pixels.shape[:2]]
-    return detect_tiled(detect, pixels, tile_size=tile_size)
 
 
 def _padded(pixels, scale, pad_rgb):
