@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 
 def first_line(error):
     """The first line of an error's text, or the name of its class if it has none.
@@ -60,3 +62,20 @@ class MissingPackageError(EffDetError, ImportError):
 
 class NonFiniteLossError(EffDetError, FloatingPointError):
     """A loss is NaN or infinite, and the training step was refused."""
+
+
+# --- What most checks of arguments are.
+
+
+def check_argument(is_right: object, name: str, value: object, expected: str) -> None:
+    """Raises `InvalidValueError` unless an argument is what is `expected`, in words."""
+    if not is_right:
+        raise InvalidValueError(
+            f"`{name}` must be {expected}. Received: {name}={value!r}"
+        )
+
+
+def check_choice(name: str, value: object, choices: Collection[str], others="") -> None:
+    """Raises `InvalidValueError` unless an argument is among the names of choices."""
+    listed = ", ".join(map(repr, choices))
+    check_argument(value in choices, name, value, f"one of {listed}{others}")

@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from effdet_keras._internal.label_constants import IGNORED_PIXEL
 from effdet_keras._internal.optional_imports import matplotlib_figure
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_argument
 
 __all__ = ["augmented", "draw_boxes", "plot_history", "side_by_side"]
 
@@ -331,10 +331,8 @@ def augmented(
         >>> grid.shape, grid.dtype  # 2 x 3 images of 96 x 96, 4 pixels apart
         ((196, 296, 3), dtype('uint8'))
     """
-    if not isinstance(repeats, numbers.Integral) or repeats < 1:
-        raise InvalidValueError(
-            f"`repeats` must be an int above zero. Received: repeats={repeats!r}"
-        )
+    is_count = isinstance(repeats, numbers.Integral) and repeats >= 1
+    check_argument(is_count, "repeats", repeats, "an int above zero")
     chosen = _indices(images, len(dataset))
     # The chosen ones first; the others stay, because they are partners of mosaics.
     others = sorted(set(range(len(dataset))) - set(chosen))

@@ -22,7 +22,12 @@ from effdet_keras.detect.letterbox import (
     letterbox_array,
     scaled_size,
 )
-from effdet_keras.errors import InvalidStateError, InvalidTypeError, InvalidValueError
+from effdet_keras.errors import (
+    InvalidStateError,
+    InvalidTypeError,
+    InvalidValueError,
+    check_argument,
+)
 from effdet_keras.evaluate.thresholds import ScoreSettings, apply_temperature
 from effdet_keras.images import list_images, read_image
 from effdet_keras.model.config import EfficientDetConfig
@@ -70,11 +75,8 @@ def detect(
 
 def check_batch_size(batch_size):
     """Raises ValueError where it is no whole number above 0."""
-    if not isinstance(batch_size, numbers.Integral) or batch_size < 1:
-        raise InvalidValueError(
-            "`batch_size` must be a whole number, 1 or more. "
-            f"Received: batch_size={batch_size!r}"
-        )
+    is_count = isinstance(batch_size, numbers.Integral) and batch_size >= 1
+    check_argument(is_count, "batch_size", batch_size, "a whole number, 1 or more")
 
 
 def image_sources(images):

@@ -17,7 +17,7 @@ import numpy as np
 from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras._internal.optional_imports import keras_ops as ops
 from effdet_keras.box_ops import area, clip_boxes, decode_boxes
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_argument, check_choice
 from effdet_keras.model.anchors import stride_of
 from effdet_keras.model.config import EfficientDetConfig
 
@@ -109,9 +109,10 @@ class Postprocess:
     drop_empty: bool = False
 
     def __post_init__(self) -> None:
+        check_choice("method", self.method, METHODS)
         limit, top_k = self.max_detections_per_class, self.pre_nms_top_k
+        anchors_or_all = "0 (one class for each anchor) or more, or None for all pairs"
         for name, is_right, expected in (
-            ("method", self.method in METHODS, f"one of {METHODS}"),
             ("max_detections", self.max_detections >= 1, "at least 1"),
             ("iou_threshold", 0 <= self.iou_threshold <= 1, "between 0 and 1"),
             ("sigma", self.sigma > 0, "above 0"),
@@ -120,17 +121,9 @@ class Postprocess:
                 limit is None or limit >= 1,
                 "at least 1, or None",
             ),
-            (
-                "pre_nms_top_k",
-                top_k is None or top_k >= 0,
-                "0 (one class for each anchor) or more, or None for all pairs of "
-                "anchor and class",
-            ),
+            ("pre_nms_top_k", (top_k or 0) >= 0, anchors_or_all),
         ):
-            if not is_right:
-                raise InvalidValueError(
-                    f"`{name}` must be {expected}. Received: {getattr(self, name)!r}"
-                )
+            check_argument(is_right, name, getattr(self, name), expected)
 
     def __call__(
         self,

@@ -26,7 +26,7 @@ from effdet_keras.detect.detect import (
     image_sources,
 )
 from effdet_keras.detect.detections import Detections
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_choice
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.export.network import evaluated
 from effdet_keras.export.registry import FORMATS
@@ -395,11 +395,7 @@ def in_runtime(
     precision: str = "float32",
 ) -> ExportedDetector:
     """Writes the network of a model for a runtime, opens it there, removes the file."""
-    if runtime not in RUNTIMES:
-        raise InvalidValueError(
-            f"`runtime` must be one of {', '.join(map(repr, RUNTIMES))}, or None for "
-            f"Keras. Received: runtime={runtime!r}"
-        )
+    check_choice("runtime", runtime, RUNTIMES, ", or None for Keras")
     require_tensorflow(
         "A model goes into another runtime by way of a TensorFlow graph",
         "Set KERAS_BACKEND=tensorflow, or leave `runtime` out. "
