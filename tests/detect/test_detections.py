@@ -96,6 +96,7 @@ def test_coco_records_are_plain_numbers_with_the_ids_of_the_file():
     assert [record["category_id"] for record in records] == [18, 17, 18]
     without = three(category_ids=None).to_coco()
     assert [record["category_id"] for record in without] == [2, 1, 2]
+    assert Detections([], [], [], image_id=1).to_coco() == []
     assert three(image_id=2**62 + 1).to_coco()[0]["image_id"] == 2**62 + 1
 
 
