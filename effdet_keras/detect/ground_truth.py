@@ -63,8 +63,7 @@ class DatasetToEvaluate:
     def __iter__(self):
         config, records = self._config, self._dataset.records
         reader = ImageReader(
-            records,
-            self._dataset.class_names,
+            self._dataset,
             replace=False,
             strict=False,
             seg_class_names=self.seg_class_names,

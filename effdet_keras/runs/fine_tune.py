@@ -23,8 +23,7 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.processes import is_first_process, start
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
-from effdet_keras.data.dataset import DetectionDataset, count_of
-from effdet_keras.data.low_data import what_to_expect
+from effdet_keras.data.dataset import DetectionDataset, count_of, what_to_expect
 from effdet_keras.detect.evaluate import analyzed_images, in_one_line, why_low
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.evaluate.evaluation import Evaluation, analyze_results

@@ -40,6 +40,8 @@ XML = (
     "<xmax>4</xmax><ymax>6</ymax></bndbox></object></annotation>"
 )
 
+CSV = "filename,class,xmin,ymin,xmax,ymax\na.png,cat,1,2,4,6"
+
 LAYOUTS = {
     "coco file beside its folder": (
         {"train.json": coco(), "valid.json": coco()},
@@ -96,6 +98,14 @@ LAYOUTS = {
         ["a.png"],
         "Pascal VOC: splits train",
     ),
+    "voc folders in the folders of splits": (
+        {
+            "train/annotations/a.xml": XML.format("cat"),
+            "test/annotations/a.xml": XML.format("cat"),
+        },
+        ["train/images/a.png", "test/images/a.png"],
+        "Pascal VOC: splits test, train",
+    ),
     "roboflow voc": (
         {"train/a.xml": XML.format("cat"), "test/a.xml": XML.format("cat")},
         ["train/a.png", "test/a.png"],
@@ -115,10 +125,18 @@ LAYOUTS = {
         ["a.png"],
         "YOLO: splits train",
     ),
+    **{
+        f"csv in a folder beside {images}": (
+            {"tables/train_labels.csv": CSV},
+            [f"{images}/a.png"],
+            "CSV: splits train",
+        )
+        for images in ("images", "images/train", "train", ".")
+    },
     "csv": (
         {
-            "train_labels.csv": "filename,class,xmin,ymin,xmax,ymax\na.png,cat,1,2,4,6",
-            "test_labels.csv": "filename,class,xmin,ymin,xmax,ymax\na.png,cat,1,2,4,6",
+            "train_labels.csv": CSV,
+            "test_labels.csv": CSV,
         },
         ["train/a.png", "test/a.png"],
         "CSV: splits test, train",
@@ -264,26 +282,10 @@ def test_xml_files_and_images_in_folders_of_other_names(tmp_path, names, images)
         assert dataset[0]["image"].shape == (20, 40, 3)
 
 
-def test_splits_with_annotations_and_images_of_their_own(tmp_path):
-    for split in ("test", "train"):
-        touch(tmp_path / split / "annotations/a.xml", XML.format("cat"))
-        touch(tmp_path / split / "images/a.png")
-    assert list(data.load_splits(tmp_path)) == ["test", "train"]
-
-
-@pytest.mark.parametrize("images", ["images", "images/train", "train", "."])
-def test_a_csv_in_a_folder_beside_the_images(tmp_path, images):
-    rows = "filename,class,xmin,ymin,xmax,ymax\na.png,cat,1,2,5,6\n"
-    touch(tmp_path / "tables/train_labels.csv", rows)
-    touch(tmp_path / images / "a.png")
-    assert load(tmp_path, "train")[0]["path"] == str(tmp_path / images / "a.png")
-
-
 def test_a_csv_in_a_folder_does_not_compete_with_another_format(tmp_path):
     touch(tmp_path / "annotations/a.xml", XML.format("cat"))
     touch(tmp_path / "images/a.png")
-    rows = "filename,class,xmin,ymin,xmax,ymax\na.png,cat,1,2,5,6\n"
-    touch(tmp_path / "data/all_labels.csv", rows)
+    touch(tmp_path / "data/all_labels.csv", CSV)
     assert load(tmp_path)[0]["source_id"] == "a"
     assert load(tmp_path, format="csv")[0]["source_id"] == "a.png"
 

@@ -4,6 +4,7 @@ import numpy as np
 from PIL import Image
 
 from effdet_keras.data import DetectionDataset
+from effdet_keras.data.formats.tfrecord import encode_example, write_records
 from effdet_keras.data.record import Record
 
 CLASS_NAMES = ("Bär", "no such thing", "naïve, “quoted” <b>&amp;", "dog")
@@ -37,6 +38,22 @@ def record_of(image, size, image_id, boxes=(), labels=(), **changes):
         "annotation_ids": 100 * image_id + np.arange(len(labels)),
     }
     return Record(**fields | changes)
+
+
+def features(encoded, boxes=((0.1, 0.25, 0.3, 0.5),), labels=(1,), **others):
+    """A TFRecord's record by its `ymin, xmin, ymax, xmax` and labels."""
+    sides = np.array(boxes, float).reshape(-1, 4).T
+    names = ("ymin", "xmin", "ymax", "xmax")
+    result = {f"image/object/bbox/{k}": v for k, v in zip(names, sides)}
+    result["image/object/class/label"] = np.array(labels, np.int64)
+    result["image/encoded"] = encoded
+    result.update({f"image/{k.replace('__', '/')}": v for k, v in others.items()})
+    return {key: value for key, value in result.items() if value is not None}
+
+
+def write_shard(folder, *records, name="a.tfrecord"):
+    write_records(folder / name, map(encode_example, records))
+    return folder / name
 
 
 def odd_splits(folder):

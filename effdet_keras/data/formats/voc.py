@@ -114,7 +114,7 @@ def from_voc(
     known = sorted({name for image in found for name in image.classes})
     return reading.make_dataset(
         found,
-        lambda: reading.named_classes(known, class_names, sidecar),
+        reading.named_classes(known, class_names, sidecar),
         problems,
         source=folder,
         sidecar=sidecar,

@@ -18,7 +18,6 @@ _BATCHES_AHEAD = 2  # one in use, one ready; more only fills memory
 
 
 def make_batches(
-    records,
     reader,
     batch_size,
     *,
@@ -31,9 +30,9 @@ def make_batches(
     pad_value,
     max_boxes,
     drop_remainder,
-    augment=None,
-    share=(0, 1),
-    resize_method="half_pixel",
+    augment,
+    share,
+    resize_method,
 ):
     """Builds the `tf.data.Dataset` of `DetectionDataset.batches`: see there."""
     tf.require("`DetectionDataset.batches`")
@@ -49,6 +48,7 @@ def make_batches(
             "Masks are only resized with 'half_pixel'. Received: "
             f"resize_method={resize_method!r}, masks=True"
         )
+    records = reader.records
     if not records:
         raise InvalidValueError(
             "`batches` needs at least one image. The dataset is empty"
@@ -78,6 +78,8 @@ def make_batches(
         _check_can_be_shared(len(records), batch_size, drop_remainder, share[1])
         max_boxes = max_boxes or max(most_boxes, 1)  # one number for all processes
 
+    window = transforms.Window(image_size, pad_value, resize_method)
+
     def load(index, epoch_seed):
         seed = tf.stack([epoch_seed, index])
         if augmentation is None:
@@ -88,19 +90,14 @@ def make_batches(
             )
         moved = ("image", "boxes", "labels", "mask")
         seen = {key: example[key] for key in moved if key in example}
-        window = {
-            "image_size": image_size,
-            "pad_value": pad_value,
-            "resize_method": resize_method,
-        }
         if training:
             draws = transforms.random_draws(seed, scale_jitter)
             # Written this way round the reference's draws flip here too.
             is_flipped = draws.flip > 1.0 - flip_probability
             seen = tf.cond(is_flipped, lambda: transforms.flip(seen), lambda: seen)
-            placed = transforms.scale_jitter(seen, draws, **window)
+            placed = transforms.scale_jitter(seen, draws, window)
         else:
-            placed = transforms.letterbox(seen, **window)
+            placed = transforms.letterbox(seen, window)
         truth = {
             "boxes": placed["boxes"],
             "labels": placed["labels"],

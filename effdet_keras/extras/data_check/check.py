@@ -15,17 +15,17 @@ from PIL import Image, UnidentifiedImageError
 
 from effdet_keras import box_ops
 from effdet_keras._internal.whole_files import replacing
-from effdet_keras.data.anchor_fit import (
-    Coverage,
-    find_hints,
-    input_boxes,
-    measure_coverage,
-)
+from effdet_keras.data.anchor_fit import input_boxes
+from effdet_keras.data.any_format import load, load_splits
 from effdet_keras.data.dataset import DetectionDataset, boxes_per_class
-from effdet_keras.data.load import load, load_splits
 from effdet_keras.data.problems import KINDS, Problem, Severity
 from effdet_keras.data.record import clip_boxes_xywh, stored_bytes
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.extras.data_check.anchors import (
+    Coverage,
+    find_hints,
+    measure_coverage,
+)
 from effdet_keras.extras.data_check.report import write_html, write_text
 from effdet_keras.images import EXIF_ORIENTATION, EncodedImage, read_image
 from effdet_keras.model.config import EfficientDetConfig

@@ -17,7 +17,7 @@ from effdet_keras._internal.whole_files import local_path
 from effdet_keras.callbacks.checkpoint_archive import CheckpointArchive
 from effdet_keras.callbacks.coco_evaluation import COCOEvaluation
 from effdet_keras.callbacks.image_summary import ImageSummary
-from effdet_keras.data.load import load_splits
+from effdet_keras.data.any_format import load_splits
 from effdet_keras.data.shapes import write_shapes
 from effdet_keras.errors import EffDetError, InvalidValueError
 from effdet_keras.model.efficientdet import EfficientDet

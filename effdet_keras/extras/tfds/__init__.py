@@ -134,7 +134,7 @@ def _from_folder(folder, split, class_names, on_error):
     problems = Problems(f"`from_tfds` of {str(folder)!r}", on_error)
     folder = _find_folder(folder)
     splits = _splits_of(folder)
-    split = reading.chosen_split(splits, split)
+    split = reading.chosen_split(splits, split, folder)
     files = splits[split]
     for name, there, count in missing_shards(files):
         raise FileNotFoundError(  # it would be a smaller dataset
@@ -153,7 +153,7 @@ def _from_folder(folder, split, class_names, on_error):
 def _made(found, known, class_names, problems, source, sidecar=NO_SIDECAR, split=None):
     return reading.make_dataset(
         found,
-        lambda: reading.numbered_classes(
+        reading.numbered_classes(
             known, class_names, sidecar, found, are_category_ids=False
         ),
         problems,

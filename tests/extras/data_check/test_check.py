@@ -17,12 +17,9 @@ from PIL import Image
 from support.small_datasets import record_of, save_image
 
 from effdet_keras.data import DetectionDataset, check, from_arrays, write_shapes
-from effdet_keras.data.anchor_fit import (
-    find_hints,
-    input_boxes,
-    measure_coverage,
-)
+from effdet_keras.data.anchor_fit import input_boxes
 from effdet_keras.data.problems import KINDS, Problem, Severity
+from effdet_keras.extras.data_check.anchors import find_hints, measure_coverage
 from effdet_keras.extras.data_check.check import find_in_images, suspect_box_format
 from effdet_keras.images import EncodedImage
 from effdet_keras.model.config import EfficientDetConfig
