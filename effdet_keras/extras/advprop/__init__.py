@@ -14,12 +14,12 @@ import keras
 from keras import ops
 
 from effdet_keras._internal.backend import require_tensorflow
-from effdet_keras._internal.checks import check_known
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import (
     InvalidStateError,
     InvalidTypeError,
     InvalidValueError,
+    check_choice,
     require,
 )
 from effdet_keras.model.basic_layers import recomputing
@@ -84,7 +84,7 @@ class AdvProp(PartOptions):
         require(is_whole and steps >= 1, rule, num_steps=steps)
         rule = "`random_start` of `AdvProp` must be True or False"
         require(isinstance(starts, bool), rule, InvalidTypeError, random_start=starts)
-        check_known("loss", self.loss, _LOSSES)
+        check_choice("loss", self.loss, _LOSSES)
 
     @property
     def change_per_step(self) -> float:

@@ -16,13 +16,12 @@ from keras import ops
 from PIL import Image
 
 from effdet_keras._internal.backend import default_jit_compile
-from effdet_keras._internal.checks import check_least
 from effdet_keras._internal.optional_imports import onnxruntime
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.whole_files import local_path, replacing
 from effdet_keras.detect.detect import letterboxed
 from effdet_keras.detect.predictor import Predictor
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.export.runtime import ExportedDetector
 from effdet_keras.images import list_images, read_image
 from effdet_keras.model.efficientdet import EfficientDet
@@ -85,8 +84,8 @@ def benchmark(
     A live model computes network and postprocess as one graph. There the network is
     also measured alone, and `postprocess` is the difference.
     """
-    check_least("batch_size", batch_size)
-    check_least("runs", runs)
+    check_argument(batch_size >= 1, "batch_size", batch_size, "1 or more")
+    check_argument(runs >= 1, "runs", runs, "1 or more")
     trace = None if trace is None else local_path(trace, "`trace`")
     detector = predictor.detector
     if trace is not None:

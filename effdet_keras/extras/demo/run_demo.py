@@ -12,14 +12,14 @@ import keras
 from PIL import Image
 
 from effdet_keras import visualize
-from effdet_keras._internal.checks import check_known, check_least
+from effdet_keras._internal.optional_imports import matplotlib_figure
 from effdet_keras._internal.whole_files import local_path
 from effdet_keras.callbacks.checkpoint_archive import CheckpointArchive
 from effdet_keras.callbacks.coco_evaluation import COCOEvaluation
 from effdet_keras.callbacks.image_summary import ImageSummary
 from effdet_keras.data.any_format import load_splits
 from effdet_keras.data.shapes import write_shapes
-from effdet_keras.errors import EffDetError, require
+from effdet_keras.errors import EffDetError, check_argument, check_choice, require
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.train.schedules import WarmupCosine
 
@@ -45,11 +45,11 @@ def run_demo(
     The best checkpoint is chosen on a validation split; the numbers are of a test
     split, on which nothing was chosen.
     """
-    check_known("data", data, DEMOS)
+    check_choice("data", data, DEMOS)
     demo = DEMOS[data]
     epochs = demo.epochs if epochs is None else epochs
-    check_least("epochs", epochs)
-    visualize.require_matplotlib()  # before minutes of training
+    check_argument(epochs >= 1, "epochs", epochs, "1 or more")
+    matplotlib_figure.require("The demo")  # before minutes of training
     start = time.monotonic()
     folder = local_path(folder, "`folder`")
     if folder.is_dir() and any(folder.iterdir()) and not overwrite:

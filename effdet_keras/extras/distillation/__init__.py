@@ -14,7 +14,7 @@ from keras import ops
 from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.errors import InvalidTypeError, require
+from effdet_keras.errors import InvalidTypeError, check_argument, require
 from effdet_keras.train.losses import huber_loss
 from effdet_keras.train.parts import Part
 
@@ -40,7 +40,7 @@ class Distillation(Part):
 
     def __post_init__(self) -> None:
         is_right = 0.0 < self.weight < math.inf
-        require(is_right, "`weight` must be above 0", weight=self.weight)
+        check_argument(is_right, "weight", self.weight, "above 0")
 
     def beside(self, teacher: dict[str, Any], student: dict[str, Any]) -> Any:
         """The loss, without its weight, of dicts of `class_logits` and `box_deltas`."""

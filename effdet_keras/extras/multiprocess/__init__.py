@@ -8,9 +8,13 @@ from typing import Any
 
 import keras
 
-from effdet_keras._internal.checks import check_known
 from effdet_keras._internal.processes import ENGINES, current_processes, set_processes
-from effdet_keras.errors import InvalidStateError, InvalidValueError, require
+from effdet_keras.errors import (
+    InvalidStateError,
+    InvalidValueError,
+    check_choice,
+    require,
+)
 from effdet_keras.extras.multiprocess.launch import launch_of
 
 __all__ = ["current_processes", "start"]
@@ -47,7 +51,7 @@ def start(distribute: str) -> Any:
         effdet_keras.errors.InvalidValueError: `distribute` must be one of 'mirrored', \
 'multiworker', 'jax'. Received: distribute='rockets'
     """
-    check_known("distribute", distribute, ENGINES)
+    check_choice("distribute", distribute, ENGINES)
     if distribute in _started:
         return _started[distribute]
     if _started:

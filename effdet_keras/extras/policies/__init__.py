@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from effdet_keras._internal.checks import check_known
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.augment import draws
 from effdet_keras.augment.augmentation import (
@@ -16,6 +15,7 @@ from effdet_keras.augment.augmentation import (
     size_of,
     to_dtype,
 )
+from effdet_keras.errors import check_choice
 from effdet_keras.extras.policies.operations import (
     Settings,
     Step,
@@ -82,7 +82,7 @@ class AutoAugment(_Policy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_known("policy", self.policy, POLICIES)
+        check_choice("policy", self.policy, POLICIES)
 
     def augment(self, example: Example, seed: Any) -> Example:
         return self._one_of(POLICIES[self.policy], example, seed)

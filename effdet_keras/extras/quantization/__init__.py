@@ -13,7 +13,12 @@ from keras import ops
 
 from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.errors import InvalidStateError, InvalidValueError, require
+from effdet_keras.errors import (
+    InvalidStateError,
+    InvalidValueError,
+    check_argument,
+    require,
+)
 from effdet_keras.model.basic_layers import swish
 from effdet_keras.model.computing import computing_with
 from effdet_keras.train.parts import Part
@@ -361,7 +366,7 @@ def _variable(name, shape, dtype):
 
 def _count(name, value):
     is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    require(is_count, f"`{name}` must be a number of steps, 0 or more", **{name: value})
+    check_argument(is_count, name, value, "a number of steps, 0 or more")
     return value
 
 

@@ -13,13 +13,14 @@ from typing import Any
 import keras
 import numpy as np
 
-from effdet_keras._internal.checks import check_least
+from effdet_keras._internal.optional_imports import matplotlib_figure
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import (
     InvalidStateError,
     InvalidTypeError,
     NonFiniteLossError,
+    check_argument,
     require,
 )
 from effdet_keras.extras.batch_size import with_batch_size
@@ -28,7 +29,6 @@ from effdet_keras.runs.requested import configured
 from effdet_keras.runs.run_folder import RunFolder, draw_chart
 from effdet_keras.train import inputs
 from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
-from effdet_keras.visualize import require_matplotlib
 
 # --- The learning-rate range test: which rate is high, and does not yet diverge.
 
@@ -68,7 +68,7 @@ class LearningRates:
         Raises:
             ImportError: If matplotlib is not installed.
         """
-        figure = require_matplotlib()(figsize=(7.0, 4.2), layout="constrained")
+        figure = matplotlib_figure.Figure(figsize=(7.0, 4.2), layout="constrained")
         axes = figure.add_subplot()
         losses, smoothed, best = self.losses, self.smoothed, self.suggestion
         axes.plot(
@@ -142,7 +142,7 @@ Received: lowest=0.1, highest=0.01
     is_rising = 0 < lowest < highest < math.inf
     rule = "The rates must rise from above 0"
     require(is_rising, rule, lowest=lowest, highest=highest)
-    check_least("num_steps", num_steps, _LEAST)
+    check_argument(num_steps >= _LEAST, "num_steps", num_steps, f"{_LEAST} or more")
     if not (isinstance(data, DetectionDataset) or hasattr(data, "repeat")):
         raise InvalidTypeError(
             "`data` must be a `DetectionDataset`, or its batches (`tf.data.Dataset`). "

@@ -9,10 +9,14 @@ import keras
 import numpy as np
 from keras import ops
 
-from effdet_keras._internal.checks import check_least
 from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.detect.evaluate import category_ids_in_dataset, evaluate
-from effdet_keras.errors import EffDetError, InvalidTypeError, InvalidValueError
+from effdet_keras.errors import (
+    EffDetError,
+    InvalidTypeError,
+    InvalidValueError,
+    check_argument,
+)
 from effdet_keras.extras.selftest.boxes import (
     AnnotatedBoxes,
     follow_targets,
@@ -195,8 +199,8 @@ def _check(dataset, model, num_images, steps):
             f"{type(dataset).__name__}, {type(model).__name__}"
         )
     if num_images is not None:
-        check_least("num_images", num_images)
-    check_least("steps", steps)
+        check_argument(num_images >= 1, "num_images", num_images, "1 or more")
+    check_argument(steps >= 1, "steps", steps, "1 or more")
     if len(dataset) == 0:
         raise InvalidValueError("The dataset has no image to test with.")
 

@@ -17,7 +17,7 @@ from effdet_keras.detect.detect import Prepared, ScoreRule, detect_prepared, pre
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.letterbox import has_area
 from effdet_keras.detect.predictor import Predictor
-from effdet_keras.errors import EffDetError, require
+from effdet_keras.errors import EffDetError, check_argument
 from effdet_keras.images import decode_image
 
 _LOG = logging.getLogger("effdet_keras.extras.serving")
@@ -54,7 +54,7 @@ class Limits:
     def __post_init__(self) -> None:
         for name, value in dataclasses.asdict(self).items():
             is_right = value > 0 or (value == 0 and name == "max_wait")
-            require(is_right, f"`{name}` must be above 0", **{name: value})
+            check_argument(is_right, name, value, "above 0")
 
 
 class DetectionService:

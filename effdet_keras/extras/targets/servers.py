@@ -8,9 +8,8 @@ import pathlib
 
 import numpy as np
 
-from effdet_keras._internal.checks import check_least
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.export.registry import FORMATS, Written
 from effdet_keras.export.runtime import labels_of
 from effdet_keras.extras.targets.tflite import require_detection_alone
@@ -32,7 +31,7 @@ def write_tf_serving(model, folder, path, *, names="effdet", warmup_batches=2):
             "The path of `target='tf-serving'` ends in the version, a whole number. "
             f"Received: path='{path}'. Give a path such as '{path / '1'}'."
         )
-    check_least("warmup_batches", warmup_batches, 0)
+    check_argument(warmup_batches >= 0, "warmup_batches", warmup_batches, "0 or more")
     FORMATS["saved_model"].write(model, folder, names=names)
     if warmup_batches:
         requests = folder / WARMUP_NAME
@@ -107,7 +106,7 @@ def write_triton(model, folder, path, *, backend="onnxruntime", max_batch_size=8
     `config.pbtxt`, `labels.txt` and version 1. Triton puts requests that come together
     into one batch.
     """
-    check_least("max_batch_size", max_batch_size)
+    check_argument(max_batch_size >= 1, "max_batch_size", max_batch_size, "1 or more")
     is_onnx = backend == "onnxruntime"
     format = "onnx" if is_onnx else "saved_model"
     version = folder / "1"

@@ -12,13 +12,12 @@ import math
 import numbers
 from typing import Any
 
-from effdet_keras._internal.checks import check_known
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.augment import draws
 from effdet_keras.augment.augmentation import Augmentation, Example, register, size_of
 from effdet_keras.augment.pixels import compressed, rectangle_mask
 from effdet_keras.augment.warps import crop
-from effdet_keras.errors import InvalidValueError, require
+from effdet_keras.errors import InvalidValueError, check_choice, require
 
 # Name of a step: its function of an example, and its parameters with their defaults.
 STEPS: dict[str, tuple[Any, dict[str, Any]]] = {}
@@ -522,7 +521,7 @@ class PreprocessingStep(Augmentation):
     """
 
     def __init__(self, step: str, **parameters: Any) -> None:
-        check_known("step", step, STEPS)
+        check_choice("step", step, STEPS)
         self.step = step
         self.parameters = _checked(step, STEPS[step][1], parameters)
 
