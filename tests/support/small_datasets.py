@@ -1,5 +1,9 @@
 """Small datasets of odd images for tests of formats, and what makes two the same."""
 
+import io
+import struct
+import zlib
+
 import numpy as np
 from PIL import Image
 
@@ -20,6 +24,27 @@ def save_image(path, size=(40, 20), turn=None):
     pixels = np.random.default_rng(len(path.name)).integers(0, 255, (*size[::-1], 3))
     Image.fromarray(pixels.astype(np.uint8)).save(path, exif=exif)
     return path
+
+
+def encoded(image, format="PNG", **options):
+    """The bytes of an image file, of an array or an image of Pillow."""
+    if isinstance(image, np.ndarray):
+        image = Image.fromarray(image)
+    file = io.BytesIO()
+    image.save(file, format, **options)
+    return file.getvalue()
+
+
+def bomb(width, height):
+    """A PNG of a few bytes that says it has so many pixels."""
+
+    def chunk(kind, content):
+        checksum = zlib.crc32(kind + content)
+        return struct.pack(">I", len(content)) + kind + content + checksum.to_bytes(4)
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    parts = [(b"IHDR", header), (b"IDAT", zlib.compress(b"")), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*part) for part in parts)
 
 
 def record_of(image, size, image_id, boxes=(), labels=(), **changes):
