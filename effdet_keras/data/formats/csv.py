@@ -26,7 +26,7 @@ from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.formats.sidecar import read_sidecar, write_sidecar
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import clip_boxes_xywh
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_choice, require
 
 _HEADER = ("filename", "width", "height", "class", "xmin", "ymin", "xmax", "ymax")
 _FORMATS = ("tfod", "automl")
@@ -163,10 +163,7 @@ def write_csv(
 
     Example: see `from_csv`.
     """
-    if format not in _FORMATS:
-        raise InvalidValueError(
-            f"`format` must be one of {_FORMATS}. Received: format={format!r}"
-        )
+    check_choice("format", format, _FORMATS)
     datasets = writing.named_splits(datasets, usable=True, masks=False)
     sets = _automl_sets(datasets) if format == "automl" else {}
     names, rows = {}, []
@@ -189,11 +186,9 @@ def _automl_sets(datasets):
     words = {"val": "VALIDATION", "valid": "VALIDATION"}
     sets = {split: words.get(split, split.upper()) for split in datasets}
     different = set(sets.values())
-    if not different <= _AUTOML_SPLITS.keys() or len(different) != len(sets):
-        raise InvalidValueError(
-            "AutoML's csv has the splits train, validation (or val) and test alone. "
-            f"Received: {list(datasets)}"
-        )
+    are_known = different <= _AUTOML_SPLITS.keys() and len(different) == len(sets)
+    rule = "AutoML's csv has the splits train, validation (or val) and test alone"
+    require(are_known, rule, splits=list(datasets))
     return sets
 
 
