@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import os
 import re
-import reprlib
 from collections.abc import Mapping
 
 import numpy as np
@@ -294,14 +293,12 @@ def _read_rows(path, problems):
     """Reads a csv file in any of the known formats."""
     lines = read_lines(path)
     format = _format_of(lines)
-    if format is None:
-        first = lines[0][1] if lines else []
-        raise InvalidValueError(
-            "`from_csv` expects a header with filename, class, xmin, ymin, xmax, ymax, "
-            "or rows of `set,path,label,xmin,ymin,,,xmax,ymax,,`, or rows of "
-            f"`path,xmin,ymin,xmax,ymax,class`. Received: {str(path)!r} with "
-            f"{reprlib.repr(first)}"
-        )
+    rule = (
+        "`from_csv` expects a header with filename, class, xmin, ymin, xmax, ymax, or "
+        "rows of `set,path,label,xmin,ymin,,,xmax,ymax,,`, or rows of "
+        "`path,xmin,ymin,xmax,ymax,class`"
+    )
+    reading.require_content(format, rule, path, lines[0][1] if lines else [])
     read, has_header = format
     lines = lines[1:] if has_header else lines
     return reading.read_rows(read, lines, problems, path.name, "row")
