@@ -4,7 +4,6 @@ Its own settings count: the login (`HF_TOKEN`, `hf auth login`), the cache folde
 (`HF_HOME`), another server (`HF_ENDPOINT`), no network (`HF_HUB_OFFLINE`).
 """
 
-import contextlib
 import dataclasses
 import hashlib
 import pathlib
@@ -160,33 +159,24 @@ def _is_unreachable(hub, error):
     if _is_local(hub, error):
         return True
     status = status_of(error)
-    return status >= 500 if status is not None else not _is_of_this_machine(error)
-
-
-def _is_of_this_machine(error):
-    return (
-        isinstance(error, OSError)
-        and error.errno is not None
-        and (not isinstance(error, ConnectionError))
-    )
+    if status is not None:
+        return status >= 500
+    # An error of this machine has a number, as those of connections have, too.
+    is_of_this_machine = isinstance(error, OSError) and error.errno is not None
+    return isinstance(error, ConnectionError) or not is_of_this_machine
 
 
 def _kept(hub, where):
-    """The files of the newest commit of a revision in the cache folder, or None."""
-    with contextlib.suppress(hub.errors.CacheNotFound):
-        cache = hub.scan_cache_dir(hub.constants.HF_HUB_CACHE)
-        revision = where.revision or "main"
-        for repository in cache.repos:
-            if repository.repo_type == "model" and (
-                repository.repo_id == where.repository
-            ):
-                for commit in repository.revisions:
-                    if revision in (*commit.refs, commit.commit_hash):
-                        root = commit.snapshot_path
-                        paths = [file.file_path for file in commit.files]
-                        names = [path.relative_to(root).as_posix() for path in paths]
-                        return names, commit.commit_hash
-    return None
+    """The files of a revision in the cache folder, and its commit; or None."""
+    try:
+        root = hub.snapshot_download(
+            where.repository, revision=where.revision, local_files_only=True
+        )
+    except hub.errors.LocalEntryNotFoundError:
+        return None
+    files = filter(pathlib.Path.is_file, pathlib.Path(root).rglob("*"))
+    names = [path.relative_to(root).as_posix() for path in files]
+    return names, pathlib.Path(root).name
 
 
 def _check_digest(path, address):
