@@ -146,11 +146,7 @@ class RunFolder:
 
     def read_asked(self) -> RunConfiguration:
         """What the run was asked for, before anything was measured or chosen."""
-        path = self.path / _REQUESTED
-        # Runs of a version before have none.
-        return (
-            RunConfiguration.read(path) if path.is_file() else self.read_configuration()
-        )
+        return RunConfiguration.read(self.path / _REQUESTED)
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Writes "environment", "data", "numbers" or "finished" as JSON."""
