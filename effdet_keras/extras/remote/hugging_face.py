@@ -8,7 +8,6 @@ import dataclasses
 import hashlib
 import pathlib
 import re
-import shutil
 import urllib.parse
 
 from effdet_keras._internal.optional_imports import OptionalModule
@@ -16,7 +15,6 @@ from effdet_keras.errors import InvalidValueError, first_line
 
 _EXTRA = "effdet-keras[huggingface]"
 huggingface_hub = OptionalModule("huggingface_hub", install=_EXTRA)
-SCHEME = "hf"
 # A repository's letters are those that the hub allows; a revision has no slash: %2F.
 _ADDRESS = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([^/]+))?(?:/(.*))?", re.I | re.A)
 _LOGIN = "`hf auth login`, or a token in HF_TOKEN"
@@ -193,44 +191,3 @@ def _check_digest(path, address):
             f"'{address}' is damaged: its SHA-256 is {digest}, and that of the file on "
             f"the hub {blob.name}. What arrived was removed: fetch it again."
         )
-
-
-class HubStore:
-    """The hub as `remote_files` takes a storage; it can be read alone."""
-
-    def __init__(self, entry_class):
-        self._entry = entry_class
-
-    def read(self, address):
-        return hub_file(address).read_bytes()
-
-    def entry(self, address):
-        inner = parse_hub_address(address).path
-        names, commit = hub_files(address)
-        if inner in names:
-            return self._entry(False, None, commit)
-        is_folder = not inner or any(name.startswith(f"{inner}/") for name in names)
-        return self._entry(True, None, commit) if is_folder else None
-
-    def entries(self, address):
-        inner = parse_hub_address(address).path
-        names, commit = hub_files(address)
-        start = f"{inner}/" if inner else ""
-        below = [name.removeprefix(start) for name in names if name.startswith(start)]
-        return {
-            name.partition("/")[0]: self._entry("/" in name, None, commit)
-            for name in below
-        }
-
-    def fetch(self, address, target):
-        shutil.copyfile(hub_file(address), target)
-
-    def put(self, path, address):
-        raise InvalidValueError(
-            "A repository of the Hugging Face Hub is not a folder to write files into: "
-            "`model.push_to_hub` and `effdet-keras share` make a commit of a whole "
-            f"model. Received: '{address}'"
-        )
-
-    def remove(self, address):
-        self.put(None, address)

@@ -111,11 +111,6 @@ class RemotePath(os.PathLike):
         entry = self._entry()
         return entry is not None and entry.is_folder
 
-    def size(self):
-        """The bytes of the file, or None where they are not known."""
-        entry = self._entry()
-        return None if entry is None else entry.size
-
     def version(self):
         """A string that changes when the file is replaced; "" without a file."""
         entry = self._entry()
