@@ -62,15 +62,10 @@ def data_rows():
 
 
 GROUPS = [
-    *((AUTOML, group, names) for group, names in names_of("automl_flags.txt").items()),
-    *(
-        (AUTOML, group, names)
-        for group, names in names_of("automl_hparams.txt").items()
-    ),
-    *((TFOD, group, names) for group, names in names_of("tfod_fields.txt").items()),
-    *((TFOD, group, names) for group, names in names_of("tfod_flags.txt").items()),
-    *((TFOD, group, names) for group, names in names_of("tfod_code.txt").items()),
-    *((AUTOML, group, names) for group, names in names_of("automl_code.txt").items()),
+    (page, group, names)
+    for page, lists in ((AUTOML, "flags hparams code"), (TFOD, "fields flags code"))
+    for of_what in lists.split()
+    for group, names in names_of(f"{page[15:-3]}_{of_what}.txt").items()
 ]
 
 
