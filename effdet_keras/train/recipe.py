@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import numbers
 from collections.abc import Mapping
 from types import NoneType
@@ -210,7 +211,7 @@ class Recipe:
         steps = self.accumulate_steps
         self._require(
             "accumulate_steps",
-            isinstance(steps, numbers.Integral) and steps >= 1,
+            isinstance(steps, numbers.Integral) and _is_number(steps, 1),
             "a whole number of at least 1",
         )
         for field in ("loss_scale", "learning_rate"):
@@ -432,7 +433,8 @@ class Recipe:
 
 
 def _is_number(value, least):
-    return isinstance(value, numbers.Real) and value >= least
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return is_number and least <= value < math.inf
 
 
 def tfod_decay(*, fpn=4e-5, heads=4e-5, backbone=1e-5):
