@@ -175,7 +175,7 @@ class RunFolder:
 
 # The last but one is what a training goes on from where the last is damaged.
 CHECKPOINTS = tuple(f"archive/{n}" for n in (BEST_FILE, LAST_FILE, PREVIOUS_FILE))
-OF_A_RUN = ("configuration.yaml", "data.json", "log.jsonl", *CHECKPOINTS)
+OF_A_RUN = (CONFIGURATION_FILE, _REQUESTED, "data.json", "log.jsonl", *CHECKPOINTS)
 
 
 def copy_from_first(folder: RunFolder, names: Sequence[str]) -> None:
