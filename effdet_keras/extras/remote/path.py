@@ -72,11 +72,8 @@ class RemotePath(os.PathLike):
 
     @property
     def parents(self):
-        parents, path = [], self
-        while path.parent != path:
-            path = path.parent
-            parents.append(path)
-        return parents
+        above = pathlib.PurePosixPath(self._path).parents
+        return [self._made(str(path)) for path in above[:-1]]
 
     def with_name(self, name):
         return self.parent / name
