@@ -63,9 +63,12 @@ def data_rows():
 
 GROUPS = [
     (page, group, names)
-    for page, lists in ((AUTOML, "flags hparams code"), (TFOD, "fields flags code"))
-    for of_what in lists.split()
-    for group, names in names_of(f"{page[15:-3]}_{of_what}.txt").items()
+    for page, start, lists in (
+        (AUTOML, "automl", ("flags", "hparams", "code")),
+        (TFOD, "tfod", ("fields", "flags", "code")),
+    )
+    for of_what in lists
+    for group, names in names_of(f"{start}_{of_what}.txt").items()
 ]
 
 
