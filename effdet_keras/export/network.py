@@ -27,9 +27,8 @@ _convert_to_constants = OptionalModule(
 def evaluated(model, *, quantized=False):
     """The model to export: float32, with the weights that are evaluated.
 
-    Moving averages are in the place of the weights, as in `COCOEvaluation`, and go
-    back at the end. A model of mixed precision is copied into float32; one that is
-    quantization-aware, where `quantized` is False, into one that is not.
+    One of mixed precision is copied; so is a quantization-aware one, unless
+    `quantized`.
     """
     averages = model.averages
     with averages.swapped() if averages is not None else contextlib.nullcontext():
@@ -52,10 +51,8 @@ def _in_float32(model):
 def network_function(model, batch_size=None, repeat=None, *, finds_classes=False):
     """The network as a `tf.function` of `images`, float32 `[B, H, W, 3]`, pixels 0-255.
 
-    `repeat` is a function of `(x, times)` that repeats the rows and columns of
-    `[B, H, W, C]`, in operations that the target has; None for the layers' own. With
-    `finds_classes` it returns the `class_map` `[B, H, W]` of a segmentation head,
-    uint8, in the place of its logits.
+    `repeat(x, times)` repeats rows and columns in operations that the target has. With
+    `finds_classes` the logits of a segmentation head become a `class_map`, uint8.
     """
     from effdet_keras.model.computing import computing_with
 

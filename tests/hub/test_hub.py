@@ -543,7 +543,7 @@ def test_another_call_is_named(tmp_path):
         input_signature=[tf.TensorSpec((None, 32, 32, 3), tf.float32, name="images")],
     )
     tf.saved_model.save(module, str(tmp_path / "module"))
-    with pytest.raises(ValueError, match=r"(?s)cannot be called.*takes.*32, 32"):
+    with pytest.raises(ValueError, match=r"cannot be called.*32, 32"):
         from_small(tmp_path / "module")
 
 
