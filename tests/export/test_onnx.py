@@ -1,8 +1,6 @@
 """ONNX files: what they compute, what they say of themselves, and who can run them."""
 
-import contextlib
 import json
-import logging
 import pathlib
 import re
 import sys
@@ -15,7 +13,7 @@ from support.tiny import lively_model
 
 from effdet_keras.detect.postprocess import Postprocess
 from effdet_keras.export.check import check_export
-from effdet_keras.export.onnx import _PROVIDERS, _quiet, onnx_postprocess, write_onnx
+from effdet_keras.export.onnx import _PROVIDERS, onnx_postprocess, write_onnx
 from effdet_keras.export.runtime import DESCRIPTION_NAME, Description, open_runtime
 from effdet_keras.model.anchors import anchors_of
 from effdet_keras.model.config import EfficientDetConfig
@@ -55,9 +53,9 @@ def files(model, tmp_path_factory):
     return {name: folder / f"{name}.onnx" for name in options}
 
 
-@pytest.mark.parametrize("name", ["free", "raw"])
-def test_a_file_finds_what_the_model_does(files, model, images, name):
-    report = check_export(model, open_runtime(files[name]), images, format="onnx")
+# Of files with detections: test_every_format.py.
+def test_a_raw_file_finds_what_the_model_does(files, model, images):
+    report = check_export(model, open_runtime(files["raw"]), images, format="onnx")
     assert report.live_detections > 30
     assert report.matched == report.live_detections
     assert report.max_box_difference < 0.01
@@ -164,15 +162,6 @@ def test_a_missing_converter_is_told_with_its_cure(model, tmp_path, monkeypatch)
         write_onnx(model, tmp_path / "pets.onnx")
 
 
-def test_the_converter_is_quiet_and_keeps_its_level():
-    logger = logging.getLogger("tf2onnx")
-    before = logger.level
-    with contextlib.suppress(RuntimeError), _quiet("tf2onnx"):
-        assert not logger.isEnabledFor(logging.WARNING)
-        raise RuntimeError
-    assert logger.level == before
-
-
 # The nodes of `Postprocess` against `Postprocess` itself.
 
 CONFIG = EfficientDetConfig.from_name(
@@ -191,6 +180,7 @@ OPTIONS = [
     {"method": "hard", "pre_nms_top_k": 0},
     {"method": "hard", "pre_nms_top_k": 15, "max_detections": 30, "clip": False},
 ]
+OPSETS = [({"method": m}, opset) for m in ("gaussian", "hard") for opset in (13, 18)]
 
 
 @pytest.fixture(scope="module")
@@ -237,22 +227,17 @@ def check_equal(found, outputs, postprocess):
         np.testing.assert_allclose(found[name], value, atol=1e-3, err_msg=name)
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_the_nodes_compute_what_postprocess_does(outputs, options):
+@pytest.mark.parametrize(
+    "options, opset", [*((options, 17) for options in OPTIONS), *OPSETS], ids=str
+)
+def test_the_nodes_compute_what_postprocess_does(outputs, options, opset):
     postprocess = Postprocess(**options)
-    session = session_of(postprocess)
+    session = session_of(postprocess, opset)
     batch = run(session, outputs)
     assert batch["num_detections"].min() > 5
     check_equal(batch, outputs, postprocess)
     first = {name: value[:1] for name, value in outputs.items()}
     check_equal(run(session, first), first, postprocess)
-
-
-@pytest.mark.parametrize("method", ["gaussian", "hard"])
-@pytest.mark.parametrize("opset", [13, 18])
-def test_other_opsets(outputs, method, opset):
-    postprocess = Postprocess(method=method)
-    check_equal(run(session_of(postprocess, opset), outputs), outputs, postprocess)
 
 
 @pytest.mark.parametrize("method", ["gaussian", "hard"])
@@ -312,11 +297,17 @@ def test_outputs_come_by_name_and_the_description_is_read(path):
     np.testing.assert_array_equal(found["same"], images)
     assert runtime.path == path
     assert runtime.description.class_names == ("cat",)
+    assert runtime._session.get_session_options().intra_op_num_threads == 1
 
 
-def test_num_threads_are_the_sessions(path):
-    options = open_runtime(path, num_threads=1)._session.get_session_options()
-    assert options.intra_op_num_threads == 1
+@pytest.mark.parametrize(
+    "properties, message",
+    [({"author": "someone"}, "not one that"), ({DESCRIPTION_NAME: "{"}, "cannot be r")],
+)
+def test_a_file_without_a_right_description_is_refused(tmp_path, properties, message):
+    path = write(tmp_path / "pets.onnx", properties)
+    with pytest.raises(ValueError, match=f"pets.onnx.*{message}"):
+        open_runtime(path)
 
 
 def test_a_gpu_is_used_where_there_is_one(path, monkeypatch):
@@ -332,15 +323,3 @@ def test_a_gpu_is_used_where_there_is_one(path, monkeypatch):
     monkeypatch.setattr(onnxruntime, "InferenceSession", spy)
     open_runtime(path)
     assert given == ["CUDAExecutionProvider", "CPUExecutionProvider"]
-
-
-def test_an_onnx_file_of_another_program(tmp_path):
-    path = write(tmp_path / "other.onnx", {"author": "someone"})
-    with pytest.raises(ValueError, match="other.onnx.*not one that"):
-        open_runtime(path)
-
-
-def test_a_damaged_description(tmp_path):
-    path = write(tmp_path / "pets.onnx", {DESCRIPTION_NAME: "{"})
-    with pytest.raises(ValueError, match="pets.onnx.*cannot be read"):
-        open_runtime(path)

@@ -128,32 +128,6 @@ def test_new_layers_have_the_published_names_and_the_prior(small_module):
     assert outputs["class_logits"].shape == (2, 756, 3)
 
 
-def test_every_variable_that_trains_gets_a_gradient(small_module):
-    model = from_small(small_module)
-    images, truth = next(iter(batches()))
-    with tf.GradientTape() as tape:
-        loss = model.compute_loss(images, truth, model(images, training=True))
-    gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
-    assert all(float(tf.norm(g)) > 0 for g in gradients)
-
-
-@pytest.mark.slow
-def test_frozen_is_bit_equal_after_training(small_module):
-    model = from_small(small_module, trainable=False)
-    before = values(model.features.weights)
-    new = values(model.trainable_variables)
-    assert len(new) == 6
-    train(model, steps=3)
-    assert all_equal(before, values(model.features.weights))
-    assert not any(
-        np.array_equal(a, b) for a, b in zip(new, values(model.trainable_variables))
-    )
-    model.unfreeze()
-    train(model)
-    after = values(model.features.weights)
-    assert not any(np.array_equal(*pair) for pair in zip(before, after))
-
-
 @pytest.mark.parametrize("ending", [".keras", ".weights.h5"])
 def test_saves_and_loads_exactly(small_module, ending, tmp_path):
     model = from_small(small_module)
@@ -173,31 +147,21 @@ def test_saves_and_loads_exactly(small_module, ending, tmp_path):
     assert all_equal(values(model.averages.variables), values(other.averages.variables))
 
 
-@pytest.mark.slow
-def test_resumes_exactly_with_averages(small_module, tmp_path):
-    straight = from_small(small_module)
-    model = from_small(small_module)
-    model.set_weights(straight.get_weights())
-    model.compile(keras.optimizers.Adam(1e-3))
-    straight.compile(keras.optimizers.Adam(1e-3))
-    train(straight, steps=4)
-    train(model, steps=2)
-    write_archive(model, tmp_path / "last.keras")
-    resumed = load_archive(tmp_path, resume=True)
-    train(resumed, steps=2)
-    assert all_equal(values(straight.weights), values(resumed.weights))
-    averages = values(straight.averages.variables)
-    assert all_equal(averages, values(resumed.averages.variables))
-    assert not all_equal(averages, values(straight.averages.sources))
-
-
 def test_a_frozen_model_resumes_frozen(small_module, tmp_path):
     model = from_small(small_module, trainable=False)
     write_archive(model, tmp_path / "last.keras")
     resumed = load_archive(tmp_path, resume=True)
     before = values(resumed.features.weights)
+    new = values(resumed.trainable_variables)
+    assert len(new) == 6
     train(resumed)
     assert all_equal(before, values(resumed.features.weights))
+    pairs = zip(new, values(resumed.trainable_variables))
+    assert not any(np.array_equal(*pair) for pair in pairs)
+    resumed.unfreeze()
+    train(resumed)
+    pairs = zip(before, values(resumed.features.weights))
+    assert not any(np.array_equal(*pair) for pair in pairs)
 
 
 @pytest.mark.slow
@@ -292,25 +256,15 @@ def arrays_of(name):
     return {a.name: np.broadcast_to(np.float32(0), a.shape) for a in arrays}
 
 
-@pytest.mark.parametrize(
-    "name, left_out, expected",
-    [
-        ("efficientdet-d0", "", "efficientdet-d0"),
-        ("efficientdet-lite2", "", "efficientdet-lite2"),
-        ("efficientdet-d0", "box_net/box-2-bn-7/beta", None),
-    ],
-)
-def test_published_networks_are_known_by_their_variables(name, left_out, expected):
+@pytest.mark.parametrize("name", ["efficientdet-d0", "efficientdet-lite2"])
+def test_published_networks_are_known_by_their_variables(name):
     module = types.SimpleNamespace(notes=None, handle="somewhere")
-    arrays = {n: a for n, a in arrays_of(name).items() if n != left_out}
-    source = WeightSource("somewhere", "", TF1, arrays)
+    source = WeightSource("somewhere", "", TF1, arrays_of(name))
     found = _matching_config(module, source, None, {"num_classes": 4})
-    assert (found and found.name) == expected
-    assert found is None or found.num_classes == 4
-
-
-def test_twins_must_be_told_apart():
-    module = types.SimpleNamespace(notes=None, handle="somewhere")
+    assert (found.name, found.num_classes) == (name, 4)
+    del source.arrays["box_net/box-2-bn-3/beta"]
+    assert _matching_config(module, source, None, {"num_classes": 4}) is None
+    # The weights of these two are the same.
     source = WeightSource("somewhere", "", TF1, arrays_of("efficientdet-d7"))
     with pytest.raises(ValueError, match="efficientdet-d6 and of efficientdet-d7"):
         _matching_config(module, source, None, {})
@@ -487,16 +441,17 @@ def test_a_changed_module_is_refused(small_module, tmp_path):
 
 
 def test_what_is_no_module_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="There is no TF-Hub module.*nowhere"):
-        from_small("nowhere")
     (tmp_path / "notes.txt").write_text("")
-    with pytest.raises(ValueError, match="no SavedModel.*saved_model.pb.*notes.txt"):
-        from_small(tmp_path)
-    with pytest.raises(ValueError, match="is a file"):
-        from_small(tmp_path / "notes.txt")
-    (tmp_path / "saved_model.pb").write_bytes(b"no protocol buffer")
-    with pytest.raises(ValueError, match="no SavedModel"):
-        from_small(tmp_path)
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "saved_model.pb").write_bytes(b"no protocol buffer")
+    for handle, error, message in (
+        ("nowhere", FileNotFoundError, "There is no TF-Hub module.*nowhere"),
+        (tmp_path, ValueError, "no SavedModel.*saved_model.pb.*notes.txt"),
+        (tmp_path / "notes.txt", ValueError, "is a file"),
+        (tmp_path / "broken", ValueError, "no SavedModel"),
+    ):
+        with pytest.raises(error, match=message):
+            from_small(handle)
 
 
 def test_a_wrong_number_of_levels_is_named(small_module, tmp_path):
@@ -545,9 +500,6 @@ def test_another_call_is_named(tmp_path):
     tf.saved_model.save(module, str(tmp_path / "module"))
     with pytest.raises(ValueError, match=r"cannot be called.*32, 32"):
         from_small(tmp_path / "module")
-
-
-def test_a_module_that_cannot_be_called_is_named(tmp_path):
     path = save_detector(tmp_path / "embedding", lambda x: {"vector": x[:, 0, 0]})
     with pytest.raises(ValueError, match="serving_default.*vector.*detection_boxes"):
         from_small(path)
