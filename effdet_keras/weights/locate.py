@@ -40,8 +40,6 @@ _DOWNLOAD = re.compile(r"(?:https?|file)://", re.IGNORECASE)
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 # What TensorFlow adds to the prefix of a checkpoint.
 _PIECE = re.compile(r"\.(?:index|meta|data-\d{5}-of-\d{5})$")
-# PyTorch of 2016 wrote tar files of pickles: to be refused by its reader, by name.
-_TORCH_TAR = ("pickle", "storages", "tensors")
 
 
 @contextlib.contextmanager
@@ -72,7 +70,9 @@ def located(source, *, sha256=None, md5=None, verbose=1):
         if not has_digest:  # else it is the file that was meant
             stack.enter_context(kept_if_readable(path))
         if path.is_file() and is_tar_archive(path):
-            path = _weights_in_archive(path, stack)
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            unpack(path, folder)
+            path = _weights_in(pathlib.Path(folder), f"The archive '{path}'")
         yield path
 
 
@@ -138,14 +138,6 @@ def _weights_at(path):
             f"'{_index_of(prefix).name}' is not beside it. Copy all of its files."
         )
     return path
-
-
-def _weights_in_archive(path, stack):
-    folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-    unpack(path, folder)
-    if all((folder / name).exists() for name in _TORCH_TAR):
-        return path
-    return _weights_in(folder, f"The archive '{path}'")
 
 
 def _weights_in(folder, label):

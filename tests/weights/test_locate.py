@@ -170,14 +170,6 @@ def test_an_archive_is_known_by_its_bytes(tmp_path):
     assert find(tmp_path / "d1.tar.gz") == tmp_path / "d1.tar.gz"
 
 
-def test_a_tar_file_of_torch_is_left_to_its_reader(tmp_path):
-    touch(tmp_path, "old/pickle", "old/storages", "old/tensors", "old/sys_info")
-    with tarfile.open(tmp_path / "old.pth", "w") as archive:
-        for path in (tmp_path / "old").iterdir():
-            archive.add(path, path.name)
-    assert find(tmp_path / "old.pth") == tmp_path / "old.pth"
-
-
 def test_the_digest_of_a_local_file(tmp_path):
     touch(tmp_path, "d0.h5")
     checkpoint(tmp_path)
