@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from keras import ops
 from support.tiny import LITE0, tiny_model
+from support.weights import values
 
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.assign import assign_source
@@ -11,14 +11,9 @@ from effdet_keras.weights.network_arrays import (
     TF1,
     WeightSource,
     network_arrays,
-    tf1_name,
 )
 
 CLASS_LAYER = "class_net/class-predict"
-
-
-def values(model):
-    return {tf1_name(v): np.array(ops.convert_to_numpy(v)) for v in model.weights}
 
 
 def source_for(config, keep=lambda array: True, **fields):

@@ -6,6 +6,7 @@ import tarfile
 
 import pytest
 from support.remote import web_server
+from support.weights import pack
 
 import effdet_keras as ek
 from effdet_keras.weights.locate import located, looks_like_weights
@@ -36,12 +37,6 @@ def published(folder, name="efficientdet-d0"):
     checkpoint(folder / name)
     note(folder / name, "model")
     return folder / name
-
-
-def pack(path, folder):
-    with tarfile.open(path, "w:gz") as archive:
-        archive.add(folder, folder.name)
-    return path
 
 
 def find(source, **options):

@@ -2,15 +2,14 @@
 
 import dataclasses
 import hashlib
-import tarfile
 
 import h5py
 import numpy as np
 import PIL.Image
 import pytest
-from keras import ops
 from support.remote import web_server
 from support.tiny import tiny_model
+from support.weights import assert_equal, pack, random_arrays, values
 
 from effdet_keras.callbacks import COCOEvaluation
 from effdet_keras.cli import import_
@@ -31,31 +30,6 @@ pytestmark = pytest.mark.tensorflow  # checkpoints and data
 SMALL = {"image_size": 64, "max_level": 6}
 
 
-def values(model):
-    return {tf1_name(v): np.array(ops.convert_to_numpy(v)) for v in model.weights}
-
-
-def assert_equal(ours, theirs):
-    assert ours.keys() == theirs.keys()
-    for name, value in ours.items():
-        np.testing.assert_array_equal(value, theirs[name], err_msg=name)
-
-
-def random_arrays(config, seed=0):
-    """Arrays that are no weights of a new model, with variances above zero."""
-    rng = np.random.default_rng(seed)
-    return {
-        array.name: rng.uniform(0.01, 0.1, array.shape).astype("float32")
-        for array in network_arrays(config)
-    }
-
-
-def pack(path, folder):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w:gz") as archive:
-        archive.add(folder, folder.name)
-
-
 @pytest.fixture
 def cached(tmp_path, monkeypatch):
     """Puts stand-ins of published files where they are kept after a download."""
@@ -74,24 +48,16 @@ def cached(tmp_path, monkeypatch):
 
 def coco_truth(*ids):
     """A COCO json of one image, with an object of each category."""
-    categories = [
-        {"id": i + 1, "name": name}
-        for i, name in enumerate(COCO_CLASS_NAMES)
-        if not name.startswith("unused")
-    ]
-    annotations = [
-        {
-            "id": number,
-            "image_id": 7,
-            "category_id": category_id,
-            "bbox": [100.0 * number, 50.0, 80.0, 60.0],
-            "area": 4800.0,
-            "iscrowd": 0,
-        }
-        for number, category_id in enumerate(ids)
-    ]
-    images = [{"id": 7, "file_name": "p.png", "height": 512, "width": 512}]
-    return {"images": images, "annotations": annotations, "categories": categories}
+    names = [*enumerate(COCO_CLASS_NAMES, 1)]
+    shared = {"image_id": 7, "area": 4800.0, "iscrowd": 0}
+    return {
+        "images": [{"id": 7, "file_name": "p.png", "height": 512, "width": 512}],
+        "annotations": [
+            {"id": n, "category_id": i, "bbox": [100.0 * n, 50.0, 80.0, 60.0], **shared}
+            for n, i in enumerate(ids)
+        ],
+        "categories": [{"id": i, "name": n} for i, n in names if "unused" not in n],
+    }
 
 
 def test_coco_weights_name_their_outputs_and_evaluate_right(cached, capsys, tmp_path):

@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 from support import automl_files
+from support.weights import whole_match
 
 from effdet_keras.extras.older_tools import write_tf1_checkpoint
 from effdet_keras.model.config import EfficientDetConfig
@@ -25,9 +26,7 @@ RAW = "refdet-raw"
 
 def assert_whole(source, refweights, salt="refdet-v1", config=D0):
     """Each array of the network is there, bit by bit, and nothing else is."""
-    match = match_arrays(source, config)
-    assert (match.missing, match.left_over, match.mismatched) == ([], [], {})
-    for name, array in match.found.items():
+    for name, array in whole_match(source, config).items():
         expected = refweights.value(name, array.shape, config.name, salt)
         np.testing.assert_array_equal(array, expected, err_msg=name)
 
@@ -122,9 +121,7 @@ def test_object_graphs_give_averages_or_raw_values(
     source = read(tmp_path, graph_tensors, averages=averages)
     assert source.scheme == OBJECT_GRAPH
     assert source.num_averages == (493 if averages else 0)
-    match = match_arrays(source, D0)
-    assert (match.missing, match.left_over, match.mismatched) == ([], [], {})
-    for name, array in match.found.items():
+    for name, array in whole_match(source, D0).items():
         # Batch norm's statistics have no averages.
         own = "refdet-v1" if "/moving_" in name else salt
         np.testing.assert_array_equal(
@@ -192,13 +189,11 @@ def test_the_reference_checkpoint_is_read(
 def test_the_reference_trainer_checkpoint_is_read(checkpoint_path, averages):
     prefix = str(checkpoint_path("ckpt_d0_trainer/emackpt-1.index").with_suffix(""))
     source = read_tensorflow_checkpoint(prefix, averages=averages)
-    match = match_arrays(source, D0)
-    assert (match.missing, match.left_over, match.mismatched) == ([], [], {})
     assert source.num_averages == (493 if averages else 0)
     names = {array.name: OBJECT_GRAPH.name_of(array) for array in network_arrays(D0)}
     reader = tf.train.load_checkpoint(prefix)
     num_slots = 0
-    for name, array in match.found.items():
+    for name, array in whole_match(source, D0).items():
         raw = names[name] + automl_files.VALUE
         slot = names[name] + automl_files.SLOT + "average" + automl_files.VALUE
         takes_slot = averages and reader.has_tensor(slot)

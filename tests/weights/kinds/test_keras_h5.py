@@ -9,6 +9,7 @@ import pytest
 from keras import ops
 from keras.src.legacy.saving import legacy_h5_format  # true files of Keras 2's format
 from support import automl_files
+from support.weights import whole_match
 
 from effdet_keras.model.backbone import EfficientNet
 from effdet_keras.model.config import EfficientDetConfig
@@ -21,9 +22,7 @@ V2 = ("B1", "B2", "B3", "S", "M", "L")
 
 
 def assert_whole(source, refweights):
-    match = match_arrays(source, D0)
-    assert (match.missing, match.left_over, match.mismatched) == ([], [], {})
-    for name, array in match.found.items():
+    for name, array in whole_match(source, D0).items():
         expected = refweights.value(name, array.shape)
         np.testing.assert_array_equal(array, expected, err_msg=name)
 

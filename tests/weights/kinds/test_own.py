@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from keras import ops
 from support.tiny import LITE0, tiny_model
+from support.weights import whole_match
 
 from effdet_keras._internal.seal import SEAL_NAME
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.weights.assign import assign_source
-from effdet_keras.weights.identify import match_arrays
 from effdet_keras.weights.kinds.own import OWN, read_own_weights
 from effdet_keras.weights.network_arrays import tf1_name
 
@@ -39,15 +39,14 @@ def save(model, path):
 
 def assert_holds(source, model, averaged=()):
     """Each weight is there bit by bit; those in `averaged` by their average."""
-    match = match_arrays(source, model.config)
-    assert (match.missing, match.left_over, match.mismatched) == ([], [], {})
-    assert len(match.found) == len(model.weights)
+    arrays = whole_match(source, model.config)
+    assert len(arrays) == len(model.weights)
     averaged = {variable.path for variable in averaged}
     assert source.num_averages == len(averaged)
     for variable in model.weights:
         expected = ops.convert_to_numpy(variable)
         expected = expected + (0.5 if variable.path in averaged else 0.0)
-        found = match.found[tf1_name(variable)]
+        found = arrays[tf1_name(variable)]
         np.testing.assert_array_equal(found, expected, err_msg=variable.path)
 
 
