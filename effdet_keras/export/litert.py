@@ -25,6 +25,7 @@ from effdet_keras.export.network import (
     frozen,
     network_function,
     output_names,
+    save_function,
 )
 from effdet_keras.export.runtime import (
     DESCRIPTION_NAME,
@@ -90,10 +91,10 @@ def write_litert(
     learned, float_scores = contextlib.nullcontext(), False
     if precision == "int8" and not inputs:
         learned, float_scores = model.quantization.exporting(), not int8_scores
-    with (
-        learned,
-        _saved(_traced(model, description, uses_builtin, float_scores)) as folder,
-    ):
+    with learned, tempfile.TemporaryDirectory() as folder:
+        module = _traced(model, description, uses_builtin, float_scores)
+        # Other ways to the converter than a SavedModel lose the operation.
+        save_function(module, folder, module.run)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder)
         converter.allow_custom_ops = not uses_builtin
         if precision != "float32":
@@ -193,16 +194,6 @@ def _traced(model, description, uses_builtin, float_scores):
 
     module.run = run
     return module
-
-
-@contextlib.contextmanager
-def _saved(module):
-    """The folder of a SavedModel: other ways to the converter lose the operation."""
-    # The gradient of swish cannot be saved, and nobody trains the file.
-    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-    with tempfile.TemporaryDirectory() as folder:
-        tf.saved_model.save(module, folder, module.run, options)
-        yield folder
 
 
 def _repeat(x, times):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -84,6 +85,12 @@ def frozen(function):
     """A function with its variables as constants, for kernels that fold them."""
     concrete = function.get_concrete_function()
     return _convert_to_constants.convert_variables_to_constants_v2(concrete)
+
+
+def save_function(module, path, signatures):
+    """Writes a SavedModel that nobody trains: the gradient of swish cannot be saved."""
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+    tf.saved_model.save(module, os.fspath(path), signatures, options)
 
 
 # --- The images that tell int8 the range of every number in a network.

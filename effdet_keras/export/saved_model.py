@@ -15,7 +15,12 @@ from effdet_keras._internal.seal import UNSEALED, check_seal, seal
 from effdet_keras.detect.letterbox import letterbox
 from effdet_keras.detect.postprocess import finished_outputs
 from effdet_keras.errors import InvalidStateError, InvalidValueError, first_line
-from effdet_keras.export.network import frozen, network_function, output_names
+from effdet_keras.export.network import (
+    frozen,
+    network_function,
+    output_names,
+    save_function,
+)
 from effdet_keras.export.runtime import (
     DESCRIPTION_NAME,
     Description,
@@ -46,9 +51,7 @@ def write_saved_model(
             _asset(folder, DESCRIPTION_NAME, describe(model).to_json()),
             _asset(folder, LABELS_NAME, "\n".join(labels_of(model)) + "\n"),
         ]
-        # Nobody trains it, and the gradient of swish cannot be saved.
-        options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-        tf.saved_model.save(module, os.fspath(path), signatures, options)
+        save_function(module, path, signatures)
     seal_path, sealed = sealed_files(path)
     seal_path.write_text(UNSEALED + "\n", encoding="utf-8")
     seal(seal_path, sealed)

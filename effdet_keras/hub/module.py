@@ -85,8 +85,9 @@ class HubModule:
                 f"{tuple(images.shape)}. {_FORM}. TensorFlow says: {said}"
             ) from None
         if not _is_two_lists(found):
+            shapes = tf.nest.map_structure(lambda x: tuple(x.shape), found)
             raise InvalidValueError(
-                f"The module {self.handle!r} returns {_described(found)}. {_FORM}."
+                f"The module {self.handle!r} returns tensors {shapes}. {_FORM}."
             )
         return tuple(list(levels) for levels in found)
 
@@ -236,12 +237,3 @@ def _is_two_lists(found):
         and all(len(getattr(x, "shape", ())) == 4 for x in levels)
         for levels in found
     )
-
-
-def _described(value):
-    if isinstance(value, dict):
-        return f"a dict of {sorted(value)}"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_described, value))}]"
-    shape = getattr(value, "shape", None)
-    return f"a tensor {tuple(shape)}" if shape is not None else type(value).__name__
