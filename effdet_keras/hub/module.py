@@ -85,9 +85,9 @@ class HubModule:
                 f"{tuple(images.shape)}. {_FORM}. TensorFlow says: {said}"
             ) from None
         if not _is_two_lists(found):
-            shapes = tf.nest.map_structure(lambda x: tuple(x.shape), found)
+            shapes = tf.nest.map_structure(lambda x: getattr(x, "shape", x), found)
             raise InvalidValueError(
-                f"The module {self.handle!r} returns tensors {shapes}. {_FORM}."
+                f"The module {self.handle!r} returns {shapes}. {_FORM}."
             )
         return tuple(list(levels) for levels in found)
 
