@@ -74,39 +74,29 @@ def test_what_a_file_says_of_itself(files, model):
     assert description.postprocess == HARD
 
 
-@pytest.mark.parametrize(
-    ("name", "shapes"),
-    [
-        (
-            "free",
-            {
-                "images": ("batch", *IMAGE_SIZE, 3),
-                "boxes": ("batch", 100, 4),
-                "scores": ("batch", 100),
-                "labels": ("batch", 100),
-                "num_detections": ("batch",),
-            },
-        ),
-        (
-            "raw",
-            {
-                "images": (3, *IMAGE_SIZE, 3),
-                "class_logits": (3, 1134, 3),
-                "box_deltas": (3, 1134, 4),
-            },
-        ),
-    ],
-)
-def test_inputs_and_outputs_have_names_and_shapes(files, name, shapes):
-    graph = onnx.load(files[name]).graph
-    found = {
-        value.name: tuple(
-            axis.dim_param or axis.dim_value
-            for axis in value.type.tensor_type.shape.dim
-        )
-        for value in [*graph.input, *graph.output]
+def test_inputs_and_outputs_have_names_and_shapes(files):
+    def shapes_of(name):
+        graph = onnx.load(files[name]).graph
+        return {
+            value.name: tuple(
+                axis.dim_param or axis.dim_value
+                for axis in value.type.tensor_type.shape.dim
+            )
+            for value in [*graph.input, *graph.output]
+        }
+
+    assert shapes_of("free") == {
+        "images": ("batch", *IMAGE_SIZE, 3),
+        "boxes": ("batch", 100, 4),
+        "scores": ("batch", 100),
+        "labels": ("batch", 100),
+        "num_detections": ("batch",),
     }
-    assert found == shapes
+    assert shapes_of("raw") == {
+        "images": (3, *IMAGE_SIZE, 3),
+        "class_logits": (3, 1134, 3),
+        "box_deltas": (3, 1134, 4),
+    }
 
 
 def test_the_nodes_are_those_that_runtimes_are_fast_with(files):
@@ -143,23 +133,15 @@ def test_the_plain_code_of_the_guide_finds_what_detect_does(
     np.testing.assert_allclose(numbers[:, 1:], expected.boxes, atol=0.2)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"batch_size": 0}, "`batch_size` must be 1 or more"),
-        ({"opset": 12}, "`opset` must be 13 to 18"),
-    ],
-)
-def test_options_that_cannot_be(model, tmp_path, options, message):
-    with pytest.raises(ValueError, match=message):
-        model.export(tmp_path / "pets.onnx", **options)
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_missing_converter_is_told_with_its_cure(model, tmp_path, monkeypatch):
+def test_what_cannot_be_is_told(model, tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="`batch_size` must be 1 or more"):
+        model.export(tmp_path / "pets.onnx", batch_size=0)
+    with pytest.raises(ValueError, match="`opset` must be 13 to 18"):
+        model.export(tmp_path / "pets.onnx", opset=12)
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
     with pytest.raises(ImportError, match=re.escape('"effdet-keras[onnx]"')):
         write_onnx(model, tmp_path / "pets.onnx")
+    assert not list(tmp_path.iterdir())
 
 
 # The nodes of `Postprocess` against `Postprocess` itself.
@@ -196,6 +178,9 @@ def outputs():
 
 def session_of(postprocess, opset=17):
     graph = onnx_postprocess(postprocess, ANCHORS, CONFIG, opset)
+    kind = "NonMaxSuppression" if postprocess.method == "hard" else "Loop"
+    kinds = {node.op_type for node in graph.node}
+    assert kinds & {"NonMaxSuppression", "Loop"} == {kind}  # which runtimes have
     opsets = [onnx.helper.make_opsetid("", opset)]
     model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
     onnx.checker.check_model(model, full_check=True)
@@ -204,13 +189,6 @@ def session_of(postprocess, opset=17):
     return onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-
-
-def test_hard_nms_is_the_node_that_runtimes_have():
-    for method, kind in (("hard", "NonMaxSuppression"), ("gaussian", "Loop")):
-        graph = onnx_postprocess(Postprocess(method=method), ANCHORS, CONFIG, 17)
-        kinds = {node.op_type for node in graph.node}
-        assert kinds & {"NonMaxSuppression", "Loop"} == {kind}
 
 
 def run(session, outputs):

@@ -64,38 +64,30 @@ def test_tf1_names_give_averages_or_raw_values(
     assert str(identify(source)) == "efficientdet-d0, 90 classes"
 
 
-@pytest.fixture
-def named_otherwise(tf1_tensors, graph_tensors, golden_path, refweights):
-    """Tensors of files whose names have to be brought to their published form."""
-    second = {}
-    for name, value in tf1_tensors.items():
-        name = name.replace("b0/stem/conv2d/", "b0/stem_1/conv2d_1/")
-        bn = "tpu_batch_normalization"
-        second[name.replace(f"b0/stem/{bn}/", f"b0/stem_1/{bn}_1/")] = value
-    assert len(set(second) - set(tf1_tensors)) == 13  # 5 names, 5 averages, 3 momenta
-    prefixed = [
-        {f"model/{name}": value for name, value in tensors.items() if "/" in name}
-        for tensors in (tf1_tensors, graph_tensors)
-    ]
-    hub = automl_files.hub_tensors(golden_path, refweights)
-    return {"second model of a process": second, "hub": hub} | dict(
-        zip(("prefix of TF1 names", "prefix of a graph"), prefixed)
-    )
+def of_second_model(name):
+    bn = "tpu_batch_normalization"
+    name = name.replace("b0/stem/conv2d/", "b0/stem_1/conv2d_1/")
+    return name.replace(f"b0/stem/{bn}/", f"b0/stem_1/{bn}_1/")
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        *("second model of a process", "hub"),
-        *("prefix of TF1 names", "prefix of a graph"),
-    ],
-)
+def prefixed(tensors):
+    return {f"model/{name}": value for name, value in tensors.items() if "/" in name}
+
+
 def test_other_ways_to_name_the_same_arrays(
-    tmp_path, named_otherwise, refweights, case
+    tmp_path, tf1_tensors, graph_tensors, golden_path, refweights
 ):
-    source = read(tmp_path, named_otherwise[case])
-    assert_whole(source, refweights)
-    assert source.scheme == (OBJECT_GRAPH if case.endswith("graph") else TF1)
+    second = {of_second_model(name): value for name, value in tf1_tensors.items()}
+    assert len(set(second) - set(tf1_tensors)) == 13  # 5 names, 5 averages, 3 momenta
+    for tensors, scheme in (
+        (second, TF1),
+        (automl_files.hub_tensors(golden_path, refweights), TF1),
+        (prefixed(tf1_tensors), TF1),
+        (prefixed(graph_tensors), OBJECT_GRAPH),
+    ):
+        source = read(tmp_path, tensors)
+        assert_whole(source, refweights)
+        assert source.scheme == scheme
 
 
 def test_averages_alone_and_raw_values_alone_are_read(
@@ -135,14 +127,18 @@ def test_object_graphs_give_averages_or_raw_values(
 def test_a_backbone_is_read_and_its_classifier_left_over(
     tmp_path, golden_path, refweights
 ):
-    tensors = {}
-    for name, shape, *_ in automl_files.rows(golden_path("names_d0_backbone.txt")):
-        tensors[name + automl_files.AVERAGE] = np.zeros(shape, "float32")
+    tensors = {
+        name + automl_files.AVERAGE: np.zeros(shape, "float32")
+        for name, shape, *_ in automl_files.rows(golden_path("names_d0_backbone.txt"))
+    }
     source = read(tmp_path, tensors)
     match = match_arrays(source, D0)
     assert not any(array.is_backbone for array in match.missing)
     assert match.left_over
     assert all(name.startswith("efficientnet-b0/head") for name in match.left_over)
+
+
+STEMS = [f"efficientnet-b0/{stem}/conv2d/kernel" for stem in ("stem", "stem_1")]
 
 
 @pytest.mark.parametrize(
@@ -151,13 +147,7 @@ def test_a_backbone_is_read_and_its_classifier_left_over(
         (["conv/kernel"], "'.*model' holds the weights of another network"),
         ([], "holds the weights of another network"),
         (["a/fpn_cells/x", "b/fpn_cells/x"], "several networks.*a/fpn_cells/x"),
-        (
-            [
-                "efficientnet-b0/stem/conv2d/kernel",
-                "efficientnet-b0/stem_1/conv2d/kernel",
-            ],
-            "several networks",
-        ),
+        (STEMS, "several networks"),
     ],
 )
 def test_other_networks_are_refused(tmp_path, names, message):
