@@ -256,18 +256,18 @@ DATA = "model.data-00000-of-00001"
 
 
 @pytest.mark.parametrize("name", [DATA, "model.index"])
-@pytest.mark.parametrize("damage", ["gone", "empty", "short", "page", "flipped"])
+@pytest.mark.parametrize("damage", ["empty", "short", "page", "flipped"])
 def test_damaged_files_are_told_with_the_cure(copy, name, damage):
     content = (copy / name).read_bytes()
+    place = len(content) // 2
     changed = {
         "empty": b"",
         "short": content[:100],
         "page": b"<html>not found",
-        "flipped": content[:-20] + bytes([content[-20] ^ 0x5A]) + content[-19:],
+        "flipped": content[:place] + b"!" + content[place + 1 :],
     }
-    (copy / name).unlink()
-    if damage in changed:
-        (copy / name).write_bytes(changed[damage])
+    assert changed[damage] != content
+    (copy / name).write_bytes(changed[damage])
     message = r"'.*copy/model' is damaged or incomplete.*needs '.*model\.index'.*again"
     with pytest.raises(ValueError, match=message):
         read_tensorflow_checkpoint(copy / "model")
