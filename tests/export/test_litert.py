@@ -185,11 +185,8 @@ def test_the_zip_behind_the_network_holds_names_description_and_checksum(written
         digest = archive.read("effdet_keras.sha256").decode()
         start = min(entry.header_offset for entry in archive.infolist())
     assert hashlib.sha256(content[:start]).hexdigest() == digest
-    assert open_runtime(written(**FILES[0])).description.class_names == (
-        "cat",
-        "dog",
-        "bird",
-    )
+    names = open_runtime(written(**FILES[0])).description.class_names
+    assert names == ("cat", "dog", "bird")
 
 
 @pytest.mark.extra_packages
@@ -248,6 +245,9 @@ assert not set(sys.modules) & {{"tensorflow", "keras", "effdet_keras"}}
     assert programs.run_alone("-c", code) == "cat dog bird True (1, 100, 4)\n"
 
 
+INT8 = {"precision": "int8", "calibration": ["x"]}
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
@@ -255,14 +255,7 @@ assert not set(sys.modules) & {{"tensorflow", "keras", "effdet_keras"}}
         ({"calibration": ["x.jpg"]}, "`calibration` is for int8 alone"),
         ({"output_type": "uint8"}, "goes with precision='int8' and outputs='raw'"),
         ({"int8_scores": True}, "`int8_scores` goes with precision='int8'"),
-        (
-            {
-                "precision": "int8",
-                "calibration": ["x"],
-                "postprocess_ops": "builtin",
-            },
-            "int8 would round the boxes",
-        ),
+        ({**INT8, "postprocess_ops": "builtin"}, "int8 would round the boxes"),
         ({"batch_size": 2}, "one image at a time"),
         ({"batch_size": 0, "outputs": "raw"}, "`batch_size` must be 1 or more"),
         ({"max_detections": 5, "outputs": "raw"}, "Raw outputs have no postprocess"),
@@ -270,11 +263,8 @@ assert not set(sys.modules) & {{"tensorflow", "keras", "effdet_keras"}}
         ({"max_detections": 0}, "`max_detections` must be at least 1"),
         ({"iou_threshold": 2.0}, "`iou_threshold` must be between 0 and 1"),
         ({"score_threshold": -1.0}, "`score_threshold` must be between 0 and 1"),
-        ({"precision": "int8", "calibration": []}, "at least one image"),
-        (
-            {"precision": "int8", "calibration": ["x"], "calibration_images": 0},
-            "at least one image",
-        ),
+        ({**INT8, "calibration": []}, "at least one image"),
+        ({**INT8, "calibration_images": 0}, "at least one image"),
     ],
 )
 def test_wrong_options_are_told_before_any_work(tmp_path, model, options, message):
