@@ -2,7 +2,7 @@
 
 Its mix-ins: `weights/model_weights.py` loads weights of all kinds, `model/trained.py`
 freezes, quantizes and exports, `weights/model_files.py` is about Keras' own files, and
-`train/model_steps.py` has what Keras asks for around a step.
+`train/model_steps.py` has the losses and what Keras asks for around a step.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ from effdet_keras.train.fit_callbacks import (
     with_own_callbacks,
 )
 from effdet_keras.train.gradients import all_finite
-from effdet_keras.train.loss_terms import loss_terms
 from effdet_keras.train.model_steps import ModelSteps
 from effdet_keras.train.parts import (
     Part,
@@ -56,7 +55,6 @@ from effdet_keras.train.resume import (
     PlaceKeeper,
     say_where,
 )
-from effdet_keras.train.settings import Settings, refuse_keras_metrics
 from effdet_keras.train.steps import EvaluationStep
 from effdet_keras.weights.model_files import ModelFiles
 from effdet_keras.weights.model_weights import ModelWeights
@@ -115,7 +113,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
     parts: Mapping[str, Part] = types.MappingProxyType({})  # of training steps, by name
     # What of the weights was loaded: "backbone" or "detector"; None if all are new.
     pretrained: str | None = None
-    settings: Settings | None = None  # what `compile` set
+    settings: fitting.Settings | None = None  # what `compile` set
     is_trained_recipe = False  # whether the weights were trained with these settings
     training_dataset: DetectionDataset | None = None  # of the `fit` under way
     _place: Place | None = None  # where the training was whose file was loaded
@@ -262,7 +260,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
                 ...
             effdet_keras.errors.InvalidTypeError: `compile` has no argument 'clip'. ...
         """
-        refuse_keras_metrics(
+        fitting.refuse_keras_metrics(
             metrics=metrics,
             **{n: changes.pop(n, None) for n in ("weighted_metrics", "loss_weights")},
         )
@@ -488,7 +486,8 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         for part in parts:
             together = part.together(together, scale)
         clipped, norm = backend.clipped(together)
-        self.settings.trackers.update_step(norm, optimizer.learning_rate)
+        of_step = {"gradient_norm": norm, "learning_rate": optimizer.learning_rate}
+        self.settings.trackers.update(of_step)
         after = settled = joined(statistics)
         is_fine = backend.on_all_replicas(all_finite([loss, norm, after, *others]))
         goes_on = is_fine
@@ -553,22 +552,8 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         """
         inputs.check_truth(y, sample_weight, self.config)
         losses = self.losses_of(y, y_pred, training=training)
-        self.settings.trackers.update_losses(losses)
+        self.settings.trackers.update(losses)
         return losses["loss"]
-
-    def losses_of(
-        self,
-        truth: dict,
-        outputs: dict[str, Any],
-        is_counted: Any = None,
-        training: bool = False,
-    ) -> dict[str, Any]:
-        """The losses of outputs, by the names under which `fit` logs them.
-
-        Of images that are not `is_counted` `[B]` no loss is taken. `loss` is the sum,
-        NaN where the ground truth is wrong.
-        """
-        return loss_terms(self, truth, outputs, is_counted, training)
 
     def test_step(self, *args: Any) -> Any:
         return self._step.test(super().test_step, *args)

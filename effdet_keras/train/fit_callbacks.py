@@ -73,17 +73,15 @@ class EpochLines(OwnCallback):
     are there. On a terminal a line that counts the steps precedes it.
     """
 
-    def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+    def on_train_begin(self, logs=None):
         # AP and the epoch it belongs to, from 1.
         self._best: tuple[float, int] | None = None
         self._is_terminal = sys.stdout.isatty()
 
-    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+    def on_epoch_begin(self, epoch, logs=None):
         self._epoch, self._start, self._shown = epoch + 1, time.monotonic(), 0.0
 
-    def on_train_batch_end(
-        self, batch: int, logs: Mapping[str, Any] | None = None
-    ) -> None:
+    def on_train_batch_end(self, batch, logs=None):
         now = time.monotonic()
         if not self._is_terminal or now - self._shown < _SECONDS_BETWEEN:
             return
@@ -94,7 +92,7 @@ class EpochLines(OwnCallback):
         text += "" if loss is None else f"  loss {float(loss):.4g}"
         print(f"\r{text:<60}", end="", flush=True)
 
-    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+    def on_epoch_end(self, epoch, logs=None):
         logs = logs or {}
         parts = [f"{n} {float(logs[n]):.4g}" for n in _SHOWN[:2] if n in logs]
         parts += [f"{n} {float(logs[n]):.3f}" for n in _SHOWN[2:] if n in logs]

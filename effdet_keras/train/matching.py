@@ -12,7 +12,7 @@ from keras import ops
 
 from effdet_keras import box_ops
 from effdet_keras._internal.label_constants import BACKGROUND, IGNORE
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import require
 from effdet_keras.model.anchors import level_sizes
 
 if TYPE_CHECKING:
@@ -117,11 +117,9 @@ background_weight=1.0, in_fractions=False)
 
     def __post_init__(self) -> None:
         _check_iou_threshold(self.iou_threshold, self.ignore_threshold)
-        if not 0.0 <= self.background_weight < math.inf:
-            raise InvalidValueError(
-                "`background_weight` must be a number of at least 0. Received: "
-                f"background_weight={self.background_weight!r}"
-            )
+        weight = self.background_weight
+        rule = "`background_weight` must be a number of at least 0"
+        require(0.0 <= weight < math.inf, rule, background_weight=weight)
 
     def __call__(
         self,
@@ -172,10 +170,7 @@ class ATSSMatching(Matching):
     top_k: int = 9
 
     def __post_init__(self) -> None:
-        if self.top_k < 1:
-            raise InvalidValueError(
-                f"`top_k` must be at least 1. Received: top_k={self.top_k!r}"
-            )
+        require(self.top_k >= 1, "`top_k` must be at least 1", top_k=self.top_k)
 
     def __call__(
         self,
@@ -337,12 +332,13 @@ def match_atss(
     """The rule of `ATSSMatching`; `level_sizes` are `(height, width)` of each level."""
     boxes, labels, anchors = _as_tensors(boxes, labels, anchors)
     places = [height * width for height, width in level_sizes]
-    if sum(places) == 0 or anchors.shape[0] % sum(places) or top_k < 1:
-        raise InvalidValueError(
-            "`level_sizes` must have the places of `anchors`, and `top_k` must be at "
-            f"least 1. Received: level_sizes={list(level_sizes)}, "
-            f"anchors.shape={tuple(anchors.shape)}, top_k={top_k!r}"
-        )
+    require(
+        sum(places) > 0 and anchors.shape[0] % sum(places) == 0 and top_k >= 1,
+        "`level_sizes` must have the places of `anchors`, `top_k` must be at least 1",
+        **_shapes(anchors=anchors),
+        level_sizes=list(level_sizes),
+        top_k=top_k,
+    )
     if weights is not None:
         weights = _as_weights(weights, labels)
     # One more row stands for background, so that there is one when M is 0.
@@ -429,39 +425,35 @@ def _deviation(values):
 def _as_weights(weights, labels):
     """Float32 weights of boxes; ValueError unless they have the shape of labels."""
     weights = _tensor(weights)
-    if len(weights.shape) != 2 or not _fit(weights.shape, labels.shape):
-        raise InvalidValueError(
-            "`weights` must have the shape of `labels`, [B, M]. Received: "
-            f"weights.shape={tuple(weights.shape)}, labels.shape={tuple(labels.shape)}"
-        )
+    require(
+        len(weights.shape) == 2 and _fit(weights.shape, labels.shape),
+        "`weights` must have the shape of `labels`, [B, M]",
+        **_shapes(weights=weights, labels=labels),
+    )
     return weights
 
 
 def _check_iou_threshold(iou_threshold, ignore_threshold):
     """Raises ValueError unless they are above 0, at most 1, and in order."""
-    if ignore_threshold is not None and not 0.0 < ignore_threshold <= iou_threshold:
-        raise InvalidValueError(
-            "`ignore_threshold` must be above 0 and at most `iou_threshold`. Received: "
-            f"ignore_threshold={ignore_threshold!r}, iou_threshold={iou_threshold!r}"
-        )
-    if not 0.0 < iou_threshold <= 1.0:
-        raise InvalidValueError(
-            "`iou_threshold` must be above 0 and at most 1. "
-            f"Received: iou_threshold={iou_threshold!r}"
-        )
+    require(
+        ignore_threshold is None or 0.0 < ignore_threshold <= iou_threshold,
+        "`ignore_threshold` must be above 0 and at most `iou_threshold`",
+        ignore_threshold=ignore_threshold,
+        iou_threshold=iou_threshold,
+    )
+    rule = "`iou_threshold` must be above 0 and at most 1"
+    require(0.0 < iou_threshold <= 1.0, rule, iou_threshold=iou_threshold)
 
 
 def _as_tensors(boxes, labels, anchors):
     """Float32 boxes, int32 labels and float32 anchors; ValueError for wrong shapes."""
     boxes, labels, anchors = _tensor(boxes), _tensor(labels, "int32"), _tensor(anchors)
     ranks = (len(boxes.shape), len(labels.shape), len(anchors.shape))
-    if ranks != (3, 2, 2) or not _fit(boxes.shape, labels.shape):
-        raise InvalidValueError(
-            "`boxes` must be [B, M, 4], `labels` [B, M] and `anchors` [N, 4]. "
-            f"Received: boxes.shape={tuple(boxes.shape)}, "
-            f"labels.shape={tuple(labels.shape)}, "
-            f"anchors.shape={tuple(anchors.shape)}"
-        )
+    require(
+        ranks == (3, 2, 2) and _fit(boxes.shape, labels.shape),
+        "`boxes` must be [B, M, 4], `labels` [B, M] and `anchors` [N, 4]",
+        **_shapes(boxes=boxes, labels=labels, anchors=anchors),
+    )
     return boxes, labels, anchors
 
 
@@ -472,3 +464,7 @@ def _tensor(value, dtype="float32"):
 def _fit(shape, other):
     """Whether the sizes that two shapes share are equal, where both are known."""
     return all(n is None or m is None or n == m for n, m in zip(shape, other))
+
+
+def _shapes(**tensors):
+    return {f"{name}.shape": tuple(x.shape) for name, x in tensors.items()}
