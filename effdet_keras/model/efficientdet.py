@@ -23,7 +23,12 @@ from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.detect import ScoreThreshold, detect
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.postprocess import Postprocess, finished_outputs
-from effdet_keras.errors import InvalidStateError, InvalidTypeError, InvalidValueError
+from effdet_keras.errors import (
+    InvalidStateError,
+    InvalidTypeError,
+    InvalidValueError,
+    require,
+)
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.hub.features import HubFeatures  # noqa: F401 (for saved models)
 from effdet_keras.model.anchors import anchors_of
@@ -36,7 +41,7 @@ from effdet_keras.train.fit_callbacks import (
     EpochLines,
     FiniteWeights,
     let_go_afterwards,
-    with_own_callbacks,
+    others_in,
 )
 from effdet_keras.train.gradients import all_finite
 from effdet_keras.train.model_steps import ModelSteps
@@ -201,12 +206,13 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
     @score_settings.setter
     def score_settings(self, settings: ScoreSettings | None) -> None:
         if settings is not None:
-            if not isinstance(settings, ScoreSettings):
-                raise InvalidTypeError(
-                    "`score_settings` must be `ek.metrics.ScoreSettings`, such as "
-                    "`evaluation.score_settings(model.class_names)`, or None. "
-                    f"Received: {type(settings).__name__}"
-                )
+            require(
+                isinstance(settings, ScoreSettings),
+                "`score_settings` must be `ek.metrics.ScoreSettings`, such as "
+                "`evaluation.score_settings(model.class_names)`, or None",
+                InvalidTypeError,
+                type=type(settings).__name__,
+            )
             _one_per_class("thresholds", settings.thresholds, self.num_classes)
         self._score_settings = settings
 
@@ -373,14 +379,12 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
             place,
             is_given_batches=self._step.is_given_batches,
         )
-        callbacks = with_own_callbacks(
-            callbacks,
-            self,
-            first=[keeper, *fitting.swaps(self, callbacks), FiniteWeights()],
-            last=[EpochLines()] if has_epoch_lines else [],
-            wrapped=lambda one: FromPlaceOn(one, keeper) if keeper.must_skip else one,
-        )
-        keeper.watch(getattr(callbacks, "callbacks", callbacks))
+        given = others_in(callbacks)
+        if keeper.must_skip:
+            given = [FromPlaceOn(callback, keeper) for callback in given]
+        first = [keeper, *fitting.swaps(self, callbacks), FiniteWeights()]
+        callbacks = [*first, *given, *([EpochLines()] if has_epoch_lines else [])]
+        keeper.watch(callbacks)
         data = dataset if isinstance(dataset, DetectionDataset) else None
         with self._training_on(x, keeper, data), let_go_afterwards(callbacks):
             return super().fit(
@@ -750,11 +754,9 @@ def _one_per_class(field, values, num_classes):
     if values is None:
         return None
     values = tuple(values)
-    if len(values) != num_classes:
-        raise InvalidValueError(
-            f"`{field}` must have one entry for each of the {num_classes} classes. "
-            f"Received: {len(values)} entries, {field}={values[:5]!r}..."
-        )
+    rule = f"`{field}` must have one entry for each of the {num_classes} classes"
+    entries = {"entries": len(values), field: values[:5]}
+    require(len(values) == num_classes, rule, **entries)
     return values
 
 

@@ -19,7 +19,7 @@ from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.low_data import what_to_expect
 from effdet_keras.data.pipeline.image_reader import ImageReader, readers_of
 from effdet_keras.data.record import BACKGROUND_NAME
-from effdet_keras.errors import InvalidValueError, NonFiniteLossError
+from effdet_keras.errors import InvalidValueError, NonFiniteLossError, require
 from effdet_keras.train.parts import steps_done
 
 _MAX_PIXEL = 1024.0  # a few times white: augmentation may go beyond 255
@@ -44,14 +44,14 @@ def check_data(model, x, y=None):
             f"{type(x).__name__}. `effdet_keras.data.load(path)` reads files."
         )
     if hasattr(x, "element_spec"):  # tf.data
-        if int(x.cardinality()) == 0:
-            raise InvalidValueError("The dataset is empty: its `cardinality()` is 0.")
+        size = int(x.cardinality())
+        require(size != 0, "The dataset is empty", cardinality=size)
         _check_images(model, keras.tree.flatten(x.element_spec)[0].shape)
         _check_truth_spec(x.element_spec)
     elif hasattr(x, "shape"):
         _check_arrays(model, x, y)
-    elif hasattr(x, "__len__") and len(x) == 0:
-        raise InvalidValueError("The dataset is empty: its length is 0.")
+    elif hasattr(x, "__len__"):
+        require(len(x) > 0, "The dataset is empty", length=len(x))
 
 
 def check_validation_data(model, data):
@@ -85,12 +85,12 @@ def check_truth(truth, sample_weight, config):
             f"Received: {sorted(keys) or type(truth)}. Datasets have them with "
             "`from_coco(..., masks=True)` or `dataset.with_masks(folder, names)`."
         )
-    if config.has_detection and not {"boxes", "labels"} <= keys:
-        raise InvalidValueError(
-            "The ground truth of a batch must be a dict with 'boxes' `[B, M, 4]` "
-            "(yxyx, pixels) and 'labels' `[B, M]` (-1 is padding). "
-            f"Received: {sorted(truth) if isinstance(truth, dict) else type(truth)}"
-        )
+    require(
+        {"boxes", "labels"} <= keys or not config.has_detection,
+        "The ground truth of a batch must be a dict with 'boxes' `[B, M, 4]` (yxyx, "
+        "pixels) and 'labels' `[B, M]` (-1 is padding)",
+        keys=sorted(keys) or type(truth),
+    )
 
 
 def batch_size_and_steps(x, batch_size, steps_per_epoch, *, must_know=True):
@@ -156,10 +156,7 @@ def _check_classes(what, argument, names, known, count):
 
 
 def _check_arrays(model, images, truth):
-    if len(images) == 0:
-        raise InvalidValueError(
-            f"There are no images. Received: x.shape={images.shape}"
-        )
+    require(len(images) > 0, "There are no images", **{"x.shape": images.shape})
     _check_images(model, images.shape)
     _check_pixels(images)
     check_truth(truth, None, model.config)
@@ -174,21 +171,21 @@ def _check_arrays(model, images, truth):
 
 def _check_masks(truth, count):
     masks = np.asarray(truth["masks"])
-    if masks.ndim != 3 or len(masks) != count or masks.dtype.kind not in "iu":
-        raise InvalidValueError(
-            f"`masks` must be ints `[B, H, W]`, one for each of the {count} images. "
-            f"Received: masks.shape={masks.shape}, dtype={masks.dtype}"
-        )
+    require(
+        masks.ndim == 3 and len(masks) == count and masks.dtype.kind in "iu",
+        f"`masks` must be ints `[B, H, W]`, one for each of the {count} images",
+        **{"masks.shape": masks.shape, "masks.dtype": str(masks.dtype)},
+    )
 
 
 def _check_boxes(truth, count):
     boxes, labels = _rows(truth, "boxes"), _rows(truth, "labels")
-    if boxes.shape != (*labels.shape, 4) or len(boxes) != count:
-        raise InvalidValueError(
-            "`boxes` must be `[B, M, 4]` and `labels` `[B, M]`, with a row for each "
-            f"of the {count} images. Received: boxes.shape={boxes.shape}, "
-            f"labels.shape={labels.shape}"
-        )
+    require(
+        boxes.shape == (*labels.shape, 4) and len(boxes) == count,
+        "`boxes` must be `[B, M, 4]` and `labels` `[B, M]`, with a row for each of the "
+        f"{count} images",
+        **{"boxes.shape": boxes.shape, "labels.shape": labels.shape},
+    )
 
 
 def _check_pixels(images):
@@ -199,8 +196,7 @@ def _check_pixels(images):
             return
         if not np.isfinite(pixels).all():
             raise InvalidValueError(
-                "Pixels must be finite numbers. Received: an image with NaN or "
-                f"infinite pixels, x[{number}]"
+                f"Pixels must be finite. Received: NaN or infinity in x[{number}]"
             )
         if np.abs(pixels).max(initial=0) > _MAX_PIXEL:
             raise InvalidValueError(
@@ -243,10 +239,8 @@ def _check_truth_spec(spec):
 
 def check_batch_size(batch_size):
     """Raises ValueError unless it is None or a number of images."""
-    if batch_size is not None and batch_size < 1:
-        raise InvalidValueError(
-            f"`batch_size` must be 1 or more. Received: batch_size={batch_size}"
-        )
+    is_right = batch_size is None or batch_size >= 1
+    require(is_right, "`batch_size` must be 1 or more", batch_size=batch_size)
 
 
 def _first_batch(batches):

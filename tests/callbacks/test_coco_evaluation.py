@@ -268,13 +268,6 @@ def test_tensorboard_gets_the_numbers(valid, tmp_path):
     assert float(tf.make_ndarray(event.tensor_proto)) == pytest.approx(1.0)
 
 
-def test_a_second_evaluation_starts_from_nothing(valid):
-    evaluation = quiet(valid)
-    everything = range(len(valid))
-    assert evaluation.evaluate(Oracle(valid, miss=everything))["AP"] == 0.0
-    assert evaluation.evaluate(Oracle(valid))["AP"] == pytest.approx(1.0)
-
-
 def test_padding_rows_are_no_detections(valid, monkeypatch):
     counts = []
     monkeypatch.setattr(

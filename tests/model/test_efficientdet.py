@@ -51,8 +51,8 @@ def test_preset_takes_names_counts_and_overrides():
     "arguments, message",
     [
         ({"name": "efficientdet-d9"}, "no model of this name.*efficientdet-d9"),
-        ({"num_classes": 3, "class_names": ["a"]}, "each of the 3 classes.*1 entries"),
-        ({"num_classes": 3, "category_ids": [1]}, "each of the 3 classes.*1 entries"),
+        ({"num_classes": 3, "class_names": ["a"]}, "each of the 3 classes.*entries=1"),
+        ({"num_classes": 3, "category_ids": [1]}, "each of the 3 classes.*entries=1"),
         ({"weights": "coco-640"}, "published for: efficientdet-d2.*'coco-640'"),
         ({"activation": "tanh"}, "`activation` must be one of"),
         ({"imagesize": 3}, "Did you mean 'image_size'"),
@@ -131,15 +131,6 @@ def test_training_moves_statistics_and_averages_of_all_that_moves(trained):
     assert len(averages) == len(tiny_model().trainable_variables) + len(statistics)
     pairs = zip(values(model.averages.sources), values(averages), strict=True)
     assert np.mean([not np.array_equal(a, b) for a, b in pairs]) > 0.9
-
-
-@pytest.mark.slow
-def test_a_few_steps_lower_the_loss():
-    keras.utils.set_random_seed(3)
-    model = tiny_model()
-    model.compile(keras.optimizers.Adam(1e-2), weight_decay=0.0, run_eagerly=EAGER)
-    losses = model.fit(*batch(4), batch_size=4, epochs=12, verbose=0).history["loss"]
-    assert losses[-1] < 0.7 * losses[0]
 
 
 @pytest.mark.slow_elsewhere
@@ -261,9 +252,10 @@ def test_detect_scales_boxes_back_to_the_image(trained):
 
 
 @pytest.mark.parametrize("shape", [(20, 30), (20, 30, 1), (20, 30, 4), (1, 1, 3)])
-def test_detect_takes_grey_alpha_and_single_pixels(trained, shape):
+def test_detect_takes_grey_alpha_single_pixels_and_nothing(trained, shape):
     found = trained[0].detect(np.full(shape, 200, "uint8"), score_threshold=0.0)
     assert (found.boxes <= max(shape)).all()
+    assert trained[0].detect([]) == []
 
 
 def test_detect_keeps_only_scores_above_the_threshold(trained):
@@ -290,18 +282,16 @@ def test_detect_names_what_is_not_a_image(trained, images, error, message):
         trained[0].detect(images)
 
 
-def test_detect_refuses_impossible_numbers(trained):
-    image = np.zeros((3, 3, 3), "uint8")
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        trained[0].detect(image, score_threshold=30)
-    with pytest.raises(
-        ValueError, match="`batch_size` must be a whole number, 1 or more"
-    ):
-        trained[0].detect(image, batch_size=0)
-
-
-def test_detect_of_nothing_is_nothing(trained):
-    assert trained[0].detect([]) == []
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"score_threshold": 30}, "between 0 and 1"),
+        ({"batch_size": 0}, "`batch_size` must be a whole number, 1 or more"),
+    ],
+)
+def test_detect_refuses_impossible_numbers(trained, wrong, message):
+    with pytest.raises(ValueError, match=message):
+        trained[0].detect(np.zeros((3, 3, 3), "uint8"), **wrong)
 
 
 def test_detect_shows_progress_on_many_images(trained, capsys):
@@ -345,8 +335,12 @@ def test_weights_of_another_class_count_are_named(tmp_path):
     path = tmp_path / "three.weights.h5"
     tiny_model().save_weights(path)
     other = EfficientDet(tiny_model().config.replace(num_classes=5))
+    other.compile(recipe="reference")
+    variables = [*other.variables, *other.averages.variables]
+    before = values([*variables, *other.optimizer.variables])
     with pytest.raises(ValueError, match=r"(?s)three.*`num_classes` 5.*skip_mismatch"):
         other.load_weights(path)
+    assert_equal([*variables, *other.optimizer.variables], before)
     other.load_weights(path, skip_mismatch=True)
     with pytest.raises(FileNotFoundError):
         other.load_weights(tmp_path / "none.weights.h5")
