@@ -1,6 +1,6 @@
 """Matching: both rules against their definitions, by hand, and by the reference."""
 
-import functools
+import types
 
 import numpy as np
 import pytest
@@ -9,16 +9,15 @@ from support.gradients import compiled
 
 from effdet_keras import box_ops
 from effdet_keras._internal.label_constants import IGNORE
-from effdet_keras.model.anchors import generate_anchors, level_sizes
-from effdet_keras.train.matching import match_anchors, match_atss
+from effdet_keras.model.anchors import anchors_of, generate_anchors, level_sizes
+from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.train.matching import ATSSMatching, IoUMatching
 
+CONFIG = EfficientDetConfig(image_size=(64, 96), max_level=5)
 LEVELS = level_sizes((64, 96), 3, 5)
-ANCHORS = generate_anchors((64, 96), max_level=5)
+ANCHORS = anchors_of(CONFIG)
 SQUARES = np.array([[0, 0, 8, 8], [0, 8, 8, 16], [8, 0, 16, 8]], "float32")
-RULES = {
-    "iou": match_anchors,
-    "atss": functools.partial(match_atss, level_sizes=LEVELS),
-}
+RULES = {"iou": IoUMatching, "atss": ATSSMatching}
 ASSIGNMENTS = [
     "empty",
     "one",
@@ -36,9 +35,9 @@ ASSIGNMENTS = [
 each_rule = pytest.mark.parametrize("rule", RULES)
 
 
-def match(boxes, labels, anchors=ANCHORS, rule="iou", **options):
+def match(boxes, labels, anchors=ANCHORS, config=CONFIG, rule="iou", **options):
     boxes, labels = np.asarray(boxes, "float32"), np.asarray(labels, "int32")
-    found = RULES[rule](boxes, labels, anchors, **options)
+    found = RULES[rule](**options)(boxes, labels, anchors, config)
     return tuple(ops.convert_to_numpy(x) for x in found)
 
 
@@ -166,8 +165,10 @@ def test_below_the_threshold_only_the_claim_is_left():
 )
 def test_the_threshold_of_atss_by_hand(box, expected):
     row = np.array([[0, 0, 8, 8], [0, 8, 8, 16], [0, 16, 8, 24]], "float32")
-    options = {"rule": "atss", "level_sizes": [(1, 3)]}
-    assert match([[box]], [[2]], row, **options)[0].tolist() == [expected]
+    config = types.SimpleNamespace(
+        image_size=(8, 24), min_level=3, max_level=3, box_scales=(1.0,) * 4
+    )
+    assert match([[box]], [[2]], row, config, "atss")[0].tolist() == [expected]
 
 
 @pytest.mark.slow_elsewhere
@@ -236,7 +237,7 @@ def test_batch_equals_its_images_one_by_one(rule):
 def test_compiled_equals_eager():
     boxes, labels = random_truth(5, 2, 6)
     expected = match(boxes, labels)
-    found = compiled(lambda b, c: match_anchors(b, c, ANCHORS))(
+    found = compiled(lambda b, c: IoUMatching()(b, c, ANCHORS, CONFIG))(
         ops.convert_to_tensor(boxes), ops.convert_to_tensor(labels)
     )
     np.testing.assert_array_equal(ops.convert_to_numpy(found[0]), expected[0])
@@ -254,7 +255,7 @@ def test_one_graph_serves_any_number_of_images_and_boxes(rule, jit_compile):
 
     @tf.function(input_signature=signature, jit_compile=jit_compile)
     def graph(boxes, labels):
-        found = RULES[rule](boxes, labels, ANCHORS)
+        found = RULES[rule]()(boxes, labels, ANCHORS, CONFIG)
         assert found[0].shape.as_list() == [None, len(ANCHORS)]
         assert found[1].shape.as_list() == [None, len(ANCHORS), 4]
         return found
@@ -299,8 +300,10 @@ def test_targets_equal_the_reference(golden, name):
             ("iou", {"iou_threshold": x}, f"`iou_threshold`.*iou_threshold={x}")
             for x in (0.0, -0.5, 1.5)
         ],
-        ("atss", {"top_k": 0}, "`level_sizes`.*`top_k`"),
-        ("atss", {"level_sizes": [(8, 12), (4, 6)]}, "`level_sizes`.*`top_k`"),
+        ("iou", {"ignore_threshold": 0.6}, "`ignore_threshold`.*ignore_threshold=0.6"),
+        ("iou", {"background_weight": -1.0}, "`background_weight`.*weight=-1.0"),
+        ("atss", {"top_k": 0}, "`top_k` must be at least 1.*top_k=0"),
+        ("atss", {"anchors": SQUARES}, "`anchors` must be those of the levels.*12"),
     ],
 )
 def test_wrong_numbers_are_named(rule, wrong, message):
@@ -322,4 +325,4 @@ def test_wrong_numbers_are_named(rule, wrong, message):
 )
 def test_wrong_shape_is_named(boxes, labels, anchors):
     with pytest.raises(ValueError, match=r"`(boxes|anchors)`.*shape="):
-        match_anchors(np.zeros(boxes), np.zeros(labels, "int32"), np.zeros(anchors))
+        match(np.zeros(boxes), np.zeros(labels), np.zeros(anchors))
