@@ -257,9 +257,13 @@ def test_strict_batches_raise_in_the_words_of_the_reader(of_shapes, dataset):
 @pytest.mark.slow_elsewhere
 def test_training_goes_on_without_a_broken_image(of_shapes, dataset, capsys):
     pathlib.Path(dataset[2]["path"]).write_bytes(b"no image")
-    of_shapes.compile(run_eagerly=EAGER)
-    of_shapes.fit(dataset, batch_size=2, epochs=2, verbose=0)
-    assert int(of_shapes.optimizer.iterations) == 4
+    model, options = of_shapes, {"batch_size": 2, "verbose": 0}
+    model.compile(run_eagerly=EAGER)
+    history = model.fit(dataset, epochs=2, validation_data=dataset, **options).history
+    assert int(model.optimizer.iterations) == 4
+    assert len(history["loss"]) == len(history["val_loss"]) == 2
+    losses = {"loss", "class_loss", "box_loss", "box_iou_loss", "reg_l2_loss"}
+    assert set(model.evaluate(dataset, return_dict=True, **options)) == losses
     assert capsys.readouterr().err.count("00003.jpg") >= 2
 
 

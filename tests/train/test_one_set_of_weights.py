@@ -18,10 +18,8 @@ from support.tiny import (
     without_stochastic_depth,
 )
 
-from effdet_keras._internal import weights_h5
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.weights.archive import write_archive
-from effdet_keras.weights.kinds.own import read_own_weights
 from effdet_keras.weights.kinds.registry import open_weights
 
 FILES = ["model.keras", "model.weights.h5"]
@@ -303,7 +301,7 @@ def test_compiling_again_starts_from_the_weights_in_place(tmp_path, trained):
     assert_equal(model.averages.sources, averages)
 
 
-def test_a_file_of_weights_is_whole_and_tells_of_damage(tmp_path, monkeypatch):
+def test_a_damaged_file_of_weights_is_told(tmp_path):
     model, path = tiny_model(), tmp_path / "model.weights.h5"
     model.save_weights(path)
     whole = path.read_bytes()
@@ -313,16 +311,6 @@ def test_a_file_of_weights_is_whole_and_tells_of_damage(tmp_path, monkeypatch):
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match="model.weights.h5'.*is damaged"):
             model.load_weights(path)
-        with pytest.raises(ValueError, match="model.weights.h5'.*is damaged"):
-            read_own_weights(path)
-
-    path.write_bytes(whole)
-    monkeypatch.setattr(weights_h5, "seal", lambda path: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        model.save_weights(path)
-    assert path.read_bytes() == whole and list(tmp_path.iterdir()) == [path]
-    monkeypatch.undo()
-    model.load_weights(path)
 
 
 @pytest.mark.slow_elsewhere

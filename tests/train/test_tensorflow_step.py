@@ -62,28 +62,6 @@ def test_float16_has_gradients_of_the_size_of_float32():
     assert 1 / 3 < norms[0] / norms[1] < 3
 
 
-@pytest.mark.slow
-def test_fit_and_evaluate_batch_a_data_set_for_the_model():
-    from effdet_keras.data import from_arrays
-
-    dataset = from_arrays(
-        [np.full((40, 80, 3), 90, "uint8")] * 4,
-        boxes=[[[4, 4, 30, 30]]] * 4,
-        labels=[[0]] * 4,
-        class_names=["cat", "dog", "bird"],
-    )
-    model = tiny_model()
-    model.compile()
-    history = model.fit(
-        dataset, batch_size=2, epochs=2, validation_data=dataset, verbose=0
-    ).history
-    assert len(history["loss"]) == len(history["val_loss"]) == 2
-    assert int(model.optimizer.iterations) == 4
-    logs = model.evaluate(dataset, batch_size=2, verbose=0, return_dict=True)
-    losses = {"loss", "class_loss", "box_loss", "box_iou_loss", "reg_l2_loss"}
-    assert set(logs) == losses
-
-
 _TWO_REPLICAS = """
 import sys
 import keras, numpy as np, tensorflow as tf
