@@ -57,23 +57,6 @@ def place_in(info: Mapping[str, Any]) -> Place:
     return Place(epoch=int(info.get("epoch", 0)))  # of a version before
 
 
-def means_of(metrics: list[keras.Metric]) -> dict[str, list]:
-    """The values of the variables of metrics, by name."""
-    return {
-        metric.name: [ops.convert_to_numpy(v).tolist() for v in metric.variables]
-        for metric in metrics
-    }
-
-
-def set_means(metrics: list[keras.Metric], means: Mapping[str, list]) -> None:
-    """Gives metrics the values that `means_of` gave."""
-    for metric in metrics:
-        values = means.get(metric.name, [])
-        if len(values) == len(metric.variables):
-            for variable, value in zip(metric.variables, values):
-                variable.assign(value)
-
-
 def say_where(place: Place, epochs: int, verbose: Any) -> None:
     """Prints where a training goes on, or warns that it is at its end already."""
     if place.epoch >= epochs:
@@ -292,7 +275,7 @@ class PlaceKeeper(OwnCallback):
         """The place after so many steps of the epoch under way."""
         if self._after_steps is not None:
             return self._after_steps
-        means = _mean_of_all(means_of(self.model.metrics))
+        means = _means_of(self.model.metrics)
         return self._place_now(epoch=self._epoch, step=step, means=means)
 
     def after_epoch(self, logs: Mapping[str, Any]) -> Place:
@@ -316,7 +299,7 @@ class PlaceKeeper(OwnCallback):
     def _go_on_from(self, place):
         set_states(self.callbacks, place.callbacks)
         self._start -= place.seconds
-        set_means(self.model.metrics, place.means)
+        _set_means(self.model.metrics, place.means)
         results = self.model.get_metrics_result() if place.step else {}
         self.logs = {name: float(value) for name, value in results.items()}
         if self._is_given_batches:
@@ -325,12 +308,44 @@ class PlaceKeeper(OwnCallback):
             self.draws = not self._order.start(place.epoch, place.step)
 
 
-def _mean_of_all(means):
-    """The running means of all processes, each of which has seen its share."""
+def _means_of(metrics):
+    """The values of the variables of metrics, by name, also where replicas share them.
+
+    Of several processes, each of which has seen its share, the mean.
+    """
+    means = {
+        metric.name: [
+            [ops.convert_to_numpy(v).tolist() for v in _replicas(variable)]
+            for variable in metric.variables
+        ]
+        for metric in metrics
+    }
     if current_processes().count == 1:
         return means
     of_all = current_processes().gather(means)
     return {n: np.mean([one[n] for one in of_all], 0).tolist() for n in means}
+
+
+def _set_means(metrics, means):
+    """Gives metrics the values that `_means_of` gave."""
+    for metric in metrics:
+        values = means.get(metric.name, [])
+        if len(values) != len(metric.variables):
+            continue
+        for variable, value in zip(metric.variables, values):
+            replicas, of_each = _replicas(variable), np.atleast_1d(value)
+            if len(replicas) == len(of_each):
+                for replica, number in zip(replicas, of_each):
+                    replica.assign(number)
+            else:  # fewer or more replicas than then
+                variable.assign(of_each.sum())
+
+
+def _replicas(variable):
+    """The variables of this process that one consists of: its sum would be rounded."""
+    replicas = getattr(variable.value, "values", ())
+    is_shared = len(replicas) > 1 and current_processes().count == 1
+    return replicas if is_shared else (variable,)
 
 
 class FromPlaceOn:

@@ -21,8 +21,8 @@ from effdet_keras.data.anchor_fit import (
     input_boxes,
     measure_coverage,
 )
+from effdet_keras.data.any_format import load, load_splits
 from effdet_keras.data.dataset import DetectionDataset, boxes_per_class
-from effdet_keras.data.load import load, load_splits
 from effdet_keras.data.problems import KINDS, Problem, Severity
 from effdet_keras.data.record import clip_boxes_xywh, stored_bytes
 from effdet_keras.errors import InvalidTypeError, InvalidValueError

@@ -9,8 +9,8 @@ import pytest
 
 import effdet_keras as ek
 from effdet_keras import cli
-from effdet_keras.extras.demo import blood_cells as demo_blood_cells
-from effdet_keras.extras.demo.run_demo import run_demo
+from effdet_keras.extras.demo.run_demo import DEMOS, run_demo
+from effdet_keras.model.efficientdet import EfficientDet
 
 BLOOD_CELLS = pathlib.Path(ek.data.__file__).parent / "blood_cells"
 
@@ -59,7 +59,7 @@ def test_the_blood_cells_are_small_and_bring_their_license():
 
 
 def test_the_splits_of_the_blood_cells_share_no_image(tmp_path):
-    splits = demo_blood_cells.make_data(tmp_path, num_train=None, seed=0)
+    splits = DEMOS["blood-cells"].make_data(tmp_path, num_train=None, seed=0)
     names = [{record.file_name for record in split.records} for split in splits]
     assert [len(split) for split in names] == [205, 87, 72]
     assert len(set.union(*names)) == 364
@@ -67,14 +67,14 @@ def test_the_splits_of_the_blood_cells_share_no_image(tmp_path):
         assert split.class_names == ("Platelets", "RBC", "WBC")
         assert not split.problems
         assert split[0]["image"].shape == (240, 320, 3)
-    fewer, *_ = demo_blood_cells.make_data(tmp_path, num_train=7, seed=0)
+    fewer, *_ = DEMOS["blood-cells"].make_data(tmp_path, num_train=7, seed=0)
     assert len(fewer) == 7
 
 
 def test_without_a_backbone_the_demo_says_so_and_starts_from_random_weights(
     monkeypatch, tmp_path, capsys
 ):
-    train, *_ = demo_blood_cells.make_data(tmp_path, num_train=2, seed=0)
+    train, *_ = DEMOS["blood-cells"].make_data(tmp_path, num_train=2, seed=0)
     made = []
 
     def from_preset(name, weights=None, **options):
@@ -82,8 +82,8 @@ def test_without_a_backbone_the_demo_says_so_and_starts_from_random_weights(
             raise ConnectionError("no network here")
         made.append((name, options["dataset"]))
 
-    monkeypatch.setattr(demo_blood_cells.EfficientDet, "from_preset", from_preset)
-    demo_blood_cells.new_model(train)
+    monkeypatch.setattr(EfficientDet, "from_preset", from_preset)
+    DEMOS["blood-cells"].new_model(train)
     assert made == [("efficientdet-lite0", train)]
     text = capsys.readouterr().out
     assert "no network here" in text
