@@ -258,16 +258,6 @@ def test_detect_takes_grey_alpha_single_pixels_and_nothing(trained, shape):
     assert trained[0].detect([]) == []
 
 
-def test_detect_keeps_only_scores_above_the_threshold(trained):
-    model, _ = trained
-    image = batch(1)[0][0]
-    everything = model.detect(image, score_threshold=0.0)
-    threshold = float(np.median(everything.scores))
-    some = model.detect(image, score_threshold=threshold)
-    assert 0 < len(some) < len(everything)
-    assert (some.scores >= threshold).all()
-
-
 @pytest.mark.parametrize(
     "images, error, message",
     [
@@ -280,18 +270,6 @@ def test_detect_keeps_only_scores_above_the_threshold(trained):
 def test_detect_names_what_is_not_a_image(trained, images, error, message):
     with pytest.raises(error, match=message):
         trained[0].detect(images)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"score_threshold": 30}, "between 0 and 1"),
-        ({"batch_size": 0}, "`batch_size` must be a whole number, 1 or more"),
-    ],
-)
-def test_detect_refuses_impossible_numbers(trained, wrong, message):
-    with pytest.raises(ValueError, match=message):
-        trained[0].detect(np.zeros((3, 3, 3), "uint8"), **wrong)
 
 
 def test_detect_shows_progress_on_many_images(trained, capsys):
