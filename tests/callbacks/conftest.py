@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from support.tiny import batch, tiny_model
 
-
 NAMES = ("cat", "dog", "bird")
 
 
