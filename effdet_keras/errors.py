@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Collection
 
 
 def first_line(error):
@@ -64,6 +65,17 @@ class NonFiniteLossError(EffDetError, FloatingPointError):
     """A loss is NaN or infinite, and the training step was refused."""
 
 
+# --- What most checks of arguments are.
+
+
+def check_argument(is_right: object, name: str, value: object, expected: str) -> None:
+    """Raises `InvalidValueError` unless an argument is what is `expected`, in words."""
+    if not is_right:
+        raise InvalidValueError(
+            f"`{name}` must be {expected}. Received: {name}={value!r}"
+        )
+
+
 def require(is_right, rule, error=InvalidValueError, **received):
     """Raises an error unless something is right: the rule, and what was received.
 
@@ -76,6 +88,12 @@ def require(is_right, rule, error=InvalidValueError, **received):
     if not is_right:
         values = ", ".join(f"{name}={value!r}" for name, value in received.items())
         raise error(f"{rule}. Received: {values}")
+
+
+def check_choice(name: str, value: object, choices: Collection[str], others="") -> None:
+    """Raises `InvalidValueError` unless an argument is among the names of choices."""
+    listed = ", ".join(map(repr, choices))
+    check_argument(value in choices, name, value, f"one of {listed}{others}")
 
 
 def hint(word, known, cutoff=0.6):

@@ -15,8 +15,7 @@ from keras import ops
 from effdet_keras._internal.label_constants import BACKGROUND, IGNORED_PIXEL
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.category_ids import category_ids_or_default, extend_category_ids
-from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.data.low_data import what_to_expect
+from effdet_keras.data.dataset import DetectionDataset, what_to_expect
 from effdet_keras.data.pipeline.image_reader import ImageReader, readers_of
 from effdet_keras.data.record import BACKGROUND_NAME
 from effdet_keras.errors import InvalidValueError, NonFiniteLossError, require
