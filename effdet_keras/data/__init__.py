@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from effdet_keras._internal.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from effdet_keras.data.anchor_fit import fit_anchors
     from effdet_keras.data.any_format import convert, load, load_splits
     from effdet_keras.data.dataset import DetectionDataset
     from effdet_keras.data.formats.arrays import from_arrays
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from effdet_keras.data.problems import Problem, Severity
     from effdet_keras.data.record import Record
     from effdet_keras.data.shapes import write_shapes
+    from effdet_keras.extras.data_check.anchors import fit_anchors
     from effdet_keras.extras.data_check.check import CheckReport, check, check_splits
     from effdet_keras.extras.image_columns import read_image_columns
     from effdet_keras.extras.tfds import from_tfds, write_tfds
@@ -60,7 +60,7 @@ _PLACES = {
     "check": "extras.data_check.check",
     "check_splits": "extras.data_check.check",
     "convert": "data.any_format",
-    "fit_anchors": "data.anchor_fit",
+    "fit_anchors": "extras.data_check.anchors",
     "from_arrays": "data.formats.arrays",
     "from_coco": "data.formats.coco",
     "from_csv": "data.formats.csv",

@@ -12,13 +12,14 @@ import keras
 from PIL import Image
 
 from effdet_keras import visualize
+from effdet_keras._internal.optional_imports import matplotlib_figure
 from effdet_keras._internal.whole_files import local_path
 from effdet_keras.callbacks.checkpoint_archive import CheckpointArchive
 from effdet_keras.callbacks.coco_evaluation import COCOEvaluation
 from effdet_keras.callbacks.image_summary import ImageSummary
 from effdet_keras.data.any_format import load_splits
 from effdet_keras.data.shapes import write_shapes
-from effdet_keras.errors import EffDetError, InvalidValueError
+from effdet_keras.errors import EffDetError, check_argument, check_choice, require
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.train.schedules import WarmupCosine
 
@@ -44,17 +45,11 @@ def run_demo(
     The best checkpoint is chosen on a validation split; the numbers are of a test
     split, on which nothing was chosen.
     """
-    if data not in DEMOS:
-        raise InvalidValueError(
-            f"`data` must be one of {list(DEMOS)}. Received: data={data!r}"
-        )
+    check_choice("data", data, DEMOS)
     demo = DEMOS[data]
     epochs = demo.epochs if epochs is None else epochs
-    if epochs < 1:
-        raise InvalidValueError(
-            f"`epochs` must be 1 or more. Received: epochs={epochs}"
-        )
-    visualize.require_matplotlib()  # before minutes of training
+    check_argument(epochs >= 1, "epochs", epochs, "1 or more")
+    matplotlib_figure.require("The demo")  # before minutes of training
     start = time.monotonic()
     folder = local_path(folder, "`folder`")
     if folder.is_dir() and any(folder.iterdir()) and not overwrite:
@@ -133,11 +128,8 @@ def _read_cells(folder, *, num_train, seed):
     train, valid, test = (splits[name] for name in ("train", "val", "test"))
     if num_train is None:
         return train, valid, test
-    if not 1 <= num_train <= len(train):
-        raise InvalidValueError(
-            f"The blood cells have {len(train)} images to train on. Received: "
-            f"num_train={num_train}"
-        )
+    rule = f"The blood cells have {len(train)} images to train on"
+    require(1 <= num_train <= len(train), rule, num_train=num_train)
     return train[:num_train], valid, test
 
 

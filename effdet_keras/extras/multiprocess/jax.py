@@ -59,10 +59,11 @@ class JaxProcesses(OneProcess):
         ]
 
     def plain_error(self, error: Exception) -> Exception | None:
-        text = next(filter(_tells_of_loss, map(str, _with_causes(error))), None)
-        if text is None or isinstance(error, EffDetError):
-            return None
-        return lost_process(self, first_line(text))
+        for text in map(str, _with_causes(error)):
+            is_of_loss = any(sign in text for sign in _SIGNS_OF_LOSS)
+            if is_of_loss and not isinstance(error, EffDetError):
+                return lost_process(self, first_line(text))
+        return None
 
     @contextlib.contextmanager
     def _plain_errors(self):
@@ -115,10 +116,6 @@ def _leave_at_once(kind, error, trace):
     """Ends this process by its error: JAX would first wait for all others to end."""
     traceback.print_exception(kind, error, trace)
     end_at_once()
-
-
-def _tells_of_loss(text):
-    return any(sign in text for sign in _SIGNS_OF_LOSS)
 
 
 def _with_causes(error):

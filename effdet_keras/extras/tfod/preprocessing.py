@@ -17,100 +17,99 @@ from effdet_keras.augment import draws
 from effdet_keras.augment.augmentation import Augmentation, Example, register, size_of
 from effdet_keras.augment.pixels import compressed, rectangle_mask
 from effdet_keras.augment.warps import crop
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_choice, require
 
 # Name of a step: its function of an example, and its parameters with their defaults.
 STEPS: dict[str, tuple[Any, dict[str, Any]]] = {}
 _PIXEL_STEPS = set()
 
 
-def _step(name, **more):
-    """Makes a function a step; `more` are defaults that its signature has not."""
+def _step(name=None, **more):
+    """Makes a function a step of its name; `more` are defaults its signature lacks."""
 
     def registered(function):
         parameters = inspect.signature(function).parameters.values()
         own = {p.name: p.default for p in parameters if p.default is not p.empty}
-        STEPS[name] = function, {**more, **own}
+        STEPS[name or function.__name__] = function, {**more, **own}
         return function
 
     return registered
 
 
-def _pixel_step(name):
+def _pixel_step(change):
     """Makes a function of pixels a step."""
 
-    def registered(change):
-        @functools.wraps(change)
-        def on_pixels(example, seed, **parameters):
-            image = change(example["image"], seed, **parameters)
-            return {**example, "image": tf.clip_by_value(image, 0.0, 255.0)}
+    @functools.wraps(change)
+    def on_pixels(example, seed, **parameters):
+        image = change(example["image"], seed, **parameters)
+        return {**example, "image": tf.clip_by_value(image, 0.0, 255.0)}
 
-        _step(name)(on_pixels)
-        _PIXEL_STEPS.add(name)
-        return change
-
-    return registered
+    _step()(on_pixels)
+    _PIXEL_STEPS.add(change.__name__)
+    return change
 
 
-@_pixel_step("random_pixel_value_scale")
-def scale_values(image, seed, minval=0.9, maxval=1.1):
+@_pixel_step
+def random_pixel_value_scale(image, seed, minval=0.9, maxval=1.1):
     return image * draws.between(draws.uniform(seed, tf.shape(image)), minval, maxval)
 
 
-@_pixel_step("random_rgb_to_gray")
-def random_gray(image, seed, probability=0.1):
-    return tf.where(draws.uniform(seed) < probability, gray(image, seed), image)
+@_pixel_step
+def random_rgb_to_gray(image, seed, probability=0.1):
+    return tf.where(draws.uniform(seed) < probability, rgb_to_gray(image, seed), image)
 
 
-@_pixel_step("rgb_to_gray")
-def gray(image, seed):
+@_pixel_step
+def rgb_to_gray(image, seed):
     return tf.image.grayscale_to_rgb(tf.image.rgb_to_grayscale(image))
 
 
-@_pixel_step("random_adjust_brightness")
-def brightness(image, seed, max_delta=0.2):
+@_pixel_step
+def random_adjust_brightness(image, seed, max_delta=0.2):
     return image + 255.0 * draws.between(draws.uniform(seed), -max_delta, max_delta)
 
 
-@_pixel_step("random_adjust_contrast")
-def contrast(image, seed, min_delta=0.8, max_delta=1.25):
+@_pixel_step
+def random_adjust_contrast(image, seed, min_delta=0.8, max_delta=1.25):
     factor = draws.between(draws.uniform(seed), min_delta, max_delta)
     return tf.image.adjust_contrast(image, factor)
 
 
-@_pixel_step("random_adjust_hue")
-def hue(image, seed, max_delta=0.02):
+@_pixel_step
+def random_adjust_hue(image, seed, max_delta=0.02):
     delta = draws.between(draws.uniform(seed), -max_delta, max_delta)
     return 255.0 * tf.image.adjust_hue(image / 255.0, delta)
 
 
-@_pixel_step("random_adjust_saturation")
-def saturation(image, seed, min_delta=0.8, max_delta=1.25):
+@_pixel_step
+def random_adjust_saturation(image, seed, min_delta=0.8, max_delta=1.25):
     factor = draws.between(draws.uniform(seed), min_delta, max_delta)
     return 255.0 * tf.image.adjust_saturation(image / 255.0, factor)
 
 
-@_pixel_step("random_distort_color")
-def distort(image, seed, color_ordering=0):
+@_pixel_step
+def random_distort_color(image, seed, color_ordering=0):
     seeds = draws.split(seed, 4)
-    changes = [
-        lambda x: brightness(x, seeds[0], 32.0 / 255.0),
-        lambda x: saturation(x, seeds[1], 0.5, 1.5),
-        lambda x: hue(x, seeds[2], 0.2),
-        lambda x: contrast(x, seeds[3], 0.5, 1.5),
-    ]
+    changes = (
+        random_adjust_brightness,
+        random_adjust_saturation,
+        random_adjust_hue,
+        random_adjust_contrast,
+    )
+    limits = (32.0 / 255.0,), (0.5, 1.5), (0.2,), (0.5, 1.5)
     for i in (0, 3, 1, 2) if color_ordering else range(4):
-        image = tf.clip_by_value(changes[i](image), 0.0, 255.0)
+        change = changes[i]
+        image = tf.clip_by_value(change(image, seeds[i], *limits[i]), 0.0, 255.0)
     return image
 
 
-@_pixel_step("adjust_gamma")
-def gamma(image, seed, gamma=1.0, gain=1.0):
+@_pixel_step
+def adjust_gamma(image, seed, gamma=1.0, gain=1.0):
     return 255.0 * gain * (image / 255.0) ** gamma
 
 
-@_pixel_step("random_black_patches")
-def black_patches(
+@_pixel_step
+def random_black_patches(
     image, seed, max_black_patches=10, probability=0.5, size_to_image_ratio=0.1
 ):
     height, width = size_of(image)
@@ -126,8 +125,10 @@ def black_patches(
     return tf.where(is_hidden[..., None], 0.0, image)
 
 
-@_pixel_step("random_jpeg_quality")
-def jpeg(image, seed, random_coef=0.0, min_jpeg_quality=0, max_jpeg_quality=100):
+@_pixel_step
+def random_jpeg_quality(
+    image, seed, random_coef=0.0, min_jpeg_quality=0, max_jpeg_quality=100
+):
     coin, unit = tf.unstack(draws.uniform(seed, [2]))
     quality = draws.whole_between(unit, min_jpeg_quality, max_jpeg_quality)
     return tf.cond(
@@ -137,8 +138,8 @@ def jpeg(image, seed, random_coef=0.0, min_jpeg_quality=0, max_jpeg_quality=100)
     )
 
 
-@_pixel_step("random_patch_gaussian")
-def patch_gaussian(
+@_pixel_step
+def random_patch_gaussian(
     image,
     seed,
     random_coef=0.0,
@@ -207,8 +208,8 @@ _turning_step("random_vertical_flip", transposed, mirrored, transposed)
 _turning_step("random_rotation90", mirrored, transposed)
 
 
-@_step("random_jitter_boxes")
-def jitter_boxes(example, seed, ratio=0.05):
+@_step()
+def random_jitter_boxes(example, seed, ratio=0.05):
     boxes = example["boxes"]
     share = draws.between(draws.uniform(seed, tf.shape(boxes)), -ratio, ratio)
     sides = boxes[:, 2:] - boxes[:, :2]
@@ -240,20 +241,16 @@ def _seen_through(example, window, color=(0.0, 0.0, 0.0)):
     return {**shown, "image": image, "boxes": shown["boxes"] + shift}
 
 
-@_step("random_image_scale")
-def image_scale(example, seed, min_scale_ratio=0.5, max_scale_ratio=2.0):
+@_step()
+def random_image_scale(example, seed, min_scale_ratio=0.5, max_scale_ratio=2.0):
     scale = draws.between(draws.uniform(seed), min_scale_ratio, max_scale_ratio)
     sides = tf.floor(_whole(example)[2:] * scale)
     return _resized(example, sides, align_corners=True)
 
 
-@_step("random_downscale_to_target_pixels")
-def downscale(
-    example,
-    seed,
-    random_coef=0.0,
-    min_target_pixels=300_000,
-    max_target_pixels=800_000,
+@_step()
+def random_downscale_to_target_pixels(
+    example, seed, random_coef=0.0, min_target_pixels=300_000, max_target_pixels=800_000
 ):
     coin, unit = tf.unstack(draws.uniform(seed, [2]))
     pixels = draws.whole_between(unit, min_target_pixels, max_target_pixels)
@@ -263,8 +260,10 @@ def downscale(
     return _resized(example, tf.where(happens, tf.floor(size * tf.sqrt(share)), size))
 
 
-@_step("random_scale_crop_and_pad_to_square")
-def square(example, seed, output_size=512, scale_min=0.1, scale_max=2.0):
+@_step()
+def random_scale_crop_and_pad_to_square(
+    example, seed, output_size=512, scale_min=0.1, scale_max=2.0
+):
     units = draws.uniform(seed, [3])
     size = _whole(example)[2:]
     scale = draws.between(units[0], scale_min, scale_max)
@@ -274,8 +273,8 @@ def square(example, seed, output_size=512, scale_min=0.1, scale_max=2.0):
     return _seen_through(_resized(example, sides), window)
 
 
-@_step("random_square_crop_by_scale")
-def square_crop(
+@_step()
+def random_square_crop_by_scale(
     example, seed, max_border=128, scale_min=0.6, scale_max=1.3, num_scales=8
 ):
     units = draws.uniform(seed, [3])
@@ -291,8 +290,8 @@ def square_crop(
     return _seen_through(example, tf.concat([low, low + side], 0))
 
 
-@_step("random_self_concat_image")
-def self_concat(
+@_step()
+def random_self_concat_image(
     example, seed, concat_vertical_probability=0.1, concat_horizontal_probability=0.1
 ):
     units = draws.uniform(seed, [2])
@@ -325,8 +324,8 @@ def _padded(example, seed, least, most, color):
     return _seen_through(example, tf.concat([-offset, target - offset], 0), color)
 
 
-@_step("random_pad_image")
-def pad(
+@_step()
+def random_pad_image(
     example,
     seed,
     min_image_height=0,
@@ -342,8 +341,8 @@ def pad(
     return _padded(example, seed, least, most, pad_color)
 
 
-@_step("random_absolute_pad_image")
-def absolute_pad(
+@_step()
+def random_absolute_pad_image(
     example, seed, max_height_padding=0, max_width_padding=0, pad_color=()
 ):
     size = _whole(example)[2:]
@@ -374,13 +373,13 @@ def _of_ssd(shares=_SHARES, first=_SSD, **more):
     )
 
 
-@_step("random_crop_image", **_CROP)
-def crop_image(example, seed, **operation):
-    return ssd_crop(example, seed, [operation])
+@_step(**_CROP)
+def random_crop_image(example, seed, **operation):
+    return ssd_random_crop(example, seed, [operation])
 
 
-@_step("ssd_random_crop", operations=_of_ssd())
-def ssd_crop(example, seed, operations):
+@_step(operations=_of_ssd())
+def ssd_random_crop(example, seed, operations):
     """One of several crops, as likely as each other."""
     return _chosen_crop(example, seed, operations)[0]
 
@@ -418,8 +417,8 @@ def _window(example, seed, operation):
     return tf.cast(tf.concat([begin[:2], begin[:2] + size[:2]], 0), tf.float32)
 
 
-@_step("random_crop_pad_image", **_CROP, **_RATIOS)
-def crop_pad(
+@_step(**_CROP, **_RATIOS)
+def random_crop_pad_image(
     example,
     seed,
     *,
@@ -432,12 +431,12 @@ def crop_pad(
     size = _whole(example)[2:]
     least = tf.floor(size * min_padded_size_ratio)
     most = tf.floor(size * max_padded_size_ratio)
-    cropped = crop_image(example, of_crop, **operation)
+    cropped = random_crop_image(example, of_crop, **operation)
     return _padded(cropped, of_pad, least, most, pad_color)
 
 
-@_step("ssd_random_crop_pad", operations=_of_ssd(_SHARES[1:], **_RATIOS, pad_color=()))
-def ssd_crop_pad(example, seed, operations):
+@_step(operations=_of_ssd(_SHARES[1:], **_RATIOS, pad_color=()))
+def ssd_random_crop_pad(example, seed, operations):
     of_crop, of_pad = draws.split(seed, 2)
     cropped, which = _chosen_crop(example, of_crop, operations)
     mean = tf.reduce_mean(cropped["image"], axis=[0, 1])
@@ -452,8 +451,8 @@ def ssd_crop_pad(example, seed, operations):
     return _padded(cropped, of_pad, least, most, color)
 
 
-@_step("random_crop_to_aspect_ratio")
-def crop_to_aspect_ratio(example, seed, aspect_ratio=1.0, overlap_thresh=0.3):
+@_step()
+def random_crop_to_aspect_ratio(example, seed, aspect_ratio=1.0, overlap_thresh=0.3):
     size = _whole(example)[2:]
     target = tf.minimum(size, tf.maximum(tf.round(_of_ratio(size, aspect_ratio)), 1.0))
     low = tf.floor(draws.uniform(seed, [2]) * (size - target + 1.0))
@@ -465,16 +464,18 @@ def _of_ratio(size, aspect_ratio):
     return tf.stack([size[1] / aspect_ratio, size[0] * aspect_ratio])
 
 
-@_step("ssd_random_crop_fixed_aspect_ratio", operations=_of_ssd(first=_SSD_FIXED))
-def ssd_crop_fixed(example, seed, operations, aspect_ratio=1.0):
+@_step(operations=_of_ssd(first=_SSD_FIXED))
+def ssd_random_crop_fixed_aspect_ratio(example, seed, operations, aspect_ratio=1.0):
     of_crop, of_ratio = draws.split(seed, 2)
     fixed = {"min_aspect_ratio": aspect_ratio, "max_aspect_ratio": aspect_ratio}
-    cropped = ssd_crop(example, of_crop, [{**one, **fixed} for one in operations])
-    return crop_to_aspect_ratio(cropped, of_ratio, aspect_ratio)
+    cropped = ssd_random_crop(
+        example, of_crop, [{**one, **fixed} for one in operations]
+    )
+    return random_crop_to_aspect_ratio(cropped, of_ratio, aspect_ratio)
 
 
-@_step("ssd_random_crop_pad_fixed_aspect_ratio", operations=_of_ssd(), **_RATIOS)
-def ssd_crop_pad_fixed(
+@_step(operations=_of_ssd(), **_RATIOS)
+def ssd_random_crop_pad_fixed_aspect_ratio(
     example,
     seed,
     operations,
@@ -483,7 +484,7 @@ def ssd_crop_pad_fixed(
     aspect_ratio=1.0,
 ):
     of_crop, of_pad = draws.split(seed, 2)
-    cropped = ssd_crop(example, of_crop, operations)
+    cropped = ssd_random_crop(example, of_crop, operations)
     size = _whole(cropped)[2:]
     target = tf.maximum(size, _of_ratio(size, aspect_ratio))
     highest = tf.maximum(size * max_padded_size_ratio / target, 1.0)
@@ -520,10 +521,7 @@ class PreprocessingStep(Augmentation):
     """
 
     def __init__(self, step: str, **parameters: Any) -> None:
-        if step not in STEPS:
-            raise InvalidValueError(
-                f"`step` must be one of {', '.join(STEPS)}. Received: step={step!r}"
-            )
+        check_choice("step", step, STEPS)
         self.step = step
         self.parameters = _checked(step, STEPS[step][1], parameters)
 
@@ -553,24 +551,20 @@ def _checked(step, defaults, given):
     }
     for name, low in parameters.items():
         high = parameters.get(name.replace("min", "max", 1))
-        if high and not isinstance(high, tuple) and low > high:
-            raise InvalidValueError(
-                f"`{name}` of `{step}` must not be above the highest, {high!r}. "
-                f"Received: {name}={low!r}"
-            )
+        is_limited = high and not isinstance(high, tuple)
+        rule = f"`{name}` of `{step}` must not be above the highest, {high!r}"
+        require(not is_limited or low <= high, rule, **{name: low})
     return parameters
 
 
 def _value(step, name, value, default):
     """One parameter as a value of the default's type, if it is in its range."""
     if name == "operations":
-        if not isinstance(value, tuple | list) or not all(
+        are_dicts = isinstance(value, tuple | list) and all(
             isinstance(one, dict) for one in value
-        ):
-            raise InvalidValueError(
-                f"`operations` of `{step}` must be a list of mappings. "
-                f"Received: operations={value!r}"
-            )
+        )
+        rule = f"`operations` of `{step}` must be a list of mappings"
+        require(are_dicts, rule, operations=value)
         return tuple(_checked(step, default[0], one) for one in value) or default
     if isinstance(default, tuple):
         count = 3 if name == "pad_color" else 2

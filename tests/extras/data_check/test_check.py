@@ -2,27 +2,21 @@
 
 import collections
 import dataclasses
-import io
 import pathlib
 import re
 import shutil
-import struct
-import zlib
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from support.small_datasets import record_of, save_image
+from support.small_datasets import bomb, encoded, record_of, save_image
 
 from effdet_keras.data import DetectionDataset, check, from_arrays, write_shapes
-from effdet_keras.data.anchor_fit import (
-    find_hints,
-    input_boxes,
-    measure_coverage,
-)
+from effdet_keras.data.anchor_fit import input_boxes
 from effdet_keras.data.problems import KINDS, Problem, Severity
+from effdet_keras.extras.data_check.anchors import find_hints, measure_coverage
 from effdet_keras.extras.data_check.check import find_in_images, suspect_box_format
 from effdet_keras.images import EncodedImage
 from effdet_keras.model.config import EfficientDetConfig
@@ -95,20 +89,6 @@ def test_nothing_is_wrong_with_a_clean_set(clean):
     assert check(clean, model=None, decode=False).problems == ()
 
 
-def bomb():
-    """A PNG file whose header says 60,000 x 60,000 pixels."""
-    header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
-    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(b"")), (b"IEND", b"")]
-    parts = (
-        struct.pack(">I", len(body))
-        + tag
-        + body
-        + struct.pack(">I", zlib.crc32(tag + body))
-        for tag, body in chunks
-    )
-    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
-
-
 def as_folder(path):
     path.unlink()
     path.mkdir()
@@ -125,7 +105,7 @@ def as_folder(path):
             *("corrupt image", "not an image format that Pillow knows"),
         ),
         (
-            lambda path: path.write_bytes(bomb()),
+            lambda path: path.write_bytes(bomb(60_000, 60_000)),
             *("corrupt image", ".*decompression bomb.*"),
         ),
         (as_folder, "corrupt image", ".*"),
@@ -486,12 +466,6 @@ def test_a_hint_says_what_would_cover_more():
 
 
 # Any file at all
-
-
-def encoded(image, format, **options):
-    file = io.BytesIO()
-    image.save(file, format, **options)
-    return file.getvalue()
 
 
 def some_images():

