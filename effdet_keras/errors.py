@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection
 
 
@@ -93,3 +94,14 @@ def check_choice(name: str, value: object, choices: Collection[str], others="") 
     """Raises `InvalidValueError` unless an argument is among the names of choices."""
     listed = ", ".join(map(repr, choices))
     check_argument(value in choices, name, value, f"one of {listed}{others}")
+
+
+def hint(word, known, cutoff=0.6):
+    """The known word that was meant, as a sentence of an error; "" if there is none.
+
+    Example:
+        >>> hint("cosin", ["cosine", "linear"])
+        " Did you mean 'cosine'?"
+    """
+    close = difflib.get_close_matches(str(word), list(known), n=1, cutoff=cutoff)
+    return f" Did you mean {close[0]!r}?" if close else ""

@@ -122,14 +122,8 @@ def make_batches(
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         )
-    dataset = _batched(
-        _reported(examples, reader, order.size),
-        local_batch_size,
-        image_size,
-        max_boxes,
-        drop_remainder,
-        has_masks=reader.gives_masks,
-    )
+    examples = _reported(examples, reader, order.size)
+    dataset = _batched(examples, local_batch_size, max_boxes, drop_remainder)
     reader.order = order
     reader_behind[dataset] = reader
     return dataset
@@ -154,19 +148,13 @@ def _read(reader, index):
     }
 
 
-def _batched(examples, batch_size, image_size, max_boxes, drop_remainder, *, has_masks):
-    boxes = {"boxes": [max_boxes, 4], "labels": [max_boxes]}
-    shapes = {**boxes, "image_id": [], "image_scale": []}
-    padding = {"boxes": 0.0, "labels": BACKGROUND}
-    padding |= {"image_id": np.int64(0), "image_scale": 0.0}
-    if has_masks:  # of one size: no padding is needed
-        shapes["masks"], padding["masks"] = [*image_size], np.uint8(0)
-    dataset = examples.padded_batch(
-        batch_size,
-        ([*image_size, 3], shapes),
-        padding_values=(0.0, padding),
-        drop_remainder=drop_remainder,
-    )
+def _batched(examples, batch_size, max_boxes, drop_remainder):
+    spec = examples.element_spec
+    shapes = tf.nest.map_structure(lambda one: one.shape, spec)
+    padding = tf.nest.map_structure(lambda one: tf.zeros([], one.dtype), spec)
+    shapes[1].update(boxes=[max_boxes, 4], labels=[max_boxes])
+    padding[1]["labels"] = tf.constant(BACKGROUND)
+    dataset = examples.padded_batch(batch_size, shapes, padding, drop_remainder)
     options = tf.data.Options()
     # There are no files to share out among workers, only indices.
     options.experimental_distribute.auto_shard_policy = (

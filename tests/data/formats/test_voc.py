@@ -1,7 +1,6 @@
-"""`from_voc`: small folders by hand, and the blood cells as they are."""
+"""`from_voc`, `write_voc`: small folders by hand."""
 
 import dataclasses
-import pathlib
 from xml.etree import ElementTree
 
 import numpy as np
@@ -10,8 +9,6 @@ from PIL import Image
 from support.small_datasets import save_image
 
 from effdet_keras.data import from_arrays, from_voc, write_voc
-
-BLOOD_CELLS = pathlib.Path(__file__).parents[4] / "shared" / "data" / "bccd"
 
 
 def write_xml(path, objects, size=(30, 40), filename="stale.jpg"):
@@ -153,27 +150,6 @@ def test_what_is_written_is_what_others_read(folder, tmp_path):
     assert (lists / "val.txt").read_text() == "c\n"
     read = (tmp_path / "set" / "JPEGImages" / "c.jpg").read_bytes()
     assert read == (folder / "JPEGImages" / "c.jpg").read_bytes()
-
-
-@pytest.mark.tensorflow
-@pytest.mark.skipif(not BLOOD_CELLS.is_dir(), reason="no blood cells in ../shared")
-def test_blood_cells_as_they_are():
-    with pytest.warns(UserWarning, match="2 empty boxes"):
-        dataset = from_voc(BLOOD_CELLS)
-    assert len(dataset) == 364 and dataset.class_names == ("Platelets", "RBC", "WBC")
-    text = dataset.summary()
-    assert "364 images of 480x640" in text and "4,886 boxes" in text
-    with pytest.warns(UserWarning, match="1 empty box"):
-        train = from_voc(BLOOD_CELLS, "val", class_names=dataset.class_names)
-    seen = 0
-    for images, truth in train.batches(16, image_size=128, training=True, seed=0):
-        seen += len(images)
-        boxes, labels = truth["boxes"].numpy(), truth["labels"].numpy()
-        assert ((boxes >= 0) & (boxes <= 127)).all()
-        real = labels >= 0
-        assert (boxes[real][:, 2:] > boxes[real][:, :2]).all()
-        assert (boxes[~real] == 0).all() and labels.max() < 3
-    assert seen == 80 and len(train) == 87
 
 
 def test_an_image_named_with_the_end_of_a_line_comes_back(tmp_path):
