@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from effdet_keras.detect.predictor import Predictor
     from effdet_keras.evaluate import metrics
     from effdet_keras.export.check import ExportReport
-    from effdet_keras.extras import bulk
     from effdet_keras.extras import multiprocess as distribution
     from effdet_keras.extras.advprop import AdvProp
+    from effdet_keras.extras.bulk import batch_detector as bulk
     from effdet_keras.extras.distillation import distill
     from effdet_keras.extras.rate_test import LearningRates, find_learning_rate
     from effdet_keras.extras.report.evaluation_report import EvaluationReport
@@ -114,7 +114,7 @@ _PLACES = {
     "anchors": "model.anchors",
     "augment": "augment",
     "box_ops": "box_ops",
-    "bulk": "extras.bulk",
+    "bulk": "extras.bulk.batch_detector",
     "callbacks": "callbacks",
     "data": "data",
     "distill": "extras.distillation",

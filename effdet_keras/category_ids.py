@@ -9,10 +9,7 @@ Object Detection API keeps 0 for the background.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-
-import numpy as np
-from numpy.typing import ArrayLike
+from collections.abc import Iterable, Mapping
 
 FIRST_CATEGORY_ID = 1
 
@@ -24,16 +21,6 @@ def category_ids_or_default(
     if category_ids is None:
         return tuple(range(FIRST_CATEGORY_ID, FIRST_CATEGORY_ID + num_classes))
     return tuple(int(category_id) for category_id in category_ids)
-
-
-def category_ids_of_labels(
-    labels: ArrayLike, category_ids: Sequence[int] | None = None
-) -> list[int]:
-    """The category ids of some labels."""
-    labels = np.asarray(labels, "int64").reshape(-1).tolist()
-    if category_ids is None:
-        return [label + FIRST_CATEGORY_ID for label in labels]
-    return [int(category_ids[label]) for label in labels]
 
 
 def extend_category_ids(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Collection
+
 
 def first_line(error):
     """The first line of an error's text, or the name of its class if it has none.
@@ -60,3 +63,45 @@ class MissingPackageError(EffDetError, ImportError):
 
 class NonFiniteLossError(EffDetError, FloatingPointError):
     """A loss is NaN or infinite, and the training step was refused."""
+
+
+# --- What most checks of arguments are.
+
+
+def check_argument(is_right: object, name: str, value: object, expected: str) -> None:
+    """Raises `InvalidValueError` unless an argument is what is `expected`, in words."""
+    if not is_right:
+        raise InvalidValueError(
+            f"`{name}` must be {expected}. Received: {name}={value!r}"
+        )
+
+
+def require(is_right, rule, error=InvalidValueError, **received):
+    """Raises an error unless something is right: the rule, and what was received.
+
+    Example:
+        >>> require(3 > 4, "`size` must be above 4", size=3)
+        Traceback (most recent call last):
+            ...
+        effdet_keras.errors.InvalidValueError: `size` must be above 4. Received: size=3
+    """
+    if not is_right:
+        values = ", ".join(f"{name}={value!r}" for name, value in received.items())
+        raise error(f"{rule}. Received: {values}")
+
+
+def check_choice(name: str, value: object, choices: Collection[str], others="") -> None:
+    """Raises `InvalidValueError` unless an argument is among the names of choices."""
+    listed = ", ".join(map(repr, choices))
+    check_argument(value in choices, name, value, f"one of {listed}{others}")
+
+
+def hint(word, known, cutoff=0.6):
+    """The known word that was meant, as a sentence of an error; "" if there is none.
+
+    Example:
+        >>> hint("cosin", ["cosine", "linear"])
+        " Did you mean 'cosine'?"
+    """
+    close = difflib.get_close_matches(str(word), list(known), n=1, cutoff=cutoff)
+    return f" Did you mean {close[0]!r}?" if close else ""

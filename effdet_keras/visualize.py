@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike
 from PIL import Image, ImageDraw, ImageFont
 
 from effdet_keras._internal.label_constants import IGNORED_PIXEL
-from effdet_keras.errors import InvalidValueError, MissingPackageError
+from effdet_keras._internal.optional_imports import matplotlib_figure
+from effdet_keras.errors import InvalidValueError, check_argument
 
 __all__ = ["augmented", "draw_boxes", "plot_history", "side_by_side"]
 
@@ -330,10 +331,8 @@ def augmented(
         >>> grid.shape, grid.dtype  # 2 x 3 images of 96 x 96, 4 pixels apart
         ((196, 296, 3), dtype('uint8'))
     """
-    if not isinstance(repeats, numbers.Integral) or repeats < 1:
-        raise InvalidValueError(
-            f"`repeats` must be an int above zero. Received: repeats={repeats!r}"
-        )
+    is_count = isinstance(repeats, numbers.Integral) and repeats >= 1
+    check_argument(is_count, "repeats", repeats, "an int above zero")
     chosen = _indices(images, len(dataset))
     # The chosen ones first; the others stay, because they are partners of mosaics.
     others = sorted(set(range(len(dataset))) - set(chosen))
@@ -437,10 +436,11 @@ def plot_history(history: Any, path: str | os.PathLike[str] | None = None) -> An
         raise InvalidValueError(
             f"`history` has no curve to draw. Received keys: {sorted(curves)}"
         )
-    figure_class = require_matplotlib()
     columns = min(2, len(panels))
     rows = math.ceil(len(panels) / columns)
-    figure = figure_class(figsize=(5.6 * columns, 3.6 * rows), layout="constrained")
+    figure = matplotlib_figure.Figure(
+        figsize=(5.6 * columns, 3.6 * rows), layout="constrained"
+    )
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)
     epochs = max(len(values) for values in curves.values())
     for number, (title, names) in enumerate(panels.items(), start=1):
@@ -468,18 +468,6 @@ def history_panels(curves):
         for title, names in wanted.items()
     }
     return {title: names for title, names in panels.items() if names}
-
-
-def require_matplotlib():
-    """Matplotlib's `Figure`, or an ImportError that says how to install it."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingPackageError(
-            "Plots need matplotlib. Install it with "
-            "`pip install 'effdet-keras[plot]'` or `pip install matplotlib`."
-        ) from error
-    return Figure
 
 
 def _draw_panel(axes, title, curves, epochs):
@@ -525,12 +513,10 @@ def _use_log_scale(axes, curves):
     values = np.concatenate([curve[np.isfinite(curve)] for curve in curves])
     if not values.size or values.min() <= 0:
         return
-    from matplotlib.ticker import LogLocator, NullFormatter
-
     axes.set_yscale("log")
     wide = values.max() > 30 * values.min()
-    axes.yaxis.set_major_locator(
-        LogLocator(subs=(1, 3) if wide else (1, 1.5, 2, 3, 5, 7))
+    axes.yaxis.get_major_locator().set_params(
+        subs=(1, 3) if wide else (1, 1.5, 2, 3, 5, 7)
     )
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("")

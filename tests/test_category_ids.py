@@ -4,25 +4,12 @@ import numpy as np
 import pytest
 
 import effdet_keras as ek
-from effdet_keras.category_ids import (
-    category_ids_of_labels,
-    category_ids_or_default,
-    extend_category_ids,
-)
+from effdet_keras.category_ids import category_ids_or_default, extend_category_ids
 
 
 def test_without_ids_they_count_from_one_as_in_coco():
     assert category_ids_or_default(None, 3) == (1, 2, 3)
-    assert category_ids_of_labels([0, 2, 0]) == [1, 3, 1]
-
-
-def test_known_ids_are_kept_as_they_are():
     assert category_ids_or_default([18, 1], 2) == (18, 1)
-    assert category_ids_of_labels(np.array([1, 0], "int32"), (18, 1)) == [1, 18]
-
-
-def test_no_labels_have_no_ids():
-    assert category_ids_of_labels([]) == category_ids_of_labels([], (7,)) == []
 
 
 def test_new_classes_get_ids_that_nothing_has():

@@ -54,10 +54,8 @@ def test_grey_that_is_no_number_is_told(tmp_path):
 
 def test_16_bit_levels_round_to_the_nearest(tmp_path):
     levels = np.array([[0, 128, 129, 256, 385, 386, 65535]], np.uint16)
-    result = read_image(save(tmp_path, Image.fromarray(levels)))
-    np.testing.assert_array_equal(
-        result[0, :, 0], np.round(levels[0] / 257).astype(np.uint8)
-    )
+    [row] = read_image(save(tmp_path, Image.fromarray(levels)))
+    np.testing.assert_array_equal(row[:, 0], np.round(levels[0] / 257).astype(np.uint8))
 
 
 def test_colors_come_out_red_green_blue(tmp_path):
@@ -115,17 +113,18 @@ def test_exif_turns_are_undone(tmp_path, orientation, turn):
 
 
 @pytest.mark.parametrize(
-    "size, height", [(None, 6), ((6, 4), 6), ((4, 6), 4), ((5, 5), 6)]
+    ("size", "orientation", "expected"),
+    [
+        *((size, 6, np.rot90(RAMP, -1)) for size in (None, (6, 4), (5, 5))),
+        ((4, 6), 6, RAMP),
+        ((4, 6), 3, RAMP[::-1, ::-1]),  # fits both ways: upright
+    ],
 )
-def test_annotated_size_decides_about_the_exif_turn(tmp_path, size, height):
-    assert read_image(exif_image(tmp_path, 6), size=size).shape[0] == height
-
-
-def test_annotated_size_that_fits_both_ways_means_upright(tmp_path):
-    path = exif_image(tmp_path, 3)  # half a turn
-    np.testing.assert_array_equal(
-        read_image(path, size=(4, 6))[..., 0], RAMP[::-1, ::-1]
-    )
+def test_annotated_size_decides_about_the_exif_turn(
+    tmp_path, size, orientation, expected
+):
+    found = read_image(exif_image(tmp_path, orientation), size=size)
+    np.testing.assert_array_equal(found[..., 0], expected)
 
 
 @pytest.mark.parametrize("read", [read_image, read_image_size])

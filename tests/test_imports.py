@@ -83,10 +83,10 @@ MAY_IMPORT_INSIDE = {
         "effdet_keras.weights.locate",
     ],
     "cli/files.py:open_live_model": ["effdet_keras.model.efficientdet"],
-    "cli/files.py:load": ["effdet_keras.data.load"],
-    "cli/files.py:chosen_split": ["effdet_keras.data.load"],
+    "cli/files.py:load": ["effdet_keras.data.any_format"],
+    "cli/files.py:chosen_split": ["effdet_keras.data.any_format"],
     # Of commands, as in their `run`.
-    "extras/selftest/command.py:_read": ["effdet_keras.data.load"],
+    "extras/selftest/command.py:_read": ["effdet_keras.data.any_format"],
     "export/network.py:network_function": ["effdet_keras.model.computing"],
     # A module becomes a model of this class: `hub` stands below `models`.
     "model/trained.py:from_hub": ["effdet_keras.hub.from_hub"],
@@ -211,7 +211,7 @@ SEAMS = {
     "cli/predict.py",  # `--parts`
     "cli/train.py",  # `--find-rate`
     "data/__init__.py",  # their public names
-    "data/load.py",  # formats: TensorFlow Datasets
+    "data/any_format.py",  # formats: TensorFlow Datasets
     "detect/__init__.py",  # their public names
     "detect/predictor.py",  # videos, tiles, test-time augmentation
     "evaluate/evaluation.py",  # kinds of errors, findings

@@ -58,6 +58,7 @@ tf2onnx = OptionalModule("tf2onnx", install="effdet-keras[onnx]")
 
 # Videos, cameras and plots.
 cv2 = OptionalModule("cv2", install="effdet-keras[video]")
+matplotlib_figure = OptionalModule("matplotlib.figure", install="effdet-keras[plot]")
 pyplot = OptionalModule("matplotlib.pyplot", install="effdet-keras[plot]")
 
 # `effdet-keras serve`.

@@ -16,11 +16,7 @@ from effdet_keras.errors import InvalidTypeError, InvalidValueError
 Example = dict[str, Any]
 
 _KEYS = ("image", "boxes", "labels")
-_SHAPES = {
-    "image": ([None, None, 3], "[H, W, 3]"),
-    "boxes": ([None, 4], "[n, 4]"),
-    "labels": ([None], "[n]"),
-}
+_SHAPES = {"image": [None, None, 3], "boxes": [None, 4], "labels": [None]}
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -258,8 +254,22 @@ class Compose(Augmentation):
         return f"Compose({self.augmentations!r})"
 
 
+class OfAnother(Augmentation):
+    """What does something with one other augmentation."""
+
+    augmentation: Augmentation
+
+    @property
+    def num_images(self) -> int:
+        return self.augmentation.num_images
+
+    @property
+    def keeps_masks(self) -> bool:
+        return self.augmentation.keeps_masks
+
+
 @register
-class Sometimes(Augmentation):
+class Sometimes(OfAnother):
     """Applies an augmentation to some examples and leaves the others as they are.
 
     Args:
@@ -286,14 +296,6 @@ class Sometimes(Augmentation):
     ) -> None:
         self.augmentation = as_augmentation(augmentation)
         self.probability = checked("probability", probability, "[0, 1]", 0.5)
-
-    @property
-    def num_images(self) -> int:
-        return self.augmentation.num_images
-
-    @property
-    def keeps_masks(self) -> bool:
-        return self.augmentation.keeps_masks
 
     def augment(self, example: Example | list[Example], seed: Any) -> Example:
         first = example if self.num_images == 1 else example[0]
@@ -386,20 +388,9 @@ class UserFunction(_OfFunction):
                 f'"image", "boxes" and "labels". Received: {received}'
             )
         # What is known before any image is read.
-        shapes = {key: tf.convert_to_tensor(result[key]).shape for key in _KEYS}
-        for key, (expected, words) in _SHAPES.items():
-            is_empty = key != "image" and shapes[key].num_elements() == 0
-            if not is_empty and not shapes[key].is_compatible_with(expected):
-                raise InvalidValueError(
-                    f"The augmentation {self.name!r} must return {key!r} of shape "
-                    f"{words}. Received: shape={tuple(shapes[key])}"
-                )
-        boxes, labels = shapes["boxes"], shapes["labels"]
-        if boxes.rank and labels.rank and not boxes[:1].is_compatible_with(labels[:1]):
-            raise InvalidValueError(
-                f"The augmentation {self.name!r} must return one label for each box. "
-                f"Received: {boxes[0]} boxes, {labels[0]} labels"
-            )
+        shapes = (tf.convert_to_tensor(result[key]).shape for key in _KEYS)
+        if fault := fault_of_shapes(*shapes):
+            raise InvalidValueError(f"The augmentation {self.name!r} returned {fault}")
         return result
 
     def __repr__(self):
@@ -454,7 +445,7 @@ class FromNumPy(_OfFunction):
         dtypes = (tf.uint8, tf.float32, tf.int32)
         arrays = tf.numpy_function(function, arguments, dtypes)
         shaped = {
-            key: tf.ensure_shape(array, _SHAPES[key][0])
+            key: tf.ensure_shape(array, _SHAPES[key])
             for key, array in zip(_KEYS, arrays)
         }
         return {**example, **shaped}
@@ -484,15 +475,8 @@ class FromNumPy(_OfFunction):
 
 def fault_of(image_shape, boxes, labels):
     """Says what is wrong with the arrays that a function returned, or None."""
-    if len(image_shape) != 3 or image_shape[2] != 3 or 0 in image_shape:
-        return f"an image of shape {list(map(int, image_shape))}; expected [H, W, 3]"
-    if boxes.size and (boxes.ndim != 2 or boxes.shape[1] != 4):
-        return f"boxes of shape {list(boxes.shape)}; expected [n, 4]"
-    if boxes.size // 4 != labels.size or (labels.size and labels.ndim != 1):
-        return (
-            f"{boxes.size // 4} boxes, but labels of shape {list(labels.shape)}; "
-            "expected one label for each box"
-        )
+    if fault := fault_of_shapes(image_shape, boxes.shape, labels.shape):
+        return fault
     boxes = boxes.reshape(-1, 4)
     rules = {
         "boxes must be finite": ~np.isfinite(boxes),
@@ -501,4 +485,21 @@ def fault_of(image_shape, boxes, labels):
     for rule, is_wrong in rules.items():
         if is_wrong.any():
             return f"the box {boxes[is_wrong.any(axis=1)][0].tolist()}; {rule}"
+    return None
+
+
+def fault_of_shapes(image, boxes, labels):
+    """Says what is wrong with shapes, whose unknown sides are None, or None."""
+    image, boxes, labels = map(tf.TensorShape, (image, boxes, labels))
+    if not image.is_compatible_with(_SHAPES["image"]) or image.num_elements() == 0:
+        return f"an image of shape {image.as_list()}; expected [H, W, 3]"
+    has_boxes, has_labels = (x.num_elements() != 0 for x in (boxes, labels))
+    if has_boxes and not boxes.is_compatible_with(_SHAPES["boxes"]):
+        return f"boxes of shape {boxes.as_list()}; expected [n, 4]"
+    one_each = boxes[:1] if has_boxes else tf.TensorShape([0])
+    if not one_each.is_compatible_with(labels if has_labels else [0]):
+        return (
+            f"{one_each[0]} boxes, but labels of shape {labels.as_list()}; expected "
+            "one label for each box"
+        )
     return None

@@ -27,10 +27,7 @@ def _policy(class_name, *policy):
 
 
 NAMES: dict[str, Callable[..., Augmentation]] = {
-    "auto_augment_v0": _policy("AutoAugment", "v0"),
-    "auto_augment_v1": _policy("AutoAugment", "v1"),
-    "auto_augment_v2": _policy("AutoAugment", "v2"),
-    "auto_augment_v3": _policy("AutoAugment", "v3"),
+    **{f"auto_augment_v{i}": _policy("AutoAugment", f"v{i}") for i in range(4)},
     "rand_augment": _policy("RandAugment"),
     "mosaic": Mosaic,
     "mix_up": MixUp,

@@ -26,10 +26,7 @@ def rotation(degrees, height, width):
     """The matrix that turns an image around its center."""
     radians = tf.convert_to_tensor(degrees, tf.float32) * (math.pi / 180.0)
     cos, sin = tf.cos(radians), tf.sin(radians)
-    bottom, right = height - 1.0, width - 1.0
-    x_offset = (right - (cos * right - sin * bottom)) / 2.0
-    y_offset = (bottom - (sin * right + cos * bottom)) / 2.0
-    return cos, -sin, x_offset, sin, cos, y_offset
+    return around_center((cos, -sin, 0.0, sin, cos, 0.0), height, width)
 
 
 def shear(along_x, along_y):

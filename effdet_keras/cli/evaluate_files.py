@@ -22,7 +22,7 @@ from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.evaluate import (
     analyzed_images,
     category_ids_in_dataset,
-    losses_text,
+    in_one_line,
 )
 from effdet_keras.detect.predictor import Predictor
 from effdet_keras.errors import InvalidStateError, InvalidValueError
@@ -139,7 +139,7 @@ def _write(out, sources, comparison, about, dataset):
     last = sources[-1]
     facts = {"detector": last.name, **last.facts, **about}
     if "losses" in facts:
-        facts["losses"] = losses_text(facts["losses"])
+        facts["losses"] = in_one_line(facts["losses"], 4)
     report = extra("report.evaluation_report:EvaluationReport")(
         f"{last.name} on {about['data']}, {about['split']}",
         last.evaluation,
@@ -193,7 +193,7 @@ class _Model:
             self.predictor, aligned, losses=self._with_losses, **options
         )
         if self._with_losses:
-            print(f"\n{losses_text(found.losses)}", flush=True)
+            print(f"\n{in_one_line(found.losses, 4)}", flush=True)
         seconds = time.perf_counter() - start
         if aligned is not dataset:
             records = detections_to_coco(self.results, aligned.category_ids)

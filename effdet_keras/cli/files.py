@@ -84,13 +84,13 @@ class DatasetSource:
 
     def load(self, preferred: tuple[str, ...]) -> DetectionDataset:
         """Reads the split that was asked for, or else the first preferred one."""
-        from effdet_keras.data.load import load
+        from effdet_keras.data.any_format import load
 
         return load(self.path, self.chosen_split(preferred), format=self.format)
 
     def chosen_split(self, preferred: tuple[str, ...]) -> str:
         """The split that was asked for, or else the first preferred one."""
-        from effdet_keras.data.load import split_names
+        from effdet_keras.data.any_format import split_names
 
         if self.split is not None:
             return self.split

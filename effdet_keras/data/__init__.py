@@ -3,20 +3,20 @@
 from typing import TYPE_CHECKING
 
 from effdet_keras._internal.lazy_names import lazy_names
-from effdet_keras.data.anchor_fit import fit_anchors
-from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.data.formats.arrays import from_arrays
-from effdet_keras.data.formats.coco import from_coco, write_coco
-from effdet_keras.data.formats.csv import from_csv, write_csv
-from effdet_keras.data.formats.tfrecord import from_tfrecord, write_tfrecord
-from effdet_keras.data.formats.voc import from_voc, write_voc
-from effdet_keras.data.formats.yolo import from_yolo, write_yolo
-from effdet_keras.data.load import convert, load, load_splits
-from effdet_keras.data.problems import Problem, Severity
-from effdet_keras.data.record import Record
-from effdet_keras.data.shapes import write_shapes
 
 if TYPE_CHECKING:
+    from effdet_keras.data.any_format import convert, load, load_splits
+    from effdet_keras.data.dataset import DetectionDataset
+    from effdet_keras.data.formats.arrays import from_arrays
+    from effdet_keras.data.formats.coco import from_coco, write_coco
+    from effdet_keras.data.formats.csv import from_csv, write_csv
+    from effdet_keras.data.formats.tfrecord import from_tfrecord, write_tfrecord
+    from effdet_keras.data.formats.voc import from_voc, write_voc
+    from effdet_keras.data.formats.yolo import from_yolo, write_yolo
+    from effdet_keras.data.problems import Problem, Severity
+    from effdet_keras.data.record import Record
+    from effdet_keras.data.shapes import write_shapes
+    from effdet_keras.extras.data_check.anchors import fit_anchors
     from effdet_keras.extras.data_check.check import CheckReport, check, check_splits
     from effdet_keras.extras.image_columns import read_image_columns
     from effdet_keras.extras.tfds import from_tfds, write_tfds
@@ -50,13 +50,35 @@ __all__ = [
     "write_yolo",
 ]
 
+# Whoever trains or detects needs few of them.
+_PLACES = {
+    "CheckReport": "extras.data_check.check",
+    "DetectionDataset": "data.dataset",
+    "Problem": "data.problems",
+    "Record": "data.record",
+    "Severity": "data.problems",
+    "check": "extras.data_check.check",
+    "check_splits": "extras.data_check.check",
+    "convert": "data.any_format",
+    "fit_anchors": "extras.data_check.anchors",
+    "from_arrays": "data.formats.arrays",
+    "from_coco": "data.formats.coco",
+    "from_csv": "data.formats.csv",
+    "from_tfds": "extras.tfds",
+    "from_tfrecord": "data.formats.tfrecord",
+    "from_voc": "data.formats.voc",
+    "from_yolo": "data.formats.yolo",
+    "load": "data.any_format",
+    "load_splits": "data.any_format",
+    "read_image_columns": "extras.image_columns",
+    "write_coco": "data.formats.coco",
+    "write_csv": "data.formats.csv",
+    "write_shapes": "data.shapes",
+    "write_tfds": "extras.tfds",
+    "write_tfrecord": "data.formats.tfrecord",
+    "write_voc": "data.formats.voc",
+    "write_yolo": "data.formats.yolo",
+}
+
 if not TYPE_CHECKING:
-    _CHECK, _TFDS = "extras.data_check.check", "extras.tfds"
-    __getattr__, __dir__ = lazy_names(
-        __name__,
-        {
-            **{"CheckReport": _CHECK, "check": _CHECK, "check_splits": _CHECK},
-            **{"from_tfds": _TFDS, "write_tfds": _TFDS},
-            "read_image_columns": "extras.image_columns",
-        },
-    )
+    __getattr__, __dir__ = lazy_names(__name__, _PLACES)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import numbers
 import os
 import reprlib
 from collections.abc import Callable, Iterable, Sequence
@@ -21,10 +20,11 @@ from effdet_keras.data.record import (
     check_seg_class_names,
     count_unusable,
     describe_example,
+    joined,
     load_example,
     masks_of,
 )
-from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from effdet_keras.augment.augmentation import Augmentation
@@ -179,11 +179,6 @@ class DetectionDataset:
     def __getitem__(self, index: int | slice) -> dict[str, Any] | DetectionDataset:
         if isinstance(index, slice):
             return self._with(self._records[index])
-        if not isinstance(index, numbers.Integral):
-            raise InvalidTypeError(
-                "A dataset takes an int or a slice in brackets; for a list of "
-                f"indices use `dataset.subset`. Received: {index!r}"
-            )
         return load_example(self._records[index])
 
     def __repr__(self) -> str:
@@ -366,9 +361,8 @@ class DetectionDataset:
     def summary(self) -> str:
         """Returns a text to print: images, their sizes, boxes per class."""
         records, names = self._records, self._class_names
-        labels = _joined([record.labels for record in records], np.int32)
-        area = _joined([record.area for record in records], np.float64)
-        crowd = int(_joined([record.is_crowd for record in records], bool).sum())
+        labels, area = joined(records, "labels"), joined(records, "area")
+        crowd = int(joined(records, "is_crowd").sum())
         empty = sum(not len(record.labels) for record in records)
         small, large = int((area < _SMALL).sum()), int((area >= _LARGE).sum())
         lines = [
@@ -500,17 +494,11 @@ class DetectionDataset:
         from effdet_keras.data.pipeline.batches import make_batches
         from effdet_keras.data.pipeline.image_reader import ImageReader
 
-        reader = ImageReader(
-            self._records,
-            self._class_names,
-            replace=training,
-            strict=strict,
-            category_ids=self._category_ids,
-            seg_class_names=self._seg_names_of_batches(masks),
-        )
+        seg_class_names = self._seg_names_of_batches(masks)
         return make_batches(
-            self._records,
-            reader,
+            ImageReader(
+                self, replace=training, strict=strict, seg_class_names=seg_class_names
+            ),
             batch_size,
             image_size=image_size,
             training=training,
@@ -574,18 +562,44 @@ def _sizes(records):
     )
 
 
-def _joined(arrays, dtype):
-    return np.concatenate([np.zeros(0, dtype), *arrays])
-
-
 def boxes_per_class(dataset, *, crowds=True):
     """Number of boxes of each class, int `[C]`; labels without a class do not count."""
-    labels = [r.labels if crowds else r.labels[~r.is_crowd] for r in dataset.records]
-    labels = _joined(labels, np.int32)
-    known = labels[(labels >= 0) & (labels < dataset.num_classes)]
-    return np.bincount(known, minlength=dataset.num_classes)
+    labels = joined(dataset.records, "labels")
+    known = (labels >= 0) & (labels < dataset.num_classes)
+    if not crowds:
+        known &= ~joined(dataset.records, "is_crowd")
+    return np.bincount(labels[known], minlength=dataset.num_classes)
 
 
 def count_of(number, singular, plural=None):
     """Writes a number with its noun: "1 box", "1,200 boxes"."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
+# --- What to expect of a training on few images, or on few boxes of a class.
+
+_FEW_IMAGES = 40
+_FEW_BOXES = 10  # of a class
+_NAMED = 5  # classes
+
+
+def what_to_expect(dataset: DetectionDataset) -> list[str]:
+    """A sentence for few images, and one for classes of few boxes; often none."""
+    sentences = []
+    if 0 < len(dataset) < _FEW_IMAGES:
+        sentences.append(
+            f"Only {count_of(len(dataset), 'image')}: expect AP to differ from one "
+            "training or split to the next, and do not trust small gains. More images "
+            "help most."
+        )
+    counts = boxes_per_class(dataset, crowds=False)
+    few = [i for i in np.argsort(counts, kind="stable") if counts[i] < _FEW_BOXES]
+    if few and len(dataset):
+        named = [f"'{dataset.class_names[i]}' ({counts[i]})" for i in few[:_NAMED]]
+        more = [f"{len(few) - _NAMED:,} more"] if len(few) > _NAMED else []
+        sentences.append(
+            f"Fewer than {_FEW_BOXES} boxes of {', '.join([*named, *more])}: expect "
+            "the detector to miss such objects or confuse them; their AP is mostly "
+            "luck."
+        )
+    return sentences

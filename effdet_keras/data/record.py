@@ -199,11 +199,21 @@ def count_unusable(records):
     if not records:
         return np.zeros(0, np.int64)
     # All at once: one by one, COCO's 118,000 images take ten seconds.
-    owner = np.repeat(np.arange(len(records)), [len(r.labels) for r in records])
-    boxes_xywh = np.concatenate([record.boxes_xywh for record in records])
+    owner = owners(records)
     sizes = np.asarray([record.image_size for record in records])
-    _, usable = clip_boxes_xywh(boxes_xywh, sizes[owner])
+    _, usable = clip_boxes_xywh(joined(records, "boxes_xywh"), sizes[owner])
     return np.bincount(owner[~usable], minlength=len(records))
+
+
+def joined(records, field):
+    """A field of the annotations of all records in one array."""
+    arrays = [getattr(record, field) for record in records]
+    return np.concatenate(arrays) if arrays else np.zeros(0, bool)
+
+
+def owners(records):
+    """The place of the record of each annotation."""
+    return np.repeat(np.arange(len(records)), [len(r.labels) for r in records])
 
 
 # --- The class of each pixel: from files of masks, or drawn of the objects.

@@ -22,7 +22,12 @@ from effdet_keras.detect.letterbox import (
     letterbox_array,
     scaled_size,
 )
-from effdet_keras.errors import InvalidStateError, InvalidTypeError, InvalidValueError
+from effdet_keras.errors import (
+    InvalidStateError,
+    InvalidTypeError,
+    InvalidValueError,
+    check_argument,
+)
 from effdet_keras.evaluate.thresholds import ScoreSettings, apply_temperature
 from effdet_keras.images import list_images, read_image
 from effdet_keras.model.config import EfficientDetConfig
@@ -70,11 +75,8 @@ def detect(
 
 def check_batch_size(batch_size):
     """Raises ValueError where it is no whole number above 0."""
-    if not isinstance(batch_size, numbers.Integral) or batch_size < 1:
-        raise InvalidValueError(
-            "`batch_size` must be a whole number, 1 or more. "
-            f"Received: batch_size={batch_size!r}"
-        )
+    is_count = isinstance(batch_size, numbers.Integral) and batch_size >= 1
+    check_argument(is_count, "batch_size", batch_size, "a whole number, 1 or more")
 
 
 def image_sources(images):
@@ -114,7 +116,7 @@ def detect_prepared(
     sizes = np.tile(np.float32(config.image_size), (rows, 1))
     for index, item in enumerate(items):
         inputs[index] = item.pixels
-        sizes[index] = content_size(config, item.size)
+        sizes[index] = scaled_size(item.size, config.image_size, config.resize_method)
     outputs = found_in(detector, inputs, sizes)
     outputs = {name: np.asarray(value) for name, value in outputs.items()}
     return [
@@ -136,11 +138,6 @@ def found_in(detector, images, content_sizes):
     if getattr(postprocess, "drop_empty", False):  # the only one that asks for it
         return detector.predict_on_batch(images, content_sizes)
     return detector.predict_on_batch(images)
-
-
-def content_size(config, image_size):
-    """Height and width of an image inside the network's input, float32 `[2]`."""
-    return scaled_size(image_size, config.image_size, config.resize_method)
 
 
 def _detections_of(detector, row, item):
@@ -215,11 +212,17 @@ class ScoreRule:
     def __init__(
         self, detector: Any, score_threshold: ScoreThreshold, calibrated: bool = False
     ) -> None:
-        check_score_threshold(score_threshold)
+        is_best = isinstance(score_threshold, str) and score_threshold == "best"
+        is_number = isinstance(score_threshold, (numbers.Real, np.ndarray, np.generic))
+        if not (is_best or (is_number and 0 <= score_threshold <= 1)):
+            raise InvalidValueError(
+                "`score_threshold` must be between 0 and 1, or 'best' for the "
+                f"thresholds that are kept with the model. Received: {score_threshold=}"
+            )
         settings = getattr(detector, "score_settings", None)
         self._temperature = _temperature(settings) if calibrated else None
         self._threshold = self._thresholds = None
-        if score_threshold == "best":
+        if is_best:
             if settings is None:
                 raise InvalidStateError(
                     f"`score_threshold='best'` needs a model with thresholds. {_CURE}"
@@ -247,18 +250,6 @@ class ScoreRule:
         """The detections that are kept, with the scores to be shown."""
         kept, shown = self.apply(detections.scores, detections.labels)
         return dataclasses.replace(detections, scores=shown)[kept]
-
-
-def check_score_threshold(score_threshold: Any) -> None:
-    """Raises ValueError where it is neither between 0 and 1 nor "best"."""
-    is_number = isinstance(score_threshold, (numbers.Real, np.ndarray, np.generic))
-    if is_number and 0 <= score_threshold <= 1:
-        return
-    if not (isinstance(score_threshold, str) and score_threshold == "best"):
-        raise InvalidValueError(
-            "`score_threshold` must be between 0 and 1, or 'best' for the thresholds "
-            f"that are kept with the model. Received: {score_threshold=}"
-        )
 
 
 def _temperature(settings: ScoreSettings | None):

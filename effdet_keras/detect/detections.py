@@ -16,7 +16,7 @@ from effdet_keras import images
 from effdet_keras._internal.optional_imports import pyplot
 from effdet_keras._internal.whole_files import local_path, replacing
 from effdet_keras.box_ops import yxyx_to_xywh, yxyx_to_xyxy
-from effdet_keras.category_ids import category_ids_of_labels
+from effdet_keras.category_ids import category_ids_or_default
 from effdet_keras.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -238,12 +238,13 @@ class Detections:
                 "COCO records need an image id: "
                 "`dataclasses.replace(detections, image_id=...)`."
             )
-        ids = category_ids_of_labels(self.labels, self.category_ids)
+        num_classes = self.labels.max(initial=-1) + 1
+        ids = category_ids_or_default(self.category_ids, num_classes)
         boxes_xywh = yxyx_to_xywh(self.boxes).tolist()
         keys = "image_id", "category_id", "bbox", "score"
         return [
-            dict(zip(keys, (int(self.image_id), *values)))
-            for values in zip(ids, boxes_xywh, self.scores.tolist())
+            dict(zip(keys, (int(self.image_id), ids[label], box, score)))
+            for label, box, score in zip(self.labels, boxes_xywh, self.scores.tolist())
         ]
 
     def to_supervision(self) -> dict[str, Any]:

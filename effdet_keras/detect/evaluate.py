@@ -61,11 +61,9 @@ def evaluate(
         if verbose:
             print(metric.table(), flush=True)
     numbers |= found.segmentation
-    if verbose:
-        if found.segmentation:
-            print(segmentation_text(found.segmentation), flush=True)
-        if losses:
-            print(losses_text(found.losses), flush=True)
+    for part, digits in ((found.segmentation, 3), (found.losses, 4)):
+        if verbose and part:
+            print(in_one_line(part, digits), flush=True)
     return {**numbers, **found.losses}
 
 
@@ -82,15 +80,10 @@ def why_low(detector, results, ap50, num_classes, training_data, batch_size):
     return diagnose(ap50, ap50_of_boxes(results), num_classes, train_ap50)
 
 
-def losses_text(losses: Mapping[str, float]) -> str:
-    """Losses as a line for people."""
-    total, *parts = (f"{name} {value:.4f}" for name, value in losses.items())
-    return f"{total}: {', '.join(parts)}"
-
-
-def segmentation_text(numbers: Mapping[str, float]) -> str:
-    """The numbers of `MeanIoU` as a line for people."""
-    total, *parts = (f"{k.removeprefix('IoU/')} {v:.3f}" for k, v in numbers.items())
+def in_one_line(numbers: Mapping[str, float], digits: int) -> str:
+    """Losses, or the numbers of `MeanIoU`: the first of them, then its parts."""
+    named = ((k.removeprefix("IoU/"), value) for k, value in numbers.items())
+    total, *parts = (f"{name} {value:.{digits}f}" for name, value in named)
     return f"{total}: {', '.join(parts)}"
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import collections
 import concurrent.futures
 import dataclasses
-import itertools
 import os
 
 import keras
@@ -15,12 +13,10 @@ from keras import ops
 from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras.category_ids import category_ids_or_default
 from effdet_keras.data.pipeline.image_reader import ImageReader
-from effdet_keras.detect.detect import content_size, letterboxed
-from effdet_keras.detect.letterbox import boxes_in_input, mask_in_input
+from effdet_keras.detect.detect import letterboxed
+from effdet_keras.detect.letterbox import boxes_in_input, mask_in_input, scaled_size
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.train.inputs import explain
-
-_BATCHES_AHEAD = 2  # one in use, one ready; more only fills memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,48 +61,48 @@ class DatasetToEvaluate:
         self._num_rows = max(counts)
 
     def __iter__(self):
-        records = self._dataset.records
+        config, records = self._config, self._dataset.records
         reader = ImageReader(
-            records,
-            self._dataset.class_names,
+            self._dataset,
             replace=False,
             strict=False,
             seg_class_names=self.seg_class_names,
         )
-
         size, (first, count) = self._batch_size, self._share
         starts = range(first * size, len(records), count * size)
-        own = [i for at in starts for i in range(at, min(at + size, len(records)))]
+        own = [range(at, min(at + size, len(records))) for at in starts]
 
-        def read(number):
-            index = own[number]
+        def read(index):
             image, boxes, labels, _, is_there, *masks = reader.read(index)
-            truth = self._padded(boxes, labels, image.shape[:2])
-            content = content_size(self._config, image.shape[:2])
-            image, scale = letterboxed(self._config, image)
+            size = image.shape[:2]
+            truth = self._padded(boxes, labels, size)
+            content = scaled_size(size, config.image_size, config.resize_method)
+            image, scale = letterboxed(config, image)
             return image, scale if is_there else 0 * scale, content, *truth, *masks
 
-        inputs = _read_ahead(read, len(own), _BATCHES_AHEAD * size)
-        for start in starts:
-            batch = records[start : start + size]
-            read_ahead = itertools.islice(inputs, len(batch))
-            images, scales, contents, boxes, labels, *masks = zip(*read_ahead)
-            masks = masks[0] if masks else ()
-            truth = {"boxes": np.stack(boxes), "labels": np.stack(labels)}
-            if masks:
-                size_of_input = self._config.image_size
-                boxed = [mask_in_input(mask, size_of_input) for mask in masks]
-                truth["masks"] = np.stack(boxed)
-            yield EvaluationBatch(
-                np.stack(images),
-                [record.image_id for record in batch],
-                np.float32(scales),
-                [record.image_size for record in batch],
-                np.stack(contents),
-                truth,
-                list(masks),
-            )
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            # One batch in use, one ready; more only fills memory.
+            following = iter([*own, ()])
+            ahead = pool.map(read, next(following))
+            for indices in own:
+                arrived, ahead = ahead, pool.map(read, next(following))
+                yield self._batch([records[i] for i in indices], *zip(*arrived))
         reader.report()
+
+    def _batch(self, records, images, scales, contents, boxes, labels, masks=()):
+        truth = {"boxes": np.stack(boxes), "labels": np.stack(labels)}
+        if masks:
+            size = self._config.image_size
+            truth["masks"] = np.stack([mask_in_input(mask, size) for mask in masks])
+        return EvaluationBatch(
+            np.stack(images),
+            [record.image_id for record in records],
+            np.float32(scales),
+            [record.image_size for record in records],
+            np.stack(contents),
+            truth,
+            list(masks),
+        )
 
     def _padded(self, boxes, labels, image_size):
         """The boxes and labels of an image in rows of its input."""
@@ -123,25 +119,6 @@ class DatasetToEvaluate:
     def ground_truth(self):
         """Returns the ground truth as a COCO dict."""
         return self._dataset.to_coco()
-
-
-def _read_ahead(read, count, ahead):
-    """`read(0)`, `read(1)`, ... in order, `ahead` of them under way in threads."""
-    threads = min(os.cpu_count() or 1, ahead)
-    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-        indices = iter(range(count))
-        under_way = collections.deque(
-            pool.submit(read, index) for index in itertools.islice(indices, ahead)
-        )
-        try:
-            while under_way:
-                result = under_way.popleft().result()
-                for index in itertools.islice(indices, 1):
-                    under_way.append(pool.submit(read, index))
-                yield result
-        finally:
-            for future in under_way:
-                future.cancel()
 
 
 # --- A user's own batches of images and ground truth, checked and collected.

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from effdet_keras._internal.label_constants import IGNORED_PIXEL
 from effdet_keras._internal.optional_imports import keras_ops as ops
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_choice
 from effdet_keras.model.config import RESIZE_METHODS
 
 
@@ -82,11 +82,7 @@ def letterbox_array(
 
 
 def _is_asymmetric(resize_method):
-    if resize_method not in RESIZE_METHODS:
-        raise InvalidValueError(
-            f"`resize_method` must be one of {', '.join(map(repr, RESIZE_METHODS))}. "
-            f"Received: resize_method={resize_method!r}"
-        )
+    check_choice("resize_method", resize_method, RESIZE_METHODS)
     return resize_method == "asymmetric"
 
 

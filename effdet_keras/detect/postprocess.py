@@ -17,17 +17,17 @@ import numpy as np
 from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras._internal.optional_imports import keras_ops as ops
 from effdet_keras.box_ops import area, clip_boxes, decode_boxes
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_argument, check_choice
 from effdet_keras.model.anchors import stride_of
 from effdet_keras.model.config import EfficientDetConfig
 
 _FIRST_TOP_K = 5000  # pairs that are looked at before all of them
 _FIRST_OF_ARRAYS = 2000  # the same in NumPy, whatever `pre_nms_top_k` is
-METHODS = ("gaussian", "hard")
 
 # What `score_threshold=None` means, as in the reference: soft suppression only
 # lowers scores, so something must end it; hard suppression keeps every score.
 DEFAULT_SCORE_THRESHOLD = {"gaussian": 0.001, "hard": float("-inf")}
+METHODS = tuple(DEFAULT_SCORE_THRESHOLD)
 MIN_AREA = 1e-8  # square pixels: the IoU of two empty boxes is 0, not NaN
 
 
@@ -69,6 +69,8 @@ class Postprocess:
         content_sizes: float tensor `[B, 2]`, height and width of each image inside the
             network's input, top left; `None` where it fills the input. Boxes are
             clipped to it, where they are clipped.
+        anchor_indices: bool. `True` adds `anchor_indices`, int32 `[B, D]`: the anchor
+            that each box comes from, 0 in unused rows.
 
     Returns:
         Dict, best detections first:
@@ -107,9 +109,10 @@ class Postprocess:
     drop_empty: bool = False
 
     def __post_init__(self) -> None:
+        check_choice("method", self.method, METHODS)
         limit, top_k = self.max_detections_per_class, self.pre_nms_top_k
+        anchors_or_all = "0 (one class for each anchor) or more, or None for all pairs"
         for name, is_right, expected in (
-            ("method", self.method in METHODS, f"one of {METHODS}"),
             ("max_detections", self.max_detections >= 1, "at least 1"),
             ("iou_threshold", 0 <= self.iou_threshold <= 1, "between 0 and 1"),
             ("sigma", self.sigma > 0, "above 0"),
@@ -118,17 +121,9 @@ class Postprocess:
                 limit is None or limit >= 1,
                 "at least 1, or None",
             ),
-            (
-                "pre_nms_top_k",
-                top_k is None or top_k >= 0,
-                "0 (one class for each anchor) or more, or None for all pairs of "
-                "anchor and class",
-            ),
+            ("pre_nms_top_k", (top_k or 0) >= 0, anchors_or_all),
         ):
-            if not is_right:
-                raise InvalidValueError(
-                    f"`{name}` must be {expected}. Received: {getattr(self, name)!r}"
-                )
+            check_argument(is_right, name, getattr(self, name), expected)
 
     def __call__(
         self,
@@ -137,53 +132,32 @@ class Postprocess:
         image_size: Sequence[int],
         box_scales: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
         content_sizes: Any = None,
+        *,
+        anchor_indices: bool = False,
     ) -> dict[str, Any]:
-        found = self.with_anchors(
-            outputs, anchors, image_size, box_scales, content_sizes
-        )
-        del found["anchor_indices"]
-        return found
-
-    def with_anchors(
-        self,
-        outputs: dict[str, Any],
-        anchors: Any,
-        image_size: Sequence[int],
-        box_scales: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
-        content_sizes: Any = None,
-    ) -> dict[str, Any]:
-        """What a call returns, and the anchor that each box comes from.
-
-        It is `anchor_indices`, int32 `[B, D]`, 0 in unused rows.
-
-        Example:
-            >>> outputs = {"class_logits": ops.array([[[-9.0], [1.0]]]),
-            ...            "box_deltas": ops.zeros((1, 2, 4))}
-            >>> anchors = np.array([[0, 0, 8, 8], [8, 8, 16, 16]], "float32")
-            >>> found = Postprocess().with_anchors(outputs, anchors, (16, 16))
-            >>> ops.convert_to_numpy(found["anchor_indices"])[0, :2].tolist()
-            [1, 0]
-        """
         xp, class_logits, box_deltas, anchors = _floats(outputs, anchors)
         whole = content_sizes is None
         if xp is ops:
             window = image_size if whole else content_sizes[:, None]
-            return self._found(class_logits, box_deltas, anchors, box_scales, window)
-        # Image by image: each has a number of candidates of its own.
-        images = [
-            self._found(
-                class_logits[i : i + 1],
-                box_deltas[i : i + 1],
-                anchors,
-                box_scales,
-                image_size if whole else content_sizes[i],
-            )
-            for i in range(len(class_logits))
-        ]
-        return {n: np.concatenate([found[n] for found in images]) for n in images[0]}
+            found = self._found(class_logits, box_deltas, anchors, box_scales, window)
+        else:  # image by image: each has a number of candidates of its own
+            images = [
+                self._found(
+                    class_logits[i : i + 1],
+                    box_deltas[i : i + 1],
+                    anchors,
+                    box_scales,
+                    image_size if whole else content_sizes[i],
+                )
+                for i in range(len(class_logits))
+            ]
+            found = {n: np.concatenate([x[n] for x in images]) for n in images[0]}
+        if not anchor_indices:
+            del found["anchor_indices"]
+        return found
 
     def _found(self, class_logits, box_deltas, anchors, box_scales, window):
-        """The dict of `with_anchors`, of the best pairs or of all."""
+        """The dict of a call, of the best pairs or of all."""
 
         def detections(top_k):
             candidates = self._candidates(class_logits, top_k)
@@ -216,7 +190,7 @@ class Postprocess:
         return self.score_threshold
 
     def _picked(self, candidates, box_deltas, anchors, box_scales, window):
-        """The dict of `with_anchors`, and a score that no other pair exceeds, `[B]`."""
+        """The dict of a call, and a score that no other pair exceeds, `[B]`."""
         logits, anchor_indices, labels, lowest = candidates
         xp = _library_of(logits)
         anchors = xp.take(anchors, anchor_indices, axis=0)
@@ -229,9 +203,9 @@ class Postprocess:
         picked, scores, num_detections = non_max_suppression(
             boxes,
             _sigmoid(logits),
-            labels if self.per_class else None,
+            labels if self.per_class else xp.zeros_like(labels),
             max_detections=self.max_detections,
-            score_threshold=self.score_threshold,
+            score_threshold=self.lowest_score,
             iou_threshold=self.iou_threshold,
             method=self.method,
             sigma=self.sigma,
@@ -333,13 +307,13 @@ def _floats(outputs, anchors):
 def non_max_suppression(
     boxes: Any,
     scores: Any,
-    labels: Any = None,
+    labels: Any,
     *,
-    max_detections: int = 100,
-    score_threshold: float | None = None,
-    iou_threshold: float = 0.5,
-    method: Literal["gaussian", "hard"] = "gaussian",
-    sigma: float = 0.5,
+    max_detections: int,
+    score_threshold: float,
+    iou_threshold: float,
+    method: Literal["gaussian", "hard"],
+    sigma: float,
     max_per_class: int | None = None,
     is_returned: Any = None,
 ) -> tuple[Any, Any, Any]:
@@ -352,35 +326,25 @@ def non_max_suppression(
         method="hard":      score = 0 (out)                    if v > iou_threshold
         method="gaussian":  score = score * exp(-v^2 / sigma)
 
-    Gaussian is Soft-NMS (https://arxiv.org/abs/1704.04503, equation 4 there). With
-    `labels` `[B, K]`, a box suppresses only boxes of its own class. Of equal scores the
+    Gaussian is Soft-NMS (https://arxiv.org/abs/1704.04503, equation 4 there). A box
+    suppresses only boxes of its own class, by `labels` `[B, K]`. Of equal scores the
     earlier is taken first; a score of NaN never. What is not `is_returned`, bools
     `[B, K]`, is taken and suppresses others, but is not among the detections.
 
     Returns indices into `K` and scores after suppression, `[B, D]`, best first, 0 in
     unused places, and the number of detections `[B]`.
     """
-    if score_threshold is None:
-        score_threshold = DEFAULT_SCORE_THRESHOLD[method]
-    if isinstance(boxes, np.ndarray):
-        images = zip(
-            boxes,
-            scores,
-            [None] * len(boxes) if labels is None else labels,
-            [None] * len(boxes) if is_returned is None else is_returned,
-        )
+    if isinstance(boxes, np.ndarray):  # of one image
+        returned = None if is_returned is None else is_returned[0]
+        image = boxes[0], scores[0], labels[0], returned
         options = method, iou_threshold, sigma, max_detections, max_per_class
-        picked = [_greedy(*image, score_threshold, options) for image in images]
-        return tuple(map(np.stack, zip(*picked)))
+        return tuple(x[None] for x in _greedy(*image, score_threshold, options))
     boxes = ops.cast(boxes, "float32")
     scores = ops.cast(scores, "float32")
+    labels = ops.cast(labels, "int32")
     overlap = _overlap_with(boxes, labels)
     candidate = ops.arange(ops.shape(boxes)[1], dtype="int32")[None]  # [1, K]
     place = ops.arange(max_detections, dtype="int32")[None]  # [1, D]
-    groups = None
-    if max_per_class is not None:
-        groups = ops.zeros_like(boxes[..., 0]) if labels is None else labels
-        groups = ops.cast(groups, "int32")
     nothing = ops.zeros_like(scores[:, :1]) + ops.zeros((1, max_detections))  # [B, D]
 
     def alive(scores):
@@ -409,7 +373,7 @@ def non_max_suppression(
             scores = scores * ops.exp(ops.square(iou) * (-1.0 / sigma))
             out = candidate == taken
         if max_per_class is not None:
-            is_of_class = groups == _take_rows(groups, taken)
+            is_of_class = labels == _take_rows(labels, taken)
             rank = rank + ops.cast(is_of_class, "int32")
             out = ops.logical_or(
                 out, ops.logical_and(is_of_class, rank >= max_per_class)
@@ -426,7 +390,7 @@ def non_max_suppression(
         # `nan` marks a place without a box: a score may be any number.
         nothing + float("nan"),
         # How many of its class were taken before each candidate.
-        zeros[:, :1] if max_per_class is None else ops.zeros_like(groups),
+        zeros[:, :1] if max_per_class is None else ops.zeros_like(labels),
     )
     _, _, indices, kept_scores, _ = ops.while_loop(unfinished, take_one, start)
     used = ops.logical_not(ops.isnan(kept_scores))
@@ -438,8 +402,6 @@ def _overlap_with(boxes, labels):
     """The IoU of all, `[B, K]`, with taken ones `[B, 1]`: 0 with another label."""
     y_min, x_min, y_max, x_max = (boxes[..., i] for i in range(4))  # [B, K]
     areas = ops.maximum(y_max - y_min, 0.0) * ops.maximum(x_max - x_min, 0.0)
-    if labels is not None:
-        labels = ops.cast(labels, "int32")
 
     def overlap(taken):
         box = _take_rows(boxes, taken)  # [B, 1, 4]
@@ -448,8 +410,6 @@ def _overlap_with(boxes, labels):
         shared = ops.maximum(height, 0.0) * ops.maximum(width, 0.0)
         union = areas + _take_rows(areas, taken) - shared
         iou = shared / ops.maximum(union, MIN_AREA)
-        if labels is None:
-            return iou
         return ops.where(labels == _take_rows(labels, taken), iou, 0.0)
 
     return overlap
@@ -522,9 +482,8 @@ def _greedy(
     scores = np.where(scores > threshold, scores, np.float32(-math.inf))
     y_min, x_min, y_max, x_max = np.ascontiguousarray(boxes.T)
     areas = np.maximum(y_max - y_min, 0) * np.maximum(x_max - x_min, 0)
-    groups = np.zeros(len(scores), int) if labels is None else labels
-    order = np.argsort(groups, kind="stable")
-    numbers, starts = np.unique(groups[order], return_index=True)
+    order = np.argsort(labels, kind="stable")
+    numbers, starts = np.unique(labels[order], return_index=True)
     members_of = dict(zip(numbers.tolist(), np.split(order, starts[1:])))
     counts = dict.fromkeys(members_of, 0)
     picked, kept_scores = [], []
@@ -536,10 +495,10 @@ def _greedy(
         if is_returned is None or is_returned[taken]:
             picked.append(taken)
             kept_scores.append(best)
-        group = int(groups[taken])
-        members = members_of[group]
-        counts[group] += 1
-        if counts[group] == max_per_class:
+        label = int(labels[taken])
+        members = members_of[label]
+        counts[label] += 1
+        if counts[label] == max_per_class:
             scores[members] = -math.inf
             continue
         height = np.minimum(y_max[members], y_max[taken])

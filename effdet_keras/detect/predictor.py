@@ -26,7 +26,7 @@ from effdet_keras.detect.detect import (
     image_sources,
 )
 from effdet_keras.detect.detections import Detections
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_choice
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.export.network import evaluated
 from effdet_keras.export.registry import FORMATS
@@ -94,7 +94,8 @@ class Predictor:
             )
         elif num_threads is not None or precision != "float32":
             raise InvalidValueError(
-                "`num_threads` and `precision` are of a runtime: give `runtime` too. "
+                "`num_threads` and `precision` are of a runtime: give `runtime` too, "
+                "or set Keras' threads by TF_NUM_INTRAOP_THREADS in the environment. "
                 f"Received: num_threads={num_threads}, precision={precision!r}"
             )
         self.detector = detector
@@ -134,12 +135,6 @@ class Predictor:
             with kept_if_readable(path), _naming_weights(path):
                 opened = open_runtime(path, num_threads, precision)
             return cls(ExportedDetector(opened), runtime=runtime)
-        if num_threads is not None and runtime is None:
-            raise InvalidValueError(
-                f"'{path}' runs in Keras, whose threads are those of the process: set "
-                "TF_NUM_INTRAOP_THREADS in the environment instead, or give `runtime`. "
-                f"Received: num_threads={num_threads}"
-            )
         keras.require(f"Opening '{path}'")
         from effdet_keras.weights.archive import load_archive
 
@@ -400,11 +395,7 @@ def in_runtime(
     precision: str = "float32",
 ) -> ExportedDetector:
     """Writes the network of a model for a runtime, opens it there, removes the file."""
-    if runtime not in RUNTIMES:
-        raise InvalidValueError(
-            f"`runtime` must be one of {', '.join(map(repr, RUNTIMES))}, or None for "
-            f"Keras. Received: runtime={runtime!r}"
-        )
+    check_choice("runtime", runtime, RUNTIMES, ", or None for Keras")
     require_tensorflow(
         "A model goes into another runtime by way of a TensorFlow graph",
         "Set KERAS_BACKEND=tensorflow, or leave `runtime` out. "

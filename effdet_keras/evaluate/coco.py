@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras.box_ops import xywh_to_yxyx, yxyx_to_xywh
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_argument, check_choice
 from effdet_keras.evaluate.image_result import (
     UNMEASURED,
     ImageResult,
@@ -98,11 +98,8 @@ class COCOMetric:
         max_detections: int = 100,
         backend: str = "auto",
     ) -> None:
-        if max_detections < 10:
-            raise InvalidValueError(
-                "`max_detections` must be 10 or more: COCO's recall at 1 and at 10 "
-                f"comes with it. Received: {max_detections}"
-            )
+        expected = "10 or more: COCO's recall at 1 and at 10 comes with it"
+        check_argument(max_detections >= 10, "max_detections", max_detections, expected)
         self.max_detections = max_detections
         self.backend = _resolved(backend)
         if isinstance(ground_truth, (str, os.PathLike)):
@@ -259,11 +256,7 @@ class COCOMetric:
 
 def _resolved(backend):
     """The name of the backend to use; "auto" is hotcoco where it is installed."""
-    if backend != "auto" and backend not in BACKENDS:
-        raise InvalidValueError(
-            f"`backend` must be 'auto' or one of {', '.join(map(repr, BACKENDS))}. "
-            f"Received: backend={backend!r}"
-        )
+    check_choice("backend", backend, ("auto", *BACKENDS))
     if backend == "auto":
         return "hotcoco" if _hotcoco.is_installed() else "pycocotools"
     if backend == "hotcoco":

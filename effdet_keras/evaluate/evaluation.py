@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -142,7 +142,7 @@ class Evaluation:
         """List of sentences: what is most worth knowing, the most useful first."""
         if not self.num_objects:
             return []
-        return list(extra("analysis.findings:findings_of")(self))
+        return list(extra("analysis:findings_of")(self))
 
     def score_settings(self, class_names: Sequence[str] | None = None) -> ScoreSettings:
         """Returns what `detect` needs to show what is best by this evaluation.
@@ -411,23 +411,11 @@ def _cells(row):
     )
 
 
-class ClassRow(NamedTuple):
-    """The numbers of one class, or of all; -1 where there is nothing to measure."""
+def class_rows(evaluation: Evaluation) -> list[dict[str, Any]]:
+    """The numbers of each class, then those of all: means of AP, and one threshold.
 
-    name: str
-    num_objects: int
-    ap: float
-    ap50: float
-    voc_07: float
-    voc_10: float
-    threshold: float | None  # with the best F1; None where it is best to show nothing
-    precision: float  # what that threshold gives
-    recall: float
-    f1: float
-
-
-def class_rows(evaluation: Evaluation) -> list[ClassRow]:
-    """The row of each class, and one of all: means of AP, and one threshold."""
+    A threshold is that of the best F1, or None where it is best to show nothing.
+    """
     aps = evaluation.coco["AP"], evaluation.coco["AP50"]
     every = Slice("all classes", evaluation.num_images, evaluation.num_objects, *aps)
     rows = zip(
@@ -437,11 +425,18 @@ def class_rows(evaluation: Evaluation) -> list[ClassRow]:
         (*evaluation.thresholds, evaluation.common_threshold),
     )
     return [
-        ClassRow(
-            *(one.name, one.num_objects, one.ap, one.ap50, voc_07, voc_10),
-            best.threshold if math.isfinite(best.threshold) else None,
-            *(best.precision, best.recall, best.f1),
-        )
+        {
+            "name": one.name,
+            "num_objects": one.num_objects,
+            "ap": one.ap,
+            "ap50": one.ap50,
+            "voc_07": voc_07,
+            "voc_10": voc_10,
+            "threshold": best.threshold if math.isfinite(best.threshold) else None,
+            "precision": best.precision,
+            "recall": best.recall,
+            "f1": best.f1,
+        }
         for one, voc_07, voc_10, best in rows
     ]
 
@@ -450,7 +445,7 @@ def class_table(evaluation):
     """The cells of `class_rows`, below the names of the columns."""
     columns = ("class", "objects", "AP", "AP50", "VOC 07", "VOC 10")
     columns += ("from score", "precision", "recall", "F1")
-    return [columns, *map(_cells, class_rows(evaluation))]
+    return [columns, *(_cells(row.values()) for row in class_rows(evaluation))]
 
 
 def _best_at_recalls(curve):

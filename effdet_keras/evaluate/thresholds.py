@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.evaluate.image_result import (
     UNMEASURED,
     ImageResult,
@@ -60,11 +60,9 @@ class ScoreSettings:
         if self.temperature is None:
             return
         object.__setattr__(self, "temperature", float(self.temperature))
-        if not 0 < self.temperature < math.inf:
-            raise InvalidValueError(
-                "`temperature` must be a finite number above 0, or None. Received: "
-                f"temperature={self.temperature}"
-            )
+        is_finite = 0 < self.temperature < math.inf
+        expected = "a finite number above 0, or None"
+        check_argument(is_finite, "temperature", self.temperature, expected)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns `thresholds`, a list, and `temperature`, for JSON."""
@@ -205,10 +203,7 @@ def apply_temperature(scores: ArrayLike, temperature: float) -> np.ndarray:
         array([0.   , 0.333, 0.5  , 0.667, 1.   ])
     """
     scores = np.asarray(scores, float)
-    if not temperature > 0:
-        raise InvalidValueError(
-            f"`temperature` must be above 0. Received: temperature={temperature}"
-        )
+    check_argument(temperature > 0, "temperature", temperature, "above 0")
     if not ((scores >= 0) & (scores <= 1)).all():
         raise InvalidValueError(
             "`scores` must be within 0 and 1: a temperature is for probabilities, not "

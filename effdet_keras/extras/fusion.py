@@ -16,7 +16,7 @@ from effdet_keras.box_ops import pairwise_iou
 from effdet_keras.detect.detect import DetectFunction, Images, image_sources, pixels_of
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.letterbox import boxes_in_image
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.extras.tiles import detect_tiled, joined
 
 _LARGEST_SCALE = 8.0  # the tiles of an image grow with the square of it
@@ -107,17 +107,16 @@ def _views(detect, pixels, flips, scales, pad_rgb):
     views = []
     for scale in scales:
         for image in images:
-            view = next(found) if scale <= 1 else _zoomed(detect, image, scale)
+            if scale <= 1:
+                view = next(found)
+            else:
+                size = [math.ceil(side / scale) for side in pixels.shape[:2]]
+                view = detect_tiled(detect, image, tile_size=size)
             boxes = boxes_in_image(view.boxes, 1.0, pixels.shape[:2])
             if image is mirrored:
                 boxes = _mirrored(boxes, pixels.shape[1])
             views.append(dataclasses.replace(view, boxes=boxes))
     return views
-
-
-def _zoomed(detect, pixels, scale):
-    tile_size = [math.ceil(side / scale) for side in pixels.shape[:2]]
-    return detect_tiled(detect, pixels, tile_size=tile_size)
 
 
 def _padded(pixels, scale, pad_rgb):
@@ -158,15 +157,15 @@ def scales_of(augment: Any) -> tuple[float, ...]:
 
 def _checked_scales(scales, name="scales", others=""):
     values = tuple(scales) if isinstance(scales, Iterable) else ()
-    if not values or not all(
+    are_scales = all(
         isinstance(scale, numbers.Real) and 0 < scale <= _LARGEST_SCALE
         for scale in values
-    ):
-        raise InvalidValueError(
-            f"`{name}` must be {others}numbers above 0 and at most "
-            f"{_LARGEST_SCALE:g}, such as (0.75, 1.0), where 1.0 is the image as it "
-            f"is. Received: {name}={scales!r}"
-        )
+    )
+    expected = (
+        f"{others}numbers above 0 and at most {_LARGEST_SCALE:g}, such as (0.75, 1.0), "
+        "where 1.0 is the image as it is"
+    )
+    check_argument(values and are_scales, name, scales, expected)
     return values
 
 
@@ -267,11 +266,8 @@ def _checked_weights(detections, iou_threshold, weights):
         raise InvalidValueError(
             "There must be one list of detections or more. Received: none"
         )
-    if not 0 <= iou_threshold <= 1:
-        raise InvalidValueError(
-            "`iou_threshold` must be between 0 and 1. "
-            f"Received: iou_threshold={iou_threshold}"
-        )
+    is_iou = 0 <= iou_threshold <= 1
+    check_argument(is_iou, "iou_threshold", iou_threshold, "between 0 and 1")
     if weights is None:
         return np.ones(len(detections))
     weights = np.asarray(weights, "float64")

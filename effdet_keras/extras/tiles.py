@@ -14,7 +14,7 @@ from effdet_keras.box_ops import pairwise_iou
 from effdet_keras.detect.detect import DetectFunction, Image, pixels_of
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.letterbox import boxes_in_image
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_argument
 
 _SEAM = 0.02  # of a tile's side: a box that ends so near a seam may be cut by it
 
@@ -43,11 +43,9 @@ def tile_grid(
         >>> tile_grid((100, 250), 100, overlap=0.2).tolist()
         [[0, 0, 100, 100], [0, 75, 100, 175], [0, 150, 100, 250]]
     """
-    if not (isinstance(overlap, numbers.Real) and 0 <= overlap < 1):
-        raise InvalidValueError(
-            "`overlap` must be 0 or more and below 1, a part of a tile's side. "
-            f"Received: overlap={overlap!r}"
-        )
+    is_share = isinstance(overlap, numbers.Real) and 0 <= overlap < 1
+    expected = "0 or more and below 1, a part of a tile's side"
+    check_argument(is_share, "overlap", overlap, expected)
     sides = np.minimum(_pair(tile_size, "tile_size"), _pair(size, "size"))
     tops, lefts = (_starts(n, side, overlap) for n, side in zip(size, sides))
     corners = np.stack(np.meshgrid(tops, lefts, indexing="ij"), axis=-1).reshape(-1, 2)
@@ -128,11 +126,8 @@ def merge_views(
     iou_threshold: float = 0.6,
 ) -> Detections:
     """Makes one list of what was found in views `[n, 4]` of an image."""
-    if not 0 < iou_threshold <= 1:
-        raise InvalidValueError(
-            "`iou_threshold` must be above 0, and at most 1. "
-            f"Received: iou_threshold={iou_threshold}"
-        )
+    is_iou = 0 < iou_threshold <= 1
+    check_argument(is_iou, "iou_threshold", iou_threshold, "above 0, and at most 1")
     boxes, scores, labels = joined(detections)
     views = np.repeat(views, [len(part) for part in detections], axis=0)
     boxes = boxes + views[:, [0, 1, 0, 1]]
@@ -213,14 +208,12 @@ def _starts(length, side, overlap):
 
 def _pair(size, name):
     pair = (size, size) if np.ndim(size) == 0 else tuple(size)
-    if len(pair) != 2 or not all(
+    are_whole = all(
         isinstance(side, numbers.Real) and side >= 1 and float(side).is_integer()
         for side in pair
-    ):
-        raise InvalidValueError(
-            f"`{name}` must be a whole number of pixels above 0, or two: (height, "
-            f"width). Received: {name}={size!r}"
-        )
+    )
+    expected = "a whole number of pixels above 0, or two: (height, width)"
+    check_argument(len(pair) == 2 and are_whole, name, size, expected)
     return np.array(pair, int)
 
 

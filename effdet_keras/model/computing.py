@@ -3,7 +3,7 @@
 Layers mark the places at which LiteRT's converter needs a range in an int8 file: the
 results of their operations with `quantized`, activations with `activate`, convolutions
 and batch norms with `convolve` and `normalize`. Without a `quantizer` all of these
-compute just what they wrap; `extras/quantization/quantizer.py` rounds.
+compute just what they wrap; `extras/quantization` rounds.
 """
 
 import contextlib

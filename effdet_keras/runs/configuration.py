@@ -17,16 +17,15 @@ from effdet_keras._internal.whole_files import replacing
 from effdet_keras._internal.yaml_text import parse_value, read_yaml, to_yaml
 from effdet_keras.augment.augmentation import Augmentation
 from effdet_keras.augment.names import NAMES, augmentation_of, is_name
+from effdet_keras.data.any_format import FORMATS
 from effdet_keras.data.formats.label_map import ClassNames
-from effdet_keras.data.load import FORMATS
 from effdet_keras.detect.postprocess import Postprocess
-from effdet_keras.errors import EffDetError, InvalidTypeError, InvalidValueError
+from effdet_keras.errors import EffDetError, InvalidTypeError, InvalidValueError, hint
 from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.train import recipe
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import IoUMatching
 from effdet_keras.train.recipe import Recipe
-from effdet_keras.train.schedules import hint
 
 # Settings of the model that are fields of their own, or follow from the data.
 _NOT_IN_MODEL_CONFIG = {

@@ -21,7 +21,7 @@ from typing import Any, TextIO
 import keras
 import numpy as np
 
-from effdet_keras import visualize
+from effdet_keras._internal.optional_imports import matplotlib_figure
 from effdet_keras._internal.processes import current_processes
 from effdet_keras._internal.remote_path import open_folder
 from effdet_keras._internal.whole_files import is_remote, replacing
@@ -453,7 +453,7 @@ def _bytes(array) -> bytes:
 def draw_chart(path: pathlib.Path, draw: Callable[[pathlib.Path], object]) -> None:
     """Has a chart drawn into a file, or says why there is none."""
     try:
-        visualize.require_matplotlib()
+        matplotlib_figure.require("A chart")
     except MissingPackageError as error:
         print(f"There is no {path.name}: {error}")
         return

@@ -12,7 +12,7 @@ from keras import ops
 
 from effdet_keras import box_ops
 from effdet_keras._internal.label_constants import IGNORE
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.model.anchors import at_places
 
 __all__ = ["DetectionLoss", "focal_loss"]
@@ -217,11 +217,9 @@ class DetectionLoss:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, tuple(getattr(self, name)))
                 _check_weights(name, getattr(self, name))
-        if self.positives_momentum is not None and not self.positives_momentum < 1.0:
-            raise InvalidValueError(
-                "`positives_momentum` must be None or below 1. "
-                f"Received: positives_momentum={self.positives_momentum!r}"
-            )
+        momentum = self.positives_momentum
+        rule = "`positives_momentum` must be None or below 1"
+        require(momentum is None or momentum < 1.0, rule, positives_momentum=momentum)
         _check_numbers(**{name: getattr(self, name) for name in _RANGES})
         _check_choice("divide_by", self.divide_by, _DIVISORS)
         if self.iou_loss_type is not None:
@@ -388,28 +386,22 @@ _RANGES = {  # whether a number is right, and what it must be
 def _check_numbers(**values):
     for name, value in values.items():
         is_right, expected = _RANGES[name]
-        if not is_right(value):
-            raise InvalidValueError(
-                f"`{name}` must be {expected}. Received: {name}={value!r}"
-            )
+        require(is_right(value), f"`{name}` must be {expected}", **{name: value})
 
 
 def _check_weights(name, weights, count=None):
     is_right = all(0.0 <= w < math.inf for w in weights)
-    if not is_right or count not in (None, len(weights)):
-        number = "" if count is None else f"{count} "
-        raise InvalidValueError(
-            f"`{name}` must be {number}numbers of 0 or above, one per class. "
-            f"Received: {name}={tuple(weights)!r}"
-        )
+    number = "" if count is None else f"{count} "
+    require(
+        is_right and count in (None, len(weights)),
+        f"`{name}` must be {number}numbers of 0 or above, one per class",
+        **{name: tuple(weights)},
+    )
 
 
 def _check_choice(name, value, known):
-    if value not in known:
-        raise InvalidValueError(
-            f"`{name}` must be one of {', '.join(map(repr, known))}. "
-            f"Received: {name}={value!r}"
-        )
+    rule = f"`{name}` must be one of {', '.join(map(repr, known))}"
+    require(value in known, rule, **{name: value})
 
 
 def _check_fit(rule, **tensors):

@@ -57,23 +57,6 @@ def place_in(info: Mapping[str, Any]) -> Place:
     return Place(epoch=int(info.get("epoch", 0)))  # of a version before
 
 
-def means_of(metrics: list[keras.Metric]) -> dict[str, list]:
-    """The values of the variables of metrics, by name."""
-    return {
-        metric.name: [ops.convert_to_numpy(v).tolist() for v in metric.variables]
-        for metric in metrics
-    }
-
-
-def set_means(metrics: list[keras.Metric], means: Mapping[str, list]) -> None:
-    """Gives metrics the values that `means_of` gave."""
-    for metric in metrics:
-        values = means.get(metric.name, [])
-        if len(values) == len(metric.variables):
-            for variable, value in zip(metric.variables, values):
-                variable.assign(value)
-
-
 def say_where(place: Place, epochs: int, verbose: Any) -> None:
     """Prints where a training goes on, or warns that it is at its end already."""
     if place.epoch >= epochs:
@@ -262,7 +245,7 @@ class PlaceKeeper(OwnCallback):
 
         return skipping
 
-    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+    def on_epoch_begin(self, epoch, logs=None):
         self._epoch, self._start = epoch, time.monotonic()
         self._step, self._after_steps = 0, None
         place = self._place
@@ -272,20 +255,16 @@ class PlaceKeeper(OwnCallback):
         self._place, self.is_skipping = None, False
         self._order.start(epoch)
 
-    def on_train_batch_begin(
-        self, batch: int, logs: Mapping[str, Any] | None = None
-    ) -> None:
+    def on_train_batch_begin(self, batch, logs=None):
         self.is_skipping = self._place is not None and batch < self._place.step
 
-    def on_train_batch_end(
-        self, batch: int, logs: Mapping[str, Any] | None = None
-    ) -> None:
+    def on_train_batch_end(self, batch, logs=None):
         self._step = batch + 1
 
-    def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+    def on_test_begin(self, logs=None):
         self._keep_place_after_steps()  # before Keras resets the means
 
-    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+    def on_epoch_end(self, epoch, logs=None):
         self._keep_place_after_steps()  # before the callbacks count the epoch
 
     def _keep_place_after_steps(self):
@@ -296,7 +275,7 @@ class PlaceKeeper(OwnCallback):
         """The place after so many steps of the epoch under way."""
         if self._after_steps is not None:
             return self._after_steps
-        means = _mean_of_all(means_of(self.model.metrics))
+        means = _means_of(self.model.metrics)
         return self._place_now(epoch=self._epoch, step=step, means=means)
 
     def after_epoch(self, logs: Mapping[str, Any]) -> Place:
@@ -320,7 +299,7 @@ class PlaceKeeper(OwnCallback):
     def _go_on_from(self, place):
         set_states(self.callbacks, place.callbacks)
         self._start -= place.seconds
-        set_means(self.model.metrics, place.means)
+        _set_means(self.model.metrics, place.means)
         results = self.model.get_metrics_result() if place.step else {}
         self.logs = {name: float(value) for name, value in results.items()}
         if self._is_given_batches:
@@ -329,12 +308,44 @@ class PlaceKeeper(OwnCallback):
             self.draws = not self._order.start(place.epoch, place.step)
 
 
-def _mean_of_all(means):
-    """The running means of all processes, each of which has seen its share."""
+def _means_of(metrics):
+    """The values of the variables of metrics, by name, also where replicas share them.
+
+    Of several processes, each of which has seen its share, the mean.
+    """
+    means = {
+        metric.name: [
+            [ops.convert_to_numpy(v).tolist() for v in _replicas(variable)]
+            for variable in metric.variables
+        ]
+        for metric in metrics
+    }
     if current_processes().count == 1:
         return means
     of_all = current_processes().gather(means)
     return {n: np.mean([one[n] for one in of_all], 0).tolist() for n in means}
+
+
+def _set_means(metrics, means):
+    """Gives metrics the values that `_means_of` gave."""
+    for metric in metrics:
+        values = means.get(metric.name, [])
+        if len(values) != len(metric.variables):
+            continue
+        for variable, value in zip(metric.variables, values):
+            replicas, of_each = _replicas(variable), np.atleast_1d(value)
+            if len(replicas) == len(of_each):
+                for replica, number in zip(replicas, of_each):
+                    replica.assign(number)
+            else:  # fewer or more replicas than then
+                variable.assign(of_each.sum())
+
+
+def _replicas(variable):
+    """The variables of this process that one consists of: its sum would be rounded."""
+    replicas = getattr(variable.value, "values", ())
+    is_shared = len(replicas) > 1 and current_processes().count == 1
+    return replicas if is_shared else (variable,)
 
 
 class FromPlaceOn:
@@ -347,10 +358,10 @@ class FromPlaceOn:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.callback_of_fit, name)
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_begin(self, batch, logs=None):
         if not self._keeper.is_skipping:
             self.callback_of_fit.on_train_batch_begin(batch, logs)
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch, logs=None):
         if not self._keeper.is_skipping:
             self.callback_of_fit.on_train_batch_end(batch, logs)

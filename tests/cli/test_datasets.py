@@ -11,7 +11,7 @@ from effdet_keras import cli
 from effdet_keras.cli.arguments import DatasetFormat
 from effdet_keras.cli.files import check_outputs
 from effdet_keras.data import load_splits, write_shapes
-from effdet_keras.data.load import FORMATS
+from effdet_keras.data.any_format import FORMATS
 
 pytestmark = pytest.mark.tensorflow
 

@@ -2,16 +2,15 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
+from support.small_datasets import record_of, save_image
 
-tf = pytest.importorskip("tensorflow")
-
-import keras  # noqa: E402
-from support.small_datasets import record_of, save_image  # noqa: E402
-
-from effdet_keras.data import DetectionDataset, from_arrays  # noqa: E402
-from effdet_keras.data.record import count_unusable, load_example  # noqa: E402
+from effdet_keras.data import DetectionDataset, from_arrays
+from effdet_keras.data.dataset import what_to_expect
+from effdet_keras.data.record import count_unusable, load_example
 
 pytestmark = pytest.mark.tensorflow
 
@@ -92,8 +91,6 @@ def test_slices_subsets_and_negative_indices():
     assert len(list(dataset)) == 5
     with pytest.raises(IndexError):
         dataset[5]
-    with pytest.raises(TypeError, match=r"subset.*\[0, 1\]"):
-        dataset[[0, 1]]
 
 
 def test_split_keeps_every_image_once():
@@ -126,11 +123,8 @@ def test_filter_keeps_images_without_objects_unless_asked():
     dataset = make_dataset(6).filter(classes=["cat"])
     assert len(dataset) == 6
     assert dataset.filter(lambda example: len(example["labels"])).image_ids == (3, 5)
-
-
-def test_filter_of_unknown_class_is_an_error():
     with pytest.raises(ValueError, match=r"cat.*\['horse'\]"):
-        make_dataset().filter(classes=["horse"])
+        dataset.filter(classes=["horse"])
 
 
 def test_summary_counts():
@@ -187,15 +181,6 @@ def test_evaluation_gives_every_image_in_order():
     assert truth[0]["labels"].dtype == np.int32
 
 
-def test_image_scale_brings_boxes_back_to_the_image():
-    dataset = make_dataset(6)
-    for position, truth in enumerate(truth_of(dataset.batches(1, image_size=(96, 64)))):
-        boxes = truth["boxes"][0] * truth["image_scale"][0]
-        # The scaled size is cut to whole pixels: up to a pixel of 20 to 60.
-        np.testing.assert_allclose(boxes, dataset[position]["boxes"], atol=1.0)
-        assert truth["image_scale"].dtype == np.float32
-
-
 def test_large_image_ids_stay_exact():
     image_id = 2**53 + 1
     dataset = from_arrays(
@@ -204,30 +189,15 @@ def test_large_image_ids_stay_exact():
     assert truth_of(dataset.batches(1, image_size=32))[0]["image_id"][0] == image_id
 
 
-def test_crowd_boxes_are_kept_out_of_both_losses():
+def test_crowd_boxes_are_in_no_loss_unless_they_are_objects():
     dataset = DetectionDataset([make_record()], ("cat", "dog"))
+    objects = dataset.with_crowds_as_objects()
     for training in (False, True):
-        batches = dataset.batches(
-            1, image_size=64, training=training, scale_jitter=(1, 1)
-        )
-        assert truth_of(batches)[0]["labels"].shape == (1, 1)
-
-
-def test_crowds_as_objects_are_in_the_losses():
-    dataset = DetectionDataset([make_record()], ("cat", "dog"))
-    batches = dataset.with_crowds_as_objects().batches(1, image_size=64)
-    assert truth_of(batches)[0]["labels"].shape == (1, 2)
+        options = {"image_size": 64, "training": training, "scale_jitter": (1, 1)}
+        for given, count in ((dataset, 1), (objects, 2)):
+            labels = truth_of(given.batches(1, **options))[0]["labels"]
+            assert labels.shape == (1, count)
     assert dataset[0]["is_crowd"].any()
-
-
-def test_images_of_other_sizes_and_without_objects_train():
-    batches = make_dataset(6).batches(2, image_size=32, training=True, seed=0)
-    seen = []
-    for images, truth in batches:
-        assert images.shape == (2, 32, 32, 3) and images.dtype == tf.float32
-        assert float(tf.reduce_max(images)) <= 255
-        seen += truth["image_id"].numpy().tolist()
-    assert sorted(seen) == [1, 2, 3, 4, 5, 6]
 
 
 def test_padding_has_the_color_asked_for():
@@ -266,23 +236,16 @@ def test_without_a_seed_the_global_one_decides():
     assert batches_after(1) == batches_after(1) != batches_after(2)
 
 
-def test_draws_differ_within_an_epoch_though_the_image_is_one():
+def test_draws_differ_in_an_epoch_between_epochs_and_seeds_though_the_image_is_one():
     image = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
     dataset = from_arrays([image] * 6, [[]] * 6, [[]] * 6, ["cat"])
     # Large, so that no two scales round to the same number of pixels.
-    batches = dataset.batches(1, image_size=256, training=True, seed=0, shuffle=False)
-    assert len({total for _, total in fingerprint(batches)}) == 6
-
-
-def test_draws_differ_between_epochs_and_seeds_though_the_order_is_one():
-    def run(seed):
-        return make_dataset(3).batches(
-            1, image_size=64, training=True, seed=seed, shuffle=False
-        )
-
-    batches = run(0)
+    options = {"image_size": 256, "training": True, "shuffle": False}
+    batches = dataset.batches(1, **options, seed=0)
     first, second = fingerprint(batches), fingerprint(batches)
-    assert first != second and first != fingerprint(run(1))
+    assert len({total for _, total in first}) == 6
+    other_seed = fingerprint(dataset.batches(1, **options, seed=1))
+    assert first != second and first != other_seed
 
 
 def test_shuffle_can_be_turned_off_and_on():
@@ -372,8 +335,33 @@ def test_empty_dataset_has_no_batches():
         make_dataset()[:0].batches(2)
 
 
-def test_image_that_cannot_be_read_is_named_from_inside_the_pipeline(tmp_path):
-    record = make_record(image=str(tmp_path / "gone.png"))
-    dataset = DetectionDataset([record], ("cat", "dog"))
-    with pytest.raises(tf.errors.OpError, match=r"gone\.png"):
-        next(iter(dataset.batches(1, image_size=32)))
+# What to expect of few images, and of few boxes of a class
+
+
+def dataset_of(num_images, names, labels):
+    """A dataset whose images all have these labels."""
+    images = [np.zeros((32, 32, 3), "uint8")] * num_images
+    boxes = [[[4, 4, 20, 20]] * len(labels)] * num_images
+    return from_arrays(images, boxes, [labels] * num_images, names)
+
+
+def test_few_images_and_classes_of_few_boxes_are_named():
+    first, second = what_to_expect(
+        dataset_of(3, ["cat", "dog", "owl"], [0, 0, 0, 0, 1])
+    )
+    assert first.startswith("Only 3 images: expect AP to differ from one training")
+    assert second.startswith("Fewer than 10 boxes of 'owl' (0), 'dog' (3): expect")
+
+
+def test_forty_images_and_ten_boxes_are_enough():
+    assert what_to_expect(dataset_of(40, ["cat"], [0])) == []
+    (few_images,) = what_to_expect(dataset_of(39, ["cat"], [0]))
+    assert "39 images" in few_images
+    few_boxes = dataset_of(10, ["cat"], [0])
+    assert len(what_to_expect(few_boxes)) == 1 < len(what_to_expect(few_boxes[:9]))
+
+
+def test_of_many_classes_five_are_named():
+    names = [f"{k:02}" for k in range(30)]
+    (only,) = what_to_expect(dataset_of(40, names, [0]))
+    assert "'05' (0), 24 more" in only and "'06'" not in only

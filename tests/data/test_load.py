@@ -40,103 +40,101 @@ XML = (
     "<xmax>4</xmax><ymax>6</ymax></bndbox></object></annotation>"
 )
 
+COCO, VOC, YOLO = coco(), XML.format("cat"), "0 0.0625 0.2 0.075 0.2"
+CSV = "filename,class,xmin,ymin,xmax,ymax\na.png,cat,1,2,4,6"
+# What is said of it, its files of text, its images.
 LAYOUTS = {
     "coco file beside its folder": (
-        {"train.json": coco(), "valid.json": coco()},
-        ["train/a.png", "valid/a.png"],
         "COCO json: splits train, valid",
+        {"train.json": COCO, "valid.json": COCO},
+        "train/a.png valid/a.png",
     ),
     "coco as it is published": (
+        "COCO json: splits train2017, val2017",
         {
-            "annotations/instances_train2017.json": coco(),
-            "annotations/instances_val2017.json": coco(),
-            "annotations/person_keypoints_val2017.json": coco(),
+            "annotations/instances_train2017.json": COCO,
+            "annotations/instances_val2017.json": COCO,
+            "annotations/person_keypoints_val2017.json": COCO,
             "annotations/captions_val2017.json": '{"images": [], "annotations": []}',
         },
-        ["train2017/a.png", "val2017/a.png"],
-        "COCO json: splits train2017, val2017",
+        "train2017/a.png val2017/a.png",
     ),
-    "coco in one folder with images": (
-        {"annotations.json": coco()},
-        ["images/a.png"],
-        "COCO json: splits train",
-    ),
-    "coco annotations and images": (
-        {"annotations/instances_default.json": coco()},
-        ["images/a.png"],
-        "COCO json: splits train",
-    ),
+    **{
+        f"coco in {file}": ("COCO json: splits train", {file: COCO}, image)
+        for file, image in {
+            "annotations.json": "images/a.png",
+            "annotations/instances_default.json": "images/a.png",
+            "labels.json": "data/a.png",  # FiftyOne
+        }.items()
+    },
     "roboflow coco": (
+        "COCO json: splits train, valid",
         {
-            "train/_annotations.coco.json": coco(),
-            "valid/_annotations.coco.json": coco(),
+            "train/_annotations.coco.json": COCO,
+            "valid/_annotations.coco.json": COCO,
             "README.roboflow.txt": "",
         },
-        ["train/a.png", "valid/a.png"],
-        "COCO json: splits train, valid",
-    ),
-    "fiftyone coco": (
-        {"labels.json": coco()},
-        ["data/a.png"],
-        "COCO json: splits train",
+        "train/a.png valid/a.png",
     ),
     "voc": (
+        "Pascal VOC: splits train, trainval, val",
         {
-            "Annotations/a.xml": XML.format("cat"),
+            "Annotations/a.xml": VOC,
             "ImageSets/Main/train.txt": "a\n",
             "ImageSets/Main/cat_train.txt": "a 1\n",
             "ImageSets/Main/val.txt": "a\n",
             "ImageSets/Main/trainval.txt": "a\n",
         },
-        ["JPEGImages/a.png"],
-        "Pascal VOC: splits train, trainval, val",
+        "JPEGImages/a.png",
     ),
-    "xml beside images": (
-        {"a.xml": XML.format("cat")},
-        ["a.png"],
-        "Pascal VOC: splits train",
+    "xml beside images": ("Pascal VOC: splits train", {"a.xml": VOC}, "a.png"),
+    "voc folders in the folders of splits": (
+        "Pascal VOC: splits test, train",
+        {"train/annotations/a.xml": VOC, "test/annotations/a.xml": VOC},
+        "train/images/a.png test/images/a.png",
     ),
     "roboflow voc": (
-        {"train/a.xml": XML.format("cat"), "test/a.xml": XML.format("cat")},
-        ["train/a.png", "test/a.png"],
         "Pascal VOC: splits test, train",
+        {"train/a.xml": VOC, "test/a.xml": VOC},
+        "train/a.png test/a.png",
     ),
     "yolo": (
+        "YOLO: splits train, val",
         {
             "data.yaml": "train: images/train\nval: images/val\nnames: [cat]",
-            "labels/train/a.txt": "0 0.0625 0.2 0.075 0.2",
-            "labels/val/a.txt": "0 0.0625 0.2 0.075 0.2",
+            "labels/train/a.txt": YOLO,
+            "labels/val/a.txt": YOLO,
         },
-        ["images/train/a.png", "images/val/a.png"],
-        "YOLO: splits train, val",
+        "images/train/a.png images/val/a.png",
     ),
     "txt beside images": (
-        {"a.txt": "0 0.0625 0.2 0.075 0.2", "classes.txt": "cat"},
-        ["a.png"],
-        "YOLO: splits train",
+        *("YOLO: splits train", {"a.txt": YOLO, "classes.txt": "cat"}, "a.png"),
     ),
+    **{
+        f"csv in a folder beside {folder}": (
+            *("CSV: splits train", {"tables/train_labels.csv": CSV}, f"{folder}/a.png"),
+        )
+        for folder in ("images", "images/train", "train", ".")
+    },
     "csv": (
-        {
-            "train_labels.csv": "filename,class,xmin,ymin,xmax,ymax\na.png,cat,1,2,4,6",
-            "test_labels.csv": "filename,class,xmin,ymin,xmax,ymax\na.png,cat,1,2,4,6",
-        },
-        ["train/a.png", "test/a.png"],
         "CSV: splits test, train",
+        {"train_labels.csv": CSV, "test_labels.csv": CSV},
+        "train/a.png test/a.png",
     ),
     "automl": (
-        {"data.csv": "TRAIN,a.png,cat,.025,.1,,,.1,.3,,\nTEST,b.png,,,,,,,,,"},
-        ["a.png", "b.png"],
         "CSV: splits train, test",
+        {"data.csv": "TRAIN,a.png,cat,.025,.1,,,.1,.3,,\nTEST,b.png,,,,,,,,,"},
+        "a.png b.png",
     ),
 }
 
 
 @pytest.fixture(params=LAYOUTS)
 def layout(request, tmp_path):
-    texts, images, wanted = LAYOUTS[request.param]
+    wanted, texts, images = LAYOUTS[request.param]
     for name, content in texts.items():
         touch(tmp_path / "set" / name, content)
-    for name in images:
+    for name in images.split():
         touch(tmp_path / "set" / name)
     return tmp_path / "set", wanted
 
@@ -224,8 +222,8 @@ def test_why_a_form_was_not_readable_is_said(tmp_path):
 
 
 def test_a_folder_of_several_formats_lists_the_calls_that_pick_each(tmp_path):
-    touch(tmp_path / "train.json", coco())
-    touch(tmp_path / "a.xml", XML.format("cat"))
+    touch(tmp_path / "train.json", COCO)
+    touch(tmp_path / "a.xml", VOC)
     touch(tmp_path / "a.png")
     name = repr(str(tmp_path))
     with pytest.raises(ValueError) as caught:
@@ -246,7 +244,7 @@ def test_a_folder_of_several_formats_lists_the_calls_that_pick_each(tmp_path):
 
 
 def test_a_format_that_is_unknown_or_not_there_is_named(tmp_path):
-    touch(tmp_path / "train.json", coco())
+    touch(tmp_path / "train.json", COCO)
     touch(tmp_path / "train/a.png")
     with pytest.raises(ValueError, match="'coco', 'voc'.*Received: format='xml'"):
         load(tmp_path, format="xml")
@@ -257,39 +255,23 @@ def test_a_format_that_is_unknown_or_not_there_is_named(tmp_path):
 @pytest.mark.parametrize("names", ["annotations", "annotations/xmls", "xmls", "."])
 @pytest.mark.parametrize("images", ["images", "JPEGImages"])
 def test_xml_files_and_images_in_folders_of_other_names(tmp_path, names, images):
-    touch(tmp_path / names / "a.xml", XML.format("cat"))
+    touch(tmp_path / names / "a.xml", VOC)
     touch(tmp_path / images / "a.png")
     for dataset in (load(tmp_path), data.from_voc(tmp_path)):
         assert dataset[0]["path"] == str(tmp_path / images / "a.png")
         assert dataset[0]["image"].shape == (20, 40, 3)
 
 
-def test_splits_with_annotations_and_images_of_their_own(tmp_path):
-    for split in ("test", "train"):
-        touch(tmp_path / split / "annotations/a.xml", XML.format("cat"))
-        touch(tmp_path / split / "images/a.png")
-    assert list(data.load_splits(tmp_path)) == ["test", "train"]
-
-
-@pytest.mark.parametrize("images", ["images", "images/train", "train", "."])
-def test_a_csv_in_a_folder_beside_the_images(tmp_path, images):
-    rows = "filename,class,xmin,ymin,xmax,ymax\na.png,cat,1,2,5,6\n"
-    touch(tmp_path / "tables/train_labels.csv", rows)
-    touch(tmp_path / images / "a.png")
-    assert load(tmp_path, "train")[0]["path"] == str(tmp_path / images / "a.png")
-
-
 def test_a_csv_in_a_folder_does_not_compete_with_another_format(tmp_path):
-    touch(tmp_path / "annotations/a.xml", XML.format("cat"))
+    touch(tmp_path / "annotations/a.xml", VOC)
     touch(tmp_path / "images/a.png")
-    rows = "filename,class,xmin,ymin,xmax,ymax\na.png,cat,1,2,5,6\n"
-    touch(tmp_path / "data/all_labels.csv", rows)
+    touch(tmp_path / "data/all_labels.csv", CSV)
     assert load(tmp_path)[0]["source_id"] == "a"
     assert load(tmp_path, format="csv")[0]["source_id"] == "a.png"
 
 
 def test_convert_refuses_what_it_cannot_do(tmp_path):
-    touch(tmp_path / "train.json", coco())
+    touch(tmp_path / "train.json", COCO)
     touch(tmp_path / "train/a.png")
     with pytest.raises(ValueError, match="to='xml'"):
         data.convert(tmp_path, tmp_path / "out", "xml")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from pycocotools import mask as coco_mask
-from support.small_datasets import record_of, save_image
+from support.small_datasets import features, record_of, save_image, write_shard
 
 import effdet_keras as ek
 from effdet_keras.data import (
@@ -18,7 +18,6 @@ from effdet_keras.data import (
     from_tfrecord,
     write_shapes,
 )
-from effdet_keras.data.formats.tfrecord import encode_example, write_records
 from effdet_keras.data.formats.writing import png_of
 from effdet_keras.detect.letterbox import class_map_in_image, mask_in_input
 
@@ -112,23 +111,14 @@ def test_a_segmentation_that_cannot_be_is_named(tmp_path):
 
 def test_masks_of_objects_in_tfrecords_are_drawn(tmp_path):
     first, second = box_pixels(2, 3, 10, 10), box_pixels(4, 5, 3, 3)
-    example = encode_example(
-        {
-            "image/encoded": png_of(np.zeros((20, 30, 3), "uint8")),
-            "image/height": np.array([20]),
-            "image/width": np.array([30]),
-            "image/object/bbox/xmin": np.array([2 / 30, 4 / 30]),
-            "image/object/bbox/xmax": np.array([12 / 30, 7 / 30]),
-            "image/object/bbox/ymin": np.array([3 / 20, 5 / 20]),
-            "image/object/bbox/ymax": np.array([13 / 20, 8 / 20]),
-            "image/object/class/label": np.array([1, 2]),
-            "image/object/class/text": ["cat", "dog"],
-            "image/object/mask": [png_of(first), png_of(255 * second)],
-        }
-    )
-    path = tmp_path / "train.tfrecord"
-    write_records(path, [example])
-    dataset = from_tfrecord(str(path), masks=True)
+    boxes = np.array([[3, 2, 13, 12], [5, 4, 8, 7]]) / [20, 30, 20, 30]
+    others = {
+        "object__class__text": ["cat", "dog"],
+        "object__mask": [png_of(first), png_of(255 * second)],
+    }
+    image = png_of(np.zeros((20, 30, 3), "uint8"))
+    path = write_shard(tmp_path, features(image, boxes, [1, 2], **others))
+    dataset = from_tfrecord(path, masks=True)
     expected = first + second  # the dog, class 2, lies on the cat
     np.testing.assert_array_equal(dataset[0]["mask"], expected)
     assert dataset.seg_class_names == NAMES

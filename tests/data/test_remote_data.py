@@ -91,7 +91,7 @@ def test_the_threads_of_a_training_read_images_of_addresses(shapes, memory):
     put_folder(shapes, "/bucket/data")
     local, remote = load(shapes, "train"), load("memory://bucket/data", "train")
     memory.rm_file(remote.records[0].image.replace("memory://", "/"))
-    reader = ImageReader(remote.records, remote.class_names, replace=True, strict=False)
+    reader = ImageReader(remote, replace=True, strict=False)
     image, *_, is_there = reader.read(0)
     np.testing.assert_array_equal(image, local[1]["image"])  # in place of the first
     assert is_there and list(reader._skipped) == [remote.records[0].image_id]

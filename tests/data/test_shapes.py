@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from effdet_keras.data import shapes, write_shapes
+from effdet_keras.data.record import pixels_of_shape
 
 
 @pytest.fixture(scope="module")
@@ -16,12 +17,8 @@ def written(tmp_path_factory):
 
 def test_files_are_a_json_and_a_folder_each(written):
     folder, train, valid = written
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "train",
-        "train.json",
-        "valid",
-        "valid.json",
-    ]
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["train", "train.json", "valid", "valid.json"]
     assert len(train) == 60 and len(valid) == 20
     assert len(list((folder / "train").glob("*.jpg"))) == 60
     assert len(json.loads((folder / "valid.json").read_text())["images"]) == 20
@@ -47,47 +44,34 @@ def test_same_seed_same_images_and_more_keeps_the_first(written, tmp_path):
     assert not np.array_equal(train[0]["image"], valid[0]["image"])
 
 
-def test_boxes_are_tight_around_the_drawn_shape():
-    """On a flat background the pixels that differ are the shape's."""
-    flat = np.full((96, 96, 3), 128.0)
+def test_boxes_are_tight_around_masks(written):
+    folder, *_ = written
+    content = json.loads((folder / "train.json").read_text())
+    on_top = {a["image_id"]: a for a in content["annotations"]}  # seen whole
+    for annotation in on_top.values():
+        places = np.argwhere(pixels_of_shape(annotation["segmentation"], 64, 64))
+        (top, left), (bottom, right) = places.min(0), places.max(0) + 1
+        assert annotation["bbox"] == [left, top, right - left, bottom - top]
+
+
+def test_masks_are_where_shapes_are_drawn_and_others_hide_little_of_them():
     for seed in range(40):
-        rng = np.random.default_rng(seed)
-        label = seed % 3
-        alpha = shapes._shape_alpha(rng, shapes.SHAPE_NAMES[label], 96)
-        left, top, width, height = shapes._box_of(alpha > 0.5)
-        pixels = flat + alpha[..., None] * (np.array([255, 0, 0]) - flat)
-        changed = np.argwhere(np.abs(pixels - flat).max(axis=-1) > 64)
-        low, high = changed.min(0), changed.max(0) + 1
-        assert [left, top, width, height] == [
-            low[1],
-            low[0],
-            high[1] - low[1],
-            high[0] - low[0],
-        ]
-
-
-def test_a_circle_is_as_wide_as_high_and_fills_its_box():
-    rng = np.random.default_rng(0)
-    while True:
-        mask = shapes._shape_alpha(rng, "circle", 128) > 0.5
-        left, top, width, height = shapes._box_of(mask)
-        if min(left, top) > 0 and max(left + width, top + height) < 128:
-            break
-    assert abs(width - height) <= 1
-    assert mask.sum() / (width * height) == pytest.approx(np.pi / 4, abs=0.03)
-
-
-def test_objects_stay_visible():
-    bottom, top = np.zeros((2, 32, 32), bool)
-    bottom[:20, :20] = True
-    top[:20, :8] = True  # leaves 60 of 100
-    assert not shapes._hides_another(top, [bottom])
-    top[:20, :9] = True  # leaves 55
-    assert shapes._hides_another(top, [bottom])
-    # Two that cover it together count together.
-    first, second = np.zeros((2, 32, 32), bool)
-    first[:20, :5], second[:20, 5:9] = True, True
-    assert shapes._hides_another(second, [bottom, first])
+        pixels, drawn = shapes.draw_shapes(np.random.default_rng(seed), 160)
+        above = np.zeros((160, 160), bool)
+        for label, mask in reversed(drawn):
+            visible = mask & ~above
+            assert visible.sum() >= 0.6 * mask.sum()
+            above |= mask
+            # One color, with noise; pixels of others would be 90 and more away.
+            colors = pixels[visible].astype(float)
+            near = np.abs(colors - np.median(colors, axis=0)).max(axis=1) < 45
+            assert near.mean() > 0.9
+            rows, columns = (np.flatnonzero(mask.any(axis)) for axis in (1, 0))
+            is_whole = min(rows[0], columns[0]) > 0 and max(rows[-1], columns[-1]) < 159
+            if shapes.SHAPE_NAMES[label] == "circle" and is_whole:
+                assert abs(len(rows) - len(columns)) <= 1
+                filled = mask.sum() / (len(rows) * len(columns))
+                assert filled == pytest.approx(np.pi / 4, abs=0.03)
 
 
 @pytest.mark.parametrize(

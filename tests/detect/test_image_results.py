@@ -61,16 +61,6 @@ def test_ids_sizes_crowds_and_areas_are_those_of_the_dataset(dataset, results):
     np.testing.assert_allclose(results[1].truth_boxes, [[2.5, 7, 38, 80]])
 
 
-def test_detections_are_those_of_detect(model, dataset, results):
-    images = [record.image for record in dataset.records]
-    found = model.detect(images, 0.0, batch_size=3, verbose=0)
-    for one, result in zip(found, results):
-        order = np.argsort(-one.scores, kind="stable")
-        np.testing.assert_array_equal(result.labels, one.labels[order])
-        np.testing.assert_allclose(result.boxes, one.boxes[order], atol=1e-4)
-        np.testing.assert_allclose(result.scores, one.scores[order], rtol=1e-6)
-
-
 def test_a_users_own_batches_are_taken(model):
     images = np.random.default_rng(0).integers(0, 255, (3, 64, 64, 3), "uint8")
     truth = {

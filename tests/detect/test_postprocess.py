@@ -9,9 +9,7 @@ from keras import ops
 
 from effdet_keras.box_ops import decode_boxes
 from effdet_keras.detect import postprocess as module
-from effdet_keras.detect.postprocess import Postprocess
-
-from .test_nms import slow
+from effdet_keras.detect.postprocess import Postprocess, non_max_suppression
 
 SIZE = (64, 96)
 
@@ -32,6 +30,27 @@ def run(postprocess, outputs, anchors, size=SIZE, **options):
     outputs = {key: ops.convert_to_tensor(value) for key, value in outputs.items()}
     result = postprocess(outputs, anchors, size, **options)
     return {key: ops.convert_to_numpy(value) for key, value in result.items()}
+
+
+def of_one_image(logits, anchors, size=SIZE, deltas=0.0, **options):
+    """What is found with logits `[N, C]`; boxes are the anchors, without deltas."""
+    outputs = {
+        "class_logits": np.float32([logits]),
+        "box_deltas": np.broadcast_to(np.float32(deltas), (1, len(anchors), 4)),
+    }
+    content = {k: options.pop(k) for k in ("content_sizes",) if k in options}
+    found = run(Postprocess(**options), outputs, np.float32(anchors), size, **content)
+    return {name: values[0] for name, values in found.items()}
+
+
+def suppressed(boxes, scores, labels=None, **options):
+    """`non_max_suppression` with NumPy in and out."""
+    options = {"method": "gaussian", "iou_threshold": 0.5, "sigma": 0.5, **options}
+    options = {"max_detections": 5, "score_threshold": 0.001, **options}
+    labels = np.zeros_like(scores) if labels is None else labels
+    arrays = np.float32(boxes), np.float32(scores), labels
+    result = non_max_suppression(*map(ops.convert_to_tensor, arrays), **options)
+    return tuple(map(ops.convert_to_numpy, result))
 
 
 def assert_equal(result, expected, **tolerance):
@@ -65,54 +84,41 @@ def test_unused_rows_are_zero_boxes_with_score_0_and_label_minus_1(top_k):
 
 
 def test_box_is_decoded_and_clipped_to_height_and_width():
-    anchors = np.array([[40, 70, 60, 90]], "float32")
-    outputs = {
-        "class_logits": np.array([[[2.0]]], "float32"),
-        "box_deltas": np.array([[[0.5, 0.5, np.log(2), 0]]], "float32"),
-    }
-    result = run(Postprocess(clip=False, max_detections=1), outputs, anchors)
-    np.testing.assert_allclose(result["boxes"][0, 0], [40, 80, 80, 100], rtol=1e-6)
-    result = run(Postprocess(max_detections=1), outputs, anchors)
-    np.testing.assert_allclose(result["boxes"][0, 0], [40, 80, 64, 96], rtol=1e-6)
-    np.testing.assert_allclose(result["scores"], [[1 / (1 + np.exp(-2))]], rtol=1e-6)
+    given = [[2.0]], [[40, 70, 60, 90]], SIZE, [0.5, 0.5, np.log(2), 0]
+    found = of_one_image(*given, clip=False, max_detections=1)
+    np.testing.assert_allclose(found["boxes"], [[40, 80, 80, 100]], rtol=1e-6)
+    found = of_one_image(*given, max_detections=1)
+    np.testing.assert_allclose(found["boxes"], [[40, 80, 64, 96]], rtol=1e-6)
+    np.testing.assert_allclose(found["scores"], [1 / (1 + np.exp(-2))], rtol=1e-6)
 
 
 def test_clipping_comes_after_suppression():
     # Clipped, both are the box [0, 0, 64, 96]; unclipped, their IoU is 1/4.
-    anchors = np.array([[0, 0, 64, 96], [0, 0, 128, 192]], "float32")
-    outputs = {
-        "class_logits": np.array([[[2.0], [1.0]]], "float32"),
-        "box_deltas": np.zeros((1, 2, 4), "float32"),
-    }
-    result = run(Postprocess(method="hard"), outputs, anchors)
-    np.testing.assert_array_equal(result["num_detections"], [2])
-    np.testing.assert_array_equal(result["boxes"][0, 0], result["boxes"][0, 1])
+    anchors = [[0, 0, 64, 96], [0, 0, 128, 192]]
+    found = of_one_image([[2.0], [1.0]], anchors, method="hard")
+    assert found["num_detections"] == 2
+    np.testing.assert_array_equal(found["boxes"][0], found["boxes"][1])
 
 
-def test_top_k_finds_two_classes_on_one_anchor_and_zero_only_the_best():
-    anchors = np.array([[0, 0, 10, 10]], "float32")
-    outputs = {
-        "class_logits": np.array([[[1.0, -5.0, 2.0]]], "float32"),
-        "box_deltas": np.zeros((1, 1, 4), "float32"),
-    }
-    options = {"method": "hard", "max_detections": 3, "score_threshold": 0.5}
-    result = run(Postprocess(pre_nms_top_k=5000, **options), outputs, anchors)
-    np.testing.assert_array_equal(result["labels"], [[2, 0, -1]])
-    result = run(Postprocess(pre_nms_top_k=0, **options), outputs, anchors)
-    np.testing.assert_array_equal(result["labels"], [[2, -1, -1]])
-    result = run(Postprocess(per_class=False, **options), outputs, anchors)
-    np.testing.assert_array_equal(result["labels"], [[2, -1, -1]])
+@pytest.mark.parametrize(
+    ("option", "labels"),
+    [
+        ({"pre_nms_top_k": 5000}, [2, 0, -1]),
+        ({"pre_nms_top_k": 0}, [2, -1, -1]),
+        ({"per_class": False}, [2, -1, -1]),
+    ],
+)
+def test_top_k_finds_two_classes_on_one_anchor_and_zero_only_the_best(option, labels):
+    option |= {"method": "hard", "max_detections": 3, "score_threshold": 0.5}
+    found = of_one_image([[1.0, -5.0, 2.0]], [[0, 0, 10, 10]], **option)
+    np.testing.assert_array_equal(found["labels"], labels)
 
 
 def test_scores_that_round_to_1_keep_the_order_of_their_logits():
-    anchors = np.array([[0, 0, 9, 9], [20, 20, 29, 29], [40, 40, 49, 49]], "float32")
-    outputs = {
-        "class_logits": np.array([[[30.0], [60.0], [40.0]]], "float32"),
-        "box_deltas": np.zeros((1, 3, 4), "float32"),
-    }
-    result = run(Postprocess(max_detections=3), outputs, anchors)
-    np.testing.assert_array_equal(result["scores"], [[1, 1, 1]])
-    np.testing.assert_array_equal(result["boxes"][0, :, 0], [20, 40, 0])
+    anchors = [[0, 0, 9, 9], [20, 20, 29, 29], [40, 40, 49, 49]]
+    found = of_one_image([[30.0], [60.0], [40.0]], anchors, max_detections=3)
+    np.testing.assert_array_equal(found["scores"], [1, 1, 1])
+    np.testing.assert_array_equal(found["boxes"][:, 0], [20, 40, 0])
 
 
 @pytest.mark.parametrize("method", ["gaussian", "hard"])
@@ -123,7 +129,95 @@ def test_wild_deltas_give_no_nan(method):
     assert np.isfinite(result["boxes"]).all() and np.isfinite(result["scores"]).all()
 
 
+THREE = [[[0, 0, 1, 1], [5, 5, 6, 6], [9, 9, 10, 10]]]  # apart
+
+
+def test_hard_drops_a_box_above_the_threshold_and_keeps_one_at_it():
+    # The second box shares 5 x 10 of 15 x 10 with the first: IoU 1/3.
+    given = [[[0, 0, 10, 10], [0, 5, 10, 15]]], [[0.9, 0.8]]
+    third = float(np.float32(50) / np.float32(150))
+    for threshold, count in ((0.33, 1), (third, 2)):
+        options = {"method": "hard", "iou_threshold": threshold}
+        assert suppressed(*given, **options)[2] == [count]
+
+
+@pytest.mark.parametrize("method", ["gaussian", "hard"])
+def test_a_score_must_be_above_the_threshold(method):
+    options = {"method": method, "score_threshold": 0.5, "max_detections": 3}
+    indices, scores, count = suppressed(THREE, [[0.75, 0.5, 0.25]], **options)
+    assert indices.tolist() == [[0, 0, 0]] and scores.tolist() == [[0.75, 0, 0]]
+    assert count == [1]
+    lowest = {"gaussian": 0.001, "hard": -np.inf}  # where none is given
+    assert Postprocess(method=method).lowest_score == lowest[method]
+
+
+def test_equal_scores_take_the_earlier_box_first():
+    assert suppressed(THREE, [[0.5, 0.5, 0.5]])[0].tolist() == [[0, 1, 2, 0, 0]]
+
+
+def test_one_finished_image_does_not_stop_the_others():
+    boxes = [np.zeros((3, 4)), *THREE]
+    _, scores, count = suppressed(boxes, [[0, 0, 0], [0.9, 0.8, 0.7]])
+    assert count.tolist() == [0, 3] and not scores[0].any()
+
+
+@pytest.mark.parametrize("method", ["gaussian", "hard"])
+def test_bad_numbers_take_no_place_and_harm_no_other_box(method):
+    empty = [3, 3, 3, 3]
+    boxes = [[[0, 0, 10, 10], empty, empty, [5, 5, 9, 9], [50, 50, 60, 60]]]
+    scores = [[0.9, 0.8, 0.75, np.nan, 0.7]]
+    indices, scores, count = suppressed(boxes, scores, method=method)
+    np.testing.assert_array_equal(indices[0, :4], [0, 1, 2, 4])
+    np.testing.assert_allclose(scores, [[0.9, 0.8, 0.75, 0.7, 0]], rtol=1e-6)
+    assert count == [4]
+
+
+def test_tiny_sigma_gives_no_nan():
+    boxes = [[[0, 0, 10, 10], [0, 0, 10, 10], [50, 50, 60, 60]]]
+    options = {"sigma": 1e-4, "max_detections": 3}
+    _, scores, count = suppressed(boxes, [[0.9, 0.8, 0.7]], **options)
+    np.testing.assert_allclose(scores, [[0.9, 0.7, 0]], rtol=1e-6)
+    assert count == [2]
+
+
 # --- by definition
+
+
+def iou(a, b):
+    height = max(min(a[2], b[2]) - max(a[0], b[0]), 0)
+    width = max(min(a[3], b[3]) - max(a[1], b[1]), 0)
+    areas = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1])
+    shared = height * width
+    return shared / (areas - shared) if areas > shared else 0.0
+
+
+def slow_one_class(boxes, scores, options):
+    """One class of one image, from the definition: [(score, index)]."""
+    scores = dict(enumerate(scores.astype("float64")))
+    picked = []
+    while scores and len(picked) < options["max_detections"]:
+        best = max(scores, key=lambda i: (scores[i], -i))
+        score = scores.pop(best)
+        if not score > options["score_threshold"]:
+            break
+        picked.append((score, best))
+        for i in list(scores):
+            overlap = iou(boxes[i], boxes[best])
+            if options["method"] == "gaussian":
+                scores[i] *= np.exp(-(overlap**2) / options["sigma"])
+            elif overlap > options["iou_threshold"]:
+                del scores[i]
+    return picked
+
+
+def slow(boxes, scores, labels, options):
+    """Class after class, then merged by score, as the reference does."""
+    picked = []
+    for label in np.unique(labels):
+        own = np.flatnonzero(labels == label)
+        found = slow_one_class(boxes[own], scores[own], options)
+        picked += [(score, own[i]) for score, i in found]
+    return sorted(picked, reverse=True)[: options["max_detections"]]
 
 
 @pytest.mark.parametrize(
@@ -268,25 +362,65 @@ def test_a_class_has_at_most_so_many():
 
 
 def test_what_lies_beside_the_image_makes_room_for_others():
-    anchors = np.float32([[0, 0, 8, 8], [16, 0, 24, 8], [0, 4, 8, 12], [0, 20, 8, 28]])
-    outputs = {
-        "class_logits": np.float32([[[1.0], [3.0], [2.0], [0.0]]]),
-        "box_deltas": np.zeros((1, 4, 4), "float32"),
-    }
-    content = {"content_sizes": np.float32([[12, 32]])}  # the second anchor is below it
+    anchors = [[0, 0, 8, 8], [16, 0, 24, 8], [0, 4, 8, 12], [0, 20, 8, 28]]
+    given = [[1.0], [3.0], [2.0], [0.0]], anchors, (32, 32)
     options = {"method": "hard", "max_detections": 2, "drop_empty": True}
-    found = run(Postprocess(**options), outputs, anchors, (32, 32), **content)
-    assert found["boxes"][0].tolist() == [[0, 4, 8, 12], [0, 0, 8, 8]]
+    content = {"content_sizes": np.float32([[12, 32]])}  # the second anchor is below it
+    found = of_one_image(*given, **options, **content)
+    assert found["boxes"].tolist() == [[0, 4, 8, 12], [0, 0, 8, 8]]
     # Without the size of the image the input counts.
-    whole = run(Postprocess(**options), outputs, anchors, (32, 32))
-    assert whole["boxes"][0, 0].tolist() == [16, 0, 24, 8]
+    assert of_one_image(*given, **options)["boxes"][0].tolist() == [16, 0, 24, 8]
     # Those that are left out count for the limit.
-    limited = Postprocess(**options, max_detections_per_class=2)
-    found = run(limited, outputs, anchors, (32, 32), **content)
-    assert found["num_detections"].tolist() == [1]
+    options["max_detections_per_class"] = 2
+    assert of_one_image(*given, **options, **content)["num_detections"] == 1
 
 
 # --- by reference
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("default", "gauss_s03_t02", "gauss_iou09", "gauss_t07", "none_method"),
+        *("hard", "hard_03_02", "hard_max500", "hard_t08"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["global_padded", "per_class"])
+def test_suppression_equals_the_reference(golden, name, kind):
+    arrays = golden("nms.npz")
+    config = json.loads(str(arrays[f"tf/{name}/cfg"]))
+    boxes, scores, labels = arrays["boxes"], arrays["scores"], arrays["classes"]
+    options = {
+        "method": config["method"] or "hard",
+        "max_detections": config["max_output_size"],
+        "score_threshold": config["score_thresh"],
+        "iou_threshold": config["iou_thresh"] or 0.5,
+        "sigma": config["sigma"] or 0.5,
+    }
+    if not options["score_threshold"]:  # 0 is "not set" there
+        method = options["method"]
+        options["score_threshold"] = Postprocess(method=method).lowest_score
+    own = labels[None] if kind == "per_class" else None
+    given = boxes[None], scores[None], own
+    indices, found, count = suppressed(*given, **options)
+
+    expected = {
+        key: arrays[f"tf/{name}/{kind}/{key}"].reshape(shape)
+        for key, shape in [("boxes", (-1, 4)), ("scores", -1), ("classes", -1)]
+    }
+    valid = int(arrays[f"tf/{name}/{kind}/valid"].item())
+    assert count[0] == valid
+    # Scores in order; the boxes and classes in order too, as no two of this
+    # file's scores are closer than the rounding of the decay.
+    n = slice(None, valid)
+    np.testing.assert_allclose(found[0, n], expected["scores"][n], rtol=1e-5)
+    image_scale = 2 if kind == "per_class" else 1  # as the arrays were made
+    np.testing.assert_array_equal(
+        boxes[indices[0, n]] * image_scale, expected["boxes"][n]
+    )
+    np.testing.assert_array_equal(
+        labels[indices[0, n]] + 1, expected["classes"][n].astype("int32")
+    )
 
 
 def golden_outputs(arrays):

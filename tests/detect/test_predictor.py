@@ -71,10 +71,10 @@ def test_raw_outputs_of_a_file_become_what_the_model_detects(model, images):
 def test_a_live_model_detects_by_itself(model, images):
     predictor = ek.Predictor(model)
     assert_same(predictor.detect(images), model.detect(images), 0)
-    with pytest.raises(ValueError, match="score_threshold=2"):
-        predictor.detect(images, 2)
-    with pytest.raises(ValueError, match="batch_size"):
-        predictor.detect(images, batch_size=0)
+    found = predictor.detect(images[:2], augment=False, tiles=False)
+    assert_same(found, model.detect(images[:2]))
+    with pytest.raises(ValueError, match="`batch_size` must be a whole number"):
+        model.detect(images[0], batch_size="a")
 
 
 @pytest.mark.tensorflow
@@ -103,24 +103,21 @@ def test_paths_and_folders_are_read(model, images, tmp_path):
 
 
 @pytest.mark.tensorflow
-def test_options_that_cannot_be_are_told_with_what_can(model, images):
-    wrong = {
-        "augment": ["flip", 1.0, ("a",), ()],
-        "tiles": ["x", (20, "a"), (1, 2, 3), float("inf")],
-        "tile_overlap": ["a", None],
-        "batch_size": ["a", 1.5, None, 0],
-    }
-    for name, values in wrong.items():
-        more = {"tiles": 20} if name == "tile_overlap" else {}
-        for value in values:
-            with pytest.raises(ValueError, match="must be .*Received: "):
-                ek.Predictor(model).detect(images[0], **{name: value, **more})
-    with pytest.raises(ValueError, match=r"`augment` must be None, True .*\(0.75, 1"):
-        ek.Predictor(model).detect(images[0], augment="flip")
-    with pytest.raises(ValueError, match="`batch_size` must be a whole number"):
-        model.detect(images[0], batch_size="a")
-    found = ek.Predictor(model).detect(images[:2], augment=False, tiles=False)
-    assert_same(found, model.detect(images[:2]))
+@pytest.mark.parametrize(
+    ("option", "values", "message"),
+    [
+        ("augment", ["flip", 1.0, ("a",), ()], r"must be None, True .*\(0.75, 1"),
+        ("tiles", ["x", (20, "a"), (1, 2, 3), float("inf")], "must be a whole number"),
+        ("tile_overlap", ["a", None], "must be 0 or more"),
+        ("batch_size", ["a", 1.5, None, 0], "must be a whole number"),
+        ("score_threshold", [2], "must be between"),
+    ],
+)
+def test_options_that_cannot_be_are_told(model, images, option, values, message):
+    more = {"tiles": 20} if option == "tile_overlap" else {}
+    for value in values:
+        with pytest.raises(ValueError, match=f"{message}.*Received: "):
+            ek.Predictor(model).detect(images[0], **{option: value, **more})
 
 
 @pytest.mark.tensorflow

@@ -67,8 +67,7 @@ def test_a_scale_above_1_is_tiles_of_that_part_of_the_image():
 
 
 def test_the_mirror_is_a_mirror():
-    detect = FindsBright()
-    image = image_with([[0, 0, 10, 20]])
+    detect, image = FindsBright(), image_with([[0, 0, 10, 20]])
     detect_augmented(detect, image)
     ((upright, mirrored),) = detect.calls
     np.testing.assert_array_equal(upright, image)
@@ -109,16 +108,16 @@ def test_no_box_leaves_the_image():
 def test_images_of_all_kinds(tmp_path):
     box = [10, 80, 30, 113]
     image = image_with([box])
-    Image.fromarray(image).save(tmp_path / "one.png")
-    Image.fromarray(image).save(tmp_path / "two.png")
+    for name in ("one.png", "two.png"):
+        Image.fromarray(image).save(tmp_path / name)
     detect = FindsBright()
     one = detect_augmented(detect, tmp_path / "one.png")
     folder = detect_augmented(detect, tmp_path)
-    grey = detect_augmented(detect, [image[..., 0]])
+    [grey] = detect_augmented(detect, [image[..., 0]])
     assert isinstance(one, Detections) and one.image == tmp_path / "one.png"
     assert [found.image.name for found in folder] == ["one.png", "two.png"]
-    assert grey[0].load_image().shape == (*SIZE, 3)
-    for found in [one, *folder, *grey]:
+    assert grey.load_image().shape == (*SIZE, 3)
+    for found in [one, *folder, grey]:
         np.testing.assert_allclose(found.boxes, [box], atol=1e-4)
 
 

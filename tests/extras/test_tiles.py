@@ -1,7 +1,6 @@
 """Tiles cover an image; objects at their seams are found once, and whole."""
 
 import itertools
-import pathlib
 
 import numpy as np
 import pytest
@@ -87,10 +86,11 @@ def test_every_pixel_is_covered_by_tiles_of_one_size(tile_size, overlap):
             ).all()
 
 
-def test_no_more_tiles_than_the_overlap_asks_for():
-    assert len(tile_grid((100, 180), 100, overlap=0.2)) == 2
-    assert len(tile_grid((100, 181), 100, overlap=0.2)) == 3
-    assert len(tile_grid((100, 100), 100, overlap=0.9)) == 1
+@pytest.mark.parametrize(
+    ("width", "overlap", "count"), [(180, 0.2, 2), (181, 0.2, 3), (100, 0.9, 1)]
+)
+def test_no_more_tiles_than_the_overlap_asks_for(width, overlap, count):
+    assert len(tile_grid((100, width), 100, overlap)) == count
 
 
 LAYOUTS = {
@@ -122,18 +122,17 @@ def test_each_object_is_found_once_and_whole(layout):
     assert found_boxes(KnowingDetector(boxes), size, **options) == boxes
 
 
+@pytest.mark.parametrize("include_whole", [False, True])
 @pytest.mark.parametrize("parts_are_better", [False, True])
-def test_a_part_is_dropped_where_a_tile_has_the_whole(parts_are_better):
+def test_a_part_is_dropped_where_a_tile_has_the_whole(parts_are_better, include_whole):
     # The first tile ends at 100 and sees 8 of 28 columns: an IoU of 0.29.
-    detector = KnowingDetector([[40, 92, 60, 120]], parts_are_better=parts_are_better)
-    assert found_boxes(detector, (100, 170)) == [[40, 92, 60, 120]]
-    assert found_boxes(detector, (100, 170), include_whole=False) == [[40, 92, 60, 120]]
-
-
-def test_the_best_score_of_an_object_stays():
-    detector = KnowingDetector([[40, 92, 60, 120]], parts_are_better=True)
-    found = detect_tiled(detector, map_of(100, 170), **TILES)
-    assert found.scores[0] == pytest.approx(0.9 - 0.5 * 8 / 28)
+    box = [40, 92, 60, 120]
+    detector = KnowingDetector([box], parts_are_better=parts_are_better)
+    options = {**TILES, "include_whole": include_whole}
+    found = detect_tiled(detector, map_of(100, 170), **options)
+    assert found.boxes.tolist() == [box]
+    best = 0.9 - 0.5 * 8 / 28 if parts_are_better else 0.9  # of part and whole
+    assert found.scores[0] == pytest.approx(best)
 
 
 def test_small_objects_are_found_that_the_whole_image_hides():
@@ -173,19 +172,17 @@ def test_a_image_no_larger_than_a_tile_is_just_detected():
 
 
 def test_names_and_image_are_those_of_the_whole(tmp_path):
-    path = tmp_path / "grey.png"
-    Image.fromarray(np.zeros((50, 120), "uint8")).save(path)
+    path, array = tmp_path / "grey.png", np.zeros((50, 120), "uint8")
+    Image.fromarray(array).save(path)
 
     def detect(images):
         boxes, names = [[0, 0, 9, 9]], ("cat",)
         return [Detections(boxes, [0.5], [0], names, image=p) for p in images]
 
     found = detect_tiled(detect, path, tile_size=50)
-    assert found.image == pathlib.Path(path)
-    assert found.names[0] == "cat"
-    assert found.load_image().shape == (50, 120, 3)
-    array = np.zeros((50, 120), "uint8")
-    assert detect_tiled(detect, array, tile_size=50).load_image().shape == (50, 120, 3)
+    assert found.image == path and found.names[0] == "cat"
+    for one in (found, detect_tiled(detect, array, tile_size=50)):
+        assert one.load_image().shape == (50, 120, 3)
 
 
 def merged(*views, size=(100, 170)):
@@ -211,12 +208,11 @@ def test_the_border_of_the_image_cuts_nothing():
     assert found.boxes.tolist() == [whole]
 
 
-def test_boxes_of_views_apart_never_meet():
-    for far in ([0, 120, 100, 170], [200, 120, 300, 170]):
-        box = [0, 0, 500, 500]
-        assert (
-            len(merged((LEFT, box, 0.9, 0), (far, box, 0.9, 0), size=(300, 170))) == 2
-        )
+@pytest.mark.parametrize("far", [[0, 120, 100, 170], [200, 120, 300, 170]])
+def test_boxes_of_views_apart_never_meet(far):
+    box = [0, 0, 500, 500]
+    views = (LEFT, box, 0.9, 0), (far, box, 0.9, 0)
+    assert len(merged(*views, size=(300, 170))) == 2
 
 
 @pytest.mark.parametrize(

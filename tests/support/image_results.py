@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from effdet_keras._internal.label_constants import BACKGROUND
-from effdet_keras.evaluate.coco import COCOMetric
+from effdet_keras.evaluate.coco import metric_of
 from effdet_keras.evaluate.image_result import ImageResult
 
 
@@ -94,31 +94,8 @@ def _random_boxes(rng, count, num_classes):
 
 def coco_numbers(results, num_classes, backend="auto"):
     """What `COCOMetric` says of results; the name of a class is its label."""
-    metric = COCOMetric(
-        {
-            "images": [{"id": result.image_id} for result in results],
-            "categories": [{"id": k + 1, "name": str(k)} for k in range(num_classes)],
-            "annotations": [
-                {
-                    "image_id": result.image_id,
-                    "category_id": int(label) + 1,
-                    "bbox": [x1, y1, x2 - x1, y2 - y1],
-                    "area": area,
-                    "iscrowd": int(is_crowd),
-                }
-                for result in results
-                for (y1, x1, y2, x2), label, area, is_crowd in zip(
-                    result.truth_boxes.tolist(),
-                    result.truth_labels,
-                    result.truth_areas.tolist(),
-                    result.truth_is_crowd,
-                )
-            ],
-        },
-        backend=backend,
-    )
-    for result in results:
-        metric.update(result.image_id, result.boxes, result.scores, result.labels + 1)
+    metric = metric_of(results, range(num_classes))
+    metric.backend = metric.backend if backend == "auto" else backend
     return metric.result()
 
 

@@ -1,9 +1,14 @@
 """Small datasets of odd images for tests of formats, and what makes two the same."""
 
+import io
+import struct
+import zlib
+
 import numpy as np
 from PIL import Image
 
 from effdet_keras.data import DetectionDataset
+from effdet_keras.data.formats.tfrecord import encode_example, write_records
 from effdet_keras.data.record import Record
 
 CLASS_NAMES = ("Bär", "no such thing", "naïve, “quoted” <b>&amp;", "dog")
@@ -19,6 +24,27 @@ def save_image(path, size=(40, 20), turn=None):
     pixels = np.random.default_rng(len(path.name)).integers(0, 255, (*size[::-1], 3))
     Image.fromarray(pixels.astype(np.uint8)).save(path, exif=exif)
     return path
+
+
+def encoded(image, format="PNG", **options):
+    """The bytes of an image file, of an array or an image of Pillow."""
+    if isinstance(image, np.ndarray):
+        image = Image.fromarray(image)
+    file = io.BytesIO()
+    image.save(file, format, **options)
+    return file.getvalue()
+
+
+def bomb(width, height):
+    """A PNG of a few bytes that says it has so many pixels."""
+
+    def chunk(kind, content):
+        checksum = zlib.crc32(kind + content)
+        return struct.pack(">I", len(content)) + kind + content + checksum.to_bytes(4)
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    parts = [(b"IHDR", header), (b"IDAT", zlib.compress(b"")), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*part) for part in parts)
 
 
 def record_of(image, size, image_id, boxes=(), labels=(), **changes):
@@ -37,6 +63,22 @@ def record_of(image, size, image_id, boxes=(), labels=(), **changes):
         "annotation_ids": 100 * image_id + np.arange(len(labels)),
     }
     return Record(**fields | changes)
+
+
+def features(encoded, boxes=((0.1, 0.25, 0.3, 0.5),), labels=(1,), **others):
+    """A TFRecord's record by its `ymin, xmin, ymax, xmax` and labels."""
+    sides = np.array(boxes, float).reshape(-1, 4).T
+    names = ("ymin", "xmin", "ymax", "xmax")
+    result = {f"image/object/bbox/{k}": v for k, v in zip(names, sides)}
+    result["image/object/class/label"] = np.array(labels, np.int64)
+    result["image/encoded"] = encoded
+    result.update({f"image/{k.replace('__', '/')}": v for k, v in others.items()})
+    return {key: value for key, value in result.items() if value is not None}
+
+
+def write_shard(folder, *records, name="a.tfrecord"):
+    write_records(folder / name, map(encode_example, records))
+    return folder / name
 
 
 def odd_splits(folder):

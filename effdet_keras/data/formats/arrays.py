@@ -66,10 +66,9 @@ def from_arrays(
         >>> dataset
         DetectionDataset(2 images, 1 box, 1 class: cat)
     """
-    lengths = {"images": len(images), "boxes": len(boxes), "labels": len(labels)}
-    for name, values in (("image_ids", image_ids), ("is_crowd", is_crowd)):
-        if values is not None:
-            lengths[name] = len(values)
+    lists = {"images": images, "boxes": boxes, "labels": labels}
+    lists |= {"image_ids": image_ids, "is_crowd": is_crowd}
+    lengths = {name: len(v) for name, v in lists.items() if v is not None}
     if len(set(lengths.values())) > 1:
         raise InvalidValueError(
             "`from_arrays` expects one entry per image in each list. "
@@ -85,16 +84,16 @@ def from_arrays(
     for i, image in enumerate(images):
         is_path = isinstance(image, str | os.PathLike)
         image_id = i + 1 if image_ids is None else _image_id(image_ids[i])
-        crowd = [] if is_crowd is None else is_crowd[i]
+        crowd = () if is_crowd is None else is_crowd[i]
         item = Found(
             place=f"image_id={image_id}",
             image=path_of(image) if is_path else _checked_image(image, i),
             boxes=_boxes_xywh(boxes[i], box_format, i),
-            classes=_labels(labels[i], len(boxes[i]), len(names), i),
+            classes=_labels(labels[i], len(boxes[i]), i, len(names)),
             source_id=image_id,
             file_name=os.path.basename(os.fspath(image)) if is_path else "",
             image_size=read_image_size(image) if is_path else None,
-            is_crowd=_flags(crowd, len(boxes[i]), i),
+            is_crowd=_flags(crowd, len(boxes[i]), i) if len(crowd) else None,
             image_id=image_id,
         )
         found.append(item)
@@ -142,15 +141,10 @@ def _boxes_xywh(boxes, box_format, position):
     return boxes
 
 
-def _labels(labels, num_boxes, num_classes, position):
+def _labels(labels, num_boxes, position, num_classes):
     array = np.asarray(labels)
-    if array.size == 0:
-        array = np.zeros(0, np.int32)
-    if array.shape != (num_boxes,) or not np.issubdtype(array.dtype, np.integer):
-        raise InvalidValueError(
-            f"`labels` of an image must be one int per box, here {num_boxes}. "
-            f"Received: labels[{position}]={labels!r}"
-        )
+    is_whole = array.size == 0 or np.issubdtype(array.dtype, np.integer)
+    _check_per_box("labels", "int", labels, num_boxes, position, is_whole)
     if array.size and not 0 <= array.min() <= array.max() < num_classes:
         raise InvalidValueError(
             f"Labels must lie from 0 to {num_classes - 1}, as there are "
@@ -160,15 +154,18 @@ def _labels(labels, num_boxes, num_classes, position):
 
 
 def _flags(is_crowd, num_boxes, position):
-    array = np.asarray(is_crowd)
-    if array.size == 0:
-        return np.zeros(num_boxes, bool)
-    if array.shape != (num_boxes,) or not (array == array.astype(bool)).all():
+    flags = np.asarray(is_crowd).astype(bool)
+    is_right = np.array_equal(flags, is_crowd)
+    _check_per_box("is_crowd", "flag", is_crowd, num_boxes, position, is_right)
+    return flags
+
+
+def _check_per_box(name, what, values, num_boxes, position, is_right):
+    if np.shape(values) != (num_boxes,) or not is_right:
         raise InvalidValueError(
-            f"`is_crowd` of an image must be one flag per box, here {num_boxes}. "
-            f"Received: is_crowd[{position}]={is_crowd!r}"
+            f"`{name}` of an image must be one {what} per box, here {num_boxes}. "
+            f"Received: {name}[{position}]={values!r}"
         )
-    return array.astype(bool)
 
 
 def _image_id(value):

@@ -89,11 +89,7 @@ def from_csv(
     rows = _read_rows(path, problems)
     known = sorted({row.label for row in rows if row.box is not None})
     if split is not None:
-        if split not in _splits_of(rows):
-            raise InvalidValueError(
-                f"`split` must be one of the splits of {str(path)!r}: "
-                f"{_splits_of(rows)}. Received: split={split!r}"
-            )
+        reading.chosen_split(_splits_of(rows), split, path)
         rows = [row for row in rows if row.split == split]
     groups = collections.defaultdict(list)
     for row in rows:
@@ -102,7 +98,7 @@ def from_csv(
     sidecar = read_sidecar(path.parent)
     return reading.make_dataset(
         [_found(name, rows, folder) for name, rows in groups.items()],
-        lambda: reading.named_classes(known, class_names, sidecar),
+        reading.named_classes(known, class_names, sidecar),
         problems,
         source=path,
         sidecar=sidecar,
@@ -254,7 +250,7 @@ def csv_splits(path):
         return []
     if format is None or path.suffix.lower() != ".csv":
         return []
-    is_automl = format is _read_automl
+    is_automl = format[0] is _read_automl
     rows = _read_rows(path, Problems("`csv_splits`", "skip")) if is_automl else []
     return _splits_of(rows) or [None]
 
@@ -276,6 +272,7 @@ _COLUMNS = {  # each column of the Object Detection API, and what others call it
     "width": ("width",),
 }
 _SIDES = ("height", "width")  # columns that may be absent
+_RETINANET = {"filename": 0, "xmin": 1, "ymin": 2, "xmax": 3, "ymax": 4, "class": 5}
 _AUTOML_SPLITS = {
     "TRAIN": "train",
     "TRAINING": "train",
@@ -284,7 +281,6 @@ _AUTOML_SPLITS = {
     "TEST": "test",
     "UNASSIGNED": reading.ONE_SPLIT,
 }
-_LIMIT = 2.0  # images: numbers further out are not fractions of one
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -311,16 +307,9 @@ def _read_rows(path, problems):
             f"`path,xmin,ymin,xmax,ymax,class`. Received: {str(path)!r} with "
             f"{reprlib.repr(first)}"
         )
-    has_header = format not in (_read_automl, _read_retinanet)
-    rows = []
-    for number, cells in lines[1:] if has_header else lines:
-        row = format(cells)
-        if isinstance(row, str):
-            detail = f"row {number}: {row}. Received: {reprlib.repr(cells)}"
-            problems.add("bad box", path.name, detail)
-        else:
-            rows.append(row)
-    return rows
+    read, has_header = format
+    lines = lines[1:] if has_header else lines
+    return reading.read_rows(read, lines, problems, path.name, "row")
 
 
 # What a spreadsheet takes for a formula, and what stands before it to make it text.
@@ -366,34 +355,29 @@ def read_lines(path, limit=None, reader="from_csv", delimiters=","):
 
 
 def _format_of(lines):
-    """The function that makes a `_Row` of cells, or says what is wrong; or None."""
+    """What makes a `_Row` of cells, or says what is wrong; and if there is a header."""
     if not lines:
         return None
     first = lines[0][1]
     names = [cell.lower() for cell in first]
-    places = {
-        column: next((names.index(n) for n in known if n in names), None)
-        for column, known in _COLUMNS.items()
-    }
-    if all(places[column] is not None for column in _COLUMNS if column not in _SIDES):
-        return functools.partial(_read_tfod, places)
+    found = {column: [n for n in _COLUMNS[column] if n in names] for column in _COLUMNS}
+    places = {column: names.index(own[0]) for column, own in found.items() if own}
+    if places.keys() >= _COLUMNS.keys() - {*_SIDES}:
+        return functools.partial(_read_pixels, places), True
     if first[0].upper() in _AUTOML_SPLITS and len(first) in (2, 3, 7, 9, 10, 11):
-        return _read_automl
-    if len(first) == 6 and first[0]:
-        are_numbers = all(_number(cell) is not None for cell in first[1:5])
-        return _read_retinanet if are_numbers or not any(first[1:]) else None
+        return _read_automl, False
+    are_numbers = all(_number(cell) is not None for cell in first[1:5])
+    if len(first) == 6 and first[0] and (are_numbers or not any(first[1:])):
+        return functools.partial(_read_pixels, _RETINANET), False
     return None
 
 
-def _read_tfod(places, cells):
-    """The Object Detection API's format: columns by the names of the header."""
-    cell = {
-        name: cells[i] if i is not None and i < len(cells) else ""
-        for name, i in places.items()
-    }
-    box = [cell[name] for name in ("xmin", "ymin", "xmax", "ymax")]
-    size = reading.check_size(*(_number(cell[name]) for name in _SIDES))
-    return _make_row(cell["filename"], cell["class"], box, size=size)
+def _read_pixels(places, cells):
+    """The formats of boxes in pixels, by the places of their columns."""
+    cell = {name: cells[i] for name, i in places.items() if i < len(cells)}
+    box = [cell.get(name, "") for name in ("xmin", "ymin", "xmax", "ymax")]
+    size = reading.check_size(*(_number(cell.get(name, "")) for name in _SIDES))
+    return _make_row(cell.get("filename"), cell.get("class"), box, size=size)
 
 
 def _read_automl(cells):
@@ -406,12 +390,6 @@ def _read_automl(cells):
     y = [cell for cell in cells[4:11:2] if cell]
     box = _around(x, y)
     return _make_row(cells[1], cells[2], box, in_fractions=True, split=split)
-
-
-def _read_retinanet(cells):
-    """RetinaNet's format: `path,xmin,ymin,xmax,ymax,class` in pixels."""
-    cells = cells + [""] * (6 - len(cells))
-    return _make_row(cells[0], cells[5], cells[1:5])
 
 
 def _around(x, y):
@@ -438,7 +416,7 @@ def _make_row(image, label, box, *, in_fractions=False, size=None, split=None):
         return "four finite numbers are expected"
     if not label:
         return "a class is expected"
-    if in_fractions and max(map(abs, numbers)) > _LIMIT:
+    if in_fractions and max(map(abs, numbers)) > reading.MAX_FRACTION:
         return "fractions of the image are expected, not pixels"
     return _Row(image, label, tuple(numbers), **common)
 

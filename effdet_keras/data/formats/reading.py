@@ -5,7 +5,8 @@ from __future__ import annotations
 import collections
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+import reprlib
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,13 @@ from effdet_keras.data.formats.sidecar import (
     Sidecar,
     apply_sidecar,
 )
-from effdet_keras.data.record import Record, areas_of, clip_boxes_xywh, count_unusable
+from effdet_keras.data.record import (
+    Record,
+    areas_of,
+    clip_boxes_xywh,
+    count_unusable,
+    joined,
+)
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import EncodedImage, read_image_size
 
@@ -30,7 +37,8 @@ ONE_SPLIT = "train"  # the name of a dataset that is not divided
 _NO_SPLITS = ("annotations", "labels", "data", "dataset", "coco", "default", "result")
 _MAX_SIDE = 2**31  # pixels
 MAX_COORDINATE = 1e9  # pixels: far outside any image, far from any overflow
-_MAX_UNNAMED = 10_000  # classes: a label above it, without a name, is damage
+MAX_FRACTION = 2.0  # images: numbers further out are no fractions of one
+MAX_CLASSES = 10_000  # classes: a label above it, without a name, is damage
 _NORMALIZED = 1.01  # ends of boxes: some tools round beyond 1
 
 
@@ -96,18 +104,13 @@ def _chosen_names(known, class_names, sidecar):
 
 def _numbers_as_names(found):
     ids = np.concatenate([[0], *(image.classes for image in found)])
-    highest = int(ids[ids <= _MAX_UNNAMED].max(initial=0))
-    if highest < 1:
-        raise InvalidValueError(
-            "The classes must be named where no object shows how many there are. "
-            "Received: no names, and no object of a class. Pass `class_names`"
-        )
+    highest = int(ids[ids <= MAX_CLASSES].max(initial=0))
     return tuple(str(i) for i in range(1, highest + 1))
 
 
 def make_dataset(
     found: Sequence[Found],
-    classes: Classes | Callable[[], Classes],
+    classes: Classes,
     problems: Any,
     *,
     source: Any,
@@ -118,14 +121,10 @@ def make_dataset(
     keep_unusable: bool = False,
 ) -> DetectionDataset:
     """The dataset of what was found; raises or warns of what is wrong."""
-    try:
-        classes = classes() if callable(classes) else classes
-        if not classes.names:
-            text = f"{problems.reader} found no object: pass `class_names`"
-            raise InvalidValueError(text)
-    except ValueError:
+    if not classes.names:
         problems.finish()  # says more, if there are any
-        raise
+        text = f"{problems.reader} found no object: pass `class_names`"
+        raise InvalidValueError(text)
     labels = _labels(found, classes, problems)
     records = _records(found, labels, problems)
     names = [str(getattr(record, key)) for record in records]
@@ -258,8 +257,7 @@ def _check_boxes(records, problems, source):
 
 def _are_normalized(records):
     """Whether two boxes or more all lie between 0 and 1."""
-    boxes = [record.boxes_xywh for record in records if len(record.labels)]
-    boxes = np.concatenate(boxes) if boxes else np.zeros((0, 4))
+    boxes = joined(records, "boxes_xywh")
     if len(boxes) < 2 or max(max(record.image_size) for record in records) <= 2:
         return False
     ends = np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]])
@@ -282,18 +280,33 @@ def whole_number(value):
     return int(value) if type(value) is float and value.is_integer() else None
 
 
+def read_rows(read, lines, problems, place, word="line"):
+    """What `read` makes of each `(number, line)`; a str is what is wrong with it."""
+    rows = []
+    for number, line in lines:
+        row = read(line)
+        if isinstance(row, str):
+            detail = f"{word} {number}: {row}. Received: {reprlib.repr(line)}"
+            problems.add("bad box", place, detail)
+        else:
+            rows.append(row)
+    return rows
+
+
 def are_coordinates(values):
     """Whether each row of an array `[n, 4]` is four usable numbers; NaN is not."""
     return np.all(np.abs(values) <= MAX_COORDINATE, axis=-1)
 
 
-def chosen_split(splits: Mapping[str, Any], split: str | None) -> str:
+def chosen_split(splits: Iterable[str], split: str | None, source: Any) -> str:
     """The split that was asked for, or the only one there is."""
+    splits = list(splits)
     if split is None and len(splits) == 1:
-        return next(iter(splits))
+        return splits[0]
     if split not in splits:
         raise InvalidValueError(
-            f"`split` must be one of {list(splits)}. Received: split={split!r}"
+            f"`split` must be one of {splits}, the splits of {str(source)!r}. "
+            f"Received: split={split!r}"
         )
     return split
 

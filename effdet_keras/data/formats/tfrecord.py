@@ -123,7 +123,7 @@ def from_tfrecord(
     splits = {shard and shard["split"] for shard in shards}
     return reading.make_dataset(
         found,
-        lambda: reading.numbered_classes(
+        reading.numbered_classes(
             known, class_names, sidecar, found, are_category_ids=True
         ),
         problems,

@@ -93,14 +93,14 @@ def from_voc(
         )
     problems = Problems(f"`from_voc` of {str(folder)!r}", on_error)
     xml_dir = _find_xml_dir(folder) or folder
-    names = _names(folder, xml_dir, split, problems)
+    stems = {path.stem for path in xml_dir.glob("*.xml")}
+    names = _names(folder, stems, split, problems)
     sidecar = read_sidecar(folder)
     # In the files of annotation tools a box of one pixel is a slip of the mouse;
     # in those that `write_voc` wrote it is a thin box.
     shift = 1.0 if one_based else 0.0
     gap = 0.0 if sidecar is NO_SIDECAR else -shift
     # The images are in the first folder with one that an xml file is named after.
-    stems = {path.stem for path in xml_dir.glob("*.xml")}
     places = [*(folder / name for name in _IMAGE_FOLDERS), xml_dir, folder]
     places = [place for place in places if place.is_dir()]
     listed = ((place, _images(place)) for place in places)
@@ -114,7 +114,7 @@ def from_voc(
     known = sorted({name for image in found for name in image.classes})
     return reading.make_dataset(
         found,
-        lambda: reading.named_classes(known, class_names, sidecar),
+        reading.named_classes(known, class_names, sidecar),
         problems,
         source=folder,
         sidecar=sidecar,
@@ -149,12 +149,11 @@ def _find_xml_dir(folder):
     return next((place for place in places if any(place.glob("*.xml"))), None)
 
 
-def _names(folder, xml_dir, split, problems):
+def _names(folder, stems, split, problems):
+    if not stems:
+        raise FileNotFoundError(f"`from_voc` found no xml file in {str(folder)!r}")
     if split is None:
-        names = sorted(path.stem for path in xml_dir.glob("*.xml"))
-        if not names:
-            raise FileNotFoundError(f"`from_voc` found no xml file in {str(xml_dir)!r}")
-        return names
+        return sorted(stems)
     path = folder / _SETS / f"{split}.txt"
     if not path.is_file():
         raise FileNotFoundError(
@@ -162,11 +161,10 @@ def _names(folder, xml_dir, split, problems):
             f"{_splits_of(folder)}. Received: split={split!r}"
         )
     lines = map(str.strip, read_text(path).splitlines())
-    there = {path.stem for path in xml_dir.glob("*.xml")}
     # A list for one class has a second column, 1 or -1: its images count.
-    listed = [line if line in there else line.split()[0] for line in lines if line]
+    listed = [line if line in stems else line.split()[0] for line in lines if line]
     names = list(dict.fromkeys(listed))
-    missing = [name for name in names if name not in there]
+    missing = [name for name in names if name not in stems]
     if missing:
         problems.add(
             "unreadable annotation",
@@ -174,7 +172,7 @@ def _names(folder, xml_dir, split, problems):
             f"{len(missing)} of the {len(names)} xml files that it lists are "
             f"missing, first {missing[:3]}",
         )
-    return [name for name in names if name in there]
+    return [name for name in names if name in stems]
 
 
 def _images(image_dir):

@@ -24,8 +24,6 @@ from effdet_keras.data.record import clip_boxes_xywh
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import IMAGE_SUFFIXES
 
-_LIMIT = 2.0  # images: numbers further out are no fractions of one
-
 
 def from_yolo(
     path: str | os.PathLike[str],
@@ -75,7 +73,7 @@ def from_yolo(
     """
     source = os.fspath(path)
     layout = find_layout(path)
-    split = reading.chosen_split(layout.splits, split)
+    split = reading.chosen_split(layout.splits, split, source)
     problems = Problems(f"`from_yolo` of {source!r}", on_error)
     images = layout.images(split, problems)
     files = [label_file(image) for image in images]
@@ -108,7 +106,7 @@ def from_yolo(
     ]
     return reading.make_dataset(
         found,
-        lambda: reading.named_classes(names, class_names, sidecar),
+        reading.named_classes(names, class_names, sidecar),
         problems,
         source=source,
         sidecar=sidecar,
@@ -121,20 +119,12 @@ def _read_labels(path, problems):
     if not path.is_file():
         return np.zeros((0, 5))
     try:
-        lines = read_text(path).splitlines()
+        lines = enumerate(read_text(path).splitlines(), 1)
     except ValueError as error:
         problems.add("unreadable annotation", path, str(error))
         return np.zeros((0, 5))
-    rows = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        row = _read_row(line)
-        if isinstance(row, str):
-            detail = f"line {number}: {row}. Received: {reprlib.repr(line)}"
-            problems.add("bad box", path, detail)
-        else:
-            rows.append(row)
+    lines = [(number, line) for number, line in lines if line.strip()]
+    rows = reading.read_rows(_read_row, lines, problems, path)
     return np.array(rows, np.float64).reshape(-1, 5)
 
 
@@ -145,11 +135,11 @@ def _read_row(line):
     except ValueError:
         return "numbers are expected"
     label, values = numbers[0], np.array(numbers[1:])
-    if not (label.is_integer() and 0 <= label < MAX_CLASSES):
+    if not (label.is_integer() and 0 <= label < reading.MAX_CLASSES):
         return "the first number must be that of a class"
     if len(values) != 4 and (len(values) < 6 or len(values) % 2):
         return "four numbers of a box or three or more points are expected"
-    if not (np.abs(values) <= _LIMIT).all():
+    if not (np.abs(values) <= reading.MAX_FRACTION).all():
         return "fractions of the image are expected, not pixels"
     if len(values) == 4:
         sides = values[2:]
@@ -219,7 +209,6 @@ def yolo_readers(path):
 
 _SPLITS = ("train", "val", "valid", "validation", "test")
 _NAME_FILES = ("classes.txt", "obj.names", "predefined_classes.txt")
-MAX_CLASSES = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -361,7 +350,7 @@ def _yaml_names(content, path):
     if isinstance(names, dict) and set(names) == set(range(len(names))):
         names = [names[i] for i in range(len(names))]
     count = content.get("nc")
-    if names is None and type(count) is int and 0 < count <= MAX_CLASSES:
+    if names is None and type(count) is int and 0 < count <= reading.MAX_CLASSES:
         names = [str(i) for i in range(count)]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InvalidValueError(

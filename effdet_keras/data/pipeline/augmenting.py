@@ -6,9 +6,9 @@ import contextlib
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.augment.augmentation import (
-    Augmentation,
     Compose,
     FromNumPy,
+    OfAnother,
     Sometimes,
     as_augmentation,
     fault_of,
@@ -108,20 +108,12 @@ def _check_keeps_masks(augmentation):
         )
 
 
-class _Checked(Augmentation):
+class _Checked(OfAnother):
     """A user's augmentation, whose results are checked before they are tidied up."""
 
     def __init__(self, augmentation, reader):
         self.augmentation = augmentation
         self._reader = reader
-
-    @property
-    def num_images(self):
-        return self.augmentation.num_images
-
-    @property
-    def keeps_masks(self):
-        return self.augmentation.keeps_masks
 
     def augment(self, example, seed):
         first = example if self.num_images == 1 else example[0]

@@ -18,7 +18,6 @@ _BATCHES_AHEAD = 2  # one in use, one ready; more only fills memory
 
 
 def make_batches(
-    records,
     reader,
     batch_size,
     *,
@@ -31,9 +30,9 @@ def make_batches(
     pad_value,
     max_boxes,
     drop_remainder,
-    augment=None,
-    share=(0, 1),
-    resize_method="half_pixel",
+    augment,
+    share,
+    resize_method,
 ):
     """Builds the `tf.data.Dataset` of `DetectionDataset.batches`: see there."""
     tf.require("`DetectionDataset.batches`")
@@ -49,6 +48,7 @@ def make_batches(
             "Masks are only resized with 'half_pixel'. Received: "
             f"resize_method={resize_method!r}, masks=True"
         )
+    records = reader.records
     if not records:
         raise InvalidValueError(
             "`batches` needs at least one image. The dataset is empty"
@@ -78,6 +78,8 @@ def make_batches(
         _check_can_be_shared(len(records), batch_size, drop_remainder, share[1])
         max_boxes = max_boxes or max(most_boxes, 1)  # one number for all processes
 
+    window = transforms.Window(image_size, pad_value, resize_method)
+
     def load(index, epoch_seed):
         seed = tf.stack([epoch_seed, index])
         if augmentation is None:
@@ -88,19 +90,14 @@ def make_batches(
             )
         moved = ("image", "boxes", "labels", "mask")
         seen = {key: example[key] for key in moved if key in example}
-        window = {
-            "image_size": image_size,
-            "pad_value": pad_value,
-            "resize_method": resize_method,
-        }
         if training:
             draws = transforms.random_draws(seed, scale_jitter)
             # Written this way round the reference's draws flip here too.
             is_flipped = draws.flip > 1.0 - flip_probability
             seen = tf.cond(is_flipped, lambda: transforms.flip(seen), lambda: seen)
-            placed = transforms.scale_jitter(seen, draws, **window)
+            placed = transforms.scale_jitter(seen, draws, window)
         else:
-            placed = transforms.letterbox(seen, **window)
+            placed = transforms.letterbox(seen, window)
         truth = {
             "boxes": placed["boxes"],
             "labels": placed["labels"],
@@ -125,14 +122,8 @@ def make_batches(
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         )
-    dataset = _batched(
-        _reported(examples, reader, order.size),
-        local_batch_size,
-        image_size,
-        max_boxes,
-        drop_remainder,
-        has_masks=reader.gives_masks,
-    )
+    examples = _reported(examples, reader, order.size)
+    dataset = _batched(examples, local_batch_size, max_boxes, drop_remainder)
     reader.order = order
     reader_behind[dataset] = reader
     return dataset
@@ -157,19 +148,13 @@ def _read(reader, index):
     }
 
 
-def _batched(examples, batch_size, image_size, max_boxes, drop_remainder, *, has_masks):
-    boxes = {"boxes": [max_boxes, 4], "labels": [max_boxes]}
-    shapes = {**boxes, "image_id": [], "image_scale": []}
-    padding = {"boxes": 0.0, "labels": BACKGROUND}
-    padding |= {"image_id": np.int64(0), "image_scale": 0.0}
-    if has_masks:  # of one size: no padding is needed
-        shapes["masks"], padding["masks"] = [*image_size], np.uint8(0)
-    dataset = examples.padded_batch(
-        batch_size,
-        ([*image_size, 3], shapes),
-        padding_values=(0.0, padding),
-        drop_remainder=drop_remainder,
-    )
+def _batched(examples, batch_size, max_boxes, drop_remainder):
+    spec = examples.element_spec
+    shapes = tf.nest.map_structure(lambda one: one.shape, spec)
+    padding = tf.nest.map_structure(lambda one: tf.zeros([], one.dtype), spec)
+    shapes[1].update(boxes=[max_boxes, 4], labels=[max_boxes])
+    padding[1]["labels"] = tf.constant(BACKGROUND)
+    dataset = examples.padded_batch(batch_size, shapes, padding, drop_remainder)
     options = tf.data.Options()
     # There are no files to share out among workers, only indices.
     options.experimental_distribute.auto_shard_policy = (

@@ -54,22 +54,14 @@ def passes_of(dataset):
 class ImageReader:
     """Reads the examples of records, and remembers which images it could not read."""
 
-    def __init__(
-        self,
-        records,
-        class_names,
-        *,
-        replace,  # an image that cannot be read: by another one, not an empty one
-        strict,
-        category_ids=None,
-        seg_class_names=None,
-    ):
+    def __init__(self, dataset, *, replace, strict, seg_class_names=None):
+        self.records = dataset.records
+        self.class_names = dataset.class_names
+        self.category_ids = dataset.category_ids
         self.seg_class_names = seg_class_names
-        self.class_names = class_names
-        self.category_ids = category_ids
         self.error = None  # what stopped the pipeline: TensorFlow only tells of it
         self.order = None  # `EpochOrder` of the pipeline that reads with it
-        self._records = records
+        # An image that cannot be read: by another one, not an empty one.
         self._replace = replace
         self._strict = strict
         self._skipped = {}
@@ -81,11 +73,11 @@ class ImageReader:
     @property
     def num_images(self):
         """How many images the dataset has, whether they can be read or not."""
-        return len(self._records)
+        return len(self.records)
 
     @functools.cached_property
     def _names(self):
-        return {record.image_id: record.name for record in self._records}
+        return {record.image_id: record.name for record in self.records}
 
     def read(self, index):
         """Image, boxes, labels, image id, whether it is there, and maybe the mask."""
@@ -101,9 +93,9 @@ class ImageReader:
         return self.seg_class_names is not None
 
     def _read(self, index):
-        count = len(self._records)
+        count = len(self.records)
         for i in range(index, index + count):
-            record = self._records[i % count]
+            record = self.records[i % count]
             try:
                 masks = (load_mask(record),) if self.gives_masks else ()
                 return (*_single_objects(record), True, *masks)
@@ -131,7 +123,7 @@ class ImageReader:
         more = "" if len(names) <= _SHOWN else f" and {len(names) - _SHOWN} more"
         place = "others took their place" if self._replace else "they count as empty"
         print(
-            f"\n{len(names)} of {len(self._records):,} images could not be read and "
+            f"\n{len(names)} of {len(self.records):,} images could not be read and "
             f"were skipped ({place}): {', '.join(names[:_SHOWN])}{more}. The first: "
             f"{next(iter(skipped.values()))}",
             file=sys.stderr,

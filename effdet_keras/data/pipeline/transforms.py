@@ -25,6 +25,18 @@ class Draws(NamedTuple):
     offset_x: tf.Tensor
 
 
+class Window(NamedTuple):
+    """What is seen of a scaled image, and how it is scaled."""
+
+    image_size: tuple
+    pad_value: tuple
+    resize_method: str = "half_pixel"
+
+    def of(self, image, offset):
+        end = offset + tf.constant(self.image_size, tf.int32)
+        return image[offset[0] : end[0], offset[1] : end[1]]
+
+
 def random_draws(seed, scale_jitter):
     """Draws the numbers of one example; `seed` is an int tensor `[2]`."""
     # The algorithm is named so that all devices draw alike.
@@ -44,41 +56,27 @@ def flip(example):
     return {**flipped, "boxes": tf.stack([y0, width - x1, y1, width - x0], axis=1)}
 
 
-def letterbox(example, *, image_size, pad_value, resize_method="half_pixel"):
+def letterbox(example, window):
     """Scales an image to fit, keeps its shape, puts it top left and pads.
 
     As in the reference: bilinear, half-pixel centers, sizes cut down to whole pixels,
     boxes clipped to `[0, side - 1]`. "asymmetric" is TensorFlow 1's, to `[0, side]`.
     """
-    window = _Window(image_size, pad_value, resize_method)
-    target = tf.constant(image_size, tf.float32)
-    is_rounded = resize_method == "asymmetric"
+    target = tf.constant(window.image_size, tf.float32)
+    is_rounded = window.resize_method == "asymmetric"
     return _placed(example, window, target, (0.0, 0.0), is_rounded)
 
 
-def scale_jitter(example, draws, *, image_size, pad_value, resize_method="half_pixel"):
-    """Scales an image to a random factor of `image_size`, then crops or pads it.
+def scale_jitter(example, draws, window):
+    """Scales an image to a random factor of the window, then crops or pads it.
 
     The crop is at `offset * (scaled - image_size)`: `random_crop` of the EfficientDet
     recipe (https://arxiv.org/abs/1911.09070, section 5.1).
     """
-    window = _Window(image_size, pad_value, resize_method)
     scale = tf.cast(draws.scale, tf.float32)
-    target = tf.floor(scale * tf.constant(image_size, tf.float32))
+    target = tf.floor(scale * tf.constant(window.image_size, tf.float32))
     fraction = (draws.offset_y, draws.offset_x)
     return _placed(example, window, target, fraction, is_rounded=False)
-
-
-class _Window(NamedTuple):
-    """What is seen of a scaled image, and how it is scaled."""
-
-    image_size: tuple
-    pad_value: tuple
-    resize_method: str
-
-    def of(self, image, offset):
-        end = offset + tf.constant(self.image_size, tf.int32)
-        return image[offset[0] : end[0], offset[1] : end[1]]
 
 
 def _placed(example, window, target, fraction, is_rounded):

@@ -7,7 +7,7 @@ import dataclasses
 import math
 import numbers
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -19,6 +19,8 @@ from effdet_keras.errors import (
     InvalidStateError,
     InvalidTypeError,
     InvalidValueError,
+    check_choice,
+    require,
 )
 from effdet_keras.model.basic_layers import recomputing
 from effdet_keras.train.freezing import batch_norms_of
@@ -76,22 +78,13 @@ class AdvProp(PartOptions):
         _check_above_zero("epsilon", self.epsilon)
         if self.step_size is not None:
             _check_above_zero("step_size", self.step_size)
-        is_whole = isinstance(self.num_steps, numbers.Integral)
-        if not is_whole or isinstance(self.num_steps, bool) or self.num_steps < 1:
-            raise InvalidValueError(
-                "`num_steps` of `AdvProp` must be a whole number of at least 1. "
-                f"Received: num_steps={self.num_steps!r}"
-            )
-        if not isinstance(self.random_start, bool):
-            raise InvalidTypeError(
-                "`random_start` of `AdvProp` must be True or False. "
-                f"Received: random_start={self.random_start!r}"
-            )
-        if self.loss not in _LOSSES:
-            raise InvalidValueError(
-                f"`loss` of `AdvProp` must be one of {', '.join(map(repr, _LOSSES))}. "
-                f"Received: loss={self.loss!r}"
-            )
+        steps, starts = self.num_steps, self.random_start
+        is_whole = isinstance(steps, numbers.Integral) and not isinstance(steps, bool)
+        rule = "`num_steps` of `AdvProp` must be a whole number of at least 1"
+        require(is_whole and steps >= 1, rule, num_steps=steps)
+        rule = "`random_start` of `AdvProp` must be True or False"
+        require(isinstance(starts, bool), rule, InvalidTypeError, random_start=starts)
+        check_choice("loss", self.loss, _LOSSES)
 
     @property
     def change_per_step(self) -> float:
@@ -113,11 +106,8 @@ class AdvProp(PartOptions):
                 "`adversarial` trains on one device, not under a `tf.distribute` "
                 "strategy of several. Leave one of the two out."
             )
-        if jit_compile:
-            raise InvalidValueError(
-                "`adversarial` trains without XLA: pass `jit_compile=False`, or leave "
-                f"`adversarial` out. Received: jit_compile={jit_compile!r}"
-            )
+        rule = "`adversarial` trains without XLA: pass `jit_compile=False`, or leave "
+        require(not jit_compile, f"{rule}it out", jit_compile=jit_compile)
         if model.features is not None:
             raise InvalidValueError(
                 "`adversarial` needs batch norms of its own, and those of a TF-Hub "
@@ -147,33 +137,35 @@ class AdvProp(PartOptions):
 
 def _check_above_zero(name, value):
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not is_number or not 0 < value < math.inf:
-        raise InvalidValueError(
-            f"`{name}` of `AdvProp` must be a number above 0, of a pixel's 0-255. "
-            f"Received: {name}={value!r}"
-        )
+    rule = f"`{name}` of `AdvProp` must be a number above 0, of a pixel's 0-255"
+    require(is_number and 0 < value < math.inf, rule, **{name: value})
 
 
-# --- The second set of arrays that batch norms have in adversarial training.
+# --- What takes part in the steps, with the second set of arrays of batch norms.
 
 AUXILIARY = "auxiliary:"  # in files, before the path of the variable that is doubled
 _TRAINED, _MOVED = ("gamma", "beta"), ("moving_mean", "moving_variance")
 
 
-class AuxiliaryNorms(Part):
-    """Copies of the arrays of batch norms, which train and move by themselves.
+class AdversarialTraining(Part):
+    """Attacks the images of a batch, and adds the gradients of what comes of it.
 
-    They are no weights of the model: nothing that uses, exports or counts these sees
-    them. The optimizer has them, and files keep them for the training that goes on.
+    It has copies of the arrays of batch norms, which train and move by themselves. They
+    are no weights of the model: nothing that uses, exports or counts these sees them.
+    The optimizer has them, and files keep them for the training that goes on.
     """
 
-    def __init__(self, batch_norms: Iterable[Any]) -> None:
+    logs = ("adversarial_loss",)
+
+    def __init__(self, model: Any, advprop: AdvProp) -> None:
+        # No circle, which would keep a model that is let go of in memory.
+        self._model_of = weakref.ref(model)
+        self._advprop = advprop
         self._arrays = {
             bn: {name: _copy(getattr(bn, name)) for name in (*_TRAINED, *_MOVED)}
-            for bn in batch_norms
+            for bn in batch_norms_of(model)
             if bn.trainable
         }
-
         pairs = [
             (getattr(bn, name), copy)
             for bn, arrays in self._arrays.items()
@@ -229,36 +221,7 @@ class AuxiliaryNorms(Part):
             copy.assign(store[_key(source)])
         return True
 
-
-def _copy(variable):
-    return keras.Variable(
-        # A function, because a model may be built in a stateless scope.
-        lambda shape, dtype: ops.copy(ops.stop_gradient(variable.value)),
-        shape=variable.shape,
-        dtype=variable.dtype,
-        trainable=variable.trainable,
-        autocast=False,
-        name="auxiliary_" + variable.path.replace("/", "_"),
-    )
-
-
-def _key(source):
-    return AUXILIARY + source.path.replace("/", ":")
-
-
-# --- The half of a training step that adversarial images are for.
-
-
-class AdversarialTraining(AuxiliaryNorms):
-    """Attacks the images of a batch, and adds the gradients of what comes of it."""
-
-    logs = ("adversarial_loss",)
-
-    def __init__(self, model: Any, advprop: AdvProp) -> None:
-        super().__init__(batch_norms_of(model))
-        # No circle, which would keep a model that is let go of in memory.
-        self._model_of = weakref.ref(model)
-        self._advprop = advprop
+    # --- The half of a training step that adversarial images are for.
 
     @property
     def _model(self):
@@ -283,7 +246,7 @@ class AdversarialTraining(AuxiliaryNorms):
                 scaled = self._model.optimizer.scale_loss(adversarial)
             variables = self._model.updated_variables()
             more = self._model._step.gradients_of(tape, scaled, variables)
-        self._model.settings.trackers.update(self.logs[0], adversarial)
+        self._model.settings.trackers.update({self.logs[0]: adversarial})
         num_shared = len(gradients)  # what is behind them is auxiliary
         sums = [clean + other for clean, other in zip(gradients, more)]
         return loss + adversarial, [*sums, *more[num_shared:]]
@@ -371,3 +334,19 @@ class AdversarialTraining(AuxiliaryNorms):
     def _outputs(self, images):
         with recomputing(self._model.settings.recipe.grad_checkpoint):
             return self._model(images, training=True)
+
+
+def _copy(variable):
+    return keras.Variable(
+        # A function, because a model may be built in a stateless scope.
+        lambda shape, dtype: ops.copy(ops.stop_gradient(variable.value)),
+        shape=variable.shape,
+        dtype=variable.dtype,
+        trainable=variable.trainable,
+        autocast=False,
+        name="auxiliary_" + variable.path.replace("/", "_"),
+    )
+
+
+def _key(source):
+    return AUXILIARY + source.path.replace("/", ":")

@@ -21,7 +21,7 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.whole_files import local_path, replacing
 from effdet_keras.detect.detect import letterboxed
 from effdet_keras.detect.predictor import Predictor
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.export.runtime import ExportedDetector
 from effdet_keras.images import list_images, read_image
 from effdet_keras.model.efficientdet import EfficientDet
@@ -84,11 +84,8 @@ def benchmark(
     A live model computes network and postprocess as one graph. There the network is
     also measured alone, and `postprocess` is the difference.
     """
-    for name, value in (("batch_size", batch_size), ("runs", runs)):
-        if value < 1:
-            raise InvalidValueError(
-                f"`{name}` must be 1 or more. Received: {name}={value}"
-            )
+    check_argument(batch_size >= 1, "batch_size", batch_size, "1 or more")
+    check_argument(runs >= 1, "runs", runs, "1 or more")
     trace = None if trace is None else local_path(trace, "`trace`")
     detector = predictor.detector
     if trace is not None:
@@ -211,9 +208,7 @@ _BATCHES = 3
 
 
 def write_trace(
-    detector: EfficientDet | ExportedDetector,
-    images: np.ndarray,
-    folder: pathlib.Path,
+    detector: EfficientDet | ExportedDetector, images: np.ndarray, folder: pathlib.Path
 ) -> str:
     """Runs some batches in the profiler of the detector's runtime.
 

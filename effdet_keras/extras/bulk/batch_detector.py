@@ -10,14 +10,10 @@ import numpy as np
 from effdet_keras.detect.detect import ScoreRule, ScoreThreshold, check_batch_size
 from effdet_keras.detect.predictor import Predictor
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.extras.bulk.parts import (
-    annotations_of,
-    categories_of,
-    row_of,
-    row_of_error,
-    table_of,
-)
+from effdet_keras.extras.bulk.parts import categories_of, row_of, row_of_error, table_of
 from effdet_keras.images import decode_image, read_image
+
+__all__ = ["BatchDetector"]
 
 _READERS = 4  # threads that read and decode images while the network runs
 _COLUMNS = ("bytes", "image", "path")
@@ -142,8 +138,7 @@ class BatchDetector:
             if isinstance(image, Exception):
                 yield row_of_error(name, image)
             else:
-                annotations = annotations_of(next(found), self.categories)
-                yield row_of(name, image.shape[:2], annotations)
+                yield row_of(name, image.shape[:2], next(found), self.categories)
 
     def _detected(self, images):
         """Detections of each image; a smaller batch would be compiled again."""

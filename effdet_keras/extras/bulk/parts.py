@@ -152,38 +152,30 @@ def categories_of(predictor: Any) -> list[dict]:
     return [{"id": id_, "name": name} for id_, name in zip(ids, names)]
 
 
-def annotations_of(detections: Detections, categories: list[dict]) -> list[dict]:
-    """What was found in one image, as COCO has it, but for boxes in the padding."""
-    detections = detections[has_area(detections.boxes)]
-    found = []
-    labels, boxes_yxyx = detections.labels.tolist(), detections.boxes.tolist()
-    for label, box, score in zip(labels, boxes_yxyx, detections.scores.tolist()):
-        y_min, x_min, y_max, x_max = box
-        category = categories[label]
-        box = (x_min, y_min, x_max - x_min, y_max - y_min)
-        found.append(
-            {
-                "category_id": category["id"],
-                "label": category["name"],
-                "bbox": [round(number, 2) for number in box],
-                "score": round(score, 6),
-            }
-        )
-    return found
-
-
-def row_of(name: str, image_size: tuple[int, int], annotations: list[dict]) -> dict:
-    """The row of an image that was read; `image_size` is `(height, width)`."""
-    height, width = image_size
-    lists = {key: [found[key] for found in annotations] for key in _OF_ANNOTATIONS}
-    size = {"width": int(width), "height": int(height)}
-    return {"file_name": name, **size, **lists, "error": None}
+def row_of(
+    name: str, image_size: tuple[int, int], found: Detections, categories: list[dict]
+) -> dict:
+    """The row of an image of `(height, width)`, without boxes in its padding."""
+    found = found[has_area(found.boxes)]
+    classes = [categories[label] for label in found.labels.tolist()]
+    boxes = [(x, y, x1 - x, y1 - y) for y, x, y1, x1 in found.boxes.tolist()]
+    columns = (
+        [category["id"] for category in classes],
+        [category["name"] for category in classes],
+        [[round(number, 2) for number in box] for box in boxes],
+        [round(score, 6) for score in found.scores.tolist()],
+    )
+    return _row(name, *image_size, dict(zip(_OF_ANNOTATIONS, columns)))
 
 
 def row_of_error(name: str, error: object) -> dict:
     """The row of an image that could not be read."""
-    lists = {key: [] for key in _OF_ANNOTATIONS}
-    return {"file_name": name, "width": 0, "height": 0, **lists, "error": str(error)}
+    return _row(name, 0, 0, {key: [] for key in _OF_ANNOTATIONS}, str(error))
+
+
+def _row(name, height, width, columns, error=None):
+    size = {"width": int(width), "height": int(height)}
+    return {"file_name": name, **size, **columns, "error": error}
 
 
 def line_of(row: dict) -> dict:
@@ -202,8 +194,8 @@ def row_of_line(line: dict) -> dict:
     """The row of a line of JSON; the inverse of `line_of`."""
     if "error" in line:
         return row_of_error(line["file_name"], line["error"])
-    size = line["height"], line["width"]
-    return row_of(line["file_name"], size, line["annotations"])
+    columns = {key: [x[key] for x in line["annotations"]] for key in _OF_ANNOTATIONS}
+    return _row(line["file_name"], line["height"], line["width"], columns)
 
 
 def schema():

@@ -17,7 +17,7 @@ from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.detect.detect import ScoreThreshold
 from effdet_keras.detect.predictor import Predictor
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.export.runtime import ExportedDetector
 from effdet_keras.extras.bulk.batch_detector import BatchDetector
 from effdet_keras.extras.bulk.parts import Parts
@@ -54,10 +54,7 @@ def detect_shard(
     part_images: int,
 ) -> int:
     """Detects in the images that no part has; again in those with errors, last."""
-    if part_images < 1:
-        raise InvalidValueError(
-            f"A part has 1 image or more. Received: part_images={part_images}"
-        )
+    check_argument(part_images >= 1, "part_images", part_images, "1 or more")
     progress = _Progress(shard, sources)
     for _, path in parts.files(shard.number):
         progress.note(parts.read(path))

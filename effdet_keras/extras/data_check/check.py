@@ -15,17 +15,17 @@ from PIL import Image, UnidentifiedImageError
 
 from effdet_keras import box_ops
 from effdet_keras._internal.whole_files import replacing
-from effdet_keras.data.anchor_fit import (
-    Coverage,
-    find_hints,
-    input_boxes,
-    measure_coverage,
-)
+from effdet_keras.data.anchor_fit import input_boxes
+from effdet_keras.data.any_format import load, load_splits
 from effdet_keras.data.dataset import DetectionDataset, boxes_per_class
-from effdet_keras.data.load import load, load_splits
 from effdet_keras.data.problems import KINDS, Problem, Severity
 from effdet_keras.data.record import clip_boxes_xywh, stored_bytes
-from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.errors import InvalidTypeError, require
+from effdet_keras.extras.data_check.anchors import (
+    Coverage,
+    find_hints,
+    measure_coverage,
+)
 from effdet_keras.extras.data_check.report import write_html, write_text
 from effdet_keras.images import EXIF_ORIENTATION, EncodedImage, read_image
 from effdet_keras.model.config import EfficientDetConfig
@@ -202,11 +202,8 @@ def _config(model, image_size):
         )
     if image_size is None:
         return model
-    if model is None:
-        raise InvalidValueError(
-            "`image_size` is the input of a model. "
-            f"Received: image_size={image_size!r} with model=None"
-        )
+    received = {"image_size": image_size, "model": model}
+    require(model is not None, "`image_size` is the input of a model", **received)
     return model.replace(image_size=image_size)
 
 
@@ -393,7 +390,7 @@ def _find_shapes(table):
         ("clipped box", finite & usable & (out > _ROUNDING)),
     ):
         for row in np.flatnonzero(rows):
-            detail = _describe(table.boxes_xywh[row])
+            detail = describe_box(table.boxes_xywh[row])
             if kind == "clipped box":
                 detail += f": {out[row]:.4g} pixels out of the image"
             yield table.problem(kind, row, detail)
@@ -410,7 +407,7 @@ def _find_normalized(table):
         if num_small[i] == len(record.labels):
             detail = (
                 "all its boxes lie between 0 and 1, where pixels are expected; first: "
-                f"{_describe(record.boxes_xywh[0])}"
+                f"{describe_box(record.boxes_xywh[0])}"
             )
             yield Problem("suspected box format", record.name, detail)
 
@@ -437,7 +434,7 @@ def _find_twins_of_boxes(records):
         same = record.labels[rows][:, None] == record.labels[rows]
         # Each second box once, however many it coincides with.
         for second in np.flatnonzero(np.triu(same & (iou >= _TWIN_IOU), 1).any(axis=0)):
-            detail = f"{_describe(record.boxes_xywh[rows[second]])} is there twice"
+            detail = f"{describe_box(record.boxes_xywh[rows[second]])} is there twice"
             yield Problem("duplicate box", record.name, detail)
 
 
@@ -470,7 +467,8 @@ def _find_tiny(table, image_size):
         yield table.problem("tiny box", rows[i], detail)
 
 
-def _describe(box_xywh):
+def describe_box(box_xywh):
+    """A box in words."""
     left, top, width, height = box_xywh.tolist()
     return f"left {left:g}, top {top:g}, width {width:g}, height {height:g}"
 

@@ -47,7 +47,7 @@ def run(
     from effdet_keras import visualize
     from effdet_keras._internal.whole_files import local_path, replacing
     from effdet_keras.cli.files import check_outputs
-    from effdet_keras.data.anchor_fit import fit_anchors
+    from effdet_keras.extras.data_check.anchors import fit_anchors
     from effdet_keras.extras.data_check.check import check, check_splits
     from effdet_keras.extras.data_check.report import write_html_of_splits
     from effdet_keras.weights.locate import looks_like_weights

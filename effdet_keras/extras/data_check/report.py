@@ -10,16 +10,11 @@ from collections import Counter
 import numpy as np
 
 from effdet_keras import visualize
-from effdet_keras.data.anchor_fit import (
-    COVERED,
-    anchor_fit,
-    anchor_sides,
-    input_boxes,
-)
-from effdet_keras.data.dataset import boxes_per_class, count_of
-from effdet_keras.data.low_data import what_to_expect
+from effdet_keras.data.anchor_fit import anchor_fit, input_boxes
+from effdet_keras.data.dataset import boxes_per_class, count_of, what_to_expect
 from effdet_keras.data.problems import KINDS, Severity, count_kind
 from effdet_keras.data.record import clip_boxes_xywh
+from effdet_keras.extras.data_check.anchors import COVERED, anchor_sides
 from effdet_keras.extras.report import charts
 from effdet_keras.extras.report.charts import Chart, chart_figures
 from effdet_keras.extras.report.pages import (

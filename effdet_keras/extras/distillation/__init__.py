@@ -14,7 +14,7 @@ from keras import ops
 from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.errors import InvalidTypeError, check_argument, require
 from effdet_keras.train.losses import huber_loss
 from effdet_keras.train.parts import Part
 
@@ -39,10 +39,8 @@ class Distillation(Part):
     delta: float = 0.1
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.weight < math.inf:
-            raise InvalidValueError(
-                f"`weight` must be above 0. Received: weight={self.weight!r}"
-            )
+        is_right = 0.0 < self.weight < math.inf
+        check_argument(is_right, "weight", self.weight, "above 0")
 
     def beside(self, teacher: dict[str, Any], student: dict[str, Any]) -> Any:
         """The loss, without its weight, of dicts of `class_logits` and `box_deltas`."""
@@ -178,27 +176,26 @@ def check_teacher(teacher: Any, student: Any) -> None:
         "A teacher (`distill`) is asked within batches of `tf.data`",
         "Use KERAS_BACKEND=tensorflow.",
     )
-    if not (teacher.config.has_detection and student.config.has_detection):
-        raise InvalidValueError(
-            "`distill` compares class logits and boxes: both models need the head "
-            f"'object_detection'. Received: heads={teacher.config.heads!r} and "
-            f"{student.config.heads!r}"
-        )
+    require(
+        teacher.config.has_detection and student.config.has_detection,
+        "`distill` compares class logits and boxes: both models need the head "
+        "'object_detection'",
+        teacher=teacher.config.heads,
+        student=student.config.heads,
+    )
     fields = (
         *("num_classes", "min_level", "max_level", "num_scales", "aspect_ratios"),
         *("anchor_scale", "box_scales"),
     )
+    rule = "Teacher and student must predict the same classes for the same anchors: "
     for field in fields:
         one, other = getattr(teacher.config, field), getattr(student.config, field)
-        if one != other:
-            raise InvalidValueError(
-                "Teacher and student must predict the same classes for the same "
-                f"anchors. Received: {field}={one!r} of the teacher and {other!r} of "
-                f"the student. Make the student with {field}={one!r}."
-            )
-    names = teacher.class_names, student.class_names
-    if None not in names and list(names[0]) != list(names[1]):
-        raise InvalidValueError(
-            "Teacher and student must have the same classes in the same order. "
-            f"Received: class_names={names[0]!r} and {names[1]!r}"
-        )
+        cure = f"{rule}make the student with {field}={one!r}"
+        require(one == other, cure, teacher=one, student=other)
+    one, other = teacher.class_names, student.class_names
+    require(
+        None in (one, other) or list(one) == list(other),
+        "Teacher and student must have the same classes in the same order",
+        teacher=one,
+        student=other,
+    )

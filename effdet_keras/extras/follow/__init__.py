@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -9,7 +10,6 @@ import pathlib
 import shutil
 import tempfile
 import time
-import zipfile
 from typing import Any
 
 from effdet_keras._internal.whole_files import local_path, replacing
@@ -22,7 +22,7 @@ from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.configuration import in_words, seconds_of
 from effdet_keras.runs.parts import choose_splits
 from effdet_keras.runs.run_folder import RunFolder, read_rows
-from effdet_keras.weights.archive import ZIP_DAMAGES, copy_archive, read_archive_info
+from effdet_keras.weights.archive import copy_archive, read_entry
 from effdet_keras.weights.checkpoint_files import BEST_FILE, PREVIOUS_FILE
 
 _PAUSE = 2.0  # seconds between two looks into the folder
@@ -92,7 +92,7 @@ def _evaluate_new_ones(folder, dataset, numbers, wait, batch_size):
                 started = time.monotonic()
                 coco = checkpoint.numbers(copy, taken[1], dataset, batch_size)
                 numbers.add(*taken, coco, time.monotonic() - started, copy)
-                wait.begin_again()
+                wait.since = time.monotonic()
             elif is_done or not wait.goes_on():
                 return is_done
 
@@ -141,13 +141,10 @@ class OneModel:
 
 @dataclasses.dataclass
 class _Wait:
-    """Pauses until nothing new came for some seconds."""
+    """Pauses until nothing new came for some seconds, `since` what came last."""
 
     seconds: float
     since: float = dataclasses.field(default_factory=time.monotonic)
-
-    def begin_again(self):
-        self.since = time.monotonic()
 
     def goes_on(self):
         """Whether there was time left, for a pause that is over now."""
@@ -227,36 +224,26 @@ class NewCheckpoints:
     def __init__(self, folder: str | os.PathLike, done: set[tuple] = frozenset()):
         self.folder = pathlib.Path(folder)
         self._done = set(done)
-        self._taken: dict[str, tuple] = {}  # the file that was taken, by name
 
     def take(self, copy: str | os.PathLike) -> tuple[str, dict[str, Any]] | None:
-        """Copies the oldest checkpoint that is new, whole, and stays while copied."""
-        not_whole: set[tuple] = set()
-        while found := [item for item in self._new_files() if item[1] not in not_whole]:
-            path, identity = found[0]
-            info = _copy_whole(path, copy)
-            if info is None or _identity(path) != identity:
-                not_whole.add(identity)  # a file that took its place has another one
-                continue
-            self._taken[path.name] = identity
-            if moment_of(info) not in self._done:
-                self._done.add(moment_of(info))
-                return path.name, info
+        """Copies the oldest checkpoint that is new and whole."""
+        for _, path in sorted(self._new_files()):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copyfile(path, copy)
+                info = _info(copy, check_all=True)
+                if info and moment_of(info) not in self._done:
+                    self._done.add(moment_of(info))
+                    return path.name, info
         return None
 
     def _new_files(self):
-        """Paths and identities of whole files, the oldest checkpoint first."""
-        found = []
+        """Each with its moment; some may not be whole yet."""
         for path in self.folder.glob("*.keras"):
             if path.name.startswith((".", _OF_BEST)) or path.name == PREVIOUS_FILE:
                 continue
-            identity = _identity(path)
-            if identity is None or identity == self._taken.get(path.name):
-                continue
             info = _info(path)
-            if info is not None:
-                found.append((moment_of(info), path.name, path, identity))
-        return [item[2:] for item in sorted(found)]
+            if info and moment_of(info) not in self._done:
+                yield moment_of(info), path
 
 
 def moment_of(info: dict[str, Any]) -> tuple[int, str]:
@@ -264,28 +251,9 @@ def moment_of(info: dict[str, Any]) -> tuple[int, str]:
     return info.get("epoch", 0), info.get("created", "")
 
 
-def _copy_whole(path, copy):
-    """What the copy says of itself; None if it is not whole."""
+def _info(path, check_all=False):
+    """What an archive says of itself; None where it is not there or not whole."""
     try:
-        shutil.copyfile(path, copy)
-        with zipfile.ZipFile(copy) as archive:
-            is_whole = archive.testzip() is None
-    except ZIP_DAMAGES:
+        return read_entry(path, check_all)
+    except (InvalidValueError, OSError):
         return None
-    return _info(copy) if is_whole else None
-
-
-def _info(path):
-    try:
-        return read_archive_info(path)
-    except (InvalidValueError, OSError):  # half a file, or no more there
-        return None
-
-
-def _identity(path):
-    """What changes when a file is replaced, or written on; None where there is none."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns

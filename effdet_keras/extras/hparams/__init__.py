@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from effdet_keras._internal.yaml_text import read_yaml
-from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.errors import InvalidTypeError, InvalidValueError, hint
 from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.runs.configuration import whole
-from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE, hint
+from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
 
 _RATE = 0.08  # their default, for a batch of 64
 

@@ -9,7 +9,12 @@ from typing import Any
 import keras
 
 from effdet_keras._internal.processes import ENGINES, current_processes, set_processes
-from effdet_keras.errors import InvalidStateError, InvalidValueError
+from effdet_keras.errors import (
+    InvalidStateError,
+    InvalidValueError,
+    check_choice,
+    require,
+)
 from effdet_keras.extras.multiprocess.launch import launch_of
 
 __all__ = ["current_processes", "start"]
@@ -46,11 +51,7 @@ def start(distribute: str) -> Any:
         effdet_keras.errors.InvalidValueError: `distribute` must be one of 'mirrored', \
 'multiworker', 'jax'. Received: distribute='rockets'
     """
-    if distribute not in ENGINES:
-        raise InvalidValueError(
-            f"`distribute` must be one of {', '.join(map(repr, ENGINES))}. Received: "
-            f"distribute={distribute!r}"
-        )
+    check_choice("distribute", distribute, ENGINES)
     if distribute in _started:
         return _started[distribute]
     if _started:
@@ -58,12 +59,9 @@ def start(distribute: str) -> Any:
             f"This process trains with distribute={next(iter(_started))!r} and cannot "
             f"change to {distribute!r}: start another process."
         )
-    backend = ENGINES[distribute]
-    if keras.backend.backend() != backend:
-        raise InvalidValueError(
-            f"`distribute={distribute!r}` needs Keras to run on {backend}: set "
-            f"KERAS_BACKEND={backend}. Received: backend={keras.backend.backend()!r}"
-        )
+    backend, ours = ENGINES[distribute], keras.backend.backend()
+    rule = f"`distribute={distribute!r}` needs Keras to run on {backend}: set "
+    require(ours == backend, f"{rule}KERAS_BACKEND={backend}", backend=ours)
     launch = None if distribute == "mirrored" else launch_of(os.environ)
     if launch is None and distribute == "multiworker":
         raise InvalidValueError(

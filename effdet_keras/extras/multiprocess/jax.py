@@ -14,7 +14,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras._internal.processes import OneProcess
+from effdet_keras._internal.processes import OneProcess, alone
 from effdet_keras.errors import EffDetError, InvalidStateError, first_line
 from effdet_keras.extras.multiprocess.launch import (
     Engine,
@@ -59,10 +59,11 @@ class JaxProcesses(OneProcess):
         ]
 
     def plain_error(self, error: Exception) -> Exception | None:
-        text = next(filter(_tells_of_loss, map(str, _with_causes(error))), None)
-        if text is None or isinstance(error, EffDetError):
-            return None
-        return lost_process(self, first_line(text))
+        for text in map(str, _with_causes(error)):
+            is_of_loss = any(sign in text for sign in _SIGNS_OF_LOSS)
+            if is_of_loss and not isinstance(error, EffDetError):
+                return lost_process(self, first_line(text))
+        return None
 
     @contextlib.contextmanager
     def _plain_errors(self):
@@ -117,10 +118,6 @@ def _leave_at_once(kind, error, trace):
     end_at_once()
 
 
-def _tells_of_loss(text):
-    return any(sign in text for sign in _SIGNS_OF_LOSS)
-
-
 def _with_causes(error):
     """An error, and those that it was raised for, or while they were handled."""
     seen = []
@@ -128,3 +125,74 @@ def _with_causes(error):
         seen.append(error)
         error = error.__cause__ or error.__context__
     return seen
+
+
+# --- What a model gives for a batch, on the devices of this process alone.
+
+
+class LocalPrediction:
+    """Runs the forward pass on the devices of this process alone.
+
+    Keras' own `predict_on_batch` would have all processes detect in the same batch.
+    Every process has a whole copy of the weights, which is used without copying.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self._function = None
+        self._made_for: tuple[Any, ...] = ()
+
+    def __call__(self, inputs: Any) -> Any:
+        """Returns the outputs of `predict_step`, as NumPy arrays."""
+        model = self.model
+        mesh = jax.sharding.Mesh(np.array(jax.local_devices()), ("batch",))
+        copied = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+        shared_out = jax.sharding.NamedSharding(
+            mesh, jax.sharding.PartitionSpec("batch")
+        )
+        state = tuple(
+            [_local_copy(v.value, copied) for v in variables]
+            for variables in (model.trainable_variables, model.non_trainable_variables)
+        )
+        rows = len(jax.tree.leaves(inputs)[0])
+        inputs = jax.tree.map(
+            lambda x: jax.device_put(_filled_up(x, mesh.size), shared_out), inputs
+        )
+        with alone():
+            outputs = self._compiled()(state, inputs)
+        return jax.tree.map(lambda x: np.array(x)[:rows], outputs)
+
+    def _compiled(self):
+        model = self.model
+        made_for = (
+            *(getattr(model, "postprocess", None), model.jit_compile),
+            model.run_eagerly,
+        )
+        if self._function is None or made_for != self._made_for:
+
+            def predict(state, inputs):
+                outputs, _ = model.predict_step(state, (inputs,))
+                return outputs
+
+            compiles = model.jit_compile and not model.run_eagerly
+            self._function = jax.jit(predict) if compiles else predict
+            self._made_for = made_for
+        return self._function
+
+
+def _local_copy(array, sharding):
+    """A weight on each device of this process, as one array that ends there."""
+    parts = {shard.device: shard.data for shard in array.addressable_shards}
+    devices = list(sharding.mesh.devices.flat)
+    if not array.is_fully_replicated or not set(devices) <= set(parts):
+        return jax.device_put(np.asarray(array), sharding)
+    return jax.make_array_from_single_device_arrays(
+        array.shape, sharding, [parts[device] for device in devices]
+    )
+
+
+def _filled_up(array, multiple):
+    """An array with rows of zeros behind its own, as many as devices need."""
+    array = np.asarray(array)
+    missing = -len(array) % multiple
+    return np.pad(array, [(0, missing)] + [(0, 0)] * (array.ndim - 1))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 
 from effdet_keras._internal.processes import OneProcess
-from effdet_keras.errors import InvalidStateError, InvalidValueError
+from effdet_keras.errors import InvalidStateError, InvalidValueError, require
 
 _SLURM_PORTS = 61440, 4096  # the first, and how many: a job's id chooses one
 
@@ -23,7 +23,7 @@ class Launch:
 
     process_id: int
     num_processes: int
-    coordinator: str | None = None
+    coordinator: str
     source: str = "given"
     workers: tuple[str, ...] | None = None
 
@@ -35,10 +35,6 @@ class Launch:
                 "The processes are counted from 0: this one must be below "
                 f"{self.num_processes}."
             )
-        if self.coordinator is None:
-            if self.num_processes > 1:
-                self._refuse("Several processes need an address to meet.")
-            return
         host, _, port = self.coordinator.rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
             self._refuse("The address must be 'host:port'.")
@@ -80,20 +76,15 @@ def _of_tf_config(environ):
             '"node2:1234"]}, "task": {"type": "worker", "index": 0}}. Received: '
             f"TF_CONFIG={environ['TF_CONFIG']!r}"
         ) from error
-    if kind not in ("chief", "worker") or set(cluster) - {"chief", "worker"}:
-        raise InvalidValueError(
-            "TF_CONFIG may name workers, and one of them as chief: parameter servers "
-            "do not work with Keras 3, and each worker takes part in the evaluation. "
-            f"Received: TF_CONFIG={environ['TF_CONFIG']!r}"
-        )
-    before = len(cluster.get("chief", [])) if kind == "worker" else 0
-    return Launch(
-        index + before,
-        len(workers),
-        workers[0] if workers else None,
-        "TF_CONFIG",
-        workers=workers,
+    require(
+        {kind, *cluster} <= {"chief", "worker"},
+        "TF_CONFIG may name workers, and one of them as chief: parameter servers "
+        "do not work with Keras 3, and each worker takes part in the evaluation",
+        TF_CONFIG=environ["TF_CONFIG"],
     )
+    before = len(cluster.get("chief", [])) if kind == "worker" else 0
+    first = workers[0] if workers else ""
+    return Launch(index + before, len(workers), first, "TF_CONFIG", workers)
 
 
 def _of_jax(environ):
@@ -135,11 +126,8 @@ def _of_slurm(environ):
 def _first_host(nodes):
     """The first of Slurm's list of hosts: 'gpu[07-09,12],big1' is 'gpu07'."""
     found = re.match(r"([^\[,]+)(?:\[(\w+)[^\]]*\]([^\[,]*))?", nodes)
-    if found is None:
-        raise InvalidValueError(
-            "SLURM_STEP_NODELIST must name hosts, such as 'node[1-4]'. Received: "
-            f"SLURM_STEP_NODELIST={nodes!r}"
-        )
+    rule = "SLURM_STEP_NODELIST must name hosts, such as 'node[1-4]'"
+    require(found is not None, rule, SLURM_STEP_NODELIST=nodes)
     return "".join(part or "" for part in found.groups())
 
 
@@ -159,10 +147,8 @@ def _text(environ, name):
 
 def _number(environ, name):
     value = _text(environ, name)
-    if not value.isdecimal():
-        raise InvalidValueError(
-            f"{name} must be a whole number of at least 0. Received: {name}={value!r}"
-        )
+    rule = f"{name} must be a whole number of at least 0"
+    require(value.isdecimal(), rule, **{name: value})
     return int(value)
 
 

@@ -15,7 +15,7 @@ from effdet_keras.augment.augmentation import (
     size_of,
     to_dtype,
 )
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import check_choice
 from effdet_keras.extras.policies.operations import (
     Settings,
     Step,
@@ -82,11 +82,7 @@ class AutoAugment(_Policy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.policy not in POLICIES:
-            raise InvalidValueError(
-                f"`policy` must be one of {', '.join(POLICIES)}. "
-                f"Received: policy={self.policy!r}"
-            )
+        check_choice("policy", self.policy, POLICIES)
 
     def augment(self, example: Example, seed: Any) -> Example:
         return self._one_of(POLICIES[self.policy], example, seed)

@@ -112,20 +112,16 @@ _ONLY = "_Only_BBoxes"
 _MOVES = ("Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY")
 _FACTORS = ("Color", "Contrast", "Brightness", "Sharpness")
 _WHOLE = {"Posterize": 4, "Solarize": 256, "SolarizeAdd": 110}
-_HIGHEST = {
+_HIGHEST = {  # at level 10
     "Cutout": 100.0,
-    "Cutout_Only_BBoxes": 50.0,
     "BBox_Cutout": 0.75,
-    "TranslateX_BBox": 250.0,
-    "TranslateY_BBox": 250.0,
-    "TranslateX_Only_BBoxes": 120.0,
-    "TranslateY_Only_BBoxes": 120.0,
-    "ShearX_BBox": 0.3,
-    "ShearY_BBox": 0.3,
-    "ShearX_Only_BBoxes": 0.3,
-    "ShearY_Only_BBoxes": 0.3,
-    "Rotate_BBox": 30.0,
-    "Rotate_Only_BBoxes": 30.0,
+    "Rotate": 30.0,
+    **dict.fromkeys(("ShearX", "ShearY"), 0.3),
+    **dict.fromkeys(("TranslateX", "TranslateY"), 250.0),
+}
+_HIGHEST_INSIDE = {  # boxes, where it is another
+    "Cutout": 50.0,
+    **dict.fromkeys(("TranslateX", "TranslateY"), 120.0),
 }
 _COLORS = {
     "AutoContrast": autocontrast,
@@ -163,9 +159,13 @@ def strength_of(name, level):
     share = level / 10.0
     if name in _FACTORS:
         return share * 1.8 + 0.1
-    if name.removesuffix(_ONLY) in _WHOLE:
-        return float(int(share * _WHOLE[name.removesuffix(_ONLY)]))
-    return share * _HIGHEST.get(name, 0.0)
+    kind = name.removesuffix(_ONLY).removesuffix("_BBox")
+    if kind in _WHOLE:
+        return float(int(share * _WHOLE[kind]))
+    highest = _HIGHEST.get(kind, 0.0)
+    if name.endswith(_ONLY):
+        highest = _HIGHEST_INSIDE.get(kind, highest)
+    return share * highest
 
 
 def kind_of(name):

@@ -12,15 +12,16 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
+from effdet_keras._internal.optional_imports import matplotlib_figure
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import (
     InvalidStateError,
     InvalidTypeError,
-    InvalidValueError,
     NonFiniteLossError,
+    check_argument,
+    require,
 )
 from effdet_keras.extras.batch_size import with_batch_size
 from effdet_keras.runs.parts import choose_splits, make_model, training_batches
@@ -28,7 +29,6 @@ from effdet_keras.runs.requested import configured
 from effdet_keras.runs.run_folder import RunFolder, draw_chart
 from effdet_keras.train import inputs
 from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
-from effdet_keras.visualize import require_matplotlib
 
 # --- The learning-rate range test: which rate is high, and does not yet diverge.
 
@@ -68,7 +68,7 @@ class LearningRates:
         Raises:
             ImportError: If matplotlib is not installed.
         """
-        figure = require_matplotlib()(figsize=(7.0, 4.2), layout="constrained")
+        figure = matplotlib_figure.Figure(figsize=(7.0, 4.2), layout="constrained")
         axes = figure.add_subplot()
         losses, smoothed, best = self.losses, self.smoothed, self.suggestion
         axes.plot(
@@ -139,15 +139,10 @@ Received: lowest=0.1, highest=0.01
 
         docs/train.md has one that trains.
     """
-    if not 0 < lowest < highest < math.inf:
-        raise InvalidValueError(
-            "The rates must rise from above 0. "
-            f"Received: lowest={lowest}, highest={highest}"
-        )
-    if num_steps < _LEAST:
-        raise InvalidValueError(
-            f"`num_steps` must be at least {_LEAST}. Received: num_steps={num_steps}"
-        )
+    is_rising = 0 < lowest < highest < math.inf
+    rule = "The rates must rise from above 0"
+    require(is_rising, rule, lowest=lowest, highest=highest)
+    check_argument(num_steps >= _LEAST, "num_steps", num_steps, f"{_LEAST} or more")
     if not (isinstance(data, DetectionDataset) or hasattr(data, "repeat")):
         raise InvalidTypeError(
             "`data` must be a `DetectionDataset`, or its batches (`tf.data.Dataset`). "
@@ -173,7 +168,8 @@ Received: lowest=0.1, highest=0.01
             f"The loss grows from the first steps on: {losses[:3]}. Begin with a lower "
             f"rate than lowest={lowest}."
         )
-    rates = [rising.schedule.rate_at(step) for step in range(len(losses))]
+    ratio = highest / lowest
+    rates = [lowest * ratio ** (t / (num_steps - 1)) for t in range(len(losses))]
     suggestion = float(f"{rates[best] / _BELOW:.2g}")
     return LearningRates(
         tuple(rates), tuple(losses), suggestion, _arguments(copy, data, suggestion)
@@ -203,41 +199,20 @@ def _arguments(model, batches, rate):
     return {"learning_rate": float(f"{rate * REFERENCE_BATCH_SIZE / batch_size:.2g}")}
 
 
-class RisingRate(keras.optimizers.schedules.LearningRateSchedule):
-    """The rate of the range test: exponential from `lowest` to `highest`."""
-
-    def __init__(self, lowest: float, highest: float, num_steps: int) -> None:
-        self.lowest, self.highest, self.num_steps = lowest, highest, num_steps
-
-    def __call__(self, step):
-        done = ops.cast(step, "float32") / (self.num_steps - 1)
-        return self.lowest * ops.exp(done * math.log(self.highest / self.lowest))
-
-    def rate_at(self, step: int) -> float:
-        """The same, as a plain number."""
-        ratio = self.highest / self.lowest
-        return self.lowest * ratio ** (step / (self.num_steps - 1))
-
-    def get_config(self):
-        return {
-            "lowest": self.lowest,
-            "highest": self.highest,
-            "num_steps": self.num_steps,
-        }
-
-
 class _Rising(keras.callbacks.Callback):
     """Puts the schedule in place of that of `fit`, keeps losses, stops in time."""
 
     def __init__(self, lowest, highest, num_steps):
         super().__init__()
-        self.schedule = RisingRate(lowest, highest, num_steps)
+        self._schedule = keras.optimizers.schedules.ExponentialDecay(
+            lowest, num_steps - 1, highest / lowest
+        )
         self.losses = []
         self._sum = 0.0
 
     def on_train_begin(self, logs=None):
         # Behind `fit`, which has set its own, and before the step is traced.
-        self.model.optimizer.learning_rate = self.schedule
+        self.model.optimizer.learning_rate = self._schedule
 
     def on_train_batch_end(self, batch, logs=None):
         total = float(logs["loss"]) * (batch + 1)  # Keras logs the mean so far

@@ -76,10 +76,9 @@ def histogram(values, edges, ticks, axes):
     edges = np.asarray(edges, float)
     inside = np.clip(values, edges[0], np.nextafter(edges[-1], -np.inf))
     counts, _ = np.histogram(inside, edges)
-    top = max(int(counts.max(initial=0)), 1)
-    frame = _Frame((edges[0], edges[-1]), (0, top))
-    step = int(_round_step(max(top / 4, 1)))
-    rows = [(value, f"{value:,}") for value in range(0, top + 1, step)]
+    rows = even_ticks(0, max(int(counts.max(initial=0)), 1), least_step=1)
+    rows = [(value, f"{value:,.0f}") for value, _ in rows]
+    frame = _Frame((edges[0], edges[-1]), (0, rows[-1][0]))
     parts = [frame.grid(ticks, rows, axes)]
     for count, start, end in zip(counts.tolist(), edges, edges[1:]):
         (left, y), (right, bottom) = frame.place(start, count), frame.place(end, 0)
@@ -142,14 +141,15 @@ def _line(frame, x, y):
     return [line, *marks] if len(marks) <= _DOTS else [line]
 
 
-def unit_ticks() -> list[tuple[float, str]]:
-    """Ticks of an axis from 0 to 1."""
-    return [(value, f"{value:g}") for value in (0.0, 0.25, 0.5, 0.75, 1.0)]
+UNIT_TICKS = [(value, f"{value:g}") for value in (0.0, 0.25, 0.5, 0.75, 1.0)]
 
 
-def even_ticks(low: float, high: float) -> list[tuple[float, str]]:
+def even_ticks(
+    low: float, high: float, least_step: float = 0.0
+) -> list[tuple[float, str]]:
     """About four ticks around two values, at steps of 1, 2 or 5 times 10 ** k."""
-    step = _round_step(((high - low) if high > low else abs(high) or 1.0) / 4)
+    size = (high - low) if high > low else abs(high) or 1.0
+    step = _round_step(max(size / 4, least_step))
     first, last = math.floor(low / step), math.ceil(high / step)
     last = max(last, first + 1)
     return [(k * step, f"{k * step:.6g}") for k in range(first, last + 1)]

@@ -26,7 +26,7 @@ from effdet_keras.evaluate.image_result import NONE, ImageResult, match_detectio
 from effdet_keras.extras.analysis import ERROR_MEANINGS
 from effdet_keras.extras.analysis.compare import Comparison
 from effdet_keras.extras.report import charts, pages
-from effdet_keras.extras.report.charts import Chart, unit_ticks
+from effdet_keras.extras.report.charts import UNIT_TICKS, Chart
 from effdet_keras.extras.report.pages import element, joined
 from effdet_keras.visualize import (
     ASIDE,
@@ -185,7 +185,7 @@ def _precision_recall(evaluation):
     shown.append(evaluation.class_agnostic_curve)
     reached = [COCO_RECALLS[x.recall.max(initial=-1.0) >= COCO_RECALLS] for x in shown]
     lines = [(r, curve.best_precision_at(r)) for r, curve in zip(reached, shown)]
-    svg = charts.curves(lines, unit_ticks(), unit_ticks(), ("recall", "precision"))
+    svg = charts.curves(lines, UNIT_TICKS, UNIT_TICKS, ("recall", "precision"))
     names = [*(curve.name for curve in shown[:-1]), "all as one class"]
     legend = (f"{x} {curve.average_precision:.3f}" for x, curve in zip(names, shown))
     return Chart("Precision and recall", svg, tuple(words), tuple(legend))
@@ -235,7 +235,7 @@ def _calibration(evaluation):
     known = found.counts > 0
     points = found.mean_scores[known], found.precisions[known]
     svg = charts.curves(
-        [points], unit_ticks(), unit_ticks(), ("score", "share right"), diagonal=True
+        [points], UNIT_TICKS, UNIT_TICKS, ("score", "share right"), diagonal=True
     )
     words = [
         "On the dashed line, of the detections with a score of 0.8 four in five are "
@@ -276,7 +276,7 @@ def _panel(title, lines):
     drawn = [np.log10(values) if is_log else values for values in lines.values()]
     svg = charts.curves(
         [(np.arange(1, len(values) + 1), values) for values in drawn],
-        _epoch_ticks(max(map(len, drawn))),
+        charts.even_ticks(0, max(map(len, drawn)), least_step=1),
         _log_ticks(low, high) if is_log else charts.even_ticks(0.0, high),
         ("epoch", "logarithmic" if is_log else ""),
     )
@@ -284,13 +284,6 @@ def _panel(title, lines):
     if title == "Average precision":
         legend = [f"{n} (best {np.nanmax(v):.3f})" for n, v in lines.items()]
     return Chart(title, svg, (), tuple(legend))
-
-
-def _epoch_ticks(epochs):
-    """Whole numbers from 0, at most eight."""
-    step = max(1, math.ceil(epochs / 6))
-    last = max(1, math.ceil(epochs / step))
-    return [(k * step, f"{k * step}") for k in range(last + 1)]
 
 
 def _log_ticks(low, high):

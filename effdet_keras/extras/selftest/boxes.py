@@ -13,6 +13,7 @@ from effdet_keras import box_ops
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.coco import COCOMetric
+from effdet_keras.extras.data_check.check import describe_box
 from effdet_keras.model.anchors import anchors_of
 from effdet_keras.train.inputs import Run
 
@@ -59,13 +60,10 @@ class AnnotatedBoxes:
 
     def _describe(self, row):
         record = self.dataset.records[self.owner[row]]
-        left, top, width, height = record.boxes_xywh[self.row[row]].tolist()
+        box = describe_box(record.boxes_xywh[self.row[row]])
         label, names = int(self.labels[row]), self.dataset.class_names
         name = names[label] if 0 <= label < len(names) else f"label {label}"
-        return (
-            f"{record.name}: {name}, left {left:g}, top {top:g}, width {width:g}, "
-            f"height {height:g}"
-        )
+        return f"{record.name}: {name}, {box}"
 
     def average_precision(self, truth, found, labels=None):
         """COCO's AP of boxes that were followed, each a detection with the score 1.

@@ -77,7 +77,7 @@ def run(
 
 def _read(data, split, format):
     """The images to test with; the stages say what is wrong with them."""
-    from effdet_keras.data.load import load, load_splits, split_names
+    from effdet_keras.data.any_format import load, load_splits, split_names
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import keras
 import numpy as np
+from keras import ops
 
-from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.detect.evaluate import category_ids_in_dataset
-from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.data.dataset import DetectionDataset, count_of
+from effdet_keras.detect.evaluate import category_ids_in_dataset, evaluate
+from effdet_keras.errors import (
+    EffDetError,
+    InvalidTypeError,
+    InvalidValueError,
+    check_argument,
+)
 from effdet_keras.extras.selftest.boxes import (
     AnnotatedBoxes,
     follow_targets,
     read_network_inputs,
-)
-from effdet_keras.extras.selftest.overfitting import (
-    LEARNED,
-    STEPS,
-    check_overfitting,
-    choose_images,
 )
 from effdet_keras.extras.selftest.stages import (
     SelfTestReport,
@@ -33,10 +34,18 @@ from effdet_keras.extras.selftest.stages import (
 )
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.train.auto_recipe import BOX_LOSS
 from effdet_keras.train.freezing import frozen_state, restore_frozen
 from effdet_keras.train.matching import ATSSMatching, IoUMatching, Matching
 
 RULES = {"IoU": IoUMatching(), "ATSS": ATSSMatching()}
+LEARNED = 0.9  # AP on the images that were trained on
+NUM_IMAGES = 4  # of the batch
+STEPS = 400  # at most
+_STEPS_BETWEEN = 25  # from one evaluation to the next
+_LEARNING_RATE = 3e-3
+_AT_PRIOR = 0.02  # scores that have not left their first value, 0.01
+_OVERFITTING = "overfitting"
 
 
 def self_test(
@@ -166,7 +175,7 @@ def _overfit(dataset, model, is_usable, **options):
     if chosen := choose_images(usable):
         return check_overfitting(_copy(model), usable.subset(chosen), **options)
     return SelfTestStage(
-        "overfitting",
+        _OVERFITTING,
         -1.0,
         LEARNED,
         "there is no image all of whose boxes reach the network",
@@ -189,11 +198,9 @@ def _check(dataset, model, num_images, steps):
             "`self_test` takes a `DetectionDataset` and an `EfficientDet`. Received: "
             f"{type(dataset).__name__}, {type(model).__name__}"
         )
-    for name, number in (("num_images", num_images), ("steps", steps)):
-        if number is not None and number < 1:
-            raise InvalidValueError(
-                f"`{name}` must be 1 or more. Received: {name}={number}"
-            )
+    if num_images is not None:
+        check_argument(num_images >= 1, "num_images", num_images, "1 or more")
+    check_argument(steps >= 1, "steps", steps, "1 or more")
     if len(dataset) == 0:
         raise InvalidValueError("The dataset has no image to test with.")
 
@@ -205,3 +212,145 @@ def _in_classes_of(model, dataset):
         category_ids_in_dataset(model, dataset)  # says what is wrong
         return dataset
     return dataset.with_classes(names, model.category_ids)
+
+
+# --- The last stage: a few images, learned by heart, by a copy of the model.
+
+
+def check_overfitting(
+    model: Any,
+    dataset: DetectionDataset,
+    *,
+    steps: int = STEPS,
+    learning_rate: float = _LEARNING_RATE,
+    run_eagerly: bool = False,
+    verbose: bool = True,
+) -> SelfTestStage:
+    """Trains a model on one batch until it knows it by heart, or `steps` are over.
+
+    There is nothing to be learned for other images, and so nothing that makes it hard:
+    the same images at every step, no augmentation, no averages, one learning rate.
+    What is frozen stays frozen.
+    """
+    if not model.trainable_variables:
+        return SelfTestStage(
+            _OVERFITTING,
+            0.0,
+            LEARNED,
+            "no weight of the model trains",
+            cure="Everything is frozen: `model.unfreeze()`",
+            has_error=True,
+        )
+    model.compile(
+        keras.optimizers.Adam(learning_rate),
+        loss=BOX_LOSS,
+        matching=ATSSMatching(),
+        weight_decay=None,
+        ema_decay=None,
+        batch_norm_warmup=True,
+        freeze=None,
+        run_eagerly=run_eagerly,
+    )
+    try:
+        lessons = _Lessons(model, dataset)
+        numbers = lessons.run(steps, verbose)
+    except (EffDetError, FloatingPointError) as error:
+        return SelfTestStage(
+            _OVERFITTING, 0.0, LEARNED, f"training stopped: {error}", has_error=True
+        )
+    boxes = count_of(sum(len(r.labels) for r in dataset.records), "box", "boxes")
+    detail = f"{count_of(len(dataset), 'image')} with {boxes}, after "
+    return SelfTestStage(
+        _OVERFITTING,
+        numbers["AP"],
+        LEARNED,
+        f"{detail}{len(lessons.losses)} steps",
+        cure=cure_of(lessons, numbers, steps),
+    )
+
+
+def choose_images(dataset: DetectionDataset, count: int = NUM_IMAGES) -> list[int]:
+    """Chooses images to learn by heart: of all classes, with few boxes."""
+    labels = [set(r.usable().labels[~r.usable().is_crowd]) for r in dataset.records]
+    order = sorted(
+        (place for place, found in enumerate(labels) if found),
+        key=lambda place: len(dataset.records[place].labels),
+    )
+    chosen: list[int] = []
+    known: set[int] = set()
+    while order and len(chosen) < count:
+        best = max(order, key=lambda place: len(labels[place] - known))
+        order.remove(best)
+        chosen.append(best)
+        known |= labels[best]
+    return sorted(chosen)
+
+
+class _Lessons:
+    """A training on one batch, with evaluations in between."""
+
+    def __init__(self, model, dataset):
+        self.model, self.dataset = model, dataset
+        self.losses = []  # of each step
+        batches = model.batches(dataset, len(dataset), training=False)
+        self.images, truth = next(iter(batches))
+        self.truth = {name: truth[name] for name in ("boxes", "labels")}
+
+    def run(self, steps, verbose):
+        """Trains until all is learned, or to the last step; the last AP and AP50."""
+        say = print if verbose else lambda *_, **__: None
+        say(
+            f"Learning {count_of(len(self.dataset), 'image')} by heart, in at most "
+            f"{steps} steps; compiling the first takes up to a minute ...",
+            flush=True,
+        )
+        numbers = {"AP": 0.0, "AP50": 0.0}
+        while len(self.losses) < steps and numbers["AP"] < LEARNED:
+            for _ in range(min(_STEPS_BETWEEN, steps - len(self.losses))):
+                batch = self.images, self.truth
+                logs = self.model.train_on_batch(*batch, return_dict=True)
+                self.losses.append(float(logs["loss"]))
+            numbers = evaluate(
+                self.model, self.dataset, batch_size=len(self.dataset), verbose=False
+            )
+            say(
+                f"  step {len(self.losses)}: loss {self.losses[-1]:.3f}, AP "
+                f"{numbers['AP']:.3f}",
+                flush=True,
+            )
+        return numbers
+
+    @property
+    def best_score(self):
+        """The highest score of all detections now."""
+        outputs = self.model.predict_on_batch(self.images)
+        return float(np.max(ops.convert_to_numpy(outputs["scores"])))
+
+
+def cure_of(lessons, numbers, steps):
+    """What to do, from what a training of so many steps looked like."""
+    losses = lessons.losses
+    if numbers["AP"] >= LEARNED:
+        return ""
+    if losses[-1] > 0.8 * losses[0]:
+        return (
+            f"The loss has not fallen ({losses[0]:.3f} to {losses[-1]:.3f}): is too "
+            "much frozen, or are the images all alike?"
+        )
+    if lessons.best_score < _AT_PRIOR:
+        return (
+            "No score has left its first value, 0.01: the class head does not learn, "
+            "or the statistics of batch norm do not follow"
+        )
+    if numbers["AP50"] >= LEARNED:
+        return (
+            f"AP50 is {numbers['AP50']:.3f}: all is found, and boxes are not exact "
+            f"yet. More steps than {steps} may do (`--steps`); else see the stages "
+            "above"
+        )
+    return (
+        f"The loss fell ({losses[0]:.3f} to {losses[-1]:.3f}) and AP50 is "
+        f"{numbers['AP50']:.3f}: more steps than {steps} (`--steps`) may do; else look "
+        "for objects that are too small (letterbox, above), and for boxes of one place "
+        "with two classes"
+    )

@@ -228,12 +228,8 @@ def check_reading(table, before, inputs):
     after = Followed(boxes, there & is_read & usable & ~fractions & ~cut)
     detail = f"{_count_lost(before, after)}, clipped to their images"
     cure = "The dataset has to be repaired: see below"
-    number = table.average_precision(before, after)
-    found = (*reported, *lost)
-    stage = SelfTestStage(
-        "reading", number, _NEARLY_WHOLE, detail, found, cure, has_error
-    )
-    return stage, after
+    stage = _stage("reading", table, before, after, detail, (*reported, *lost), cure)
+    return dataclasses.replace(stage, has_error=has_error), after
 
 
 def _are_fractions(table, sizes):
@@ -264,15 +260,9 @@ def check_letterbox(table, before, inputs, config):
     )
     boxes = inputs.boxes * inputs.image_scales[table.owner][:, None]
     after = Followed(boxes, there & large_enough)
-    stage = SelfTestStage(
-        "letterbox",
-        table.average_precision(before, after),
-        _NEARLY_WHOLE,
-        f"{_count_lost(before, after)}, on an input of {height}x{width}",
-        lost,
-        lost[0].cure if lost else cure,
-    )
-    return stage, after
+    detail = f"{_count_lost(before, after)}, on an input of {height}x{width}"
+    cure = lost[0].cure if lost else cure
+    return _stage("letterbox", table, before, after, detail, lost, cure), after
 
 
 def _cure_of_small_boxes(config, sides):
@@ -320,16 +310,12 @@ def check_matching(table, before, inputs, targets, rule, remedy=""):
     counts = targets.num_anchors[after.is_there]
     median = float(np.median(counts)) if len(counts) else 0.0
     alone = 100 * float(np.mean(counts == 1)) if len(counts) else 0.0
-    stage = SelfTestStage(
-        f"matching ({rule})",
-        table.average_precision(before, after),
-        _NEARLY_WHOLE,
+    detail = (
         f"{_count_lost(before, after)}; {median:g} anchors for a box (median), one "
-        f"alone for {alone:.1f} %",
-        lost,
-        max(lost, key=lambda part: part.count).cure if lost else "",
+        f"alone for {alone:.1f} %"
     )
-    return stage, after
+    cure = max(lost, key=lambda part: part.count).cure if lost else ""
+    return _stage(f"matching ({rule})", table, before, after, detail, lost, cure), after
 
 
 def check_encoding(table, before, inputs, targets, rule):
@@ -351,24 +337,24 @@ def check_encoding(table, before, inputs, targets, rule):
     after = Followed(boxes, there & ~other_class & ~elsewhere)
     # Scored as they are: a box of another class, or elsewhere, is a wrong detection.
     is_scored = there & (targets.labels >= 0) & np.isfinite(boxes).all(axis=1)
-    found = Followed(boxes, is_scored)
-    number = table.average_precision(before, found, targets.labels)
+    found, name = Followed(boxes, is_scored), f"encoding ({rule})"
     detail = f"{_count_lost(before, after)}, encoded, decoded and scored"
-    stage = SelfTestStage(
-        f"encoding ({rule})", number, _NEARLY_WHOLE, detail, lost, cure
-    )
-    return stage, after
+    return _stage(name, table, before, found, detail, lost, cure, targets.labels), after
 
 
 def check_whole_way(table, start, end, rule):
     """All of it: what is decoded from the targets, scored against the annotations."""
-    return SelfTestStage(
-        f"all of it ({rule})",
-        table.average_precision(start, end),
-        _NEARLY_WHOLE,
-        f"{_count_lost(start, end)}: the best that a detector can reach on this data",
-        cure="The stages above say where",
+    detail = (
+        f"{_count_lost(start, end)}: the best that a detector can reach on this data"
     )
+    cure = "The stages above say where"
+    return _stage(f"all of it ({rule})", table, start, end, detail, (), cure)
+
+
+def _stage(name, table, before, found, detail, lost, cure, labels=None):
+    """A stage that nearly all boxes before it should come out of."""
+    precision = table.average_precision(before, found, labels)
+    return SelfTestStage(name, precision, _NEARLY_WHOLE, detail, lost, cure)
 
 
 def _lost_boxes(table, *reasons):

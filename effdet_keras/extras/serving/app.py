@@ -24,11 +24,7 @@ from effdet_keras._version import __version__
 from effdet_keras.detect.detections import Detections
 from effdet_keras.errors import EffDetError, InvalidStateError, InvalidValueError
 from effdet_keras.extras.report.pages import html_page
-from effdet_keras.extras.serving.service import (
-    DetectionService,
-    Limits,
-    QueueFullError,
-)
+from effdet_keras.extras.serving.service import DetectionService, Limits, QueueFullError
 from effdet_keras.images import TooManyPixelsError, decode_image
 
 _GONE = 499  # the client closed the connection: nobody reads this status

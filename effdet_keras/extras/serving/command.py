@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
+from typing import TypedDict, Unpack
 
 from effdet_keras.cli.arguments import Precision, Runtime
 
-_LIMITS = (  # of `Limits`
-    ("--max-bytes", int, "most bytes of an image (10,000,000)"),
-    ("--max-pixels", int, "most pixels of an image (25,000,000)"),
-    ("--max-side", int, "most pixels along a side of an image (16,384)"),
-    ("--max-batch", int, "most images for the network at once (8)"),
-    ("--max-wait", float, "seconds that an image waits for others (0.005)"),
-    ("--max-queue", int, "images that may wait for the network (64)"),
-    ("--max-requests", int, "requests of /detect at the same time (256)"),
-    ("--body-timeout", float, "seconds in which an image must arrive (15)"),
-    ("--timeout", float, "seconds from there to the answer (30)"),
-)
+
+class Limits(TypedDict, total=False):
+    """The fields of `service.Limits`."""
+
+    max_bytes: int
+    max_pixels: int
+    max_side: int
+    max_batch: int
+    max_wait: float
+    max_queue: int
+    max_requests: int
+    body_timeout: float
+    timeout: float
 
 
 def run(
@@ -29,7 +30,7 @@ def run(
     threads: int | None = None,
     runtime: Runtime | None = None,
     precision: Precision = "float32",
-    **limits: Any,
+    **limits: Unpack[Limits],
 ) -> None:
     """answer over HTTP: images in, boxes out
 
@@ -41,6 +42,15 @@ def run(
         host: address to listen at
         port: port
         calibrated: give scores the temperature that is stored with the model
+        max_bytes (N): most bytes of an image (10,000,000)
+        max_pixels (N): most pixels of an image (25,000,000)
+        max_side (N): most pixels along a side of an image (16,384)
+        max_batch (N): most images for the network at once (8)
+        max_wait (N): seconds that an image waits for others (0.005)
+        max_queue (N): images that may wait for the network (64)
+        max_requests (N): requests of /detect at the same time (256)
+        body_timeout (N): seconds in which an image must arrive (15)
+        timeout (N): seconds from there to the answer (30)
     """
     from effdet_keras._internal.optional_imports import (
         prometheus_client,
@@ -49,26 +59,15 @@ def run(
         uvicorn,
     )
     from effdet_keras.cli.files import open_any_model
+    from effdet_keras.extras.serving import service
     from effdet_keras.extras.serving.app import run_server
-    from effdet_keras.extras.serving.service import DetectionService, Limits
 
-    for package in (
-        starlette_applications,
-        uvicorn,
-        python_multipart,
-        prometheus_client,
-    ):
+    starlette = starlette_applications
+    for package in (starlette, uvicorn, python_multipart, prometheus_client):
         package.require("`effdet-keras serve`")
 
     def open_model():
         return open_any_model(model, threads, runtime=runtime, precision=precision)
 
-    run_server(DetectionService(open_model, Limits(**limits), calibrated), host, port)
-
-
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the limits; those that are not given are those of `Limits`."""
-    for flag, kind, meaning in _LIMITS:
-        parser.add_argument(
-            flag, metavar="N", type=kind, default=argparse.SUPPRESS, help=meaning
-        )
+    chosen = service.Limits(**limits)
+    run_server(service.DetectionService(open_model, chosen, calibrated), host, port)

@@ -13,16 +13,11 @@ from typing import Any
 import numpy as np
 
 from effdet_keras._internal.optional_imports import prometheus_client
-from effdet_keras.detect.detect import (
-    Prepared,
-    ScoreRule,
-    detect_prepared,
-    prepared,
-)
+from effdet_keras.detect.detect import Prepared, ScoreRule, detect_prepared, prepared
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.letterbox import has_area
 from effdet_keras.detect.predictor import Predictor
-from effdet_keras.errors import EffDetError, InvalidValueError
+from effdet_keras.errors import EffDetError, check_argument
 from effdet_keras.images import decode_image
 
 _LOG = logging.getLogger("effdet_keras.extras.serving")
@@ -58,10 +53,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in dataclasses.asdict(self).items():
-            if value < 0 or (value == 0 and name != "max_wait"):
-                raise InvalidValueError(
-                    f"`{name}` must be above 0. Received: {name}={value}"
-                )
+            is_right = value > 0 or (value == 0 and name == "max_wait")
+            check_argument(is_right, name, value, "above 0")
 
 
 class DetectionService:
@@ -183,9 +176,7 @@ class Engine:
         return prepared(self.detector.config, image, rule)._replace(image=None)
 
 
-def detect_all(
-    items: list[tuple[Engine, Prepared]],
-) -> list[Detections | Exception]:
+def detect_all(items: list[tuple[Engine, Prepared]]) -> list[Detections | Exception]:
     """Detects in images that were prepared by one engine or, for a moment, by two."""
     results: list[Any] = [None] * len(items)
     for engine in dict.fromkeys(engine for engine, _ in items):

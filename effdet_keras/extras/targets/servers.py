@@ -9,7 +9,7 @@ import pathlib
 import numpy as np
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.export.registry import FORMATS, Written
 from effdet_keras.export.runtime import labels_of
 from effdet_keras.extras.targets.tflite import require_detection_alone
@@ -19,14 +19,7 @@ _RUNTIME_VERSION = "1.30.0"
 _RUNTIME = f"https://cdn.jsdelivr.net/npm/onnxruntime-web@{_RUNTIME_VERSION}/dist/"
 
 
-def write_tf_serving(
-    model,
-    folder,
-    path,
-    *,
-    names="effdet",
-    warmup_batches=2,
-):
+def write_tf_serving(model, folder, path, *, names="effdet", warmup_batches=2):
     """Writes one version of a SavedModel that TF Serving loads.
 
     `path` is `MODEL/VERSION`, such as `models/pets/1`, with a whole number as its last
@@ -38,10 +31,7 @@ def write_tf_serving(
             "The path of `target='tf-serving'` ends in the version, a whole number. "
             f"Received: path='{path}'. Give a path such as '{path / '1'}'."
         )
-    if warmup_batches < 0:
-        raise InvalidValueError(
-            f"`warmup_batches` must be 0 or more. Received: {warmup_batches}"
-        )
+    check_argument(warmup_batches >= 0, "warmup_batches", warmup_batches, "0 or more")
     FORMATS["saved_model"].write(model, folder, names=names)
     if warmup_batches:
         requests = folder / WARMUP_NAME
@@ -109,24 +99,14 @@ def _varint(value):
 # --- Triton.
 
 
-def write_triton(
-    model,
-    folder,
-    path,
-    *,
-    backend="onnxruntime",
-    max_batch_size=8,
-):
+def write_triton(model, folder, path, *, backend="onnxruntime", max_batch_size=8):
     """Writes one model of a Triton model repository.
 
     `path` is `REPOSITORY/MODEL`: its last part is the model's name. It gets
     `config.pbtxt`, `labels.txt` and version 1. Triton puts requests that come together
     into one batch.
     """
-    if max_batch_size < 1:
-        raise InvalidValueError(
-            f"`max_batch_size` must be 1 or more. Received: {max_batch_size}"
-        )
+    check_argument(max_batch_size >= 1, "max_batch_size", max_batch_size, "1 or more")
     is_onnx = backend == "onnxruntime"
     format = "onnx" if is_onnx else "saved_model"
     version = folder / "1"
@@ -188,14 +168,7 @@ def _triton_tensor(name, kind, shape):
 # --- Browsers.
 
 
-def write_browser(
-    model,
-    folder,
-    path,
-    *,
-    runtime_address=None,
-    score_threshold=0.3,
-):
+def write_browser(model, folder, path, *, runtime_address=None, score_threshold=0.3):
     """Writes `model.onnx` and `index.html`.
 
     The page opens an image, letterboxes it, runs the model with onnxruntime-web in

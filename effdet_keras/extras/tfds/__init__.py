@@ -29,7 +29,7 @@ from effdet_keras.data.formats.tfrecord import (
     write_records,
 )
 from effdet_keras.data.problems import Problems
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, require
 
 _INFO, _FEATURES = "dataset_info.json", "features.json"
 _NAMES = "objects-label.labels.txt"
@@ -134,7 +134,7 @@ def _from_folder(folder, split, class_names, on_error):
     problems = Problems(f"`from_tfds` of {str(folder)!r}", on_error)
     folder = _find_folder(folder)
     splits = _splits_of(folder)
-    split = reading.chosen_split(splits, split)
+    split = reading.chosen_split(splits, split, folder)
     files = splits[split]
     for name, there, count in missing_shards(files):
         raise FileNotFoundError(  # it would be a smaller dataset
@@ -153,7 +153,7 @@ def _from_folder(folder, split, class_names, on_error):
 def _made(found, known, class_names, problems, source, sidecar=NO_SIDECAR, split=None):
     return reading.make_dataset(
         found,
-        lambda: reading.numbered_classes(
+        reading.numbered_classes(
             known, class_names, sidecar, found, are_category_ids=False
         ),
         problems,
@@ -187,17 +187,15 @@ def _read_image(place, example):
 
 
 def _from_examples(source, split, class_names, on_error):
-    if not hasattr(source, "__iter__"):
-        raise InvalidValueError(
-            "`source` must be a folder, a builder, or examples one by one. "
-            f"Received: source={source!r}"
-        )
-    if split is not None or class_names is None:
-        raise InvalidValueError(
-            "Examples have no split, and no names of classes: pass "
-            '`class_names=info.features["objects"]["label"].names`. '
-            f"Received: split={split!r}, class_names={class_names!r}"
-        )
+    rule = "`source` must be a folder, a builder, or examples one by one"
+    require(hasattr(source, "__iter__"), rule, source=source)
+    require(
+        split is None and class_names is not None,
+        "Examples have no split, and no names of classes: pass "
+        '`class_names=info.features["objects"]["label"].names`',
+        split=split,
+        class_names=class_names,
+    )
     problems = Problems("`from_tfds` of examples", on_error)
     found = []
     for number, example in enumerate(_iterate(source), 1):

@@ -14,7 +14,10 @@ _TRUE, _FALSE = ("true", "True", "t", "1"), ("false", "False", "f", "0")
 
 
 class Fields(Message):
-    """The fields of one message, read by type; and which of them were asked for."""
+    """The fields of one message, read by type; and which of them were asked for.
+
+    A field of a message in a message has a name such as "optimizer.adam_optimizer".
+    """
 
     def __init__(self, path: str = "") -> None:
         super().__init__(path)
@@ -25,41 +28,34 @@ class Fields(Message):
         """The fields that it has."""
         return list(self.fields)
 
+    @property
+    def first(self) -> str:
+        """The first of them."""
+        return next(iter(self.fields), "nothing")
+
     def has(self, name: str) -> bool:
         """Whether a field is there."""
         return name in self.fields
 
     def message(self, name: str) -> Fields:
         """The message in a field; an empty one where there is none."""
-        return (self.messages(name) or [Fields(self.place_of(name))])[-1]
+        first, _, rest = name.partition(".")
+        found = (self.all(first, Fields) or [Fields(self.place_of(first))])[-1]
+        return found.message(rest) if rest else found
 
-    def messages(self, name: str) -> list[Fields]:
-        """The messages in a field that may be there several times."""
-        return [self._checked(name, v, Fields, "a message") for v in self._all(name)]
+    def get(self, name: str, default: Any, kind: type | None = None) -> Any:
+        """The last value of a field, of the type of its default, or of `kind`."""
+        inner, _, name = name.rpartition(".")
+        if inner:
+            return self.message(inner).get(name, default, kind)
+        values = self._all(name)
+        return (
+            self._read(name, values[-1], kind or type(default)) if values else default
+        )
 
-    def text(self, name: str, otherwise: str) -> str:
-        """A string or the name of an enum."""
-        return self._last(name, otherwise, lambda text: text, "text")
-
-    def texts(self, name: str) -> list[str]:
-        """The strings of a field that may be there several times."""
-        return [self._checked(name, value, str, "text") for value in self._all(name)]
-
-    def switch(self, name: str, otherwise: bool) -> bool:
-        """True or False."""
-        return self._last(name, otherwise, _switch, "true or false")
-
-    def whole(self, name: str, otherwise: Any) -> Any:
-        """An int; `otherwise` may be None."""
-        return self._last(name, otherwise, lambda t: int(t, 0), "a whole number")
-
-    def number(self, name: str, otherwise: Any) -> Any:
-        """A float; `otherwise` may be None."""
-        return self._last(name, otherwise, _number, "a number")
-
-    def numbers(self, name: str) -> list[float]:
-        """The floats of a field that may be there several times."""
-        return [self._read(name, text, _number, "a number") for text in self._all(name)]
+    def all(self, name: str, kind: type) -> list[Any]:
+        """The values of a field that may be there several times."""
+        return [self._read(name, value, kind) for value in self._all(name)]
 
     def take_all(self) -> None:
         """Asks for everything that is in it."""
@@ -84,36 +80,38 @@ class Fields(Message):
         self._used.add(name)
         return self.fields.get(name, [])
 
-    def _last(self, name, otherwise, read, expected):
-        values = self._all(name)
-        return self._read(name, values[-1], read, expected) if values else otherwise
-
-    def _read(self, name, text, read, expected):
-        text = self._checked(name, text, str, expected)
-        try:
-            return read(text)
-        except ValueError:
-            raise InvalidValueError(
-                f"`{self.place_of(name)}` must be {expected}. Received: {text!r}"
-            ) from None
-
-    def _checked(self, name, value, kind, expected):
-        if not isinstance(value, kind):
-            found = "text" if isinstance(value, str) else "a message"
-            raise InvalidValueError(
-                f"`{self.place_of(name)}` must be {expected}. Received: {found}"
-            )
-        return value
+    def _read(self, name, value, kind):
+        expected, read = _KINDS[kind]
+        is_message = isinstance(value, Fields)
+        found = "a message" if is_message else repr(value)
+        if is_message == (kind is Fields):
+            try:
+                return read(value)
+            except ValueError:
+                pass
+        raise InvalidValueError(
+            f"`{self.place_of(name)}` must be {expected}. Received: {found}"
+        )
 
 
 def _switch(text):
     if text not in (*_TRUE, *_FALSE):
-        raise InvalidValueError(f"not a switch: {text!r}")
+        raise ValueError
     return text in _TRUE
 
 
 def _number(text):
     value = float(re.sub(r"(?<=[0-9.])[fF]$", "", text))
     if not math.isfinite(value):
-        raise InvalidValueError(f"not a finite number: {text!r}")
+        raise ValueError
     return value
+
+
+# By type: what it is called, and how it is read.
+_KINDS = {
+    Fields: ("a message", lambda message: message),
+    str: ("text", str),
+    bool: ("true or false", _switch),
+    int: ("a whole number", lambda text: int(text, 0)),
+    float: ("a number", _number),
+}

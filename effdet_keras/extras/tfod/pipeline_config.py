@@ -104,10 +104,9 @@ class _Reading:
         self.notes: list[str] = []
         self.undone: list[str] = []
 
-    def note(
-        self, place: str, value: Any, reason: str, *, is_done: bool = False
-    ) -> None:
-        self.notes.append(f"{place}={value}: {reason}")
+    def note(self, message, name, value, reason, *, is_done=False):
+        """Notes a field that is not done here; or, `is_done`, in another way."""
+        self.notes.append(f"{message.place_of(name)}={value}: {reason}")
         if not is_done:
             self.undone.append(self.notes[-1])
 
@@ -126,15 +125,15 @@ class _Reading:
             **augmentation(train, self.note),
             **self.classes(),
         }
-        frozen = train.texts("freeze_variables")
-        trained = train.texts("update_trainable_variables")
+        frozen = train.all("freeze_variables", str)
+        trained = train.all("update_trainable_variables", str)
         self.leftovers()
         parts = (self.notes, self.undone, frozen, trained)
         return PipelineReading(fields, *map(tuple, parts))
 
     def model_alone(self, path):
         config = model_config(self.ssd, self.note)
-        num_classes = self.ssd.whole("num_classes", None)
+        num_classes = self.ssd.get("num_classes", None, int)
         if num_classes is None or num_classes < 1:
             place = self.ssd.place_of("num_classes")
             raise InvalidValueError(
@@ -148,8 +147,8 @@ class _Reading:
             config=config,
             num_classes=num_classes,
             postprocess=of_postprocess,
-            label_map=reader.text("label_map_path", ""),
-            has_background_class=self.ssd.switch("add_background_class", True),
+            label_map=reader.get("label_map_path", ""),
+            has_background_class=self.ssd.get("add_background_class", True),
             notes=tuple(self.notes),
             undone=tuple(self.undone),
         )
@@ -157,13 +156,12 @@ class _Reading:
     def classes(self):
         """The label map, where it is on this machine."""
         reader = self.config.message("train_input_reader")
-        path = reader.text("label_map_path", "")
+        path = reader.get("label_map_path", "")
         if not path:
             return {}
         if not os.path.isfile(path):
-            place = reader.place_of("label_map_path")
             why = "there is no such file; names are those of the data"
-            self.note(place, path, why, is_done=True)
+            self.note(reader, "label_map_path", path, why, is_done=True)
             return {}
         return {"class_names": path}
 
@@ -182,7 +180,7 @@ class _Reading:
                 path, value = path[: path.index(place) + len(place)], "{...}"
             if (path, value) not in seen:
                 seen.add((path, value))
-                self.note(path, value, reason, is_done=place in NOTED)
+                self.note(self.config, path, value, reason, is_done=place in NOTED)
 
 
 def _ssd(config):
@@ -196,7 +194,7 @@ def _ssd(config):
         name = (model.names or ["file without a `model`"])[0]
         raise InvalidValueError(f"this is the config of a `{name}`. {expected}")
     ssd = model.message("ssd")
-    kind = ssd.message("feature_extractor").text("type", "")
+    kind = ssd.get("feature_extractor.type", "")
     if not EXTRACTOR.fullmatch(kind):
         raise InvalidValueError(f"this is the config of a `{kind}`. {expected}")
     for name, needed in (
@@ -244,95 +242,86 @@ _SILENT = """
 """
 SILENT = _SILENT.split()
 
-# Path: the value with which a field does what is done here (None: there is none), and
-# why there is no place for others. These change no training and no detection,
-NOTED = {
-    "num_classes": (None, "the classes are those of the dataset"),
-    "conv_hyperparams.initializer": (
-        None,
-        "weights are initialised as in google/automl",
-    ),
-    "conv_hyperparams.force_use_bias": ("true", "BiFPN and heads have biases"),
-    "load_all_detection_checkpoint_vars": (
-        "false",
-        "see `skip_mismatch` of `load_pretrained`",
-    ),
-    "keep_checkpoint_every_n_hours": (
-        None,
-        "the best and the last checkpoint are kept; more with `keep_every_hours`",
-    ),
-    "use_bfloat16": (
-        "false",
-        "only on TPUs there; half precision is `precision`, `mixed_bfloat16`",
-    ),
-    "eval_config.metrics_set": (
-        "coco_detection_metrics",
-        "a run has COCO's numbers; `effdet-keras eval` has Pascal VOC's",
-    ),
-    "eval_config.batch_size": (None, "evaluation has batches of `batch_size`"),
-    "eval_config.num_examples": (None, "all images of the split are evaluated on"),
-    "eval_config.max_evals": (None, "see `evaluate_every`"),
-    "eval_config.eval_interval_secs": (None, "`evaluate_every` counts epochs"),
-    "eval_config.eval_instance_masks": ("false", "boxes only"),
-    "eval_config.recall_lower_bound": ("0", "the whole curve"),
-    "eval_config.recall_upper_bound": ("1", "the whole curve"),
-    "tf_record_input_reader": (None, "the data is that which is given: DATA"),
-    "external_input_reader": (None, "the data is that which is given: DATA"),
-    "eval_input_reader.sample_1_of_n_examples": ("1", "all images are evaluated on"),
-    "load_instance_masks": ("false", "boxes only"),
-    "input_type": ("TF_EXAMPLE", "the data is that which is given: DATA"),
-    "load_dense_pose": ("false", "boxes only"),
-    "quantization.symmetric": (
-        "false",
-        "kernels are symmetric, and the ranges of features are not",
-    ),
-}
+# Field: why it has no place here; with the value, if any, with which it does what is
+# done here. These change no training and no detection,
+_NOTED = """
+num_classes: the classes are those of the dataset
+conv_hyperparams.initializer: weights are initialised as in google/automl
+conv_hyperparams.force_use_bias=true: BiFPN and heads have biases
+load_all_detection_checkpoint_vars=false: see `skip_mismatch` of `load_pretrained`
+keep_checkpoint_every_n_hours: the best and the last checkpoint are kept; more with
+  `keep_every_hours`
+use_bfloat16=false: only on TPUs there; half precision is `precision`, `mixed_bfloat16`
+eval_config.metrics_set=coco_detection_metrics: a run has COCO's numbers; `effdet-keras
+  eval` has Pascal VOC's
+eval_config.batch_size: evaluation has batches of `batch_size`
+eval_config.num_examples: all images of the split are evaluated on
+eval_config.max_evals: see `evaluate_every`
+eval_config.eval_interval_secs: `evaluate_every` counts epochs
+eval_config.eval_instance_masks=false: boxes only
+eval_config.recall_lower_bound=0: the whole curve
+eval_config.recall_upper_bound=1: the whole curve
+tf_record_input_reader: the data is that which is given: DATA
+external_input_reader: the data is that which is given: DATA
+eval_input_reader.sample_1_of_n_examples=1: all images are evaluated on
+load_instance_masks=false: boxes only
+input_type=TF_EXAMPLE: the data is that which is given: DATA
+load_dense_pose=false: boxes only
+quantization.symmetric=false: kernels are symmetric, and the ranges of features are not
+"""
 # these what a trained model detects,
-OF_DETECTION = {
-    "resize_method": ("BILINEAR", "always bilinear"),
-    "convert_to_grayscale": ("false", "the network has three channels"),
-    "conv_hyperparams.group_norm": (None, "batch norm only"),
-    "kernel_size": ("3", "always 3"),
-    "box_code_size": ("4", "always 4"),
-    "share_prediction_tower": ("false", "class and box heads are two"),
-    "explicit_background_class": ("false", "there is no background class"),
-    "mask_head_config": (None, "boxes only"),
-    "score_converter": ("SIGMOID", "always sigmoid"),
-    "logit_scale": ("1", "not here"),
-    "calibration_config": (None, "not here"),
-    "change_coordinate_frame": ("true", "boxes are relative to the image"),
-    "max_classes_per_detection": ("1", "see `pre_nms_top_k` of `postprocess`"),
-    "num_additional_channels": ("0", "the network has three channels"),
-}
+_OF_DETECTION = """
+resize_method=BILINEAR: always bilinear
+convert_to_grayscale=false: the network has three channels
+conv_hyperparams.group_norm: batch norm only
+kernel_size=3: always 3
+box_code_size=4: always 4
+share_prediction_tower=false: class and box heads are two
+explicit_background_class=false: there is no background class
+mask_head_config: boxes only
+score_converter=SIGMOID: always sigmoid
+logit_scale=1: not here
+calibration_config: not here
+change_coordinate_frame=true: boxes are relative to the image
+max_classes_per_detection=1: see `pre_nms_top_k` of `postprocess`
+num_additional_channels=0: the network has three channels
+"""
 # and these the training.
-_OF_TRAINING = {
-    "class_prediction_bias_init": ("-4.6", "always -4.595: a probability of 0.01"),
-    "use_dropout": ("false", "see `survival_prob`"),
-    "apply_conv_hyperparams_pointwise": (
-        "false",
-        "the heads' pointwise kernels do not decay",
-    ),
-    "apply_conv_hyperparams_to_heads": ("false", "the heads' last layers do not decay"),
-    "similarity_calculator": (None, "always IoU"),
-    "hard_example_miner": (None, "the focal loss takes all anchors"),
-    "random_example_sampler": (None, "the focal loss takes all anchors"),
-    "equalization_loss": (None, "not here"),
-    "expected_loss_weights": ("NONE", "the focal loss takes all anchors"),
-    "add_background_class": ("false", "there is no background class"),
-    "use_confidences_as_targets": ("false", "not here"),
-    "implicit_example_weight": ("1", "not here"),
-    "merge_multiple_label_boxes": ("false", "give the box once with each label"),
-    "use_multiclass_scores": ("false", "not here"),
-    "min_learning_rate": ("0", "not here"),
-    "train_input_reader.sample_1_of_n_examples": ("1", "all images are trained on"),
-    "load_multiclass_scores": ("false", "not here"),
-    "load_context_features": ("false", "not here"),
-    "expand_labels_hierarchy": ("false", "not here"),
-    "ignore_thresholds": ("false", "there are thresholds"),
-    "quantization.weight_bits": ("8", "always 8"),
-    "quantization.activation_bits": ("8", "always 8"),
-}
-NO_PLACE = {**NOTED, **OF_DETECTION, **_OF_TRAINING}
+_OF_TRAINING = """
+class_prediction_bias_init=-4.6: always -4.595: a probability of 0.01
+use_dropout=false: see `survival_prob`
+apply_conv_hyperparams_pointwise=false: the heads' pointwise kernels do not decay
+apply_conv_hyperparams_to_heads=false: the heads' last layers do not decay
+similarity_calculator: always IoU
+hard_example_miner: the focal loss takes all anchors
+random_example_sampler: the focal loss takes all anchors
+equalization_loss: not here
+expected_loss_weights=NONE: the focal loss takes all anchors
+add_background_class=false: there is no background class
+use_confidences_as_targets=false: not here
+implicit_example_weight=1: not here
+merge_multiple_label_boxes=false: give the box once with each label
+use_multiclass_scores=false: not here
+min_learning_rate=0: not here
+train_input_reader.sample_1_of_n_examples=1: all images are trained on
+load_multiclass_scores=false: not here
+load_context_features=false: not here
+expand_labels_hierarchy=false: not here
+ignore_thresholds=false: there are thresholds
+quantization.weight_bits=8: always 8
+quantization.activation_bits=8: always 8
+"""
+
+
+def _table(text):
+    """By field, the value with which it does what is done here, and the reason."""
+    rows = (row.partition(": ") for row in text.replace("\n  ", " ").split("\n") if row)
+    fields = ((field.partition("="), reason) for field, _, reason in rows)
+    return {name: (same or None, reason) for (name, _, same), reason in fields}
+
+
+NOTED, OF_DETECTION = _table(_NOTED), _table(_OF_DETECTION)
+NO_PLACE = {**NOTED, **OF_DETECTION, **_table(_OF_TRAINING)}
 
 
 def place_of(path: str) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 from effdet_keras.errors import InvalidValueError
@@ -12,6 +11,7 @@ from effdet_keras.extras.tfod.preprocessing import STEPS
 from effdet_keras.model.config import MODEL_NAMES, TFOD_TAPS, EfficientDetConfig
 from effdet_keras.train.recipe import tfod_decay
 
+_HEADS = "box_predictor.weight_shared_convolutional_box_predictor"
 EXTRACTOR = re.compile(r"ssd_efficientnet-(b[0-7])_bifpn_keras")
 _FUSION = {"fast_attention": "fastattn", "attention": "sum", "sum": "sum"}
 _ACTIVATIONS = {"SWISH": "swish", "RELU": "relu", "RELU_6": "relu6"}
@@ -55,18 +55,16 @@ def _model(ssd, note):
 def _network(ssd, note):
     """The name of the backbone, and fields of `EfficientDetConfig`."""
     extractor = ssd.message("feature_extractor")
-    backbone = EXTRACTOR.fullmatch(extractor.text("type", ""))[1]
+    backbone = EXTRACTOR.fullmatch(extractor.get("type", ""))[1]
     bifpn = extractor.message("bifpn")
-    head = ssd.message("box_predictor").message(
-        "weight_shared_convolutional_box_predictor"
-    )
+    head = ssd.message(_HEADS)
     wanted: dict[str, Any] = {
-        "fpn_cell_repeats": bifpn.whole("num_iterations", None),
-        "fpn_num_filters": bifpn.whole("num_filters", None),
+        "fpn_cell_repeats": bifpn.get("num_iterations", None, int),
+        "fpn_num_filters": bifpn.get("num_filters", None, int),
         "fpn_weight_method": _fusion(bifpn, note),
-        "head_repeats": head.whole("num_layers_before_predictor", None),
+        "head_repeats": head.get("num_layers_before_predictor", None, int),
         "batch_norm_unbiased": True,
-        "frozen_batch_norm": ssd.switch("freeze_batchnorm", False),
+        "frozen_batch_norm": ssd.get("freeze_batchnorm", False),
         "pad_rgb": _padding(ssd),
         # There stochastic depth acts in all of them, B0 too.
         "backbone_survival_prob": 0.8,
@@ -77,12 +75,12 @@ def _network(ssd, note):
         **_anchors(bifpn, ssd),
         **_layers(extractor, head, note),
     }
-    if not head.switch("use_depthwise", False):
-        place = head.place_of("use_depthwise")
-        note(place, "false", "the heads' convolutions are separable here")
-    depth = head.whole("depth", None)
+    if not head.get("use_depthwise", False):
+        why = "the heads' convolutions are separable here"
+        note(head, "use_depthwise", "false", why)
+    depth = head.get("depth", None, int)
     if depth is not None and depth != wanted["fpn_num_filters"]:
-        note(head.place_of("depth"), depth, "the heads have the BiFPN's")
+        note(head, "depth", depth, "the heads have the BiFPN's")
     return backbone, {
         n: v
         for n, v in wanted.items()
@@ -92,65 +90,67 @@ def _network(ssd, note):
 
 def box_scales(ssd):
     """The scales of the box codes, for ty, tx, th, tw."""
-    coder = ssd.message("box_coder").message("faster_rcnn_box_coder")
+    coder = ssd.message("box_coder.faster_rcnn_box_coder")
     defaults = {"y": 10.0, "x": 10.0, "height": 5.0, "width": 5.0}
-    scales = tuple(coder.number(f"{n}_scale", value) for n, value in defaults.items())
+    scales = tuple(coder.get(f"{n}_scale", value) for n, value in defaults.items())
     if min(scales) <= 0:
         raise InvalidValueError(f"`{coder.path}`: scales must be above 0: {scales}")
     return scales
 
 
 def _fusion(bifpn, note):
-    method = bifpn.text("combine_method", "fast_attention")
+    method = bifpn.get("combine_method", "fast_attention")
     if method not in _FUSION:
         raise _not_known(bifpn.place_of("combine_method"), method, _FUSION)
     if method == "attention":  # its softmax runs over an axis of length 1
-        place = bifpn.place_of("combine_method")
-        note(place, method, "there it is a plain sum: `sum` is taken", is_done=True)
+        why = "there it is a plain sum: `sum` is taken"
+        note(bifpn, "combine_method", method, why, is_done=True)
     return _FUSION[method]
 
 
 def _anchors(bifpn, ssd):
-    generator = ssd.message("anchor_generator").message("multiscale_anchor_generator")
+    generator = ssd.message("anchor_generator.multiscale_anchor_generator")
     levels = {}
     for name, otherwise in (("min_level", 3), ("max_level", 7)):
-        levels[name] = level = bifpn.whole(name, otherwise)
-        if generator.whole(name, otherwise) != level:
+        levels[name] = level = bifpn.get(name, otherwise)
+        if generator.get(name, otherwise) != level:
             raise InvalidValueError(
                 f"`{name}` of `bifpn` and `multiscale_anchor_generator` must be "
                 f"one number. Received: {level} and "
-                f"{generator.whole(name, 'its default')}"
+                f"{generator.get(name, 'its default', int)}"
             )
     return {
         **levels,
-        "anchor_scale": generator.number("anchor_scale", 4.0),
-        "aspect_ratios": tuple(generator.numbers("aspect_ratios")) or (1.0,),
-        "num_scales": generator.whole("scales_per_octave", 2),
+        "anchor_scale": generator.get("anchor_scale", 4.0),
+        "aspect_ratios": tuple(generator.all("aspect_ratios", float)) or (1.0,),
+        "num_scales": generator.get("scales_per_octave", 2),
     }
+
+
+# Of BiFPN and heads: our field, and the name and the default of theirs.
+_OF_LAYERS = {
+    "activation": ("activation", "RELU"),
+    "batch_norm_momentum": ("batch_norm.decay", 0.999),
+    "batch_norm_epsilon": ("batch_norm.epsilon", 0.001),
+    "sync_batch_norm": ("sync_batch_norm", False),
+}
 
 
 def _layers(extractor, head, note):
     """What BiFPN and heads share here, and there each has for itself."""
-    ours, other = (m.message("conv_hyperparams") for m in (extractor, head))
+    of_fpn, of_heads = (m.message("conv_hyperparams") for m in (extractor, head))
     of_backbone = {"batch_norm_momentum": 0.99, "batch_norm_epsilon": 0.001}
-    values, of_heads = map(_layer_fields, (ours, other))
-    for name, value in values.items():
-        if of_heads[name] != value:
-            note(f"{other.path}: {name}", of_heads[name], "the heads have the BiFPN's")
+    values = {}
+    for name, (theirs, default) in _OF_LAYERS.items():
+        values[name] = value = of_fpn.get(theirs, default)
+        if (other := of_heads.get(theirs, default)) != value:
+            note(of_heads, theirs, other, "the heads have the BiFPN's")
         if value != of_backbone.get(name, value):
-            why = "here for the backbone as well"
-            note(f"{ours.path}: {name}", value, why, is_done=True)
-    return values
-
-
-def _layer_fields(hyperparams):
-    batch_norm = hyperparams.message("batch_norm")
-    return {
-        "activation": _activation(hyperparams),
-        "batch_norm_momentum": batch_norm.number("decay", 0.999),
-        "batch_norm_epsilon": batch_norm.number("epsilon", 0.001),
-        "sync_batch_norm": hyperparams.switch("sync_batch_norm", False),
-    }
+            note(of_fpn, theirs, value, "here for the backbone as well", is_done=True)
+    if values["activation"] not in _ACTIVATIONS:
+        place = of_fpn.place_of("activation")
+        raise _not_known(place, values["activation"], _ACTIVATIONS)
+    return {**values, "activation": _ACTIVATIONS[values["activation"]]}
 
 
 def _image_size(ssd, note):
@@ -158,49 +158,41 @@ def _image_size(ssd, note):
     resizer = ssd.message("image_resizer")
     if resizer.has("fixed_shape_resizer"):
         fixed = resizer.message("fixed_shape_resizer")
-        height, width = fixed.whole("height", 300), fixed.whole("width", 300)
+        height, width = fixed.get("height", 300), fixed.get("width", 300)
         why = (
             "images are stretched to this size there; here they keep their aspect "
             "ratio and are padded, so that detections differ"
         )
-        note(fixed.path, f"{height}x{width}", why)
+        note(resizer, "fixed_shape_resizer", f"{height}x{width}", why)
         return height if height == width else (height, width)
     if not resizer.has("keep_aspect_ratio_resizer"):
-        name = (resizer.names or ["nothing"])[0]
         why = "the image size is the model's own"
-        note(resizer.path, name, why, is_done=not resizer.names)
+        note(ssd, "image_resizer", resizer.first, why, is_done=not resizer.names)
         return None
     resize = resizer.message("keep_aspect_ratio_resizer")
-    low, high = resize.whole("min_dimension", 600), resize.whole("max_dimension", 1024)
+    low, high = resize.get("min_dimension", 600), resize.get("max_dimension", 1024)
     if low != high:
         why = (
             f"images are scaled to fit {high}x{high} here; there, the shorter side to "
             f"{low} at most, so that detections differ for images less oblong"
         )
-        note(resize.place_of("min_dimension"), low, why)
-    if not resize.switch("pad_to_max_dimension", False):
-        place = resize.place_of("pad_to_max_dimension")
-        note(place, "false", f"images are padded to {high}x{high}", is_done=True)
+        note(resize, "min_dimension", low, why)
+    if not resize.get("pad_to_max_dimension", False):
+        why = f"images are padded to {high}x{high}"
+        note(resize, "pad_to_max_dimension", "false", why, is_done=True)
     return high
 
 
 def _padding(ssd):
     """The color beside an image; None, the default of both, is the mean."""
-    resizer = ssd.message("image_resizer").message("keep_aspect_ratio_resizer")
-    values = resizer.numbers("per_channel_pad_value")
+    resizer = ssd.message("image_resizer.keep_aspect_ratio_resizer")
+    values = resizer.all("per_channel_pad_value", float)
     if not any(values):
         return None
     preset = EfficientDetConfig()
     values = values * 3 if len(values) == 1 else values
     rgb = zip(values, preset.mean_rgb, preset.stddev_rgb)
     return tuple(round(value * std + mean, 4) for value, mean, std in rgb)
-
-
-def _activation(hyperparams):
-    name = hyperparams.text("activation", "RELU")
-    if name not in _ACTIVATIONS:
-        raise _not_known(hyperparams.place_of("activation"), name, _ACTIVATIONS)
-    return _ACTIVATIONS[name]
 
 
 def _not_known(place, value, known):
@@ -217,129 +209,119 @@ def loss(ssd, note):
 
     Codes have the scales of the config here as well, `box_scales`.
     """
-    message = ssd.message("loss")
-    of_class, of_box = (
-        message.number(name, 1.0)
-        for name in ("classification_weight", "localization_weight")
-    )
-    if not ssd.switch("normalize_loc_loss_by_codesize", False):
+    of_class = ssd.get("loss.classification_weight", 1.0)
+    of_box = ssd.get("loss.localization_weight", 1.0)
+    if not ssd.get("normalize_loc_loss_by_codesize", False):
         of_box *= 4  # here it is always by the four numbers of a code
-    is_by_matches = ssd.switch("normalize_loss_by_num_matches", True)
+    is_by_matches = ssd.get("normalize_loss_by_num_matches", True)
     return {
         "divide_by": "positives" if is_by_matches else "one",
-        **_class_loss(message.message("classification_loss"), of_class, note),
-        **_box_loss(message.message("localization_loss"), of_box, note),
+        **_class_loss(ssd.message("loss"), of_class, note),
+        **_box_loss(ssd.message("loss"), of_box, note),
     }
 
 
 def _class_loss(message, weight, note):
-    focal = message.message("weighted_sigmoid_focal")
-    if not message.has("weighted_sigmoid_focal"):
-        name = (message.names or ["nothing"])[0]
-        note(message.path, name, "the class loss is the focal loss")
+    chosen = message.message("classification_loss")
+    focal = chosen.message("weighted_sigmoid_focal")
+    if not chosen.has("weighted_sigmoid_focal"):
+        why = "the class loss is the focal loss"
+        note(message, "classification_loss", chosen.first, why)
         return {"class_loss_weight": weight}
-    gamma, alpha = focal.number("gamma", 2.0), focal.number("alpha", None)
+    gamma, alpha = focal.get("gamma", 2.0), focal.get("alpha", None, float)
     if alpha is None:  # all anchors count alike: as with 0.5, but twice as much
         alpha, weight = 0.5, 2 * weight
     return {"alpha": alpha, "gamma": gamma, "class_loss_weight": weight}
 
 
 def _box_loss(message, weight, note):
+    chosen = message.message("localization_loss")
     for kind in ("iou", "giou"):
-        if message.has(f"weighted_{kind}"):
+        if chosen.has(f"weighted_{kind}"):
             of_iou = {"iou_loss_type": kind, "iou_loss_weight": weight}
             return {"box_loss_weight": 0.0, **of_iou}
-    if not message.has("weighted_smooth_l1"):
-        name = (message.names or ["nothing"])[0]
-        note(message.path, name, "the box loss is Huber's, with a delta of 1")
-    delta = message.message("weighted_smooth_l1").number("delta", 1.0)
+    if not chosen.has("weighted_smooth_l1"):
+        why = "the box loss is Huber's, with a delta of 1"
+        note(message, "localization_loss", chosen.first, why)
+    delta = chosen.get("weighted_smooth_l1.delta", 1.0)
     return {"delta": delta, "box_loss_weight": weight}
 
 
 def matching(ssd, note):
     """Fields of `IoUMatching`, of the message `model.ssd`."""
-    matcher = ssd.message("matcher").message("argmax_matcher")
-    matched = matcher.number("matched_threshold", 0.5)
-    unmatched = matcher.number("unmatched_threshold", 0.5)
-    is_usual = matcher.switch("negatives_lower_than_unmatched", True)
-    if not is_usual and unmatched < matched:
-        place = matcher.place_of("negatives_lower_than_unmatched")
-        note(place, "false", "what lies between the thresholds is ignored")
+    matcher = ssd.message("matcher.argmax_matcher")
+    matched = matcher.get("matched_threshold", 0.5)
+    unmatched = matcher.get("unmatched_threshold", 0.5)
+    name = "negatives_lower_than_unmatched"
+    if not matcher.get(name, True) and unmatched < matched:
+        note(matcher, name, "false", "what lies between the thresholds is ignored")
     return {
         "iou_threshold": matched,
         "ignore_threshold": unmatched if unmatched < matched else None,
-        "force": matcher.switch("force_match_for_each_row", False),
-        "background_weight": ssd.number("negative_class_weight", 1.0),
+        "force": matcher.get("force_match_for_each_row", False),
+        "background_weight": ssd.get("negative_class_weight", 1.0),
         "in_fractions": True,
     }
 
 
 def weight_decay(config, note):
     """L2 of the whole config, by paths of variables; see `l2_decay.tfod_decay`."""
-    ssd = config.message("model").message("ssd")
+    ssd = config.message("model.ssd")
     extractor = ssd.message("feature_extractor")
-    heads = ssd.message("box_predictor").message(
-        "weight_shared_convolutional_box_predictor"
-    )
     of_fpn, of_heads = (
-        _l2(m.message("conv_hyperparams"), note) for m in (extractor, heads)
+        _l2(m.message("conv_hyperparams.regularizer"), note)
+        for m in (extractor, ssd.message(_HEADS))
     )
     name = "override_base_feature_extractor_hyperparams"
-    has_override = extractor.switch(name, False)
-    if not config.message("train_config").switch("add_regularization_loss", True):
+    has_override = extractor.get(name, False)
+    if not config.get("train_config.add_regularization_loss", True):
         return {"weight_decay": None}
     backbone = {"backbone": of_fpn} if has_override else {}
     return {"weight_decay": tfod_decay(fpn=of_fpn, heads=of_heads, **backbone)}
 
 
-def _l2(hyperparams, note):
-    regularizer = hyperparams.message("regularizer")
+def _l2(regularizer, note):
     if regularizer.has("l1_regularizer"):
-        weight = regularizer.message("l1_regularizer").number("weight", 1.0)
-        note(regularizer.place_of("l1_regularizer"), weight, "L2 only")
+        weight = regularizer.get("l1_regularizer.weight", 1.0)
+        note(regularizer, "l1_regularizer", weight, "L2 only")
     if not regularizer.has("l2_regularizer"):
         return 0.0
-    return regularizer.message("l2_regularizer").number("weight", 1.0)
+    return regularizer.get("l2_regularizer.weight", 1.0)
 
 
 def postprocess(ssd, note):
     """Fields of `Postprocess`, of the message `model.ssd`."""
     processing = ssd.message("post_processing")
     if not processing.has("score_converter"):
-        place = processing.place_of("score_converter")
-        note(place, "IDENTITY", "always sigmoid")
+        note(processing, "score_converter", "IDENTITY", "always sigmoid")
     nms = processing.message("batch_non_max_suppression")
-    per_class = nms.whole("max_detections_per_class", 100)
-    total = nms.whole("max_total_detections", 100)
-    is_agnostic = nms.switch("use_class_agnostic_nms", False)
-    sigma = nms.number("soft_nms_sigma", 0.0)
-    threshold = nms.number("iou_threshold", 0.6)
+    per_class = nms.get("max_detections_per_class", 100)
+    total = nms.get("max_total_detections", 100)
+    is_agnostic = nms.get("use_class_agnostic_nms", False)
+    sigma = nms.get("soft_nms_sigma", 0.0)
+    threshold = nms.get("iou_threshold", 0.6)
     fields: dict[str, Any] = {
         "method": "gaussian" if sigma else "hard",
         "iou_threshold": threshold,
-        "score_threshold": nms.number("score_threshold", 0.0),
+        "score_threshold": nms.get("score_threshold", 0.0),
         "max_detections": total,
         "per_class": not is_agnostic,
         "max_detections_per_class": total if is_agnostic else per_class,
         # All pairs of anchor and class; across classes, each anchor's best class.
         "pre_nms_top_k": 0 if is_agnostic else None,
         # The combined operation keeps those beside the image.
-        "drop_empty": not nms.switch("use_combined_nms", False),
+        "drop_empty": not nms.get("use_combined_nms", False),
     }
     if sigma:
         # exp(-iou**2 / (2 * sigma)) there, exp(-iou**2 / sigma) here.
         fields["sigma"] = 2 * sigma
         if threshold < 1:
-            place = nms.place_of("iou_threshold")
-            note(place, threshold, "Soft-NMS removes no box outright here")
+            why = "Soft-NMS removes no box outright here"
+            note(nms, "iou_threshold", threshold, why)
     return fields
 
 
 # --- The `train_config` of a `pipeline.config`: how to train, and from what.
-
-# What takes path, value and reason of a field that is not done here; with
-# `is_done=True`, of one that changes nothing, or is done in another way.
-Note = Callable[..., None]
 
 _OPTIMIZERS = ("momentum_optimizer", "adam_optimizer", "rms_prop_optimizer")
 _RATES = (
@@ -349,18 +331,18 @@ _RATES = (
 _TYPES = ("classification", "detection", "full")
 
 
-def overall(config: Fields, note: Note) -> dict[str, Any]:
+def overall(config, note):
     """Length, batch size, clipping, averages, and what to start from."""
     train = config.message("train_config")
-    steps = train.whole("num_steps", 0)
+    steps = train.get("num_steps", 0)
     if not steps:
         why = "no end there; enough for 1,400 steps here"
-        note(train.place_of("num_steps"), 0, why, is_done=True)
-    bias = train.number("bias_grad_multiplier", 0.0)
+        note(train, "num_steps", 0, why, is_done=True)
+    bias = train.get("bias_grad_multiplier", 0.0)
     return {
-        "batch_size": train.whole("batch_size", 32),
+        "batch_size": train.get("batch_size", 32),
         "steps": steps or None,
-        "clip_norm": train.number("gradient_clipping_by_norm", 0.0) or None,
+        "clip_norm": train.get("gradient_clipping_by_norm", 0.0) or None,
         "gradient_multipliers": {"bias$": bias} if bias else {},
         **_averages(config, note),
         **_start(train),
@@ -369,15 +351,14 @@ def overall(config: Fields, note: Note) -> dict[str, Any]:
 
 
 def _averages(config, note):
-    optimizer = config.message("train_config").message("optimizer")
-    decay = optimizer.number("moving_average_decay", 0.9999)
-    evaluation = config.message("eval_config")
-    are_evaluated = evaluation.switch("use_moving_averages", False)
-    if not optimizer.switch("use_moving_average", True):
+    optimizer, evaluation = "train_config.optimizer", config.message("eval_config")
+    decay = config.get(f"{optimizer}.moving_average_decay", 0.9999)
+    are_evaluated = evaluation.get("use_moving_averages", False)
+    if not config.get(f"{optimizer}.use_moving_average", True):
         return {"ema_decay": None}
     if not are_evaluated:
         why = "the averages are evaluated and saved; `ema_decay` None turns them off"
-        note(evaluation.place_of("use_moving_averages"), "false", why, is_done=True)
+        note(evaluation, "use_moving_averages", "false", why, is_done=True)
     return {"ema_decay": decay}
 
 
@@ -385,41 +366,38 @@ def _quantization(rewriter):
     """Quantization-aware training; the delay's default is that of its message."""
     if not rewriter.has("quantization"):
         return {}
-    delay = rewriter.message("quantization").whole("delay", 500_000)
+    delay = rewriter.get("quantization.delay", 500_000)
     return {"quantize_aware": {"delay": delay}}
 
 
 def _start(train):
     """The checkpoint, and what to take of it."""
-    path = train.text("fine_tune_checkpoint", "")
-    from_detection = train.switch("from_detection_checkpoint", False)
-    kind = train.text("fine_tune_checkpoint_type", "")
+    path = train.get("fine_tune_checkpoint", "")
+    from_detection = train.get("from_detection_checkpoint", False)
+    kind = train.get("fine_tune_checkpoint_type", "")
     if not path:
         return {"weights": None}  # there, too, it starts from random weights
     kind = kind or ("detection" if from_detection else "classification")
     if kind not in _TYPES:
-        place = train.place_of("fine_tune_checkpoint_type")
-        raise InvalidValueError(
-            f"`{place}` must be one of {', '.join(_TYPES)}. Received: {kind!r}"
-        )
+        raise _not_known(train.place_of("fine_tune_checkpoint_type"), kind, _TYPES)
     return {"weights": path, "checkpoint_type": kind}
 
 
-def optimizer(train: Fields, note: Note) -> dict[str, Any]:
+def optimizer(train, note):
     """Optimizer, schedule and learning rate."""
     message = train.message("optimizer")
     kind, inner = _one_of(message, _OPTIMIZERS)
     chosen: dict[str, Any]
     if kind == "adam_optimizer":
-        chosen = {"name": "adam", "epsilon": inner.number("epsilon", 1e-8)}
+        chosen = {"name": "adam", "epsilon": inner.get("epsilon", 1e-8)}
     else:
-        momentum = inner.number("momentum_optimizer_value", 0.9)
+        momentum = inner.get("momentum_optimizer_value", 0.9)
         chosen = {"name": "momentum", "momentum": momentum}
         if kind == "rms_prop_optimizer":
-            rho, epsilon = inner.number("decay", 0.9), inner.number("epsilon", 1.0)
+            rho, epsilon = inner.get("decay", 0.9), inner.get("epsilon", 1.0)
             chosen |= {"name": "rmsprop", "rho": rho, "epsilon": epsilon}
     schedule = _schedule(
-        inner.message("learning_rate"), train.whole("num_steps", 0), note
+        inner.message("learning_rate"), train.get("num_steps", 0), note
     )
     return {"optimizer": chosen, **schedule}
 
@@ -428,10 +406,7 @@ def _one_of(message, names):
     """The first of the fields that is there, and its message."""
     kind = next((name for name in names if message.has(name)), None)
     if kind is None:
-        raise InvalidValueError(
-            f"`{message.path}` must be one of {', '.join(names)}. "
-            f"Received: {message.names}"
-        )
+        raise _not_known(message.path, message.names, names)
     return kind, message.message(kind)
 
 
@@ -440,7 +415,7 @@ def _schedule(message, steps, note):
     if kind == "cosine_decay_learning_rate":
         return _cosine(inner, steps, note)
     if kind == "constant_learning_rate":
-        rate = inner.number("learning_rate", 0.002)
+        rate = inner.get("learning_rate", 0.002)
         return {"schedule": "constant", "learning_rate": rate}
     if kind == "exponential_decay_learning_rate":
         return _exponential(inner, note)
@@ -448,48 +423,48 @@ def _schedule(message, steps, note):
 
 
 def _cosine(inner, steps, note):
-    total = inner.whole("total_steps", 4_000_000)
+    total = inner.get("total_steps", 4_000_000)
     if steps and total > steps:
         why = f"as there, the {steps} steps of the training end before the cosine does"
-        note(inner.place_of("total_steps"), total, why, is_done=True)
+        note(inner, "total_steps", total, why, is_done=True)
     schedule = {
         "name": "cosine",
         "total_steps": total,
-        "warmup_steps": inner.whole("warmup_steps", 10_000),
-        "warmup_init": inner.number("warmup_learning_rate", 0.0002),
+        "warmup_steps": inner.get("warmup_steps", 10_000),
+        "warmup_init": inner.get("warmup_learning_rate", 0.0002),
     }
-    hold = inner.whole("hold_base_rate_steps", 0)
+    hold = inner.get("hold_base_rate_steps", 0)
     return {
         "schedule": schedule | ({"hold_steps": hold} if hold else {}),
-        "learning_rate": inner.number("learning_rate_base", 0.002),
+        "learning_rate": inner.get("learning_rate_base", 0.002),
     }
 
 
 def _exponential(inner, note):
     schedule = {
         "name": "exponential",
-        "decay_steps": inner.whole("decay_steps", 4_000_000),
-        "decay_rate": inner.number("decay_factor", 0.95),
-        "staircase": inner.switch("staircase", True),
+        "decay_steps": inner.get("decay_steps", 4_000_000),
+        "decay_rate": inner.get("decay_factor", 0.95),
+        "staircase": inner.get("staircase", True),
     }
-    rate = inner.number("initial_learning_rate", 0.002)
-    first = inner.number("burnin_learning_rate", 0.0)
-    steps = inner.whole("burnin_steps", 0)
+    rate = inner.get("initial_learning_rate", 0.002)
+    first = inner.get("burnin_learning_rate", 0.0)
+    steps = inner.get("burnin_steps", 0)
     if steps:
         schedule |= {"warmup_steps": steps, "warmup_init": first or rate}
         why = "the rate rises from the first one here, and the decay begins at step 0"
-        note(inner.place_of("burnin_steps"), steps, why)
+        note(inner, "burnin_steps", steps, why)
     return {"schedule": schedule, "learning_rate": rate}
 
 
 def _manual_step(inner):
-    rates = [inner.number("initial_learning_rate", 0.002)]
+    rates = [inner.get("initial_learning_rate", 0.002)]
     boundaries = []
-    for step in inner.messages("schedule"):
-        boundaries.append(step.whole("step", 0))
-        rates.append(step.number("learning_rate", 0.002))
+    for step in inner.all("schedule", Fields):
+        boundaries.append(step.get("step", 0))
+        rates.append(step.get("learning_rate", 0.002))
     warmup = {}
-    if inner.switch("warmup", False) and boundaries:
+    if inner.get("warmup", False) and boundaries:
         # There the rate rises from the first one to the second one.
         warmup = {"warmup_steps": boundaries.pop(0), "warmup_init": rates.pop(0)}
     if not boundaries:
@@ -511,11 +486,11 @@ _FLIP, _SQUARE = "random_horizontal_flip", "random_scale_crop_and_pad_to_square"
 _ONLY = {"clip_boxes": "true", "jitter_mode": "DEFAULT"}
 
 
-def augmentation(train: Fields, note: Note) -> dict[str, Any]:
+def augmentation(train, note):
     """All steps in order; flip and scale jitter, where last, as the fields of a run."""
     fields: dict[str, Any] = {"flip_probability": 0.0, "scale_jitter": (1.0, 1.0)}
     entries: list[Any] = []
-    for option in train.messages("data_augmentation_options"):
+    for option in train.all("data_augmentation_options", Fields):
         for kind in option.names:
             entries += _entries(option, kind, note)
     if entries and entries[-1]["name"] == _SQUARE:
@@ -532,27 +507,27 @@ def _entries(option, kind, note):
     """The entry of `augment` that one step becomes; none for what needs none."""
     step = option.message(kind)
     if kind == "autoaugment_image":
-        return [{"name": f"auto_augment_{step.text('policy_name', 'v0')}"}]
+        return [{"name": f"auto_augment_{step.get('policy_name', 'v0')}"}]
     if kind in STEPS:
         return [{"name": kind, **_parameters(step, STEPS[kind][1], note)}]
     step.take_all()
     if kind not in _ALWAYS:
-        note(option.place_of(kind), "{...}", "there is no such augmentation here")
+        note(option, kind, "{...}", "there is no such augmentation here")
     return []
 
 
 def _parameters(step, defaults, note, is_operation=False):
     """The fields of a step, each read as its default is; and of its operations."""
     for name, only in _ONLY.items():
-        if step.text(name, only) != only:
-            note(step.place_of(name), step.text(name, only), f"always {only}")
+        if (value := step.get(name, only)) != only:
+            note(step, name, value, f"always {only}")
     parameters = {
         name: _parameter(step, name, default, is_operation)
         for name, default in defaults.items()
         if name != "operations"
     }
     if step.has("operations"):
-        each, first = step.messages("operations"), defaults["operations"][0]
+        each, first = step.all("operations", Fields), defaults["operations"][0]
         parameters["operations"] = tuple(
             _parameters(o, first, note, True) for o in each
         )
@@ -561,9 +536,8 @@ def _parameters(step, defaults, note, is_operation=False):
 
 def _parameter(step, name, default, is_operation):
     if name == "pad_color" and is_operation:
-        return tuple(step.number(f"{name}_{channel}", 0.0) for channel in "rgb")
+        return tuple(step.get(f"{name}_{channel}", 0.0) for channel in "rgb")
     if isinstance(default, tuple):
-        return tuple(step.numbers(name)) or default
-    read = step.number if isinstance(default, float) else step.whole
+        return tuple(step.all(name, float)) or default
     # The fields of an operation have no defaults there: they are 0.
-    return read(name, 0.0 if is_operation else default)
+    return step.get(name, type(default)() if is_operation else default)

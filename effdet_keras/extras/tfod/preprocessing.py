@@ -1,12 +1,13 @@
 """What the Object Detection API's preprocessing steps do to pixels.
 
-Functions of a float32 image `[H, W, 3]` and a seed; `preprocessing.STEPS` has what
-their other arguments are. Who calls them cuts off at 0 and 255.
+Functions of a float32 image `[H, W, 3]` and a seed, or of an example and a seed. Their
+other arguments have the names and defaults of `preprocessor.proto`.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import numbers
 from typing import Any
@@ -16,55 +17,101 @@ from effdet_keras.augment import draws
 from effdet_keras.augment.augmentation import Augmentation, Example, register, size_of
 from effdet_keras.augment.pixels import compressed, rectangle_mask
 from effdet_keras.augment.warps import crop
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_choice, require
+
+# Name of a step: its function of an example, and its parameters with their defaults.
+STEPS: dict[str, tuple[Any, dict[str, Any]]] = {}
+_PIXEL_STEPS = set()
 
 
-def scale_values(image, seed, minval, maxval):
+def _step(name=None, **more):
+    """Makes a function a step of its name; `more` are defaults its signature lacks."""
+
+    def registered(function):
+        parameters = inspect.signature(function).parameters.values()
+        own = {p.name: p.default for p in parameters if p.default is not p.empty}
+        STEPS[name or function.__name__] = function, {**more, **own}
+        return function
+
+    return registered
+
+
+def _pixel_step(change):
+    """Makes a function of pixels a step."""
+
+    @functools.wraps(change)
+    def on_pixels(example, seed, **parameters):
+        image = change(example["image"], seed, **parameters)
+        return {**example, "image": tf.clip_by_value(image, 0.0, 255.0)}
+
+    _step()(on_pixels)
+    _PIXEL_STEPS.add(change.__name__)
+    return change
+
+
+@_pixel_step
+def random_pixel_value_scale(image, seed, minval=0.9, maxval=1.1):
     return image * draws.between(draws.uniform(seed, tf.shape(image)), minval, maxval)
 
 
-def gray(image, seed, probability=1.0):
-    gray = tf.image.grayscale_to_rgb(tf.image.rgb_to_grayscale(image))
-    return tf.where(draws.uniform(seed) < probability, gray, image)
+@_pixel_step
+def random_rgb_to_gray(image, seed, probability=0.1):
+    return tf.where(draws.uniform(seed) < probability, rgb_to_gray(image, seed), image)
 
 
-def brightness(image, seed, max_delta):
+@_pixel_step
+def rgb_to_gray(image, seed):
+    return tf.image.grayscale_to_rgb(tf.image.rgb_to_grayscale(image))
+
+
+@_pixel_step
+def random_adjust_brightness(image, seed, max_delta=0.2):
     return image + 255.0 * draws.between(draws.uniform(seed), -max_delta, max_delta)
 
 
-def contrast(image, seed, min_delta, max_delta):
+@_pixel_step
+def random_adjust_contrast(image, seed, min_delta=0.8, max_delta=1.25):
     factor = draws.between(draws.uniform(seed), min_delta, max_delta)
     return tf.image.adjust_contrast(image, factor)
 
 
-def hue(image, seed, max_delta):
+@_pixel_step
+def random_adjust_hue(image, seed, max_delta=0.02):
     delta = draws.between(draws.uniform(seed), -max_delta, max_delta)
     return 255.0 * tf.image.adjust_hue(image / 255.0, delta)
 
 
-def saturation(image, seed, min_delta, max_delta):
+@_pixel_step
+def random_adjust_saturation(image, seed, min_delta=0.8, max_delta=1.25):
     factor = draws.between(draws.uniform(seed), min_delta, max_delta)
     return 255.0 * tf.image.adjust_saturation(image / 255.0, factor)
 
 
-def distort(image, seed, color_ordering):
+@_pixel_step
+def random_distort_color(image, seed, color_ordering=0):
     seeds = draws.split(seed, 4)
-    changes = [
-        lambda x: brightness(x, seeds[0], 32.0 / 255.0),
-        lambda x: saturation(x, seeds[1], 0.5, 1.5),
-        lambda x: hue(x, seeds[2], 0.2),
-        lambda x: contrast(x, seeds[3], 0.5, 1.5),
-    ]
+    changes = (
+        random_adjust_brightness,
+        random_adjust_saturation,
+        random_adjust_hue,
+        random_adjust_contrast,
+    )
+    limits = (32.0 / 255.0,), (0.5, 1.5), (0.2,), (0.5, 1.5)
     for i in (0, 3, 1, 2) if color_ordering else range(4):
-        image = tf.clip_by_value(changes[i](image), 0.0, 255.0)
+        change = changes[i]
+        image = tf.clip_by_value(change(image, seeds[i], *limits[i]), 0.0, 255.0)
     return image
 
 
-def gamma(image, seed, gamma, gain):
+@_pixel_step
+def adjust_gamma(image, seed, gamma=1.0, gain=1.0):
     return 255.0 * gain * (image / 255.0) ** gamma
 
 
-def black_patches(image, seed, max_black_patches, probability, size_to_image_ratio):
+@_pixel_step
+def random_black_patches(
+    image, seed, max_black_patches=10, probability=0.5, size_to_image_ratio=0.1
+):
     height, width = size_of(image)
     side = tf.floor(tf.minimum(height, width) * size_to_image_ratio)
     units = draws.uniform(seed, [max_black_patches, 3])
@@ -78,7 +125,10 @@ def black_patches(image, seed, max_black_patches, probability, size_to_image_rat
     return tf.where(is_hidden[..., None], 0.0, image)
 
 
-def jpeg(image, seed, random_coef, min_jpeg_quality, max_jpeg_quality):
+@_pixel_step
+def random_jpeg_quality(
+    image, seed, random_coef=0.0, min_jpeg_quality=0, max_jpeg_quality=100
+):
     coin, unit = tf.unstack(draws.uniform(seed, [2]))
     quality = draws.whole_between(unit, min_jpeg_quality, max_jpeg_quality)
     return tf.cond(
@@ -88,14 +138,15 @@ def jpeg(image, seed, random_coef, min_jpeg_quality, max_jpeg_quality):
     )
 
 
-def patch_gaussian(
+@_pixel_step
+def random_patch_gaussian(
     image,
     seed,
-    random_coef,
-    min_patch_size,
-    max_patch_size,
-    min_gaussian_stddev,
-    max_gaussian_stddev,
+    random_coef=0.0,
+    min_patch_size=1,
+    max_patch_size=250,
+    min_gaussian_stddev=0.0,
+    max_gaussian_stddev=1.0,
 ):
     of_patch, of_noise = draws.split(seed, 2)
     coin, *units = tf.unstack(draws.uniform(of_patch, [5]))
@@ -141,21 +192,24 @@ def transposed(example):
     return {**example, "image": image, "boxes": boxes}
 
 
-def _turned(example, seed, probability, changes):
-    """Mirrored and transposed, as often as `probability` says."""
+def _turning_step(name, *changes):
+    """Makes changes of an example, one after the other, a step with a probability."""
 
-    def turned():
-        return functools.reduce(lambda one, change: change(one), changes, example)
+    @_step(name)
+    def turned(example, seed, probability=0.5):
+        def change():
+            return functools.reduce(lambda one, change: change(one), changes, example)
 
-    return _either(draws.uniform(seed) < probability, turned, example)
-
-
-def moved(*changes):
-    """The step that makes these changes, with a probability."""
-    return functools.partial(_turned, changes=changes)
+        return _either(draws.uniform(seed) < probability, change, example)
 
 
-def jitter_boxes(example, seed, ratio):
+_turning_step("random_horizontal_flip", mirrored)
+_turning_step("random_vertical_flip", transposed, mirrored, transposed)
+_turning_step("random_rotation90", mirrored, transposed)
+
+
+@_step()
+def random_jitter_boxes(example, seed, ratio=0.05):
     boxes = example["boxes"]
     share = draws.between(draws.uniform(seed, tf.shape(boxes)), -ratio, ratio)
     sides = boxes[:, 2:] - boxes[:, :2]
@@ -187,13 +241,17 @@ def _seen_through(example, window, color=(0.0, 0.0, 0.0)):
     return {**shown, "image": image, "boxes": shown["boxes"] + shift}
 
 
-def image_scale(example, seed, min_scale_ratio, max_scale_ratio):
+@_step()
+def random_image_scale(example, seed, min_scale_ratio=0.5, max_scale_ratio=2.0):
     scale = draws.between(draws.uniform(seed), min_scale_ratio, max_scale_ratio)
     sides = tf.floor(_whole(example)[2:] * scale)
     return _resized(example, sides, align_corners=True)
 
 
-def downscale(example, seed, random_coef, min_target_pixels, max_target_pixels):
+@_step()
+def random_downscale_to_target_pixels(
+    example, seed, random_coef=0.0, min_target_pixels=300_000, max_target_pixels=800_000
+):
     coin, unit = tf.unstack(draws.uniform(seed, [2]))
     pixels = draws.whole_between(unit, min_target_pixels, max_target_pixels)
     size = _whole(example)[2:]
@@ -202,7 +260,10 @@ def downscale(example, seed, random_coef, min_target_pixels, max_target_pixels):
     return _resized(example, tf.where(happens, tf.floor(size * tf.sqrt(share)), size))
 
 
-def square(example, seed, output_size, scale_min, scale_max):
+@_step()
+def random_scale_crop_and_pad_to_square(
+    example, seed, output_size=512, scale_min=0.1, scale_max=2.0
+):
     units = draws.uniform(seed, [3])
     size = _whole(example)[2:]
     scale = draws.between(units[0], scale_min, scale_max)
@@ -212,7 +273,10 @@ def square(example, seed, output_size, scale_min, scale_max):
     return _seen_through(_resized(example, sides), window)
 
 
-def square_crop(example, seed, max_border, scale_min, scale_max, num_scales):
+@_step()
+def random_square_crop_by_scale(
+    example, seed, max_border=128, scale_min=0.6, scale_max=1.3, num_scales=8
+):
     units = draws.uniform(seed, [3])
     size = _whole(example)[2:]
     step = tf.cast(draws.integer(units[0], num_scales), tf.float32)
@@ -226,8 +290,9 @@ def square_crop(example, seed, max_border, scale_min, scale_max, num_scales):
     return _seen_through(example, tf.concat([low, low + side], 0))
 
 
-def self_concat(
-    example, seed, concat_vertical_probability, concat_horizontal_probability
+@_step()
+def random_self_concat_image(
+    example, seed, concat_vertical_probability=0.1, concat_horizontal_probability=0.1
 ):
     units = draws.uniform(seed, [2])
     probabilities = (concat_vertical_probability, concat_horizontal_probability)
@@ -259,14 +324,15 @@ def _padded(example, seed, least, most, color):
     return _seen_through(example, tf.concat([-offset, target - offset], 0), color)
 
 
-def pad(
+@_step()
+def random_pad_image(
     example,
     seed,
-    min_image_height,
-    min_image_width,
-    max_image_height,
-    max_image_width,
-    pad_color,
+    min_image_height=0,
+    min_image_width=0,
+    max_image_height=0,
+    max_image_width=0,
+    pad_color=(),
 ):
     size = _whole(example)[2:]
     least = tf.constant([min_image_height, min_image_width], tf.float32)
@@ -275,17 +341,45 @@ def pad(
     return _padded(example, seed, least, most, pad_color)
 
 
-def absolute_pad(example, seed, max_height_padding, max_width_padding, pad_color):
+@_step()
+def random_absolute_pad_image(
+    example, seed, max_height_padding=0, max_width_padding=0, pad_color=()
+):
     size = _whole(example)[2:]
     most = size + [max(max_height_padding, 1.0), max(max_width_padding, 1.0)]
     return _padded(example, seed, size, most, pad_color)
 
 
-def crop_image(example, seed, **operation):
-    return ssd_crop(example, seed, [operation])
+_CROP = {
+    "min_object_covered": 1.0,
+    "min_aspect_ratio": 0.75,
+    "max_aspect_ratio": 1.33,
+    "min_area": 0.1,
+    "max_area": 1.0,
+    "overlap_thresh": 0.3,
+    "random_coef": 0.0,
+}
+_RATIOS = {"min_padded_size_ratio": (1.0, 1.0), "max_padded_size_ratio": (2.0, 2.0)}
+_SSD = {**_CROP, "min_aspect_ratio": 0.5, "max_aspect_ratio": 2.0, "random_coef": 0.15}
+_SSD_FIXED = {name: value for name, value in _SSD.items() if "aspect" not in name}
+_SHARES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)  # of a box, that SSD's crops show
 
 
-def ssd_crop(example, seed, operations):
+def _of_ssd(shares=_SHARES, first=_SSD, **more):
+    """SSD's crops: one for each share of a box that is to be seen."""
+    return tuple(
+        {**first, "min_object_covered": share, "overlap_thresh": share, **more}
+        for share in shares
+    )
+
+
+@_step(**_CROP)
+def random_crop_image(example, seed, **operation):
+    return ssd_random_crop(example, seed, [operation])
+
+
+@_step(operations=_of_ssd())
+def ssd_random_crop(example, seed, operations):
     """One of several crops, as likely as each other."""
     return _chosen_crop(example, seed, operations)[0]
 
@@ -323,18 +417,26 @@ def _window(example, seed, operation):
     return tf.cast(tf.concat([begin[:2], begin[:2] + size[:2]], 0), tf.float32)
 
 
-def crop_pad(
-    example, seed, min_padded_size_ratio, max_padded_size_ratio, pad_color, **operation
+@_step(**_CROP, **_RATIOS)
+def random_crop_pad_image(
+    example,
+    seed,
+    *,
+    min_padded_size_ratio,
+    max_padded_size_ratio,
+    pad_color=(),
+    **operation,
 ):
     of_crop, of_pad = draws.split(seed, 2)
     size = _whole(example)[2:]
     least = tf.floor(size * min_padded_size_ratio)
     most = tf.floor(size * max_padded_size_ratio)
-    cropped = crop_image(example, of_crop, **operation)
+    cropped = random_crop_image(example, of_crop, **operation)
     return _padded(cropped, of_pad, least, most, pad_color)
 
 
-def ssd_crop_pad(example, seed, operations):
+@_step(operations=_of_ssd(_SHARES[1:], **_RATIOS, pad_color=()))
+def ssd_random_crop_pad(example, seed, operations):
     of_crop, of_pad = draws.split(seed, 2)
     cropped, which = _chosen_crop(example, of_crop, operations)
     mean = tf.reduce_mean(cropped["image"], axis=[0, 1])
@@ -349,7 +451,8 @@ def ssd_crop_pad(example, seed, operations):
     return _padded(cropped, of_pad, least, most, color)
 
 
-def crop_to_aspect_ratio(example, seed, aspect_ratio, overlap_thresh=0.3):
+@_step()
+def random_crop_to_aspect_ratio(example, seed, aspect_ratio=1.0, overlap_thresh=0.3):
     size = _whole(example)[2:]
     target = tf.minimum(size, tf.maximum(tf.round(_of_ratio(size, aspect_ratio)), 1.0))
     low = tf.floor(draws.uniform(seed, [2]) * (size - target + 1.0))
@@ -361,23 +464,27 @@ def _of_ratio(size, aspect_ratio):
     return tf.stack([size[1] / aspect_ratio, size[0] * aspect_ratio])
 
 
-def ssd_crop_fixed(example, seed, operations, aspect_ratio):
+@_step(operations=_of_ssd(first=_SSD_FIXED))
+def ssd_random_crop_fixed_aspect_ratio(example, seed, operations, aspect_ratio=1.0):
     of_crop, of_ratio = draws.split(seed, 2)
     fixed = {"min_aspect_ratio": aspect_ratio, "max_aspect_ratio": aspect_ratio}
-    cropped = ssd_crop(example, of_crop, [{**one, **fixed} for one in operations])
-    return crop_to_aspect_ratio(cropped, of_ratio, aspect_ratio)
+    cropped = ssd_random_crop(
+        example, of_crop, [{**one, **fixed} for one in operations]
+    )
+    return random_crop_to_aspect_ratio(cropped, of_ratio, aspect_ratio)
 
 
-def ssd_crop_pad_fixed(
+@_step(operations=_of_ssd(), **_RATIOS)
+def ssd_random_crop_pad_fixed_aspect_ratio(
     example,
     seed,
     operations,
-    aspect_ratio,
     min_padded_size_ratio,
     max_padded_size_ratio,
+    aspect_ratio=1.0,
 ):
     of_crop, of_pad = draws.split(seed, 2)
-    cropped = ssd_crop(example, of_crop, operations)
+    cropped = ssd_random_crop(example, of_crop, operations)
     size = _whole(cropped)[2:]
     target = tf.maximum(size, _of_ratio(size, aspect_ratio))
     highest = tf.maximum(size * max_padded_size_ratio / target, 1.0)
@@ -414,10 +521,7 @@ class PreprocessingStep(Augmentation):
     """
 
     def __init__(self, step: str, **parameters: Any) -> None:
-        if step not in STEPS:
-            raise InvalidValueError(
-                f"`step` must be one of {', '.join(STEPS)}. Received: step={step!r}"
-            )
+        check_choice("step", step, STEPS)
         self.step = step
         self.parameters = _checked(step, STEPS[step][1], parameters)
 
@@ -447,24 +551,20 @@ def _checked(step, defaults, given):
     }
     for name, low in parameters.items():
         high = parameters.get(name.replace("min", "max", 1))
-        if high and not isinstance(high, tuple) and low > high:
-            raise InvalidValueError(
-                f"`{name}` of `{step}` must not be above the highest, {high!r}. "
-                f"Received: {name}={low!r}"
-            )
+        is_limited = high and not isinstance(high, tuple)
+        rule = f"`{name}` of `{step}` must not be above the highest, {high!r}"
+        require(not is_limited or low <= high, rule, **{name: low})
     return parameters
 
 
 def _value(step, name, value, default):
     """One parameter as a value of the default's type, if it is in its range."""
     if name == "operations":
-        if not isinstance(value, tuple | list) or not all(
+        are_dicts = isinstance(value, tuple | list) and all(
             isinstance(one, dict) for one in value
-        ):
-            raise InvalidValueError(
-                f"`operations` of `{step}` must be a list of mappings. "
-                f"Received: operations={value!r}"
-            )
+        )
+        rule = f"`operations` of `{step}` must be a list of mappings"
+        require(are_dicts, rule, operations=value)
         return tuple(_checked(step, default[0], one) for one in value) or default
     if isinstance(default, tuple):
         count = 3 if name == "pad_color" else 2
@@ -501,133 +601,3 @@ def _range_of(name):
 def _is_amount(value):
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     return is_number and math.isfinite(value) and value >= 0
-
-
-def _on_pixels(change, example, seed, **parameters):
-    """A step that is a function of pixels."""
-    image = change(example["image"], seed, **parameters)
-    return {**example, "image": tf.clip_by_value(image, 0.0, 255.0)}
-
-
-_DELTAS = {"min_delta": 0.8, "max_delta": 1.25}
-_CROP = {
-    "min_object_covered": 1.0,
-    "min_aspect_ratio": 0.75,
-    "max_aspect_ratio": 1.33,
-    "min_area": 0.1,
-    "max_area": 1.0,
-    "overlap_thresh": 0.3,
-    "random_coef": 0.0,
-}
-_RATIOS = {"min_padded_size_ratio": (1.0, 1.0), "max_padded_size_ratio": (2.0, 2.0)}
-_SSD = {**_CROP, "min_aspect_ratio": 0.5, "max_aspect_ratio": 2.0, "random_coef": 0.15}
-
-
-def _of_ssd(shares, first=_SSD, **more):
-    """SSD's crops: one for each share of a box that is to be seen."""
-    return tuple(
-        {**first, "min_object_covered": share, "overlap_thresh": share, **more}
-        for share in shares
-    )
-
-
-_FIXED = {name: value for name, value in _SSD.items() if "aspect" not in name}
-_SHARES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
-_PIXEL_STEPS = {
-    "random_pixel_value_scale": (scale_values, {"minval": 0.9, "maxval": 1.1}),
-    "random_rgb_to_gray": (gray, {"probability": 0.1}),
-    "rgb_to_gray": (gray, {}),
-    "random_adjust_brightness": (brightness, {"max_delta": 0.2}),
-    "random_adjust_contrast": (contrast, _DELTAS),
-    "random_adjust_hue": (hue, {"max_delta": 0.02}),
-    "random_adjust_saturation": (saturation, _DELTAS),
-    "random_distort_color": (distort, {"color_ordering": 0}),
-    "adjust_gamma": (gamma, {"gamma": 1.0, "gain": 1.0}),
-    "random_black_patches": (
-        black_patches,
-        {"max_black_patches": 10, "probability": 0.5, "size_to_image_ratio": 0.1},
-    ),
-    "random_jpeg_quality": (
-        jpeg,
-        {"random_coef": 0.0, "min_jpeg_quality": 0, "max_jpeg_quality": 100},
-    ),
-    "random_patch_gaussian": (
-        patch_gaussian,
-        {
-            "random_coef": 0.0,
-            "min_patch_size": 1,
-            "max_patch_size": 250,
-            "min_gaussian_stddev": 0.0,
-            "max_gaussian_stddev": 1.0,
-        },
-    ),
-}
-# Name: the function, and its parameters with the defaults of `preprocessor.proto`.
-STEPS: dict[str, tuple[Any, dict[str, Any]]] = {
-    **{
-        name: (functools.partial(_on_pixels, change), defaults)
-        for name, (change, defaults) in _PIXEL_STEPS.items()
-    },
-    "random_horizontal_flip": (moved(mirrored), {"probability": 0.5}),
-    "random_vertical_flip": (
-        moved(transposed, mirrored, transposed),
-        {"probability": 0.5},
-    ),
-    "random_rotation90": (moved(mirrored, transposed), {"probability": 0.5}),
-    "random_jitter_boxes": (jitter_boxes, {"ratio": 0.05}),
-    "random_image_scale": (
-        image_scale,
-        {"min_scale_ratio": 0.5, "max_scale_ratio": 2.0},
-    ),
-    "random_downscale_to_target_pixels": (
-        downscale,
-        {
-            "random_coef": 0.0,
-            "min_target_pixels": 300_000,
-            "max_target_pixels": 800_000,
-        },
-    ),
-    "random_scale_crop_and_pad_to_square": (
-        square,
-        {"output_size": 512, "scale_min": 0.1, "scale_max": 2.0},
-    ),
-    "random_square_crop_by_scale": (
-        square_crop,
-        {"max_border": 128, "scale_min": 0.6, "scale_max": 1.3, "num_scales": 8},
-    ),
-    "random_self_concat_image": (
-        self_concat,
-        {"concat_vertical_probability": 0.1, "concat_horizontal_probability": 0.1},
-    ),
-    "random_pad_image": (
-        pad,
-        {
-            **dict.fromkeys(("min_image_height", "min_image_width"), 0),
-            **dict.fromkeys(("max_image_height", "max_image_width"), 0),
-            "pad_color": (),
-        },
-    ),
-    "random_absolute_pad_image": (
-        absolute_pad,
-        {"max_height_padding": 0, "max_width_padding": 0, "pad_color": ()},
-    ),
-    "random_crop_image": (crop_image, _CROP),
-    "random_crop_pad_image": (crop_pad, {**_CROP, **_RATIOS, "pad_color": ()}),
-    "random_crop_to_aspect_ratio": (
-        crop_to_aspect_ratio,
-        {"aspect_ratio": 1.0, "overlap_thresh": 0.3},
-    ),
-    "ssd_random_crop": (ssd_crop, {"operations": _of_ssd(_SHARES)}),
-    "ssd_random_crop_pad": (
-        ssd_crop_pad,
-        {"operations": _of_ssd(_SHARES[1:], **_RATIOS, pad_color=())},
-    ),
-    "ssd_random_crop_fixed_aspect_ratio": (
-        ssd_crop_fixed,
-        {"operations": _of_ssd(_SHARES, _FIXED), "aspect_ratio": 1.0},
-    ),
-    "ssd_random_crop_pad_fixed_aspect_ratio": (
-        ssd_crop_pad_fixed,
-        {"operations": _of_ssd(_SHARES), "aspect_ratio": 1.0, **_RATIOS},
-    ),
-}

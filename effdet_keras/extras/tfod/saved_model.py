@@ -41,12 +41,13 @@ def outputs_of(model):
 
     def outputs(serving, images, scales, sizes):
         raw = serving.raw(images)
-        found = postprocess.with_anchors(
+        found = postprocess(
             raw,
             model.anchors,
             config.image_size,
             box_scales=config.box_scales,
             content_sizes=serving.content_sizes_of(scales, sizes),
+            anchor_indices=True,
         )
         found = serving.to_pixels(found, scales, sizes)
         sides = tf.cast(tf.tile(sizes, (1, 2)), tf.float32)

@@ -108,7 +108,7 @@ class Step(BackendStep):
             return keras_predict(inputs)
         is_own = model is self._model
         if is_own not in self._local or self._local[is_own].model is not model:
-            kind = extra("multiprocess.local_prediction:LocalPrediction")
+            kind = extra("multiprocess.jax:LocalPrediction")
             self._local[is_own] = kind(model)
         return self._local[is_own](inputs)
 

@@ -128,7 +128,7 @@ class Step(BackendStep):
     def predicting(self, predict_function):
         if self._model.distribute_strategy.num_replicas_in_sync == 1:
             return predict_function
-        predicting = extra("multiprocess.replica_prediction:predicting")
+        predicting = extra("multiprocess.tensorflow:predicting")
         return predicting(self._model, predict_function)
 
     @staticmethod

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from support.small_datasets import save_image
+from support.small_datasets import features, save_image, write_shard
 
 from effdet_keras import data
-from effdet_keras.data.formats.tfrecord import encode_example, write_records
 
 BOX = "<bndbox><xmin>{}</xmin><ymin>3</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
 XML = "<annotation><object>{}</object></annotation>"
@@ -48,16 +47,9 @@ def csv(folder, row):
 
 
 def tfrecord(folder, changes):
-    sides = zip(("ymin", "xmin", "ymax", "xmax"), (0.1, 0.25, 0.3, 0.5))
-    record = {f"object/bbox/{side}": np.array([value]) for side, value in sides}
-    record["object/class/label"] = np.array([1])
-    record["encoded"] = (folder / "a.png").read_bytes()
-    records = [
-        {f"image/{k}": v for k, v in {**record, **more}.items() if v is not None}
-        for more in ({"source_id": "5"}, {"source_id": "6", **changes})
-    ]
-    path = folder / "a.tfrecord"
-    write_records(path, map(encode_example, records))
+    encoded = (folder / "a.png").read_bytes()
+    changed = features(**{"encoded": encoded, "source_id": "6", **changes})
+    path = write_shard(folder, features(encoded, source_id="5"), changed)
     return lambda **options: data.from_tfrecord(path, **options)
 
 
@@ -123,20 +115,23 @@ FAULTS = {
     tfrecord: [
         ({"encoded": None}, "a.tfrecord record 2: no `image/encoded`"),
         ({"encoded": b""}, "a.tfrecord record 2: no `image/encoded`"),
-        ({"object/class/label": np.array([1, 2])}, "2 labels for 1 boxes"),
-        ({"object/bbox/xmax": None}, "differ in number: .*'xmax': 0"),
-        ({"object/area": np.array([1.0, 2.0])}, "2 areas for 1 boxes"),
-        ({"object/is_crowd": np.array([1, 1])}, "2 `image/object/is_crowd`"),
-        ({"object/bbox/xmin": np.array([np.nan])}, "1 bad box: .*record 2.*xmin=nan"),
-        ({"object/bbox/xmax": np.array([np.inf])}, "1 bad box: .*record 2.*xmax=inf"),
-        ({"object/bbox/xmax": np.array([20.0])}, "must be from 0 to 1"),
-        ({"object/area": np.array([np.nan])}, "1 bad box: .*record 2.*area=nan"),
-        ({"object/class/label": np.array([2.0])}, "0 labels for 1 boxes"),
+        ({"object__class__label": np.array([1, 2])}, "2 labels for 1 boxes"),
+        ({"object__bbox__xmax": None}, "differ in number: .*'xmax': 0"),
+        ({"object__area": np.array([1.0, 2.0])}, "2 areas for 1 boxes"),
+        ({"object__is_crowd": np.array([1, 1])}, "2 `image/object/is_crowd`"),
+        ({"object__bbox__xmin": np.array([np.nan])}, "1 bad box: .*record 2.*xmin=nan"),
+        ({"object__bbox__xmax": np.array([np.inf])}, "1 bad box: .*record 2.*xmax=inf"),
+        ({"object__bbox__xmax": np.array([20.0])}, "must be from 0 to 1"),
+        ({"object__area": np.array([np.nan])}, "1 bad box: .*record 2.*area=nan"),
+        ({"object__class__label": np.array([2.0])}, "0 labels for 1 boxes"),
         *(
-            ({"object/class/label": np.array([label]), **more}, f"{label}, from 1, of")
+            (
+                {"object__class__label": np.array([label]), **more},
+                f"{label}, from 1, of",
+            )
             for label, more in (
                 *((0, {}), (-1, {}), (2**62, {})),
-                (0, {"object/class/text": ["cat"]}),
+                (0, {"object__class__text": ["cat"]}),
             )
         ),
     ],

@@ -12,7 +12,6 @@ from effdet_keras.data.formats.writing import (
     encode_image,
     image_stems,
     named_splits,
-    write_images,
 )
 
 PIXELS = np.random.default_rng(0).integers(0, 255, (6, 9, 3)).astype(np.uint8)
@@ -52,12 +51,6 @@ def test_file_names_differ_in_every_file_system():
     ]
     stems = image_stems(records)
     assert stems == ["a", "A_2", "a_3", "b", "000000000005"]
-
-
-def test_images_are_written_under_the_names_that_come_back(tmp_path):
-    names = write_images(one(PIXELS).records, tmp_path / "deep" / "er", ["ä b"])
-    assert names == ["ä b.png"]
-    assert (tmp_path / "deep/er/ä b.png").is_file()
 
 
 def test_splits_are_checked():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from support.small_datasets import features, save_image, write_shard
 
 from effdet_keras import data
 from effdet_keras.data.formats.label_map import (
@@ -16,7 +16,6 @@ from effdet_keras.data.formats.label_map import (
     requested_classes,
     write_label_map,
 )
-from effdet_keras.data.formats.tfrecord import encode_example, write_records
 
 BOX = [[4, 8, 20, 40]]
 
@@ -73,12 +72,6 @@ def test_what_is_no_label_map_is_explained(label_map, error, message):
         label_map_of(label_map)
 
 
-@pytest.mark.parametrize("text", ["[1, 2]", "1: [", "1: [yes]", "cat: 1", "0: cat"])
-def test_a_wrong_yaml_is_named(tmp_path, text):
-    with pytest.raises(ValueError, match=r"a\.yaml"):
-        label_map_of(file_of(tmp_path, "a.yaml", text))
-
-
 @pytest.mark.parametrize("to", ["voc", "yolo", "csv", "tfrecord", "tfds"])
 def test_class_names_with_ids_give_the_dataset_these_ids(tmp_path, dataset, to):
     data.load(_written(dataset, tmp_path, to))
@@ -118,13 +111,9 @@ def test_ids_of_a_coco_file_stay_its_own(tmp_path, dataset):
 
 
 def test_records_without_names_get_those_of_a_label_map(tmp_path):
-    Image.new("RGB", (40, 30)).save(tmp_path / "a.png")
-    sides = {f"image/object/bbox/{side}min": np.array([0.1, 0.2]) for side in "xy"}
-    sides |= {f"image/object/bbox/{side}max": np.array([0.5, 0.6]) for side in "xy"}
-    labels = {"image/object/class/label": np.array([3, 90])}
-    encoded = {"image/encoded": (tmp_path / "a.png").read_bytes()}
-    path = tmp_path / "train.tfrecord"
-    write_records(path, [encode_example(sides | labels | encoded)])
+    encoded = save_image(tmp_path / "a.png").read_bytes()
+    boxes = [[0.1, 0.1, 0.5, 0.5], [0.2, 0.2, 0.6, 0.6]]
+    path = write_shard(tmp_path, features(encoded, boxes, [3, 90]))
     for options in ({"label_map": "coco"}, {"class_names": "coco"}):
         read = data.from_tfrecord(path, **options)
         assert len(read.class_names) == 80
@@ -161,13 +150,13 @@ def _written(dataset, folder, to):
 
 
 def test_a_name_that_is_not_a_label_map_is_refused_by_readers(tmp_path):
-    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    save_image(tmp_path / "a.png")
     (tmp_path / "a.txt").write_text("0 0.5 0.5 0.5 0.5")
     with pytest.raises(ValueError, match=r"Received: 'cat'.*list of names"):
         data.from_yolo(tmp_path, class_names="cat")
 
 
-def test_label_maps(tmp_path):
+def test_text_of_the_object_detection_api(tmp_path):
     path = tmp_path / "map.pbtxt"
     path.write_text(
         "# classes\nitem {\n  name: '/m/01'\n  id: 2 display_name: \"B\\303\\244r\""
@@ -175,17 +164,24 @@ def test_label_maps(tmp_path):
         "item{id:1,name:'it\\'s'}; item { id: 0 name: 'background' }"
     )
     assert read_label_map(path) == {1: "it's", 2: "Bär"}
-    for text in ("item { id: 1 }", "item { name: 'a' }", "x", "item {", "item { 'a"):
-        path.write_text(text)
-        with pytest.raises(ValueError, match="label map must"):
-            read_label_map(path)
-    path.write_text("item { id: 1 name: 'a' } item { id: 1 name: 'b' }")
-    with pytest.raises(ValueError, match="of its own"):
-        read_label_map(path)
-    for text in ("[" * 100_000, '{"a": "1"}', "[1]", '{"a": true}'):
-        path.with_suffix(".json").write_text(text)
-        with pytest.raises(ValueError, match="label map must"):
-            read_label_map(path.with_suffix(".json"))
+
+
+@pytest.mark.parametrize(
+    "name, texts",
+    [
+        ("a.yaml", ["[1, 2]", "1: [", "1: [yes]", "cat: 1", "0: cat"]),
+        ("a.json", ["[" * 100_000, '{"a": "1"}', "[1]", '{"a": true}']),
+        (
+            "a.pbtxt",
+            ["item { id: 1 }", "item { name: 'a' }", "x", "item {", "item { 'a"],
+        ),
+        ("b.pbtxt", ["item { id: 1 name: 'a' } item { id: 1 name: 'b' }"]),
+    ],
+)
+def test_a_wrong_file_is_named(tmp_path, name, texts):
+    for text in texts:
+        with pytest.raises(ValueError, match=f"label map must.*{name}"):
+            label_map_of(file_of(tmp_path, name, text))
 
 
 @example({1: "0\0", 2: "\0" * 9, 3: "käfer\0"})

@@ -41,26 +41,6 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_what_was_written_is_restored_in_its_order(folder):
-    sidecar = read_sidecar(folder)
-    assert sidecar.class_names == NAMES and sidecar.category_ids == (90, 3)
-    assert sidecar.category_ids_of(["cow", "dog"]) == [91, 3]
-    restored = apply_sidecar(
-        sidecar,
-        "train",
-        [record((), ()), record(labels=(0, 1))],
-        ["a", "b"],
-        NAMES[::-1],
-    )
-    assert [r.image_id for r in restored] == [7, 9]
-    assert [r.source_id for r in restored] == ["x/7", 9]
-    assert restored[0].file_name == "x/7.png"
-    np.testing.assert_array_equal(restored[0].is_crowd, [False, True])
-    np.testing.assert_array_equal(restored[0].area, [5.5, 56])
-    np.testing.assert_array_equal(restored[0].annotation_ids, [31, 30])
-    np.testing.assert_array_equal(restored[0].labels, [0, 1])  # of the reader's order
-
-
 def test_only_the_fields_asked_for_are_taken(folder):
     (restored,) = apply_sidecar(
         *(read_sidecar(folder), "train", [record()], ["b"], NAMES), fields=["source_id"]

@@ -48,12 +48,6 @@ def test_an_outline_becomes_its_box(folder):
     np.testing.assert_array_equal(boxes, [[5, 10, 20, 30]])
 
 
-def test_a_image_is_turned_as_its_exif_says(folder):
-    save_image(folder / "images/val/c.jpg", turn=6)
-    example = from_yolo(folder, "val")[0]
-    np.testing.assert_array_equal(example["boxes"], [[0, 0, 40, 20]])
-
-
 def test_the_split_must_be_named_where_there_are_several(folder):
     assert list(find_layout(folder).splits) == ["train", "val"]
     with pytest.raises(ValueError, match=r"\['train', 'val'\].*split=None"):
@@ -218,15 +212,19 @@ def test_txt_files_in_utf_16_count(folder):
 
 
 def test_a_yaml_that_grows_when_read_is_no_trap(folder):
-    """Merge keys of merge keys: a few lines that become millions."""
-    lines = ["a0: &a0 {x: 1}"]
-    lines += [
-        f"a{i}: &a{i}\n  <<: [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 20)
-    ]
-    (folder / "data.yaml").write_text(
-        "\n".join([*lines, "names: [cat, dog]", "train: images/train"])
-    )
+    """Merge keys of merge keys, lists of lists: a few lines that become millions."""
+    merged = ["a0: &a0 {x: 1}", "b0: &b0 [x, x]"]
+    for i in range(1, 20):
+        merged.append(f"a{i}: &a{i}\n  <<: [{', '.join([f'*a{i - 1}'] * 9)}]")
+        merged.append(f"b{i}: &b{i} [{', '.join([f'*b{i - 1}'] * 9)}]")
+    lines = [*merged, "names: [cat, dog]", "train: images/train"]
+    (folder / "data.yaml").write_text("\n".join(lines))
     assert from_yolo(folder, "train").class_names == ("cat", "dog")
+    (folder / "data.yaml").write_text(
+        "\n".join([*merged, "train: *b19", "names: *b19"])
+    )
+    with pytest.raises(ValueError, match="list of"):
+        from_yolo(folder)
 
 
 def test_what_is_written_is_what_others_read(tmp_path):

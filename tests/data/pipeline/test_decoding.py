@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-tf = pytest.importorskip("tensorflow")
-
-from effdet_keras.data import write_shapes  # noqa: E402
-from effdet_keras.data.pipeline import image_reader as decoding  # noqa: E402
-from effdet_keras.data.pipeline.image_reader import decode_plain_jpeg  # noqa: E402
-from effdet_keras.images import EXIF_ORIENTATION, EncodedImage, read_image  # noqa: E402
+from effdet_keras.data import write_shapes
+from effdet_keras.data.pipeline import image_reader as decoding
+from effdet_keras.data.pipeline.image_reader import decode_plain_jpeg
+from effdet_keras.images import EXIF_ORIENTATION, EncodedImage, read_image
 
 pytestmark = pytest.mark.tensorflow
 

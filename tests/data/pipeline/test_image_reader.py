@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
+from PIL import Image
 
-tf = pytest.importorskip("tensorflow")
-
-from effdet_keras.data import write_shapes  # noqa: E402
-from effdet_keras.data.pipeline.image_reader import (  # noqa: E402
+from effdet_keras.data import write_shapes
+from effdet_keras.data.pipeline.image_reader import (
     ImageReader,
     readers_of,
 )
@@ -16,13 +16,18 @@ pytestmark = pytest.mark.tensorflow
 
 @pytest.fixture
 def damaged(tmp_path):
-    """Ten images; those with the ids 3, 5 and 8 are cut, gone and empty."""
+    """Ten images; those with the ids 3, 5 and 10 are cut, gone and empty."""
     dataset, _ = write_shapes(tmp_path, num_train=10, num_valid=1, image_size=32)
-    paths = {i: tmp_path / "train" / f"{i:05d}.jpg" for i in (3, 5, 8)}
+    paths = {i: tmp_path / "train" / f"{i:05d}.jpg" for i in (3, 5, 10)}
     paths[3].write_bytes(paths[3].read_bytes()[:400])
     paths[5].unlink()
-    paths[8].write_bytes(b"")
+    paths[10].write_bytes(b"")
     return dataset
+
+
+@pytest.fixture
+def three(tmp_path):
+    return write_shapes(tmp_path, num_train=3, num_valid=1, image_size=32)[0]
 
 
 def ids_and_scales(batches):
@@ -36,25 +41,18 @@ def ids_and_scales(batches):
 def test_in_training_the_next_image_takes_the_place(damaged, capsys):
     batches = damaged.batches(5, image_size=32, training=True, shuffle=False)
     ids, scales = ids_and_scales(batches)
-    assert ids == [1, 2, 4, 4, 6, 6, 7, 9, 9, 10]
+    assert len(batches) == 2 and ids == [1, 2, 4, 4, 6, 6, 7, 8, 9, 1]
     assert (scales > 0).all()
     said = capsys.readouterr().err
     assert "3 of 10 images could not be read and were skipped" in said
-    assert "00003.jpg, 00005.jpg, 00008.jpg" in said
-
-
-def test_the_last_image_is_replaced_by_the_first(tmp_path):
-    dataset, _ = write_shapes(tmp_path, num_train=3, num_valid=1, image_size=32)
-    (tmp_path / "train" / "00003.jpg").unlink()
-    batches = dataset.batches(3, image_size=32, training=True, shuffle=False)
-    assert ids_and_scales(batches)[0] == [1, 2, 1]
+    assert "00003.jpg, 00005.jpg, 00010.jpg" in said
 
 
 def test_in_evaluation_it_counts_as_empty(damaged, capsys):
     batches = damaged.batches(4, image_size=32)
     ids, scales = ids_and_scales(batches)
     assert ids == list(range(1, 11))
-    assert (np.flatnonzero(scales == 0) + 1).tolist() == [3, 5, 8]
+    assert (np.flatnonzero(scales == 0) + 1).tolist() == [3, 5, 10]
     for _, truth in batches:
         unread = np.asarray(truth["image_scale"]) == 0
         assert (np.asarray(truth["labels"])[unread] == -1).all()
@@ -70,44 +68,34 @@ def test_each_pass_reports_once_and_a_clean_one_says_nothing(damaged, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_the_number_of_batches_stays(damaged):
-    batches = damaged.batches(3, image_size=32, training=True)
-    assert len(batches) == len(list(batches)) == 3
-
-
 def test_strict_makes_it_an_error(damaged):
     batches = damaged.batches(5, image_size=32, shuffle=False, strict=True)
     with pytest.raises(tf.errors.OpError):
         list(batches)
     # Images are read in parallel: any of the three may be the first to fail.
-    assert any(f"0000{i}.jpg" in str(readers_of(batches)[0].error) for i in (3, 5, 8))
+    assert any(f"{i:05}.jpg" in str(readers_of(batches)[0].error) for i in (3, 5, 10))
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_no_image_at_all_is_an_error(tmp_path, training):
-    dataset, _ = write_shapes(tmp_path, num_train=3, num_valid=1, image_size=32)
+def test_no_image_at_all_is_an_error(three, tmp_path, training):
     for path in (tmp_path / "train").iterdir():
         path.write_bytes(b"GIF89a")
-    batches = dataset.batches(1, image_size=32, training=training)
-    with pytest.raises(tf.errors.OpError, match="None of the 3 images"):
+    batches = three.batches(1, image_size=32, training=training)
+    with pytest.raises(tf.errors.OpError, match=r"None of the 3 images.*0000\d\.jpg"):
         list(batches)
 
 
-def test_a_image_of_another_size_than_annotated_is_skipped(tmp_path, capsys):
-    from PIL import Image
-
-    dataset, _ = write_shapes(tmp_path, num_train=3, num_valid=1, image_size=32)
+def test_a_image_of_another_size_than_annotated_is_skipped(three, tmp_path, capsys):
     Image.new("RGB", (64, 64)).save(tmp_path / "train" / "00002.jpg")
-    ids_and_scales(dataset.batches(3, image_size=32, training=True))
+    list(three.batches(3, image_size=32, training=True))
     said = capsys.readouterr().err
     assert "00002.jpg" in said and "(64, 64)" in said
 
 
-def test_a_repaired_image_is_not_told_again(tmp_path, capsys):
-    dataset, _ = write_shapes(tmp_path, num_train=3, num_valid=1, image_size=32)
+def test_a_repaired_image_is_not_told_again(three, tmp_path, capsys):
     path = tmp_path / "train" / "00002.jpg"
     whole = path.read_bytes()
-    batches = dataset.batches(3, image_size=32)
+    batches = three.batches(3, image_size=32)
     path.write_bytes(b"")
     list(batches)
     path.write_bytes(whole)
@@ -168,9 +156,8 @@ def test_nothing_else_has_a_reader(batches):
         assert readers_of(data) == []
 
 
-def test_of_two_datasets_in_one_both_readers_are_found(tmp_path, batches):
-    dataset, _ = write_shapes(tmp_path, num_train=2, num_valid=1, image_size=32)
-    others = dataset.batches(2, image_size=32)
+def test_of_two_datasets_in_one_both_readers_are_found(three, batches):
+    others = three.batches(2, image_size=32)
     both = batches.concatenate(others)
     assert readers_of(both) == [*readers_of(batches), *readers_of(others)]
 

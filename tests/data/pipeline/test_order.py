@@ -8,11 +8,11 @@ from effdet_keras.data import from_arrays
 from effdet_keras.data.pipeline.batches import EpochOrder
 from effdet_keras.data.pipeline.image_reader import ImageReader, readers_of
 
-SIZE = 10
+SIZE, BATCH = 10, 4
 
 
-def order_of(**options):
-    return EpochOrder(**{"size": SIZE, "seed": 3, "shuffle": True, **options})
+def order_of(batch_size=2, seed=3, shuffle=True, share=(0, 1)):
+    return EpochOrder(SIZE, seed, shuffle, batch_size, share)
 
 
 def epochs_of(order, count):
@@ -26,14 +26,14 @@ def dataset_of(size):
 
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_an_epoch_has_one_order_and_seed_whatever_came_before(shuffle):
-    whole = epochs_of(order_of(shuffle=shuffle, batch_size=2), 4)
+    whole = epochs_of(order_of(shuffle=shuffle), 4)
     for epoch in range(4):
-        later = order_of(shuffle=shuffle, batch_size=2)
+        later = order_of(shuffle=shuffle)
         later.start_at(epoch)
         assert epochs_of(later, 4 - epoch) == whole[epoch:]
     assert len({str(epoch) for epoch in whole}) == 4
     assert all(sorted(indices) == list(range(SIZE)) for indices, _ in whole)
-    assert epochs_of(order_of(shuffle=shuffle, batch_size=2, seed=4), 4) != whole
+    assert epochs_of(order_of(shuffle=shuffle, seed=4), 4) != whole
 
 
 def test_epochs_that_begin_within_one_are_of_the_same_stream():
@@ -76,11 +76,9 @@ def test_a_pipeline_begins_where_it_is_told():
 
 # --- Batches shared out among processes are those of one process, each image once.
 
-SIZE, BATCH = 10, 4
-
 
 def share_of(share):
-    return EpochOrder(SIZE, seed=3, shuffle=True, batch_size=BATCH, share=share)
+    return order_of(BATCH, share=share)
 
 
 def joined(orders):

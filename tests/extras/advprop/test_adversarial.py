@@ -9,6 +9,7 @@ from keras import ops
 from support.tiny import batch, tiny_model
 
 import effdet_keras as ek
+from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.extras.advprop import AUXILIARY
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.train.losses import DetectionLoss
@@ -37,12 +38,16 @@ def data(count=2, seed=0):
     return images, truth
 
 
-def model_with(adversarial, *, run_eagerly=True, freeze=None, **arguments):
-    keras.utils.set_random_seed(1)
-    model = tiny_model()
+def without_chance(model):
     for layer in model._flatten_layers():
         if hasattr(layer, "survival_prob"):
             layer.survival_prob = 1.0
+    return model
+
+
+def model_with(adversarial, *, run_eagerly=True, freeze=None, **arguments):
+    keras.utils.set_random_seed(1)
+    model = without_chance(tiny_model())
     if freeze is not None:
         model.freeze(freeze)
     options = {**PLAIN, **arguments}
@@ -62,12 +67,17 @@ def arrays(variables):
     return [np.array(ops.convert_to_numpy(v)) for v in variables]
 
 
+def assert_same(variables, expected, check=np.testing.assert_array_equal, **options):
+    for one, other in zip(arrays(variables), arrays(expected), strict=True):
+        check(one, other, **options)
+
+
+CLOSE = {"check": np.testing.assert_allclose, "rtol": 1e-4, "atol": 1e-5}
+
+
 def other_network(model):
     """A network of its own, whose batch norms hold the auxiliary arrays."""
-    network = EfficientDet.from_config(model.get_config())
-    for layer in network._flatten_layers():
-        if hasattr(layer, "survival_prob"):
-            layer.survival_prob = 1.0
+    network = without_chance(EfficientDet.from_config(model.get_config()))
     network.set_weights(model.get_weights())
     own = {v.path: v for v in network.weights}
     auxiliary = model.parts["adversarial"]
@@ -96,8 +106,6 @@ class Definition:
         return self.loss(classes, boxes, logits, deltas, self.network.anchors)
 
     def slope(self, images, name):
-        import tensorflow as tf
-
         before = self.network.get_weights()
         x = tf.constant(images)
         with tf.GradientTape() as tape:
@@ -134,8 +142,6 @@ def attacked_by_definition(definition, images, advprop):
 
 
 def gradients_by_definition(definition, images, variables):
-    import tensorflow as tf
-
     with tf.GradientTape() as tape:
         loss = definition(images)[1]["loss"]
     return tape.gradient(loss, variables, unconnected_gradients="zero"), float(loss)
@@ -199,8 +205,7 @@ def test_a_step_is_that_of_two_networks_with_all_but_batch_norms_in_common(advpr
         (model.batch_norm_statistics(), main.batch_norm_statistics()),
         (model.parts["adversarial"].statistics, statistics_like(model, auxiliary)),
     ):
-        for a, b in zip(arrays(mine), arrays(theirs), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+        assert_same(mine, theirs, **CLOSE)
 
 
 def statistics_like(model, network):
@@ -225,8 +230,7 @@ def test_recomputed_blocks_use_and_move_the_second_set_as_others_do():
 
     plain, logs = trained()
     less, its_logs = trained(grad_checkpoint=True)
-    for one, other in zip(plain, less, strict=True):
-        np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
+    assert_same(less, plain, **CLOSE)
     assert its_logs["adversarial_loss"] == pytest.approx(
         logs["adversarial_loss"], rel=1e-4
     )
@@ -245,8 +249,7 @@ def test_what_no_loss_uses_stays_as_it_is(adversarial):
     before = arrays(unused)
     logs = model.train_on_batch(*data(), return_dict=True)
     assert len(before) > 4 and logs["gradient_norm"] > 0
-    for one, other in zip(before, arrays(unused), strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert_same(unused, before)
 
 
 @only_tensorflow
@@ -259,8 +262,7 @@ def test_a_refused_batch_leaves_both_sets_as_they_are():
     before = arrays(kept)
     with pytest.raises(FloatingPointError):
         model.train_on_batch(images, truth)
-    for one, other in zip(before, arrays(kept), strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert_same(kept, before)
 
 
 @only_tensorflow
@@ -271,16 +273,13 @@ def test_auxiliary_arrays_begin_as_the_main_ones_and_are_no_weights_of_the_model
     auxiliary = model.parts["adversarial"]
     batch_norms = len(model.batch_norm_statistics()) // 2
     assert len(auxiliary.variables) == 4 * batch_norms
-    for one, other in zip(auxiliary.sources, auxiliary.variables, strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert_same(auxiliary.sources, auxiliary.variables)
     images, _ = data()
     before = arrays(model(images).values())
     set_apart(model)
-    for one, other in zip(before, arrays(model(images).values()), strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert_same(model(images).values(), before)
     model.set_weights(model.get_weights())
-    for one, other in zip(auxiliary.sources, auxiliary.variables, strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert_same(auxiliary.sources, auxiliary.variables)
     model.compile()
     assert "adversarial" not in model.parts
     assert model.updated_variables() == model.trainable_variables
@@ -296,8 +295,7 @@ def test_files_keep_them_for_the_training_that_goes_on(tmp_path):
     loaded = EfficientDet.from_archive(tmp_path / "last.keras", resume=True)
     assert loaded.settings.recipe.adversarial == advprop
     assert len(loaded.optimizer.variables) == len(model.optimizer.variables)
-    for one, other in zip(expected, arrays(loaded.parts["adversarial"].variables)):
-        np.testing.assert_array_equal(one, other)
+    assert_same(loaded.parts["adversarial"].variables, expected)
 
     # Weights alone go into a model without them, and back into one that has them.
     path = tmp_path / "some.weights.h5"
@@ -310,8 +308,7 @@ def test_files_keep_them_for_the_training_that_goes_on(tmp_path):
     np.testing.assert_array_equal(loaded.parts["adversarial"].variables[0], expected[0])
     loaded.load_pretrained(tmp_path / "plain.weights.h5", verbose=0)
     auxiliary = loaded.parts["adversarial"]
-    for one, other in zip(auxiliary.sources, auxiliary.variables, strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert_same(auxiliary.sources, auxiliary.variables)
 
 
 @only_tensorflow
@@ -386,8 +383,6 @@ def test_fit_moves_both_sets_apart(case):
 @only_tensorflow
 @pytest.mark.slow
 def test_an_export_has_the_main_batch_norms_alone(tmp_path):
-    import tensorflow as tf
-
     model = model_with(ek.AdvProp())
     set_apart(model)
     model.export(tmp_path / "model", "saved_model", verbose=0)

@@ -135,8 +135,6 @@ def test_wrong_numbers_are_told(model, tmp_path):
 def test_onnxruntime_writes_its_own_profile(model, tmp_path):
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
-    from effdet_keras.extras.benchmark.benchmark_model import write_trace
-
     shape = ["B", 64, 64, 3]
     ends = [
         onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
@@ -150,5 +148,5 @@ def test_onnxruntime_writes_its_own_profile(model, tmp_path):
     clock = types.SimpleNamespace(now=0.0)
     detector = ExportedDetector(SlowRuntime(model, path, clock))
     images = np.zeros((2, 64, 64, 3), "float32")
-    written = write_trace(detector, images, tmp_path / "trace")
+    written = module.write_trace(detector, images, tmp_path / "trace")
     assert "Identity" in (tmp_path / "trace" / written).read_text()

@@ -1,8 +1,11 @@
-"""`effdet-keras predict --parts` and `effdet-keras merge`: each image once."""
+"""`effdet-keras predict --parts` and `merge`: each image once; docs/bulk.md."""
 
+import glob
 import json
 import os
 import pathlib
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -27,6 +30,7 @@ from effdet_keras.weights.archive import write_archive
 
 pytestmark = pytest.mark.tensorflow
 
+ROOT = pathlib.Path(__file__).parents[3]
 NAMES = [f"{folder}{number}.png" for folder in ("", "deep/er/") for number in range(7)]
 
 
@@ -86,15 +90,14 @@ def lines_of(path):
 
 
 def test_shards_and_their_merge_are_what_one_detect_finds(
-    archive, model, images, tmp_path, capsys
+    archive, model, images, tmp_path, command
 ):
-    parts, out = str(tmp_path / "parts"), tmp_path / "found"
-    flags = ["--parts", parts, "--score", "0.4", "--batch-size", "4"]
+    parts, out = tmp_path / "parts", tmp_path / "found"
+    flags = ["--parts", parts, "--batch-size", 4]
     for number in (1, 2, 3):
-        given = ["predict", archive, str(images), *flags, "--shard", f"{number}/3"]
-        assert cli.main(given) == 0
-    assert cli.main(["merge", parts, f"{out}.jsonl"]) == 0
-    assert "14 images" in capsys.readouterr().out
+        shard = ["--shard", f"{number}/3", "--score", 0.4]
+        command("predict", archive, images, *flags, *shard)
+    assert "14 images" in command("merge", parts, f"{out}.jsonl")
     rows = lines_of(f"{out}.jsonl")
     assert [row["file_name"] for row in rows] == sorted(NAMES)
     for row in rows:
@@ -107,29 +110,28 @@ def test_shards_and_their_merge_are_what_one_detect_finds(
         )
     assert any(row["annotations"] for row in rows)
     # As COCO it is a dataset.
-    assert cli.main(["merge", parts, f"{out}.json"]) == 0
+    command("merge", parts, f"{out}.json")
     dataset = ek.data.from_coco(f"{out}.json", images)
     assert len(dataset) == 14 and dataset.category_ids == (3, 5, 9)
     annotations = json.loads(pathlib.Path(f"{out}.json").read_text())["annotations"]
     assert len(annotations) == sum(len(row["annotations"]) for row in rows)
     assert [a["id"] for a in annotations] == list(range(1, len(annotations) + 1))
     # Another score is another run, and nothing is overwritten unasked.
-    given = ["predict", archive, str(images), "--parts", parts, "--shard", "1/3"]
-    assert cli.main([*given, "--score", "0.5"]) == 1
-    assert "begun with another 'score_threshold'" in capsys.readouterr().err
-    assert cli.main(["merge", parts, f"{out}.json"]) == 1
-    assert "is there already" in capsys.readouterr().err
+    shard = ["--shard", "1/3", "--score", 0.5]
+    said = command("predict", archive, images, *flags, *shard, status=1)
+    assert "begun with another 'score_threshold'" in said
+    assert "is there already" in command("merge", parts, f"{out}.json", status=1)
 
 
-def test_inputs_and_outputs_may_be_at_addresses(archive, images, memory, tmp_path):
+def test_inputs_and_outputs_may_be_at_addresses(archive, images, memory, command):
     put_folder(images, "/bucket/images")
-    given = ["predict", archive, "memory://bucket/images", "--batch-size", "8"]
-    assert cli.main([*given, "--parts", "memory://bucket/parts"]) == 0
+    parts = "memory://bucket/parts"
+    given = ["predict", archive, "memory://bucket/images", "--parts", parts]
+    command(*given)
     before = memory_files()
-    assert cli.main([*given, "--parts", "memory://bucket/parts"]) == 0  # nothing to do
+    command(*given)  # nothing to do
     assert memory_files() == before
-    out = "memory://bucket/found.jsonl"
-    assert cli.main(["merge", "memory://bucket/parts", out]) == 0
+    command("merge", parts, "memory://bucket/found.jsonl")
     rows = memory_files()["/bucket/found.jsonl"].splitlines()
     assert [json.loads(row)["file_name"] for row in rows] == sorted(NAMES)
 
@@ -203,39 +205,31 @@ def test_what_cannot_be_read_is_tried_again_and_told(tmp_path):
     assert merge_parts(tmp_path, tmp_path / "good.jsonl") == (3, [])
 
 
-def test_an_image_that_cannot_be_read_is_a_row(archive, images, tmp_path, capsys):
-    (images / "3.png").write_bytes(b"no image")
-    parts = str(tmp_path / "parts")
-    assert cli.main(["predict", archive, str(images), "--parts", parts]) == 1
-    assert "'3.png' is left out: " in capsys.readouterr().err
-    assert cli.main(["merge", parts, str(tmp_path / "found.jsonl")]) == 0
-    assert "1 images could not be read: '3.png'" in capsys.readouterr().err
-    rows = lines_of(tmp_path / "found.jsonl")
-    assert [row["file_name"] for row in rows if "error" in row] == ["3.png"]
-
-
-def test_arguments_that_do_not_go_together_are_refused(images, tmp_path, capsys):
-    parts = ["--parts", str(tmp_path / "parts")]
-    for flags, reason in (
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
         (["--shard", "1/2"], "--shard needs --parts"),
-        ([*parts, "--shard", "3/2"], "I from 1 to N"),
-        ([*parts, "--shard", "two"], "I from 1 to N"),
-        ([*parts, "--json", "found.json"], "--json is for a run without --parts"),
+        (["--parts=parts", "--shard", "3/2"], "I from 1 to N"),
+        (["--parts=parts", "--shard", "two"], "I from 1 to N"),
+        (["--parts=parts", "--json", "a.json"], "--json is for a run without --parts"),
+        (["images/notes.txt", "--parts=parts"], "is no image by its ending"),
+        (["nowhere", "--parts=parts"], "There is no image or folder 'nowhere'"),
+        (["images/deep/er", "--parts=parts"], "would both be '0.png'"),
+    ],
+)
+def test_arguments_that_do_not_go_together_are_refused(
+    images, monkeypatch, command, flags, reason
+):
+    monkeypatch.chdir(images.parent)
+    assert reason in command("predict", "none.keras", "images", *flags, status=1)
+
+
+def test_a_merge_needs_a_folder_of_parts_and_a_known_ending(images, tmp_path, command):
+    for name, reason in (
+        ("found.json", "has no settings.json"),
+        ("found.csv", ".json, .jsonl, .parquet"),
     ):
-        assert cli.main(["predict", "none.keras", str(images), *flags]) == 1
-        assert reason in capsys.readouterr().err
-    for more, reason in (
-        (images / "notes.txt", "is no image by its ending"),
-        ("nowhere", "There is no image or folder 'nowhere'"),
-        (images / "deep" / "er", "would both be '0.png'"),
-    ):
-        given = ["predict", "none.keras", str(images), str(more), *parts]
-        assert cli.main(given) == 1
-        assert reason in capsys.readouterr().err
-    assert cli.main(["merge", str(images), str(tmp_path / "found.json")]) == 1
-    assert "has no settings.json" in capsys.readouterr().err
-    assert cli.main(["merge", str(images), str(tmp_path / "found.csv")]) == 1
-    assert ".json, .jsonl, .parquet" in capsys.readouterr().err
+        assert reason in command("merge", images, tmp_path / name, status=1)
 
 
 def test_each_image_is_of_one_shard_and_stays_there(images):
@@ -319,8 +313,7 @@ def test_a_killed_worker_leaves_nothing_twice_and_nothing_half(
         pixels = rng.integers(0, 256, (40, 56, 3), "uint8")
         Image.fromarray(pixels).save(images / f"more-{number:03}.png")
     parts = tmp_path / "parts"
-    root = pathlib.Path(cli.__file__).parents[2]
-    path = os.pathsep.join(map(str, [root, *filter(None, sys.path)]))
+    path = os.pathsep.join(map(str, [ROOT, *filter(None, sys.path)]))
     given = ["predict", archive, str(images), "--parts", str(parts)]
     given += ["--part-images", "4", "--batch-size", "2"]
     process = subprocess.Popen(
@@ -450,3 +443,93 @@ def test_links_in_circles_give_each_image_once(tmp_path):
     (tmp_path / "img" / "other").symlink_to(tmp_path / "elsewhere")
     found = sources_of([tmp_path / "img"], Shard(1, 1))
     assert list(found) == ["one.png", "other/three.png", "sub/two.png"]
+
+
+# docs/bulk.md: its commands and programs are run, on real images.
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def blocks(language):
+    text = (ROOT / "docs" / "bulk.md").read_text()
+    return [code for kind, code in FENCE.findall(text) if kind == language]
+
+
+@pytest.fixture(scope="module")
+def folder(model, tmp_path_factory):
+    """A model, its ONNX export, and images, of which one is damaged."""
+    folder = tmp_path_factory.mktemp("many")
+    write_archive(model, folder / "pets.keras")
+    rng = np.random.default_rng(5)
+    (folder / "images").mkdir()
+    for number in range(20):
+        pixels = rng.integers(0, 256, (40, 56, 3), "uint8")
+        Image.fromarray(pixels).save(folder / "images" / f"{number:02}.jpg")
+    (folder / "images" / "03.jpg").write_bytes(b"no image")
+    return folder
+
+
+@pytest.fixture
+def exported(model, folder):
+    """The same folder, with `pets.onnx`, and the rows that one detector finds."""
+    pytest.importorskip("tf2onnx", reason="needs the extra `onnx`")
+    pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
+    if not (folder / "pets.onnx").exists():
+        model.export(folder / "pets.onnx", verbose=0)
+    detector = BatchDetector(folder / "pets.onnx", 0.4)
+    paths = sorted(glob.glob("images/*.jpg", root_dir=folder))
+    rows = detector.rows({"path": [str(folder / path) for path in paths]})
+    assert sum(map(len, (row["label"] for row in rows)))
+    return [{**row, "file_name": path} for row, path in zip(rows, paths)]
+
+
+def assert_found(rows, expected):
+    rows = sorted(rows, key=lambda row: row["file_name"])
+    assert [pathlib.Path(row["file_name"]).name for row in rows] == [
+        pathlib.Path(row["file_name"]).name for row in expected
+    ]
+    assert [i for i, row in enumerate(rows) if row["error"] is not None] == [3]
+    for row, same in zip(rows, expected):
+        assert row["label"] == same["label"]
+        np.testing.assert_allclose(row["score"], same["score"], atol=1e-3)
+
+
+def test_the_commands_of_shards(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    commands = [line for line in blocks("sh")[0].splitlines() if line]
+    statuses = [cli.main(shlex.split(command)[1:]) for command in commands]
+    assert sorted(statuses) == [0, 0, 1]  # the shard of the damaged image
+    found = json.loads((folder / "found.json").read_text())
+    assert len(found["images"]) == 19 and found["annotations"]
+    assert "could not be read: '03.jpg'" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_program_for_ray(folder, exported, monkeypatch):
+    ray = pytest.importorskip("ray", reason="needs the extra `ray`")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra `ray`")
+    (program,) = [code for code in blocks("python") if "import ray" in code]
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("RAY_worker_niceness", "0")
+    workers = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
+    ray.init(num_cpus=2, include_dashboard=False, runtime_env={"env_vars": workers})
+    # The workers of Ray begin in a folder of their own.
+    program = program.replace("images/*", f"{folder}/images/*")
+    for name in ("pets.onnx", "found_by_ray"):
+        program = program.replace(f'"{name}"', f'"{folder / name}"')
+    try:
+        exec(program, {})
+    finally:
+        ray.shutdown()
+    assert_found(parquet.read_table(folder / "found_by_ray").to_pylist(), exported)
+
+
+@pytest.mark.slow
+def test_the_program_for_beam(folder, exported, monkeypatch):
+    pytest.importorskip("apache_beam", reason="the guide's snippet for Beam")
+    (program,) = [code for code in blocks("python") if "apache_beam" in code]
+    monkeypatch.chdir(folder)
+    exec(program, {"__name__": "program"})
+    files = sorted(folder.glob("found_by_beam*.jsonl"))
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    assert_found(map(json.loads, lines), exported)

@@ -2,31 +2,23 @@
 
 import collections
 import dataclasses
-import io
 import pathlib
 import re
 import shutil
-import struct
-import zlib
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from support.small_datasets import record_of, save_image
+from support.small_datasets import bomb, encoded, record_of, save_image
 
-from effdet_keras import box_ops
 from effdet_keras.data import DetectionDataset, check, from_arrays, write_shapes
-from effdet_keras.data.anchor_fit import (
-    find_hints,
-    input_boxes,
-    measure_coverage,
-)
+from effdet_keras.data.anchor_fit import input_boxes
 from effdet_keras.data.problems import KINDS, Problem, Severity
+from effdet_keras.extras.data_check.anchors import find_hints, measure_coverage
 from effdet_keras.extras.data_check.check import find_in_images, suspect_box_format
 from effdet_keras.images import EncodedImage
-from effdet_keras.model.anchors import generate_anchors
 from effdet_keras.model.config import EfficientDetConfig
 
 SMALL_MODEL = EfficientDetConfig.from_name("efficientdet-d0", image_size=128)
@@ -72,15 +64,22 @@ def with_box(dataset, index, box_xywh, label=0):
     )
 
 
+def problems_of(dataset, **arguments):
+    return check(dataset, **{"model": None, **arguments}).problems
+
+
 def found(dataset, **arguments):
     """What `check` finds, as `(kind, file)`."""
-    report = check(dataset, **{"model": None, **arguments})
-    return [(problem.kind, problem.file) for problem in report.problems]
+    return [(x.kind, x.file) for x in problems_of(dataset, **arguments)]
 
 
 def details(dataset, **arguments):
-    report = check(dataset, **{"model": None, **arguments})
-    return [problem.detail for problem in report.problems]
+    return [x.detail for x in problems_of(dataset, **arguments)]
+
+
+def busy(dataset):
+    """The places of the images that have boxes."""
+    return [i for i, record in enumerate(dataset.records) if len(record.labels)]
 
 
 def test_nothing_is_wrong_with_a_clean_set(clean):
@@ -88,28 +87,6 @@ def test_nothing_is_wrong_with_a_clean_set(clean):
     assert report.problems == () and report.ok and report.decoded
     assert report.by_kind() == {}
     assert check(clean, model=None, decode=False).problems == ()
-
-
-def test_a_image_that_breaks_off_is_found_by_decoding_it(files):
-    path = pathlib.Path(files.records[3].image)
-    path.write_bytes(path.read_bytes()[:900])
-    assert found(files) == [("corrupt image", "00004.jpg")]
-    assert "truncated" in details(files)[0]
-    assert found(files, decode=False) == []
-
-
-def bomb():
-    """A PNG file whose header says 60,000 x 60,000 pixels."""
-    header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
-    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(b"")), (b"IEND", b"")]
-    parts = (
-        struct.pack(">I", len(body))
-        + tag
-        + body
-        + struct.pack(">I", zlib.crc32(tag + body))
-        for tag, body in chunks
-    )
-    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
 def as_folder(path):
@@ -128,7 +105,7 @@ def as_folder(path):
             *("corrupt image", "not an image format that Pillow knows"),
         ),
         (
-            lambda path: path.write_bytes(bomb()),
+            lambda path: path.write_bytes(bomb(60_000, 60_000)),
             *("corrupt image", ".*decompression bomb.*"),
         ),
         (as_folder, "corrupt image", ".*"),
@@ -164,9 +141,9 @@ def test_a_image_inside_a_larger_file_is_checked(clean, tmp_path):
 )
 @pytest.mark.parametrize("decode", [True, False])
 def test_a_wrong_size_is_told_with_both_sizes(clean, size, cure, decode):
-    wrong = changed(clean, 2, image_size=size)
-    assert found(wrong, decode=decode) == [("wrong size", "00003.jpg")]
-    assert cure in details(wrong, decode=decode)[0]
+    (problem,) = problems_of(changed(clean, 2, image_size=size), decode=decode)
+    assert (problem.kind, problem.file) == ("wrong size", "00003.jpg")
+    assert cure in problem.detail
 
 
 def test_swapped_height_and_width_are_told(clean, tmp_path):
@@ -235,9 +212,9 @@ def test_equal_arrays_are_the_same_image():
 )
 def test_a_wrong_box_is_named_once(clean, kind, box, detail):
     index = next(i for i, r in enumerate(clean.records) if not len(r.labels))
-    wrong = with_box(clean, index, box)
-    assert found(wrong) == [(kind, clean.records[index].file_name)]
-    assert detail in details(wrong)[0]
+    (problem,) = problems_of(with_box(clean, index, box))
+    assert (problem.kind, problem.file) == (kind, clean.records[index].file_name)
+    assert detail in problem.detail
 
 
 def test_rounding_is_no_clipped_box(clean):
@@ -246,8 +223,7 @@ def test_rounding_is_no_clipped_box(clean):
 
 def test_a_normalized_box_among_others_is_only_small(clean):
     """One pixel in the corner, beside other boxes, may be meant."""
-    index = next(i for i, r in enumerate(clean.records) if len(r.labels))
-    assert found(with_box(clean, index, [0, 0, 1, 1])) == []
+    assert found(with_box(clean, busy(clean)[0], [0, 0, 1, 1])) == []
 
 
 def test_what_the_reader_told_is_not_told_again(clean):
@@ -259,23 +235,20 @@ def test_what_the_reader_told_is_not_told_again(clean):
 
 def test_labels_without_a_class_are_named(clean):
     for label in (3, -1):
-        wrong = with_box(clean, 4, [5, 5, 9, 9], label)
-        assert found(wrong) == [("bad label", "00005.jpg")]
-        assert details(wrong) == [f"label {label}, but 3 classes"]
+        (problem,) = problems_of(with_box(clean, 4, [5, 5, 9, 9], label))
+        assert (problem.kind, problem.file) == ("bad label", "00005.jpg")
+        assert problem.detail == f"label {label}, but 3 classes"
 
 
 def test_annotation_ids_that_repeat_are_named(clean):
-    busy = [i for i, r in enumerate(clean.records) if len(r.labels)]
-    ids = clean.records[busy[0]].annotation_ids[:1]
-    rest = clean.records[busy[1]].annotation_ids[1:]
-    wrong = changed(clean, busy[1], annotation_ids=[*ids, *rest])
-    assert found(wrong) == [
-        ("duplicate annotation id", clean.records[busy[1]].file_name)
-    ]
+    (first, second), records = busy(clean)[:2], clean.records
+    ids = [records[first].annotation_ids[0], *records[second].annotation_ids[1:]]
+    wrong = changed(clean, second, annotation_ids=ids)
+    assert found(wrong) == [("duplicate annotation id", records[second].file_name)]
 
 
 def test_a_box_drawn_twice_is_told_once_for_each_copy(clean):
-    index = next(i for i, r in enumerate(clean.records) if len(r.labels))
+    index = busy(clean)[0]
     record = clean.records[index]
     box, label = record.boxes_xywh[0], record.labels[0]
     near = box + [0.2, 0, 0.3, 0]
@@ -292,33 +265,42 @@ def test_tiny_boxes_are_measured_on_the_networks_input(clean):
     small = with_box(clean, 0, [5, 5, 20, 3])
     config = EfficientDetConfig.from_name("efficientdet-d0")
     assert found(small, model=config, image_size=128) == []
-    assert found(small, model=config, image_size=64) == [("tiny box", "00001.jpg")]
-    detail = "20.0 wide, 3.0 high on the network's input"
-    assert details(small, model=config, image_size=64) == [detail]
+    (problem,) = problems_of(small, model=config, image_size=64)
+    assert (problem.kind, problem.file) == ("tiny box", "00001.jpg")
+    assert problem.detail == "20.0 wide, 3.0 high on the network's input"
     assert found(small, model=None) == []
 
 
-def test_a_class_without_boxes_and_a_rare_one_are_told(clean):
-    boxes = [[[4 * i, 4, 4 * i + 3, 9] for i in range(11)]]
-    images = [np.zeros((64, 64, 3), "uint8")]
-    dataset = from_arrays(images, boxes, [[0] * 10 + [1]], ["cat", "dog", "owl"])
-    assert found(dataset) == [
-        ("unused class", "(all images)"),
-        ("class imbalance", "(all images)"),
-    ]
-    assert details(dataset) == [
-        "class 'owl' has no box",
-        "'dog' has 1 boxes, 'cat' has 10",
-    ]
-    balanced = from_arrays(images, boxes, [[0] * 9 + [1] * 2], ["cat", "dog"])
-    assert found(balanced) == []
-
-
-def test_names_that_differ_in_case_or_spaces_alone_are_told(clean):
-    images, boxes = [np.zeros((64, 64, 3), "uint8")], [[[4, 4, 9, 9], [20, 20, 30, 30]]]
-    dataset = from_arrays(images, boxes, [[0, 1]], ["traffic light", "Traffic  light "])
-    assert found(dataset) == [("similar class names", "(all images)")]
-    assert details(dataset) == ["'traffic light' and 'Traffic  light ' are two classes"]
+@pytest.mark.parametrize(
+    ("names", "labels", "expected"),
+    [
+        (
+            ["cat", "dog", "owl"],
+            [0] * 10 + [1],
+            {
+                "unused class": "class 'owl' has no box",
+                "class imbalance": "'dog' has 1 boxes, 'cat' has 10",
+            },
+        ),
+        (["cat", "dog"], [0] * 9 + [1] * 2, {}),
+        (
+            ["traffic light", "Traffic  light "],
+            [0, 1],
+            {
+                "similar class names": (
+                    "'traffic light' and 'Traffic  light ' are two classes"
+                )
+            },
+        ),
+    ],
+    ids=["unused and rare", "sound", "one name"],
+)
+def test_classes_that_are_hard_to_learn_are_told(names, labels, expected):
+    boxes = [[4 * i, 4, 4 * i + 3, 9] for i in range(len(labels))]
+    dataset = from_arrays([np.zeros((64, 64, 3), "uint8")], [boxes], [labels], names)
+    problems = problems_of(dataset)
+    assert {x.kind: x.detail for x in problems} == expected
+    assert {x.file for x in problems} <= {"(all images)"}
 
 
 def test_an_empty_data_set_is_an_error():
@@ -467,22 +449,6 @@ def test_coverage_by_hand():
     assert large.num_boxes == 0 and np.isnan(large.share)
 
 
-def test_coverage_is_that_of_all_anchors(clean):
-    config = SMALL_MODEL
-    boxes, _ = input_boxes(clean.records, config.image_size)
-    rng = np.random.default_rng(0)
-    low = rng.uniform(-10, 110, (300, 2))
-    thin = np.concatenate([low, low + np.exp(rng.uniform(0, 4.5, (300, 2)))], axis=1)
-    boxes = np.concatenate([boxes, thin])
-    anchors = generate_anchors(config.image_size).astype(float)
-    best = box_ops.pairwise_iou(boxes, anchors).max(axis=1)
-    every, small, *_ = measure_coverage(boxes, config)
-    assert 0.1 < every.share < 0.9
-    assert every.share == pytest.approx(np.mean(best >= 0.5), abs=1e-9)
-    assert every.mean_iou == pytest.approx(best.mean(), abs=1e-6)
-    assert small.num_boxes == (box_ops.area(boxes) < 1024).sum()
-
-
 def test_a_hint_says_what_would_cover_more():
     def boxes(height, width):
         """One around each anchor center of level 3."""
@@ -500,12 +466,6 @@ def test_a_hint_says_what_would_cover_more():
 
 
 # Any file at all
-
-
-def encoded(image, format, **options):
-    file = io.BytesIO()
-    image.save(file, format, **options)
-    return file.getvalue()
 
 
 def some_images():

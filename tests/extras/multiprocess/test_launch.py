@@ -45,58 +45,51 @@ def tf_config(cluster, kind="worker", index=0):
     return {"TF_CONFIG": json.dumps(content)}
 
 
-def summary(environ):
+CHIEF = {"chief": ["c:1"], "worker": ["a:1", "b:1"]}
+
+
+@pytest.mark.parametrize(
+    "environ, expected",
+    [
+        ({}, None),
+        ({"TF_CONFIG": "", "HOME": "/root"}, None),
+        (tf_config({"worker": ["a:1", "b:2"]}, index=1), (1, 2, "a:1")),
+        (tf_config(CHIEF, "chief"), (0, 3, "c:1")),
+        (tf_config(CHIEF, "worker", 1), (2, 3, "c:1")),
+        (JAX, (1, 3, "job-node-0-0.job:29500")),
+        (
+            {**JAX, "JAX_COORDINATOR_ADDRESS": "job-node-0-0.job"},
+            (1, 3, "job-node-0-0.job:29500"),
+        ),
+        (TORCHRUN, (3, 4, "node1:29500")),
+        ({**TORCHRUN, "MASTER_ADDR": "::1"}, (3, 4, "[::1]:29500")),
+        # The port on which torchrun itself listens is left alone.
+        ({**TORCHRUN, "TORCHELASTIC_USE_AGENT_STORE": "True"}, (3, 4, "node1:29501")),
+        (SLURM, (2, 4, "gpu07:61442")),
+        ({**SLURM, "SLURM_STEP_NODELIST": "node1"}, (2, 4, "node1:61442")),
+        ({**SLURM, "SLURM_STEP_NODELIST": "node1,node2"}, (2, 4, "node1:61442")),
+        ({**SLURM, "SLURM_STEP_NODELIST": "n[3,5]-ib"}, (2, 4, "n3-ib:61442")),
+        # A shell of Slurm is no step, and other launchers run inside one.
+        ({**SLURM, "SLURM_STEP_NODELIST": ""}, None),
+        ({**SLURM, **TORCHRUN}, (3, 4, "node1:29500")),
+    ],
+)
+def test_variables_of_launchers(environ, expected):
     launch = launch_of(environ)
-    return launch.process_id, launch.num_processes, launch.coordinator
-
-
-def test_without_variables_there_is_no_launch():
-    assert launch_of({}) is None
-    assert launch_of({"TF_CONFIG": "", "HOME": "/root"}) is None
+    if launch is not None:
+        assert launch.source in environ
+        launch = launch.process_id, launch.num_processes, launch.coordinator
+    assert launch == expected
 
 
 def test_tf_config_names_all_workers():
     environ = tf_config({"worker": ["a:1", "b:2"]}, index=1)
-    assert summary(environ) == (1, 2, "a:1")
     assert launch_of(environ).workers == ("a:1", "b:2")
 
 
-def test_the_chief_of_tf_config_is_the_first_process():
-    cluster = {"chief": ["c:1"], "worker": ["a:1", "b:1"]}
-    assert summary(tf_config(cluster, "chief")) == (0, 3, "c:1")
-    assert summary(tf_config(cluster, "worker", 1)) == (2, 3, "c:1")
-
-
-def test_variables_of_jax_and_kubeflow():
-    assert summary(JAX) == (1, 3, "job-node-0-0.job:29500")
-    without_port = {**JAX, "JAX_COORDINATOR_ADDRESS": "job-node-0-0.job"}
-    assert summary(without_port) == (1, 3, "job-node-0-0.job:29500")
-
-
-def test_variables_of_torchrun():
-    launch = launch_of(TORCHRUN)
-    assert launch == Launch(3, 4, "node1:29500", "RANK")
-    assert summary({**TORCHRUN, "MASTER_ADDR": "::1"})[2] == "[::1]:29500"
-    assert launch_of({**TORCHRUN, "MASTER_ADDR": "::1"}).coordinator_host == "::1"
-
-
-def test_the_port_on_which_torchrun_itself_listens_is_left_alone():
-    environ = {**TORCHRUN, "TORCHELASTIC_USE_AGENT_STORE": "True"}
-    assert launch_of(environ).coordinator_port == 29501
-
-
-@pytest.mark.parametrize(
-    "nodes, first",
-    [
-        ("gpu[07-09,12],big1", "gpu07"),
-        ("node1", "node1"),
-        ("node1,node2", "node1"),
-        ("n[3,5]-ib", "n3-ib"),
-    ],
-)
-def test_variables_of_a_step_of_slurm(nodes, first):
-    launch = launch_of({**SLURM, "SLURM_STEP_NODELIST": nodes})
-    assert launch == Launch(2, 4, f"{first}:61442", "SLURM_STEP_NODELIST")
+def test_the_host_of_an_address_of_ipv6_has_no_brackets():
+    launch = launch_of({**TORCHRUN, "MASTER_ADDR": "::1"})
+    assert (launch.coordinator_host, launch.coordinator_port) == ("::1", 29500)
 
 
 def test_all_processes_of_a_job_of_slurm_meet_at_one_port_of_their_own():
@@ -105,12 +98,6 @@ def test_all_processes_of_a_job_of_slurm_meet_at_one_port_of_their_own():
 
     assert port(1) != port(2)
     assert all(1024 < port(job) < 65536 for job in range(0, 10_000, 7))
-
-
-def test_a_shell_of_slurm_is_no_step_and_other_launchers_run_inside_one():
-    shell = {k: v for k, v in SLURM.items() if k != "SLURM_STEP_NODELIST"}
-    assert launch_of(shell) is None
-    assert summary({**SLURM, **TORCHRUN}) == (3, 4, "node1:29500")
 
 
 @pytest.mark.parametrize(
@@ -135,12 +122,6 @@ def test_a_shell_of_slurm_is_no_step_and_other_launchers_run_inside_one():
 def test_what_cannot_be_right_is_named(environ, said):
     with pytest.raises(ValueError, match=said):
         launch_of(environ)
-
-
-def test_several_processes_need_an_address():
-    with pytest.raises(ValueError, match="address to meet"):
-        Launch(0, 2)
-    assert Launch(0, 1).coordinator is None
 
 
 # What `start` refuses before it starts anything.

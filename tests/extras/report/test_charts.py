@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from effdet_keras.extras.report.charts import (
+    UNIT_TICKS,
     Chart,
     chart_figures,
     curves,
     even_ticks,
     heat_map,
-    unit_ticks,
 )
 from effdet_keras.extras.report.pages import html_page
 
@@ -22,8 +22,8 @@ def lines_of(svg):
 
 
 def test_lines_are_placed_on_their_axes():
-    ticks = unit_ticks()
-    svg = curves([([0, 0.5, 1], [0, 1, 0.5])], ticks, ticks, ("x", "y"), diagonal=True)
+    given = [([0, 0.5, 1], [0, 1, 0.5])], UNIT_TICKS, UNIT_TICKS, ("x", "y")
+    svg = curves(*given, diagonal=True)
     (path,) = lines_of(svg)
     points = [tuple(map(float, p.split())) for p in path[1:].split("L")]
     (x0, y0), (x1, y1), (x2, y2) = points

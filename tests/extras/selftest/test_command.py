@@ -9,16 +9,8 @@ from support.tiny_run import MODEL_CONFIG
 
 import effdet_keras as ek
 from effdet_keras import cli
-from effdet_keras.data import write_shapes
 
 pytestmark = pytest.mark.tensorflow
-
-
-@pytest.fixture(scope="module")
-def shapes(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("shapes")
-    write_shapes(folder, num_train=4, num_valid=2, image_size=64)
-    return folder
 
 
 def selftest(data, *flags):
@@ -52,35 +44,10 @@ def test_broken_data_fails_with_its_stage_and_status(shapes, tmp_path, capsys):
     assert selftest(data, "--no-training") == 0  # the other split
 
 
-def test_boxes_elsewhere_are_named_with_their_file(shapes, tmp_path, capsys):
-    data = tmp_path / "data"
-    shutil.copytree(shapes, data)
-    path = next(data.glob("*train*.json"))
-    content = json.loads(path.read_text())
-    annotation = content["annotations"][0]
-    annotation["bbox"][0] += 200
-    path.write_text(json.dumps(content))
-    assert selftest(data, "--no-training") == 1
-    said = capsys.readouterr().out
-    assert "FAILED  reading" in said and "1 x a box lies outside of its image" in said
-    name = content["images"][0]["file_name"]
-    assert f"{name}: " in said and f"left {annotation['bbox'][0]:g}" in said
-
-
 def test_a_training_that_is_too_short_fails_at_the_last_stage(shapes, capsys):
     assert selftest(shapes, "--steps", 2, "--num-images", 2) == 1
     said = capsys.readouterr().out
     assert "Learning 2 images by heart" in said and "FAILED  overfitting" in said
-    assert said.index("A step takes") < said.index("overfitting")
-
-
-def test_an_archive_is_tested_as_it_is(shapes, tmp_path, capsys):
-    path = tmp_path / "cats.keras"
-    names = json.loads(next(shapes.glob("*train*.json")).read_text())["categories"]
-    names = [category["name"] for category in names]
-    tiny_model(class_names=names).save(path)
-    assert cli.main(["selftest", str(shapes), str(path), "--no-training"]) == 0
-    assert "efficientdet-lite0 at 64x64" in capsys.readouterr().out
 
 
 def test_the_model_of_a_run_is_tested_and_looked_into(shapes, tmp_path, capsys):

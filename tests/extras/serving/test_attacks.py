@@ -1,7 +1,6 @@
 """What a stranger sends over a connection of their own, and what becomes of it."""
 
 import contextlib
-import io
 import json
 import re
 import socket
@@ -10,8 +9,8 @@ import time
 
 import numpy as np
 import pytest
-from PIL import Image
 from support.live_server import live_server
+from support.small_datasets import encoded
 from support.tiny import lively_model
 
 from effdet_keras.detect.predictor import Predictor
@@ -44,9 +43,7 @@ def the_others_are_answered(port):
 
 
 def image():
-    file = io.BytesIO()
-    Image.fromarray(np.full((40, 56, 3), 9, "uint8")).save(file, "PNG")
-    return file.getvalue()
+    return encoded(np.full((40, 56, 3), 9, "uint8"))
 
 
 def post(body, head="", target="/detect"):

@@ -1,7 +1,6 @@
 """`effdet-keras serve` as a process: no accepted request is lost at its end."""
 
 import concurrent.futures
-import io
 import os
 import pathlib
 import signal
@@ -12,7 +11,7 @@ import time
 
 import numpy as np
 import pytest
-from PIL import Image
+from support.small_datasets import encoded
 from support.tiny import LITE0, lively_model
 
 from effdet_keras import cli
@@ -22,18 +21,17 @@ from effdet_keras.weights.archive import write_archive
 pytestmark = pytest.mark.tensorflow
 
 
-def test_a_missing_extra_is_named_with_its_cure(capsys, monkeypatch):
+def test_a_missing_extra_is_named_with_its_cure(command, monkeypatch):
     monkeypatch.setattr(uvicorn, "_name", "no_such_server")
     pytest.importorskip("starlette", reason="needs the extra `serve`")
-    assert cli.main(["serve", "model.keras"]) == 1
-    told = capsys.readouterr().err
+    told = command("serve", "model.keras", status=1)
     assert 'needs no_such_server: pip install "effdet-keras[serve]"' in told
 
 
-def test_limits_are_checked_before_the_model_is_opened(capsys):
+def test_limits_are_checked_before_the_model_is_opened(command):
     pytest.importorskip("uvicorn", reason="needs the extra `serve`")
-    assert cli.main(["serve", "none.keras", "--max-queue", "0"]) == 1
-    assert "`max_queue` must be above 0" in capsys.readouterr().err
+    told = command("serve", "none.keras", "--max-queue", 0, status=1)
+    assert "`max_queue` must be above 0" in told
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there is no SIGTERM to catch")
@@ -55,8 +53,7 @@ def test_sigterm_answers_all_that_was_accepted(tmp_path):
         env={**os.environ, "PYTHONPATH": path},
         stderr=subprocess.PIPE,
     )
-    file = io.BytesIO()
-    Image.fromarray(np.full((40, 56, 3), 9, "uint8")).save(file, "PNG")
+    image = encoded(np.full((40, 56, 3), 9, "uint8"))
 
     def is_up():
         try:
@@ -65,7 +62,7 @@ def test_sigterm_answers_all_that_was_accepted(tmp_path):
             return False
 
     def post(_):
-        answer = httpx.post(f"{url}/detect", content=file.getvalue(), timeout=300)
+        answer = httpx.post(f"{url}/detect", content=image, timeout=300)
         return answer.status_code
 
     try:

@@ -2,13 +2,12 @@
 
 import asyncio
 import io
-import struct
 import threading
-import zlib
 
 import numpy as np
 import pytest
 from PIL import Image
+from support.small_datasets import bomb, encoded
 from support.tiny import lively_model
 
 pytest.importorskip("starlette", reason="needs the extra `serve`")
@@ -71,24 +70,6 @@ def data(image):
     return encoded(image)
 
 
-def encoded(image, kind="PNG"):
-    file = io.BytesIO()
-    Image.fromarray(image).save(file, kind)
-    return file.getvalue()
-
-
-def bomb(width, height):
-    """A PNG of a few bytes that says it has so many pixels."""
-
-    def chunk(kind, content):
-        checksum = zlib.crc32(kind + content)
-        return struct.pack(">I", len(content)) + kind + content + checksum.to_bytes(4)
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    parts = [(b"IHDR", header), (b"IDAT", zlib.compress(b"")), (b"IEND", b"")]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*part) for part in parts)
-
-
 def test_json_is_what_detect_finds(client, model, image, data):
     expected = model.detect(image, 0.4, verbose=0)
     expected = expected[has_area(expected.boxes)]
@@ -129,8 +110,6 @@ def test_an_annotated_image_has_the_boxes_of_draw(client, model, image, data):
     [
         (b"", 400, "empty"),
         (b"\x00no image", 400, "no image in one of these formats"),
-        (b"http://127.0.0.1/secret.png", 400, "no image in one of these formats"),
-        (b"/etc/passwd", 400, "no image in one of these formats"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 400, "no image"),
         (bytes(50_001), 413, "more than 50,000 bytes"),
         (bomb(200, 101), 413, "200 x 101 pixels, and the limit is 20,000"),
@@ -162,9 +141,7 @@ def test_other_types_fields_and_formats_are_refused(client, data):
     def post(path="/detect", **sent):
         return client.post(path, **sent).status_code
 
-    url = {"url": "http://127.0.0.1:1/cat.png"}
-    assert post(json=url) == 415
-    assert post(data=url) == 415
+    assert post(data={"url": "http://127.0.0.1:1/cat.png"}) == 415
     assert post(files={"other": ("image.png", data)}) == 400
     two = [("image", ("a.png", data)), ("image", ("b.png", data))]
     assert post(files=two) == 400
@@ -340,8 +317,7 @@ class InPadding:
 
 def test_what_is_found_beside_the_image_is_left_out():
     engine = Engine(Predictor(InPadding()), 1)
-    file = io.BytesIO()
-    Image.new("RGB", (90, 30)).save(file, "PNG")
-    (found,) = engine.detect([engine.prepare(file.getvalue(), 0.0, LIMITS)])
+    data = encoded(np.zeros((30, 90, 3), "uint8"))
+    (found,) = engine.detect([engine.prepare(data, 0.0, LIMITS)])
     assert found.scores.tolist() == [np.float32(0.8)]
     assert ((found.boxes[:, 2:] - found.boxes[:, :2]) > 0).all()

@@ -2,21 +2,22 @@
 
 import functools
 import http.server
-import io
 import json
 import shutil
 import subprocess
 import threading
+from types import SimpleNamespace
 
 import keras
 import numpy as np
-import PIL.Image
 import pytest
 from support.chromium import Page, find_chromium
+from support.small_datasets import encoded
 from support.tiny import spread, tiny_model
 
 import effdet_keras as ek
-from effdet_keras.extras.targets.servers import _RUNTIME_VERSION
+from effdet_keras.export.registry import ExportFormat
+from effdet_keras.extras.targets.servers import _RUNTIME_VERSION, write_browser
 
 pytestmark = pytest.mark.tensorflow
 
@@ -80,9 +81,7 @@ def test_the_page_finds_in_chromium_what_the_model_finds(tmp_path, runtime):
     model.export(folder, target="browser", runtime_address="./dist/", verbose=0)
     shutil.copytree(runtime, folder / "dist")
     image = np.random.default_rng(0).integers(40, 200, (64, 64, 3), "uint8")
-    file = io.BytesIO()
-    PIL.Image.fromarray(image).save(file, "png")
-    (folder / "image.png").write_bytes(file.getvalue())
+    (folder / "image.png").write_bytes(encoded(image))
     page = folder / "index.html"
     page.write_text(page.read_text().replace("</html>", f"{_ASK}</html>"))
 
@@ -103,11 +102,6 @@ def test_the_page_finds_in_chromium_what_the_model_finds(tmp_path, runtime):
 def test_the_page_has_the_models_settings_and_no_class_ends_its_script(
     tmp_path, monkeypatch
 ):
-    from types import SimpleNamespace
-
-    from effdet_keras.export.registry import ExportFormat
-    from effdet_keras.extras.targets.servers import write_browser
-
     monkeypatch.setattr(
         ExportFormat, "write", lambda self, model, path, **options: None
     )

@@ -11,14 +11,25 @@ import keras
 import numpy as np
 import pytest
 import yaml
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.unknown_fields import UnknownFieldSet
 from support.tiny import BOTH_HEADS, spread, tiny_model
 
 import effdet_keras as ek
 from effdet_keras import cli
+from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.cli import files
-from effdet_keras.export.registry import TARGETS
+from effdet_keras.detect.postprocess import Postprocess
+from effdet_keras.export.litert import write_litert
+from effdet_keras.export.registry import TARGETS, target_to_write
 from effdet_keras.extras.targets import tflite
+from effdet_keras.extras.targets.builtin_postprocess import (
+    builtin_operations,
+    nearest_postprocess,
+)
+from effdet_keras.extras.targets.servers import prediction_log
 from effdet_keras.extras.targets.tflite import operations_of
+from effdet_keras.model.anchors import anchors_of
 from effdet_keras.weights.archive import write_archive
 
 pytestmark = pytest.mark.tensorflow
@@ -198,14 +209,6 @@ def test_a_file_for_gpus_runs_in_compiled_model_with_the_models_detections(
 
 
 def test_built_in_operations_compute_the_models_postprocess():
-    from effdet_keras._internal.optional_imports import tensorflow as tf
-    from effdet_keras.detect.postprocess import Postprocess
-    from effdet_keras.extras.targets.builtin_postprocess import (
-        builtin_operations,
-        nearest_postprocess,
-    )
-    from effdet_keras.model.anchors import anchors_of
-
     config = ek.EfficientDetConfig.from_name("efficientdet-lite0")
     config = config.replace(image_size=64, max_level=5, num_classes=3)
     anchors, rng = anchors_of(config), np.random.default_rng(0)
@@ -237,7 +240,6 @@ def test_built_in_operations_compute_the_models_postprocess():
 
 @pytest.mark.slow
 def test_tf_serving_gets_a_version_and_requests_that_the_model_answers(exported):
-    tf = pytest.importorskip("tensorflow")
     folder = exported("tf-serving")
     assert folder.parts[-3:] == ("models", "pets", "1")
     served = tf.saved_model.load(str(folder))
@@ -253,7 +255,6 @@ def test_tf_serving_gets_a_version_and_requests_that_the_model_answers(exported)
 
 def request_in(record):
     """Model, signature and inputs of a `PredictionLog`, by TensorFlow's protobuf."""
-    import tensorflow as tf
     from tensorflow.core.framework import tensor_pb2
 
     log = fields_in(record)
@@ -269,25 +270,10 @@ def request_in(record):
 
 def fields_in(message):
     """Number to contents of the fields of a message that has those of type 2 alone."""
-    found, place = {}, 0
-
-    def varint():
-        nonlocal place
-        value = shift = 0
-        while True:
-            byte = message[place]
-            place += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value
-
-    while place < len(message):
-        number, kind = divmod(varint(), 8)
-        assert kind == 2
-        length = varint()
-        found.setdefault(number, []).append(message[place : place + length])
-        place += length
+    found = {}
+    for field in UnknownFieldSet(Empty.FromString(bytes(message))):
+        assert field.wire_type == 2
+        found.setdefault(field.field_number, []).append(field.data)
     return found
 
 
@@ -299,10 +285,7 @@ def test_triton_gets_a_repository_whose_configuration_fits_the_file(exported):
     assert 'name: "pets"' in text and "max_batch_size: 8" in text
     assert 'platform: "onnxruntime_onnx"' in text
     session = onnxruntime.InferenceSession(folder / "1" / "model.onnx")
-    kinds = {
-        "tensor(float)": "TYPE_FP32",
-        "tensor(int32)": "TYPE_INT32",
-    }
+    kinds = {"tensor(float)": "TYPE_FP32", "tensor(int32)": "TYPE_INT32"}
     tensors = [*session.get_inputs(), *session.get_outputs()]
     told = re.findall(
         r'name: "(\w+)"\n  data_type: (\w+)\n  dims: \[ ([\d, ]+) \]', text
@@ -345,8 +328,6 @@ def test_mediapipe_opens_what_its_target_writes(exported, image, precision):
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_command_of_a_page_is_one_that_the_target_takes(target, monkeypatch):
     """The first is run above, where the target is tested."""
-    from effdet_keras.export.registry import target_to_write
-
     checked = []
 
     class Model:
@@ -422,15 +403,13 @@ def test_frigate_refuses_an_input_that_is_not_square(tmp_path):
 
 
 def test_a_file_that_the_compiler_would_refuse_is_told_operation_by_operation():
-    from effdet_keras.extras.targets.tflite import Operation, require_compilable
-
     def operation(name, version=1, *, is_custom=False, is_static=True):
         types = frozenset(["INT8"])
-        return Operation(name, version, is_custom, types, is_static, 1)
+        return tflite.Operation(name, version, is_custom, types, is_static, 1)
 
-    require_compilable([operation("CONV_2D", 5)])
+    tflite.require_compilable([operation("CONV_2D", 5)])
     with pytest.raises(ValueError, match="would refuse the file") as error:
-        require_compilable(
+        tflite.require_compilable(
             [
                 operation("CONV_2D", 6),
                 operation("GELU"),
@@ -450,24 +429,16 @@ def test_a_file_that_the_compiler_would_refuse_is_told_operation_by_operation():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["efficientdet-lite0", "efficientdet-lite3"])
 def test_whole_lite_models_have_no_operation_above_the_compilers(name, tmp_path, image):
-    from effdet_keras.export.litert import write_litert
-    from effdet_keras.extras.targets.tflite import (
-        operations_on_cpu,
-        require_compilable,
-    )
-
     model = ek.EfficientDet(ek.EfficientDetConfig.from_name(name, num_classes=3))
     path = tmp_path / "model.tflite"
     write_litert(model, path, precision="int8", calibration=[image])
     operations = operations_of(path)
-    require_compilable(operations)
+    tflite.require_compilable(operations)
     left = ["DEQUANTIZE (2)", "TFLite_Detection_PostProcess (1)"]
-    assert operations_on_cpu(operations) == left
+    assert tflite.operations_on_cpu(operations) == left
 
 
 def test_a_warm_up_request_is_the_protobuf_of_tf_serving():
-    from effdet_keras.extras.targets.servers import prediction_log
-
     images = np.zeros((1, 200, 2, 3), "uint8")  # longer than one byte of a length says
     name, signature, inputs = request_in(prediction_log("m", "s", {"images": images}))
     assert (name, signature) == ("m", "s")

@@ -7,7 +7,6 @@ import tarfile
 import numpy as np
 import pytest
 from support import tfod_files
-from support.odapi import odapi_path
 from support.remote import put_folder
 
 from effdet_keras.extras.tfod.checkpoint import TFOD, read_tfod_checkpoint
@@ -96,6 +95,7 @@ def alone(exported, tmp_path):
     ],
 )
 def test_names_are_those_of_real_checkpoints(name, digest):
+    """The digests are of the names in checkpoints that the API wrote."""
     config = EfficientDetConfig.from_name(f"efficientdet-{name}")
     lines = sorted(f"{a.name} {TFOD.name_of(a)}" for a in network_arrays(config))
     assert hashlib.sha256("\n".join(lines).encode()).hexdigest() == digest
@@ -244,21 +244,6 @@ def test_a_pipeline_config_with_weights_of_another_kind(tmp_path):
         open_weights(path, pipeline_config=tmp_path / "pipeline.config")
 
 
-@pytest.mark.parametrize("name", ["d0", "d1"])
-def test_every_name_of_the_real_lists(name):
-    """The digests above are of these."""
-    real = {}
-    for line in odapi_path(f"map_odapi_{name}.txt").read_text().splitlines():
-        key, _, twins = (part.strip() for part in line.split(" | "))
-        key = key.removeprefix("model/").replace(
-            "classification_backbone", "_efficientnet"
-        )
-        for edge, twin in enumerate([] if twins == "-" else twins.split()):
-            real[twin] = f"{key}/{edge}" if "bifpn_combine" in key else key
-    config = EfficientDetConfig.from_name(f"efficientdet-{name}")
-    assert {a.name: TFOD.name_of(a) for a in network_arrays(config)} == real
-
-
 def test_last_layers_are_converted_to_other_anchors_and_scales(exported):
     with located(exported) as path:
         source = open_weights(path)
@@ -269,10 +254,7 @@ def test_last_layers_are_converted_to_other_anchors_and_scales(exported):
     converted = found["box_net/box-predict/bias"].reshape(9, 4)
     np.testing.assert_allclose(converted[order], bias / [10, 10, 5, 5], rtol=1e-6)
     back = dataclasses.replace(
-        source,
-        scheme=TF1,
-        config=None,
-        arrays={name: found[name] for name in VALUES},
+        source, scheme=TF1, config=None, arrays={name: found[name] for name in VALUES}
     )
     again = match_arrays(back, CONFIG).found
     for name, value in VALUES.items():

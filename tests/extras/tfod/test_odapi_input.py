@@ -63,12 +63,8 @@ def test_batches_have_the_same_pixels(golden, case):
         "boxes": np.zeros((0, 4), "float32"),
         "labels": np.zeros(0, "int32"),
     }
-    placed = transforms.letterbox(
-        example,
-        image_size=(64, 64),
-        pad_value=pad_rgb(case),
-        resize_method="asymmetric",
-    )
+    window = transforms.Window((64, 64), pad_rgb(case), "asymmetric")
+    placed = transforms.letterbox(example, window)
     assert_equals_reference(placed["image"], arrays, case)
 
 

@@ -207,7 +207,7 @@ def test_every_field_of_a_d1_with_other_values(read, tmp_path):
     }
     told = "\n".join(reading.notes)
     assert "min_dimension=384: images are scaled to fit 640x640" in told
-    assert "batch_norm_momentum=0.97: here for the backbone as well" in told
+    assert "batch_norm.decay=0.97: here for the backbone as well" in told
     assert "total_steps=9000: as there, the 70 steps of the training end" in told
     assert "iou_threshold=0.6: Soft-NMS removes no box outright" in told
 
@@ -388,13 +388,9 @@ def test_the_preset_is_that_of_backbone_and_size(
         (D0.replace("7 num_it", "6 num_it"), "must be one number"),
         (D0.replace("y_scale: 1.0", "y_scale: 0"), "scales must be above 0"),
         (D0.rstrip()[:-1], "`eval_config` has no end"),
-        ("model: {", "`model` has no end"),
-        ("model { ssd: 'x' }", "`model.ssd` must be a message"),
-        ("model { ssd { : 3 } }", "the name of a field is expected"),
-        ("model { ssd }", "the value of `model.ssd` is expected"),
         ("a { " * 5000, "too deep"),
     ],
-    ids=range(15),
+    ids=range(11),
 )
 def test_what_cannot_be_read_is_told(read, text, message):
     with pytest.raises(ValueError, match=message) as error:

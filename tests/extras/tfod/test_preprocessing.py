@@ -345,7 +345,7 @@ def test_each_of_the_crops_of_ssd_is_chosen_and_no_other():
 @pytest.mark.parametrize(
     ("name", "fields", "message"),
     [
-        ("random_blur", {}, "must be one of random_pixel_value_scale"),
+        ("random_blur", {}, "must be one of 'random_pixel_value_scale'"),
         ("random_vertical_flip", {"propability": 1}, "no field 'propability'"),
         ("random_vertical_flip", {"probability": 1.5}, "from 0 and up to 1"),
         ("random_vertical_flip", {"probability": "often"}, "must be a number"),

@@ -69,21 +69,6 @@ def test_what_is_given_counts_more(arguments, expected):
     assert found == pytest.approx(expected)
 
 
-def test_a_shorter_training_and_a_rate_that_is_held():
-    schedule = {
-        "name": "cosine",
-        "total_steps": 100,
-        "warmup_steps": 10,
-        "warmup_init": 0.02,
-        "hold_steps": 30,
-    }
-    recipe = Recipe("tfod", schedule=schedule)
-    assert not recipe.needs_length
-    found = rates(recipe, (0, 5, 10, 39, 40, 70, 100))
-    expected = [0.02, 0.05, 0.08, 0.08, 0.08, 0.04, 0.0]
-    assert found == pytest.approx(expected, abs=1e-7)
-
-
 @pytest.mark.tensorflow
 def test_gradients_are_clipped_together_and_not_each():
     tf = pytest.importorskip("tensorflow")

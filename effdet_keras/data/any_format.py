@@ -21,7 +21,7 @@ from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.coco import coco_readers, write_coco
 from effdet_keras.data.formats.csv import csv_readers, write_csv
 from effdet_keras.data.formats.label_map import ClassNames
-from effdet_keras.data.formats.reading import ONE_SPLIT
+from effdet_keras.data.formats.reading import ONE_SPLIT, chosen_split
 from effdet_keras.data.formats.tfrecord import (
     from_tfrecord,
     tfrecord_readers,
@@ -145,15 +145,9 @@ def load(
     """
     found = find(path, format)
     print(found)
-    if split is None and len(found.readers) == 1:
-        split = next(iter(found.readers))
-    if split not in found.readers:
-        raise InvalidValueError(
-            f"`split` must be one of {list(found.readers)}, the splits of "
-            f"{str(path)!r}. Received: split={split!r}"
-        )
+    read = found.readers[chosen_split(found.readers, split, path)]
     options = _options(found, masks)
-    return found.readers[split](class_names=class_names, on_error=on_error, **options)
+    return read(class_names=class_names, on_error=on_error, **options)
 
 
 def load_splits(
@@ -248,8 +242,8 @@ def convert(
             "`num_shards` is an option of 'tfrecord', `csv_format` one of 'csv'. "
             f"Received: to={to!r}, num_shards={num_shards!r}, csv_format={csv_format!r}"
         )
-    options = {"num_shards": num_shards} if to == "tfrecord" else {}
-    options = {"format": csv_format} if csv_format else options
+    options = {"num_shards": num_shards, "format": csv_format}
+    options = {name: value for name, value in options.items() if value is not None}
     if os.path.lexists(out):  # before the reading, which may take long
         raise FileExistsError(
             "A dataset is never written over what is there. "

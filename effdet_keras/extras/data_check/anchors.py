@@ -1,0 +1,231 @@
+"""How well anchors cover the boxes of a dataset, and which would fit them better."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import shlex
+from typing import Any
+
+import numpy as np
+
+from effdet_keras.data.anchor_fit import (
+    anchor_fit,
+    boxes_to_fit,
+    fitted_anchors,
+    input_boxes,
+    mean_of_classes,
+)
+from effdet_keras.data.dataset import count_of
+from effdet_keras.model.anchors import anchors_of
+from effdet_keras.model.config import EfficientDetConfig
+
+COVERED = 0.5  # IoU from which an anchor is trained on a box: matching's threshold
+_SMALL, _LARGE = 32**2, 96**2  # square pixels: COCO's borders
+
+_WORTH_A_HINT = 0.95  # hints are given if a smaller share of the boxes is covered
+_GAIN = 0.02  # a hint must raise the share by this much
+_MAX_BOXES_FOR_HINTS = 5_000  # drawn at random from more
+_ANCHOR_SCALES = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Coverage:
+    """The share of boxes that have a good anchor, over one range of sizes."""
+
+    size: str  # "all", "small", "medium" or "large"
+    num_boxes: int
+    share: float  # of boxes whose best anchor has an IoU of 0.5 or more; NaN of none
+    mean_iou: float  # of each box with its best anchor
+
+
+def measure_coverage(boxes, config):
+    """Measures how many boxes, `[n, 4]`, have an anchor that is trained on them."""
+    fit = anchor_fit(boxes, config)
+    areas = np.prod(boxes[:, 2:] - boxes[:, :2], axis=1)
+    coverages = []
+    for size, low, high in (
+        ("all", 0, math.inf),
+        ("small", 0, _SMALL),
+        ("medium", _SMALL, _LARGE),
+        ("large", _LARGE, math.inf),
+    ):
+        chosen = fit[(areas >= low) & (areas < high)]
+        share = float(np.mean(chosen >= COVERED)) if len(chosen) else math.nan
+        mean = float(chosen.mean()) if len(chosen) else math.nan
+        coverages.append(Coverage(size, len(chosen), share, mean))
+    return tuple(coverages)
+
+
+def anchor_sides(config):
+    """The different sides of all anchors, float32 `[k, (h, w)]` in pixels."""
+    anchors = anchors_of(config)
+    return np.unique((anchors[:, 2:] - anchors[:, :2]).round(1), axis=0)
+
+
+def find_hints(boxes, config):
+    """Other anchors, or a larger input, that would cover more boxes, in words."""
+    if len(boxes) > _MAX_BOXES_FOR_HINTS:
+        rng = np.random.default_rng(0)
+        boxes = rng.choice(boxes, _MAX_BOXES_FOR_HINTS, replace=False)
+    best = _share(boxes, config)
+    if not len(boxes) or best >= _WORTH_A_HINT:
+        return ()
+    found = []
+    for changes in _ideas(boxes, config):
+        shares = [_share(boxes, config, change) for change in changes]
+        if max(shares, default=0.0) >= best + _GAIN:
+            best = max(shares)
+            # The first, so nearest to the config, of those about equally good.
+            first = next(i for i, s in enumerate(shares) if s > best - _GAIN / 2)
+            words = ", ".join(f"{k}={v}" for k, v in changes[first].items())
+            found.append(f"{words} would cover {100 * shares[first]:.1f} %")
+    return tuple(found)
+
+
+def _ideas(boxes, config):
+    """Lists of changes of a config, each list one kind of change."""
+    scales = []
+    if np.isscalar(config.anchor_scale):
+        scales = [{"anchor_scale": scale} for scale in _ANCHOR_SCALES]
+        scales.sort(key=lambda c: abs(np.log(c["anchor_scale"] / config.anchor_scale)))
+    ratios = [{"aspect_ratios": ratios} for ratios in _ratio_sets(boxes)]
+    yield scales
+    yield ratios
+    yield [ratio | scale for ratio in ratios for scale in scales]
+    sizes = [np.multiply(config.image_size, factor) for factor in (1.5, 2.0)]
+    yield [
+        {"image_size": tuple(max(1, round(side / 128)) * 128 for side in size.tolist())}
+        for size in sizes
+    ]
+
+
+def _ratio_sets(boxes):
+    """Aspect ratios from the middle of equal parts of the boxes' own."""
+    sides = np.maximum(boxes[:, 2:] - boxes[:, :2], 1e-6)
+    ratios = sides[:, 1] / sides[:, 0]
+    for count in (3, 5):
+        quantiles = np.quantile(ratios, (np.arange(count) + 0.5) / count)
+        yield tuple(sorted({float(f"{ratio:.2g}") for ratio in quantiles}))
+
+
+def _share(boxes, config, change=None):
+    """Share of covered boxes after a change; a larger input enlarges the boxes."""
+    changed = config.replace(**(change or {}))
+    factor = np.divide(changed.image_size, config.image_size)
+    fit = anchor_fit(boxes * np.tile(factor, 2), changed)
+    return float(np.mean(fit >= COVERED)) if len(boxes) else 1.0
+
+
+# --- What anchors that are fitted to a dataset would gain, and the lines to use them.
+
+
+@dataclasses.dataclass(frozen=True)
+class AnchorFit:
+    """Anchors that fit the boxes of a dataset, and those of a model, as a table."""
+
+    config: EfficientDetConfig
+    fitted: EfficientDetConfig  # equal to `config` where no anchors fit better
+    before: tuple[Coverage, ...]
+    after: tuple[Coverage, ...]
+    class_means: tuple[float, float]  # of the IoU, before and after
+
+    @property
+    def is_better(self) -> bool:
+        """Whether other anchors fit better than the model's own."""
+        return self.fitted != self.config
+
+    @property
+    def worse_sizes(self) -> tuple[str, ...]:
+        """Sizes of which a share of 0.01 less has an anchor with an IoU of 0.5."""
+        pairs = zip(self.before[1:], self.after[1:])
+        return tuple(then.size for then, now in pairs if now.share < then.share - 0.01)
+
+    def how_to_use(self, data: str | os.PathLike[str] = "DATA") -> str:
+        """The lines that make and train a model with the fitted anchors on `data`."""
+        if not self.is_better:
+            return "No anchors are better by 0.01 in mean IoU: keep those of the model."
+        ratios = np.asarray(self.fitted.aspect_ratios, float).tolist()
+        scale, size = self.fitted.anchor_scale, self.config.image_size
+        settings = f"model_config={{anchor_scale: {scale}, aspect_ratios: {ratios}}}"
+        name = self.config.name
+        caution = (
+            f"Caution: fewer of the {' and '.join(self.worse_sizes)} boxes have an "
+            "anchor with an IoU of 0.5 or more. If these matter, keep the model's "
+            "own, or take a larger input.\n"
+        )
+        return (
+            f"{caution if self.worse_sizes else ''}To use them, either of\n"
+            f"  effdet-keras train {shlex.quote(str(data))} --model {name} "
+            f"--image-size {size[0]} {size[1]} --set {shlex.quote(settings)} "
+            "--out RUN\n"
+            f"  ek.EfficientDet.from_preset({name!r}, dataset=train, "
+            f"image_size={size}, anchor_scale={scale}, aspect_ratios={tuple(ratios)})\n"
+            "`effdet-keras train` without --set, and `anchors='auto'`, fit them by "
+            "themselves."
+        )
+
+    def __str__(self):
+        height, width = self.config.image_size
+        boxes = count_of(self.before[0].num_boxes, "box", "boxes")
+        lines = [
+            f"anchors of {self.config.name} at {height}x{width}, fitted to {boxes}",
+            f"  {'':<12}{'anchor_scale':>13}  {'aspect_ratios':<20}"
+            f"{'mean IoU':>9}{'IoU 0.5 or more':>17}",
+        ]
+        for title, config, rows, mean in (
+            ("as they are", self.config, self.before, self.class_means[0]),
+            ("fitted", self.fitted, self.after, self.class_means[1]),
+        ):
+            lines.append(
+                f"  {title:<12}{config.anchor_scale!s:>13}  "
+                f"{config.aspect_ratios!s:<20}"
+                f"{rows[0].mean_iou:>9.3f}{100 * rows[0].share:>15.1f} %"
+            )
+            lines.append(f"  {'':<12}{'mean of the classes':<35}{mean:>9.3f}")
+            lines += [
+                f"  {'':<12}{row.size + ' boxes':>13}  {row.num_boxes:<20,}"
+                f"{row.mean_iou:>9.3f}{100 * row.share:>15.1f} %"
+                for row in rows[1:]
+                if row.num_boxes
+            ]
+        return "\n".join(lines)
+
+
+def fit_anchors(dataset: Any, config: EfficientDetConfig) -> AnchorFit:
+    """Fits scale and aspect ratios of anchors to a dataset, and measures the gain.
+
+    Boxes are letterboxed to `config.image_size`. Tried are scales from 1.5 to 6, each
+    with the config's own aspect ratios and with the 10 %, 50 % and 90 % quantiles of
+    the boxes' own. Others than the config's are taken if they raise the mean IoU of a
+    box and its best anchor, averaged over the classes as AP is, by 0.01 or more.
+
+    Args:
+        dataset: `DetectionDataset`, what is trained on.
+        config: `EfficientDetConfig`, such as `model.config`.
+
+    Returns:
+        `AnchorFit`: `print` shows the model's own anchors and the fitted ones as a
+        table, and `how_to_use()` gives the lines that train with them.
+
+    Raises:
+        ValueError: If the dataset has no boxes to train on.
+
+    Example:
+        >>> from effdet_keras.data.formats.arrays import from_arrays
+        >>> image = np.zeros((128, 128, 3), "uint8")
+        >>> boxes = [[[0, 0, 20, 80], [40, 40, 65, 128], [70, 10, 91, 90]]]
+        >>> flat = from_arrays([image], boxes, [[0, 0, 0]], ["pen"])
+        >>> fit = fit_anchors(flat, EfficientDetConfig(image_size=128))
+        >>> fit.fitted.aspect_ratios
+        (3.54, 3.81, 3.96)
+        >>> round(fit.before[0].mean_iou, 2), round(fit.after[0].mean_iou, 2)
+        (0.57, 0.76)
+    """
+    fitted = config.replace(**fitted_anchors(dataset, config))
+    boxes, _ = input_boxes(dataset.records, config.image_size)
+    before, after = (measure_coverage(boxes, c) for c in (config, fitted))
+    sample = boxes_to_fit(dataset, config.image_size)
+    means = tuple(mean_of_classes(*sample, c) for c in (config, fitted))
+    return AnchorFit(config, fitted, before, after, means)

@@ -1,0 +1,87 @@
+"""Anchors fitted to boxes: what they gain, and the lines to use them."""
+
+import shlex
+
+import numpy as np
+import pytest
+
+from effdet_keras import cli
+from effdet_keras.data import fit_anchors, from_arrays, write_shapes
+from effdet_keras.data.anchor_fit import anchor_fit, input_boxes
+from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.runs.configuration import RunConfiguration, parse_settings
+
+CONFIG = EfficientDetConfig.from_name("efficientdet-lite0", image_size=128)
+
+
+def dataset(*boxes, labels=None):
+    image = np.zeros((128, 128, 3), "uint8")
+    labels = [0] * len(boxes) if labels is None else labels
+    return from_arrays([image], [boxes], [labels], ["cat", "pen"])
+
+
+def test_the_gain_is_that_of_the_boxes():
+    boxes = [[0, 0, 20, 80], [40, 40, 65, 128], [70, 10, 91, 90]]
+    flat = dataset(*boxes)
+    fit = fit_anchors(flat, CONFIG)
+    assert fit.is_better and fit.config == CONFIG
+    boxes, _ = input_boxes(flat.records, CONFIG.image_size)
+    for config, coverage in ((CONFIG, fit.before), (fit.fitted, fit.after)):
+        iou = anchor_fit(boxes, config)
+        assert coverage[0].mean_iou == pytest.approx(iou.mean())
+        assert coverage[0].share == pytest.approx((iou >= 0.5).mean())
+    assert fit.after[0].mean_iou >= fit.before[0].mean_iou + 0.01
+    text = str(fit)
+    assert "fitted to 3 boxes" in text and f"{fit.after[0].mean_iou:.3f}" in text
+
+
+@pytest.mark.tensorflow
+def test_the_lines_make_the_anchors():
+    fit = fit_anchors(dataset([0, 0, 20, 80], [40, 40, 65, 128]), CONFIG)
+    command, python = fit.how_to_use("my data").splitlines()[1:3]
+    words = shlex.split(command)
+    assert words[:3] == ["effdet-keras", "train", "my data"]
+    fields = parse_settings([words[words.index("--set") + 1]])
+    config = CONFIG.replace(**RunConfiguration(**fields).model_config)
+    assert config == fit.fitted
+    arguments = python[python.index("image_size=") : -1]
+    fields = eval(f"dict({arguments})")
+    assert CONFIG.replace(**fields) == fit.fitted
+
+
+def test_a_gain_at_the_cost_of_small_boxes_is_told():
+    large = [[y, x, y + 60, x + 60] for y in (0, 60) for x in (0, 30, 60)]
+    fit = fit_anchors(dataset(*large, [20, 20, 38, 38]), CONFIG)
+    assert fit.is_better and fit.worse_sizes == ("small",)
+    assert fit.how_to_use().startswith("Caution: fewer of the small boxes")
+    fit = fit_anchors(dataset(*large), CONFIG)
+    assert fit.worse_sizes == () and "Caution" not in fit.how_to_use()
+
+
+def test_anchors_that_fit_already_are_kept():
+    side = 4 * 8  # anchor_scale times stride, at the center of a cell
+    fit = fit_anchors(
+        dataset([20, 20, 20 + side, 20 + side]),
+        CONFIG.replace(anchor_scale=4.0, aspect_ratios=(1.0, 2.0, 0.5)),
+    )
+    assert not fit.is_better and fit.before[0] == fit.after[0]
+    assert "keep those of the model" in fit.how_to_use()
+
+
+@pytest.mark.tensorflow
+def test_the_command_fits_to_what_is_trained_on(tmp_path, capsys):
+    write_shapes(tmp_path, num_train=6, num_valid=2, image_size=64)
+    inspect = ["inspect", str(tmp_path), "--no-decode", "--image-size", "64"]
+    assert cli.main(inspect) == 0
+    assert "== anchors" not in capsys.readouterr().out
+    assert cli.main([*inspect, "--anchors"]) == 0
+    said = capsys.readouterr().out
+    assert "== anchors for train ==" in said and "anchors for valid" not in said
+    assert cli.main([*inspect, "--anchors", "--split", "valid"]) == 0
+    assert "== anchors for valid ==" in capsys.readouterr().out
+
+
+def test_the_mean_of_the_classes_is_over_classes_and_not_over_boxes():
+    boxes = dataset([8, 8, 40, 40], [0, 0, 20, 90], labels=[0, 1])
+    fit = fit_anchors(boxes, EfficientDetConfig(image_size=128))
+    assert round(fit.class_means[0], 2) == 0.56
