@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from effdet_keras._internal.yaml_text import read_yaml
-from effdet_keras.errors import InvalidTypeError, InvalidValueError, hint
+from effdet_keras.errors import InvalidTypeError, InvalidValueError, hint, require
 from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.runs.configuration import whole
 from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
@@ -185,11 +185,9 @@ class _Reading:
     def number(self, name, default):
         """A hyper-parameter that is calculated with."""
         value = self.values.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise InvalidValueError(
-                f"The hyper-parameter `{name}` must be a number. "
-                f"Received: {name}={value!r}"
-            )
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        rule = f"The hyper-parameter `{name}` must be a number"
+        require(is_number, rule, **{name: value})
         return value
 
     def size_of(self, name):
@@ -223,11 +221,8 @@ class _Reading:
         rate, momentum = self.values.get("learning_rate"), self.values.get("momentum")
         if name == "sgd" and momentum in (None, 0.9):
             return {} if rate is None else {"learning_rate": rate}
-        if name not in ("sgd", "adam"):
-            raise InvalidValueError(
-                "The hyper-parameter `optimizer` must be 'sgd' or 'adam'. "
-                f"Received: optimizer={name!r}"
-            )
+        rule = "The hyper-parameter `optimizer` must be 'sgd' or 'adam'"
+        require(name in ("sgd", "adam"), rule, optimizer=name)
         rate = _RATE if rate is None else self.number("learning_rate", _RATE)
         rate = rate * self.batch_size
         optimizer = {"name": "momentum", "momentum": momentum}
