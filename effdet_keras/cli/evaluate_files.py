@@ -25,7 +25,7 @@ from effdet_keras.detect.evaluate import (
     in_one_line,
 )
 from effdet_keras.detect.predictor import Predictor
-from effdet_keras.errors import InvalidStateError, InvalidValueError
+from effdet_keras.errors import InvalidStateError, InvalidValueError, check_argument
 from effdet_keras.evaluate.coco import (
     detections_to_coco,
     read_detections,
@@ -107,10 +107,7 @@ def _check(number, json_path, batch_size):
             "--json writes the detections of one model. Received: two. Evaluate them "
             "one by one."
         )
-    if batch_size < 1:
-        raise InvalidValueError(
-            f"`--batch-size` must be 1 or more. Received: {batch_size}"
-        )
+    check_argument(batch_size >= 1, "--batch-size", batch_size, "1 or more")
 
 
 def _comparison(first, second):
