@@ -147,7 +147,6 @@ def range_of_steps(value: object) -> tuple[int, int] | None:
 # --- What each field of a run may be.
 
 _POSITIVE = number("a number above 0", lambda x: x > 0)
-_NOT_NEGATIVE = number("a number of at least 0", lambda x: x >= 0)
 _PIXEL = number("a number from 0 to 255", lambda x: 0 <= x <= 255)
 _SHARE = number("a number from 0 to 1", lambda x: 0 <= x <= 1)
 _BELOW_ONE = number("a number of at least 0 and below 1", lambda x: 0 <= x < 1)
@@ -172,6 +171,12 @@ def option(kind: Kind, default: Any) -> Any:
     if isinstance(default, dict):
         return dataclasses.field(default_factory=dict, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def of_recipe(name: str) -> Any:
+    """A field that `Recipe` declares and checks."""
+    kind = Kind("what `Recipe` takes", lambda value: True)
+    return option(kind, getattr(Recipe, name))
 
 
 # --- The options of a run.
@@ -305,20 +310,18 @@ mean 'epochs'? It has: data, format, ...
     recipe: str = option(one_of(*recipe.NAMES), "auto")
     optimizer: str | dict[str, Any] | None = option(TEXT | MAPPING, None)
     schedule: str | dict[str, Any] | None = option(TEXT | MAPPING, None)
-    learning_rate: float | None = option(_POSITIVE, None)
-    weight_decay: float | dict[str, float] | str | None = option(
-        _NOT_NEGATIVE | MAPPING | NOTHING, "auto"
-    )
-    clip_norm: float | str | None = option(_NOT_NEGATIVE | NOTHING, "auto")
+    learning_rate: float | None = of_recipe("learning_rate")
+    weight_decay: float | dict[str, float] | str | None = of_recipe("weight_decay")
+    clip_norm: float | str | None = of_recipe("clip_norm")
     ema_decay: float | str | None = option(_BELOW_ONE | NOTHING, "auto")
-    learning_rate_multipliers: dict[str, float] | str | None = option(
-        MAPPING | NOTHING, "auto"
+    learning_rate_multipliers: dict[str, float] | str | None = of_recipe(
+        "learning_rate_multipliers"
     )
     gradient_multipliers: dict[str, float] = option(MAPPING, {})
-    accumulate_steps: int = option(whole(1), 1)
-    grad_checkpoint: bool = option(SWITCH, False)
-    loss_scale: float | None = option(_POSITIVE, None)
-    batch_norm_warmup: bool | str = option(SWITCH, "auto")
+    accumulate_steps: int = of_recipe("accumulate_steps")
+    grad_checkpoint: bool = of_recipe("grad_checkpoint")
+    loss_scale: float | None = of_recipe("loss_scale")
+    batch_norm_warmup: bool | str = of_recipe("batch_norm_warmup")
     freeze: str | None = option(TEXT | NOTHING, "auto")
     freeze_batch_norm: bool = option(SWITCH, True)
     loss: dict[str, Any] = option(MAPPING, {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import numbers
 from collections.abc import Mapping
 from types import NoneType
@@ -198,7 +199,7 @@ class Recipe:
         is_right = self.clip_norm in (None, AUTO) or _is_number(self.clip_norm, 0)
         self._require("clip_norm", is_right, "a number of at least 0, or None")
         steps = self.accumulate_steps
-        is_right = isinstance(steps, numbers.Integral) and steps >= 1
+        is_right = isinstance(steps, numbers.Integral) and _is_number(steps, 1)
         self._require("accumulate_steps", is_right, "a whole number of at least 1")
         for field in ("loss_scale", "learning_rate"):
             value = getattr(self, field)
@@ -419,7 +420,8 @@ class Recipe:
 
 
 def _is_number(value, least):
-    return isinstance(value, numbers.Real) and value >= least
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return is_number and least <= value < math.inf
 
 
 def tfod_decay(*, fpn=4e-5, heads=4e-5, backbone=1e-5):

@@ -142,6 +142,16 @@ def lively_model(image_size=64, *, backbone=BACKBONE, **arguments):
     return model
 
 
+def spread_outputs(model, images, part, output, deviation):
+    """Gives the outputs of a head this deviation, by its last layer's kernels."""
+    outputs = model(images.astype("float32"))
+    factor = deviation / np.std(keras.ops.convert_to_numpy(outputs[output]))
+    for weight in model.weights:
+        if part in weight.path and weight.path.endswith("kernel"):
+            # Depthwise and pointwise kernels: their product gets the factor.
+            weight.assign(weight * factor**0.5)
+
+
 def spread(model, class_scale=3.5, box_scale=1.0):
     """Random last layers, so that there is something to find."""
     rng = np.random.default_rng(0)

@@ -58,24 +58,18 @@ _OF_POSTPROCESS = {
     "nms_configs.max_nms_inputs": "pre_nms_top_k",
     "nms_configs.max_output_size": "max_detections",
 }
-# What several of make one field: `_Reading` has a method for each group.
-_TOGETHER = {
-    "image_size": ("image_size",),
-    "optimizer": ("optimizer", "momentum", "learning_rate"),
-    "schedule": (
-        *("lr_decay_method", "lr_warmup_epoch", "lr_warmup_init"),
-        *("first_lr_drop_epoch", "second_lr_drop_epoch", "poly_lr_power"),
-    ),
-    "switches": (
-        *("clip_gradients_norm", "moving_average_decay", "mixed_precision"),
-        *("loss_scale", "fpn_name", "skip_crowd_during_training"),
-        *("is_training_bn", "scale_range", "fpn_weight_method", "verbose", "strategy"),
-    ),
-    "augmentation": (
-        *("input_rand_hflip", "jitter_min", "jitter_max", "target_size"),
-        *("autoaugment_policy", "grid_mask"),
-    ),
-}
+_OF_SCHEDULE = (
+    *("lr_decay_method", "lr_warmup_epoch", "lr_warmup_init"),
+    *("first_lr_drop_epoch", "second_lr_drop_epoch", "poly_lr_power"),
+)
+# What has fields of other values: see the methods of `_Reading`.
+_CONVERTED = (
+    *("image_size", "optimizer", "momentum", "learning_rate", "clip_gradients_norm"),
+    *("moving_average_decay", "mixed_precision", "loss_scale", "fpn_name"),
+    *("skip_crowd_during_training", "is_training_bn", "scale_range", "verbose"),
+    *("fpn_weight_method", "strategy", "input_rand_hflip", "jitter_min", "jitter_max"),
+    *("target_size", "autoaugment_policy", "grid_mask"),
+)
 # Their trainer reads it, though it is not among the defaults: pruning and the like.
 _OPTIMIZATIONS = "model_optimizations"
 _INSTEAD = (
@@ -171,7 +165,7 @@ class _Reading:
         self.notes.sort()
         fields = {
             "recipe": "reference",
-            "image_size": None,
+            "image_size": self.size_of("image_size"),
             "anchors": None,
             **{_OF_RUN[n]: v for n, v in values.items() if n in _OF_RUN},
             "loss": {n: v for n, v in values.items() if n in _OF_LOSS},
@@ -181,17 +175,12 @@ class _Reading:
                 for n, v in values.items()
                 if n in _OF_MODEL_CONFIG
             },
-            **self.image_size(),
             **self.optimizer(),
             **self.schedule(),
             **self.augmentation(),
         }
         self.switches(fields)
         return fields
-
-    def image_size(self):
-        size = self.size_of("image_size")
-        return {} if size is None else {"image_size": size}
 
     def number(self, name, default):
         """A hyper-parameter that is calculated with."""
@@ -248,7 +237,7 @@ class _Reading:
         }
 
     def schedule(self):
-        given = {n: v for n, v in self.values.items() if n in _TOGETHER["schedule"]}
+        given = {n: v for n, v in self.values.items() if n in _OF_SCHEDULE}
         if not given:
             return {}
         name = given.get("lr_decay_method", "cosine")
@@ -395,8 +384,8 @@ def known_names() -> list[str]:
         >>> len(known_names())
         83
     """
-    groups = (_OF_RUN, _OF_MODEL_CONFIG, _OF_LOSS, _OF_POSTPROCESS, _NO_PLACE)
-    return sorted({name for group in (*groups, *_TOGETHER.values()) for name in group})
+    of_parts = (*_OF_MODEL_CONFIG, *_OF_LOSS, *_OF_POSTPROCESS)
+    return sorted({*_OF_RUN, *of_parts, *_OF_SCHEDULE, *_CONVERTED, *_NO_PLACE})
 
 
 def _check_known(values):
