@@ -21,7 +21,7 @@ import keras
 from effdet_keras._internal.processes import current_processes, is_first_process
 from effdet_keras._internal.remote_path import open_folder
 from effdet_keras.callbacks.tensorboard import require_writable
-from effdet_keras.errors import require
+from effdet_keras.errors import check_argument, check_choice
 from effdet_keras.train.parts import steps_done
 from effdet_keras.weights.archive import copy_archive, read_archive_info, write_archive
 from effdet_keras.weights.checkpoint_files import (
@@ -122,15 +122,14 @@ class CheckpointArchive(keras.callbacks.Callback):
         keep_every_hours: float | None = None,
     ) -> None:
         super().__init__()
-        require(mode in ("max", "min"), "`mode` must be 'max' or 'min'", mode=mode)
+        check_choice("mode", mode, ("max", "min"))
         for name, value in (
             ("save_every_steps", save_every_steps),
             ("save_every_minutes", save_every_minutes),
             ("keep", keep),
             ("keep_every_hours", keep_every_hours),
         ):
-            is_right = value is None or value > 0
-            require(is_right, f"`{name}` must be above 0", **{name: value})
+            check_argument(value is None or value > 0, name, value, "above 0")
         self._taken = open_folder(
             folder, "The folder of `CheckpointArchive`", _is_checkpoint
         )

@@ -11,7 +11,7 @@ from effdet_keras._internal.processes import is_first_process
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.evaluate import check_evaluation_data, evaluate, why_low
-from effdet_keras.errors import InvalidValueError, require
+from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.evaluate.coco import COCOMetric, results_of_metric
 from effdet_keras.evaluate.diagnosis import ENOUGH_STEPS, NUM_IMAGES
 from effdet_keras.evaluate.image_result import UNMEASURED
@@ -94,7 +94,7 @@ class COCOEvaluation(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         for name, value in (("every", every), ("batch_size", batch_size)):
-            require(value >= 1, f"`{name}` must be at least 1", **{name: value})
+            check_argument(value >= 1, name, value, "at least 1")
         is_dataset = isinstance(dataset, DetectionDataset)
         if is_dataset and len(dataset) == 0:
             raise InvalidValueError("`COCOEvaluation` needs a dataset with images")

@@ -12,7 +12,7 @@ from PIL import Image
 
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.errors import InvalidValueError, require
+from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.train.averages import evaluated_weights
 from effdet_keras.visualize import draw_boxes, draw_class_map, side_by_side
 
@@ -70,7 +70,7 @@ class ImageSummary(keras.callbacks.Callback):
         super().__init__()
         counts = {"num_images": num_images, "every": every, "max_side": max_side}
         for name, value in counts.items():
-            require(value >= 1, f"`{name}` must be at least 1", **{name: value})
+            check_argument(value >= 1, name, value, "at least 1")
         if len(dataset) == 0:
             raise InvalidValueError("`ImageSummary` needs a dataset with images")
         self.dataset = dataset

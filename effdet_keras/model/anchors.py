@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from effdet_keras._internal.optional_imports import keras_ops as ops
-from effdet_keras.errors import InvalidValueError, require
+from effdet_keras.errors import (
+    InvalidValueError,
+    check_argument,
+    check_choice,
+    require,
+)
 from effdet_keras.model.config import ANCHOR_ORDERS
 
 if TYPE_CHECKING:
@@ -66,8 +71,7 @@ def generate_anchors(
         >>> anchors.shape, anchors[0]
         ((49104, 4), array([-12., -12.,  20.,  20.], dtype=float32))
     """
-    rule = f"`anchor_order` must be one of {', '.join(map(repr, ANCHOR_ORDERS))}"
-    require(anchor_order in ANCHOR_ORDERS, rule, anchor_order=anchor_order)
+    check_choice("anchor_order", anchor_order, ANCHOR_ORDERS)
     anchors = []
     for size, strides, sides in _shapes_of_levels(
         image_size, min_level, max_level, num_scales, aspect_ratios, anchor_scale
@@ -133,8 +137,7 @@ def _shapes_of_levels(
     """Each level's size, stride, and sides of anchors `[octave, ratio, (y, x)]`."""
     sizes = level_sizes(image_size, min_level, max_level)
     is_right = isinstance(num_scales, Integral) and num_scales >= 1
-    rule = "`num_scales` must be a whole number above 0"
-    require(is_right, rule, num_scales=num_scales)
+    check_argument(is_right, "num_scales", num_scales, "a whole number above 0")
     octaves = 2.0 ** (np.arange(num_scales) / num_scales)
     factors = _side_factors(aspect_ratios)
     for size, scale in zip(sizes, _level_scales(anchor_scale, len(sizes))):
@@ -150,11 +153,11 @@ def _side_factors(aspect_ratios):
         ratios = np.zeros(0)
     is_pairs = ratios.ndim == 2 and ratios.shape[1] == 2
     is_valid = (ratios > 0.0) & np.isfinite(ratios)
-    require(
+    check_argument(
         (ratios.ndim == 1 or is_pairs) and ratios.size and is_valid.all(),
-        "`aspect_ratios` must be numbers above 0 (width over height) or pairs `(x, y)` "
-        "of them, at least one",
-        aspect_ratios=aspect_ratios,
+        "aspect_ratios",
+        aspect_ratios,
+        "numbers above 0 (width over height) or pairs `(x, y)` of them, at least one",
     )
     if is_pairs:
         return ratios[:, ::-1]
@@ -165,12 +168,9 @@ def _level_scales(anchor_scale, num_levels):
     is_one = isinstance(anchor_scale, Real)
     scales = [anchor_scale] * num_levels if is_one else list(anchor_scale)
     are_right = all(isinstance(x, Real) and 0 < x < math.inf for x in scales)
-    require(
-        are_right and len(scales) == num_levels,
-        f"`anchor_scale` must be a number above 0, or one for each of the {num_levels} "
-        "levels",
-        anchor_scale=anchor_scale,
-    )
+    is_right = are_right and len(scales) == num_levels
+    expected = f"a number above 0, or one for each of the {num_levels} levels"
+    check_argument(is_right, "anchor_scale", anchor_scale, expected)
     return scales
 
 
@@ -179,11 +179,9 @@ def level_sizes(
 ) -> list[tuple[int, int]]:
     """`(height, width)` of the feature maps of the levels: halves, rounded up."""
     is_pair = isinstance(image_size, (tuple, list, np.ndarray)) and len(image_size) == 2
-    require(
-        is_pair and all(isinstance(n, Integral) and n > 0 for n in image_size),
-        "`image_size` must be `(height, width)`, two whole numbers above 0",
-        image_size=image_size,
-    )
+    is_right = is_pair and all(isinstance(n, Integral) and n > 0 for n in image_size)
+    expected = "`(height, width)`, two whole numbers above 0"
+    check_argument(is_right, "image_size", image_size, expected)
     are_whole = isinstance(min_level, Integral) and isinstance(max_level, Integral)
     require(
         are_whole and 0 <= min_level <= max_level,

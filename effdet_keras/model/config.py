@@ -8,7 +8,7 @@ import numbers
 from typing import Any
 
 from effdet_keras._internal.label_constants import IGNORED_PIXEL
-from effdet_keras.errors import InvalidValueError, hint, require
+from effdet_keras.errors import InvalidValueError, check_argument, hint
 
 _IMAGENET_MEAN = (123.675, 116.28, 103.53)  # 255 * (0.485, 0.456, 0.406)
 _IMAGENET_STDDEV = (58.395, 57.12, 57.375)  # 255 * (0.229, 0.224, 0.225)
@@ -273,8 +273,7 @@ _CHOICES = {
 def _check(config):
     """Raises ValueError for the first field whose value the network cannot have."""
     for field, is_right, expected in _rules(config):
-        value = {field: getattr(config, field)}
-        require(is_right, f"`{field}` must be {expected}", **value)
+        check_argument(is_right, field, getattr(config, field), expected)
 
 
 def _rules(c):

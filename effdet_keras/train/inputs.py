@@ -18,7 +18,12 @@ from effdet_keras.category_ids import category_ids_or_default, extend_category_i
 from effdet_keras.data.dataset import DetectionDataset, what_to_expect
 from effdet_keras.data.pipeline.image_reader import ImageReader, readers_of
 from effdet_keras.data.record import BACKGROUND_NAME
-from effdet_keras.errors import InvalidValueError, NonFiniteLossError, require
+from effdet_keras.errors import (
+    InvalidValueError,
+    NonFiniteLossError,
+    check_argument,
+    require,
+)
 from effdet_keras.train.parts import steps_done
 
 _MAX_PIXEL = 1024.0  # a few times white: augmentation may go beyond 255
@@ -239,7 +244,7 @@ def _check_truth_spec(spec):
 def check_batch_size(batch_size):
     """Raises ValueError unless it is None or a number of images."""
     is_right = batch_size is None or batch_size >= 1
-    require(is_right, "`batch_size` must be 1 or more", batch_size=batch_size)
+    check_argument(is_right, "batch_size", batch_size, "1 or more")
 
 
 def _first_batch(batches):

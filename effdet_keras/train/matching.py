@@ -12,7 +12,7 @@ from keras import ops
 
 from effdet_keras import box_ops
 from effdet_keras._internal.label_constants import BACKGROUND, IGNORE
-from effdet_keras.errors import require
+from effdet_keras.errors import check_argument, require
 from effdet_keras.model.anchors import level_sizes
 
 if TYPE_CHECKING:
@@ -123,11 +123,11 @@ background_weight=1.0, in_fractions=False)
             ignore_threshold=ignore,
             iou_threshold=threshold,
         )
-        rule = "`iou_threshold` must be above 0 and at most 1"
-        require(0.0 < threshold <= 1.0, rule, iou_threshold=threshold)
-        weight = self.background_weight
-        rule = "`background_weight` must be a number of at least 0"
-        require(0.0 <= weight < math.inf, rule, background_weight=weight)
+        is_right = 0.0 < threshold <= 1.0
+        check_argument(is_right, "iou_threshold", threshold, "above 0 and at most 1")
+        weight, expected = self.background_weight, "a number of at least 0"
+        is_right = 0.0 <= weight < math.inf
+        check_argument(is_right, "background_weight", weight, expected)
 
     def __call__(self, boxes, labels, anchors, config, weights=None):
         boxes, labels, anchors = _as_tensors(boxes, labels, anchors)
@@ -184,7 +184,7 @@ class ATSSMatching(Matching):
     top_k: int = 9
 
     def __post_init__(self) -> None:
-        require(self.top_k >= 1, "`top_k` must be at least 1", top_k=self.top_k)
+        check_argument(self.top_k >= 1, "top_k", self.top_k, "at least 1")
 
     def __call__(self, boxes, labels, anchors, config, weights=None):
         boxes, labels, anchors = _as_tensors(boxes, labels, anchors)

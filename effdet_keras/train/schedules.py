@@ -11,7 +11,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from effdet_keras.errors import InvalidValueError, hint, require
+from effdet_keras.errors import InvalidValueError, check_argument, hint, require
 
 __all__ = ["Warmup", "WarmupCosine"]
 
@@ -140,7 +140,7 @@ class WarmupPolynomial(_Warmup):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.power > 0, "`power` must be above 0", power=self.power)
+        check_argument(self.power > 0, "power", self.power, "above 0")
 
     def _decayed(self, step):
         left = ops.maximum(self.total_steps - step, 0.0) / self.total_steps
@@ -207,7 +207,7 @@ def _check_not_negative(schedule, *names):
     for name in names:
         value = getattr(schedule, name)
         is_right = value >= 0 and math.isfinite(value)
-        require(is_right, f"`{name}` must be a number of at least 0", **{name: value})
+        check_argument(is_right, name, value, "a number of at least 0")
 
 
 def _rises(steps):
@@ -313,8 +313,7 @@ def named_schedule(schedule, learning_rate, *, warmup_init, steps_per_epoch, epo
     after = learning_rate
     if name == "exponential":
         for key in _REQUIRED[name]:
-            value = settings[key]
-            require(value > 0, f"`{key}` must be above 0", **{key: value})
+            check_argument(settings[key] > 0, key, settings[key], "above 0")
         after = keras.optimizers.schedules.ExponentialDecay(learning_rate, **settings)
     elif name == "manual_step":
         after = _manual_step(**settings)
