@@ -65,15 +65,7 @@ class NonFiniteLossError(EffDetError, FloatingPointError):
     """A loss is NaN or infinite, and the training step was refused."""
 
 
-# --- What most checks of arguments are.
-
-
-def check_argument(is_right: object, name: str, value: object, expected: str) -> None:
-    """Raises `InvalidValueError` unless an argument is what is `expected`, in words."""
-    if not is_right:
-        raise InvalidValueError(
-            f"`{name}` must be {expected}. Received: {name}={value!r}"
-        )
+# --- What most checks are.
 
 
 def require(is_right, rule, error=InvalidValueError, **received):
@@ -88,6 +80,11 @@ def require(is_right, rule, error=InvalidValueError, **received):
     if not is_right:
         values = ", ".join(f"{name}={value!r}" for name, value in received.items())
         raise error(f"{rule}. Received: {values}")
+
+
+def check_argument(is_right: object, name: str, value: object, expected: str) -> None:
+    """Raises `InvalidValueError` unless an argument is what is `expected`, in words."""
+    require(is_right, f"`{name}` must be {expected}", **{name: value})
 
 
 def check_choice(name: str, value: object, choices: Collection[str], others="") -> None:
