@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection
 
 
@@ -64,15 +65,7 @@ class NonFiniteLossError(EffDetError, FloatingPointError):
     """A loss is NaN or infinite, and the training step was refused."""
 
 
-# --- What most checks of arguments are.
-
-
-def check_argument(is_right: object, name: str, value: object, expected: str) -> None:
-    """Raises `InvalidValueError` unless an argument is what is `expected`, in words."""
-    if not is_right:
-        raise InvalidValueError(
-            f"`{name}` must be {expected}. Received: {name}={value!r}"
-        )
+# --- What most checks are.
 
 
 def require(is_right, rule, error=InvalidValueError, **received):
@@ -89,7 +82,23 @@ def require(is_right, rule, error=InvalidValueError, **received):
         raise error(f"{rule}. Received: {values}")
 
 
+def check_argument(is_right: object, name: str, value: object, expected: str) -> None:
+    """Raises `InvalidValueError` unless an argument is what is `expected`, in words."""
+    require(is_right, f"`{name}` must be {expected}", **{name: value})
+
+
 def check_choice(name: str, value: object, choices: Collection[str], others="") -> None:
     """Raises `InvalidValueError` unless an argument is among the names of choices."""
     listed = ", ".join(map(repr, choices))
     check_argument(value in choices, name, value, f"one of {listed}{others}")
+
+
+def hint(word, known, cutoff=0.6):
+    """The known word that was meant, as a sentence of an error; "" if there is none.
+
+    Example:
+        >>> hint("cosin", ["cosine", "linear"])
+        " Did you mean 'cosine'?"
+    """
+    close = difflib.get_close_matches(str(word), list(known), n=1, cutoff=cutoff)
+    return f" Did you mean {close[0]!r}?" if close else ""

@@ -62,15 +62,13 @@ def data_rows():
 
 
 GROUPS = [
-    *((AUTOML, group, names) for group, names in names_of("automl_flags.txt").items()),
-    *(
-        (AUTOML, group, names)
-        for group, names in names_of("automl_hparams.txt").items()
-    ),
-    *((TFOD, group, names) for group, names in names_of("tfod_fields.txt").items()),
-    *((TFOD, group, names) for group, names in names_of("tfod_flags.txt").items()),
-    *((TFOD, group, names) for group, names in names_of("tfod_code.txt").items()),
-    *((AUTOML, group, names) for group, names in names_of("automl_code.txt").items()),
+    (page, group, names)
+    for page, start, lists in (
+        (AUTOML, "automl", ("flags", "hparams", "code")),
+        (TFOD, "tfod", ("fields", "flags", "code")),
+    )
+    for of_what in lists
+    for group, names in names_of(f"{start}_{of_what}.txt").items()
 ]
 
 

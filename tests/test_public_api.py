@@ -22,20 +22,8 @@ ROOT = pathlib.Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 MODULES = (
-    "anchors",
-    "augment",
-    "box_ops",
-    "bulk",
-    "callbacks",
-    "data",
-    "distribution",
-    "errors",
-    "inference",
-    "layers",
-    "losses",
-    "matching",
-    "metrics",
-    "schedules",
+    *("anchors", "augment", "box_ops", "bulk", "callbacks", "data", "distribution"),
+    *("errors", "inference", "layers", "losses", "matching", "metrics", "schedules"),
     "visualize",
 )
 

@@ -20,11 +20,6 @@ from effdet_keras.errors import InvalidTypeError, InvalidValueError
 
 # `pathlib` makes one slash of the two. A single letter is a drive of Windows.
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
-_COPY_COMMANDS = {
-    "gs": "gsutil cp -r",
-    "s3": "aws s3 cp --recursive",
-    "hdfs": "hdfs dfs -cp",
-}
 
 
 def local_path(path, what):
@@ -41,12 +36,10 @@ def local_path(path, what):
         return path.expanduser() if path.parts[:1] == ("~",) else path
     if scheme == "file":
         return _path_of_file_url(text, what)
-    copy = _COPY_COMMANDS.get(scheme, "with the tool of that storage")
-    if scheme in _COPY_COMMANDS:
-        copy = f"`{copy} SOURCE TARGET`"
     raise InvalidValueError(
         f"{what} must be on this machine. Received: '{shown_address(path)}'. Use a "
-        f"local folder and copy it ({copy}), or mount the bucket as a folder."
+        "local folder and copy it with the storage's tool (`gsutil cp -r`, `aws s3 cp "
+        "--recursive`), or mount the bucket as a folder."
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import codecs
+import json
 import os
 import re
 from typing import Any
@@ -20,24 +20,13 @@ _TEXT = "tag:yaml.org,2002:str"
 # What these keys hold are names of classes: `007`, `16:9` and `no` stay as written.
 _NAMES = ("names", "class_names", "label_map")
 _MAX_DIGITS = 100  # of a number: nothing here takes a longer one
-_MARKS = {  # longer ones first: UTF-32's begins with UTF-16's
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
 
 
 def read_text(path: Any) -> str:
     """The text of a file in UTF-8, or in UTF-16 or UTF-32, whose bytes show that."""
     data = path.read_bytes()
-    encoding = next((_MARKS[mark] for mark in _MARKS if data.startswith(mark)), None)
-    share = data[:64].count(0) / max(len(data[:64]), 1)
-    if encoding is None and share > 3 / 8:  # of ASCII characters 1/2, or 3/4
-        wide = "utf-32" if share > 5 / 8 else "utf-16"
-        encoding = f"{wide}-{'be' if data[:1] == bytes(1) else 'le'}"
     try:
-        return data.decode(encoding or "utf-8-sig")
+        return data.decode(json.detect_encoding(data)).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise InvalidValueError(
             f"Text must be in UTF-8. Received: {str(path)!r} ({error}). Save the file "

@@ -21,7 +21,7 @@ import keras
 from effdet_keras._internal.processes import current_processes, is_first_process
 from effdet_keras._internal.remote_path import open_folder
 from effdet_keras.callbacks.tensorboard import require_writable
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import check_argument, check_choice
 from effdet_keras.train.parts import steps_done
 from effdet_keras.weights.archive import copy_archive, read_archive_info, write_archive
 from effdet_keras.weights.checkpoint_files import (
@@ -122,20 +122,14 @@ class CheckpointArchive(keras.callbacks.Callback):
         keep_every_hours: float | None = None,
     ) -> None:
         super().__init__()
-        if mode not in ("max", "min"):
-            raise InvalidValueError(
-                f"`mode` must be 'max' or 'min'. Received: mode={mode!r}"
-            )
+        check_choice("mode", mode, ("max", "min"))
         for name, value in (
             ("save_every_steps", save_every_steps),
             ("save_every_minutes", save_every_minutes),
             ("keep", keep),
             ("keep_every_hours", keep_every_hours),
         ):
-            if value is not None and not value > 0:
-                raise InvalidValueError(
-                    f"`{name}` must be above 0. Received: {name}={value!r}"
-                )
+            check_argument(value is None or value > 0, name, value, "above 0")
         self._taken = open_folder(
             folder, "The folder of `CheckpointArchive`", _is_checkpoint
         )
@@ -157,7 +151,7 @@ class CheckpointArchive(keras.callbacks.Callback):
         self._signals = StopSignals()
         self._has_trained = False  # a step, since `fit` began
 
-    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_begin(self, logs=None):
         if is_first_process():
             require_writable(self.folder, "`CheckpointArchive`")
             self._taken.acquire("A training")
@@ -177,26 +171,22 @@ class CheckpointArchive(keras.callbacks.Callback):
         if current_processes().count == 1:  # or they would stop at different steps
             self._signals.listen()
 
-    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_begin(self, epoch, logs=None):
         self._epoch, self._step = epoch, 0
 
-    def on_train_batch_begin(
-        self, batch: int, logs: dict[str, Any] | None = None
-    ) -> None:
+    def on_train_batch_begin(self, batch, logs=None):
         self._step = batch
         if self._has_trained:  # before, there is nothing to save
             self._signals.hold()
 
-    def on_train_batch_end(
-        self, batch: int, logs: dict[str, Any] | None = None
-    ) -> None:
+    def on_train_batch_end(self, batch, logs=None):
         self._steps_since += batch + 1 - self._step
         self._step, self._has_trained = batch + 1, True
         if self._is_due():
             self._write_within_epoch(logs or {})
         self._signals.release()
 
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_end(self, epoch, logs=None):
         self._signals.hold()
         self._write_after_epoch(epoch, logs or {})
         self._signals.release()
@@ -227,7 +217,7 @@ class CheckpointArchive(keras.callbacks.Callback):
         if self.verbose:
             print(f"Best {self.monitor}: {self.best:.4f}{before}. Written to {best}")
 
-    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_end(self, logs=None):
         self.let_go()
         if self.monitor is None:
             return

@@ -11,7 +11,7 @@ from effdet_keras._internal.processes import is_first_process
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.evaluate import check_evaluation_data, evaluate, why_low
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.evaluate.coco import COCOMetric, results_of_metric
 from effdet_keras.evaluate.diagnosis import ENOUGH_STEPS, NUM_IMAGES
 from effdet_keras.evaluate.image_result import UNMEASURED
@@ -94,10 +94,7 @@ class COCOEvaluation(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         for name, value in (("every", every), ("batch_size", batch_size)):
-            if value < 1:
-                raise InvalidValueError(
-                    f"`{name}` must be at least 1. Received: {name}={value}"
-                )
+            check_argument(value >= 1, name, value, "at least 1")
         is_dataset = isinstance(dataset, DetectionDataset)
         if is_dataset and len(dataset) == 0:
             raise InvalidValueError("`COCOEvaluation` needs a dataset with images")
@@ -114,14 +111,14 @@ class COCOEvaluation(keras.callbacks.Callback):
         self.explains_at_end = True
         self._has_explained, self._ap50 = False, UNMEASURED
 
-    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_begin(self, logs=None):
         # Now, not after an epoch.
         if self._writer is not None:
             self._writer.require_writable()
         check_evaluation_data(self.model, self.dataset, self.batch_size)
         self._has_explained = False
 
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_end(self, epoch, logs=None):
         is_last = epoch + 1 == (self.params or {}).get("epochs")
         if (epoch + 1) % self.every and not is_last:
             return
@@ -143,7 +140,7 @@ class COCOEvaluation(keras.callbacks.Callback):
         if steps >= ENOUGH_STEPS and not is_last:
             self._explain()
 
-    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_end(self, logs=None):
         if self._has_table_to_show and self._metric.has_result:
             print(self._metric.table(), flush=True)
         self._has_table_to_show = False

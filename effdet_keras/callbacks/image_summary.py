@@ -12,7 +12,7 @@ from PIL import Image
 
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.train.averages import evaluated_weights
 from effdet_keras.visualize import draw_boxes, draw_class_map, side_by_side
 
@@ -70,10 +70,7 @@ class ImageSummary(keras.callbacks.Callback):
         super().__init__()
         counts = {"num_images": num_images, "every": every, "max_side": max_side}
         for name, value in counts.items():
-            if value < 1:
-                raise InvalidValueError(
-                    f"`{name}` must be at least 1. Received: {name}={value}"
-                )
+            check_argument(value >= 1, name, value, "at least 1")
         if len(dataset) == 0:
             raise InvalidValueError("`ImageSummary` needs a dataset with images")
         self.dataset = dataset
@@ -83,15 +80,15 @@ class ImageSummary(keras.callbacks.Callback):
         self.max_side = max_side
         self._writer = TensorBoardWriter(log_dir)
 
-    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_begin(self, logs=None):
         self._writer.require_writable()
 
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_end(self, epoch, logs=None):
         is_last = epoch + 1 == (self.params or {}).get("epochs")
         if (epoch + 1) % self.every == 0 or is_last:
             self._writer.images("detections", self.pairs(self.model), step=epoch)
 
-    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_end(self, logs=None):
         self._writer.close()
 
     def pairs(self, model: Any) -> list[np.ndarray]:

@@ -60,33 +60,23 @@ def run(
     from effdet_keras.cli.files import DatasetSource
 
     source = DatasetSource("DATA", data, split, format)
+    of_one_evaluation = {
+        **{"json": json, "detections": detections, "threads": threads},
+        **{"overwrite": overwrite, "slices": slices, "losses": losses},
+        "store_thresholds": store_thresholds,
+    }
     if not follow and timeout is None:
         from effdet_keras.cli.evaluate_files import evaluate_files
 
-        evaluate_files(
-            models,
-            source,
-            detections=detections,
-            batch_size=batch_size,
-            threads=threads,
-            out=out,
-            json_path=json,
-            overwrite=overwrite,
-            store_thresholds=store_thresholds,
-            losses=losses,
-            slices=slices,
-        )
+        options = {"batch_size": batch_size, "out": out, **of_one_evaluation}
+        evaluate_files(models, source, **options)
         return
     usage = "`effdet-keras eval RUN DATA --follow` evaluates the checkpoints of a run."
     if not follow:
         raise InvalidValueError(f"--timeout is for --follow: {usage}")
-    of_one_evaluation = {
-        **{"json": json, "detections": detections, "threads": threads},
-        **{"overwrite": overwrite, "slices": slices, "losses": losses},
-        "store-thresholds": store_thresholds,
-    }
-    for flag, value in of_one_evaluation.items():
+    for name, value in of_one_evaluation.items():
         if value:
+            flag = name.replace("_", "-")
             raise InvalidValueError(f"--follow takes no --{flag}: {usage}")
     if len(models) != 1:
         raise InvalidValueError(f"--follow takes one run: {usage} Received: {models}")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
 from collections.abc import Sequence
+from json import dumps
 from typing import ClassVar
 
 from effdet_keras._internal.extras import extra
@@ -25,7 +25,7 @@ from effdet_keras.detect.evaluate import (
     in_one_line,
 )
 from effdet_keras.detect.predictor import Predictor
-from effdet_keras.errors import InvalidStateError, InvalidValueError
+from effdet_keras.errors import InvalidStateError, InvalidValueError, check_argument
 from effdet_keras.evaluate.coco import (
     detections_to_coco,
     read_detections,
@@ -45,7 +45,7 @@ def evaluate_files(
     batch_size: int = 8,
     threads: int | None = None,
     out: str | None = None,
-    json_path: str | None = None,
+    json: str | None = None,
     overwrite: bool = False,
     store_thresholds: bool = False,
     losses: bool = False,
@@ -54,7 +54,7 @@ def evaluate_files(
     """Evaluates one or two detectors, prints what they came to, and writes files."""
     out, json_path = (
         None if path is None else local_path(path, f"`{flag}`")
-        for path, flag in ((out, "--out"), (json_path, "--json"))
+        for path, flag in ((out, "--out"), (json, "--json"))
     )
     _check(len(models) + len(detections), json_path, batch_size)
     written = [] if out is None else [out / "numbers.json", out / "report.html"]
@@ -107,10 +107,7 @@ def _check(number, json_path, batch_size):
             "--json writes the detections of one model. Received: two. Evaluate them "
             "one by one."
         )
-    if batch_size < 1:
-        raise InvalidValueError(
-            f"`--batch-size` must be 1 or more. Received: {batch_size}"
-        )
+    check_argument(batch_size >= 1, "--batch-size", batch_size, "1 or more")
 
 
 def _comparison(first, second):
@@ -155,7 +152,7 @@ def _write(out, sources, comparison, about, dataset):
 
 def _write_json(content, path, indent):
     with replacing(path) as partial:
-        text = json.dumps(content, indent=indent, ensure_ascii=False)
+        text = dumps(content, indent=indent, ensure_ascii=False)
         partial.write_text(f"{text}\n", encoding="utf-8")
 
 

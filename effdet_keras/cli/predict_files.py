@@ -32,17 +32,17 @@ def predict_files(
     inputs: Sequence[str | os.PathLike],
     out: str | os.PathLike | None = None,
     *,
-    score_threshold: ScoreThreshold = 0.3,
-    calibrated: bool = False,
     json_path: str | os.PathLike | None = None,
     frames: str | os.PathLike | None = None,
     batch_size: int = 1,
-    tiles: Any = None,
-    augment: Any = None,
     overwrite: bool = False,
+    score_threshold: ScoreThreshold = 0.3,
+    calibrated: bool = False,
+    **options: Any,
 ) -> int:
     """Detects in files, prints a line for each, and writes what is asked for.
 
+    `options` are those of `Predictor.detect` and `detect_video`.
     An image that cannot be read is left out with a warning, and counted in the result;
     where an error or Ctrl-C ends the work, the COCO file has what was found until then.
     """
@@ -68,12 +68,7 @@ def predict_files(
         refuse_existing([path for path in paths if path.name.startswith(starts)])
     for folder in filter(None, (out, frames)):
         pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
-    options = {
-        "tiles": tiles,
-        "augment": augment,
-        "score_threshold": score_threshold,
-        "calibrated": calibrated,
-    }
+    options |= {"score_threshold": score_threshold, "calibrated": calibrated}
     work = _Work(predictor, targets, names, frames, options)
     failed, is_complete = 0, False
     try:

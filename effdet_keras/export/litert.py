@@ -25,6 +25,7 @@ from effdet_keras.export.network import (
     frozen,
     network_function,
     output_names,
+    save_function,
 )
 from effdet_keras.export.runtime import (
     DESCRIPTION_NAME,
@@ -53,20 +54,7 @@ def write_litert(
     postprocess_ops="custom",
     int8_scores=False,
 ):
-    """Writes a `.tflite` file; docs/export_litert.md has the options.
-
-    The input is `images` `[B, H, W, 3]`, RGB pixels 0-255; uint8 for int8, else
-    float32. The outputs, in this order:
-
-    - "detections": `boxes` `[1, D, 4]`, `yxyx` as fractions of the input, not clipped;
-      `classes` `[1, D]` from 0; `scores` `[1, D]`; `count` `[1]`: all float32, what
-      `TFLite_Detection_PostProcess` computes
-    - "raw": `class_logits` `[B, N, C]` and `box_deltas` `[B, N, 4]`
-
-    A segmentation head adds one at the end: `class_map` `[1, H, W]`, int32, or
-    `segmentation_logits` `[B, h, w, K]`. Class names are inside as MediaPipe's
-    metadata, the description as a zip entry.
-    """
+    """Writes a `.tflite` file; docs/export_litert.md has its options and outputs."""
     nms = {
         "max_detections": max_detections,
         "score_threshold": score_threshold,
@@ -103,10 +91,10 @@ def write_litert(
     learned, float_scores = contextlib.nullcontext(), False
     if precision == "int8" and not inputs:
         learned, float_scores = model.quantization.exporting(), not int8_scores
-    with (
-        learned,
-        _saved(_traced(model, description, uses_builtin, float_scores)) as folder,
-    ):
+    with learned, tempfile.TemporaryDirectory() as folder:
+        module = _traced(model, description, uses_builtin, float_scores)
+        # Other ways to the converter than a SavedModel lose the operation.
+        save_function(module, folder, module.run)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder)
         converter.allow_custom_ops = not uses_builtin
         if precision != "float32":
@@ -208,16 +196,6 @@ def _traced(model, description, uses_builtin, float_scores):
     return module
 
 
-@contextlib.contextmanager
-def _saved(module):
-    """The folder of a SavedModel: other ways to the converter lose the operation."""
-    # The gradient of swish cannot be saved, and nobody trains the file.
-    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-    with tempfile.TemporaryDirectory() as folder:
-        tf.saved_model.save(module, folder, module.run, options)
-        yield folder
-
-
 def _repeat(x, times):
     """Repeats rows and columns by operations that XNNPACK has, in one piece."""
     batch, height, width, channels = x.shape
@@ -236,11 +214,7 @@ _DEFAULT_SCORE_THRESHOLD = 0.01
 
 
 def hard_postprocess(postprocess, **options):
-    """The nearest to a postprocess that the operation can do.
-
-    That is hard suppression, inside each class ("regular") or across all ("fast").
-    Boxes outside the input are kept, whatever `drop_empty` says.
-    """
+    """The nearest to a postprocess that the operation can do."""
     hard = dataclasses.replace(postprocess, method="hard", drop_empty=False, **options)
     threshold = hard.score_threshold
     if threshold is None:
@@ -256,19 +230,12 @@ def hard_postprocess(postprocess, **options):
 
 
 def postprocess_op(postprocess, config):
-    """The operation as a function to be traced.
-
-    It takes `box_deltas` `[1, N, 4]` and `scores` `[1, N, C]`, and returns what a
-    LiteRT interpreter puts in its place: `boxes` `[1, D, 4]`, `yxyx` as fractions of
-    the input, `classes` `[1, D]`, `scores` `[1, D]`, `count` `[1]`; in TensorFlow
-    zeros.
-    """
+    """The operation as a function of `box_deltas` and `scores`, to be traced."""
     count = postprocess.max_detections
     anchors = _centers_and_sides(config)
 
-    name = _operation(postprocess, config.num_classes, config.box_scales)
-
-    @tf.function(experimental_implements=name)
+    # A LiteRT interpreter puts the operation in the place of these zeros.
+    @tf.function(experimental_implements=_operation(postprocess, config))
     def operation(box_deltas, scores, anchors):
         return (
             tf.zeros((1, count, 4)),
@@ -280,23 +247,22 @@ def postprocess_op(postprocess, config):
     return lambda box_deltas, scores: operation(box_deltas, scores, anchors)
 
 
-def _operation(postprocess, num_classes, box_scales):
+def _operation(postprocess, config):
     """Name and attributes, as a `NameAttrList` in protobuf's text form."""
     count = postprocess.max_detections
+    y_scale, x_scale, h_scale, w_scale = map(float, config.box_scales)
     attributes = {
         "max_detections": f"i: {count}",
         "max_classes_per_detection": "i: 1",
         "detections_per_class": f"i: {postprocess.max_detections_per_class or count}",
-        "num_classes": f"i: {num_classes}",
+        "num_classes": f"i: {config.num_classes}",
         "use_regular_nms": f"b: {str(postprocess.per_class).lower()}",
         "nms_score_threshold": f"f: {postprocess.score_threshold}",
         "nms_iou_threshold": f"f: {postprocess.iou_threshold}",
-        **{
-            name: f"f: {float(scale)}"
-            for name, scale in zip(
-                ("y_scale", "x_scale", "h_scale", "w_scale"), box_scales
-            )
-        },
+        "y_scale": f"f: {y_scale}",
+        "x_scale": f"f: {x_scale}",
+        "h_scale": f"f: {h_scale}",
+        "w_scale": f"f: {w_scale}",
     }
     pairs = (
         f'attr {{ key: "{key}" value {{ {value} }} }}'
@@ -368,11 +334,9 @@ def _name_outputs(model, names):
 
 
 def _take_pixels_as_they_are(model):
-    """Lets the number of a pixel mean itself, whatever the images of calibration.
-
-    The input is uint8, and what is made of it first is the same as int8. Any scale is
-    right in the operation that reads it, since its result has a scale of its own.
-    """
+    """Lets the number of a pixel mean itself, whatever the images of calibration."""
+    # The input is uint8, and what is made of it first is the same as int8. Any scale is
+    # right in the operation that reads it, since its result has a scale of its own.
     graph = model.subgraphs[0]
     (source,) = graph.inputs
     (reader,) = (op for op in graph.operators if source in op.inputs)
@@ -400,11 +364,7 @@ CHECKSUM_NAME = "effdet_keras.sha256"  # the zip entry with the digest of the ne
 
 
 class LiteRTRuntime(Runtime):
-    """A `.tflite` file that `EfficientDet.export` wrote, in `ai_edge_litert`.
-
-    A file whose postprocess is per class runs in one thread: in more, LiteRT loses a
-    class.
-    """
+    """A `.tflite` file that `EfficientDet.export` wrote, in `ai_edge_litert`."""
 
     package = ai_edge_litert
 
@@ -468,8 +428,7 @@ class LiteRTRuntime(Runtime):
 
 
 def _opened(path):
-    """The network and the description of a file, checked: LiteRT itself checks
-    little, and a damaged file can end the process."""
+    """Network and description, checked: a damaged file could end the process."""
     content = path.read_bytes()
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:

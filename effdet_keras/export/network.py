@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -27,9 +28,8 @@ _convert_to_constants = OptionalModule(
 def evaluated(model, *, quantized=False):
     """The model to export: float32, with the weights that are evaluated.
 
-    Moving averages are in the place of the weights, as in `COCOEvaluation`, and go
-    back at the end. A model of mixed precision is copied into float32; one that is
-    quantization-aware, where `quantized` is False, into one that is not.
+    One of mixed precision is copied; so is a quantization-aware one, unless
+    `quantized`.
     """
     averages = model.averages
     with averages.swapped() if averages is not None else contextlib.nullcontext():
@@ -52,10 +52,8 @@ def _in_float32(model):
 def network_function(model, batch_size=None, repeat=None, *, finds_classes=False):
     """The network as a `tf.function` of `images`, float32 `[B, H, W, 3]`, pixels 0-255.
 
-    `repeat` is a function of `(x, times)` that repeats the rows and columns of
-    `[B, H, W, C]`, in operations that the target has; None for the layers' own. With
-    `finds_classes` it returns the `class_map` `[B, H, W]` of a segmentation head,
-    uint8, in the place of its logits.
+    `repeat(x, times)` repeats rows and columns in operations that the target has. With
+    `finds_classes` the logits of a segmentation head become a `class_map`, uint8.
     """
     from effdet_keras.model.computing import computing_with
 
@@ -87,6 +85,12 @@ def frozen(function):
     """A function with its variables as constants, for kernels that fold them."""
     concrete = function.get_concrete_function()
     return _convert_to_constants.convert_variables_to_constants_v2(concrete)
+
+
+def save_function(module, path, signatures):
+    """Writes a SavedModel that nobody trains: the gradient of swish cannot be saved."""
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+    tf.saved_model.save(module, os.fspath(path), signatures, options)
 
 
 # --- The images that tell int8 the range of every number in a network.

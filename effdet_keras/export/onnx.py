@@ -36,12 +36,7 @@ _OPSETS = range(13, 19)  # those that tf2onnx and `onnx_postprocess` both write
 def write_onnx(
     model, path, *, outputs="detections", batch_size=None, opset=17, postprocess=None
 ):
-    """Writes an ONNX file; docs/export_onnx.md has the options.
-
-    Its input is `images`, float32 `[B, H, W, 3]`, letterboxed pixels 0-255, RGB. Its
-    outputs have the names of `Postprocess`, or of the raw outputs of the network. Of a
-    segmentation head `class_map` `[B, H, W]`, uint8, or `segmentation_logits` is one.
-    """
+    """Writes an ONNX file, and returns its description; see docs/export_onnx.md."""
     if batch_size is not None and batch_size < 1:
         raise InvalidValueError(
             "`batch_size` must be 1 or more, or None for any. "
@@ -54,11 +49,13 @@ def write_onnx(
     for package in (onnx, tf2onnx):
         package.require("ONNX export")
     detects = outputs == "detections"
+    # With raw outputs the postprocess is that of the reader.
+    postprocess = postprocess or model.postprocess
     description = describe(
         model,
         outputs=outputs,
         batch_size=batch_size,
-        postprocess=postprocess_of_file(postprocess or model.postprocess, outputs),
+        postprocess=exportable(postprocess) if detects else postprocess,
     )
     network = network_function(model, batch_size, _resize, finds_classes=detects)
     with _quiet("tf2onnx"):
@@ -70,7 +67,10 @@ def write_onnx(
         )
     _prepend_transpose(file.graph)
     if detects and model.config.has_detection:
-        _append_postprocess(file.graph, description.postprocess, model, opset)
+        tail = onnx_postprocess(
+            description.postprocess, model.anchors, model.config, opset
+        )
+        _append(file.graph, tail)
     _set_shapes(file.graph, description)
     file.producer_name, file.producer_version = "effdet_keras", __version__
     file.graph.name = model.config.name
@@ -81,11 +81,7 @@ def write_onnx(
     onnx.checker.check_model(file)
     path.write_bytes(file.SerializeToString())
     seal(path)
-
-
-def postprocess_of_file(postprocess, outputs):
-    """What the file says of its postprocess: with raw outputs, that of its reader."""
-    return exportable(postprocess) if outputs == "detections" else postprocess
+    return description
 
 
 @contextlib.contextmanager
@@ -101,21 +97,15 @@ def _quiet(name):
 
 
 def _resize(x, times):
-    """Rows and columns repeated by a resize that is ONNX's own, of whole pixels.
-
-    `keras.ops.image.resize` has half-pixel centers, for which ONNX has but a deprecated
-    attribute.
-    """
+    """Rows and columns repeated: of half-pixel centers ONNX has no resize."""
     size = [length * count for length, count in zip(x.shape[1:3], times)]
     return tf.raw_ops.ResizeNearestNeighbor(images=x, size=size)
 
 
 def _prepend_transpose(graph):
-    """Lets a graph of images `[B, 3, H, W]` take them as `[B, H, W, 3]`.
-
-    With the transpose first, mean and deviation are a number for a whole plane, not one
-    for every third pixel: 6 ms of D0's 86 at 512 pixels in onnxruntime.
-    """
+    """Lets a graph of images `[B, 3, H, W]` take them as `[B, H, W, 3]`."""
+    # Mean and deviation are then a number for a whole plane, not one for every third
+    # pixel: 6 ms of D0's 86 at 512 pixels in onnxruntime.
     inner = "images_nchw"
     for node in graph.node:
         node.input[:] = [inner if name == "images" else name for name in node.input]
@@ -125,9 +115,8 @@ def _prepend_transpose(graph):
     graph.node.insert(0, transpose)
 
 
-def _append_postprocess(graph, postprocess, model, opset):
-    """Puts the nodes of a `Postprocess` behind those of the network."""
-    tail = onnx_postprocess(postprocess, model.anchors, model.config, opset)
+def _append(graph, tail):
+    """Puts the nodes of a postprocess behind those of the network."""
     graph.node.extend(tail.node)
     graph.initializer.extend(tail.initializer)
     others = [x for x in graph.output if x.name == "class_map"]
@@ -347,11 +336,7 @@ _RESULT = """
 
 
 def exportable(postprocess):
-    """The nearest to a postprocess that the nodes of a file can do.
-
-    Of all pairs of anchor and class the best 5,000 are candidates; and where
-    `method="gaussian"`, boxes outside the input are not dropped.
-    """
+    """The nearest to a postprocess that the nodes of a file can do."""
     if postprocess.pre_nms_top_k is None:
         postprocess = dataclasses.replace(postprocess, pre_nms_top_k=_TOP_K)
     if postprocess.method == "hard":
@@ -369,12 +354,7 @@ def exportable(postprocess):
 
 
 def onnx_postprocess(postprocess, anchors, config, opset):
-    """A `Postprocess` as an `onnx.GraphProto`, with the inputs and outputs of it.
-
-    Gaussian NMS is a `Loop`, hard NMS a `NonMaxSuppression` node. NaN among the logits,
-    which no trained network gives, is not looked for. All other names begin with
-    "postprocess/".
-    """
+    """A `Postprocess` as an `onnx.GraphProto`, without its look for NaN."""
     drop = _DROP_EMPTY if postprocess.drop_empty else _KEEP_EMPTY
     hard = _HARD.replace("DROP_EMPTY", drop)
     text = "".join(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 import pathlib
@@ -13,13 +14,8 @@ import numpy as np
 from effdet_keras._internal.optional_imports import openvino
 from effdet_keras._internal.seal import SEAL_NAME, UNSEALED, check_seal, seal
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.export.onnx import postprocess_of_file, write_onnx
-from effdet_keras.export.runtime import (
-    DESCRIPTION_NAME,
-    Description,
-    Runtime,
-    describe,
-)
+from effdet_keras.export.onnx import write_onnx
+from effdet_keras.export.runtime import DESCRIPTION_NAME, Description, Runtime
 
 
 def write_openvino(
@@ -31,27 +27,17 @@ def write_openvino(
     precision="float32",
     postprocess=None,
 ):
-    """Writes the `.xml` at `path`, weights in a `.bin` beside it.
-
-    Input and outputs are as in `write_onnx`.
-    """
+    """Writes what `write_onnx` does as `.xml`, with a `.bin` of weights beside it."""
     openvino.require("OpenVINO export")
-    description = describe(
-        model,
-        outputs=outputs,
-        precision=precision,
-        batch_size=batch_size,
-        postprocess=postprocess_of_file(postprocess or model.postprocess, outputs),
-    )
+    options = {
+        "outputs": outputs,
+        "batch_size": batch_size,
+        "postprocess": postprocess,
+    }
     with tempfile.TemporaryDirectory() as folder:
         onnx_path = pathlib.Path(folder) / "model.onnx"
-        write_onnx(
-            model,
-            onnx_path,
-            outputs=outputs,
-            batch_size=batch_size,
-            postprocess=postprocess,
-        )
+        description = write_onnx(model, onnx_path, **options)
+        description = dataclasses.replace(description, precision=precision)
         # The same network as of `convert_model`, which reports its use over the net.
         network = openvino.Core().read_model(onnx_path)
         network.set_rt_info(description.to_json(), [DESCRIPTION_NAME])
@@ -68,20 +54,16 @@ def write_openvino(
 
 # --- The runtime.
 
+# OpenVINO's own choice, where a processor has it, is bfloat16: faster, and further off
+# than a check could tell from a mistake.
 _PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
-_SIZES = 2  # numbers of images for each of which there is a model of its own
+# Numbers of images, the first that come, for each of which there is a model of its own:
+# that takes 0.3 s, and the network 0.85 of the time.
+_SIZES = 2
 
 
 class OpenVINORuntime(Runtime):
-    """An OpenVINO model of `EfficientDet.export`.
-
-    It computes in float32 unless it is told otherwise. OpenVINO's own choice, where a
-    processor has it, is bfloat16: faster, and further off than a check could tell from
-    a mistake.
-
-    A file for any number of images is compiled for each of the first numbers that come:
-    that takes 0.3 s, and the network 0.85 of the time.
-    """
+    """An OpenVINO model of `EfficientDet.export`."""
 
     package = openvino
     precisions = tuple(_PRECISIONS)

@@ -1,12 +1,9 @@
 """Formats of exports, targets that they are written for, and options: plain tables.
 
-`export`, the command and `Predictor` read them. They import no writer, so that
-`effdet-keras export --help` does without Keras and TensorFlow.
-
+They import no writer: `effdet-keras export --help` does without Keras and TensorFlow.
 A new format is one file, `export/<format>.py`, with a function `write_<format>` and a
 `Runtime`, and one entry in `FORMATS`. A target is where a model will run: it picks
-format, precision, postprocess and metadata, checks what its tools refuse, and writes
-what they need beside the model; it has one entry in `TARGETS`.
+format and options, and writes what its tools need beside the model.
 """
 
 from __future__ import annotations
@@ -214,18 +211,11 @@ def format_to_write(
     # A folder may be called anything, but for the end of another format's files.
     if by_ending is not chosen and (by_ending or chosen.ending):
         ending = chosen.ending
+        needed = f"end in {ending!r}" if ending else "be a folder without an ending"
         raise InvalidValueError(
-            f"The path of a {chosen.name} export must "
-            f"{f'end in {ending!r}' if ending else 'be a folder without an ending'}. "
-            f"Received: path='{path}'"
+            f"The path of a {chosen.name} export must {needed}. Received: path='{path}'"
         )
-    unknown = sorted(set(options) - set(chosen.options))
-    if unknown:
-        raise InvalidTypeError(
-            f"A {chosen.name} export has the options {', '.join(chosen.options)}. "
-            f"Received: {', '.join(f'{name}={options[name]!r}' for name in unknown)}"
-        )
-    _check_choices(chosen, options)
+    _check_options(chosen, f"A {chosen.name} export", options)
     return chosen
 
 
@@ -247,24 +237,24 @@ def target_to_write(
             f"`target={name!r}` writes a folder. Received: path='{path}'. Give a path "
             f"without the ending {path.suffix!r}."
         )
-    known = TARGETS[name].options
-    for option in options.keys() - known.keys():
+    for option in options.keys() - TARGETS[name].options.keys():
         if any(option in item.options for item in FORMATS.values()):
             raise InvalidValueError(
                 f"`target={name!r}` chooses `{option}` itself. Received: "
                 f"{option}={options[option]!r}. Leave it out, or give `format` in the "
                 "place of `target`."
             )
-        raise InvalidTypeError(
-            f"`target={name!r}` has the options {', '.join(known)}. "
-            f"Received: {option}={options[option]!r}"
-        )
-    _check_choices(TARGETS[name], options)
+    _check_options(TARGETS[name], f"`target={name!r}`", options)
     return TARGETS[name]
 
 
-def _check_choices(owner, options):
+def _check_options(owner, title, options):
     for name, value in options.items():
+        if name not in owner.options:
+            raise InvalidTypeError(
+                f"{title} has the options {', '.join(owner.options)}. "
+                f"Received: {name}={value!r}"
+            )
         choices = owner.options[name]
         if choices and value not in choices:
             raise InvalidValueError(

@@ -15,7 +15,12 @@ from effdet_keras._internal.seal import UNSEALED, check_seal, seal
 from effdet_keras.detect.letterbox import letterbox
 from effdet_keras.detect.postprocess import finished_outputs
 from effdet_keras.errors import InvalidStateError, InvalidValueError, first_line
-from effdet_keras.export.network import frozen, network_function, output_names
+from effdet_keras.export.network import (
+    frozen,
+    network_function,
+    output_names,
+    save_function,
+)
 from effdet_keras.export.runtime import (
     DESCRIPTION_NAME,
     Description,
@@ -32,12 +37,7 @@ LABELS_NAME = "labels.txt"
 def write_saved_model(
     model, path, *, names="effdet", input_type=None, frozen_graph=False
 ):
-    """Writes a SavedModel that `tf.saved_model.load` and TF Serving run.
-
-    docs/export.md has its signatures, and what `names="tfod"` makes of them. A
-    segmentation head adds `segmentation_logits` to `raw` and `raw_levels`, and to all
-    others `class_map` `[B, H, W]`, uint8, in the network's size.
-    """
+    """Writes a SavedModel; docs/export.md has its options and signatures."""
     if input_type is not None and names != "tfod":
         raise InvalidValueError(
             "`input_type` is that of the Object Detection API: it goes with "
@@ -51,9 +51,7 @@ def write_saved_model(
             _asset(folder, DESCRIPTION_NAME, describe(model).to_json()),
             _asset(folder, LABELS_NAME, "\n".join(labels_of(model)) + "\n"),
         ]
-        # Nobody trains it, and the gradient of swish cannot be saved.
-        options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-        tf.saved_model.save(module, os.fspath(path), signatures, options)
+        save_function(module, path, signatures)
     seal_path, sealed = sealed_files(path)
     seal_path.write_text(UNSEALED + "\n", encoding="utf-8")
     seal(seal_path, sealed)
@@ -87,11 +85,7 @@ def _frozen_graph(function):
 
 
 def serving_signatures(model, names="effdet", input_type=None):
-    """What a server calls, by name: each a `tf.function` of one signature, any batch.
-
-    All of them run one network, whose weights are constants and whose batch norms are
-    folded into convolutions.
-    """
+    """What a server calls, by name: each a `tf.function` of one signature."""
     images, own_names, decode, outputs = "images", (), decode_image, Serving.in_pixels
     if names == "tfod":
         tfod = extra("tfod.saved_model")
@@ -235,11 +229,7 @@ _PNG_DEPTH, _PNG_COLOR = 24, 25  # places of these bytes in a PNG file
 
 
 def decode_image(data):
-    """Decodes the bytes of one JPEG, PNG, GIF or BMP file to uint8 `[H, W, 3]`.
-
-    What is grey becomes RGB, alpha is dropped, 16 bits become 8, of an animation the
-    first frame is taken, and an image that a camera stored lying is turned upright.
-    """
+    """Decodes the bytes of one JPEG, PNG, GIF or BMP file to uint8 `[H, W, 3]`."""
     is_jpeg = tf.io.is_jpeg(data)
     pixels = tf.cond(is_jpeg, lambda: _decode_jpeg(data), lambda: _decode_other(data))
     pixels.set_shape([None, None, 3])
@@ -273,11 +263,7 @@ def _decode_deep_grey(data):
 
 
 def exif_orientation(data):
-    """Reads how a camera was turned from the head of a JPEG file.
-
-    1 to 8 as in the EXIF standard (2.3, section 4.6.4 A); 1, upright, where the file
-    does not say.
-    """
+    """How a camera was turned, 1 to 8 (EXIF 2.3, section 4.6.4 A); 1 is upright."""
     head = tf.io.decode_raw(tf.strings.substr(data, 0, _EXIF_REACH), tf.uint8)
     head = tf.cast(head, tf.int32)
     count = tf.size(head)
@@ -331,12 +317,10 @@ _CONVOLUTIONS = ("Conv2D", "DepthwiseConv2dNative")
 
 
 def folded(function):
-    """The same function with batch norms folded into kernels and biases.
-
-    TensorFlow does so itself when it runs a graph, but not behind a bias or a
-    depthwise convolution. And swish it computes together with a convolution only
-    where nothing but a bias is between the two. With both, D0 takes 0.9 of its time.
-    """
+    """The same function with batch norms folded into kernels and biases."""
+    # TensorFlow does so itself when it runs a graph, but not behind a bias or a
+    # depthwise convolution. And swish it computes together with a convolution only
+    # where nothing but a bias is between the two. With both, D0 takes 0.9 of its time.
     graph_def = function.graph.as_graph_def()
     graph_def.node.extend(_Folding(graph_def).run())
     imported = tf.compat.v1.wrap_function(
@@ -449,20 +433,13 @@ _SEAL = "effdet_keras.sha256"
 
 
 def sealed_files(path):
-    """The file with the seal, and those that it is of.
-
-    Of the variables TensorFlow itself checks what it reads.
-    """
+    """The file with the seal, and those that it is of: TensorFlow checks variables."""
     assets = path / "assets"
     return assets / _SEAL, [path / "saved_model.pb", assets / DESCRIPTION_NAME]
 
 
 class SavedModelRuntime(Runtime):
-    """Runs a SavedModel that `EfficientDet.export` wrote.
-
-    TensorFlow's threads are those of the process, so `num_threads` has an effect only
-    before anything else has run.
-    """
+    """Runs a SavedModel that `EfficientDet.export` wrote."""
 
     package = tf
 

@@ -16,7 +16,7 @@ from effdet_keras._internal.whole_files import (
     replacing,
     replacing_together,
 )
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.kinds.automl import AVERAGE, STATE_FILE
 from effdet_keras.weights.kinds.torch_files import PICKLE_ENDINGS
@@ -36,11 +36,8 @@ _REPEAT_FIRST = re.compile(r"^((?:class|box)_net\.bn_rep)\.(\d+)\.(\d+)\.bn\.(\w
 
 def export_checkpoint(model, path, format):
     """`EfficientDet.export_checkpoint`; see there."""
-    if format not in EXPORT_FORMATS:
-        raise InvalidValueError(
-            f"`format` must be one of {', '.join(EXPORT_FORMATS)}. "
-            f"Received: format={format!r}"
-        )
+    rule = f"`format` must be one of {', '.join(EXPORT_FORMATS)}"
+    require(format in EXPORT_FORMATS, rule, format=format)
     check_own_network(model, "write an older tool's checkpoint", "export_hub_module")
     _check_has_place(model.config)
     raw, averaged = _raw_and_averaged(model)
@@ -160,20 +157,20 @@ def name_in_effdet(name, config):
 
 
 def _check_effdet_has(config):
-    if config.heads != ("object_detection",):
-        raise InvalidValueError(
-            "effdet has no such network: it has class and box heads, and no others. "
-            f"Received: heads={config.heads!r}"
-        )
+    require(
+        config.heads == ("object_detection",),
+        "effdet has no such network: it has class and box heads, and no others",
+        heads=config.heads,
+    )
     plain = config.separable_conv and not config.conv_after_downsample
-    if not plain or config.fpn_weight_method.startswith("channel_"):
-        raise InvalidValueError(
-            "effdet has no such network: it needs separable_conv=True, "
-            "conv_after_downsample=False and one weight per edge. Received: "
-            f"separable_conv={config.separable_conv}, "
-            f"conv_after_downsample={config.conv_after_downsample}, "
-            f"fpn_weight_method={config.fpn_weight_method!r}"
-        )
+    require(
+        plain and not config.fpn_weight_method.startswith("channel_"),
+        "effdet has no such network: it needs separable_conv=True, "
+        "conv_after_downsample=False and one weight per edge",
+        separable_conv=config.separable_conv,
+        conv_after_downsample=config.conv_after_downsample,
+        fpn_weight_method=config.fpn_weight_method,
+    )
 
 
 def _saver(path):

@@ -8,7 +8,7 @@ from keras import ops
 
 from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras.errors import InvalidStateError
-from effdet_keras.hub.module import reopen_hub_module
+from effdet_keras.hub.module import fingerprint_of, reopen_hub_module
 
 
 class _Fixed(keras.Variable):
@@ -58,7 +58,7 @@ class HubFeatures(keras.layers.Layer):
         return {
             **config,
             "handle": self.module.handle,
-            "fingerprint": self.module.fingerprint,
+            "fingerprint": fingerprint_of(self.module.folder),
         }
 
     @classmethod

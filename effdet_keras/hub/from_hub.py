@@ -43,7 +43,7 @@ def from_hub(
 ):
     """`EfficientDet.from_hub`; see there. `cls` is `EfficientDet`."""
     module = open_hub_module(handle)
-    if module.is_detector:
+    if detector_form(module) is not None:
         _say(verbose, module, "a detector, for `detect` alone")
         return HubDetector(module, class_names, category_ids)
     if num_classes is None and class_names is None:

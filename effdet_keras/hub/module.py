@@ -1,10 +1,4 @@
-"""TF-Hub modules: found, loaded and told apart; anything else gets a plain error.
-
-The two forms are those of google/automl. A feature module is called with
-`(images, training=...)`, images float32 `[B, H, W, 3]` and normalised, and gives a
-list of class features and a list of box features, one per level, low to high. A
-detector takes images and gives boxes, scores and classes.
-"""
+"""TF-Hub modules, of features and of detectors: found, loaded and told apart."""
 
 import dataclasses
 import hashlib
@@ -40,22 +34,17 @@ _DETECTOR_FORM = (
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HubModule:
-    """A TF-Hub module that was loaded."""
+    """A TF-Hub module that was loaded, of one of the two forms of google/automl.
+
+    A feature module is called with `(images, training=...)`, images float32
+    `[B, H, W, 3]` and normalised, and gives a list of class features and a list of box
+    features, one per level, low to high. A detector gives boxes, scores and classes.
+    """
 
     handle: str
     folder: str
     loaded: object
     notes: dict | None
-
-    @property
-    def is_detector(self):
-        """Whether it gives detections, and not features."""
-        return detector_form(self) is not None
-
-    @property
-    def fingerprint(self):
-        """String, a digest of the graph; other weights do not change it."""
-        return _fingerprint(self.folder)
 
     @property
     def variables(self):
@@ -78,8 +67,7 @@ class HubModule:
     @property
     def fixed_size(self):
         """`(height, width)` of the only images it takes, or None for any size."""
-        functions = getattr(self.loaded.__call__, "concrete_functions", ())
-        for function in functions:
+        for function in getattr(self.loaded.__call__, "concrete_functions", ()):
             (first, *_), _ = function.structured_input_signature
             size = tuple((getattr(first, "shape", None) or ())[1:3])
             if len(size) == 2 and None not in size:
@@ -91,14 +79,15 @@ class HubModule:
         try:
             found = self.loaded(images, training=training)
         except (TypeError, ValueError) as error:
-            said = str(error).split("Received args")[0].split("\n")[0].strip()
+            said = " ".join(str(error).split())  # what it takes, too
             raise InvalidValueError(
                 f"The module {self.handle!r} cannot be called on images of shape "
-                f"{tuple(images.shape)}: {said} {self._takes()}. {_FORM}."
+                f"{tuple(images.shape)}. {_FORM}. TensorFlow says: {said}"
             ) from None
         if not _is_two_lists(found):
+            shapes = tf.nest.map_structure(lambda x: getattr(x, "shape", x), found)
             raise InvalidValueError(
-                f"The module {self.handle!r} returns {_described(found)}. {_FORM}."
+                f"The module {self.handle!r} returns {shapes}. {_FORM}."
             )
         return tuple(list(levels) for levels in found)
 
@@ -109,12 +98,6 @@ class HubModule:
         found = strategy.run(lambda: self.features(images, training=False))
         local = strategy.experimental_local_results
         return tuple([local(x)[0] for x in levels] for levels in found)
-
-    def _takes(self):
-        functions = getattr(self.loaded.__call__, "concrete_functions", ())
-        forms = [f.structured_input_signature for f in functions]
-        shown = [", ".join(map(_shown, [*a, *k.items()])) for a, k in forms]
-        return f"It takes: {' or '.join(f'({text})' for text in dict.fromkeys(shown))}"
 
 
 def open_hub_module(handle):
@@ -127,18 +110,20 @@ def reopen_hub_module(handle, fingerprint):
     """Loads the module that a saved model names, from this machine alone."""
     shown, folder = shown_url(handle), _cache_folder(handle)
     if not os.path.isdir(folder):
-        raise FileNotFoundError(
-            f"The model computes with the TF-Hub module {shown!r}, which is not in "
-            f"'{folder}'. "
-            + (
+        cure = (
+            "Put it back there, or make the model with `EfficientDet.from_hub` on its "
+            "new place and call `load_weights` with this file."
+        )
+        if _is_url(handle):
+            cure = (
                 "It is not fetched because a file says so: if you trust it, fetch it "
                 f"with `tensorflow_hub.resolve({shown!r})` and load again."
-                if _is_url(handle)
-                else "Put it back there, or make the model with `EfficientDet.from_hub`"
-                " on its new place and call `load_weights` with this file."
             )
+        raise FileNotFoundError(
+            f"The model computes with the TF-Hub module {shown!r}, which is not in "
+            f"'{folder}'. {cure}"
         )
-    if _fingerprint(folder) != fingerprint:
+    if fingerprint_of(folder) != fingerprint:
         raise InvalidValueError(
             f"The TF-Hub module {shown!r} in '{folder}' is another than the model was "
             "saved with: its graph has changed. Put the former version there, or make "
@@ -191,9 +176,8 @@ def _cache_folder(handle):
     """Where the module of a handle lies once it has been fetched."""
     if not _is_url(handle):
         return handle
-    cache = tensorflow_hub_resolver.require("Loading a TF-Hub module").tfhub_cache_dir
-    digest = hashlib.sha1(handle.encode()).hexdigest()
-    return os.path.join(cache(use_temp=True), digest)
+    cache = tensorflow_hub_resolver.tfhub_cache_dir(use_temp=True)
+    return os.path.join(cache, hashlib.sha1(handle.encode()).hexdigest())
 
 
 def _is_url(handle):
@@ -213,7 +197,7 @@ def _load(handle, folder):
         ) from error
     handle = handle if _is_url(handle) else folder
     module = HubModule(handle, folder, loaded, _notes(folder))
-    if not module.is_detector and not callable(loaded):
+    if detector_form(module) is None and not callable(loaded):
         signatures = getattr(loaded, "signatures", {})
         found = {name: sorted(f.structured_outputs) for name, f in signatures.items()}
         raise InvalidValueError(
@@ -237,7 +221,8 @@ def _notes(folder):
         ) from error
 
 
-def _fingerprint(folder):
+def fingerprint_of(folder):
+    """A digest of a module's graph; other weights do not change it."""
     paths = [pathlib.Path(folder, name) for name in _GRAPH_FILES]
     path = next((path for path in paths if path.is_file()), None)
     return hashlib.sha256(path.read_bytes()).hexdigest() if path else None
@@ -252,21 +237,3 @@ def _is_two_lists(found):
         and all(len(getattr(x, "shape", ())) == 4 for x in levels)
         for levels in found
     )
-
-
-def _described(value):
-    if isinstance(value, dict):
-        return f"a dict of {sorted(value)}"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_described, value))}]"
-    shape = getattr(value, "shape", None)
-    return f"a tensor {tuple(shape)}" if shape is not None else type(value).__name__
-
-
-def _shown(argument):
-    if isinstance(argument, tuple):
-        return f"{argument[0]}={_shown(argument[1])}"
-    shape = getattr(argument, "shape", None)
-    if shape is None:
-        return repr(argument)
-    return f"{argument.dtype.name} {list(shape)}"

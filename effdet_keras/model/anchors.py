@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from effdet_keras._internal.optional_imports import keras_ops as ops
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import (
+    InvalidValueError,
+    check_argument,
+    check_choice,
+    require,
+)
 from effdet_keras.model.config import ANCHOR_ORDERS
 
 if TYPE_CHECKING:
@@ -66,11 +71,7 @@ def generate_anchors(
         >>> anchors.shape, anchors[0]
         ((49104, 4), array([-12., -12.,  20.,  20.], dtype=float32))
     """
-    if anchor_order not in ANCHOR_ORDERS:
-        raise InvalidValueError(
-            f"`anchor_order` must be one of {', '.join(map(repr, ANCHOR_ORDERS))}. "
-            f"Received: anchor_order={anchor_order!r}"
-        )
+    check_choice("anchor_order", anchor_order, ANCHOR_ORDERS)
     anchors = []
     for size, strides, sides in _shapes_of_levels(
         image_size, min_level, max_level, num_scales, aspect_ratios, anchor_scale
@@ -98,32 +99,21 @@ def anchors_of(config: EfficientDetConfig) -> np.ndarray:
     return generate_anchors(config.image_size, **options)
 
 
-def best_anchor_iou(
-    boxes,
-    image_size,
-    *,
-    min_level=3,
-    max_level=7,
-    num_scales=3,
-    aspect_ratios=(1.0, 2.0, 0.5),
-    anchor_scale=4.0,
-):
+def best_anchor_iou(boxes, image_size, **options):
     """The IoU of each box `[n, 4]` with the best of all anchors, float64 `[n]`.
 
-    Exact, without the grid: the anchors of one shape differ by their center alone, and
-    the one nearest to the box's center overlaps it most. A box without area has 0.
+    `options` are those of `generate_anchors`. Exact, without the grid: the anchors of
+    one shape differ by their center alone, and the one nearest to the box's center
+    overlaps it most. A box without area has 0.
     """
     boxes = np.asarray(boxes, "float64")
-    if boxes.ndim != 2 or boxes.shape[1] != 4:
-        raise InvalidValueError(
-            f"`boxes` must be `[n, 4]` (`yxyx`). Received: boxes.shape={boxes.shape}"
-        )
+    is_right = boxes.ndim == 2 and boxes.shape[1] == 4
+    received = {"boxes.shape": boxes.shape}
+    require(is_right, "`boxes` must be `[n, 4]` (`yxyx`)", **received)
     centers = (boxes[:, :2] + boxes[:, 2:]) / 2
     box_sides = np.maximum(boxes[:, 2:] - boxes[:, :2], 0.0)
     best = np.zeros(len(boxes))
-    for size, strides, sides_of_level in _shapes_of_levels(
-        image_size, min_level, max_level, num_scales, aspect_ratios, anchor_scale
-    ):
+    for size, strides, sides_of_level in _shapes_of_levels(image_size, **options):
         places = np.clip(np.floor(centers / strides), 0, np.array(size) - 1)
         distance = np.abs(centers - (places + 0.5) * strides)  # [n, (y, x)]
         for sides in sides_of_level.reshape(-1, 2):
@@ -137,15 +127,17 @@ def best_anchor_iou(
 
 
 def _shapes_of_levels(
-    image_size, min_level, max_level, num_scales, aspect_ratios, anchor_scale
+    image_size,
+    min_level=3,
+    max_level=7,
+    num_scales=3,
+    aspect_ratios=(1.0, 2.0, 0.5),
+    anchor_scale=4.0,
 ):
     """Each level's size, stride, and sides of anchors `[octave, ratio, (y, x)]`."""
     sizes = level_sizes(image_size, min_level, max_level)
-    if not isinstance(num_scales, Integral) or num_scales < 1:
-        raise InvalidValueError(
-            "`num_scales` must be a whole number above 0. "
-            f"Received: num_scales={num_scales!r}"
-        )
+    is_right = isinstance(num_scales, Integral) and num_scales >= 1
+    check_argument(is_right, "num_scales", num_scales, "a whole number above 0")
     octaves = 2.0 ** (np.arange(num_scales) / num_scales)
     factors = _side_factors(aspect_ratios)
     for size, scale in zip(sizes, _level_scales(anchor_scale, len(sizes))):
@@ -161,11 +153,12 @@ def _side_factors(aspect_ratios):
         ratios = np.zeros(0)
     is_pairs = ratios.ndim == 2 and ratios.shape[1] == 2
     is_valid = (ratios > 0.0) & np.isfinite(ratios)
-    if not (ratios.ndim == 1 or is_pairs) or not ratios.size or not is_valid.all():
-        raise InvalidValueError(
-            "`aspect_ratios` must be numbers above 0 (width over height) or pairs "
-            f"`(x, y)` of them, at least one. Received: aspect_ratios={aspect_ratios!r}"
-        )
+    check_argument(
+        (ratios.ndim == 1 or is_pairs) and ratios.size and is_valid.all(),
+        "aspect_ratios",
+        aspect_ratios,
+        "numbers above 0 (width over height) or pairs `(x, y)` of them, at least one",
+    )
     if is_pairs:
         return ratios[:, ::-1]
     return np.stack([1.0 / np.sqrt(ratios), np.sqrt(ratios)], axis=-1)
@@ -174,13 +167,10 @@ def _side_factors(aspect_ratios):
 def _level_scales(anchor_scale, num_levels):
     is_one = isinstance(anchor_scale, Real)
     scales = [anchor_scale] * num_levels if is_one else list(anchor_scale)
-    if len(scales) != num_levels or not all(
-        isinstance(scale, Real) and 0 < scale < math.inf for scale in scales
-    ):
-        raise InvalidValueError(
-            "`anchor_scale` must be a number above 0, or one for each of the "
-            f"{num_levels} levels. Received: anchor_scale={anchor_scale!r}"
-        )
+    are_right = all(isinstance(x, Real) and 0 < x < math.inf for x in scales)
+    is_right = are_right and len(scales) == num_levels
+    expected = f"a number above 0, or one for each of the {num_levels} levels"
+    check_argument(is_right, "anchor_scale", anchor_scale, expected)
     return scales
 
 
@@ -189,17 +179,16 @@ def level_sizes(
 ) -> list[tuple[int, int]]:
     """`(height, width)` of the feature maps of the levels: halves, rounded up."""
     is_pair = isinstance(image_size, (tuple, list, np.ndarray)) and len(image_size) == 2
-    if not is_pair or not all(isinstance(n, Integral) and n > 0 for n in image_size):
-        raise InvalidValueError(
-            "`image_size` must be `(height, width)`, two whole numbers above 0. "
-            f"Received: image_size={image_size!r}"
-        )
+    is_right = is_pair and all(isinstance(n, Integral) and n > 0 for n in image_size)
+    expected = "`(height, width)`, two whole numbers above 0"
+    check_argument(is_right, "image_size", image_size, expected)
     are_whole = isinstance(min_level, Integral) and isinstance(max_level, Integral)
-    if not are_whole or not 0 <= min_level <= max_level:
-        raise InvalidValueError(
-            "Levels must be whole numbers, 0 <= `min_level` <= `max_level`. "
-            f"Received: min_level={min_level!r}, max_level={max_level!r}"
-        )
+    require(
+        are_whole and 0 <= min_level <= max_level,
+        "Levels must be whole numbers, 0 <= `min_level` <= `max_level`",
+        min_level=min_level,
+        max_level=max_level,
+    )
     height, width = (int(n) for n in image_size)
     # Rounded up, as a stride-2 convolution with SAME padding does.
     return [

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
+import operator
 from typing import NamedTuple
 
 import keras
 
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import require
 from effdet_keras.model.basic_layers import (
     BatchNormOptions,
     ConfiguredLayer,
@@ -172,30 +174,24 @@ def _scale(variant):
     return _SCALES[one_of("variant", variant, {**_SCALES, **_V2_VARIANTS})]
 
 
-def _last_blocks(table):
-    """The index of the last block of each level, 1 to 5."""
-    halvings = [i for i, block in enumerate(table) if block.stride == 2]
-    return [i - 1 for i in halvings] + [len(table) - 1]
-
-
 def tapped_blocks(variant, min_level, taps=None):
     """The blocks whose outputs are the levels `min_level` to 5: `taps`, or the last."""
-    ends = _last_blocks(block_table(variant))
-    last = ends[min_level - 1 :]
+    table = block_table(variant)
+    starts = [0, *(i for i, block in enumerate(table) if block.stride == 2)]
+    # The blocks of each level, from 1 on: a level ends before the size is halved.
+    blocks = [range(*pair) for pair in itertools.pairwise([*starts, len(table)])]
+    blocks = blocks[min_level - 1 :]
     if taps is None:
-        return last
-    first = [0, *(i + 1 for i in ends)][min_level - 1 :]
-    wrong = [
-        f"{tap} for level {level}, which has the blocks {low} to {high}"
-        for level, tap, low, high in zip(range(min_level, 6), taps, first, last)
-        if not low <= tap <= high
-    ]
-    if wrong or len(taps) != len(last):
-        raise InvalidValueError(
-            f"The taps (`backbone_taps`) of {variant} must be a block of each level "
-            f"from {min_level} to 5. Received: {tuple(taps)!r}"
-            + (f": {'; '.join(wrong)}" if wrong else "")
-        )
+        return [of_level[-1] for of_level in blocks]
+    known = "; ".join(
+        f"level {level} has the blocks {of_level[0]} to {of_level[-1]}"
+        for level, of_level in enumerate(blocks, start=min_level)
+    )
+    require(
+        len(taps) == len(blocks) and all(map(operator.contains, blocks, taps)),
+        f"`backbone_taps` of {variant} must be a block of each level: {known}",
+        backbone_taps=tuple(taps),
+    )
     return list(taps)
 
 

@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.errors import InvalidTypeError, check_argument
 from effdet_keras.model.batch_norm import (
     ON_TENSORFLOW,
     BatchNormalization,
@@ -161,11 +161,8 @@ def get_activation(name):
 
 def one_of(argument, value, allowed):
     """The value of a layer's argument, if it is one that is allowed."""
-    if value not in allowed:
-        raise InvalidValueError(
-            f"`{argument}` must be one of {', '.join(allowed)}. "
-            f"Received: {argument}={value!r}"
-        )
+    is_right = value in allowed
+    check_argument(is_right, argument, value, f"one of {', '.join(allowed)}")
     return value
 
 
@@ -210,11 +207,8 @@ class DropPath(ConfiguredLayer):
 
     def __init__(self, survival_prob=0.8, seed=None, **kwargs):
         super().__init__(**kwargs)
-        if not 0 < survival_prob <= 1:
-            raise InvalidValueError(
-                "`survival_prob` must be above 0 and at most 1. "
-                f"Received: survival_prob={survival_prob}"
-            )
+        is_right, expected = 0 < survival_prob <= 1, "above 0 and at most 1"
+        check_argument(is_right, "survival_prob", survival_prob, expected)
         self.survival_prob = survival_prob
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)

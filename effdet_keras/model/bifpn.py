@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import require
 from effdet_keras.model.basic_layers import (
     BatchNormOptions,
     ConfiguredLayer,
@@ -71,11 +71,9 @@ class WeightedFusion(ConfiguredLayer):
         self.epsilon = epsilon
 
     def build(self, input_shape):
-        if len(input_shape) < 2 or len({tuple(s) for s in input_shape}) != 1:
-            raise InvalidValueError(
-                "`WeightedFusion` expects two or more inputs of one shape. "
-                f"Received: input_shape={input_shape}"
-            )
+        is_right = len(input_shape) >= 2 and len({tuple(s) for s in input_shape}) == 1
+        rule = "`WeightedFusion` expects two or more inputs of one shape"
+        require(is_right, rule, input_shape=input_shape)
         if self.method != "sum":
             channels = (input_shape[0][-1],) if "channel" in self.method else ()
             # One variable an input, since gradients are clipped one by one.
@@ -246,11 +244,12 @@ class BiFPNCell(ConfiguredLayer):
         self._graph = pyramid_nodes(self.options.graph, min_level, max_level)
 
     def build(self, input_shape):
-        if len(input_shape) != self.max_level - self.min_level + 1:
-            raise InvalidValueError(
-                f"`BiFPN` expects one input per level, from {self.min_level} to "
-                f"{self.max_level}. Received: input_shape={input_shape}"
-            )
+        levels = f"{self.min_level} to {self.max_level}"
+        require(
+            len(input_shape) == self.max_level - self.min_level + 1,
+            f"`BiFPN` expects one input per level, from {levels}",
+            input_shape=input_shape,
+        )
         shapes = [tuple(shape) for shape in input_shape]
         self.nodes = []
         for index, node in enumerate(self._graph):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import itertools
 import numbers
 from typing import Any
 
 from effdet_keras._internal.label_constants import IGNORED_PIXEL
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_argument, hint
 
 _IMAGENET_MEAN = (123.675, 116.28, 103.53)  # 255 * (0.485, 0.456, 0.406)
 _IMAGENET_STDDEV = (58.395, 57.12, 57.375)  # 255 * (0.229, 0.224, 0.225)
@@ -189,7 +188,7 @@ class EfficientDetConfig:
         """
         if name not in _PUBLISHED:
             raise InvalidValueError(
-                f"There is no model of this name.{_hint(name, MODEL_NAMES, 0.4)} "
+                f"There is no model of this name.{hint(name, MODEL_NAMES, 0.4)} "
                 f"Received: name={name!r}. Known names: {', '.join(MODEL_NAMES)}"
             )
         return cls(**{**_PUBLISHED[name], "name": name}).replace(**overrides)
@@ -206,7 +205,7 @@ class EfficientDetConfig:
             if field not in fields:
                 raise InvalidValueError(
                     f"`EfficientDetConfig` has no field {field!r}."
-                    f"{_hint(field, fields)} Its fields are: {', '.join(fields)}"
+                    f"{hint(field, fields)} Its fields are: {', '.join(fields)}"
                 )
         return dataclasses.replace(self, **overrides)
 
@@ -274,11 +273,7 @@ _CHOICES = {
 def _check(config):
     """Raises ValueError for the first field whose value the network cannot have."""
     for field, is_right, expected in _rules(config):
-        if not is_right:
-            raise InvalidValueError(
-                f"`{field}` must be {expected}. "
-                f"Received: {field}={getattr(config, field)!r}"
-            )
+        check_argument(is_right, field, getattr(config, field), expected)
 
 
 def _rules(c):
@@ -363,11 +358,6 @@ def _is_tuple(value, is_right, length):
 
 def _is_ratio(value):
     return _is_positive(value) or _is_tuple(value, _is_positive, 2)
-
-
-def _hint(word, known, cutoff=0.6):
-    close = difflib.get_close_matches(str(word), known, n=1, cutoff=cutoff)
-    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def _nested_tuple(value):

@@ -2,7 +2,7 @@
 
 Its mix-ins: `weights/model_weights.py` loads weights of all kinds, `model/trained.py`
 freezes, quantizes and exports, `weights/model_files.py` is about Keras' own files, and
-`train/model_steps.py` has what Keras asks for around a step.
+`train/model_steps.py` has the losses and what Keras asks for around a step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,12 @@ from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.detect import ScoreThreshold, detect
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.postprocess import Postprocess, finished_outputs
-from effdet_keras.errors import InvalidStateError, InvalidTypeError, InvalidValueError
+from effdet_keras.errors import (
+    InvalidStateError,
+    InvalidTypeError,
+    InvalidValueError,
+    require,
+)
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.hub.features import HubFeatures  # noqa: F401 (for saved models)
 from effdet_keras.model.anchors import anchors_of
@@ -36,10 +41,9 @@ from effdet_keras.train.fit_callbacks import (
     EpochLines,
     FiniteWeights,
     let_go_afterwards,
-    with_own_callbacks,
+    others_in,
 )
 from effdet_keras.train.gradients import all_finite
-from effdet_keras.train.loss_terms import loss_terms
 from effdet_keras.train.model_steps import ModelSteps
 from effdet_keras.train.parts import (
     Part,
@@ -56,7 +60,6 @@ from effdet_keras.train.resume import (
     PlaceKeeper,
     say_where,
 )
-from effdet_keras.train.settings import Settings, refuse_keras_metrics
 from effdet_keras.train.steps import EvaluationStep
 from effdet_keras.weights.model_files import ModelFiles
 from effdet_keras.weights.model_weights import ModelWeights
@@ -115,7 +118,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
     parts: Mapping[str, Part] = types.MappingProxyType({})  # of training steps, by name
     # What of the weights was loaded: "backbone" or "detector"; None if all are new.
     pretrained: str | None = None
-    settings: Settings | None = None  # what `compile` set
+    settings: fitting.Settings | None = None  # what `compile` set
     is_trained_recipe = False  # whether the weights were trained with these settings
     training_dataset: DetectionDataset | None = None  # of the `fit` under way
     _place: Place | None = None  # where the training was whose file was loaded
@@ -203,12 +206,13 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
     @score_settings.setter
     def score_settings(self, settings: ScoreSettings | None) -> None:
         if settings is not None:
-            if not isinstance(settings, ScoreSettings):
-                raise InvalidTypeError(
-                    "`score_settings` must be `ek.metrics.ScoreSettings`, such as "
-                    "`evaluation.score_settings(model.class_names)`, or None. "
-                    f"Received: {type(settings).__name__}"
-                )
+            require(
+                isinstance(settings, ScoreSettings),
+                "`score_settings` must be `ek.metrics.ScoreSettings`, such as "
+                "`evaluation.score_settings(model.class_names)`, or None",
+                InvalidTypeError,
+                type=type(settings).__name__,
+            )
             _one_per_class("thresholds", settings.thresholds, self.num_classes)
         self._score_settings = settings
 
@@ -262,7 +266,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
                 ...
             effdet_keras.errors.InvalidTypeError: `compile` has no argument 'clip'. ...
         """
-        refuse_keras_metrics(
+        fitting.refuse_keras_metrics(
             metrics=metrics,
             **{n: changes.pop(n, None) for n in ("weighted_metrics", "loss_weights")},
         )
@@ -375,14 +379,12 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
             place,
             is_given_batches=self._step.is_given_batches,
         )
-        callbacks = with_own_callbacks(
-            callbacks,
-            self,
-            first=[keeper, *fitting.swaps(self, callbacks), FiniteWeights()],
-            last=[EpochLines()] if has_epoch_lines else [],
-            wrapped=lambda one: FromPlaceOn(one, keeper) if keeper.must_skip else one,
-        )
-        keeper.watch(getattr(callbacks, "callbacks", callbacks))
+        given = others_in(callbacks)
+        if keeper.must_skip:
+            given = [FromPlaceOn(callback, keeper) for callback in given]
+        first = [keeper, *fitting.swaps(self, callbacks), FiniteWeights()]
+        callbacks = [*first, *given, *([EpochLines()] if has_epoch_lines else [])]
+        keeper.watch(callbacks)
         data = dataset if isinstance(dataset, DetectionDataset) else None
         with self._training_on(x, keeper, data), let_go_afterwards(callbacks):
             return super().fit(
@@ -488,7 +490,8 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         for part in parts:
             together = part.together(together, scale)
         clipped, norm = backend.clipped(together)
-        self.settings.trackers.update_step(norm, optimizer.learning_rate)
+        of_step = {"gradient_norm": norm, "learning_rate": optimizer.learning_rate}
+        self.settings.trackers.update(of_step)
         after = settled = joined(statistics)
         is_fine = backend.on_all_replicas(all_finite([loss, norm, after, *others]))
         goes_on = is_fine
@@ -553,22 +556,8 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         """
         inputs.check_truth(y, sample_weight, self.config)
         losses = self.losses_of(y, y_pred, training=training)
-        self.settings.trackers.update_losses(losses)
+        self.settings.trackers.update(losses)
         return losses["loss"]
-
-    def losses_of(
-        self,
-        truth: dict,
-        outputs: dict[str, Any],
-        is_counted: Any = None,
-        training: bool = False,
-    ) -> dict[str, Any]:
-        """The losses of outputs, by the names under which `fit` logs them.
-
-        Of images that are not `is_counted` `[B]` no loss is taken. `loss` is the sum,
-        NaN where the ground truth is wrong.
-        """
-        return loss_terms(self, truth, outputs, is_counted, training)
 
     def test_step(self, *args: Any) -> Any:
         return self._step.test(super().test_step, *args)
@@ -765,11 +754,9 @@ def _one_per_class(field, values, num_classes):
     if values is None:
         return None
     values = tuple(values)
-    if len(values) != num_classes:
-        raise InvalidValueError(
-            f"`{field}` must have one entry for each of the {num_classes} classes. "
-            f"Received: {len(values)} entries, {field}={values[:5]!r}..."
-        )
+    rule = f"`{field}` must have one entry for each of the {num_classes} classes"
+    entries = {"entries": len(values), field: values[:5]}
+    require(len(values) == num_classes, rule, **entries)
     return values
 
 

@@ -7,7 +7,7 @@ import itertools
 import keras
 from keras import ops
 
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import require
 from effdet_keras.model.basic_layers import (
     BatchNormOptions,
     ConfiguredLayer,
@@ -244,8 +244,9 @@ class SegmentationHead(ConfiguredLayer):
 def _check_levels(shapes):
     sizes = [shape[1:3] for shape in shapes]
     for finer, coarser in itertools.pairwise(sizes):
-        if any(-(-a // 2) != b for a, b in zip(finer, coarser)):
-            raise InvalidValueError(
-                "`SegmentationHead` expects levels of which each is half as large as "
-                f"the one before, rounded up. Received: sizes {sizes}"
-            )
+        require(
+            all(-(-a // 2) == b for a, b in zip(finer, coarser)),
+            "`SegmentationHead` expects levels of which each is half as large as the "
+            "one before, rounded up",
+            sizes=sizes,
+        )

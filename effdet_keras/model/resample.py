@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import require
 from effdet_keras.model.basic_layers import ConfiguredLayer, PyramidOptions, one_of
 from effdet_keras.model.computing import computing, convolve, normalize, quantized
 from effdet_keras.model.config import DOWNSAMPLINGS, PADDINGS, UPSAMPLINGS
@@ -38,25 +38,21 @@ class Resample(ConfiguredLayer):
 
     def build(self, input_shape):
         size = tuple(input_shape[1:3])
-        if None in input_shape[1:]:
-            raise InvalidValueError(
-                "`Resample` needs a known height, width and number of channels. "
-                f"Received: input_shape={tuple(input_shape)}"
-            )
+        received = {"input_shape": input_shape, "target_size": self.target_size}
+        rule = "`Resample` needs a known height, width and number of channels"
+        require(None not in input_shape[1:], rule, **received)
         pairs = list(zip(size, self.target_size))
         self._shrinks = any(n > t for n, t in pairs)
-        if self._shrinks and any(n < t for n, t in pairs):
-            raise InvalidValueError(
-                "`Resample` cannot shrink one side and grow the other. "
-                f"Received: input size {size}, target_size={self.target_size}"
-            )
+        is_one_way = not (self._shrinks and any(n < t for n, t in pairs))
+        rule = "`Resample` cannot shrink one side and grow the other"
+        require(is_one_way, rule, **received)
         self._strides = tuple((n - 1) // t + 1 for n, t in pairs)
         pools = self._shrinks and self.options.downsampling == "max"
-        if pools and self.options.padding == "symmetric" and max(self._strides) > 2:
-            raise InvalidValueError(
-                "`Resample` with symmetric padding can halve a size, not shrink it "
-                f"further. Received: input size {size}, target_size={self.target_size}"
-            )
+        is_symmetric = pools and self.options.padding == "symmetric"
+        rule = (
+            "`Resample` with symmetric padding can halve a size, not shrink it further"
+        )
+        require(not is_symmetric or max(self._strides) <= 2, rule, **received)
         if input_shape[-1] != self.filters:
             self._build_conv(input_shape)
 

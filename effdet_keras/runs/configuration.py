@@ -20,13 +20,19 @@ from effdet_keras.augment.names import NAMES, augmentation_of, is_name
 from effdet_keras.data.any_format import FORMATS
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.detect.postprocess import Postprocess
-from effdet_keras.errors import EffDetError, InvalidTypeError, InvalidValueError
+from effdet_keras.errors import (
+    EffDetError,
+    InvalidTypeError,
+    InvalidValueError,
+    check_argument,
+    hint,
+    require,
+)
 from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.train import recipe
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import IoUMatching
 from effdet_keras.train.recipe import Recipe
-from effdet_keras.train.schedules import hint
 
 # Settings of the model that are fields of their own, or follow from the data.
 _NOT_IN_MODEL_CONFIG = {
@@ -56,10 +62,7 @@ class Kind:
         )
 
     def check(self, field: str, value: Any) -> None:
-        if not self.holds(value):
-            raise InvalidValueError(
-                f"`{field}` must be {self.expected}. Received: {field}={value!r}"
-            )
+        check_argument(self.holds(value), field, value, self.expected)
 
 
 def one_of(*words: str) -> Kind:
@@ -148,7 +151,6 @@ def range_of_steps(value: object) -> tuple[int, int] | None:
 # --- What each field of a run may be.
 
 _POSITIVE = number("a number above 0", lambda x: x > 0)
-_NOT_NEGATIVE = number("a number of at least 0", lambda x: x >= 0)
 _PIXEL = number("a number from 0 to 255", lambda x: 0 <= x <= 255)
 _SHARE = number("a number from 0 to 1", lambda x: 0 <= x <= 1)
 _BELOW_ONE = number("a number of at least 0 and below 1", lambda x: 0 <= x < 1)
@@ -173,6 +175,12 @@ def option(kind: Kind, default: Any) -> Any:
     if isinstance(default, dict):
         return dataclasses.field(default_factory=dict, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def of_recipe(name: str) -> Any:
+    """A field that `Recipe` declares and checks."""
+    kind = Kind("what `Recipe` takes", lambda value: True)
+    return option(kind, getattr(Recipe, name))
 
 
 # --- The options of a run.
@@ -306,20 +314,18 @@ mean 'epochs'? It has: data, format, ...
     recipe: str = option(one_of(*recipe.NAMES), "auto")
     optimizer: str | dict[str, Any] | None = option(TEXT | MAPPING, None)
     schedule: str | dict[str, Any] | None = option(TEXT | MAPPING, None)
-    learning_rate: float | None = option(_POSITIVE, None)
-    weight_decay: float | dict[str, float] | str | None = option(
-        _NOT_NEGATIVE | MAPPING | NOTHING, "auto"
-    )
-    clip_norm: float | str | None = option(_NOT_NEGATIVE | NOTHING, "auto")
+    learning_rate: float | None = of_recipe("learning_rate")
+    weight_decay: float | dict[str, float] | str | None = of_recipe("weight_decay")
+    clip_norm: float | str | None = of_recipe("clip_norm")
     ema_decay: float | str | None = option(_BELOW_ONE | NOTHING, "auto")
-    learning_rate_multipliers: dict[str, float] | str | None = option(
-        MAPPING | NOTHING, "auto"
+    learning_rate_multipliers: dict[str, float] | str | None = of_recipe(
+        "learning_rate_multipliers"
     )
     gradient_multipliers: dict[str, float] = option(MAPPING, {})
-    accumulate_steps: int = option(whole(1), 1)
-    grad_checkpoint: bool = option(SWITCH, False)
-    loss_scale: float | None = option(_POSITIVE, None)
-    batch_norm_warmup: bool | str = option(SWITCH, "auto")
+    accumulate_steps: int = of_recipe("accumulate_steps")
+    grad_checkpoint: bool = of_recipe("grad_checkpoint")
+    loss_scale: float | None = of_recipe("loss_scale")
+    batch_norm_warmup: bool | str = of_recipe("batch_norm_warmup")
     freeze: str | None = option(TEXT | NOTHING, "auto")
     freeze_batch_norm: bool = option(SWITCH, True)
     loss: dict[str, Any] = option(MAPPING, {})
@@ -367,9 +373,8 @@ mean 'epochs'? It has: data, format, ...
             object.__setattr__(self, field.name, value)
             field.metadata["kind"].check(field.name, value)
         for is_so, message, names in self._contradictions():
-            if is_so:
-                given = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
-                raise InvalidValueError(f"{message} Received: {given}")
+            given = {name: getattr(self, name) for name in names}
+            require(not is_so, message, **given)
         if self.quantization:
             known = extra("quantization:ARGUMENTS")
             check_names(self.quantization, known, "`quantize_aware`")
@@ -498,25 +503,25 @@ mean 'epochs'? It has: data, format, ...
         is_open = self.image_size in ("auto", None)
         size = {} if is_open else {"image_size": self.image_size}
         config = EfficientDetConfig.from_name(self.model, **size, **self.model_config)
-        if not config.has_detection:
-            raise InvalidValueError(
-                "A run is judged by what it detects, and a model of segmentation alone "
-                "has no boxes: train that with `model.fit`, see docs/segmentation.md. "
-                f"Received: model_config={self.model_config!r}"
-            )
+        require(
+            config.has_detection,
+            "A run is judged by what it detects, and a model of segmentation alone has "
+            "no boxes: train that with `model.fit`, see docs/segmentation.md",
+            model_config=self.model_config,
+        )
 
     def _contradictions(self):
         """Whether fields contradict each other, what to say, and which they are."""
         for name, instead in _NOT_IN_MODEL_CONFIG.items():
             yield (
                 name in self.model_config,
-                f"`model_config` has no {name!r}: that is {instead}.",
+                f"`model_config` has no {name!r}: that is {instead}",
                 ["model_config"],
             )
         lengths = [name for name in LENGTHS if getattr(self, name) is not None]
         yield (
             len(lengths) > 1,
-            "A training is as long as one of `epochs`, `steps` and `time_budget` says.",
+            "A training is as long as one of `epochs`, `steps` and `time_budget` says",
             lengths,
         )
         yield (
@@ -524,34 +529,34 @@ mean 'epochs'? It has: data, format, ...
             and (self.batch_size == "auto" or self.time_budget is not None),
             "Processes that train together would each measure another "
             "`batch_size='auto'` or `time_budget`: give a number of images, and "
-            "`epochs` or `steps`.",
+            "`epochs` or `steps`",
             ["distribute", "batch_size", "time_budget"],
         )
         yield (
             self.checkpoint_type is not None and self.weights in ("auto", None),
-            "`checkpoint_type` says what to take of `weights`: name a file.",
+            "`checkpoint_type` says what to take of `weights`: name a file",
             ["checkpoint_type", "weights"],
         )
         yield (
             self.monitor.startswith("val_") and not self.validation_losses,
             "`monitor` is a loss of the validation split: set `validation_losses` to "
-            "True too, or take 'AP'.",
+            "True too, or take 'AP'",
             ["monitor"],
         )
         yield (
             self.validation_losses and not self.evaluate_every,
             "`evaluate_every=0` evaluates nothing, and `validation_losses` are those "
-            "of an evaluation: leave one of the two out.",
+            "of an evaluation: leave one of the two out",
             ["validation_losses", "evaluate_every"],
         )
         yield (
             self.quantization is not None and self.precision != "float32",
-            "`quantize_aware` needs float32, whose digits tell 256 steps apart.",
+            "`quantize_aware` needs float32, whose digits tell 256 steps apart",
             ["precision"],
         )
         yield (
             self.teacher is not None and self.distribute is not None,
-            "A `teacher` is asked on one device: leave `distribute` out.",
+            "A `teacher` is asked on one device: leave `distribute` out",
             ["distribute"],
         )
 

@@ -15,7 +15,12 @@ from effdet_keras._internal.optional_imports import OptionalModule, tensorflow
 from effdet_keras._internal.processes import ENGINES, start
 from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation, ImageSummary
 from effdet_keras.data import DetectionDataset, load_splits
-from effdet_keras.errors import InvalidValueError, MissingPackageError
+from effdet_keras.errors import (
+    InvalidValueError,
+    MissingPackageError,
+    check_argument,
+    require,
+)
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.configuration import RunConfiguration, range_of_steps
 from effdet_keras.runs.run_folder import RunFolder, RunLog, TensorBoardCurves
@@ -109,11 +114,9 @@ def _name(configuration, role, datasets):
     value = getattr(configuration, f"{role}_split")
     if value == "auto":
         return next((name for name in _USUAL[role] if name in datasets), None)
-    if value is not None and value not in datasets:
-        raise InvalidValueError(
-            f"`{role}_split` must be one of {list(datasets)}, the splits of the data. "
-            f"Received: {role}_split={value!r}"
-        )
+    expected = f"one of {list(datasets)}, the splits of the data"
+    is_there = value is None or value in datasets
+    check_argument(is_there, f"{role}_split", value, expected)
     return value
 
 
@@ -203,12 +206,12 @@ def _of_preset(configuration, train, options):
 
 
 def _of_hub(configuration, train, options):
-    if configuration.weights not in ("auto", None):
-        raise InvalidValueError(
-            "A TF-Hub module brings its own weights: leave `weights` out. "
-            f"Received: weights={configuration.weights!r}, "
-            f"model={configuration.model!r}"
-        )
+    require(
+        configuration.weights in ("auto", None),
+        "A TF-Hub module brings its own weights: leave `weights` out",
+        weights=configuration.weights,
+        model=configuration.model,
+    )
     if configuration.image_size not in ("auto", None):
         options["image_size"] = configuration.image_size
     model = EfficientDet.from_hub(

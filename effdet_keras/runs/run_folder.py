@@ -146,11 +146,7 @@ class RunFolder:
 
     def read_asked(self) -> RunConfiguration:
         """What the run was asked for, before anything was measured or chosen."""
-        path = self.path / _REQUESTED
-        # Runs of a version before have none.
-        return (
-            RunConfiguration.read(path) if path.is_file() else self.read_configuration()
-        )
+        return RunConfiguration.read(self.path / _REQUESTED)
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Writes "environment", "data", "numbers" or "finished" as JSON."""
@@ -179,7 +175,7 @@ class RunFolder:
 
 # The last but one is what a training goes on from where the last is damaged.
 CHECKPOINTS = tuple(f"archive/{n}" for n in (BEST_FILE, LAST_FILE, PREVIOUS_FILE))
-OF_A_RUN = ("configuration.yaml", "data.json", "log.jsonl", *CHECKPOINTS)
+OF_A_RUN = (CONFIGURATION_FILE, _REQUESTED, "data.json", "log.jsonl", *CHECKPOINTS)
 
 
 def copy_from_first(folder: RunFolder, names: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -18,43 +18,24 @@ class OwnCallback(keras.callbacks.Callback):
     """A callback that `fit` adds, and puts in its place where it is given."""
 
 
-def with_own_callbacks(
-    callbacks: Any,
-    model: keras.Model,
-    *,
-    first: Sequence[OwnCallback] = (),
-    last: Sequence[OwnCallback] = (),
-    wrapped: Callable[[Any], Any] = lambda callback: callback,
-) -> Any:
-    """The callbacks of `fit`, between those that it adds itself."""
-    if not isinstance(callbacks, keras.callbacks.CallbackList):
-        return [*first, *map(wrapped, others_in(callbacks)), *last]
-    given = others_in(callbacks)
-    callbacks.callbacks = [*first, *map(wrapped, given), *last]
-    for own in (*first, *last):
-        own.set_model(model)
-        own.set_params(callbacks.params)
-    return callbacks
-
-
 def others_in(callbacks: Any) -> list[keras.callbacks.Callback]:
     """The callbacks of what `fit` takes, but for those that it adds itself."""
     return [c for c in flat(callbacks) if not isinstance(c, OwnCallback)]
 
 
 def flat(callbacks: Any) -> list[keras.callbacks.Callback]:
-    """The callbacks of what `fit` takes: None, a callback, a list, a `CallbackList`."""
+    """The callbacks of what Keras takes: None, one, a list, a `CallbackList`."""
     given = getattr(callbacks, "callbacks", callbacks)
     return keras.tree.flatten([] if given is None else given)
 
 
 @contextlib.contextmanager
-def let_go_afterwards(callbacks: Any) -> Iterator[None]:
+def let_go_afterwards(callbacks: Sequence[Any]) -> Iterator[None]:
     """Calls `let_go` of the callbacks that have it: Keras tells them of no error."""
     try:
         yield
     finally:
-        for callback in getattr(callbacks, "callbacks", callbacks):
+        for callback in callbacks:
             if hasattr(callback, "let_go"):
                 callback.let_go()
 
@@ -73,17 +54,15 @@ class EpochLines(OwnCallback):
     are there. On a terminal a line that counts the steps precedes it.
     """
 
-    def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+    def on_train_begin(self, logs=None):
         # AP and the epoch it belongs to, from 1.
         self._best: tuple[float, int] | None = None
         self._is_terminal = sys.stdout.isatty()
 
-    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+    def on_epoch_begin(self, epoch, logs=None):
         self._epoch, self._start, self._shown = epoch + 1, time.monotonic(), 0.0
 
-    def on_train_batch_end(
-        self, batch: int, logs: Mapping[str, Any] | None = None
-    ) -> None:
+    def on_train_batch_end(self, batch, logs=None):
         now = time.monotonic()
         if not self._is_terminal or now - self._shown < _SECONDS_BETWEEN:
             return
@@ -94,7 +73,7 @@ class EpochLines(OwnCallback):
         text += "" if loss is None else f"  loss {float(loss):.4g}"
         print(f"\r{text:<60}", end="", flush=True)
 
-    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+    def on_epoch_end(self, epoch, logs=None):
         logs = logs or {}
         parts = [f"{n} {float(logs[n]):.4g}" for n in _SHOWN[:2] if n in logs]
         parts += [f"{n} {float(logs[n]):.3f}" for n in _SHOWN[2:] if n in logs]

@@ -1,4 +1,4 @@
-"""What `compile` and `fit` set up in a model before its first step."""
+"""What `compile` and `fit` set up before the first step, and what steps then read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import keras
 
 from effdet_keras._internal.backend import default_jit_compile
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidStateError, InvalidValueError
 from effdet_keras.train import auto_recipe, freezing, inputs
 from effdet_keras.train.averages import SwapEMA, WeightAverages
 from effdet_keras.train.fit_callbacks import flat
@@ -21,12 +21,6 @@ from effdet_keras.train.parts import (
     steps_per_update,
 )
 from effdet_keras.train.recipe import Recipe
-from effdet_keras.train.settings import (
-    CompiledDetector,
-    Settings,
-    Trackers,
-    names_of_losses,
-)
 
 BATCH_SIZE = 8  # of a dataset, where none is given
 _TRAINED = "trained"  # in the config of a `compile`
@@ -64,7 +58,7 @@ def set_up(model, keras_compile, open_recipe, recipe, keras_options):
     if recipe.batch_norm_warmup:
         momentum = model.config.batch_norm_momentum
         model.parts["statistics_warmup"] = StatisticsWarmup(momentum)
-    trackers = Trackers(names_of_losses(model.config, recipe.loss))
+    trackers = Trackers(_names_of_losses(model.config, recipe.loss))
     for part in model.parts.values():
         trackers.add(part.logs)
     factors = factors_of(recipe.gradient_multipliers, sources)
@@ -94,6 +88,101 @@ def _with_loss_scale(model, optimizer, scale):
             f"dtype={model.dtype_policy.name!r}"
         )
     return keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=scale)
+
+
+def refuse_keras_metrics(**arguments: Any) -> None:
+    """Raises ValueError if any of the arguments, which `compile` lacks, is given."""
+    for name, value in arguments.items():
+        if value is None:
+            continue
+        cure = (
+            "The loss is a sum of parts: weigh them with "
+            "`loss=DetectionLoss(box_loss_weight=..., iou_loss_weight=...)`."
+            if name == "loss_weights"
+            else "For average precision after each epoch pass "
+            "`callbacks=[effdet_keras.callbacks.COCOEvaluation(dataset)]` to `fit`; "
+            "the parts of the loss are always logged."
+        )
+        raise InvalidValueError(
+            f"`compile` of `EfficientDet` does not take `{name}`. {cure} "
+            f"Received: {name}={value!r}"
+        )
+
+
+# --- What a step reads and logs.
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How a compiled model trains; `gradient_factors` is None where all are 1."""
+
+    recipe: Recipe
+    open_recipe: Recipe  # as `compile` was given it
+    trackers: Trackers
+    gradient_factors: list | None
+    keras_options: dict
+
+    def multiplied(self, gradients: list) -> list:
+        """Gradients by their `gradient_multipliers`."""
+        factors = self.gradient_factors or [1.0] * len(gradients)
+        pairs = zip(gradients, factors, strict=True)
+        return [g if f == 1.0 else g * f for g, f in pairs]
+
+    def loss_scale(self, optimizer: Any) -> keras.Variable | None:
+        """The variable of a float16 optimizer's loss scale, else None."""
+        if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+            return optimizer.dynamic_scale
+        return None
+
+
+class _Latest(keras.metrics.Mean):
+    """A metric that reports the last value it was given."""
+
+    def update_state(self, value, sample_weight=None):
+        self.reset_state()
+        super().update_state(value)
+
+
+class Trackers:
+    """The running means that `fit` logs. No Keras container, so not saved."""
+
+    def __init__(self, losses):
+        steps = ("gradient_norm", "learning_rate")
+        self._losses = {name: keras.metrics.Mean(name=name) for name in losses}
+        self._steps = {name: _Latest(name=name) for name in steps}
+
+    @property
+    def metrics(self):
+        """All of them, in the order of the logs."""
+        return [*self._losses.values(), *self._steps.values()]
+
+    def add(self, names):
+        """Logs the losses of a part from now on."""
+        self._steps |= {name: keras.metrics.Mean(name=name) for name in names}
+
+    def remove(self, names):
+        for name in names:
+            self._steps.pop(name, None)
+
+    def update(self, values):
+        """Adds to the means those of the values that are logged."""
+        for name, tracker in (self._losses | self._steps).items():
+            if name in values:
+                tracker.update_state(values[name])
+
+    def without_steps(self, logs):
+        """Logs without those that only a training step knows."""
+        return {n: value for n, value in logs.items() if n not in self._steps}
+
+
+def _names_of_losses(config, loss):
+    """The losses of a network's heads, in the order of the logs."""
+    names = []
+    if config.has_detection:
+        names += ["class_loss", "box_loss"]
+        names += [] if loss.iou_loss_type is None else ["box_iou_loss"]
+    names += ["segmentation_loss"] if config.has_segmentation else []
+    return [*names, "reg_l2_loss"]
 
 
 # --- What `fit` chooses, and what depends on its data and length.
@@ -200,6 +289,27 @@ def compile_config(model) -> dict[str, Any]:
         "of": keras.saving.serialize_keras_object(CompiledDetector()),
         **settings.keras_options,
     }
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+class CompiledDetector:
+    """Tells, in the config of a `compile`, that no other kind of model can use it.
+
+    Only `keras.models.clone_model` tries: it makes of every network a plain
+    `keras.Model`, and compiles that as the detector was compiled.
+    """
+
+    def get_config(self):
+        return {}
+
+    @classmethod
+    def from_config(cls, config):
+        raise InvalidStateError(
+            "`keras.models.clone_model` makes a plain network, which cannot be trained "
+            "as a detector. `EfficientDet.from_config(model.get_config())` makes "
+            "another detector, with new weights; `set_weights(model.get_weights())` "
+            "gives it the same ones."
+        )
 
 
 def compile_from(model, config):

@@ -4,7 +4,7 @@ import re
 
 import keras
 
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, require
 
 PARTS = {
     "backbone": r"efficientnet(v2)?-",
@@ -25,8 +25,7 @@ def freeze(model, what, batch_norm=True):
             f"{', '.join(map(repr, PARTS))}, or a regular expression that matches "
             f"from the start of a path; paths start with {', '.join(parts)}."
         )
-    if len(frozen) == len(weights):
-        raise InvalidValueError(f"Nothing is left to train. Received: freeze={what!r}")
+    require(len(frozen) < len(weights), "Nothing is left to train", freeze=what)
     _set(model, frozen, batch_norm)
 
 
@@ -89,11 +88,8 @@ def batch_norms_of(model):
 
 
 def _compiled(expression):
-    if not isinstance(expression, str) or not expression:
-        raise InvalidValueError(
-            f"`freeze` must be {', '.join(map(repr, PARTS))}, or a regular "
-            f"expression. Received: freeze={expression!r}"
-        )
+    rule = f"`freeze` must be {', '.join(map(repr, PARTS))}, or a regular expression"
+    require(isinstance(expression, str) and expression, rule, freeze=expression)
     try:
         return re.compile(expression)
     except re.error as error:

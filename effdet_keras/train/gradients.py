@@ -10,7 +10,7 @@ import re
 from keras import ops
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.errors import InvalidTypeError, InvalidValueError, require
 from effdet_keras.model.batch_norm import ON_TENSORFLOW
 
 KERNELS = "kernel$"  # of all convolutions, depthwise and pointwise ones as well
@@ -24,42 +24,48 @@ def check_multipliers(argument, multipliers):
     """Raises unless they are None or a dict of factors above 0."""
     if multipliers is None:
         return
-    if not isinstance(multipliers, dict):
-        raise InvalidTypeError(
-            f"`{argument}` must be a dict of regular expressions on variable "
-            "paths to factors, such as {'bias$': 2.0}, or None. "
-            f"Received: {argument}={multipliers!r}"
-        )
-    if not multipliers:
-        raise InvalidValueError(
-            f"`{argument}` must hold at least one pattern, or be None. "
-            f"Received: {argument}={{}}"
-        )
+    value = {argument: multipliers}
+    rule = (
+        f"`{argument}` must be a dict of regular expressions on variable paths to "
+        "factors, such as {'bias$': 2.0}, or None"
+    )
+    require(isinstance(multipliers, dict), rule, InvalidTypeError, **value)
+    rule = f"`{argument}` must hold at least one pattern, or be None"
+    require(multipliers, rule, **value)
+    cure = ". For 0 use `freeze`: what is frozen costs no time"
     for pattern, factor in multipliers.items():
-        _check_pattern(argument, pattern)
-        if not (_is_number(factor) and factor > 0):
-            cure = " For 0 use `freeze`: what is frozen costs no time."
-            raise InvalidValueError(
-                f"A factor of `{argument}` must be a number above 0."
-                f"{cure if factor == 0 else ''} Received: {pattern!r}: {factor!r}"
-            )
+        is_right = _is_number(factor) and factor > 0
+        expected = f"above 0{cure if factor == 0 else ''}"
+        _check_entry(argument, pattern, factor, is_right, expected)
 
 
 def check_decay(decay):
     """Raises unless it is a number of at least 0, a dict of such, or None."""
     if isinstance(decay, dict):
         for pattern, value in decay.items():
-            _check_pattern("weight_decay", pattern)
-            if not (_is_number(value) and value >= 0):
-                raise InvalidValueError(
-                    "A value of `weight_decay` must be a number of at least 0. "
-                    f"Received: {pattern!r}: {value!r}"
-                )
-    elif decay is not None and not (_is_number(decay) and decay >= 0):
+            is_right = _is_number(value) and value >= 0
+            _check_entry("weight_decay", pattern, value, is_right, "of at least 0")
+        return
+    require(
+        decay is None or (_is_number(decay) and decay >= 0),
+        "`weight_decay` must be a number of at least 0, a dict of regular expressions "
+        "on variable paths to such numbers, 'auto' or None",
+        weight_decay=decay,
+    )
+
+
+def _check_entry(argument, pattern, value, is_right, expected):
+    try:
+        re.compile(pattern)
+    except (re.error, TypeError) as error:
         raise InvalidValueError(
-            "`weight_decay` must be a number of at least 0, a dict of regular "
-            "expressions on variable paths to such numbers, 'auto' or None. "
-            f"Received: weight_decay={decay!r}"
+            f"`{argument}` must have regular expressions as its keys. "
+            f"Received: {pattern!r} ({error})"
+        ) from error
+    if not is_right:
+        raise InvalidValueError(
+            f"A value of `{argument}` must be a number {expected}. "
+            f"Received: {pattern!r}: {value!r}"
         )
 
 
@@ -87,19 +93,19 @@ def decay_factors(decay, variables):
     return [_first_found(patterns, v.path, otherwise=0.0) for v in variables]
 
 
+def decay_loss(decay, variables):
+    """The L2 decay of variables by `decay_factors`, a float32 scalar."""
+    factors = decay_factors(decay, variables)
+    decaying = [(v, factor) for v, factor in zip(variables, factors) if factor]
+    if not decaying:
+        return ops.zeros(())
+    factors = ops.convert_to_tensor([f for _, f in decaying], "float32")
+    return ops.sum(factors * ops.stack([half_square(v) for v, _ in decaying]))
+
+
 def _first_found(patterns, path, otherwise):
     found = (value for pattern, value in patterns.items() if re.search(pattern, path))
     return float(next(found, otherwise))
-
-
-def _check_pattern(argument, pattern):
-    try:
-        re.compile(pattern)
-    except (re.error, TypeError) as error:
-        raise InvalidValueError(
-            f"`{argument}` must have regular expressions as its keys. "
-            f"Received: {pattern!r} ({error})"
-        ) from error
 
 
 def _is_number(value):

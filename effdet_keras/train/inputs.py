@@ -18,7 +18,12 @@ from effdet_keras.category_ids import category_ids_or_default, extend_category_i
 from effdet_keras.data.dataset import DetectionDataset, what_to_expect
 from effdet_keras.data.pipeline.image_reader import ImageReader, readers_of
 from effdet_keras.data.record import BACKGROUND_NAME
-from effdet_keras.errors import InvalidValueError, NonFiniteLossError
+from effdet_keras.errors import (
+    InvalidValueError,
+    NonFiniteLossError,
+    check_argument,
+    require,
+)
 from effdet_keras.train.parts import steps_done
 
 _MAX_PIXEL = 1024.0  # a few times white: augmentation may go beyond 255
@@ -26,9 +31,15 @@ _MAX_PIXEL = 1024.0  # a few times white: augmentation may go beyond 255
 
 def check_data(model, x, y=None):
     """Raises ValueError if `model` cannot train on `x`; draws no batch of a stream."""
+    config = model.config
     for reader in readers_of(x):
-        _check_classes(model, reader)
-        _check_seg_classes(model, reader)
+        if config.has_detection:
+            names = reader.class_names, model.class_names
+            _check_classes("classes", "class_names", *names, config.num_classes)
+        if config.has_segmentation and reader.seg_class_names is not None:
+            names = reader.seg_class_names, model.seg_class_names
+            count = config.seg_num_classes
+            _check_classes("classes of pixels", "seg_class_names", *names, count)
     if x is None or isinstance(x, (str, list, tuple, dict)):
         raise InvalidValueError(
             "`fit` and `evaluate` take a `DetectionDataset`, batches of `(images, "
@@ -37,14 +48,14 @@ def check_data(model, x, y=None):
             f"{type(x).__name__}. `effdet_keras.data.load(path)` reads files."
         )
     if hasattr(x, "element_spec"):  # tf.data
-        if int(x.cardinality()) == 0:
-            raise InvalidValueError("The dataset is empty: its `cardinality()` is 0.")
+        size = int(x.cardinality())
+        require(size != 0, "The dataset is empty", cardinality=size)
         _check_images(model, keras.tree.flatten(x.element_spec)[0].shape)
         _check_truth_spec(x.element_spec)
     elif hasattr(x, "shape"):
         _check_arrays(model, x, y)
-    elif hasattr(x, "__len__") and len(x) == 0:
-        raise InvalidValueError("The dataset is empty: its length is 0.")
+    elif hasattr(x, "__len__"):
+        require(len(x) > 0, "The dataset is empty", length=len(x))
 
 
 def check_validation_data(model, data):
@@ -78,12 +89,12 @@ def check_truth(truth, sample_weight, config):
             f"Received: {sorted(keys) or type(truth)}. Datasets have them with "
             "`from_coco(..., masks=True)` or `dataset.with_masks(folder, names)`."
         )
-    if config.has_detection and not {"boxes", "labels"} <= keys:
-        raise InvalidValueError(
-            "The ground truth of a batch must be a dict with 'boxes' `[B, M, 4]` "
-            "(yxyx, pixels) and 'labels' `[B, M]` (-1 is padding). "
-            f"Received: {sorted(truth) if isinstance(truth, dict) else type(truth)}"
-        )
+    require(
+        {"boxes", "labels"} <= keys or not config.has_detection,
+        "The ground truth of a batch must be a dict with 'boxes' `[B, M, 4]` (yxyx, "
+        "pixels) and 'labels' `[B, M]` (-1 is padding)",
+        keys=sorted(keys) or type(truth),
+    )
 
 
 def batch_size_and_steps(x, batch_size, steps_per_epoch, *, must_know=True):
@@ -129,51 +140,27 @@ def num_images(x, batch_size, steps_per_epoch):
     return len(x) if hasattr(x, "shape") else batch_size * steps_per_epoch
 
 
-def _check_classes(model, reader):
+def _check_classes(what, argument, names, known, count):
     """Raises ValueError unless a label names the same class in dataset and model."""
-    names, known = tuple(reader.class_names), model.class_names
-    count = model.num_classes
-    if not model.config.has_detection:
-        return
+    names = tuple(names)
     if len(names) > count:
         raise InvalidValueError(
-            f"The dataset has {len(names)} classes, {_short(names)}, but the model "
-            f"`num_classes` {count}, so labels from {count} on have no output. Make "
-            "it with `class_names=dataset.class_names`."
+            f"The dataset has {len(names)} {what}, {_short(names)}, but the model "
+            f"`{argument.replace('class_names', 'num_classes')}` {count}, so labels "
+            f"from {count} on have no output. Make it with `{argument}=dataset."
+            f"{argument}`."
         )
     if known is not None and names != tuple(known)[: len(names)]:
         raise InvalidValueError(
-            "Dataset and model must name the same classes in the same order. "
-            f"Received: a dataset with {_short(names)}, a model with "
-            f"{_short(known)}. Read the data with `class_names=model.class_names`, "
-            "or make the model with `class_names=dataset.class_names`."
-        )
-
-
-def _check_seg_classes(model, reader):
-    """Raises ValueError unless a class of pixels is the same in dataset and model."""
-    names, known = reader.seg_class_names, model.seg_class_names
-    if not model.config.has_segmentation or names is None:
-        return
-    count = model.config.seg_num_classes
-    if len(names) > count:
-        raise InvalidValueError(
-            f"The dataset has {len(names)} classes of pixels, {_short(names)}, but the "
-            f"model `seg_num_classes` {count}. Make it with "
-            "`seg_class_names=dataset.seg_class_names`."
-        )
-    if known is not None and tuple(names) != tuple(known)[: len(names)]:
-        raise InvalidValueError(
-            "Dataset and model must name the same classes of pixels in the same order. "
-            f"Received: a dataset with {_short(names)}, a model with {_short(known)}."
+            f"Dataset and model must name the same {what} in the same order. Received: "
+            f"a dataset with {_short(names)}, a model with {_short(known)}. Make the "
+            f"model with `{argument}=dataset.{argument}`, or read the data with the "
+            "model's."
         )
 
 
 def _check_arrays(model, images, truth):
-    if len(images) == 0:
-        raise InvalidValueError(
-            f"There are no images. Received: x.shape={images.shape}"
-        )
+    require(len(images) > 0, "There are no images", **{"x.shape": images.shape})
     _check_images(model, images.shape)
     _check_pixels(images)
     check_truth(truth, None, model.config)
@@ -188,21 +175,21 @@ def _check_arrays(model, images, truth):
 
 def _check_masks(truth, count):
     masks = np.asarray(truth["masks"])
-    if masks.ndim != 3 or len(masks) != count or masks.dtype.kind not in "iu":
-        raise InvalidValueError(
-            f"`masks` must be ints `[B, H, W]`, one for each of the {count} images. "
-            f"Received: masks.shape={masks.shape}, dtype={masks.dtype}"
-        )
+    require(
+        masks.ndim == 3 and len(masks) == count and masks.dtype.kind in "iu",
+        f"`masks` must be ints `[B, H, W]`, one for each of the {count} images",
+        **{"masks.shape": masks.shape, "masks.dtype": str(masks.dtype)},
+    )
 
 
 def _check_boxes(truth, count):
     boxes, labels = _rows(truth, "boxes"), _rows(truth, "labels")
-    if boxes.shape != (*labels.shape, 4) or len(boxes) != count:
-        raise InvalidValueError(
-            "`boxes` must be `[B, M, 4]` and `labels` `[B, M]`, with a row for each "
-            f"of the {count} images. Received: boxes.shape={boxes.shape}, "
-            f"labels.shape={labels.shape}"
-        )
+    require(
+        boxes.shape == (*labels.shape, 4) and len(boxes) == count,
+        "`boxes` must be `[B, M, 4]` and `labels` `[B, M]`, with a row for each of the "
+        f"{count} images",
+        **{"boxes.shape": boxes.shape, "labels.shape": labels.shape},
+    )
 
 
 def _check_pixels(images):
@@ -213,8 +200,7 @@ def _check_pixels(images):
             return
         if not np.isfinite(pixels).all():
             raise InvalidValueError(
-                "Pixels must be finite numbers. Received: an image with NaN or "
-                f"infinite pixels, x[{number}]"
+                f"Pixels must be finite. Received: NaN or infinity in x[{number}]"
             )
         if np.abs(pixels).max(initial=0) > _MAX_PIXEL:
             raise InvalidValueError(
@@ -257,10 +243,8 @@ def _check_truth_spec(spec):
 
 def check_batch_size(batch_size):
     """Raises ValueError unless it is None or a number of images."""
-    if batch_size is not None and batch_size < 1:
-        raise InvalidValueError(
-            f"`batch_size` must be 1 or more. Received: batch_size={batch_size}"
-        )
+    is_right = batch_size is None or batch_size >= 1
+    check_argument(is_right, "batch_size", batch_size, "1 or more")
 
 
 def _first_batch(batches):
@@ -351,27 +335,27 @@ def is_valid(boxes, labels, image_size, num_classes):
     the label -1 or four zeros are padding and not checked.
     """
     faults = _faults(boxes, labels, image_size, num_classes)
-    wrong = [ops.any(rows) for rows, _ in faults]
+    wrong = [ops.any(rows) for rows in faults.values()]
     return ops.logical_not(ops.any(ops.stack(wrong)))
 
 
 def explain(boxes, labels, image_size, num_classes):
     """Explains what is wrong with the ground truth of a batch; see `is_valid`."""
-    for rows, sentence in _faults(boxes, labels, image_size, num_classes):
+    for rule, rows in _faults(boxes, labels, image_size, num_classes).items():
         wrong = np.argwhere(ops.convert_to_numpy(rows))
         if len(wrong):
             image, row = wrong[0]
             box = ops.convert_to_numpy(boxes)[image, row].tolist()
             label = ops.convert_to_numpy(labels)[image, row].item()
             return (
-                f"{sentence}. Received: label {label} with box {box} in row {row} of "
+                f"{rule}. Received: label {label} with box {box} in row {row} of "
                 f"image {image}"
             )
     return None
 
 
 def _faults(boxes, labels, image_size, num_classes):
-    """Each rule: bool `[B, M]`, where it is broken; and its text."""
+    """The text of each rule, and bool `[B, M]`, where it is broken."""
     boxes = ops.cast(ops.convert_to_tensor(boxes), "float32")
     given = ops.convert_to_tensor(labels)
     labels = ops.cast(given, "int32")
@@ -388,42 +372,29 @@ def _faults(boxes, labels, image_size, num_classes):
         ops.all(ops.logical_or(tiny, ops.logical_not(used))),
         ops.sum(ops.cast(used, "int32")) > 1,
     )
-    return [
-        (
-            # A cast cuts 0.7 down to 0: the label of another class.
-            given != ops.cast(labels, given.dtype),
-            "Labels must be whole numbers",
+    has_box = ops.any(boxes != 0.0, axis=-1)
+    outside = ops.logical_and(finite, ops.logical_not(inside))
+    rules = {
+        # A cast cuts 0.7 down to 0: the label of another class.
+        "Labels must be whole numbers": given != ops.cast(labels, given.dtype),
+        "Labels must count from 0, and be -1 in rows of padding": ops.logical_and(
+            labels < BACKGROUND, has_box
         ),
-        (
-            ops.logical_and(labels < BACKGROUND, ops.any(boxes != 0.0, axis=-1)),
-            "Labels must count from 0, and be -1 in rows of padding",
-        ),
-        (
-            labels >= num_classes,
-            f"Labels must lie below the model's `num_classes`, {num_classes}, and "
-            "count from 0",
-        ),
-        (
-            ops.logical_and(used, ops.logical_not(finite)),
-            "Boxes must be finite numbers",
-        ),
-        (
-            ops.logical_and(used, ops.any(high < low, axis=-1)),
-            "Boxes must be `yxyx`: top, left, bottom, right; here one ends before it "
-            "begins",
-        ),
-        (
-            ops.logical_and(used, ops.logical_and(finite, ops.logical_not(inside))),
-            "Boxes must be `yxyx` in pixels of the input, of (height, width) "
-            f"{tuple(image_size)}; here the center of one lies outside. Are x and y "
-            "exchanged, or the boxes those of the image before it was resized?",
-        ),
-        (
-            ops.logical_and(used, all_tiny),
-            "Boxes must be in pixels; here all lie between 0 and 1. Multiply them by "
-            "the height and width of the input",
-        ),
-    ]
+        f"Labels must lie below the model's `num_classes`, {num_classes}, and count "
+        "from 0": labels >= num_classes,
+    }
+    rules_of_used = {
+        "Boxes must be finite numbers": ops.logical_not(finite),
+        "Boxes must be `yxyx`: top, left, bottom, right; here one ends before it "
+        "begins": ops.any(high < low, axis=-1),
+        "Boxes must be `yxyx` in pixels of the input, of (height, width) "
+        f"{tuple(image_size)}; here the center of one lies outside. Are x and y "
+        "exchanged, or the boxes those of the image before it was resized?": outside,
+        "Boxes must be in pixels; here all lie between 0 and 1. Multiply them by the "
+        "height and width of the input": all_tiny,
+    }
+    rules |= {rule: ops.logical_and(used, x) for rule, x in rules_of_used.items()}
+    return rules
 
 
 # --- One call of `fit`, `evaluate` or `predict`: its errors, in plain words.

@@ -12,7 +12,7 @@ from keras import ops
 
 from effdet_keras import box_ops
 from effdet_keras._internal.label_constants import IGNORE
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_argument, check_choice
 from effdet_keras.model.anchors import at_places
 
 __all__ = ["DetectionLoss", "focal_loss"]
@@ -125,7 +125,7 @@ def huber_loss(box_targets: Any, box_deltas: Any, *, delta: float = 0.1) -> Any:
 
 def iou_loss(target_boxes: Any, boxes: Any, *, iou_loss_type: str) -> Any:
     """`1 - metric` of boxes `[..., 4]` and targets, `[...]`; 0 for an empty target."""
-    _check_choice("iou_loss_type", iou_loss_type, _IOU_METRICS)
+    check_choice("iou_loss_type", iou_loss_type, _IOU_METRICS)
     boxes, target_boxes = _tensor(boxes), _tensor(target_boxes)
     # Boxes first: where a box equals its target TensorFlow's slope follows the
     # first argument, as in the reference.
@@ -217,15 +217,13 @@ class DetectionLoss:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, tuple(getattr(self, name)))
                 _check_weights(name, getattr(self, name))
-        if self.positives_momentum is not None and not self.positives_momentum < 1.0:
-            raise InvalidValueError(
-                "`positives_momentum` must be None or below 1. "
-                f"Received: positives_momentum={self.positives_momentum!r}"
-            )
+        momentum = self.positives_momentum
+        is_right = momentum is None or momentum < 1.0
+        check_argument(is_right, "positives_momentum", momentum, "None or below 1")
         _check_numbers(**{name: getattr(self, name) for name in _RANGES})
-        _check_choice("divide_by", self.divide_by, _DIVISORS)
+        check_choice("divide_by", self.divide_by, _DIVISORS)
         if self.iou_loss_type is not None:
-            _check_choice("iou_loss_type", self.iou_loss_type, _IOU_METRICS)
+            check_choice("iou_loss_type", self.iou_loss_type, _IOU_METRICS)
 
     def __repr__(self) -> str:
         """The call that makes it, without the defaults."""
@@ -388,28 +386,14 @@ _RANGES = {  # whether a number is right, and what it must be
 def _check_numbers(**values):
     for name, value in values.items():
         is_right, expected = _RANGES[name]
-        if not is_right(value):
-            raise InvalidValueError(
-                f"`{name}` must be {expected}. Received: {name}={value!r}"
-            )
+        check_argument(is_right(value), name, value, expected)
 
 
 def _check_weights(name, weights, count=None):
     is_right = all(0.0 <= w < math.inf for w in weights)
-    if not is_right or count not in (None, len(weights)):
-        number = "" if count is None else f"{count} "
-        raise InvalidValueError(
-            f"`{name}` must be {number}numbers of 0 or above, one per class. "
-            f"Received: {name}={tuple(weights)!r}"
-        )
-
-
-def _check_choice(name, value, known):
-    if value not in known:
-        raise InvalidValueError(
-            f"`{name}` must be one of {', '.join(map(repr, known))}. "
-            f"Received: {name}={value!r}"
-        )
+    is_right = is_right and count in (None, len(weights))
+    expected = f"{count or ''} numbers of 0 or above, one per class".lstrip()
+    check_argument(is_right, name, tuple(weights), expected)
 
 
 def _check_fit(rule, **tensors):

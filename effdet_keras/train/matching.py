@@ -12,7 +12,7 @@ from keras import ops
 
 from effdet_keras import box_ops
 from effdet_keras._internal.label_constants import BACKGROUND, IGNORE
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import check_argument, require
 from effdet_keras.model.anchors import level_sizes
 
 if TYPE_CHECKING:
@@ -116,33 +116,45 @@ background_weight=1.0, in_fractions=False)
     in_fractions: bool = False
 
     def __post_init__(self) -> None:
-        _check_iou_threshold(self.iou_threshold, self.ignore_threshold)
-        if not 0.0 <= self.background_weight < math.inf:
-            raise InvalidValueError(
-                "`background_weight` must be a number of at least 0. Received: "
-                f"background_weight={self.background_weight!r}"
-            )
+        threshold, ignore = self.iou_threshold, self.ignore_threshold
+        require(
+            ignore is None or 0.0 < ignore <= threshold,
+            "`ignore_threshold` must be above 0 and at most `iou_threshold`",
+            ignore_threshold=ignore,
+            iou_threshold=threshold,
+        )
+        is_right = 0.0 < threshold <= 1.0
+        check_argument(is_right, "iou_threshold", threshold, "above 0 and at most 1")
+        weight, expected = self.background_weight, "a number of at least 0"
+        is_right = 0.0 <= weight < math.inf
+        check_argument(is_right, "background_weight", weight, expected)
 
-    def __call__(
-        self,
-        boxes: Any,
-        labels: Any,
-        anchors: Any,
-        config: EfficientDetConfig,
-        weights: Any = None,
-    ) -> tuple[Any, ...]:
-        settings = self.get_config()
-        if settings.pop("in_fractions"):
+    def __call__(self, boxes, labels, anchors, config, weights=None):
+        boxes, labels, anchors = _as_tensors(boxes, labels, anchors)
+        added_side = 0.0
+        if self.in_fractions:
             sides = ops.convert_to_tensor((*config.image_size,) * 2, dtype="float32")
-            boxes, anchors = _tensor(boxes) / sides, _tensor(anchors) / sides
-            settings["added_side"] = _ADDED_FRACTION
-        return match_anchors(
-            boxes,
-            labels,
-            anchors,
-            weights=weights,
-            box_scales=config.box_scales,
-            **settings,
+            boxes, anchors, added_side = boxes / sides, anchors / sides, _ADDED_FRACTION
+        is_object = ops.logical_and(labels >= 0, box_ops.area(boxes) > 0.0)
+        boxes = ops.where(ops.expand_dims(is_object, -1), boxes, 0.0)
+        claims = is_object if self.force else ops.zeros_like(is_object)
+        if weights is not None:
+            weights = _as_weights(weights, labels)
+            claims = ops.logical_and(claims, weights > 0.0)
+        # Two more rows stand for background and for what is ignored.
+        boxes = ops.pad(boxes, [[0, 0], [0, 2], [0, 0]])
+        labels = ops.pad(labels, [[0, 0], [0, 1]], constant_values=BACKGROUND)
+        labels = ops.pad(labels, [[0, 0], [0, 1]], constant_values=IGNORE)
+        thresholds = self.iou_threshold, self.ignore_threshold
+        rows = _rows_by_iou(boxes, claims, anchors, *thresholds)  # [B, N]
+        of_background = self.background_weight
+        if weights is None and of_background != 1.0:
+            weights = ops.ones_like(claims, dtype="float32")
+        if weights is not None:
+            weights = ops.pad(weights, [[0, 0], [0, 1]], constant_values=of_background)
+        scales = config.box_scales
+        return _targets_of_rows(
+            boxes, labels, anchors, rows, scales, weights, added_side
         )
 
 
@@ -172,72 +184,28 @@ class ATSSMatching(Matching):
     top_k: int = 9
 
     def __post_init__(self) -> None:
-        if self.top_k < 1:
-            raise InvalidValueError(
-                f"`top_k` must be at least 1. Received: top_k={self.top_k!r}"
-            )
+        check_argument(self.top_k >= 1, "top_k", self.top_k, "at least 1")
 
-    def __call__(
-        self,
-        boxes: Any,
-        labels: Any,
-        anchors: Any,
-        config: EfficientDetConfig,
-        weights: Any = None,
-    ) -> tuple[Any, ...]:
+    def __call__(self, boxes, labels, anchors, config, weights=None):
+        boxes, labels, anchors = _as_tensors(boxes, labels, anchors)
         levels = level_sizes(config.image_size, config.min_level, config.max_level)
-        return match_atss(
-            boxes,
-            labels,
-            anchors,
-            level_sizes=levels,
-            top_k=self.top_k,
-            box_scales=config.box_scales,
-            weights=weights,
+        places = [height * width for height, width in levels]
+        require(
+            anchors.shape[0] % sum(places) == 0,
+            "`anchors` must be those of the levels of `config`",
+            **_shapes(anchors=anchors),
+            levels=levels,
         )
-
-
-# --- Both rules as functions. They return what `Matching.__call__` does.
-
-
-def match_anchors(
-    boxes,
-    labels,
-    anchors,
-    *,
-    iou_threshold=0.5,
-    ignore_threshold=None,
-    force=True,
-    weights=None,
-    background_weight=1.0,
-    box_scales=(1.0, 1.0, 1.0, 1.0),
-    added_side=0.0,
-):
-    """The rule of `IoUMatching`.
-
-    Memory: a few arrays `[B, N]`, because boxes are matched one after the other;
-    a matrix `[M, N]` would be 177 MB per image at 1536 pixels and 100 boxes.
-    """
-    _check_iou_threshold(iou_threshold, ignore_threshold)
-    boxes, labels, anchors = _as_tensors(boxes, labels, anchors)
-    is_object = ops.logical_and(labels >= 0, box_ops.area(boxes) > 0.0)
-    boxes = ops.where(ops.expand_dims(is_object, -1), boxes, 0.0)
-    claims = is_object if force else ops.zeros_like(is_object)
-    if weights is not None:
-        weights = _as_weights(weights, labels)
-        claims = ops.logical_and(claims, weights > 0.0)
-    # Two more rows stand for background and for what is ignored.
-    boxes = ops.pad(boxes, [[0, 0], [0, 2], [0, 0]])
-    labels = ops.pad(labels, [[0, 0], [0, 1]], constant_values=BACKGROUND)
-    labels = ops.pad(labels, [[0, 0], [0, 1]], constant_values=IGNORE)
-    matched = _match(boxes, claims, anchors, iou_threshold, ignore_threshold)  # [B, N]
-    if weights is None and background_weight != 1.0:
-        weights = ops.ones_like(claims, dtype="float32")
-    if weights is not None:
-        weights = ops.pad(weights, [[0, 0], [0, 1]], constant_values=background_weight)
-    return _targets_of_rows(
-        boxes, labels, anchors, matched, box_scales, weights, added_side
-    )
+        if weights is not None:
+            weights = _as_weights(weights, labels)
+        # One more row stands for background, so that there is one when M is 0.
+        boxes = ops.pad(boxes, [[0, 0], [0, 1], [0, 0]])
+        labels = ops.pad(labels, [[0, 0], [0, 1]], constant_values=BACKGROUND)
+        candidates = _candidates(boxes, anchors, places, self.top_k)  # [B, M, K]
+        rank = _ranks(boxes, labels, ops.take(anchors, candidates, axis=0))
+        rows = _row_of_each_anchor(candidates, rank, anchors.shape[0])  # [B, N]
+        scales = config.box_scales
+        return _targets_of_rows(boxes, labels, anchors, rows, scales, weights)
 
 
 def _targets_of_rows(
@@ -260,10 +228,12 @@ def _targets_of_rows(
     return *targets, _take_rows(weights, boxes, rows)[0]
 
 
-def _match(boxes, claims, anchors, iou_threshold, ignore_threshold):
+def _rows_by_iou(boxes, claims, anchors, iou_threshold, ignore_threshold):
     """Row of each anchor's box, int32 `[B, N]`.
 
-    The last but one stands for background, the last for what is ignored.
+    The last but one stands for background, the last for what is ignored. Boxes are
+    matched one after the other, in arrays `[B, N]`: a matrix `[M, N]` would be 177 MB
+    per image at 1536 pixels and 100 boxes.
     """
     num_images, last = ops.shape(boxes)[0], ops.shape(boxes)[1] - 2
     num_anchors = anchors.shape[0]
@@ -322,36 +292,6 @@ def _take_rows(labels, boxes, rows):
         ops.take(ops.reshape(labels, (-1,)), rows, axis=0),
         ops.take(ops.reshape(boxes, (-1, 4)), rows, axis=0),
     )
-
-
-def match_atss(
-    boxes,
-    labels,
-    anchors,
-    *,
-    level_sizes,
-    top_k=9,
-    box_scales=(1.0, 1.0, 1.0, 1.0),
-    weights=None,
-):
-    """The rule of `ATSSMatching`; `level_sizes` are `(height, width)` of each level."""
-    boxes, labels, anchors = _as_tensors(boxes, labels, anchors)
-    places = [height * width for height, width in level_sizes]
-    if sum(places) == 0 or anchors.shape[0] % sum(places) or top_k < 1:
-        raise InvalidValueError(
-            "`level_sizes` must have the places of `anchors`, and `top_k` must be at "
-            f"least 1. Received: level_sizes={list(level_sizes)}, "
-            f"anchors.shape={tuple(anchors.shape)}, top_k={top_k!r}"
-        )
-    if weights is not None:
-        weights = _as_weights(weights, labels)
-    # One more row stands for background, so that there is one when M is 0.
-    boxes = ops.pad(boxes, [[0, 0], [0, 1], [0, 0]])
-    labels = ops.pad(labels, [[0, 0], [0, 1]], constant_values=BACKGROUND)
-    candidates = _candidates(boxes, anchors, places, top_k)  # [B, M, K]
-    rank = _ranks(boxes, labels, ops.take(anchors, candidates, axis=0))
-    rows = _row_of_each_anchor(candidates, rank, anchors.shape[0])  # [B, N]
-    return _targets_of_rows(boxes, labels, anchors, rows, box_scales, weights)
 
 
 def _candidates(boxes, anchors, places, top_k):
@@ -429,39 +369,23 @@ def _deviation(values):
 def _as_weights(weights, labels):
     """Float32 weights of boxes; ValueError unless they have the shape of labels."""
     weights = _tensor(weights)
-    if len(weights.shape) != 2 or not _fit(weights.shape, labels.shape):
-        raise InvalidValueError(
-            "`weights` must have the shape of `labels`, [B, M]. Received: "
-            f"weights.shape={tuple(weights.shape)}, labels.shape={tuple(labels.shape)}"
-        )
+    require(
+        len(weights.shape) == 2 and _fit(weights.shape, labels.shape),
+        "`weights` must have the shape of `labels`, [B, M]",
+        **_shapes(weights=weights, labels=labels),
+    )
     return weights
-
-
-def _check_iou_threshold(iou_threshold, ignore_threshold):
-    """Raises ValueError unless they are above 0, at most 1, and in order."""
-    if ignore_threshold is not None and not 0.0 < ignore_threshold <= iou_threshold:
-        raise InvalidValueError(
-            "`ignore_threshold` must be above 0 and at most `iou_threshold`. Received: "
-            f"ignore_threshold={ignore_threshold!r}, iou_threshold={iou_threshold!r}"
-        )
-    if not 0.0 < iou_threshold <= 1.0:
-        raise InvalidValueError(
-            "`iou_threshold` must be above 0 and at most 1. "
-            f"Received: iou_threshold={iou_threshold!r}"
-        )
 
 
 def _as_tensors(boxes, labels, anchors):
     """Float32 boxes, int32 labels and float32 anchors; ValueError for wrong shapes."""
     boxes, labels, anchors = _tensor(boxes), _tensor(labels, "int32"), _tensor(anchors)
     ranks = (len(boxes.shape), len(labels.shape), len(anchors.shape))
-    if ranks != (3, 2, 2) or not _fit(boxes.shape, labels.shape):
-        raise InvalidValueError(
-            "`boxes` must be [B, M, 4], `labels` [B, M] and `anchors` [N, 4]. "
-            f"Received: boxes.shape={tuple(boxes.shape)}, "
-            f"labels.shape={tuple(labels.shape)}, "
-            f"anchors.shape={tuple(anchors.shape)}"
-        )
+    require(
+        ranks == (3, 2, 2) and _fit(boxes.shape, labels.shape),
+        "`boxes` must be [B, M, 4], `labels` [B, M] and `anchors` [N, 4]",
+        **_shapes(boxes=boxes, labels=labels, anchors=anchors),
+    )
     return boxes, labels, anchors
 
 
@@ -472,3 +396,7 @@ def _tensor(value, dtype="float32"):
 def _fit(shape, other):
     """Whether the sizes that two shapes share are equal, where both are known."""
     return all(n is None or m is None or n == m for n, m in zip(shape, other))
+
+
+def _shapes(**tensors):
+    return {f"{name}.shape": tuple(x.shape) for name, x in tensors.items()}

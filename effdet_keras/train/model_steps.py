@@ -1,4 +1,4 @@
-"""What surrounds the steps of a model: parts, variables, compiled functions."""
+"""What surrounds the steps of a model: losses, parts, variables, compiled functions."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import keras
+from keras import ops
 
+from effdet_keras._internal.label_constants import IGNORE
 from effdet_keras.train import freezing
-from effdet_keras.train.inputs import Run
+from effdet_keras.train.gradients import decay_loss
+from effdet_keras.train.inputs import Run, is_valid_batch
+from effdet_keras.train.losses import count_positives, segmentation_loss
 from effdet_keras.train.parts import Part, steps_done
 from effdet_keras.train.resume import PlaceKeeper
 from effdet_keras.train.steps import BackendStep, step_of_backend
@@ -21,6 +25,37 @@ class ModelSteps:
 
     place_keeper: PlaceKeeper | None = None  # of the `fit` under way, for checkpoints
     _run = Run()  # of the call under way
+
+    def losses_of(
+        self,
+        truth: dict,
+        outputs: dict[str, Any],
+        is_counted: Any = None,
+        training: bool = False,
+    ) -> dict[str, Any]:
+        """The losses of outputs, by the names under which `fit` logs them.
+
+        Of images that are not `is_counted` `[B]` no loss is taken. `loss` is the sum,
+        NaN where the ground truth is wrong.
+        """
+        terms = {"loss": 0.0}
+        if self.config.has_detection:
+            terms = _detection_losses(self, truth, outputs, is_counted, training)
+        if self.config.has_segmentation:
+            logits = outputs["segmentation_logits"]
+            of_images = segmentation_loss(truth["masks"], logits)
+            segmentation = _mean_of_counted(of_images, is_counted)
+            loss = terms["loss"] + segmentation  # unweighted, as in the reference
+            terms = {**terms, "loss": loss, "segmentation_loss": segmentation}
+        for part in self.parts.values():
+            if (more := part.loss(truth, outputs)) is not None:
+                weight, value = more
+                loss = terms["loss"] + weight * value
+                terms = {**terms, "loss": loss, part.logs[0]: value}
+        decay = decay_loss(self.settings.recipe.l2_decay, self.trainable_variables)
+        is_valid = is_valid_batch(truth, self.config)
+        loss = ops.where(is_valid, terms["loss"] + decay, float("nan"))
+        return {**terms, "reg_l2_loss": decay, "loss": loss}
 
     def add_part(self, name: str, part: Part) -> None:
         """Lets something take part in training steps from now on."""
@@ -137,3 +172,43 @@ class ModelSteps:
     def refusal(self, truth: dict, *, step: int | None = None) -> Exception:
         """The error for a batch whose loss is not finite; see `Run.refusal`."""
         return self._run.refusal(truth, self.config, step)
+
+
+def _detection_losses(model, truth, outputs, is_counted, training):
+    """The terms of `DetectionLoss`, with their sum as `loss`."""
+    recipe, boxes, labels = model.settings.recipe, truth["boxes"], truth["labels"]
+    # Rules and losses of one's own need not know what is seldom there.
+    weights = {"weights": truth["weights"]} if "weights" in truth else {}
+    class_targets, box_targets, *anchor_weights = recipe.matching(
+        boxes, labels, model.anchors, model.config, **weights
+    )
+    options = {"anchor_weights": anchor_weights[0]} if anchor_weights else {}
+    if set(model.config.box_scales) != {1.0}:
+        options["box_scales"] = model.config.box_scales
+    if is_counted is not None:
+        class_targets = ops.where(is_counted[:, None], class_targets, IGNORE)
+    num_positives = count_positives(class_targets, box_targets, *anchor_weights)
+    parts = model.parts.values() if training else ()
+    for one in (*parts, model._step):
+        normalizer = one.normalizer(num_positives, recipe.loss.normalizer_of)
+        if normalizer is not None:
+            # A loss of one's own need not know what only parts of a batch need.
+            options["normalizer"] = normalizer
+            break
+    return recipe.loss(
+        class_targets,
+        box_targets,
+        outputs["class_logits"],
+        outputs["box_deltas"],
+        model.anchors,
+        **options,
+    )
+
+
+def _mean_of_counted(of_images, is_counted):
+    """The mean over the images of a batch that count."""
+    if is_counted is None:
+        return ops.mean(of_images)
+    counted = ops.cast(is_counted, "float32")
+    total = ops.sum(ops.where(is_counted, of_images, 0.0))
+    return total / ops.maximum(ops.sum(counted), 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import numbers
 from collections.abc import Mapping
 from types import NoneType
@@ -11,7 +12,7 @@ from typing import Any
 import keras
 
 from effdet_keras._internal.extras import extra
-from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.errors import InvalidTypeError, InvalidValueError, hint, require
 from effdet_keras.train.gradients import check_decay, check_multipliers
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import IoUMatching, Matching
@@ -24,7 +25,6 @@ from effdet_keras.train.parts import PartOptions
 from effdet_keras.train.schedules import (
     REFERENCE_BATCH_SIZE,
     has_own_rates,
-    hint,
     is_fitted,
     named_schedule,
 )
@@ -192,27 +192,15 @@ class Recipe:
         is_rule = self.matching == AUTO or isinstance(self.matching, Matching)
         expected = "'auto' or an `ek.matching.Matching`"
         self._require("matching", is_rule, expected, InvalidTypeError)
-        if self.name not in NAMES:
-            raise InvalidValueError(
-                f"`recipe` must be one of {', '.join(map(repr, NAMES))}. "
-                f"Received: recipe={self.name!r}"
-            )
-        self._require(
-            "batch_norm_warmup",
-            self.batch_norm_warmup in (True, False, AUTO),
-            "True, False or 'auto'",
-        )
-        self._require(
-            "clip_norm",
-            self.clip_norm in (None, AUTO) or _is_number(self.clip_norm, 0),
-            "a number of at least 0, or None",
-        )
+        rule = f"`recipe` must be one of {', '.join(map(repr, NAMES))}"
+        require(self.name in NAMES, rule, recipe=self.name)
+        is_right = self.batch_norm_warmup in (True, False, AUTO)
+        self._require("batch_norm_warmup", is_right, "True, False or 'auto'")
+        is_right = self.clip_norm in (None, AUTO) or _is_number(self.clip_norm, 0)
+        self._require("clip_norm", is_right, "a number of at least 0, or None")
         steps = self.accumulate_steps
-        self._require(
-            "accumulate_steps",
-            isinstance(steps, numbers.Integral) and steps >= 1,
-            "a whole number of at least 1",
-        )
+        is_right = isinstance(steps, numbers.Integral) and _is_number(steps, 1)
+        self._require("accumulate_steps", is_right, "a whole number of at least 1")
         for field in ("loss_scale", "learning_rate"):
             value = getattr(self, field)
             is_right = value is None or (_is_number(value, 0) and value > 0)
@@ -226,9 +214,8 @@ class Recipe:
         self._check_optimizer()
 
     def _require(self, field, is_right, expected, error=InvalidValueError):
-        if not is_right:
-            value = getattr(self, field)
-            raise error(f"`{field}` must be {expected}. Received: {field}={value!r}")
+        value = {field: getattr(self, field)}
+        require(is_right, f"`{field}` must be {expected}", error, **value)
 
     def _check_optimizer(self):
         """What goes with an optimizer: a Keras one brings its own of much."""
@@ -249,18 +236,19 @@ class Recipe:
                         "Leave one of the two out."
                     )
             return
-        if has_own_decay(self.optimizer) and isinstance(self.weight_decay, dict):
-            raise InvalidValueError(
-                "AdamW and Muon decay all kernels alike: their `weight_decay` is one "
-                f"number. Received: weight_decay={self.weight_decay!r}"
-            )
+        is_one = not isinstance(self.weight_decay, dict)
+        require(
+            is_one or not has_own_decay(self.optimizer),
+            "AdamW and Muon decay all kernels alike: `weight_decay` is one number",
+            weight_decay=self.weight_decay,
+        )
         has_rates = self._brings_schedule or has_own_rates(self._schedule)
-        if has_rates and self.learning_rate is not None:
-            raise InvalidValueError(
-                "`learning_rate` is part of a `LearningRateSchedule` and of "
-                f"'manual_step'. Received: learning_rate={self.learning_rate!r}, "
-                f"schedule={self.schedule!r}"
-            )
+        require(
+            self.learning_rate is None or not has_rates,
+            "`learning_rate` is part of a `LearningRateSchedule` and of 'manual_step'",
+            learning_rate=self.learning_rate,
+            schedule=self.schedule,
+        )
         if not self._brings_schedule:
             self.resolve_schedule(batch_size=1, steps_per_epoch=1, epochs=1)
 
@@ -432,7 +420,8 @@ class Recipe:
 
 
 def _is_number(value, least):
-    return isinstance(value, numbers.Real) and value >= least
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return is_number and least <= value < math.inf
 
 
 def tfod_decay(*, fpn=4e-5, heads=4e-5, backbone=1e-5):

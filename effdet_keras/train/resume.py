@@ -245,7 +245,7 @@ class PlaceKeeper(OwnCallback):
 
         return skipping
 
-    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+    def on_epoch_begin(self, epoch, logs=None):
         self._epoch, self._start = epoch, time.monotonic()
         self._step, self._after_steps = 0, None
         place = self._place
@@ -255,20 +255,16 @@ class PlaceKeeper(OwnCallback):
         self._place, self.is_skipping = None, False
         self._order.start(epoch)
 
-    def on_train_batch_begin(
-        self, batch: int, logs: Mapping[str, Any] | None = None
-    ) -> None:
+    def on_train_batch_begin(self, batch, logs=None):
         self.is_skipping = self._place is not None and batch < self._place.step
 
-    def on_train_batch_end(
-        self, batch: int, logs: Mapping[str, Any] | None = None
-    ) -> None:
+    def on_train_batch_end(self, batch, logs=None):
         self._step = batch + 1
 
-    def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+    def on_test_begin(self, logs=None):
         self._keep_place_after_steps()  # before Keras resets the means
 
-    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+    def on_epoch_end(self, epoch, logs=None):
         self._keep_place_after_steps()  # before the callbacks count the epoch
 
     def _keep_place_after_steps(self):
@@ -362,10 +358,10 @@ class FromPlaceOn:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.callback_of_fit, name)
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_begin(self, batch, logs=None):
         if not self._keeper.is_skipping:
             self.callback_of_fit.on_train_batch_begin(batch, logs)
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch, logs=None):
         if not self._keeper.is_skipping:
             self.callback_of_fit.on_train_batch_end(batch, logs)

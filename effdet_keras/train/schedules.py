@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import itertools
 import math
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_argument, hint, require
 
 __all__ = ["Warmup", "WarmupCosine"]
 
@@ -31,16 +30,10 @@ class _Warmup(keras.optimizers.schedules.LearningRateSchedule):
 
     def __post_init__(self) -> None:
         _check_not_negative(self, "learning_rate", "warmup_init")
-        if self.total_steps < 1:
-            raise InvalidValueError(
-                "`total_steps` must be at least 1. "
-                f"Received: total_steps={self.total_steps}"
-            )
-        if not 0 <= self.warmup_steps <= self.total_steps:
-            raise InvalidValueError(
-                "`warmup_steps` must be between 0 and `total_steps`. Received: "
-                f"warmup_steps={self.warmup_steps}, total_steps={self.total_steps}"
-            )
+        steps = {"warmup_steps": self.warmup_steps, "total_steps": self.total_steps}
+        require(self.total_steps >= 1, "`total_steps` must be at least 1", **steps)
+        is_part = 0 <= self.warmup_steps <= self.total_steps
+        require(is_part, "`warmup_steps` must be between 0 and `total_steps`", **steps)
 
     def __call__(self, step: Any) -> Any:
         step = ops.cast(step, "float32")
@@ -89,12 +82,13 @@ class WarmupCosine(_Warmup):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.hold_steps <= self.total_steps - self.warmup_steps:
-            raise InvalidValueError(
-                "`hold_steps` must be between 0 and the steps behind the warm-up. "
-                f"Received: hold_steps={self.hold_steps}, "
-                f"warmup_steps={self.warmup_steps}, total_steps={self.total_steps}"
-            )
+        require(
+            0 <= self.hold_steps <= self.total_steps - self.warmup_steps,
+            "`hold_steps` must be between 0 and the steps behind the warm-up",
+            hold_steps=self.hold_steps,
+            warmup_steps=self.warmup_steps,
+            total_steps=self.total_steps,
+        )
 
     def _decayed(self, step):
         first = self.warmup_steps + self.hold_steps
@@ -117,10 +111,8 @@ class WarmupStepwise(_Warmup):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.drop_steps = tuple(self.drop_steps)
-        if not _rises(self.drop_steps):
-            raise InvalidValueError(
-                f"`drop_steps` must rise. Received: drop_steps={self.drop_steps}"
-            )
+        rises = _rises(self.drop_steps)
+        require(rises, "`drop_steps` must rise", drop_steps=self.drop_steps)
 
     def _decayed(self, step):
         rate = ops.full((), self.learning_rate, dtype="float32")
@@ -148,10 +140,7 @@ class WarmupPolynomial(_Warmup):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.power > 0:
-            raise InvalidValueError(
-                f"`power` must be above 0. Received: power={self.power}"
-            )
+        check_argument(self.power > 0, "power", self.power, "above 0")
 
     def _decayed(self, step):
         left = ops.maximum(self.total_steps - step, 0.0) / self.total_steps
@@ -217,10 +206,8 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):
 def _check_not_negative(schedule, *names):
     for name in names:
         value = getattr(schedule, name)
-        if not (value >= 0 and math.isfinite(value)):
-            raise InvalidValueError(
-                f"`{name}` must be a number of at least 0. Received: {name}={value}"
-            )
+        is_right = value >= 0 and math.isfinite(value)
+        check_argument(is_right, name, value, "a number of at least 0")
 
 
 def _rises(steps):
@@ -234,11 +221,13 @@ def choice(argument, value, known, *, otherwise):
     """The name and the settings of what an argument chooses, by name or dict."""
     settings = dict(value) if isinstance(value, dict) else {"name": value}
     name = str(settings.pop("name", "")).lower()
+    rule = (
+        f"`{argument}` must be one of {', '.join(known)}; a dict of such a 'name' and "
+        f"its settings; or {otherwise}"
+    )
     if name not in known:
         raise InvalidValueError(
-            f"`{argument}` must be one of {', '.join(known)}; a dict of such a "
-            f"'name' and its settings; or {otherwise}.{hint(name, known)} "
-            f"Received: {argument}={value!r}"
+            f"{rule}.{hint(name, known)} Received: {argument}={value!r}"
         )
     for key in settings:
         if key not in known[name]:
@@ -248,12 +237,6 @@ def choice(argument, value, known, *, otherwise):
                 f"Received: {argument}={value!r}"
             )
     return name, settings
-
-
-def hint(word, known):
-    """The known word that was meant, as a sentence of an error; "" if there is none."""
-    close = difflib.get_close_matches(str(word), list(known), n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 _WARMUP = ("warmup_steps", "warmup_init")
@@ -283,16 +266,12 @@ def schedule_choice(schedule):
         otherwise="a Keras `LearningRateSchedule`",
     )
     missing = [key for key in _REQUIRED.get(name, ()) if key not in settings]
-    if missing:
-        raise InvalidValueError(
-            f"The schedule {name!r} needs {' and '.join(map(repr, missing))}, in a "
-            f"dict beside its name. Received: schedule={schedule!r}"
-        )
-    if {"warmup_epochs", "warmup_steps"} <= set(settings):
-        raise InvalidValueError(
-            "A warm-up is as long as 'warmup_epochs' or 'warmup_steps' says, not "
-            f"both. Received: schedule={schedule!r}"
-        )
+    needed = " and ".join(map(repr, missing))
+    rule = f"The schedule {name!r} needs {needed}, in a dict beside its name"
+    require(not missing, rule, schedule=schedule)
+    rule = "A warm-up is as long as 'warmup_epochs' or 'warmup_steps' says, not both"
+    is_one = not {"warmup_epochs", "warmup_steps"} <= set(settings)
+    require(is_one, rule, schedule=schedule)
     return name, settings
 
 
@@ -334,10 +313,7 @@ def named_schedule(schedule, learning_rate, *, warmup_init, steps_per_epoch, epo
     after = learning_rate
     if name == "exponential":
         for key in _REQUIRED[name]:
-            if not settings[key] > 0:
-                raise InvalidValueError(
-                    f"`{key}` must be above 0. Received: {key}={settings[key]!r}"
-                )
+            check_argument(settings[key] > 0, key, settings[key], "above 0")
         after = keras.optimizers.schedules.ExponentialDecay(learning_rate, **settings)
     elif name == "manual_step":
         after = _manual_step(**settings)
@@ -377,13 +353,14 @@ def _fitted(
 
 def _manual_step(boundaries, rates):
     boundaries, rates = list(boundaries), list(rates)
-    rises = _rises([0, *boundaries])
-    if not rises or len(rates) != len(boundaries) + 1 or min(rates) < 0:
-        raise InvalidValueError(
-            "`boundaries` must be steps above 0 in rising order, `rates` numbers of "
-            "at least 0, one more than boundaries. "
-            f"Received: boundaries={boundaries}, rates={rates}"
-        )
+    fits = len(rates) == len(boundaries) + 1 and min(rates) >= 0
+    require(
+        fits and _rises([0, *boundaries]),
+        "`boundaries` must be steps above 0 in rising order, `rates` numbers of at "
+        "least 0, one more than boundaries",
+        boundaries=boundaries,
+        rates=rates,
+    )
     # Keras' boundaries are the last step of a rate, not the first of the next one.
     return keras.optimizers.schedules.PiecewiseConstantDecay(
         [int(step) - 1 for step in boundaries], [float(rate) for rate in rates]

@@ -35,13 +35,14 @@ from effdet_keras.weights.checkpoint_files import (
 )
 
 ARCHIVE_ENTRY = "archive.json"  # in the zip file, beside Keras' own entries
+CONFIG_ENTRY = "config.json"  # one of these
+CLASS_NAME = "effdet_keras>EfficientDet"  # in it
 _FORMAT = 1  # rises when an older version could not read the entry
 # What `zipfile` and `json` raise on damaged bytes.
 ZIP_DAMAGES = (
     *(zipfile.BadZipFile, zlib.error, EOFError, OSError, MemoryError),
     *(NotImplementedError, RuntimeError, ValueError),
 )
-_CHECKPOINT = "The path of a checkpoint"  # in messages
 _MOST_NAMES = 12  # of files, in messages
 _PACKAGES = ("keras", "tensorflow", "jax", "torch", "numpy")
 
@@ -201,7 +202,7 @@ def _plain(value):
 
 def checkpoint_file(path, name_in_folder):
     """The path of a checkpoint, of which a folder has several."""
-    path = path_of(path) if is_remote(path) else local_path(path, _CHECKPOINT)
+    path = path_of_checkpoint(path)
     if path.is_dir():
         folder, path = path, checkpoint_in(path, name_in_folder)
         if path is None and is_remote(folder):
@@ -215,6 +216,13 @@ def checkpoint_file(path, name_in_folder):
     elif not path.exists():
         raise FileNotFoundError(f"There is no checkpoint '{path}'")
     return local_copy(path)
+
+
+def path_of_checkpoint(path):
+    """The path of a file or folder, on this machine or at an address."""
+    if is_remote(path):
+        return path_of(path)
+    return local_path(path, "The path of a checkpoint")
 
 
 def _only_archive(folder):
@@ -234,48 +242,42 @@ def _only_archive(folder):
 
 def read_entry(path, check_all=False):
     """The content of `archive.json`, or None in a file of `model.save`."""
-    with kept_if_readable(path):
-        return _read_entry(path, check_all)
-
-
-def _read_entry(path, check_all):
-    with open(path, "rb") as file:
+    info = None
+    with kept_if_readable(path), open(path, "rb") as file:
         try:
             archive = zipfile.ZipFile(file)
             names = archive.namelist()
-            check_sizes(archive)
-            info = (
-                json.loads(archive.read(ARCHIVE_ENTRY))
-                if ARCHIVE_ENTRY in names
-                else None
-            )
+            _check_sizes(archive)
+            if ARCHIVE_ENTRY in names:
+                info = json.loads(archive.read(ARCHIVE_ENTRY))
             broken = archive.testzip() if check_all else None
         except ZIP_DAMAGES as error:
             raise DamagedFileError(path, error) from error
-    if broken is not None:
-        raise DamagedFileError(path, f"bad checksum of '{broken}'")
-    if "config.json" not in names:
-        raise InvalidValueError(
-            f"'{path}' is not a checkpoint of Keras: it is a zip file with {names[:3]}"
-        )
-    if info is not None and not _is_info(info):
-        raise DamagedFileError(path, f"'{ARCHIVE_ENTRY}' is not ours")
-    if info is not None and info["format"] > _FORMAT:
-        raise InvalidValueError(
-            f"'{path}' was written by a newer effdet_keras "
-            f"({info['versions']['effdet_keras']}; this is {__version__}). Upgrade "
-            "to read it."
-        )
+        if broken is not None:
+            raise DamagedFileError(path, f"bad checksum of '{broken}'")
+        if CONFIG_ENTRY not in names:
+            raise InvalidValueError(
+                f"'{path}' is not a checkpoint of Keras: it is a zip file with "
+                f"{names[:3]}"
+            )
+        if info is not None:
+            _check_version(info, path)
     return info
 
 
-def _is_info(info):
-    if not isinstance(info, dict) or not isinstance(info.get("versions"), dict):
-        return False
-    return isinstance(info.get("format"), int) and "effdet_keras" in info["versions"]
+def _check_version(info, path):
+    try:
+        version, written_by = int(info["format"]), info["versions"]["effdet_keras"]
+    except (LookupError, TypeError, ValueError) as error:
+        raise DamagedFileError(path, f"'{ARCHIVE_ENTRY}' is not ours") from error
+    if version > _FORMAT:
+        raise InvalidValueError(
+            f"'{path}' was written by a newer effdet_keras ({written_by}; this is "
+            f"{__version__}). Upgrade to read it."
+        )
 
 
-def check_sizes(archive):
+def _check_sizes(archive):
     """Raises ValueError where an entry would fill the memory: nothing was read yet."""
     for entry in archive.infolist():
         if entry.file_size > largest_unpacked(entry.compress_size):
@@ -287,9 +289,6 @@ def check_sizes(archive):
 
 
 # --- Thresholds and temperature put into an archive, whose weights stay as they are.
-
-_CONFIG = "config.json"
-_CLASS = "effdet_keras>EfficientDet"
 
 
 def store_score_settings(
@@ -328,7 +327,7 @@ def store_score_settings(
     """
     path = file_for_score_settings(path)
     with zipfile.ZipFile(path) as archive:
-        config = json.loads(archive.read(_CONFIG))
+        config = json.loads(archive.read(CONFIG_ENTRY))
     info = read_entry(path, check_all=True)  # what is damaged is not copied
     num_classes = config["config"]["config"]["num_classes"]
     if len(settings.thresholds) != num_classes:
@@ -337,7 +336,7 @@ def store_score_settings(
             f"for each. Received: {len(settings.thresholds)} thresholds"
         )
     config["config"]["score_settings"] = settings.to_dict()
-    changed = {_CONFIG: json.dumps(config)}
+    changed = {CONFIG_ENTRY: json.dumps(config)}
     if info is not None:
         info["score_settings"] = settings.to_dict()
         changed[ARCHIVE_ENTRY] = json.dumps(info, indent=1)
@@ -358,7 +357,7 @@ def file_for_score_settings(path: str | os.PathLike[str]) -> pathlib.Path:
     path = checkpoint_file(path, BEST_FILE)
     read_entry(path)  # refuses what is no file of Keras
     with zipfile.ZipFile(path) as archive:
-        if not _is_ours(archive.read(_CONFIG)):
+        if not _is_ours(archive.read(CONFIG_ENTRY)):
             raise InvalidValueError(
                 f"'{path}' holds another model than an `EfficientDet` of this package, "
                 "so it cannot store thresholds."
@@ -370,7 +369,7 @@ def _is_ours(text: bytes) -> bool:
     try:
         config: Any = json.loads(text)
         arguments = config["config"]["config"]
-        return config["registered_name"] == _CLASS and "num_classes" in arguments
+        return config["registered_name"] == CLASS_NAME and "num_classes" in arguments
     except (ValueError, KeyError, TypeError):
         return False
 
@@ -389,8 +388,6 @@ def _copy(source, target, changed):
             with old.open(entry) as read, new.open(copy, "w") as written:
                 shutil.copyfileobj(read, written, 2**20)
 
-
-# --- How much the weights in a compressed file may unpack to.
 
 _FREE_BYTES, _MOST_COMPRESSION = 2**26, 50  # weights hardly compress
 

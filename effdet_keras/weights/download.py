@@ -18,16 +18,23 @@ from effdet_keras.weights.presets import KERAS_APPLICATIONS
 
 _HEAD = 512  # bytes that tell what a file is
 _MB = 1e6
+_HEX = "[0-9a-fA-F]"
 
 
 def download(url, *, sha256=None, md5=None, verbose=1):
     """Fetches the file behind a URL, or finds it in the cache folder."""
-    _check_form("sha256", sha256, 64)
-    _check_form("md5", md5, 32)
+    for name, digest, length in (("sha256", sha256, 64), ("md5", md5, 32)):
+        if digest is not None and not re.fullmatch(_HEX * length, str(digest)):
+            raise InvalidValueError(
+                f"`{name}` must be {length} hexadecimal digits. "
+                f"Received: {name}={digest!r}"
+            )
     check_address(url)
     scheme = urllib.parse.urlsplit(url).scheme.lower()
     if scheme == "file":
-        path = _file_of_url(url)
+        path = local_path(url, "The file behind a URL")
+        if not path.exists():
+            raise FileNotFoundError(f"There is no '{path}'. Received: url='{url}'")
         check_digest(path, sha256=sha256, md5=md5)
         return path
     if scheme not in ("http", "https"):
@@ -81,15 +88,6 @@ def check_digest(path, *, sha256=None, md5=None):
                 f"The file '{path}' has another {name} digest than expected: "
                 f"{actual}. Received: {name}='{expected}'"
             )
-
-
-def _check_form(name, digest, length):
-    if digest is None:
-        return
-    if not re.fullmatch(rf"[0-9a-fA-F]{{{length}}}", str(digest)):
-        raise InvalidValueError(
-            f"`{name}` must be {length} hexadecimal digits. Received: {name}={digest!r}"
-        )
 
 
 def _is_cached(path, sha256, md5):
@@ -172,10 +170,3 @@ def _cure_of_bucket(url):
         " Copy what is in the bucket to this machine (`gsutil cp -r`); a public file "
         f"is also at https://storage.googleapis.com/{url.removeprefix('gs://')}."
     )
-
-
-def _file_of_url(url):
-    path = local_path(url, "The file behind a URL")
-    if not path.exists():
-        raise FileNotFoundError(f"There is no '{path}'. Received: url='{url}'")
-    return path

@@ -40,8 +40,6 @@ _DOWNLOAD = re.compile(r"(?:https?|file)://", re.IGNORECASE)
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 # What TensorFlow adds to the prefix of a checkpoint.
 _PIECE = re.compile(r"\.(?:index|meta|data-\d{5}-of-\d{5})$")
-# PyTorch of 2016 wrote tar files of pickles: to be refused by its reader, by name.
-_TORCH_TAR = ("pickle", "storages", "tensors")
 
 
 @contextlib.contextmanager
@@ -72,7 +70,9 @@ def located(source, *, sha256=None, md5=None, verbose=1):
         if not has_digest:  # else it is the file that was meant
             stack.enter_context(kept_if_readable(path))
         if path.is_file() and is_tar_archive(path):
-            path = _weights_in_archive(path, stack)
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            unpack(path, folder)
+            path = _weights_in(pathlib.Path(folder), f"The archive '{path}'")
         yield path
 
 
@@ -138,14 +138,6 @@ def _weights_at(path):
             f"'{_index_of(prefix).name}' is not beside it. Copy all of its files."
         )
     return path
-
-
-def _weights_in_archive(path, stack):
-    folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-    unpack(path, folder)
-    if all((folder / name).exists() for name in _TORCH_TAR):
-        return path
-    return _weights_in(folder, f"The archive '{path}'")
 
 
 def _weights_in(folder, label):
@@ -260,7 +252,7 @@ _MAX_READ = 1 << 24  # bytes at once: `tarfile` itself reads by 64 kB
 # What `tarfile` and `gzip` raise on damaged bytes.
 _DAMAGES = (
     *(tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError),
-    *(ValueError, OverflowError, RecursionError),
+    *(LookupError, ValueError, OverflowError, MemoryError, RecursionError),
 )
 
 
@@ -278,11 +270,6 @@ def _head_of(path):
 
 def unpack(path, folder):
     """Writes the files of a `.tar` or `.tar.gz` into an empty folder."""
-    if not is_tar_archive(path):
-        raise InvalidValueError(
-            f"'{path}' is no tar or tar.gz file: its first bytes are of another kind. "
-            "It may be an error page of a server: look into it, and fetch it again."
-        )
     open_archive = gzip.open if _head_of(path).startswith(_GZIP_MAGIC) else open
     limit = int(_MAX_SHARE * shutil.disk_usage(folder).free)
     try:
@@ -309,7 +296,7 @@ class _Refused(Exception):
 
 
 class _CheckedReads:
-    """A file that gives all that is asked for, and no more than is honest."""
+    """A file of which no header can make `tarfile` read all into memory."""
 
     def __init__(self, file):
         self._file = file
@@ -318,41 +305,31 @@ class _CheckedReads:
     def read(self, size):
         if not 0 <= size <= _MAX_READ:
             raise tarfile.ReadError(f"a header of {size} bytes")
-        data = self._file.read(size)
-        if len(data) < size:
-            raise EOFError("its end is missing")
-        return data
+        return self._file.read(size)
 
 
 def _write_members(archive, folder, limit):
     """Writes the plain files, each checked before; returns their bytes."""
     total = 0
     for count, member in enumerate(archive):
-        _check_member(member)
+        target = folder / member.name
+        if not target.resolve().is_relative_to(folder.resolve()):
+            raise _Refused(f"its member {member.name!r} would be written elsewhere")
+        if not (member.isfile() or member.isdir()) or member.issparse():
+            raise _Refused(
+                f"its member {member.name!r} is no plain file (link, device)"
+            )
         total += member.size
         if total > limit or count >= _MAX_MEMBERS:
             raise _Refused(
                 f"it holds {count + 1} files of {total / 1e9:.1f} GB or more, and at "
                 f"most {_MAX_MEMBERS} of {limit / 1e9:.1f} GB are for it on this disk"
             )
-        if member.isdir():
-            continue  # made with the files in it
-        target = folder / member.name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with archive.extractfile(member) as data, open(target, "wb") as file:
-            shutil.copyfileobj(data, file)
+        if member.isfile():  # folders are made with the files in them
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with archive.extractfile(member) as data, open(target, "wb") as file:
+                shutil.copyfileobj(data, file)
     return total
-
-
-def _check_member(member):
-    windows = pathlib.PureWindowsPath(member.name)  # splits at "/" and at "\"
-    if windows.anchor or ".." in windows.parts or "\0" in member.name:
-        raise _Refused(f"its member {member.name!r} would be written elsewhere")
-    is_file = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE)
-    if not (is_file or member.isdir()) or member.issparse():
-        raise _Refused(f"its member {member.name!r} is no plain file (link, device)")
-    if member.size < 0:
-        raise tarfile.ReadError(f"a member of {member.size} bytes")
 
 
 def _check_rest(stream, end, limit):

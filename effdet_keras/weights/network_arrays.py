@@ -418,23 +418,17 @@ class Kind:
 
 # --- The names that google/automl's checkpoints give to our weights.
 
-# Layers carry the published names. What is left: (ours, theirs).
-_ENDS = (("depthwise_conv2d/kernel", "depthwise_conv2d/depthwise_kernel"),)
-_INNER_SCOPE = "/fusion/"  # the reference keeps fusion weights in the node itself
+# Layers carry the published names, but for these.
+_OUR_KERNEL = "/depthwise_conv2d/kernel"
+_KERNEL = "/depthwise_conv2d/depthwise_kernel"
 
 
 def tf1_name(variable):
     """The TF1-style name of the array that a checkpoint holds for one weight."""
-    path = variable.path.replace(_INNER_SCOPE, "/")
-    for ours, theirs in _ENDS:
-        if path.endswith(ours):
-            return path.removesuffix(ours) + theirs
-    return path
+    # The reference keeps fusion weights in the node itself.
+    return variable.path.replace("/fusion/", "/").replace(_OUR_KERNEL, _KERNEL)
 
 
 def path_of_tf1_name(name):
     """The path of the weight of this TF1-style name: the inverse of `tf1_name`."""
-    for ours, theirs in _ENDS:
-        if name.endswith(theirs):
-            return name.removesuffix(theirs) + ours
-    return name.replace("/WSM", f"{_INNER_SCOPE}WSM")
+    return name.replace("/WSM", "/fusion/WSM").replace(_KERNEL, _OUR_KERNEL)

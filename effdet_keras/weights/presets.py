@@ -107,7 +107,10 @@ class _Table(tuple):
 
     def __repr__(self):
         rows = [("model", "weights", "AP", "AP val", "AP int8", "file")]
-        rows += [_cells(published) for published in self]
+        for one in self:
+            numbers = (one.ap, one.ap_val, one.ap_int8)
+            texts = ("" if number is None else str(number) for number in numbers)
+            rows.append((one.model, one.weights, *texts, one.url))
         widths = [max(map(len, column)) for column in zip(*rows)]
         lines = (
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths))
@@ -150,12 +153,6 @@ def find_published_weights(model_name: str, weights_key: str) -> PublishedWeight
         f"There are no such published weights of {model_name!r}.{hint} "
         f"Received: weights={weights_key!r}. It has: {', '.join(known)}"
     )
-
-
-def _cells(published):
-    numbers = (published.ap, published.ap_val, published.ap_int8)
-    texts = ("" if number is None else str(number) for number in numbers)
-    return (published.model, published.weights, *texts, published.url)
 
 
 def _coco():

@@ -10,11 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from effdet_keras._internal.remote_path import local_copy, path_of
-from effdet_keras._internal.whole_files import is_remote, local_path, shown_address
+from effdet_keras._internal.remote_path import local_copy
+from effdet_keras._internal.whole_files import is_remote, shown_address
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
-from effdet_keras.weights.archive import DamagedFileError, load_archive, read_entry
+from effdet_keras.weights.archive import (
+    DamagedFileError,
+    load_archive,
+    path_of_checkpoint,
+    read_entry,
+)
 from effdet_keras.weights.assign import BACKBONE_ALONE, assign_source
 from effdet_keras.weights.checkpoint_files import (
     BEST_FILE,
@@ -153,7 +158,7 @@ def _differences(model, source):
 
 def load_to_resume(path: str | os.PathLike) -> Any:
     """The model of a checkpoint, to go on with; see `load_archive`."""
-    path = folder_of_checkpoints(_path_of_checkpoint(path))
+    path = folder_of_checkpoints(path_of_checkpoint(path))
     # A folder of one file at an address, such as one of a hub, is not of a training.
     if path.is_dir() and (not is_remote(path) or (path / LAST_FILE).exists()):
         found, damages = checkpoint_to_resume(path)
@@ -172,7 +177,7 @@ def checkpoint_to_resume(
     folder: str | os.PathLike,
 ) -> tuple[Any, list[str]]:
     """The newest whole checkpoint in a folder, or None; and a text for each damaged."""
-    folder = _path_of_checkpoint(folder)
+    folder = path_of_checkpoint(folder)
     damages: list[str] = []
     if (folder / LAST_FILE).exists() and _is_whole(folder / LAST_FILE, damages):
         return folder / LAST_FILE, []
@@ -210,12 +215,6 @@ def _set_aside(path):
         aside = path.with_name(f"{path.stem}{DAMAGED}-{number}{path.suffix}")
     os.rename(path, aside)
     return aside
-
-
-def _path_of_checkpoint(path):
-    if is_remote(path):
-        return path_of(path)
-    return local_path(path, "The path of a checkpoint")
 
 
 def _shown(path):

@@ -53,9 +53,11 @@ def read_weights(
     with located(weights, sha256=sha256, verbose=verbose) as path:
         source = open_weights(path, averages, pipeline_config, own_pipeline_config)
     source = dataclasses.replace(source, path=shown_url(os.fspath(weights)))
-    is_unnamed = source.class_names is None and source.category_ids is None
-    if is_unnamed:
-        return _with_classes_of(source, *coco_classes(num_classes_of(source)))
+    if source.class_names is None and source.category_ids is None:
+        class_names, category_ids = coco_classes(num_classes_of(source))
+        return dataclasses.replace(
+            source, class_names=class_names, category_ids=category_ids
+        )
     return source
 
 
@@ -75,7 +77,7 @@ def with_class_names(source, class_names):
             f"per label. Received: {len(class_names)} names, {class_names[:5]}, for "
             f"'{source.path}' with {count} classes"
         )
-    return _with_classes_of(source, class_names, None)
+    return dataclasses.replace(source, class_names=class_names, category_ids=None)
 
 
 def _refuse_unknown_key(weights):
@@ -103,9 +105,13 @@ def _read_published(published, averages, verbose):
         with _naming_cures(published), located(published.url, **options) as path:
             source = open_weights(path, averages)
         name = published.url
-    config = {**published.config_overrides, **(source.config or {})}
-    source = dataclasses.replace(source, path=name, config=config)
-    return _with_classes_of(source, published.class_names, published.category_ids)
+    return dataclasses.replace(
+        source,
+        path=name,
+        config={**published.config_overrides, **(source.config or {})},
+        class_names=published.class_names,
+        category_ids=published.category_ids,
+    )
 
 
 @contextlib.contextmanager
@@ -141,12 +147,6 @@ def _cures(published, path):
     yield f"copy the file from another machine to '{path}', where it is looked for"
     yield "`weights='my_file.pth'`, a file of your own of any known kind"
     yield "`weights=None`, random weights"
-
-
-def _with_classes_of(source, class_names, category_ids):
-    return dataclasses.replace(
-        source, class_names=class_names, category_ids=category_ids
-    )
 
 
 # --- Weights that an installed package brings: found without importing the package.

@@ -10,14 +10,12 @@ import time
 import pytest
 
 from effdet_keras._internal import folder_lock, whole_files
-from effdet_keras._internal import folder_lock as heartbeat
 from effdet_keras._internal.folder_lock import LOCK_FILE, FolderLock
 from effdet_keras._internal.whole_files import replacing
 
 HOLDS = """
 import sys, time
 sys.argv[0] = "effdet-keras"  # which imports no more than it uses
-from effdet_keras._internal import folder_lock, folder_lock as heartbeat
 from effdet_keras._internal.folder_lock import FolderLock
 FolderLock(sys.argv[1]).acquire("A training")
 print("held", flush=True)
@@ -25,12 +23,18 @@ time.sleep(600)
 """
 
 
+def started(folder, text=HOLDS):
+    """Another process, which has said that it is so far."""
+    command = [sys.executable, "-c", text, str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
 @pytest.fixture
 def holder(tmp_path):
     """Another process that has the folder."""
-    command = [sys.executable, "-c", HOLDS, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "held\n"
+    with started(tmp_path) as process:
         yield process
         process.kill()
 
@@ -100,9 +104,9 @@ def of_another_machine(folder, **more):
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(heartbeat, "_SILENT", 0.1)
-    monkeypatch.setattr(heartbeat, "_LOOK", 0.01)
-    monkeypatch.setattr(heartbeat, "_EVERY", 0.01)
+    monkeypatch.setattr(folder_lock, "_SILENT", 0.1)
+    monkeypatch.setattr(folder_lock, "_LOOK", 0.01)
+    monkeypatch.setattr(folder_lock, "_EVERY", 0.01)
 
 
 def test_what_a_machine_left_that_gives_no_sign_is_taken_over(tmp_path, quick, capsys):
@@ -154,15 +158,8 @@ with replacing(sys.argv[1] + "/last.keras") as partial:
 )
 
 
-def _writer(folder, text):
-    command = [sys.executable, "-c", text, str(folder)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "held\n"
-    return process
-
-
 def test_what_a_killed_process_left_half_written_is_removed_at_once(tmp_path):
-    with _writer(tmp_path, WRITES) as killed:
+    with started(tmp_path, WRITES) as killed:
         killed.kill()
     assert len(os.listdir(tmp_path)) == 2
     lock = FolderLock(tmp_path)
@@ -185,7 +182,7 @@ def test_what_a_living_writer_writes_is_never_removed(tmp_path):
     text = WRITES.replace('FolderLock(sys.argv[1]).acquire("A training")', "")
     unknown = tmp_path / ".last.4-0123abcd.partial.keras"
     unknown.write_text("of a version that did not name the machine")
-    with _writer(tmp_path, text) as writer, replacing(tmp_path / "own") as partial:
+    with started(tmp_path, text) as writer, replacing(tmp_path / "own") as partial:
         partial.write_text("of this process")
         before = set(os.listdir(tmp_path))
         FolderLock(tmp_path).acquire("A training")

@@ -73,12 +73,16 @@ def test_a_file_is_there_only_when_the_block_is_done(tmp_path):
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_an_error_keeps_the_old_file(tmp_path, error):
+@pytest.mark.parametrize("way", [replacing, new_folder, replacing_together])
+def test_an_error_keeps_what_was_there(tmp_path, way, error):
     (tmp_path / "a.txt").write_text("old")
-    with pytest.raises(error), replacing(tmp_path / "a.txt") as partial:
-        partial.write_text("half")
+    name = "a" if way is new_folder else "a.txt"
+    with pytest.raises(error), way(tmp_path / name) as partial:
+        path = partial if way is replacing else partial / "a.txt"
+        path.write_text("half")
         raise error
     assert contents(tmp_path) == {"a.txt": "old"}
+    assert os.listdir(tmp_path) == ["a.txt"]
 
 
 @pytest.mark.parametrize("place", ["block", "fsync", "replace"])
@@ -175,13 +179,6 @@ def test_a_folder_is_there_only_when_the_block_is_done(tmp_path):
         (folder / "a.txt").write_text("new")
         assert not path.exists()
     assert contents(tmp_path) == {"deep/cats/a.txt": "new"}
-
-
-def test_an_error_leaves_no_folder(tmp_path):
-    with pytest.raises(RuntimeError), new_folder(tmp_path / "cats") as folder:
-        (folder / "a.txt").write_text("half")
-        raise RuntimeError
-    assert os.listdir(tmp_path) == []
 
 
 def test_a_kill_leaves_no_folder_of_that_name(tmp_path):
@@ -292,14 +289,6 @@ def test_a_rename_that_fails_undoes_those_before_it(
     assert contents(tmp_path) == before
 
 
-def test_an_error_in_the_block_leaves_several_files_as_they_were(tmp_path):
-    write_pair(tmp_path, "old")
-    with pytest.raises(RuntimeError), replacing_together(tmp_path / "a.index") as new:
-        (new / "a.data").write_text("half")
-        raise RuntimeError
-    assert contents(tmp_path) == pair("old")
-
-
 def test_a_kill_between_the_renames_keeps_the_old_files(tmp_path):
     for name in ("a.data", "a.index"):
         (tmp_path / name).write_text("old")
@@ -362,34 +351,30 @@ def write_something(folder):
         partial.write_text("new")
 
 
-@pytest.mark.parametrize("is_folder", [True, False])
-def test_a_leftover_of_a_killed_process_is_removed_when_it_is_old(
-    tmp_path, gone, is_folder
+@pytest.mark.parametrize(
+    ("process", "is_folder", "seconds", "is_removed"),
+    [
+        ("gone", False, 7200, True),
+        ("gone", True, 7200, True),
+        ("gone", False, 3000, False),
+        ("parent", False, 7200, False),
+        ("own", False, 7200, True),  # in a container all have number 1
+    ],
+)
+def test_what_an_ended_process_left_is_removed_when_it_is_an_hour_old(
+    tmp_path, gone, process, is_folder, seconds, is_removed
 ):
-    path = leftover(tmp_path, gone, is_folder)
-    aged(path)
+    numbers = {"gone": gone, "parent": os.getppid(), "own": os.getpid()}
+    path = leftover(tmp_path, numbers[process], is_folder)
+    aged(path, seconds)
     write_something(tmp_path)
-    assert os.listdir(tmp_path) == ["b.txt"]
-
-
-def test_a_leftover_is_kept_for_an_hour(tmp_path, gone):
-    path = leftover(tmp_path, gone)
-    aged(path, seconds=3000)
-    write_something(tmp_path)
-    assert path.exists()
+    assert path.exists() != is_removed
 
 
 def test_a_folder_with_a_file_that_was_just_written_is_kept(tmp_path, gone):
     path = leftover(tmp_path, gone, is_folder=True)
     aged(path)
     os.utime(path / "half.txt")
-    write_something(tmp_path)
-    assert path.exists()
-
-
-def test_what_a_running_process_writes_is_kept(tmp_path):
-    path = leftover(tmp_path, os.getppid())
-    aged(path)
     write_something(tmp_path)
     assert path.exists()
 
@@ -401,13 +386,6 @@ def test_what_this_process_writes_is_kept(tmp_path):
         whole_files._last_look.clear()
         write_something(tmp_path)
         assert partial.exists()
-
-
-def test_a_leftover_of_a_process_with_our_number_is_removed(tmp_path):
-    path = leftover(tmp_path, os.getpid())  # in a container all have number 1
-    aged(path)
-    write_something(tmp_path)
-    assert not path.exists()
 
 
 def test_hidden_files_of_others_are_kept(tmp_path):

@@ -110,14 +110,6 @@ def test_tensorboard_gets_the_pairs_of_the_wanted_epochs(valid, train, model, tm
     assert [event.step for event in events.Tensors("detections/0")] == [1, 2]
 
 
-@pytest.mark.parametrize("name", ["num_images", "every", "max_side"])
-def test_a_number_below_one_and_an_empty_dataset_are_refused(valid, name):
-    with pytest.raises(ValueError, match=f"{name}=0"):
-        ImageSummary(valid, "unused", **{name: 0})
-    with pytest.raises(ValueError, match="with images"):
-        ImageSummary(from_arrays([], [], [], class_names=("cat",)), "unused")
-
-
 def test_a_missing_tensorboard_is_told_with_its_cure(valid, monkeypatch):
     missing = OptionalModule("no_such_module", install="effdet-keras[tensorboard]")
     monkeypatch.setattr(tensorboard, "_tensorboard", missing)

@@ -1,4 +1,4 @@
-"""A folder that cannot be written to is found before the first step."""
+"""What callbacks cannot work with is found before the first step."""
 
 import os
 import pathlib
@@ -8,6 +8,7 @@ import pytest
 
 from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation, ImageSummary
 from effdet_keras.callbacks.tensorboard import require_writable
+from effdet_keras.data import from_arrays
 
 pytestmark = pytest.mark.tensorflow
 
@@ -74,14 +75,47 @@ def test_a_file_url_is_a_folder_on_this_machine(valid, tmp_path):
     assert ImageSummary(valid, url)._writer.log_dir == str(tmp_path)
 
 
-@pytest.mark.parametrize("kind", [CheckpointArchive, ImageSummary, COCOEvaluation])
-def test_callbacks_refuse_before_training(kind, valid, tmp_path):
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda valid, folder: CheckpointArchive(folder),
+        lambda valid, folder: ImageSummary(valid, folder),
+        lambda valid, folder: COCOEvaluation(valid, log_dir=folder),
+    ],
+)
+def test_callbacks_refuse_before_training(make, valid, tmp_path):
     (tmp_path / "file").write_text("mine")
-    folder = tmp_path / "file" / "run"
-    callback = {
-        CheckpointArchive: lambda: CheckpointArchive(folder),
-        ImageSummary: lambda: ImageSummary(valid, folder),
-        COCOEvaluation: lambda: COCOEvaluation(valid, log_dir=folder),
-    }[kind]()
+    callback = make(valid, tmp_path / "file" / "run")
     with pytest.raises(OSError, match="must be able to write"):
         callback.on_train_begin()
+
+
+def summary(dataset, **arguments):
+    return ImageSummary(dataset, "unused", **arguments)
+
+
+@pytest.mark.parametrize(
+    ("make", "names"),
+    [
+        (COCOEvaluation, ("every", "batch_size")),
+        (summary, ("num_images", "every", "max_side")),
+    ],
+)
+def test_a_number_below_one_and_an_empty_dataset_are_refused(make, names, valid):
+    for name in names:
+        with pytest.raises(ValueError, match=f"{name}=0"):
+            make(valid, **{name: 0})
+    with pytest.raises(ValueError, match="with images"):
+        make(from_arrays([], [], [], class_names=("cat",)))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"mode": "auto"}, "mode='auto'"),
+        ({"keep": 0}, "`keep` must be above 0. Received: keep=0"),
+    ],
+)
+def test_arguments_of_the_archive_out_of_range_are_named(wrong, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        CheckpointArchive(tmp_path, **wrong)

@@ -77,30 +77,6 @@ def test_the_installed_script_starts_lightly_too(tmp_path):
     assert result.stdout.splitlines()[1:] == ["[]"], result.stderr
 
 
-def test_a_bare_import_registers_every_class_with_keras(tmp_path):
-    """Keras loads the classes that were registered, and imports none by its path."""
-    path = tmp_path / "model.keras"
-    make = (
-        "import keras, sys, effdet_keras as ek\n"
-        "layer = ek.layers.WeightedFusion(name='fuse')\n"
-        "a = keras.Input((2, 2, 1)); b = keras.Input((2, 2, 1))\n"
-        "model = keras.Model([a, b], layer([a, b]))\n"
-        "model.compile(keras.optimizers.SGD(ek.schedules.WarmupCosine(\n"
-        "    0.1, total_steps=9, warmup_steps=1)), 'mse')\n"
-        "model.save(sys.argv[1])"
-    )
-    load = (
-        "import sys, effdet_keras, keras\n"
-        "model = keras.saving.load_model(sys.argv[1])\n"
-        "print(type(model.get_layer('fuse')).__name__,\n"
-        "      type(model.optimizer._learning_rate).__name__)"
-    )
-    for code in (make, load):
-        result = run_python("-c", code, str(path), env=_with_package())
-        assert result.returncode == 0, result.stderr
-    assert result.stdout == "WeightedFusion WarmupCosine\n"
-
-
 def test_the_models_register_what_the_whole_package_does():
     """So the command, which imports no more than it uses, loads every archive."""
     code = textwrap.dedent(

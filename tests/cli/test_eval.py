@@ -250,9 +250,3 @@ def test_a_dataset_without_objects_gets_its_detections(archive, data, tmp_path, 
     assert "no objects to be found" in (tmp_path / "out" / "report.html").read_text()
     assert run(archive, truth, "--detections", found) == 1
     assert "dataset with objects" in capsys.readouterr().err
-
-
-def test_wrong_usage_has_the_status_of_usage(capsys):
-    with pytest.raises(SystemExit, match="^2$"):
-        run()
-    assert capsys.readouterr().err.startswith("usage: effdet-keras eval")

@@ -12,6 +12,7 @@ from effdet_keras import cli
 from effdet_keras.export import check, export_model
 from effdet_keras.export.registry import (
     FORMATS,
+    OPTIONS,
     TARGETS,
     ExportFormat,
 )
@@ -45,51 +46,23 @@ def test_only_given_options_are_handed_on(archive, exported):
     assert exported == [{"path": "pets.tflite", "format": None, "images": None}]
 
 
-def test_every_option_has_a_flag(archive, exported, shapes):
-    flags = "--format saved_model --precision int8 --outputs raw --batch-size 2 "
-    flags += "--output-type uint8 --names tfod --frozen-graph --images checks "
-    flags += "--input-type tf_example "
-    flags += "--calibration-images 7 --opset 18 --max-detections 5 --per-class "
-    flags += "--score-threshold 0.2 --iou-threshold 0.4 --postprocess-ops builtin "
-    flags += "--int8-scores"
-    assert cli.main(["export", archive, "pets", *flags.split()]) == 0
-    assert exported == [
-        {
-            "path": "pets",
-            "format": "saved_model",
-            "precision": "int8",
-            "outputs": "raw",
-            "batch_size": 2,
-            "output_type": "uint8",
-            "names": "tfod",
-            "input_type": "tf_example",
-            "frozen_graph": True,
-            "images": "checks",
-            "calibration_images": 7,
-            "opset": 18,
-            "max_detections": 5,
-            "score_threshold": 0.2,
-            "iou_threshold": 0.4,
-            "per_class": True,
-            "postprocess_ops": "builtin",
-            "int8_scores": True,
-        }
-    ]
-    options = {name for format in FORMATS.values() for name in format.options}
-    # The second is a flag of the next test, the last an object of Python.
-    assert options - set(exported[0]) == {"calibration", "postprocess"}
-
-
-def test_a_target_and_its_options_have_flags(archive, exported):
-    flags = "--target triton --backend tensorflow --max-batch-size 4 "
-    flags += "--detector cpu --warmup-batches 0 --runtime-address ./dist/"
-    assert cli.main(["export", archive, "pets", *flags.split()]) == 0
-    (given,) = exported
-    assert (given["target"], given["format"]) == ("triton", None)
-    assert (given["backend"], given["max_batch_size"]) == ("tensorflow", 4)
-    options = {name for target in TARGETS.values() for name in target.options}
-    of_formats = {name for format in FORMATS.values() for name in format.options}
-    assert options - of_formats <= set(given)
+def test_every_option_of_formats_and_targets_has_a_flag(archive, exported):
+    words, expected = [], {}
+    for name, (kind, _) in OPTIONS.items():
+        owners = [o for o in {**FORMATS, **TARGETS}.values() if name in o.options]
+        value = {bool: True, int: 7, float: 0.25, str: "word"}.get(kind)
+        value = next((choice for o in owners for choice in o.options[name]), value)
+        if owners and kind is not None:  # else it is an object of Python
+            words += [
+                f"--{name.replace('_', '-')}",
+                *([str(value)] * (kind is not bool)),
+            ]
+            expected[name] = value
+    more = ["--format", "onnx", "--target", "triton", "--images", "checks"]
+    assert cli.main(["export", archive, "pets", *words, *more]) == 0
+    expected |= {"path": "pets", "format": "onnx", "target": "triton"}
+    assert exported == [{**expected, "images": "checks"}]
+    assert {"precision", "per_class", "opset", "runtime_address"} <= set(expected)
 
 
 def test_calibration_is_a_folder_of_images_or_a_dataset(archive, exported, shapes):

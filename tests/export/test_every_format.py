@@ -1,6 +1,7 @@
 """Every format, loaded as a file, finds what the live model finds, in every image."""
 
 import concurrent.futures
+import functools
 import itertools
 import json
 import random
@@ -12,7 +13,9 @@ import numpy as np
 import pytest
 from PIL import Image
 from support import programs
-from support.tiny import LITE0, lively_model
+from support.kinds import slow_but
+from support.other_networks import NETWORKS, noise, other_model
+from support.tiny import LITE0, lively_model, spread_outputs
 
 import effdet_keras as ek
 from effdet_keras.images import EXIF_ORIENTATION
@@ -40,17 +43,9 @@ def model():
     """A lively model without ties: no score is so high that it rounds to 1."""
     random.seed(0)  # of Keras' initializers
     model = lively_model(IMAGE_SIZE, backbone=LITE0)
-    noise = np.random.default_rng(0).uniform(0, 255, (2, *IMAGE_SIZE, 3))
-    outputs = model(noise.astype("float32"))
-    for part, name, spread in (
-        ("class-predict", "class_logits", 1.7),
-        ("box-predict", "box_deltas", 0.3),
-    ):
-        factor = spread / np.std(outputs[name])
-        for weight in model.weights:
-            if part in weight.path and weight.path.endswith("kernel"):
-                # Depthwise and pointwise kernels: their product gets the factor.
-                weight.assign(weight * factor**0.5)
+    images = np.random.default_rng(0).uniform(0, 255, (2, *IMAGE_SIZE, 3))
+    spread_outputs(model, images, "class-predict", "class_logits", 1.7)
+    spread_outputs(model, images, "box-predict", "box_deltas", 0.3)
     model.score_settings = ek.metrics.ScoreSettings((0.1 + 0.2, 0.5, 0.6), 1.5)
     return model
 
@@ -66,8 +61,8 @@ def export(model, tmp_path_factory):
         if name not in made:
             path = tmp_path_factory.mktemp(name) / file
             rng = np.random.default_rng(1)
-            noise = rng.integers(0, 256, (2, 64, 96, 3), "uint8")
-            model.export(path, images=noise, verbose=0, **options)
+            images = rng.integers(0, 256, (2, 64, 96, 3), "uint8")
+            model.export(path, images=images, verbose=0, **options)
             made[name] = path
         return made[name]
 
@@ -147,6 +142,39 @@ def test_it_finds_what_the_model_finds(exported, images, live):
     three = predictor.detect(list(images.values())[:3], 0.2, batch_size=3)
     for name, found in zip(images, three):
         assert_same(found, expected[name])
+
+
+USUAL = [("qufpn", "litert"), ("qufpn", "onnx")]
+WHOLE = [name for name in FORMATS if "raw" not in name]
+
+
+@functools.cache
+def model_of(network):
+    return other_model(network)
+
+
+@pytest.mark.parametrize(
+    "case", slow_but(USUAL, [(n, name) for n in NETWORKS for name in WHOLE]), ids=str
+)
+def test_what_effdets_own_models_have_is_in_every_format(tmp_path, case):
+    network, name = case
+    file, package, _ = FORMATS[name]
+    pytest.importorskip(package)
+    model, images = model_of(network), noise(3)
+    model.export(tmp_path / file, images=images, verbose=0)
+    predictor = ek.Predictor.load(tmp_path / file)
+    assert predictor.config == model.config
+    # LiteRT has settings of its own: docs/export_litert.md.
+    live = ek.EfficientDet(
+        model.config,
+        class_names=model.class_names,
+        postprocess=predictor.detector.postprocess,
+    )
+    live.set_weights(model.get_weights())
+    for image in images:
+        expected = live.detect(image, 0.2)
+        assert len(expected) > 5
+        assert_same(predictor.detect(image, 0.2), expected)
 
 
 def found_in_threads(predictor, images, *, threads, calls):

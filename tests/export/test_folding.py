@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 from support.tiny import tiny_model
 
+from effdet_keras.export.network import frozen, network_function
+from effdet_keras.export.saved_model import folded
+
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
@@ -31,8 +34,6 @@ def normed(x, rng, is_training=False):
 
 
 def frozen_function(function):
-    from effdet_keras.export.network import frozen
-
     return frozen(tf.function(function, input_signature=[tf.TensorSpec((2, 5, 7, 4))]))
 
 
@@ -53,8 +54,6 @@ def assert_same(folded, function, atol=1e-5):
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("kind", KERNELS)
 def test_a_batch_norm_becomes_kernel_and_bias(kind, with_bias):
-    from effdet_keras.export.saved_model import folded
-
     rng = np.random.default_rng(0)
     kernel = rng.normal(size=KERNELS[kind]).astype("float32")
 
@@ -73,8 +72,6 @@ def test_a_batch_norm_becomes_kernel_and_bias(kind, with_bias):
 
 
 def test_swish_is_left_next_to_the_bias():
-    from effdet_keras.export.saved_model import folded
-
     rng = np.random.default_rng(0)
     kernel = rng.normal(size=(3, 3, 4, 6)).astype("float32")
     result = folded(
@@ -92,8 +89,6 @@ def test_swish_is_left_next_to_the_bias():
     ["no convolution", "kernel that is computed", "kernel in another shape", "train"],
 )
 def test_what_cannot_be_folded_stays(case):
-    from effdet_keras.export.saved_model import folded
-
     rng = np.random.default_rng(0)
     kernel = rng.normal(size=(3, 3, 4, 6)).astype("float32")
 
@@ -114,8 +109,6 @@ def test_what_cannot_be_folded_stays(case):
 
 
 def test_a_convolution_that_others_use_too_stays():
-    from effdet_keras.export.saved_model import folded
-
     rng = np.random.default_rng(0)
     kernel = rng.normal(size=(3, 3, 4, 6)).astype("float32")
 
@@ -128,9 +121,6 @@ def test_a_convolution_that_others_use_too_stays():
 
 
 def test_of_a_whole_network_no_batch_norm_is_left():
-    from effdet_keras.export.network import frozen, network_function
-    from effdet_keras.export.saved_model import folded
-
     model, rng = tiny_model(), np.random.default_rng(0)
     for weight in model.weights:
         if weight.path.endswith(("gamma", "moving_variance")):

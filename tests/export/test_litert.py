@@ -8,12 +8,16 @@ import pytest
 from support import programs
 from support.tiny import LITE0, spread, tiny_model
 
+from effdet_keras.data import from_arrays
 from effdet_keras.detect.postprocess import Postprocess
 from effdet_keras.export.check import check_export
+from effdet_keras.export.litert import _repeat, write_litert
+from effdet_keras.export.network import calibration_inputs
 from effdet_keras.export.runtime import open_runtime
+from effdet_keras.model.efficientdet import EfficientDet
 
 pytestmark = pytest.mark.tensorflow
-pytest.importorskip("ai_edge_litert")
+Interpreter = pytest.importorskip("ai_edge_litert.interpreter").Interpreter
 
 DETECTIONS = {"outputs": "detections", "score_threshold": 0.5}
 FILES = [
@@ -42,8 +46,6 @@ def images():
 @pytest.fixture(scope="module")
 def written(model, images, tmp_path_factory):
     """Writes with options, and gives the path; the same options write once."""
-    from effdet_keras.export.litert import write_litert
-
     folder = tmp_path_factory.mktemp("litert")
     paths = {}
 
@@ -60,8 +62,6 @@ def written(model, images, tmp_path_factory):
 
 
 def operations(path):
-    from ai_edge_litert.interpreter import Interpreter
-
     interpreter = Interpreter(model_path=str(path))
     interpreter.allocate_tensors()
     return [detail["op_name"] for detail in interpreter._get_ops_details()]
@@ -95,9 +95,6 @@ def test_the_network_is_one_piece_for_xnnpack(written, options):
 
 
 def test_a_batch_of_a_size_whose_levels_are_odd(tmp_path):
-    from effdet_keras.export.litert import write_litert
-    from effdet_keras.model.efficientdet import EfficientDet
-
     # levels of 9x13, 5x7 and 3x4: every second row is repeated once and cut
     config = dataclasses.replace(tiny_model().config, image_size=(72, 104))
     model = spread(EfficientDet(config))
@@ -112,8 +109,6 @@ def test_a_batch_of_a_size_whose_levels_are_odd(tmp_path):
 
 
 def test_rows_are_repeated_more_often_than_columns():
-    from effdet_keras.export.litert import _repeat
-
     x = np.random.default_rng(0).normal(size=(2, 3, 4, 5)).astype("float32")
     wanted = x.repeat(3, axis=1).repeat(2, axis=2)
     np.testing.assert_array_equal(_repeat(x, (3, 2)), wanted)
@@ -121,17 +116,13 @@ def test_rows_are_repeated_more_often_than_columns():
 
 @pytest.mark.parametrize("options", FILES[-2:], ids=kind)
 def test_int8_takes_pixels_as_they_are(written, options):
-    from ai_edge_litert.interpreter import Interpreter
-
-    path = written(**options)
-    (source,) = Interpreter(model_path=str(path)).get_input_details()
+    interpreter = Interpreter(model_path=str(written(**options)))
+    (source,) = interpreter.get_input_details()
     assert source["dtype"] == np.uint8
     assert source["quantization"] == (1.0, 0)
 
 
 def test_uint8_outputs_are_the_float_ones_rounded(written, images):
-    from ai_edge_litert.interpreter import Interpreter
-
     options = {"precision": "int8", "outputs": "raw"}
     path = written(**options, output_type="uint8")
     details = Interpreter(model_path=str(path)).get_output_details()
@@ -142,15 +133,25 @@ def test_uint8_outputs_are_the_float_ones_rounded(written, images):
         np.testing.assert_allclose(found[name], value, atol=1e-5)
 
 
-def test_outputs_have_names_and_the_order_of_the_task_libraries(written):
-    from ai_edge_litert.interpreter import Interpreter
-
+def test_outputs_are_those_of_the_task_libraries_and_come_back_as_ours(written, images):
     interpreter = Interpreter(model_path=str(written(**FILES[0])))
     shapes = [tuple(output["shape"]) for output in interpreter.get_output_details()]
     assert shapes == [(1, 100, 4), (1, 100), (1, 100), (1,)]
     signatures = interpreter.get_signature_list()["serving_default"]
     assert signatures["inputs"] == ["images"]
     assert sorted(signatures["outputs"]) == ["boxes", "classes", "count", "scores"]
+    runtime = open_runtime(written(**FILES[0]))
+    for image in images:
+        found = {k: v[0] for k, v in runtime.run(image[None]).items()}
+        count = found["num_detections"]
+        assert 0 < count < 100
+        assert (found["labels"][:count] >= 0).all()
+        # The operation leaves these rows unwritten.
+        assert (found["labels"][count:] == -1).all()
+        assert not found["scores"][count:].any() and not found["boxes"][count:].any()
+        assert found["labels"].dtype == np.int32
+    assert runtime.run(images[0][None])["boxes"].max() == 64
+    assert without_clip(runtime).run(images[0][None])["boxes"].max() > 64
 
 
 def test_suppression_per_class_loses_no_class_whatever_the_threads(
@@ -169,30 +170,12 @@ def test_suppression_per_class_loses_no_class_whatever_the_threads(
     assert set(found["labels"][0]) >= {0, 1, 2}
 
 
-def test_rows_that_the_operation_leaves_unwritten_are_empty(written, images):
-    runtime = open_runtime(written(**FILES[0]))
-    for image in images:
-        found = {k: v[0] for k, v in runtime.run(image[None]).items()}
-        count = found["num_detections"]
-        assert 0 < count < 100
-        assert (found["labels"][:count] >= 0).all()
-        assert (found["labels"][count:] == -1).all()
-        assert not found["scores"][count:].any() and not found["boxes"][count:].any()
-        assert found["labels"].dtype == np.int32
-
-
 def without_clip(runtime):
     postprocess = dataclasses.replace(runtime.description.postprocess, clip=False)
     runtime.description = dataclasses.replace(
         runtime.description, postprocess=postprocess
     )
     return runtime
-
-
-def test_boxes_are_clipped_as_the_models_are(written, images):
-    runtime = open_runtime(written(**FILES[0]))
-    assert runtime.run(images[0][None])["boxes"].max() == 64
-    assert without_clip(runtime).run(images[0][None])["boxes"].max() > 64
 
 
 def test_the_zip_behind_the_network_holds_names_description_and_checksum(written):
@@ -202,11 +185,8 @@ def test_the_zip_behind_the_network_holds_names_description_and_checksum(written
         digest = archive.read("effdet_keras.sha256").decode()
         start = min(entry.header_offset for entry in archive.infolist())
     assert hashlib.sha256(content[:start]).hexdigest() == digest
-    assert open_runtime(written(**FILES[0])).description.class_names == (
-        "cat",
-        "dog",
-        "bird",
-    )
+    names = open_runtime(written(**FILES[0])).description.class_names
+    assert names == ("cat", "dog", "bird")
 
 
 @pytest.mark.extra_packages
@@ -214,8 +194,6 @@ def test_the_zip_behind_the_network_holds_names_description_and_checksum(written
 def test_mediapipe_opens_a_file_and_finds_the_same(images, tmp_path, precision):
     mediapipe = pytest.importorskip("mediapipe")
     from mediapipe.tasks import python as tasks
-
-    from effdet_keras.export.litert import write_litert
 
     keras.utils.set_random_seed(0)
     model = spread(tiny_model(backbone=LITE0), 0.7, 0.7)
@@ -267,6 +245,9 @@ assert not set(sys.modules) & {{"tensorflow", "keras", "effdet_keras"}}
     assert programs.run_alone("-c", code) == "cat dog bird True (1, 100, 4)\n"
 
 
+INT8 = {"precision": "int8", "calibration": ["x"]}
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
@@ -274,14 +255,7 @@ assert not set(sys.modules) & {{"tensorflow", "keras", "effdet_keras"}}
         ({"calibration": ["x.jpg"]}, "`calibration` is for int8 alone"),
         ({"output_type": "uint8"}, "goes with precision='int8' and outputs='raw'"),
         ({"int8_scores": True}, "`int8_scores` goes with precision='int8'"),
-        (
-            {
-                "precision": "int8",
-                "calibration": ["x"],
-                "postprocess_ops": "builtin",
-            },
-            "int8 would round the boxes",
-        ),
+        ({**INT8, "postprocess_ops": "builtin"}, "int8 would round the boxes"),
         ({"batch_size": 2}, "one image at a time"),
         ({"batch_size": 0, "outputs": "raw"}, "`batch_size` must be 1 or more"),
         ({"max_detections": 5, "outputs": "raw"}, "Raw outputs have no postprocess"),
@@ -289,11 +263,8 @@ assert not set(sys.modules) & {{"tensorflow", "keras", "effdet_keras"}}
         ({"max_detections": 0}, "`max_detections` must be at least 1"),
         ({"iou_threshold": 2.0}, "`iou_threshold` must be between 0 and 1"),
         ({"score_threshold": -1.0}, "`score_threshold` must be between 0 and 1"),
-        ({"precision": "int8", "calibration": []}, "at least one image"),
-        (
-            {"precision": "int8", "calibration": ["x"], "calibration_images": 0},
-            "at least one image",
-        ),
+        ({**INT8, "calibration": []}, "at least one image"),
+        ({**INT8, "calibration_images": 0}, "at least one image"),
     ],
 )
 def test_wrong_options_are_told_before_any_work(tmp_path, model, options, message):
@@ -303,9 +274,6 @@ def test_wrong_options_are_told_before_any_work(tmp_path, model, options, messag
 
 
 def test_calibration_takes_images_evenly_from_datasets_and_lists(images):
-    from effdet_keras.data import from_arrays
-    from effdet_keras.export.network import calibration_inputs
-
     config = tiny_model().config
     images = [np.full((4, 4, 3), value, "uint8") for value in range(9)]
     dataset = from_arrays(images, [[]] * 9, [[]] * 9, ("cat",))

@@ -1,8 +1,6 @@
 """ONNX files: what they compute, what they say of themselves, and who can run them."""
 
-import contextlib
 import json
-import logging
 import pathlib
 import re
 import sys
@@ -15,7 +13,7 @@ from support.tiny import lively_model
 
 from effdet_keras.detect.postprocess import Postprocess
 from effdet_keras.export.check import check_export
-from effdet_keras.export.onnx import _PROVIDERS, _quiet, onnx_postprocess, write_onnx
+from effdet_keras.export.onnx import _PROVIDERS, onnx_postprocess, write_onnx
 from effdet_keras.export.runtime import DESCRIPTION_NAME, Description, open_runtime
 from effdet_keras.model.anchors import anchors_of
 from effdet_keras.model.config import EfficientDetConfig
@@ -55,9 +53,9 @@ def files(model, tmp_path_factory):
     return {name: folder / f"{name}.onnx" for name in options}
 
 
-@pytest.mark.parametrize("name", ["free", "raw"])
-def test_a_file_finds_what_the_model_does(files, model, images, name):
-    report = check_export(model, open_runtime(files[name]), images, format="onnx")
+# Of files with detections: test_every_format.py.
+def test_a_raw_file_finds_what_the_model_does(files, model, images):
+    report = check_export(model, open_runtime(files["raw"]), images, format="onnx")
     assert report.live_detections > 30
     assert report.matched == report.live_detections
     assert report.max_box_difference < 0.01
@@ -76,39 +74,29 @@ def test_what_a_file_says_of_itself(files, model):
     assert description.postprocess == HARD
 
 
-@pytest.mark.parametrize(
-    ("name", "shapes"),
-    [
-        (
-            "free",
-            {
-                "images": ("batch", *IMAGE_SIZE, 3),
-                "boxes": ("batch", 100, 4),
-                "scores": ("batch", 100),
-                "labels": ("batch", 100),
-                "num_detections": ("batch",),
-            },
-        ),
-        (
-            "raw",
-            {
-                "images": (3, *IMAGE_SIZE, 3),
-                "class_logits": (3, 1134, 3),
-                "box_deltas": (3, 1134, 4),
-            },
-        ),
-    ],
-)
-def test_inputs_and_outputs_have_names_and_shapes(files, name, shapes):
-    graph = onnx.load(files[name]).graph
-    found = {
-        value.name: tuple(
-            axis.dim_param or axis.dim_value
-            for axis in value.type.tensor_type.shape.dim
-        )
-        for value in [*graph.input, *graph.output]
+def test_inputs_and_outputs_have_names_and_shapes(files):
+    def shapes_of(name):
+        graph = onnx.load(files[name]).graph
+        return {
+            value.name: tuple(
+                axis.dim_param or axis.dim_value
+                for axis in value.type.tensor_type.shape.dim
+            )
+            for value in [*graph.input, *graph.output]
+        }
+
+    assert shapes_of("free") == {
+        "images": ("batch", *IMAGE_SIZE, 3),
+        "boxes": ("batch", 100, 4),
+        "scores": ("batch", 100),
+        "labels": ("batch", 100),
+        "num_detections": ("batch",),
     }
-    assert found == shapes
+    assert shapes_of("raw") == {
+        "images": (3, *IMAGE_SIZE, 3),
+        "class_logits": (3, 1134, 3),
+        "box_deltas": (3, 1134, 4),
+    }
 
 
 def test_the_nodes_are_those_that_runtimes_are_fast_with(files):
@@ -145,32 +133,15 @@ def test_the_plain_code_of_the_guide_finds_what_detect_does(
     np.testing.assert_allclose(numbers[:, 1:], expected.boxes, atol=0.2)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"batch_size": 0}, "`batch_size` must be 1 or more"),
-        ({"opset": 12}, "`opset` must be 13 to 18"),
-    ],
-)
-def test_options_that_cannot_be(model, tmp_path, options, message):
-    with pytest.raises(ValueError, match=message):
-        model.export(tmp_path / "pets.onnx", **options)
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_missing_converter_is_told_with_its_cure(model, tmp_path, monkeypatch):
+def test_what_cannot_be_is_told(model, tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="`batch_size` must be 1 or more"):
+        model.export(tmp_path / "pets.onnx", batch_size=0)
+    with pytest.raises(ValueError, match="`opset` must be 13 to 18"):
+        model.export(tmp_path / "pets.onnx", opset=12)
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
     with pytest.raises(ImportError, match=re.escape('"effdet-keras[onnx]"')):
         write_onnx(model, tmp_path / "pets.onnx")
-
-
-def test_the_converter_is_quiet_and_keeps_its_level():
-    logger = logging.getLogger("tf2onnx")
-    before = logger.level
-    with contextlib.suppress(RuntimeError), _quiet("tf2onnx"):
-        assert not logger.isEnabledFor(logging.WARNING)
-        raise RuntimeError
-    assert logger.level == before
+    assert not list(tmp_path.iterdir())
 
 
 # The nodes of `Postprocess` against `Postprocess` itself.
@@ -191,6 +162,7 @@ OPTIONS = [
     {"method": "hard", "pre_nms_top_k": 0},
     {"method": "hard", "pre_nms_top_k": 15, "max_detections": 30, "clip": False},
 ]
+OPSETS = [({"method": m}, opset) for m in ("gaussian", "hard") for opset in (13, 18)]
 
 
 @pytest.fixture(scope="module")
@@ -206,6 +178,9 @@ def outputs():
 
 def session_of(postprocess, opset=17):
     graph = onnx_postprocess(postprocess, ANCHORS, CONFIG, opset)
+    kind = "NonMaxSuppression" if postprocess.method == "hard" else "Loop"
+    kinds = {node.op_type for node in graph.node}
+    assert kinds & {"NonMaxSuppression", "Loop"} == {kind}  # which runtimes have
     opsets = [onnx.helper.make_opsetid("", opset)]
     model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
     onnx.checker.check_model(model, full_check=True)
@@ -214,13 +189,6 @@ def session_of(postprocess, opset=17):
     return onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-
-
-def test_hard_nms_is_the_node_that_runtimes_have():
-    for method, kind in (("hard", "NonMaxSuppression"), ("gaussian", "Loop")):
-        graph = onnx_postprocess(Postprocess(method=method), ANCHORS, CONFIG, 17)
-        kinds = {node.op_type for node in graph.node}
-        assert kinds & {"NonMaxSuppression", "Loop"} == {kind}
 
 
 def run(session, outputs):
@@ -237,22 +205,17 @@ def check_equal(found, outputs, postprocess):
         np.testing.assert_allclose(found[name], value, atol=1e-3, err_msg=name)
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_the_nodes_compute_what_postprocess_does(outputs, options):
+@pytest.mark.parametrize(
+    "options, opset", [*((options, 17) for options in OPTIONS), *OPSETS], ids=str
+)
+def test_the_nodes_compute_what_postprocess_does(outputs, options, opset):
     postprocess = Postprocess(**options)
-    session = session_of(postprocess)
+    session = session_of(postprocess, opset)
     batch = run(session, outputs)
     assert batch["num_detections"].min() > 5
     check_equal(batch, outputs, postprocess)
     first = {name: value[:1] for name, value in outputs.items()}
     check_equal(run(session, first), first, postprocess)
-
-
-@pytest.mark.parametrize("method", ["gaussian", "hard"])
-@pytest.mark.parametrize("opset", [13, 18])
-def test_other_opsets(outputs, method, opset):
-    postprocess = Postprocess(method=method)
-    check_equal(run(session_of(postprocess, opset), outputs), outputs, postprocess)
 
 
 @pytest.mark.parametrize("method", ["gaussian", "hard"])
@@ -312,11 +275,17 @@ def test_outputs_come_by_name_and_the_description_is_read(path):
     np.testing.assert_array_equal(found["same"], images)
     assert runtime.path == path
     assert runtime.description.class_names == ("cat",)
+    assert runtime._session.get_session_options().intra_op_num_threads == 1
 
 
-def test_num_threads_are_the_sessions(path):
-    options = open_runtime(path, num_threads=1)._session.get_session_options()
-    assert options.intra_op_num_threads == 1
+@pytest.mark.parametrize(
+    "properties, message",
+    [({"author": "someone"}, "not one that"), ({DESCRIPTION_NAME: "{"}, "cannot be r")],
+)
+def test_a_file_without_a_right_description_is_refused(tmp_path, properties, message):
+    path = write(tmp_path / "pets.onnx", properties)
+    with pytest.raises(ValueError, match=f"pets.onnx.*{message}"):
+        open_runtime(path)
 
 
 def test_a_gpu_is_used_where_there_is_one(path, monkeypatch):
@@ -332,15 +301,3 @@ def test_a_gpu_is_used_where_there_is_one(path, monkeypatch):
     monkeypatch.setattr(onnxruntime, "InferenceSession", spy)
     open_runtime(path)
     assert given == ["CUDAExecutionProvider", "CPUExecutionProvider"]
-
-
-def test_an_onnx_file_of_another_program(tmp_path):
-    path = write(tmp_path / "other.onnx", {"author": "someone"})
-    with pytest.raises(ValueError, match="other.onnx.*not one that"):
-        open_runtime(path)
-
-
-def test_a_damaged_description(tmp_path):
-    path = write(tmp_path / "pets.onnx", {DESCRIPTION_NAME: "{"})
-    with pytest.raises(ValueError, match="pets.onnx.*cannot be read"):
-        open_runtime(path)

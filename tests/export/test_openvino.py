@@ -57,7 +57,7 @@ def test_both_files_are_in_place_and_nothing_else(path):
     assert names == {"pets.xml", "pets.bin", "pets.xml.export_report.json"}
 
 
-def test_raw_outputs_with_half_weights(half_path, model, images):
+def test_raw_outputs_with_half_weights(path, half_path, model, images):
     runtime = open_runtime(half_path)
     found = runtime.run(images)
     for name, value in model(images).items():
@@ -68,20 +68,14 @@ def test_raw_outputs_with_half_weights(half_path, model, images):
     description = runtime.description
     assert (description.precision, description.batch_size) == ("float16", 3)
     assert (description.config, description.postprocess) == (model.config, HARD)
-
-
-def test_half_weights_are_half_the_file(path, half_path):
     sizes = [file.with_suffix(".bin").stat().st_size for file in (half_path, path)]
     assert sizes[0] < 0.52 * sizes[1]
 
 
-def test_missing_weights(path, tmp_path):
+def test_what_is_no_export_of_ours_is_told(path, tmp_path):
     shutil.copy(path, tmp_path)
     with pytest.raises(ValueError, match=r"(?s)pets.xml.*'\.bin' beside it"):
         open_runtime(tmp_path / "pets.xml")
-
-
-def test_a_model_of_another_program(tmp_path):
     x = openvino.opset13.parameter([1, 2], np.float32)
     other = openvino.Model([openvino.opset13.relu(x)], [x])
     openvino.save_model(other, tmp_path / "other.xml")

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 from keras import ops
+from support.kinds import slow_but
 from support.tiny import BOTH_HEADS, lively_model, tiny_model
 
 from effdet_keras.export.runtime import open_runtime
-from effdet_keras.model.config import MODEL_NAMES
+from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.model.efficientdet import EfficientDet
 
 pytestmark = pytest.mark.tensorflow
@@ -56,45 +57,29 @@ def assert_computes_the_same(model, path):
             assert steps.mean() < 1 and steps.max() < 8, (name, steps.max())
 
 
-def other(name, **fields):
-    config = tiny_model().config.replace(**fields)
-    return pytest.param(config, id=name, marks=pytest.mark.slow)
+# What no published model has.
+OTHER = {
+    "both heads": {"heads": BOTH_HEADS},
+    "hswish": {"activation": "hswish"},
+    "relu": {"activation": "relu"},
+    "bilinear": {"fpn_downsampling": "bilinear", "fpn_upsampling": "bilinear"},
+    "full": {"separable_conv": False, "conv_bn_act_pattern": True},
+    "qufpn": {"fpn_name": "qufpn", "fpn_weight_method": "channel_attn"},
+    "sum": {"fpn_weight_method": "sum"},
+}
 
 
-CONFIGS = [
-    pytest.param(tiny_model(heads=BOTH_HEADS).config, id="both heads"),
-    other("swish and squeeze-excite", backbone="efficientnet-b0", activation="swish"),
-    other("hswish", activation="hswish"),
-    other("relu", activation="relu"),
-    other(
-        *("bilinear, full convolutions",),
-        fpn_downsampling="bilinear",
-        fpn_upsampling="bilinear",
-        separable_conv=False,
-        conv_bn_act_pattern=True,
-    ),
-    other("symmetric", fpn_padding="symmetric", backbone_padding="symmetric"),
-    other("qufpn", fpn_name="qufpn", fpn_weight_method="channel_attn"),
-    other("sum", fpn_weight_method="sum"),
-    other("fused blocks", backbone="efficientnetv2-b0", activation="swish"),
-]
-
-
-@pytest.mark.parametrize("config", CONFIGS)
-def test_the_file_computes_what_the_model_does_without_a_float(config, tmp_path):
+@pytest.mark.parametrize("name", slow_but(["both heads"], [*OTHER, *MODEL_NAMES]))
+def test_the_file_computes_what_the_model_does_without_a_float(name, tmp_path):
+    if name in OTHER:
+        config = tiny_model(heads=BOTH_HEADS).config.replace(
+            **{"heads": ("object_detection",), **OTHER[name]}
+        )
+    else:
+        config = EfficientDetConfig.from_name(name, image_size=128, num_classes=3)
     model = learned(EfficientDet(config))
     path = tmp_path / "cats.tflite"
     model.export(path, precision="int8", outputs="raw", verbose=0)
-    assert float_operations(path) <= AT_THE_ENDS
-    assert_computes_the_same(model, path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MODEL_NAMES)
-def test_every_model_becomes_a_file_without_a_float(name, tmp_path):
-    model = EfficientDet.from_preset(name, image_size=128, num_classes=3)
-    path = tmp_path / "cats.tflite"
-    learned(model).export(path, precision="int8", outputs="raw", verbose=0)
     assert float_operations(path) <= AT_THE_ENDS
     assert_computes_the_same(model, path)
 

@@ -13,6 +13,7 @@ from effdet_keras.train import auto_recipe
 
 pytestmark = pytest.mark.tensorflow
 TIMES = Times(steps_per_epoch=10, step=1.0, evaluation=3.0, final=4.0, once=6.0)
+UNEVALUATED = dataclasses.replace(TIMES, evaluation=1.0, final=0.0)
 
 
 def length(budget, times=TIMES, spent=10.0, **fields):
@@ -21,25 +22,25 @@ def length(budget, times=TIMES, spent=10.0, **fields):
     return {n: getattr(chosen, n) for n in ("epochs", "steps") if getattr(chosen, n)}
 
 
-def test_as_many_epochs_as_there_is_time_for():
-    # 120 s less 10 that are gone and 10 of what is done once, 7 % in reserve: 93 s.
-    assert length("2m") == {"epochs": 93 // 13}
-    assert length("2m", spent=30.0) == {"epochs": 74 // 13}
-
-
-def test_epochs_without_an_evaluation_are_shorter_and_the_last_one_has_one():
-    assert length("2m", evaluate_every=2) == {"epochs": 8}  # 80 + 4 * 3 of 93
-    # 45.6 s: four epochs alone, but not with the evaluations of the second and fourth.
-    assert length("69s", evaluate_every=3) == {"epochs": 3}
-
-
-def test_epochs_need_not_be_evaluated_at_all():
-    times = dataclasses.replace(TIMES, evaluation=1.0, final=0.0)  # a checkpoint
-    assert length("2m", times, evaluate_every=0) == {"epochs": 96 // 11}
-
-
-def test_less_than_an_epoch_is_counted_in_steps():
-    assert length("30s") == {"steps": 6}  # 9.3 s with an evaluation
+@pytest.mark.parametrize(
+    ("budget", "fields", "expected"),
+    [
+        # 120 s less 10 that are gone and 10 of what is done once, 7 % in reserve: 93 s.
+        ("2m", {}, {"epochs": 93 // 13}),
+        ("2m", {"spent": 30.0}, {"epochs": 74 // 13}),
+        ("2m", {"evaluate_every": 2}, {"epochs": 8}),  # 80 + 4 * 3 of 93
+        # 45.6 s: four epochs alone, but not with evaluations of the second and fourth.
+        ("69s", {"evaluate_every": 3}, {"epochs": 3}),
+        (  # not evaluated at all, but for a checkpoint
+            "2m",
+            {"evaluate_every": 0, "times": UNEVALUATED},
+            {"epochs": 96 // 11},
+        ),
+        ("30s", {}, {"steps": 6}),  # less than an epoch: 9.3 s with an evaluation
+    ],
+)
+def test_it_is_as_long_as_there_is_time_for(budget, fields, expected):
+    assert length(budget, **fields) == expected
 
 
 def test_no_time_is_told_with_the_least_there_must_be():

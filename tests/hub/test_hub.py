@@ -62,6 +62,10 @@ def all_equal(ours, theirs):
     return all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
+def none_equal(ours, theirs):
+    return not any(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
 def flat(features):
     return [np.asarray(x) for levels in features for x in levels]
 
@@ -110,48 +114,8 @@ def test_the_layer_has_the_modules_own_variables(small_module):
     before = values([loaded.kernel, loaded.gamma, loaded.mean, loaded.variance])
     train(model)
     after = values([loaded.kernel, loaded.gamma, loaded.mean, loaded.variance])
-    assert not any(np.array_equal(a, b) for a, b in zip(before, after))
+    assert none_equal(before, after)
     assert float(loaded.steps) == 1.0
-
-
-def test_new_layers_have_the_published_names_and_the_prior(small_module):
-    model = from_small(small_module)
-    new = [v for v in model.weights if "-predict/" in v.path]
-    assert sorted(v.path for v in new) == sorted(
-        f"{net}_net/{net}-predict/{leaf}"
-        for net in ("class", "box")
-        for leaf in ("depthwise_kernel", "pointwise_kernel", "bias")
-    )
-    bias = next(v for v in new if v.path == "class_net/class-predict/bias")
-    np.testing.assert_allclose(bias, np.full(27, -np.log(99)), rtol=1e-6)
-    outputs = model(np.zeros((2, 64, 64, 3), "uint8"))
-    assert outputs["class_logits"].shape == (2, 756, 3)
-
-
-def test_every_variable_that_trains_gets_a_gradient(small_module):
-    model = from_small(small_module)
-    images, truth = next(iter(batches()))
-    with tf.GradientTape() as tape:
-        loss = model.compute_loss(images, truth, model(images, training=True))
-    gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
-    assert all(float(tf.norm(g)) > 0 for g in gradients)
-
-
-@pytest.mark.slow
-def test_frozen_is_bit_equal_after_training(small_module):
-    model = from_small(small_module, trainable=False)
-    before = values(model.features.weights)
-    new = values(model.trainable_variables)
-    assert len(new) == 6
-    train(model, steps=3)
-    assert all_equal(before, values(model.features.weights))
-    assert not any(
-        np.array_equal(a, b) for a, b in zip(new, values(model.trainable_variables))
-    )
-    model.unfreeze()
-    train(model)
-    after = values(model.features.weights)
-    assert not any(np.array_equal(*pair) for pair in zip(before, after))
 
 
 @pytest.mark.parametrize("ending", [".keras", ".weights.h5"])
@@ -173,31 +137,23 @@ def test_saves_and_loads_exactly(small_module, ending, tmp_path):
     assert all_equal(values(model.averages.variables), values(other.averages.variables))
 
 
-@pytest.mark.slow
-def test_resumes_exactly_with_averages(small_module, tmp_path):
-    straight = from_small(small_module)
-    model = from_small(small_module)
-    model.set_weights(straight.get_weights())
-    model.compile(keras.optimizers.Adam(1e-3))
-    straight.compile(keras.optimizers.Adam(1e-3))
-    train(straight, steps=4)
-    train(model, steps=2)
-    write_archive(model, tmp_path / "last.keras")
-    resumed = load_archive(tmp_path, resume=True)
-    train(resumed, steps=2)
-    assert all_equal(values(straight.weights), values(resumed.weights))
-    averages = values(straight.averages.variables)
-    assert all_equal(averages, values(resumed.averages.variables))
-    assert not all_equal(averages, values(straight.averages.sources))
-
-
 def test_a_frozen_model_resumes_frozen(small_module, tmp_path):
     model = from_small(small_module, trainable=False)
+    outputs = model(np.zeros((2, 64, 64, 3), "uint8"))
+    assert outputs["class_logits"].shape == (2, 756, 3)
     write_archive(model, tmp_path / "last.keras")
     resumed = load_archive(tmp_path, resume=True)
     before = values(resumed.features.weights)
+    new = values(resumed.trainable_variables)
+    assert {v.path.split("/")[1] for v in resumed.trainable_variables} == {
+        *("class-predict", "box-predict")
+    }
     train(resumed)
     assert all_equal(before, values(resumed.features.weights))
+    assert none_equal(new, values(resumed.trainable_variables))
+    resumed.unfreeze()
+    train(resumed)
+    assert none_equal(before, values(resumed.features.weights))
 
 
 @pytest.mark.slow
@@ -266,8 +222,7 @@ def test_a_module_of_keras_2(tmp_path):
     before = values(model.features.weights)
     train(model)
     assert len(before) == 6
-    after = values(model.features.weights)
-    assert not any(np.array_equal(a, b) for a, b in zip(before, after))
+    assert none_equal(before, values(model.features.weights))
 
 
 # Our own network, out and in
@@ -292,25 +247,15 @@ def arrays_of(name):
     return {a.name: np.broadcast_to(np.float32(0), a.shape) for a in arrays}
 
 
-@pytest.mark.parametrize(
-    "name, left_out, expected",
-    [
-        ("efficientdet-d0", "", "efficientdet-d0"),
-        ("efficientdet-lite2", "", "efficientdet-lite2"),
-        ("efficientdet-d0", "box_net/box-2-bn-7/beta", None),
-    ],
-)
-def test_published_networks_are_known_by_their_variables(name, left_out, expected):
+@pytest.mark.parametrize("name", ["efficientdet-d0", "efficientdet-lite2"])
+def test_published_networks_are_known_by_their_variables(name):
     module = types.SimpleNamespace(notes=None, handle="somewhere")
-    arrays = {n: a for n, a in arrays_of(name).items() if n != left_out}
-    source = WeightSource("somewhere", "", TF1, arrays)
+    source = WeightSource("somewhere", "", TF1, arrays_of(name))
     found = _matching_config(module, source, None, {"num_classes": 4})
-    assert (found and found.name) == expected
-    assert found is None or found.num_classes == 4
-
-
-def test_twins_must_be_told_apart():
-    module = types.SimpleNamespace(notes=None, handle="somewhere")
+    assert (found.name, found.num_classes) == (name, 4)
+    del source.arrays["box_net/box-2-bn-3/beta"]
+    assert _matching_config(module, source, None, {"num_classes": 4}) is None
+    # The weights of these two are the same.
     source = WeightSource("somewhere", "", TF1, arrays_of("efficientdet-d7"))
     with pytest.raises(ValueError, match="efficientdet-d6 and of efficientdet-d7"):
         _matching_config(module, source, None, {})
@@ -339,7 +284,7 @@ def test_hub_and_own_network_train_alike(our_module, our_model):
     before = {v.path: np.array(v) for v in own.weights}
     losses = []
     for model in (own, hub):
-        model.compile(keras.optimizers.SGD(0.01, momentum=0.9))
+        model.compile(keras.optimizers.SGD(0.01, momentum=0.9), recipe="reference")
         losses.append([train(model) for _ in range(3)])
     # The two graphs round in another order, which also depends on the load of the
     # machine; an error in a gradient would be as large as the step itself.
@@ -358,10 +303,8 @@ def test_hub_and_own_network_train_alike(our_module, our_model):
 
 def test_a_frozen_network_trains_its_new_layers_alone(our_module):
     model = EfficientDet.from_hub(our_module, num_classes=3, trainable=False, verbose=0)
-    assert {v.path.split("/")[1] for v in model.trainable_variables} == {
-        "class-predict",
-        "box-predict",
-    }
+    trainable = {v.path.split("/")[1] for v in model.trainable_variables}
+    assert trainable == {"class-predict", "box-predict"}
     assert not any(layer.trainable for layer in model.get_layer("class_net").bns)
     # The bits of frozen weights: tests of train/freezing.py.
 
@@ -393,11 +336,6 @@ def test_the_export_is_a_module_without_this_package(our_module, our_model):
         assert np.abs(theirs - ours).max() < 1e-5 * np.abs(ours).max()
 
 
-def test_nothing_is_written_over(our_model, our_module):
-    with pytest.raises(FileExistsError, match="nothing is written over"):
-        our_model.export_hub_module(our_module)
-
-
 def test_a_failed_export_leaves_nothing(small_module, tmp_path, monkeypatch):
     model = from_small(small_module)
 
@@ -412,6 +350,9 @@ def test_a_failed_export_leaves_nothing(small_module, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
     assert not model.averages.is_swapped
     assert "stem/conv/kernel" not in {v.path for v in model.trainable_variables}
+    (tmp_path / "there").mkdir()
+    with pytest.raises(FileExistsError, match="nothing is written over"):
+        model.export_hub_module(tmp_path / "there")
 
 
 @pytest.mark.slow
@@ -487,16 +428,17 @@ def test_a_changed_module_is_refused(small_module, tmp_path):
 
 
 def test_what_is_no_module_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="There is no TF-Hub module.*nowhere"):
-        from_small("nowhere")
     (tmp_path / "notes.txt").write_text("")
-    with pytest.raises(ValueError, match="no SavedModel.*saved_model.pb.*notes.txt"):
-        from_small(tmp_path)
-    with pytest.raises(ValueError, match="is a file"):
-        from_small(tmp_path / "notes.txt")
-    (tmp_path / "saved_model.pb").write_bytes(b"no protocol buffer")
-    with pytest.raises(ValueError, match="no SavedModel"):
-        from_small(tmp_path)
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "saved_model.pb").write_bytes(b"no protocol buffer")
+    for handle, error, message in (
+        ("nowhere", FileNotFoundError, "There is no TF-Hub module.*nowhere"),
+        (tmp_path, ValueError, "no SavedModel.*saved_model.pb.*notes.txt"),
+        (tmp_path / "notes.txt", ValueError, "is a file"),
+        (tmp_path / "broken", ValueError, "no SavedModel"),
+    ):
+        with pytest.raises(error, match=message):
+            from_small(handle)
 
 
 def test_a_wrong_number_of_levels_is_named(small_module, tmp_path):
@@ -518,11 +460,14 @@ def levels(x, *channels):
 @pytest.mark.parametrize(
     "function, message",
     [
-        (lambda images, training: images, r"returns a tensor \(1, 64, 64, 3\)"),
-        (lambda images, training: {"a": images}, r"returns a dict of \['a'\]"),
+        (lambda images, training: images, r"returns \(1, 64, 64, 3\)"),
+        (
+            lambda images, training: {"a": images},
+            r"returns .*'a': TensorShape\(\[1, 64",
+        ),
         (
             lambda images, training: levels(images, 3, 3, 3),
-            r"returns \[a tensor \(1, 8, 8, 3\), a tensor",
+            r"returns .*\(\[1, 8, 8, 3\]\), TensorShape\(\[1, 4, 4, 3\]\)",
         ),
         (
             lambda images, training: (levels(images, 3, 3, 3), levels(images, 3, 2, 3)),
@@ -543,11 +488,8 @@ def test_another_call_is_named(tmp_path):
         input_signature=[tf.TensorSpec((None, 32, 32, 3), tf.float32, name="images")],
     )
     tf.saved_model.save(module, str(tmp_path / "module"))
-    with pytest.raises(ValueError, match=r"(?s)cannot be called.*takes.*32, 32"):
+    with pytest.raises(ValueError, match=r"cannot be called.*32, 32"):
         from_small(tmp_path / "module")
-
-
-def test_a_module_that_cannot_be_called_is_named(tmp_path):
     path = save_detector(tmp_path / "embedding", lambda x: {"vector": x[:, 0, 0]})
     with pytest.raises(ValueError, match="serving_default.*vector.*detection_boxes"):
         from_small(path)
@@ -556,27 +498,26 @@ def test_a_module_that_cannot_be_called_is_named(tmp_path):
 # Whole detectors
 
 
+BOXES = [[[0.1, 0.2, 0.5, 1.0], [0, 0, 1, 1.0]]]
+SCORES, CLASSES = [[0.9, 0.2]], [[2.0, 1.0]]  # classes from 1
+
+
 def published(images):
-    """Two detections: the object API's names, boxes as fractions, classes from 1."""
+    """The Object Detection API's names: boxes as fractions."""
     return {
-        "detection_boxes": tf.constant([[[0.1, 0.2, 0.5, 1.0], [0, 0, 1, 1.0]]]),
-        "detection_scores": tf.constant([[0.9, 0.2]]),
-        "detection_classes": tf.constant([[2.0, 1.0]]),
-        "num_detections": tf.constant([2.0])
-        + 0 * tf.cast(images[:, 0, 0, 0], "float32"),
+        "detection_boxes": tf.constant(BOXES),
+        "detection_scores": tf.constant(SCORES),
+        "detection_classes": tf.constant(CLASSES),
+        "num_detections": 2.0 + 0 * tf.cast(images[:, 0, 0, 0], "float32"),
     }
 
 
 def inspected(images):
     """The names of google/automl's inspector: boxes in pixels of the input."""
     size = tf.cast(tf.shape(images)[1:3], tf.float32)
-    boxes = tf.constant([[0.1, 0.2, 0.5, 1.0], [0, 0, 1, 1.0]]) * tf.tile(size, [2])
-    return {
-        "output_0": tf.reshape(boxes, (1, 2, 4)),
-        "output_1": tf.constant([[0.9, 0.2]]),
-        "output_2": tf.constant([[2.0, 1.0]]),
-        "output_3": tf.constant([2]),
-    }
+    boxes = tf.constant(BOXES) * tf.tile(size, [2])
+    found = (boxes, tf.constant(SCORES), tf.constant(CLASSES), tf.constant([2]))
+    return {f"output_{i}": value for i, value in enumerate(found)}
 
 
 @pytest.mark.parametrize("outputs", [published, inspected])

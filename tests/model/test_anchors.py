@@ -1,3 +1,5 @@
+"""Anchors: by hand, by definition, by reference; and which fits a box best."""
+
 import ast
 import json
 import math
@@ -82,30 +84,8 @@ def test_anchors_equal_their_definition():
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
-def test_pairs_are_factors_on_width_and_height():
-    by_ratio = generate_anchors((64, 64), aspect_ratios=(4.0, 0.25))
-    by_pair = generate_anchors((64, 64), aspect_ratios=((2.0, 0.5), (0.5, 2.0)))
-    np.testing.assert_array_equal(by_ratio, by_pair)
-
-
-def test_one_scale_a_level_equals_the_levels_apart():
-    together = generate_anchors((64, 64), max_level=4, anchor_scale=[2.0, 5])
-    apart = [
-        generate_anchors((64, 64), min_level=level, max_level=level, anchor_scale=scale)
-        for level, scale in [(3, 2), (4, 5)]
-    ]
-    np.testing.assert_array_equal(together, np.concatenate(apart))
-
-
-def test_transposed_image_gives_transposed_anchors():
-    wide = generate_anchors((64, 192), aspect_ratios=(1.0,))
-    tall = generate_anchors((192, 64), aspect_ratios=(1.0,))
-    swapped = tall[:, [1, 0, 3, 2]]
-    assert {tuple(row) for row in wide.tolist()} == {tuple(r) for r in swapped.tolist()}
-
-
 @pytest.mark.parametrize("name", CASES)
-def test_count_and_ends_equal_the_reference(golden, name):
+def test_anchors_equal_the_reference(golden, name):
     case = json.loads(str(golden("maths.npz")["anchors/table"]))[name]
     image_size, options = arguments(case)
     anchors = generate_anchors(image_size, **options)
@@ -114,13 +94,8 @@ def test_count_and_ends_equal_the_reference(golden, name):
     assert len(anchors) == case["n"]
     np.testing.assert_allclose(anchors[: len(case["first"])], case["first"], atol=1e-4)
     np.testing.assert_allclose(anchors[-1], case["last"], atol=1e-4)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_every_anchor_equals_the_reference(golden, name):
     arrays = golden("c_anchors.npz")
-    image_size, options = arguments(json.loads(str(arrays["table"]))[name])
-    anchors = generate_anchors(image_size, **options)
+    assert arguments(json.loads(str(arrays["table"]))[name]) == (image_size, options)
     if f"anchors/{name}" in arrays:
         np.testing.assert_allclose(anchors, arrays[f"anchors/{name}"], atol=1e-4)
     else:

@@ -8,7 +8,6 @@ from keras import ops
 
 from effdet_keras.model.basic_layers import PyramidOptions
 from effdet_keras.model.bifpn import (
-    BiFPN,
     BiFPNCell,
     BiFPNNode,
     WeightedFusion,
@@ -52,23 +51,10 @@ def test_all_weights_negative_give_zero_and_not_nan():
     np.testing.assert_array_equal(fuse("fastattn", inputs, [-1.0, -2.0]), 0.0)
 
 
-def test_scale_of_the_weights_does_not_matter():
-    inputs = list(np.random.default_rng(0).normal(size=(2, 1, 3, 3, 4)))
-    inputs = [x.astype("float32") for x in inputs]
-    np.testing.assert_allclose(
-        fuse("fastattn", inputs, [1.0, 3.0]),
-        fuse("fastattn", inputs, [100.0, 300.0]),
-        rtol=1e-4,  # epsilon weighs less beside larger weights
-    )
-
-
-def test_wrong_arguments_are_named():
-    with pytest.raises(ValueError, match="one of fastattn.*method='mean'"):
-        WeightedFusion("mean")
+@pytest.mark.parametrize("shapes", [[(1, 2, 2, 3), (1, 4, 4, 3)], [(1, 2, 2, 3)]])
+def test_wrong_shapes_are_named(shapes):
     with pytest.raises(ValueError, match="two or more inputs of one shape"):
-        WeightedFusion().build([(1, 2, 2, 3), (1, 4, 4, 3)])
-    with pytest.raises(ValueError, match="two or more inputs of one shape"):
-        WeightedFusion().build([(1, 2, 2, 3)])
+        WeightedFusion().build(shapes)
 
 
 @pytest.mark.parametrize("graph", PYRAMIDS)
@@ -85,20 +71,6 @@ def test_the_last_nodes_of_qufpn_have_a_method_of_their_own():
     cell.build([(1, n, n, 4) for n in (8, 4, 2)])
     methods = [node.fusion.method for node in cell.nodes]
     assert methods == ["sum"] * 8 + ["fastattn"] * 3
-
-
-def test_an_unknown_graph_is_named():
-    with pytest.raises(ValueError, match="one of bifpn, qufpn.*'panet'"):
-        pyramid_nodes("panet", 3, 7)
-
-
-@pytest.mark.parametrize("start, end", [(2, 0), (0, 2)])
-def test_information_goes_top_down_and_bottom_up(start, end):
-    fpn = BiFPN(4, repeats=1, min_level=3, max_level=5)
-    features = [np.zeros((1, n, n, 4), "float32") for n in (8, 4, 2)]
-    before = ops.convert_to_numpy(fpn(features)[end])
-    features[start] = features[start] + 1.0
-    assert np.abs(ops.convert_to_numpy(fpn(features)[end]) - before).max() > 0
 
 
 def test_pattern_decides_where_the_activation_is():

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from support.tiny import BACKBONE, EAGER, tiny_model
+from support.tiny import BACKBONE, EAGER, assert_equal, tiny_model, values
 from support.tiny import batch as tiny_batch
 
 from effdet_keras.detect.postprocess import Postprocess
@@ -16,15 +16,6 @@ from effdet_keras.train.losses import DetectionLoss
 
 # A row of padding beside each box, and pixels as files have them.
 batch = functools.partial(tiny_batch, padding=1, dtype="uint8")
-
-
-def values(variables):
-    return [ops.convert_to_numpy(v).copy() for v in variables]
-
-
-def assert_equal(first, second):
-    for a, b in zip(first, second, strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +51,8 @@ def test_preset_takes_names_counts_and_overrides():
     "arguments, message",
     [
         ({"name": "efficientdet-d9"}, "no model of this name.*efficientdet-d9"),
-        ({"num_classes": 3, "class_names": ["a"]}, "each of the 3 classes.*1 entries"),
-        ({"num_classes": 3, "category_ids": [1]}, "each of the 3 classes.*1 entries"),
+        ({"num_classes": 3, "class_names": ["a"]}, "each of the 3 classes.*entries=1"),
+        ({"num_classes": 3, "category_ids": [1]}, "each of the 3 classes.*entries=1"),
         ({"weights": "coco-640"}, "published for: efficientdet-d2.*'coco-640'"),
         ({"activation": "tanh"}, "`activation` must be one of"),
         ({"imagesize": 3}, "Did you mean 'image_size'"),
@@ -116,10 +107,9 @@ def test_logs_have_every_term(trained):
     _, history = trained
     losses = {"loss", "class_loss", "box_loss", "reg_l2_loss"}
     assert set(history) == losses | {"gradient_norm", "learning_rate"}
-    total = (history["class_loss"][0] + 50 * history["box_loss"][0]) + history[
-        "reg_l2_loss"
-    ][0]
-    assert history["loss"][0] == pytest.approx(total, rel=1e-5)
+    first = {name: numbers[0] for name, numbers in history.items()}
+    total = first["class_loss"] + 50 * first["box_loss"] + first["reg_l2_loss"]
+    assert first["loss"] == pytest.approx(total, rel=1e-5)
 
 
 def test_evaluate_reports_losses_and_changes_nothing(trained):
@@ -128,38 +118,19 @@ def test_evaluate_reports_losses_and_changes_nothing(trained):
     logs = model.evaluate(*batch(4), batch_size=2, verbose=0, return_dict=True)
     assert {"loss", "class_loss", "box_loss", "reg_l2_loss"} <= set(logs)
     assert np.isfinite(list(logs.values())).all()
-    assert_equal(values(model.weights), before)
+    assert_equal(model.weights, before)
 
 
-def test_training_moves_weights_averages_and_statistics(trained):
+def test_training_moves_statistics_and_averages_of_all_that_moves(trained):
     model, _ = trained
-    fresh = tiny_model()
-    keras.utils.set_random_seed(1)
-    for variable in model.batch_norm_statistics():
+    statistics = model.batch_norm_statistics()
+    for variable in statistics:
         if variable.name == "moving_variance":
             assert not np.allclose(ops.convert_to_numpy(variable), 1.0)
-    averages = dict(
-        zip([v.path for v in model.averages.sources], model.averages.variables)
-    )
-    assert len(averages) == len(fresh.trainable_variables) + len(
-        fresh.batch_norm_statistics()
-    )
-    moved = [
-        not np.array_equal(
-            ops.convert_to_numpy(v), ops.convert_to_numpy(averages[v.path])
-        )
-        for v in model.averages.sources
-    ]
-    assert np.mean(moved) > 0.9
-
-
-@pytest.mark.slow
-def test_a_few_steps_lower_the_loss():
-    keras.utils.set_random_seed(3)
-    model = tiny_model()
-    model.compile(keras.optimizers.Adam(1e-2), weight_decay=0.0, run_eagerly=EAGER)
-    losses = model.fit(*batch(4), batch_size=4, epochs=12, verbose=0).history["loss"]
-    assert losses[-1] < 0.7 * losses[0]
+    averages = model.averages.variables
+    assert len(averages) == len(tiny_model().trainable_variables) + len(statistics)
+    pairs = zip(values(model.averages.sources), values(averages), strict=True)
+    assert np.mean([not np.array_equal(a, b) for a, b in pairs]) > 0.9
 
 
 @pytest.mark.slow_elsewhere
@@ -173,19 +144,6 @@ def test_the_schedule_knows_the_length_of_the_training():
     assert schedule.learning_rate == pytest.approx(0.64 * 2 / 64)
     model.fit(*batch(4), batch_size=2, epochs=5, initial_epoch=3, verbose=0)
     assert model.optimizer._learning_rate.total_steps == 10
-
-
-@pytest.mark.slow_elsewhere
-def test_weight_decay_is_that_of_kernels_alone():
-    model = tiny_model()
-    model.compile(weight_decay=0.5, run_eagerly=EAGER)
-    logs = model.evaluate(*batch(2), batch_size=2, verbose=0, return_dict=True)
-    expected = sum(
-        0.25 * np.sum(ops.convert_to_numpy(v).astype("float64") ** 2)
-        for v in model.trainable_variables
-        if "kernel" in v.name
-    )
-    assert logs["reg_l2_loss"] == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.slow_elsewhere
@@ -204,7 +162,6 @@ SGD = keras.optimizers.SGD(0.1)
     [
         ({"optimizer": SGD, "schedule": "cosine"}, ValueError, "a Keras optimizer has"),
         ({"optimizer": SGD, "learning_rate": 0.1}, ValueError, "a Keras optimizer has"),
-        ({"schedule": "linear"}, ValueError, "one of cosine, stepwise, polynomial"),
         ({"learning_rate": -1.0}, ValueError, "above 0"),
         ({"weight_decay": -1.0}, ValueError, "`weight_decay` must be a number"),
         ({"clip_norm": -1.0}, ValueError, "`clip_norm` must be a number"),
@@ -222,16 +179,11 @@ def test_wrong_recipes_are_named(arguments, error, message):
         tiny_model().compile(**arguments)
 
 
-def test_truth_of_another_form_is_named():
+def test_weights_of_images_are_refused():
     model = tiny_model()
     model.compile(recipe="reference")
-    images, truth = batch(2)
-    before = values(model.trainable_variables)
-    with pytest.raises(ValueError, match="'boxes' .*'labels'"):
-        model.fit(images, {"boxes": truth["boxes"]}, batch_size=2, verbose=0)
     with pytest.raises(ValueError, match="does not take `sample_weight`"):
-        model.fit(images, truth, 2, sample_weight=np.ones(2), verbose=0)
-    assert_equal(values(model.trainable_variables), before)
+        model.fit(*batch(2), 2, sample_weight=np.ones(2), verbose=0)
 
 
 def test_data_of_unknown_length_asks_for_steps():
@@ -300,19 +252,10 @@ def test_detect_scales_boxes_back_to_the_image(trained):
 
 
 @pytest.mark.parametrize("shape", [(20, 30), (20, 30, 1), (20, 30, 4), (1, 1, 3)])
-def test_detect_takes_grey_alpha_and_single_pixels(trained, shape):
+def test_detect_takes_grey_alpha_single_pixels_and_nothing(trained, shape):
     found = trained[0].detect(np.full(shape, 200, "uint8"), score_threshold=0.0)
     assert (found.boxes <= max(shape)).all()
-
-
-def test_detect_keeps_only_scores_above_the_threshold(trained):
-    model, _ = trained
-    image = batch(1)[0][0]
-    everything = model.detect(image, score_threshold=0.0)
-    threshold = float(np.median(everything.scores))
-    some = model.detect(image, score_threshold=threshold)
-    assert 0 < len(some) < len(everything)
-    assert (some.scores >= threshold).all()
+    assert trained[0].detect([]) == []
 
 
 @pytest.mark.parametrize(
@@ -329,20 +272,6 @@ def test_detect_names_what_is_not_a_image(trained, images, error, message):
         trained[0].detect(images)
 
 
-def test_detect_refuses_impossible_numbers(trained):
-    image = np.zeros((3, 3, 3), "uint8")
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        trained[0].detect(image, score_threshold=30)
-    with pytest.raises(
-        ValueError, match="`batch_size` must be a whole number, 1 or more"
-    ):
-        trained[0].detect(image, batch_size=0)
-
-
-def test_detect_of_nothing_is_nothing(trained):
-    assert trained[0].detect([]) == []
-
-
 def test_detect_shows_progress_on_many_images(trained, capsys):
     trained[0].detect([np.zeros((8, 8, 3), "uint8")] * 3, batch_size=2)
     assert "3/3" in capsys.readouterr().out
@@ -351,30 +280,23 @@ def test_detect_shows_progress_on_many_images(trained, capsys):
 # Saving
 
 
-def test_keras_file_restores_everything(trained, tmp_path):
-    model, _ = trained
-    path = tmp_path / "model.keras"
-    model.save(path)
-    again = keras.saving.load_model(path)
-    assert again.config == model.config
-    assert again.class_names == model.class_names
-    assert again.postprocess == model.postprocess
-    for name in ("weights", "trainable_variables"):
-        assert_equal(values(getattr(again, name)), values(getattr(model, name)))
-    assert_equal(values(again.averages.variables), values(model.averages.variables))
-    assert_equal(values(again.optimizer.variables), values(model.optimizer.variables))
-
-
-def test_weights_file_restores_weights_averages_and_optimizer(trained, tmp_path):
-    model, _ = trained
-    path = tmp_path / "model.weights.h5"
-    model.save_weights(path)
-    again = tiny_model()
-    again.compile(recipe="reference")
-    again.load_weights(path)
-    assert_equal(values(again.weights), values(model.weights))
-    assert_equal(values(again.averages.variables), values(model.averages.variables))
-    assert_equal(values(again.optimizer.variables), values(model.optimizer.variables))
+@pytest.mark.parametrize("name", ["model.keras", "model.weights.h5"])
+def test_files_restore_everything(trained, tmp_path, name):
+    model, path = trained[0], tmp_path / name
+    if name.endswith(".keras"):
+        model.save(path)
+        again = keras.saving.load_model(path)
+        assert (again.config, again.class_names) == (model.config, model.class_names)
+        assert again.postprocess == model.postprocess
+    else:
+        model.save_weights(path)
+        again = tiny_model()
+        again.compile(recipe="reference")
+        again.load_weights(path)
+    assert_equal(again.weights, model.weights)
+    assert_equal(again.trainable_variables, model.trainable_variables)
+    assert_equal(again.averages.variables, model.averages.variables)
+    assert_equal(again.optimizer.variables, model.optimizer.variables)
 
 
 def test_a_weights_file_without_averages_starts_them_anew(tmp_path):
@@ -383,7 +305,7 @@ def test_a_weights_file_without_averages_starts_them_anew(tmp_path):
     model = tiny_model()
     model.compile(recipe="reference")
     model.load_weights(tmp_path / "plain.weights.h5")
-    assert_equal(values(model.averages.variables), values(model.averages.sources))
+    assert_equal(model.averages.variables, model.averages.sources)
 
 
 @pytest.mark.slow_elsewhere
@@ -391,8 +313,12 @@ def test_weights_of_another_class_count_are_named(tmp_path):
     path = tmp_path / "three.weights.h5"
     tiny_model().save_weights(path)
     other = EfficientDet(tiny_model().config.replace(num_classes=5))
+    other.compile(recipe="reference")
+    variables = [*other.variables, *other.averages.variables]
+    before = values([*variables, *other.optimizer.variables])
     with pytest.raises(ValueError, match=r"(?s)three.*`num_classes` 5.*skip_mismatch"):
         other.load_weights(path)
+    assert_equal([*variables, *other.optimizer.variables], before)
     other.load_weights(path, skip_mismatch=True)
     with pytest.raises(FileNotFoundError):
         other.load_weights(tmp_path / "none.weights.h5")
@@ -412,16 +338,4 @@ def test_a_clone_by_keras_is_refused_and_what_to_do_is_told(trained):
     assert "set_weights" in str(caught.value)
     again = EfficientDet.from_config(model.get_config())
     again.set_weights(model.get_weights())
-    assert_equal(values(again.weights), values(model.weights))
-
-
-@pytest.mark.slow_elsewhere
-def test_mixed_precision_keeps_outputs_and_weights_in_float32():
-    model = tiny_model(dtype="mixed_bfloat16")
-    outputs = model(batch(1)[0])
-    for out in outputs.values():
-        assert keras.backend.standardize_dtype(out.dtype) == "float32"
-    assert {v.dtype for v in model.weights} == {"float32"}
-    assert model.get_layer("fpn_cells").compute_dtype == "bfloat16"
-    again = EfficientDet.from_config(model.get_config())
-    assert again.get_layer("fpn_cells").compute_dtype == "bfloat16"
+    assert_equal(again.weights, model.weights)

@@ -31,19 +31,20 @@ def test_equals_the_reference_for_all_sizes(golden, refweights):
         )
 
 
-def test_rows_of_a_larger_map_repeat_by_hand():
-    column = np.arange(4, dtype="float32").reshape(1, 4, 1, 1)
-    up = ops.convert_to_numpy(Resample(1, (7, 1))(column)).ravel()
-    assert up.tolist() == [0, 0, 1, 1, 2, 2, 3]
-    doubled = ops.convert_to_numpy(Resample(1, (8, 1))(column)).ravel()
-    assert doubled.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
-
-
-def test_pools_a_window_of_three_by_hand():
-    row = np.array([5.0, 1.0, 2.0, 9.0], "float32").reshape(1, 1, 4, 1)
-    pooled = Resample(1, (1, 2))(row)
-    # SAME padding puts the spare pixel last: windows 0-2 and 2-3.
-    assert ops.convert_to_numpy(pooled).ravel().tolist() == [5.0, 9.0]
+@pytest.mark.parametrize(
+    ("values", "target", "options", "expected"),
+    [
+        ([[0], [1], [2], [3]], (7, 1), None, [0, 0, 1, 1, 2, 2, 3]),
+        ([[0], [1], [2], [3]], (8, 1), None, [0, 0, 1, 1, 2, 2, 3, 3]),
+        # SAME padding puts the spare pixel last: windows 0-2 and 2-3.
+        ([[5, 1, 2, 9]], (1, 2), None, [5, 9]),
+        ([[1, 5, 3, 2]], (1, 2), SYMMETRIC, [5, 5]),  # and a side of one row
+    ],
+)
+def test_by_hand(values, target, options, expected):
+    x = np.array(values, "float32")[None, :, :, None]
+    found = Resample(1, target, options)(x)
+    assert ops.convert_to_numpy(found).ravel().tolist() == expected
 
 
 def test_order_of_pooling_and_convolution():
@@ -81,15 +82,16 @@ def test_batch_norm_options_reach_the_layer():
 
 
 @pytest.mark.parametrize(
-    "shape, target, message",
+    "shape, target, options, message",
     [
-        ((1, 4, 8, 2), (8, 4), "cannot shrink one side and grow the other"),
-        ((1, None, 8, 2), (8, 8), "known height, width"),
+        ((1, 4, 8, 2), (8, 4), None, "cannot shrink one side and grow the other"),
+        ((1, None, 8, 2), (8, 8), None, "known height, width"),
+        ((1, 6, 6, 2), (2, 2), SYMMETRIC, "can halve a size.*target_size=.2, 2."),
     ],
 )
-def test_wrong_sizes_are_named(shape, target, message):
+def test_wrong_sizes_are_named(shape, target, options, message):
     with pytest.raises(ValueError, match=message):
-        Resample(2, target).build(shape)
+        Resample(2, target, options).build(shape)
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 7])
@@ -115,12 +117,6 @@ def test_symmetric_pooling_by_definition(size):
     assert np.array_equal(found, same) != differs
 
 
-def test_a_side_of_one_row_is_pooled_as_it_is():
-    values = np.float32([[[[1.0], [5.0], [3.0], [2.0]]]])  # one row
-    layer = Resample(1, (1, 2), SYMMETRIC)
-    assert ops.convert_to_numpy(layer(values)).ravel().tolist() == [5.0, 5.0]
-
-
 @pytest.mark.parametrize("size, target", [(4, 2), (5, 3), (2, 4), (4, 7), (1, 2)])
 def test_bilinear_interpolation_by_definition(size, target):
     values = np.random.default_rng(0).normal(size=(1, size, 1, 1)).astype("float32")
@@ -129,11 +125,3 @@ def test_bilinear_interpolation_by_definition(size, target):
     layer = Resample(1, (target, 1), BILINEAR)
     found = ops.convert_to_numpy(layer(values)).ravel()
     np.testing.assert_allclose(found, expected, atol=1e-6)
-
-
-def test_what_symmetric_pooling_cannot_do_is_told():
-    with pytest.raises(ValueError, match="can halve a size.*target_size=.2, 2."):
-        Resample(1, (2, 2), SYMMETRIC).build((1, 6, 6, 1))
-    for field in ("downsampling", "upsampling", "padding"):
-        with pytest.raises(ValueError, match=f"`{field}` must be one of .*'area'"):
-            Resample(1, (2, 2), PyramidOptions(**{field: "area"}))

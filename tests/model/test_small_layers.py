@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from effdet_keras.model.backbone import EfficientNet
 from effdet_keras.model.basic_layers import (
     BatchNormOptions,
     DropPath,
@@ -12,9 +13,11 @@ from effdet_keras.model.basic_layers import (
     PyramidOptions,
     get_activation,
 )
+from effdet_keras.model.bifpn import WeightedFusion, pyramid_nodes
 from effdet_keras.model.config import ACTIVATIONS
 from effdet_keras.model.heads import PredictionHead
 from effdet_keras.model.mbconv import DepthwiseInitializer, MBConv, conv_initializer
+from effdet_keras.model.resample import Resample
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
@@ -28,9 +31,25 @@ def test_activation_equals_the_reference(golden, name):
     )
 
 
-def test_unknown_activation_is_named():
-    with pytest.raises(ValueError, match="one of swish.*activation='gelu'"):
-        get_activation("gelu")
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: get_activation("gelu"), "one of swish.*activation='gelu'"),
+        (lambda: WeightedFusion("mean"), "one of fastattn.*method='mean'"),
+        (lambda: pyramid_nodes("panet", 3, 7), "one of bifpn, qufpn.*'panet'"),
+        (lambda: EfficientNet("resnet"), "one of efficientnet-b0.*'resnet'"),
+        (lambda: resample(downsampling="area"), "`downsampling` must be .*'area'"),
+        (lambda: resample(upsampling="area"), "`upsampling` must be one of .*'area'"),
+        (lambda: resample(padding="area"), "`padding` must be one of .*'area'"),
+    ],
+)
+def test_an_unknown_name_is_told_with_those_allowed(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def resample(**options):
+    return Resample(1, (2, 2), PyramidOptions(**options))
 
 
 @pytest.mark.tensorflow

@@ -280,7 +280,7 @@ def test_a_teacher_of_other_classes_stops_before_anything_is_written(shapes, tmp
         "efficientdet-lite0", image_size=64, **MODEL_CONFIG, class_names=["cat"]
     )
     other.save(tmp_path / "cat.keras")
-    with pytest.raises(ValueError, match="num_classes=1 of the teacher"):
+    with pytest.raises(ValueError, match="make the student with num_classes=1"):
         ek.fine_tune(
             shapes, out=tmp_path / "run", **tiny_run(teacher=tmp_path / "cat.keras")
         )

@@ -76,9 +76,3 @@ def test_a_new_length_counts_and_is_remembered(begun):
     for fields in ({"batch_size": "auto"}, {"batch_size": 16}, {"epochs": 40}):
         asked, chosen = resumed(folder, None, fields)
         assert (chosen.epochs, asked.batch_size) == (40, "auto")
-
-
-def test_a_run_of_a_version_before_goes_on(begun):
-    folder = begun({"data": "cells"}, chosen={"epochs": 3})
-    (folder.path / "asked.yaml").unlink()
-    assert resumed(folder, None, {"epochs": 3})[1].epochs == 3

@@ -216,6 +216,7 @@ def test_the_others_get_what_the_first_has_and_lose_what_it_has_not(
         first / "archive/last.keras": b"new",
         first / "archive" / PREVIOUS_FILE: b"whole",
         first / "log.jsonl": b"{}",
+        first / "asked.yaml": b"epochs: 3",
         second / "archive/last.keras": b"old",
         second / "archive/best.keras": b"of another training",
         second / "mine.txt": b"kept",
@@ -233,6 +234,7 @@ def test_the_others_get_what_the_first_has_and_lose_what_it_has_not(
         "archive/last.keras": b"new",
         f"archive/{PREVIOUS_FILE}": b"whole",
         "log.jsonl": b"{}",
+        "asked.yaml": b"epochs: 3",
         "mine.txt": b"kept",
     }
 

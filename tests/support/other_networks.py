@@ -2,7 +2,7 @@
 
 import keras
 import numpy as np
-from support.tiny import tiny_model
+from support.tiny import spread_outputs, tiny_model
 
 from effdet_keras.model.config import TIMM_BACKBONE
 from effdet_keras.model.efficientdet import EfficientDet
@@ -32,16 +32,8 @@ def other_model(name):
             weight.assign(rng.uniform(0.5, 1.5, weight.shape))
         elif weight.path.endswith("moving_mean"):
             weight.assign(rng.normal(0.0, 0.1, weight.shape))
-    outputs = model(noise(2).astype("float32"))
-    for part, output, spread in (
-        ("class-predict", "class_logits", 1.7),
-        ("box-predict", "box_deltas", 0.3),
-    ):
-        factor = spread / np.std(keras.ops.convert_to_numpy(outputs[output]))
-        for weight in model.weights:
-            if part in weight.path and weight.path.endswith("kernel"):
-                # Depthwise and pointwise kernels: their product gets the factor.
-                weight.assign(weight * factor**0.5)
+    spread_outputs(model, noise(2), "class-predict", "class_logits", 1.7)
+    spread_outputs(model, noise(2), "box-predict", "box_deltas", 0.3)
     return model
 
 

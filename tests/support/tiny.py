@@ -70,6 +70,31 @@ def segmented_batch(count=2, **options):
     return images, {**truth, "masks": masks}
 
 
+def values(variables):
+    """Variables or tensors as new arrays."""
+    return [np.array(keras.ops.convert_to_numpy(v)) for v in variables]
+
+
+def assert_equal(first, second):
+    """As many arrays, variables or tensors in both, equal to the bit."""
+    for a, b in zip(values(first), values(second), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def without_stochastic_depth(model, *, batch_norm=True):
+    """The model, without random draws: two runs of it are equal.
+
+    Without `batch_norm` no statistics move, and an image's result does not depend on
+    the others in its batch.
+    """
+    for layer in model._flatten_layers():
+        if hasattr(layer, "survival_prob"):
+            layer.survival_prob = 1.0
+        if isinstance(layer, keras.layers.BatchNormalization):
+            layer.trainable = layer.trainable and batch_norm
+    return model
+
+
 class Stream(keras.utils.PyDataset):
     """Batches that nobody can look into before training."""
 
@@ -115,6 +140,16 @@ def lively_model(image_size=64, *, backbone=BACKBONE, **arguments):
             scale = 2.0 if "class" in weight.path else 0.3
             weight.assign(boost * rng.normal(0.0, scale, weight.shape))
     return model
+
+
+def spread_outputs(model, images, part, output, deviation):
+    """Gives the outputs of a head this deviation, by its last layer's kernels."""
+    outputs = model(images.astype("float32"))
+    factor = deviation / np.std(keras.ops.convert_to_numpy(outputs[output]))
+    for weight in model.weights:
+        if part in weight.path and weight.path.endswith("kernel"):
+            # Depthwise and pointwise kernels: their product gets the factor.
+            weight.assign(weight * factor**0.5)
 
 
 def spread(model, class_scale=3.5, box_scale=1.0):

@@ -7,6 +7,9 @@ import zipfile
 
 import numpy as np
 
+from effdet_keras.extras.older_tools import to_layout_of
+from effdet_keras.weights.network_arrays import network_arrays
+
 _STORAGES = {
     "float32": "FloatStorage",
     "float16": "HalfStorage",
@@ -38,6 +41,17 @@ def write_before_zip(path, content):
         stream.write(struct.pack("<q", array.size) + array.tobytes())
     path.write_bytes(stream.getvalue())
     return path
+
+
+def backbone_state(scheme, config, value=1.0):
+    """The arrays of a config's backbone as files of a scheme of PyTorch have them."""
+    return {
+        scheme.name_of(array): to_layout_of(
+            np.full(array.shape, value, "float32"), array, scheme
+        )
+        for array in network_arrays(config)
+        if array.is_backbone
+    }
 
 
 def pickled_call(name, *arguments):

@@ -3,8 +3,15 @@
 import keras
 import numpy as np
 import pytest
-from keras import ops
-from support.tiny import EAGER, Stream, batch, tiny_model
+from support import tiny
+from support.tiny import (
+    EAGER,
+    Stream,
+    batch,
+    tiny_model,
+    values,
+    without_stochastic_depth,
+)
 from train.test_refused_batches import assert_equal, everything
 
 from effdet_keras.train.parts import steps_done
@@ -18,12 +25,7 @@ UPDATES = 2
 def model_without_batches(accumulated, clip_norm, **options):
     """A model whose result for an image does not depend on the others in its batch."""
     keras.utils.set_random_seed(0)
-    model = tiny_model()
-    for layer in model._flatten_layers():
-        if isinstance(layer, keras.layers.BatchNormalization):
-            layer.trainable = False
-        if hasattr(layer, "survival_prob"):
-            layer.survival_prob = 1.0
+    model = without_stochastic_depth(tiny_model(), batch_norm=False)
     model.compile(
         "momentum",
         accumulate_steps=accumulated,
@@ -46,8 +48,7 @@ def images_and_truth(count):
 
 
 def arrays(model):
-    variables = [*model.variables, *model.averages.variables]
-    return [np.array(ops.convert_to_numpy(v)) for v in variables]
+    return values([*model.variables, *model.averages.variables])
 
 
 @pytest.mark.parametrize(
@@ -70,8 +71,7 @@ def test_small_batches_add_up_to_a_large_one(clip_norm):
     # A step that is no update moves nothing but the sums.
     kept = arrays(parts)
     parts.fit(x[:1], {n: v[:1] for n, v in y.items()}, batch_size=1, verbose=0)
-    for a, b in zip(arrays(parts), kept, strict=True):
-        np.testing.assert_array_equal(a, b)
+    tiny.assert_equal(arrays(parts), kept)
     assert steps_done(parts.optimizer) == 5
 
 
@@ -88,9 +88,7 @@ def test_a_batch_that_is_refused_between_them_is_as_if_it_had_not_been(place):
         interrupted.fit(Stream(bad), verbose=0)
     assert_equal(before, everything(interrupted))  # also the sums of the gradients
     interrupted.fit(Stream(*parts[place:]), shuffle=False, verbose=0)
-    found = everything(interrupted).values()
-    for value, expected in zip(found, everything(whole).values(), strict=True):
-        np.testing.assert_array_equal(value, expected)
+    tiny.assert_equal(everything(interrupted).values(), everything(whole).values())
 
 
 @pytest.mark.tensorflow

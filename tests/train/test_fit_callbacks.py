@@ -1,39 +1,32 @@
 """The callbacks that `fit` adds itself."""
 
+import types
+
 import keras
 import pytest
 from support.tiny import EAGER, batch, tiny_model
 
 from effdet_keras.train.averages import SwapEMA
-from effdet_keras.train.fit_callbacks import EpochLines, with_own_callbacks
+from effdet_keras.train.fit_callbacks import EpochLines, others_in
+from effdet_keras.train.fitting import swaps
 
 
-def added(callbacks, model=None):
-    first, last = SwapEMA(), EpochLines()
-    result = with_own_callbacks(callbacks, model, first=[first], last=[last])
-    return first, result, last
+def test_the_callbacks_that_are_given_are_kept_in_any_form():
+    one, other = (keras.callbacks.Callback() for _ in range(2))
+    for given, expected in (
+        (None, []),
+        (one, [one]),
+        ([one, SwapEMA(), other], [one, other]),
+        (keras.callbacks.CallbackList([one, EpochLines()]), [one]),
+    ):
+        assert others_in(given) == expected
 
 
-@pytest.mark.parametrize("count", [None, 0, 1, 2])
-def test_what_is_given_stands_between(count):
-    given = [keras.callbacks.Callback() for _ in range(count or 0)]
-    first, result, last = added(None if count is None else given)
-    assert result == [first, *given, last]
-
-
-def test_one_callback_needs_no_list():
-    given = keras.callbacks.Callback()
-    first, result, last = added(given)
-    assert result == [first, given, last]
-
-
-def test_a_second_fit_with_the_same_list_adds_none_twice():
-    given, model = keras.callbacks.Callback(), keras.Sequential()
-    callbacks = keras.callbacks.CallbackList([given])
-    added(callbacks, model)
-    first, result, last = added(callbacks, model)
-    assert result is callbacks and result.callbacks == [first, given, last]
-    assert first.model is model and last.model is model
+def test_the_averages_are_swapped_by_the_callback_that_is_given_or_by_a_new_one():
+    model, given = types.SimpleNamespace(averages=object()), SwapEMA()
+    assert swaps(model, [keras.callbacks.Callback(), given]) == [given]
+    assert [type(callback) for callback in swaps(model, None)] == [SwapEMA]
+    assert swaps(types.SimpleNamespace(averages=None), []) == []
 
 
 @pytest.mark.slow_elsewhere

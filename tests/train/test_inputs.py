@@ -5,9 +5,9 @@ import pathlib
 import keras
 import numpy as np
 import pytest
-from keras import ops
-from support.tiny import EAGER, Stream, batch, tiny_model
+from support.tiny import EAGER, Stream, assert_equal, batch, tiny_model, values
 
+from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.train.inputs import batch_size_and_steps
 
 RAGGED = [[[8, 8, 40, 40]], []]  # boxes of two images
@@ -32,10 +32,6 @@ def compiled():
 def at_first_step(compiled):
     compiled.optimizer.iterations.assign(0)
     return compiled
-
-
-def weights_of(model):
-    return [ops.convert_to_numpy(v) for v in model.trainable_variables]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +79,7 @@ def test_wrong_truth_in_a_stream_stops_its_step_and_moves_nothing(
     with pytest.raises(ValueError, match=message):
         model.fit(Stream(batch(), wrong), shuffle=False, verbose=0)
     assert int(model.optimizer.iterations) == 1
-    assert all(np.isfinite(w).all() for w in weights_of(model))
+    assert all(np.isfinite(w).all() for w in values(model.weights))
 
 
 @pytest.mark.parametrize("size", [0, -1])
@@ -136,11 +132,10 @@ def test_a_loss_that_is_not_finite_names_step_and_images(at_first_step):
     infinite = images.copy()
     infinite[1, 0, 0] = np.inf
     model.fit(Stream((images, truth)), verbose=0)
-    before = weights_of(model)
+    before = values(model.trainable_variables)
     with pytest.raises(FloatingPointError, match="(?s)step 2 .*`image_id` 17, 4"):
         model.fit(Stream((infinite, truth)), verbose=0)
-    for a, b in zip(before, weights_of(model)):
-        np.testing.assert_array_equal(a, b)
+    assert_equal(before, model.trainable_variables)
 
 
 @pytest.mark.slow_elsewhere
@@ -162,8 +157,6 @@ def test_a_batch_without_any_box_trains(model):
 @pytest.mark.slow_elsewhere
 def test_any_image_size_will_do():
     """Sides that strides do not divide: levels are rounded up, as in the reference."""
-    from effdet_keras import EfficientDet
-
     model = EfficientDet.from_preset(
         "efficientdet-lite0", image_size=(50, 75), max_level=5, num_classes=2
     )
@@ -172,135 +165,128 @@ def test_any_image_size_will_do():
     assert len(model.anchors) == 9 * (7 * 10 + 4 * 5 + 2 * 3)
 
 
-@pytest.mark.tensorflow
-def named_as(model, dataset):
-    """The dataset, with the class names of the model."""
-    return type(dataset)(dataset.records, model.class_names)
+# Datasets of our own, and `tf.data`: TensorFlow reads them.
+
+OTHER_NAMES = r"(?s)same order.*circle.*cat, dog"
 
 
-class TestDatasets:
-    """Datasets of our own, and `tf.data`: TensorFlow reads them."""
+@pytest.fixture
+def dataset(tmp_path):
+    data = pytest.importorskip("effdet_keras.data")
+    return data.write_shapes(tmp_path, num_train=4, num_valid=1, image_size=64)[0]
 
-    @pytest.fixture
-    def dataset(self, tmp_path):
-        data = pytest.importorskip("effdet_keras.data")
-        return data.write_shapes(tmp_path, num_train=4, num_valid=1, image_size=64)[0]
 
-    @pytest.mark.slow_elsewhere
-    def test_more_classes_than_the_model(self, dataset):
-        from effdet_keras import EfficientDet
+@pytest.fixture
+def of_shapes(dataset):
+    return tiny_model(class_names=dataset.class_names)
 
-        model = EfficientDet.from_preset(
-            "efficientdet-lite0", image_size=64, max_level=5, num_classes=2
-        )
-        model.compile(run_eagerly=EAGER)
-        with pytest.raises(ValueError, match=r"3 classes, circle.*`num_classes` 2"):
-            model.fit(dataset, batch_size=2, verbose=0)
 
-    def test_other_names_than_the_model(self, model, dataset):
-        with pytest.raises(ValueError, match=r"(?s)same order.*circle.*cat, dog"):
-            model.fit(dataset, batch_size=2, verbose=0)
-        with pytest.raises(ValueError, match=r"(?s)same order.*circle.*cat, dog"):
-            model.fit(*batch(), validation_data=dataset, batch_size=2, verbose=0)
+def batches(model, dataset, image_size=64):
+    """Batches of the dataset, with the class names of the model."""
+    named = type(dataset)(dataset.records, model.class_names)
+    return named.batches(2, image_size=image_size)
 
-    def test_an_empty_dataset(self, model, dataset):
-        with pytest.raises(ValueError, match="empty"):
-            model.fit(dataset.subset([]), batch_size=2, verbose=0)
-        batches = named_as(model, dataset).batches(2, image_size=64).take(0)
-        with pytest.raises(ValueError, match="empty"):
-            model.fit(batches, verbose=0)
 
-    def test_a_stream_of_single_images(self, model, dataset):
-        single = named_as(model, dataset).batches(2, image_size=64).unbatch()
-        with pytest.raises(ValueError, match=r"single images.*\.batch\("):
-            model.fit(single, verbose=0)
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda model, data: data, OTHER_NAMES),
+        (lambda model, data: model.batches(data, 2).take(5), OTHER_NAMES),
+        (lambda model, data: model.batches(data, 2).repeat().prefetch(1), OTHER_NAMES),
+        (lambda model, data: model.batches(data, 2).map(lambda *x: x), OTHER_NAMES),
+        (lambda model, data: data.subset([]), "empty"),
+        (lambda model, data: batches(model, data).take(0), "empty"),
+        (lambda model, data: batches(model, data).unbatch(), r"single .*\.batch\("),
+        (lambda model, data: batches(model, data, 128), r"64, 64, 3\).*128"),
+    ],
+)
+def test_datasets_that_do_not_fit_the_model_are_refused(model, dataset, made, message):
+    with pytest.raises(ValueError, match=message):
+        model.fit(made(model, dataset), batch_size=2, verbose=0)
+    with pytest.raises(ValueError, match=message):
+        validation = made(model, dataset)
+        model.fit(*batch(), validation_data=validation, batch_size=2, verbose=0)
 
-    def test_batches_of_another_size(self, dataset):
-        model = tiny_model(class_names=dataset.class_names)
-        model.compile(run_eagerly=EAGER)
-        with pytest.raises(ValueError, match=r"64, 64, 3\).*128"):
-            model.fit(dataset.batches(2, image_size=128), verbose=0)
 
-    def test_batches_of_the_model_have_its_size_and_padding(self, dataset):
-        model = tiny_model(class_names=dataset.class_names)
-        batches = model.batches(dataset, 3, training=True, scale_jitter=(0.5, 0.5))
-        images, _ = next(iter(batches))
-        assert images.shape == (3, 64, 64, 3)
-        color = np.asarray(images)[:, -1, -1]  # the image fills the upper left
-        np.testing.assert_array_equal(color, [model.config.mean_rgb] * 3)
-        assert next(iter(model.batches(dataset, 2, image_size=32)))[0].shape[1] == 32
+@pytest.mark.slow_elsewhere
+def test_more_classes_than_the_model(dataset):
+    model = EfficientDet(tiny_model().config.replace(num_classes=2))
+    model.compile(run_eagerly=EAGER)
+    with pytest.raises(ValueError, match=r"3 classes, circle.*`num_classes` 2"):
+        model.fit(dataset, batch_size=2, verbose=0)
 
-    @pytest.mark.slow_elsewhere
-    def test_file_names_of_the_batch_are_told(self, dataset):
-        model = tiny_model(class_names=dataset.class_names)
-        model.compile(keras.optimizers.SGD(1e30), clip_norm=None, run_eagerly=EAGER)
-        with pytest.raises(FloatingPointError, match=r"images 0000\d\.jpg, 0000\d"):
-            model.fit(dataset, batch_size=2, epochs=9, verbose=0)
 
-    def test_strict_batches_raise_in_the_words_of_the_reader(self, dataset):
-        pathlib.Path(dataset[2]["path"]).write_bytes(b"no image")
-        model = tiny_model(class_names=dataset.class_names)
-        model.compile(run_eagerly=EAGER)
-        batches = dataset.batches(2, image_size=64, training=True, strict=True)
-        with pytest.raises(ValueError, match=r"`read_image` expects.*00003\.jpg"):
-            model.fit(batches, verbose=0)
+def test_batches_of_the_model_have_its_size_and_padding(of_shapes, dataset):
+    made = of_shapes.batches(dataset, 3, training=True, scale_jitter=(0.5, 0.5))
+    images, _ = next(iter(made))
+    assert images.shape == (3, 64, 64, 3)
+    color = np.asarray(images)[:, -1, -1]  # the image fills the upper left
+    np.testing.assert_array_equal(color, [of_shapes.config.mean_rgb] * 3)
+    assert next(iter(of_shapes.batches(dataset, 2, image_size=32)))[0].shape[1] == 32
 
-    @pytest.mark.slow
-    @pytest.mark.slow_elsewhere
-    def test_training_goes_on_without_a_broken_image(self, dataset, capsys):
-        pathlib.Path(dataset[2]["path"]).write_bytes(b"no image")
-        model = tiny_model(class_names=dataset.class_names)
-        model.compile(run_eagerly=EAGER)
-        model.fit(dataset, batch_size=2, epochs=2, verbose=0)
-        assert int(model.optimizer.iterations) == 4
-        assert capsys.readouterr().err.count("00003.jpg") >= 2
 
-    @pytest.mark.parametrize(
-        "changed",
-        [
-            lambda batches: batches.take(5),
-            lambda batches: batches.repeat().prefetch(1),
-            lambda batches: batches.map(lambda images, truth: (images * 1.0, truth)),
-        ],
-        ids=["take", "repeat", "map"],
-    )
-    def test_classes_are_checked_whatever_was_made_of_the_batches(
-        self, model, dataset, changed
-    ):
-        batches = changed(model.batches(dataset, 2))
-        with pytest.raises(ValueError, match=r"(?s)same order.*circle.*cat, dog"):
-            model.fit(batches, steps_per_epoch=1, verbose=0)
+def infinite(images, truth):
+    return images * float("inf"), truth
 
-    @pytest.mark.slow_elsewhere
-    def test_file_names_are_told_whatever_was_made_of_the_batches(self, dataset):
-        model = tiny_model(class_names=dataset.class_names)
-        model.compile(keras.optimizers.SGD(1e-3), run_eagerly=EAGER)
-        batches = model.batches(dataset, 2).map(
-            lambda images, truth: (images * float("inf"), truth)
-        )
-        with pytest.raises(FloatingPointError, match=r"images 0000\d\.jpg, 0000\d"):
-            model.fit(batches.take(1), verbose=0)
 
-    @pytest.mark.slow
-    @pytest.mark.slow_elsewhere
-    def test_predict_takes_a_dataset_as_fit_and_evaluate_do(self, dataset):
-        model = tiny_model(class_names=dataset.class_names)
-        found = model.predict(dataset, batch_size=3, verbose=0)
-        assert {k: v.shape for k, v in found.items()} == {
-            "boxes": (len(dataset), 100, 4),
-            "scores": (len(dataset), 100),
-            "labels": (len(dataset), 100),
-            "num_detections": (len(dataset),),
-        }
-        images = np.concatenate([x for x, _ in model.batches(dataset, 3)])
-        again = model.predict(images, batch_size=3, verbose=0)
-        for name, value in found.items():
-            np.testing.assert_array_equal(value, again[name])
+@pytest.mark.slow_elsewhere
+@pytest.mark.parametrize(
+    ("rate", "changed"),
+    [
+        (1e30, lambda model, data: data),
+        (1e-3, lambda model, data: model.batches(data, 2).map(infinite).take(1)),
+    ],
+    ids=["the dataset", "what was made of batches"],
+)
+def test_file_names_of_the_batch_are_told(of_shapes, dataset, rate, changed):
+    model = of_shapes
+    model.compile(keras.optimizers.SGD(rate), clip_norm=None, run_eagerly=EAGER)
+    with pytest.raises(FloatingPointError, match=r"images 0000\d\.jpg, 0000\d"):
+        model.fit(changed(model, dataset), batch_size=2, epochs=9, verbose=0)
 
-    def test_the_model_keeps_the_ids_of_what_it_is_trained_on(self, dataset):
-        names, ids = dataset.class_names, (17, 4, 9)
-        model = tiny_model(class_names=None)
-        model.compile(keras.optimizers.SGD(1e-3), run_eagerly=EAGER)
-        model.fit(dataset.with_classes(names, ids), batch_size=2, epochs=0, verbose=0)
-        assert (model.class_names, model.category_ids) == (names, ids)
-        assert model.get_config()["category_ids"] == ids
+
+def test_strict_batches_raise_in_the_words_of_the_reader(of_shapes, dataset):
+    pathlib.Path(dataset[2]["path"]).write_bytes(b"no image")
+    of_shapes.compile(run_eagerly=EAGER)
+    strict = dataset.batches(2, image_size=64, training=True, strict=True)
+    with pytest.raises(ValueError, match=r"`read_image` expects.*00003\.jpg"):
+        of_shapes.fit(strict, verbose=0)
+
+
+@pytest.mark.slow
+@pytest.mark.slow_elsewhere
+def test_training_goes_on_without_a_broken_image(of_shapes, dataset, capsys):
+    pathlib.Path(dataset[2]["path"]).write_bytes(b"no image")
+    model, options = of_shapes, {"batch_size": 2, "verbose": 0}
+    model.compile(run_eagerly=EAGER)
+    history = model.fit(dataset, epochs=2, validation_data=dataset, **options).history
+    assert int(model.optimizer.iterations) == 4
+    assert len(history["loss"]) == len(history["val_loss"]) == 2
+    losses = {"loss", "class_loss", "box_loss", "box_iou_loss", "reg_l2_loss"}
+    assert set(model.evaluate(dataset, return_dict=True, **options)) == losses
+    assert capsys.readouterr().err.count("00003.jpg") >= 2
+
+
+@pytest.mark.slow
+@pytest.mark.slow_elsewhere
+def test_predict_takes_a_dataset_as_fit_and_evaluate_do(of_shapes, dataset):
+    found = of_shapes.predict(dataset, batch_size=3, verbose=0)
+    assert {k: v.shape for k, v in found.items()} == {
+        "boxes": (len(dataset), 100, 4),
+        "scores": (len(dataset), 100),
+        "labels": (len(dataset), 100),
+        "num_detections": (len(dataset),),
+    }
+    images = np.concatenate([x for x, _ in of_shapes.batches(dataset, 3)])
+    again = of_shapes.predict(images, batch_size=3, verbose=0)
+    for name, value in found.items():
+        np.testing.assert_array_equal(value, again[name])
+
+
+def test_the_model_keeps_the_ids_of_what_it_is_trained_on(dataset):
+    names, ids = dataset.class_names, (17, 4, 9)
+    model = tiny_model(class_names=None)
+    model.compile(keras.optimizers.SGD(1e-3), run_eagerly=EAGER)
+    model.fit(dataset.with_classes(names, ids), batch_size=2, epochs=0, verbose=0)
+    assert (model.class_names, model.category_ids) == (names, ids)
+    assert model.get_config()["category_ids"] == ids

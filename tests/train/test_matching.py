@@ -1,16 +1,23 @@
-import keras
+"""Matching: both rules against their definitions, by hand, and by the reference."""
+
+import types
+
 import numpy as np
 import pytest
 from keras import ops
 from support.gradients import compiled
-from support.matches import assert_one_graph_serves_any_sizes, random_truth
 
 from effdet_keras import box_ops
-from effdet_keras._internal.label_constants import BACKGROUND, IGNORE
-from effdet_keras.model.anchors import generate_anchors
-from effdet_keras.train.matching import match_anchors
+from effdet_keras._internal.label_constants import IGNORE
+from effdet_keras.model.anchors import anchors_of, generate_anchors, level_sizes
+from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.train.matching import ATSSMatching, IoUMatching
 
-ANCHORS = generate_anchors((64, 96), max_level=5)
+CONFIG = EfficientDetConfig(image_size=(64, 96), max_level=5)
+LEVELS = level_sizes((64, 96), 3, 5)
+ANCHORS = anchors_of(CONFIG)
+SQUARES = np.array([[0, 0, 8, 8], [0, 8, 8, 16], [8, 0, 16, 8]], "float32")
+RULES = {"iou": IoUMatching, "atss": ATSSMatching}
 ASSIGNMENTS = [
     "empty",
     "one",
@@ -25,103 +32,180 @@ ASSIGNMENTS = [
     "zero_iou",
     "outside",
 ]
+each_rule = pytest.mark.parametrize("rule", RULES)
 
 
-def match(boxes, labels, anchors=ANCHORS, **options):
-    found = match_anchors(
-        np.asarray(boxes, "float32"), np.asarray(labels, "int32"), anchors, **options
-    )
+def match(boxes, labels, anchors=ANCHORS, config=CONFIG, rule="iou", **options):
+    boxes, labels = np.asarray(boxes, "float32"), np.asarray(labels, "int32")
+    found = RULES[rule](**options)(boxes, labels, anchors, config)
     return tuple(ops.convert_to_numpy(x) for x in found)
 
 
-def defined_matches(boxes, labels, anchors, iou_threshold):
-    """Targets of one image from the definition, anchor by anchor."""
-    classes = np.full(len(anchors), -1, "int32")
-    deltas = np.zeros((len(anchors), 4), "float32")
-    real = [i for i, label in enumerate(labels) if label >= 0]
-    if not real:
-        return classes, deltas
-    iou = box_ops.pairwise_iou(boxes[real], anchors)
-    owner = {}
-    for n in range(len(anchors)):
-        if iou[:, n].max() >= iou_threshold:
-            owner[n] = real[int(iou[:, n].argmax())]
+def random_truth(seed, num_images, num_boxes):
+    """Boxes of many sizes, some labels -1, as padding between real rows."""
+    rng = np.random.default_rng(seed)
+    low = rng.uniform(-8, 60, (num_images, num_boxes, 2))
+    high = low + rng.uniform(2, 60, (num_images, num_boxes, 2))
+    labels = rng.integers(-1, 5, (num_images, num_boxes))
+    return np.concatenate([low, high], -1).astype("float32"), labels.astype("int32")
+
+
+# By definition: the row that each anchor of an image goes to, -1 for none.
+
+
+def rows_by_iou(boxes, labels, iou_threshold):
+    real = np.flatnonzero(labels >= 0)
+    iou = box_ops.pairwise_iou(boxes[real], ANCHORS)
+    rows = np.where(iou.max(axis=0) >= iou_threshold, real[iou.argmax(axis=0)], -1)
     for i in reversed(range(len(real))):
-        owner[int(iou[i].argmax())] = real[i]
-    for n, i in owner.items():
-        classes[n] = labels[i]
-        deltas[n] = box_ops.encode_boxes(boxes[i : i + 1], anchors[n : n + 1])[0]
-    return classes, deltas
+        rows[iou[i].argmax()] = real[i]
+    return rows
+
+
+def candidates(box, top_k):
+    """The anchors at the nearest places of each level."""
+    found, start = [], 0
+    for height, width in LEVELS:
+        places = ANCHORS[start : start + 9 * height * width].reshape(-1, 9, 4)
+        centers = (places[:, 0, :2] + places[:, 0, 2:]) / 2
+        away = np.linalg.norm(centers - (box[:2] + box[2:]) / 2, axis=1)
+        for place in np.argsort(away)[:top_k]:
+            found += list(range(start + 9 * place, start + 9 * place + 9))
+        start += 9 * height * width
+    return np.array(found)
+
+
+def rows_by_atss(boxes, labels, top_k):
+    wish = np.zeros((len(boxes), len(ANCHORS)))
+    for row in np.flatnonzero(labels >= 0):
+        box, near = boxes[row], candidates(boxes[row], top_k)
+        iou = box_ops.pairwise_iou(box[None], ANCHORS[near])[0]
+        limit = iou.mean() + iou.std(ddof=1)
+        centers = (ANCHORS[near, :2] + ANCHORS[near, 2:]) / 2
+        inside = ((centers > box[:2]) & (centers < box[2:])).all(axis=1)
+        taken = inside & (iou >= limit)
+        wish[row, near[taken]] = iou[taken]
+        wish[row, near[iou.argmax()]] += iou.max() + 1
+    return np.where(wish.max(axis=0) > 0, wish.argmax(axis=0), -1)
+
+
+@pytest.mark.parametrize(
+    ("rule", "option", "value"),
+    [
+        *[("iou", "iou_threshold", value) for value in (0.3, 0.5, 0.7)],
+        ("atss", "top_k", 9),
+        *[
+            pytest.param("atss", "top_k", value, marks=pytest.mark.slow_elsewhere)
+            for value in (1, 4, 30)
+        ],
+    ],
+)
+def test_targets_equal_their_definition(rule, option, value):
+    boxes, labels = random_truth(2, 3, 12)
+    classes, deltas = match(boxes, labels, rule=rule, **{option: value})
+    define = {"iou": rows_by_iou, "atss": rows_by_atss}[rule]
+    for i in range(3):
+        rows = define(boxes[i], labels[i], value)
+        positive = rows >= 0
+        expected = np.where(positive, labels[i][rows], -1)
+        np.testing.assert_array_equal(classes[i], expected)
+        codes = box_ops.encode_boxes(boxes[i][rows[positive]], ANCHORS[positive])
+        np.testing.assert_allclose(deltas[i][positive], codes, rtol=1e-5, atol=1e-5)
+        assert not deltas[i][~positive].any()
 
 
 # By hand.
 
-SQUARES = np.array([[0, 0, 8, 8], [0, 8, 8, 16], [8, 0, 16, 8]], "float32")
+
+@pytest.mark.parametrize(
+    ("boxes", "labels", "expected"),
+    [
+        ([[0, 8, 8, 16]], [4], [-1, 4, -1]),
+        ([[0, 0, 8, 16]], [2], [2, 2, -1]),  # an IoU of 1/2 with two: enough
+        ([[90, 90, 95, 95]], [1], [1, -1, -1]),  # far from all: claims the first
+        # Neither reaches the threshold: the first has its claim, the second nothing.
+        ([[0, 0, 4, 4], [0, 0, 3, 3]], [7, 8], [7, -1, -1]),
+        ([[0, 0, 3, 3], [0, 0, 4, 4]], [8, 7], [8, -1, -1]),
+        # A claim counts more than a larger overlap, also one of an IoU of 1/64.
+        ([[0, 0, 8, 8], [0, 0, 1, 1]], [1, 2], [1, -1, -1]),
+        ([[0, 0, 8, 16], [0, 9, 7, 16]], [1, 2], [1, 2, -1]),
+        ([[0, 0, 8, 7], [0, 8, 1, 9]], [1, 2], [1, 2, -1]),
+    ],
+)
+def test_iou_by_hand(boxes, labels, expected):
+    classes, _ = match([boxes], [labels], SQUARES)
+    assert classes.dtype == "int32" and classes.tolist() == [expected]
 
 
-def test_box_takes_the_anchor_on_it():
-    classes, deltas = match([[[0, 8, 8, 16]]], [[4]], SQUARES)
-    np.testing.assert_array_equal(classes, [[-1, 4, -1]])
-    np.testing.assert_array_equal(deltas, np.zeros((1, 3, 4)))
-    assert classes.dtype == "int32" and deltas.dtype == "float32"
-
-
-def test_an_iou_at_the_threshold_is_enough():
-    boxes, labels = [[[0, 0, 8, 16]]], [[2]]  # IoU 1/2 with the first two anchors
-    classes, deltas = match(boxes, labels, SQUARES)
-    np.testing.assert_array_equal(classes, [[2, 2, -1]])
+def test_codes_by_hand():
+    _, deltas = match([[[0, 8, 8, 16]]], [[4]], SQUARES)
+    assert deltas.dtype == "float32" and not deltas.any()
+    _, deltas = match([[[0, 0, 8, 16]]], [[2]], SQUARES)
     np.testing.assert_allclose(deltas[0, 1], [0, -0.5, 0, np.log(2)], atol=1e-6)
-    classes, _ = match(boxes, labels, SQUARES, iou_threshold=0.51)
-    np.testing.assert_array_equal(classes, [[2, -1, -1]])  # the first claims, forced
-
-
-def test_a_far_box_claims_the_first_anchor():
-    classes, _ = match([[[90, 90, 95, 95]]], [[1]], SQUARES)
-    np.testing.assert_array_equal(classes, [[1, -1, -1]])
-
-
-def test_first_of_two_claims_wins_and_the_loser_gets_nothing():
-    boxes = [[[0, 0, 4, 4], [0, 0, 3, 3]]]  # neither reaches the threshold
-    classes, deltas = match(boxes, [[7, 8]], SQUARES)
-    np.testing.assert_array_equal(classes, [[7, -1, -1]])
+    _, deltas = match([[[0, 0, 4, 4]]], [[7]], SQUARES)
     np.testing.assert_allclose(deltas[0, 0], [-0.25, -0.25, -np.log(2), -np.log(2)])
-    classes, _ = match([boxes[0][::-1]], [[8, 7]], SQUARES)
-    np.testing.assert_array_equal(classes, [[8, -1, -1]])
 
 
-def test_a_claim_overrides_a_larger_overlap():
-    boxes = [[[0, 0, 8, 8], [0, 0, 1, 1]]]
-    classes, _ = match(boxes, [[1, 2]], SQUARES)
-    np.testing.assert_array_equal(classes, [[1, -1, -1]])
-    boxes = [[[0, 0, 8, 16], [0, 9, 7, 16]]]  # the second's best anchor is the second
-    classes, _ = match(boxes, [[1, 2]], SQUARES)
-    np.testing.assert_array_equal(classes, [[1, 2, -1]])
-    boxes = [[[0, 0, 8, 7], [0, 8, 1, 9]]]  # an IoU of 1/64 is still a claim
-    classes, _ = match(boxes, [[1, 2]], SQUARES)
-    np.testing.assert_array_equal(classes, [[1, 2, -1]])
-
-
-def test_equal_boxes_give_their_anchors_to_the_first():
-    classes, _ = match([[[0, 0, 8, 16], [0, 0, 8, 16]]], [[3, 4]], SQUARES)
-    np.testing.assert_array_equal(classes, [[3, 3, -1]])
-
-
-# Padding.
+def test_below_the_threshold_only_the_claim_is_left():
+    classes, _ = match([[[0, 0, 8, 16]]], [[2]], SQUARES, iou_threshold=0.51)
+    assert classes.tolist() == [[2, -1, -1]]
 
 
 @pytest.mark.slow_elsewhere
+@pytest.mark.parametrize(
+    ("box", "expected"),
+    [
+        # IoU 1/2, 1/2, 0: mean 1/3, deviation 0.289, and 0.62 is too much for both.
+        # The first is claimed all the same.
+        ([0, 0, 8, 16], [2, -1, -1]),
+        ([0, 8, 8, 16], [-1, 2, -1]),  # IoU 0, 1, 0: mean 1/3, deviation 0.577
+        # IoU 1/3 each: no deviation, and all are as good as the mean.
+        ([0, 0, 8, 24], [2, 2, 2]),
+    ],
+)
+def test_the_threshold_of_atss_by_hand(box, expected):
+    row = np.array([[0, 0, 8, 8], [0, 8, 8, 16], [0, 16, 8, 24]], "float32")
+    config = types.SimpleNamespace(
+        image_size=(8, 24), min_level=3, max_level=3, box_scales=(1.0,) * 4
+    )
+    assert match([[box]], [[2]], row, config, "atss")[0].tolist() == [expected]
+
+
+@pytest.mark.slow_elsewhere
+def test_by_atss_a_box_that_would_have_none_comes_first():
+    small, large = [20, 20, 24, 24], [10, 10, 40, 40]
+    for boxes, labels in (([small, large], [1, 2]), ([large, small], [2, 1])):
+        classes, _ = match([boxes], [labels], rule="atss")
+        assert set(classes[0]) == {-1, 1, 2}
+
+
+# By property.
+
+
+@pytest.mark.slow_elsewhere
+@each_rule
+def test_equal_boxes_give_their_anchors_to_the_first(rule):
+    box = [8, 8, 40, 40]
+    alone, _ = match([[box]], [[3]], rule=rule)
+    both, _ = match([[box, box]], [[3, 4]], rule=rule)
+    np.testing.assert_array_equal(both, alone)
+
+
+@pytest.mark.slow_elsewhere
+@each_rule
 @pytest.mark.parametrize("num_boxes", [0, 1, 5])
-def test_image_without_objects_is_all_background(num_boxes):
-    classes, deltas = match(np.zeros((2, num_boxes, 4)), np.full((2, num_boxes), -1))
-    assert (classes == BACKGROUND).all() and classes.shape == (2, len(ANCHORS))
+def test_image_without_objects_is_all_background(rule, num_boxes):
+    boxes, labels = np.zeros((2, num_boxes, 4)), np.full((2, num_boxes), -1)
+    classes, deltas = match(boxes, labels, rule=rule)
+    assert (classes == -1).all() and classes.shape == (2, len(ANCHORS))
     assert (deltas == 0).all() and deltas.shape == (2, len(ANCHORS), 4)
 
 
 @pytest.mark.slow_elsewhere
-def test_padding_never_matches():
+@each_rule
+def test_padding_never_matches(rule):
     boxes, labels = random_truth(1, 1, 6)
-    labels = np.abs(labels)
-    expected = match(boxes, labels)
+    expected = match(boxes, labels, rule=rule)
     for row, label in [
         ([0, 0, 0, 0], -1),
         ([-1, -1, -1, -1], -1),
@@ -132,50 +216,28 @@ def test_padding_never_matches():
         ([np.nan] * 4, 2),
     ]:
         padded = np.concatenate([[[row]], boxes], axis=1)
-        found = match(padded, np.concatenate([[[label]], labels], axis=1))
+        more = np.concatenate([[[label]], labels], axis=1)
+        found = match(padded, more, rule=rule)
         np.testing.assert_array_equal(found[0], expected[0])
         np.testing.assert_array_equal(found[1], expected[1])
 
 
-# By definition and by property.
-
-
-@pytest.mark.parametrize("iou_threshold", [0.3, 0.5, 0.7])
-def test_targets_equal_their_definition(iou_threshold):
-    boxes, labels = random_truth(2, 3, 12)
-    classes, deltas = match(boxes, labels, iou_threshold=iou_threshold)
-    for i in range(3):
-        expected = defined_matches(boxes[i], labels[i], ANCHORS, iou_threshold)
-        np.testing.assert_array_equal(classes[i], expected[0])
-        np.testing.assert_allclose(deltas[i], expected[1], rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.slow_elsewhere
-def test_batch_equals_its_images_one_by_one():
+@each_rule
+def test_batch_equals_its_images_one_by_one(rule):
     boxes, labels = random_truth(3, 4, 7)
-    together = match(boxes, labels)
+    together = match(boxes, labels, rule=rule)
     for i in range(4):
-        alone = match(boxes[i : i + 1], labels[i : i + 1])
+        alone = match(boxes[i : i + 1], labels[i : i + 1], rule=rule)
         np.testing.assert_array_equal(together[0][i], alone[0][0])
         # JAX fuses multiply and add differently for another shape.
         np.testing.assert_allclose(together[1][i], alone[1][0], atol=1e-5)
 
 
-@pytest.mark.slow_elsewhere
-def test_positives_decode_to_their_boxes():
-    boxes, labels = random_truth(4, 1, 5)
-    labels[0] = np.arange(5)
-    classes, deltas = match(boxes, labels)
-    positive = classes[0] >= 0
-    decoded = box_ops.decode_boxes(deltas[0][positive], ANCHORS[positive])
-    np.testing.assert_allclose(decoded, boxes[0][classes[0][positive]], atol=1e-3)
-    assert positive.sum() >= 5
-
-
 def test_compiled_equals_eager():
     boxes, labels = random_truth(5, 2, 6)
     expected = match(boxes, labels)
-    found = compiled(lambda b, c: match_anchors(b, c, ANCHORS))(
+    found = compiled(lambda b, c: IoUMatching()(b, c, ANCHORS, CONFIG))(
         ops.convert_to_tensor(boxes), ops.convert_to_tensor(labels)
     )
     np.testing.assert_array_equal(ops.convert_to_numpy(found[0]), expected[0])
@@ -184,29 +246,26 @@ def test_compiled_equals_eager():
 
 
 @pytest.mark.tensorflow
+@each_rule
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_one_graph_serves_any_number_of_images_and_boxes(jit_compile):
-    assert_one_graph_serves_any_sizes(
-        lambda boxes, labels: match_anchors(boxes, labels, ANCHORS),
-        len(ANCHORS),
-        jit_compile,
-    )
+def test_one_graph_serves_any_number_of_images_and_boxes(rule, jit_compile):
+    import tensorflow as tf
 
+    signature = (tf.TensorSpec([None, None, 4]), tf.TensorSpec([None, None], tf.int64))
 
-def test_jax_traces_it_under_value_and_grad():
-    if keras.backend.backend() != "jax":
-        pytest.skip("needs the JAX backend")
-    import jax
+    @tf.function(input_signature=signature, jit_compile=jit_compile)
+    def graph(boxes, labels):
+        found = RULES[rule]()(boxes, labels, ANCHORS, CONFIG)
+        assert found[0].shape.as_list() == [None, len(ANCHORS)]
+        assert found[1].shape.as_list() == [None, len(ANCHORS), 4]
+        return found
 
-    boxes, labels = random_truth(7, 1, 4)
-
-    @jax.jit
-    @jax.value_and_grad
-    def loss(weight):
-        return ops.sum(match_anchors(boxes, labels, ANCHORS)[1]) * weight
-
-    value, slope = loss(2.0)
-    np.testing.assert_allclose(value, 2 * slope, rtol=1e-6)
+    for num_images, num_boxes in [(1, 0), (1, 3), (3, 1), (2, 0)]:
+        boxes, labels = random_truth(6, num_images, num_boxes)
+        expected = match(boxes, labels, rule=rule)
+        found = graph(boxes, labels.astype("int64"))
+        np.testing.assert_array_equal(found[0], expected[0])
+        np.testing.assert_allclose(found[1], expected[1], atol=1e-5)
 
 
 # By reference.
@@ -234,10 +293,22 @@ def test_targets_equal_the_reference(golden, name):
 # Wrong arguments.
 
 
-@pytest.mark.parametrize("value", [0.0, -0.5, 1.5])
-def test_wrong_threshold_is_named(value):
-    with pytest.raises(ValueError, match=f"`iou_threshold`.*iou_threshold={value}"):
-        match(*random_truth(8, 1, 2), iou_threshold=value)
+@pytest.mark.parametrize(
+    ("rule", "wrong", "message"),
+    [
+        *[
+            ("iou", {"iou_threshold": x}, f"`iou_threshold`.*iou_threshold={x}")
+            for x in (0.0, -0.5, 1.5)
+        ],
+        ("iou", {"ignore_threshold": 0.6}, "`ignore_threshold`.*ignore_threshold=0.6"),
+        ("iou", {"background_weight": -1.0}, "`background_weight`.*weight=-1.0"),
+        ("atss", {"top_k": 0}, "`top_k` must be at least 1.*top_k=0"),
+        ("atss", {"anchors": SQUARES}, "`anchors` must be those of the levels.*12"),
+    ],
+)
+def test_wrong_numbers_are_named(rule, wrong, message):
+    with pytest.raises(ValueError, match=message):
+        match(*random_truth(8, 1, 2), rule=rule, **wrong)
 
 
 @pytest.mark.parametrize(
@@ -254,4 +325,4 @@ def test_wrong_threshold_is_named(value):
 )
 def test_wrong_shape_is_named(boxes, labels, anchors):
     with pytest.raises(ValueError, match=r"`(boxes|anchors)`.*shape="):
-        match_anchors(np.zeros(boxes), np.zeros(labels, "int32"), np.zeros(anchors))
+        match(np.zeros(boxes), np.zeros(labels), np.zeros(anchors))

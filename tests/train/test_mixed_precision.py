@@ -4,6 +4,7 @@ import keras
 import pytest
 from support.tiny import batch, tiny_model
 
+from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import IoUMatching
 
@@ -43,6 +44,8 @@ def test_matching_losses_and_detections_are_float32(dtype):
     half = dtype.removeprefix("mixed_")
     blocks = [x for x in model._flatten_layers() if type(x).__name__ == "MBConv"]
     assert {block.compute_dtype for block in blocks} == {half}
+    again = EfficientDet.from_config(model.get_config())
+    assert again.get_layer("fpn_cells").compute_dtype == half
 
 
 @pytest.mark.parametrize("optimizer", [None, "adamw"])

@@ -4,7 +4,15 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from support.tiny import BOTH_HEADS, EAGER, Stream, segmented_batch, tiny_model
+from support.tiny import (
+    BOTH_HEADS,
+    EAGER,
+    Stream,
+    assert_equal,
+    segmented_batch,
+    tiny_model,
+    values,
+)
 
 from effdet_keras.callbacks import COCOEvaluation
 from effdet_keras.data import from_coco, write_shapes
@@ -85,21 +93,24 @@ def test_the_whole_loss_is_the_sum():
     np.testing.assert_allclose(losses["loss"], parts, rtol=1e-5)
 
 
-def test_ground_truth_without_masks_is_refused():
-    model = tiny_model(heads=BOTH_HEADS)
-    model.compile(run_eagerly=EAGER)
-    images, truth = segmented_batch()
-    del truth["masks"]
-    with pytest.raises(ValueError, match=r"needs 'masks' .*with_masks"):
-        model.fit(images, truth, verbose=0)
-
-
-def test_a_class_that_the_model_does_not_have_is_named():
+@pytest.fixture(scope="module")
+def model():
     model = tiny_model(heads=("segmentation",))
-    model.compile(run_eagerly=EAGER)
+    model.compile("sgd", learning_rate=0.1, run_eagerly=EAGER)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (None, r"needs 'masks' .*with_masks"),
+        (np.full((2, 64, 64), 4, "uint8"), "4 in row 0, column 0 of mask 0"),
+    ],
+)
+def test_wrong_masks_of_arrays_are_told_before_training(model, wrong, message):
     images, truth = segmented_batch()
-    truth["masks"][1, 3, 5] = 4
-    with pytest.raises(ValueError, match="4 in row 3, column 5 of mask 1"):
+    truth.pop("masks") if wrong is None else truth.update(masks=wrong)
+    with pytest.raises(ValueError, match=message):
         model.fit(images, truth, verbose=0)
 
 
@@ -124,26 +135,21 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("wrong", "message"), WRONG.values(), ids=WRONG)
-def test_a_stream_of_wrong_masks_does_not_change_the_model(wrong, message):
-    model = tiny_model(heads=("segmentation",))
-    model.compile("sgd", learning_rate=0.1, run_eagerly=EAGER)
+def test_a_stream_of_wrong_masks_does_not_change_the_model(model, wrong, message):
     images, truth = segmented_batch()
     truth["masks"] = wrong(truth["masks"])
     if truth["masks"].dtype == "int64" and keras.backend.backend() == "jax":
         pytest.skip("JAX has 32 bits, and cuts numbers to them before we see them")
-    before = [np.array(x) for x in model.get_weights()]
+    before = values(model.weights)
     with pytest.raises(EffDetError, match=message):
         model.fit(Stream((images, truth)), verbose=0)
-    for old, new in zip(before, model.get_weights()):
-        np.testing.assert_array_equal(old, new)
+    assert_equal(model.weights, before)
 
 
 @pytest.mark.tensorflow
-def test_masks_that_are_text_or_of_many_sizes_are_told_before_training():
+def test_masks_that_are_text_or_of_many_sizes_are_told_before_training(model):
     import tensorflow as tf
 
-    model = tiny_model(heads=("segmentation",))
-    model.compile("sgd", learning_rate=0.1, run_eagerly=EAGER)
     images, _ = segmented_batch()
     for masks in (tf.fill((2, 64, 64), "0"), tf.ragged.constant([[[0]], [[0, 1]]])):
         data = tf.data.Dataset.from_tensors((images, {"masks": masks}))

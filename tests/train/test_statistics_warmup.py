@@ -8,38 +8,27 @@ from support.tiny import tiny_model
 
 from effdet_keras.train.parts import StatisticsWarmup
 
-BATCH_MEAN = 8.0
-
-
-def momentum_at(step, momentum=0.99):
-    """How much of an old statistic of 0 ... is left: read off one step."""
-    layers = (1 - momentum) * BATCH_MEAN
-    moved = StatisticsWarmup(momentum).settled(
-        ops.array([0.0]), ops.array([layers]), step
-    )
-    return 1 - float(moved[0]) / BATCH_MEAN
-
 
 @pytest.mark.parametrize("step", [0, 1, 10, 100, 800])
-def test_the_momentum_grows_as_the_decay_of_the_averages_does(step):
-    assert momentum_at(step) == pytest.approx((1 + step) / (10 + step), abs=1e-4)
+@pytest.mark.parametrize("momentum", [0.99, 0.5])
+def test_the_momentum_grows_as_the_decay_of_the_averages_does(step, momentum):
+    """It is how much is left of a statistic of 0, where that of the batch is 8."""
+    of_layer = ops.array([(1 - momentum) * 8.0])
+    moved = StatisticsWarmup(momentum).settled(ops.array([0.0]), of_layer, step)
+    # A shorter memory of the layers stays.
+    expected = min(momentum, (1 + step) / (10 + step))
+    assert 1 - float(moved[0]) / 8.0 == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.parametrize("step", [891, 5_000])
-def test_from_step_891_on_the_layers_have_the_last_word_to_the_bit(step):
+@pytest.mark.parametrize(
+    ("before", "step"),
+    [(7.0, 891), (7.0, 5_000), (0.1234567, 0)],
+    ids=["the layers have the last word", "and later", "frozen statistics"],
+)
+def test_statistics_stay_what_layers_made_them_to_the_bit(before, step):
     after = ops.array([0.1234567])
-    moved = StatisticsWarmup(0.99).settled(ops.array([7.0]), after, step)
+    moved = StatisticsWarmup(0.99).settled(ops.array([before]), after, step)
     np.testing.assert_array_equal(ops.convert_to_numpy(moved), after)
-
-
-def test_a_shorter_memory_of_the_layers_stays():
-    assert momentum_at(100, momentum=0.5) == pytest.approx(0.5)
-
-
-def test_frozen_statistics_stay_to_the_bit():
-    value = ops.array([0.1, 3.3])
-    moved = StatisticsWarmup(0.99).settled(value, value, 0)
-    np.testing.assert_array_equal(ops.convert_to_numpy(moved), value)
 
 
 @pytest.fixture(scope="module")

@@ -1,61 +1,22 @@
 """The training step on TensorFlow: clipping, float16, replicas, datasets."""
 
 import gc
-import os
 import weakref
 
 import keras
 import numpy as np
 import pytest
 from support import programs
-from support.tiny import batch, tiny_model
+from support.tiny import (
+    assert_equal,
+    batch,
+    tiny_model,
+    values,
+    without_stochastic_depth,
+)
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
-
-
-def without_stochastic_depth(model):
-    """Two runs of one model are equal only without random draws."""
-    for layer in model._flatten_layers():
-        if hasattr(layer, "survival_prob"):
-            layer.survival_prob = 1.0
-    return model
-
-
-def clipped_by_definition(gradients, limit):
-    gradients = [np.asarray(g, "float64") for g in gradients]
-    gradients = [g * min(1, limit / np.linalg.norm(g)) for g in gradients]
-    together = np.sqrt(sum(np.sum(g**2) for g in gradients))
-    return [g * min(1, limit / together) for g in gradients]
-
-
-@pytest.mark.parametrize("limit", [0.5, 3.0, 100.0])
-def test_gradients_are_clipped_one_by_one_and_then_together(limit):
-    rng = np.random.default_rng(0)
-    gradients = [rng.normal(size=shape) for shape in ((5, 3), (), (40,))]
-    gradients = [tf.constant(g, tf.float32) for g in gradients]
-    model = tiny_model()
-    model.compile(clip_norm=limit)
-    ours, norm = model._step.clipped(gradients)
-    expected = clipped_by_definition(gradients, limit)
-    for a, b in zip(ours, expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5)
-    assert float(norm) == pytest.approx(
-        np.sqrt(sum(np.sum(g**2) for g in expected)), rel=1e-5
-    )
-
-
-def test_zero_gradients_and_no_limit_pass_through():
-    model = tiny_model()
-    model.compile(clip_norm=None)
-    gradients = [tf.zeros((2,)), tf.constant([300.0, 400.0])]
-    ours, norm = model._step.clipped(gradients)
-    assert [g.numpy().tolist() for g in ours] == [[0.0, 0.0], [300.0, 400.0]]
-    assert float(norm) == 500.0
-    model.compile(clip_norm=1.0)
-    ours, _ = model._step.clipped(gradients)
-    np.testing.assert_allclose(ours[1], [0.6, 0.8], rtol=1e-6)
-    assert ours[0].numpy().tolist() == [0.0, 0.0]
 
 
 @pytest.mark.slow
@@ -76,13 +37,12 @@ def test_overflow_in_float16_is_skipped_and_leaves_no_trace():
     images, truth = batch()
     model.fit(images, truth, batch_size=2, verbose=0)
     model.averages.restore()
-    before = [np.array(v) for v in model.weights]
+    before = values(model.weights)
     scale = float(model.optimizer.dynamic_scale)
     model.optimizer.dynamic_scale.assign(scale * 2.0**30)  # gradients overflow
     model.train_on_batch(images, truth)
     model.averages.restore()
-    for old, variable in zip(before, model.weights):
-        np.testing.assert_array_equal(old, np.array(variable), err_msg=variable.path)
+    assert_equal(model.weights, before)
     assert float(model.optimizer.dynamic_scale) == scale * 2.0**29
     for average in model.averages.variables:
         assert np.isfinite(np.array(average)).all()
@@ -102,46 +62,10 @@ def test_float16_has_gradients_of_the_size_of_float32():
     assert 1 / 3 < norms[0] / norms[1] < 3
 
 
-@pytest.mark.slow
-def test_fit_and_evaluate_batch_a_data_set_for_the_model():
-    from effdet_keras.data import from_arrays
-
-    dataset = from_arrays(
-        [np.full((40, 80, 3), 90, "uint8")] * 4,
-        boxes=[[[4, 4, 30, 30]]] * 4,
-        labels=[[0]] * 4,
-        class_names=["cat", "dog", "bird"],
-    )
-    model = tiny_model()
-    model.compile()
-    history = model.fit(
-        dataset, batch_size=2, epochs=2, validation_data=dataset, verbose=0
-    ).history
-    assert len(history["loss"]) == len(history["val_loss"]) == 2
-    assert int(model.optimizer.iterations) == 4
-    logs = model.evaluate(dataset, batch_size=2, verbose=0, return_dict=True)
-    losses = {"loss", "class_loss", "box_loss", "box_iou_loss", "reg_l2_loss"}
-    assert set(logs) == losses
-
-
-def test_batches_of_another_size_are_named():
-    from effdet_keras.data import from_arrays
-
-    dataset = from_arrays(
-        [np.zeros((64, 64, 3), "uint8")] * 2, [[[4, 4, 30, 30]]] * 2, [[0]] * 2, ["cat"]
-    )
-    model = tiny_model()
-    model.compile()
-    with pytest.raises(ValueError, match="image_size"):
-        model.fit(dataset.batches(2, image_size=128, training=True), verbose=0)
-
-
 _TWO_REPLICAS = """
 import sys
-sys.path.insert(0, {tests!r})
 import keras, numpy as np, tensorflow as tf
-from test_tensorflow_step import batch, without_stochastic_depth
-from support.tiny import tiny_model
+from support.tiny import batch, tiny_model, without_stochastic_depth
 from effdet_keras.model.efficientdet import EfficientDet
 
 def train(count):
@@ -172,12 +96,10 @@ np.savez(sys.argv[2], *weights)
 
 @pytest.mark.slow  # over a minute: two processes that train
 def test_two_replicas_equal_one_device(tmp_path):
-    tests = os.path.dirname(os.path.abspath(__file__))
-    code = _TWO_REPLICAS.replace("{tests!r}", repr(tests))
     results = []
     for count in (1, 2):
         path = tmp_path / f"{count}.npz"
-        programs.run_alone("-c", code, count, path)
+        programs.run_alone("-c", _TWO_REPLICAS, count, path)
         arrays = np.load(path)
         results.append([arrays[name] for name in arrays.files])
     one, two = (np.concatenate([a.ravel() for a in arrays]) for arrays in results)

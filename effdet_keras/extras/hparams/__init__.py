@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from effdet_keras._internal.yaml_text import read_yaml
-from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.errors import InvalidTypeError, InvalidValueError, hint, require
 from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.runs.configuration import whole
-from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE, hint
+from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
 
 _RATE = 0.08  # their default, for a batch of 64
 
@@ -58,24 +58,18 @@ _OF_POSTPROCESS = {
     "nms_configs.max_nms_inputs": "pre_nms_top_k",
     "nms_configs.max_output_size": "max_detections",
 }
-# What several of make one field: `_Reading` has a method for each group.
-_TOGETHER = {
-    "image_size": ("image_size",),
-    "optimizer": ("optimizer", "momentum", "learning_rate"),
-    "schedule": (
-        *("lr_decay_method", "lr_warmup_epoch", "lr_warmup_init"),
-        *("first_lr_drop_epoch", "second_lr_drop_epoch", "poly_lr_power"),
-    ),
-    "switches": (
-        *("clip_gradients_norm", "moving_average_decay", "mixed_precision"),
-        *("loss_scale", "fpn_name", "skip_crowd_during_training"),
-        *("is_training_bn", "scale_range", "fpn_weight_method", "verbose", "strategy"),
-    ),
-    "augmentation": (
-        *("input_rand_hflip", "jitter_min", "jitter_max", "target_size"),
-        *("autoaugment_policy", "grid_mask"),
-    ),
-}
+_OF_SCHEDULE = (
+    *("lr_decay_method", "lr_warmup_epoch", "lr_warmup_init"),
+    *("first_lr_drop_epoch", "second_lr_drop_epoch", "poly_lr_power"),
+)
+# What has fields of other values: see the methods of `_Reading`.
+_CONVERTED = (
+    *("image_size", "optimizer", "momentum", "learning_rate", "clip_gradients_norm"),
+    *("moving_average_decay", "mixed_precision", "loss_scale", "fpn_name"),
+    *("skip_crowd_during_training", "is_training_bn", "scale_range", "verbose"),
+    *("fpn_weight_method", "strategy", "input_rand_hflip", "jitter_min", "jitter_max"),
+    *("target_size", "autoaugment_policy", "grid_mask"),
+)
 # Their trainer reads it, though it is not among the defaults: pruning and the like.
 _OPTIMIZATIONS = "model_optimizations"
 _INSTEAD = (
@@ -171,7 +165,7 @@ class _Reading:
         self.notes.sort()
         fields = {
             "recipe": "reference",
-            "image_size": None,
+            "image_size": self.size_of("image_size"),
             "anchors": None,
             **{_OF_RUN[n]: v for n, v in values.items() if n in _OF_RUN},
             "loss": {n: v for n, v in values.items() if n in _OF_LOSS},
@@ -181,7 +175,6 @@ class _Reading:
                 for n, v in values.items()
                 if n in _OF_MODEL_CONFIG
             },
-            **self.image_size(),
             **self.optimizer(),
             **self.schedule(),
             **self.augmentation(),
@@ -189,18 +182,12 @@ class _Reading:
         self.switches(fields)
         return fields
 
-    def image_size(self):
-        size = self.size_of("image_size")
-        return {} if size is None else {"image_size": size}
-
     def number(self, name, default):
         """A hyper-parameter that is calculated with."""
         value = self.values.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise InvalidValueError(
-                f"The hyper-parameter `{name}` must be a number. "
-                f"Received: {name}={value!r}"
-            )
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        rule = f"The hyper-parameter `{name}` must be a number"
+        require(is_number, rule, **{name: value})
         return value
 
     def size_of(self, name):
@@ -234,11 +221,8 @@ class _Reading:
         rate, momentum = self.values.get("learning_rate"), self.values.get("momentum")
         if name == "sgd" and momentum in (None, 0.9):
             return {} if rate is None else {"learning_rate": rate}
-        if name not in ("sgd", "adam"):
-            raise InvalidValueError(
-                "The hyper-parameter `optimizer` must be 'sgd' or 'adam'. "
-                f"Received: optimizer={name!r}"
-            )
+        rule = "The hyper-parameter `optimizer` must be 'sgd' or 'adam'"
+        require(name in ("sgd", "adam"), rule, optimizer=name)
         rate = _RATE if rate is None else self.number("learning_rate", _RATE)
         rate = rate * self.batch_size
         optimizer = {"name": "momentum", "momentum": momentum}
@@ -248,7 +232,7 @@ class _Reading:
         }
 
     def schedule(self):
-        given = {n: v for n, v in self.values.items() if n in _TOGETHER["schedule"]}
+        given = {n: v for n, v in self.values.items() if n in _OF_SCHEDULE}
         if not given:
             return {}
         name = given.get("lr_decay_method", "cosine")
@@ -395,8 +379,8 @@ def known_names() -> list[str]:
         >>> len(known_names())
         83
     """
-    groups = (_OF_RUN, _OF_MODEL_CONFIG, _OF_LOSS, _OF_POSTPROCESS, _NO_PLACE)
-    return sorted({name for group in (*groups, *_TOGETHER.values()) for name in group})
+    of_parts = (*_OF_MODEL_CONFIG, *_OF_LOSS, *_OF_POSTPROCESS)
+    return sorted({*_OF_RUN, *of_parts, *_OF_SCHEDULE, *_CONVERTED, *_NO_PLACE})
 
 
 def _check_known(values):

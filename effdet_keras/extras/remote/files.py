@@ -8,6 +8,7 @@ import io
 import json
 import os
 import secrets
+import shutil
 import time
 import urllib.error
 from typing import NamedTuple
@@ -21,27 +22,23 @@ from effdet_keras.errors import (
     MissingPackageError,
     first_line,
 )
-from effdet_keras.extras.remote.hugging_face import SCHEME, HubStore, hub_file
+from effdet_keras.extras.remote.hugging_face import (
+    hub_file,
+    hub_files,
+    parse_hub_address,
+)
 
 fsspec = OptionalModule("fsspec", install="effdet-keras[remote]")
 _TRIES = 4  # of an operation, before it has failed
 _PAUSE = 0.5  # seconds before the second try; twice as long before each further one
+_WEB = ("http", "https")
 _HEAD = 512  # bytes that tell what a file is
 _BROKEN = (408, 425, 429, 500, 502, 503, 504)  # of HTTP: later it may be well
 # What fsspec's storages say of a version of a file, each in words of its own.
-_OF_A_VERSION = [
-    "size",
-    "etag",
-    "md5hash",
-    "crc32c",
-    "generation",
-    "version_id",
-    "created",
-    "mtime",
-    "lastmodified",
-    "last_modified",
-    "updated",
-]
+_OF_A_VERSION = (
+    *("size", "etag", "md5hash", "crc32c", "generation", "version_id", "created"),
+    *("mtime", "lastmodified", "last_modified", "updated"),
+)
 # They have no folders, and would make a bucket for one that is misspelled.
 _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss", "r2"}
 _FINAL = (
@@ -81,7 +78,7 @@ def list_folder(address):
 
 def can_list(address):
     """Whether folders of such addresses can be listed: those of web servers cannot."""
-    return not _is_web(address)
+    return _scheme(address) not in _WEB
 
 
 def fetch(address, path):
@@ -92,7 +89,7 @@ def fetch(address, path):
 
 def kept_copy(address):
     """The file in the cache folder of the library that fetches it; None without one."""
-    return hub_file(address) if _is_hub(address) else None
+    return hub_file(address) if _scheme(address) == "hf" else None
 
 
 def put(path, address):
@@ -118,8 +115,8 @@ def joined(address, *names):
 
 def _tried(address, done, operation):
     """What `operation(store, path)` returns, at the latest after a few tries."""
-    if _is_hub(address):
-        return operation(HubStore(Entry), address)
+    if _scheme(address) == "hf":  # whose library tries again by itself
+        return operation(_Hub(), address)
     store, path = _store(address)
     pause = _PAUSE
     for attempt in range(_TRIES):
@@ -147,7 +144,7 @@ def _failed(address, done, error):
 
 
 def _store(address):
-    if _is_web(address):
+    if _scheme(address) in _WEB:
         return _Web(), address
     module = fsspec.require(f"'{shown_address(address)}'")
     try:
@@ -166,12 +163,8 @@ def _store(address):
     return _Storage(files), path
 
 
-def _is_hub(address):
-    return address.partition("://")[0].lower() == SCHEME
-
-
-def _is_web(address):
-    return address.partition("://")[0].lower() in ("http", "https")
+def _scheme(address):
+    return address.partition("://")[0].lower()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -279,6 +272,43 @@ class _Web:
                 "the server sent a page for a browser in the place of the file: it may "
                 "need a login"
             )
+
+
+class _Hub:
+    """Repositories of the Hugging Face Hub, which can be read alone."""
+
+    def read(self, address):
+        return hub_file(address).read_bytes()
+
+    def entry(self, address):
+        inner = parse_hub_address(address).path
+        names, commit = hub_files(address)
+        if inner in names:
+            return Entry(False, None, commit)
+        is_folder = not inner or any(name.startswith(f"{inner}/") for name in names)
+        return Entry(True, None, commit) if is_folder else None
+
+    def entries(self, address):
+        inner = parse_hub_address(address).path
+        names, commit = hub_files(address)
+        start = f"{inner}/" if inner else ""
+        below = [name.removeprefix(start) for name in names if name.startswith(start)]
+        return {
+            name.partition("/")[0]: Entry("/" in name, None, commit) for name in below
+        }
+
+    def fetch(self, address, target):
+        shutil.copyfile(hub_file(address), target)
+
+    def put(self, path, address):
+        raise InvalidValueError(
+            "A repository of the Hugging Face Hub is not a folder to write files into: "
+            "`model.push_to_hub` and `effdet-keras share` make a commit of a whole "
+            f"model. Received: '{address}'"
+        )
+
+    def remove(self, address):
+        self.put(None, address)
 
 
 def _answer(url, method="GET"):

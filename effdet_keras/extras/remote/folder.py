@@ -231,10 +231,9 @@ class RemoteFolder:
 
     def _read_notes(self):
         try:
-            notes = json.loads(self._notes.read_text(encoding="utf-8"))
+            return json.loads(self._notes.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-        return {name: note for name, note in notes.items() if _is_note(note)}
 
     def _write_notes(self):
         with replacing(self._notes) as partial:
@@ -261,10 +260,6 @@ def _state(path):
         "size": status.st_size,
         "file": status.st_ino,
     }
-
-
-def _is_note(note):
-    return isinstance(note, dict) and {"here", "there"} <= set(note)
 
 
 class _RemoteLock(Lock):

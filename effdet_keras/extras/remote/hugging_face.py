@@ -4,12 +4,10 @@ Its own settings count: the login (`HF_TOKEN`, `hf auth login`), the cache folde
 (`HF_HOME`), another server (`HF_ENDPOINT`), no network (`HF_HUB_OFFLINE`).
 """
 
-import contextlib
 import dataclasses
 import hashlib
 import pathlib
 import re
-import shutil
 import urllib.parse
 
 from effdet_keras._internal.optional_imports import OptionalModule
@@ -17,7 +15,6 @@ from effdet_keras.errors import InvalidValueError, first_line
 
 _EXTRA = "effdet-keras[huggingface]"
 huggingface_hub = OptionalModule("huggingface_hub", install=_EXTRA)
-SCHEME = "hf"
 # A repository's letters are those that the hub allows; a revision has no slash: %2F.
 _ADDRESS = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([^/]+))?(?:/(.*))?", re.I | re.A)
 _LOGIN = "`hf auth login`, or a token in HF_TOKEN"
@@ -160,33 +157,24 @@ def _is_unreachable(hub, error):
     if _is_local(hub, error):
         return True
     status = status_of(error)
-    return status >= 500 if status is not None else not _is_of_this_machine(error)
-
-
-def _is_of_this_machine(error):
-    return (
-        isinstance(error, OSError)
-        and error.errno is not None
-        and (not isinstance(error, ConnectionError))
-    )
+    if status is not None:
+        return status >= 500
+    # An error of this machine has a number, as those of connections have, too.
+    is_of_this_machine = isinstance(error, OSError) and error.errno is not None
+    return isinstance(error, ConnectionError) or not is_of_this_machine
 
 
 def _kept(hub, where):
-    """The files of the newest commit of a revision in the cache folder, or None."""
-    with contextlib.suppress(hub.errors.CacheNotFound):
-        cache = hub.scan_cache_dir(hub.constants.HF_HUB_CACHE)
-        revision = where.revision or "main"
-        for repository in cache.repos:
-            if repository.repo_type == "model" and (
-                repository.repo_id == where.repository
-            ):
-                for commit in repository.revisions:
-                    if revision in (*commit.refs, commit.commit_hash):
-                        root = commit.snapshot_path
-                        paths = [file.file_path for file in commit.files]
-                        names = [path.relative_to(root).as_posix() for path in paths]
-                        return names, commit.commit_hash
-    return None
+    """The files of a revision in the cache folder, and its commit; or None."""
+    try:
+        root = hub.snapshot_download(
+            where.repository, revision=where.revision, local_files_only=True
+        )
+    except hub.errors.LocalEntryNotFoundError:
+        return None
+    files = filter(pathlib.Path.is_file, pathlib.Path(root).rglob("*"))
+    names = [path.relative_to(root).as_posix() for path in files]
+    return names, pathlib.Path(root).name
 
 
 def _check_digest(path, address):
@@ -203,44 +191,3 @@ def _check_digest(path, address):
             f"'{address}' is damaged: its SHA-256 is {digest}, and that of the file on "
             f"the hub {blob.name}. What arrived was removed: fetch it again."
         )
-
-
-class HubStore:
-    """The hub as `remote_files` takes a storage; it can be read alone."""
-
-    def __init__(self, entry_class):
-        self._entry = entry_class
-
-    def read(self, address):
-        return hub_file(address).read_bytes()
-
-    def entry(self, address):
-        inner = parse_hub_address(address).path
-        names, commit = hub_files(address)
-        if inner in names:
-            return self._entry(False, None, commit)
-        is_folder = not inner or any(name.startswith(f"{inner}/") for name in names)
-        return self._entry(True, None, commit) if is_folder else None
-
-    def entries(self, address):
-        inner = parse_hub_address(address).path
-        names, commit = hub_files(address)
-        start = f"{inner}/" if inner else ""
-        below = [name.removeprefix(start) for name in names if name.startswith(start)]
-        return {
-            name.partition("/")[0]: self._entry("/" in name, None, commit)
-            for name in below
-        }
-
-    def fetch(self, address, target):
-        shutil.copyfile(hub_file(address), target)
-
-    def put(self, path, address):
-        raise InvalidValueError(
-            "A repository of the Hugging Face Hub is not a folder to write files into: "
-            "`model.push_to_hub` and `effdet-keras share` make a commit of a whole "
-            f"model. Received: '{address}'"
-        )
-
-    def remove(self, address):
-        self.put(None, address)

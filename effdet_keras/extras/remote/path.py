@@ -72,11 +72,8 @@ class RemotePath(os.PathLike):
 
     @property
     def parents(self):
-        parents, path = [], self
-        while path.parent != path:
-            path = path.parent
-            parents.append(path)
-        return parents
+        above = pathlib.PurePosixPath(self._path).parents
+        return [self._made(str(path)) for path in above[:-1]]
 
     def with_name(self, name):
         return self.parent / name
@@ -110,11 +107,6 @@ class RemotePath(os.PathLike):
             return False
         entry = self._entry()
         return entry is not None and entry.is_folder
-
-    def size(self):
-        """The bytes of the file, or None where they are not known."""
-        entry = self._entry()
-        return None if entry is None else entry.size
 
     def version(self):
         """A string that changes when the file is replaced; "" without a file."""

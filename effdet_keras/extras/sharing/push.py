@@ -182,8 +182,7 @@ def _card_there(api, repository, names):
 # --- The model card of an archive: what it detects, how well, and how to load it.
 
 GENERATED = "<!-- Written by effdet-keras: a card without this line is kept. -->"
-_FRONT = re.compile(r"---\n(.*?\n)---\s", re.DOTALL)
-_FRONT_ALONE = re.compile(r"---\n(?:(?!---).*\n)*---\s*")
+_FRONT = re.compile(r"\A---\n(.*?)^---\s*", re.DOTALL | re.MULTILINE)
 
 
 def model_card(info, repository, *, license=None, data=None, numbers=None):
@@ -224,13 +223,12 @@ def model_card(info, repository, *, license=None, data=None, numbers=None):
 
 def is_ours_to_write(text):
     """Whether the card of a repository may be replaced: ours, or without any words."""
-    is_empty = not text.strip() or _FRONT_ALONE.fullmatch(text) is not None
-    return is_empty or GENERATED in text
+    return GENERATED in text or not _FRONT.sub("", text, count=1).strip()
 
 
 def license_of(text):
     """The licence that the front matter of a card names, or None."""
-    front = _FRONT.match(f"{text}\n")
+    front = _FRONT.match(text)
     try:
         fields = yaml.safe_load(front[1]) if front else None
     except yaml.YAMLError:  # of somebody's own; it is replaced

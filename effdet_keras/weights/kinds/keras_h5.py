@@ -54,7 +54,9 @@ def read_keras2_h5(path, averages=True):
     arrays, others = read_h5_arrays(
         path, path, lambda name: not name.startswith(_OPTIMIZER)
     )
-    arrays, ignored = _split(_by_weight_name(arrays))
+    arrays = _by_weight_name(arrays)
+    ignored = [name for name in arrays if _INPUT_LAYER.match(name)]
+    arrays = {name: array for name, array in arrays.items() if name not in ignored}
     others = tuple(others + ignored)
     if _APPLICATIONS_MARK in arrays or _V2_MARK in arrays:
         version = "" if _APPLICATIONS_MARK in arrays else "V2"
@@ -85,12 +87,6 @@ def _weight_name(path):
     name = path.removeprefix(_MODEL).partition("/")[2].removesuffix(":0")
     # Keras 3, which still writes such files, has another name for it.
     return _DEPTHWISE_OF_KERAS_3.sub(r"\1/depthwise_kernel", name)
-
-
-def _split(arrays):
-    ignored = [name for name in arrays if _INPUT_LAYER.match(name)]
-    kept = {name: array for name, array in arrays.items() if name not in ignored}
-    return kept, ignored
 
 
 def _is_of(path, head):

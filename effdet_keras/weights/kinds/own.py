@@ -11,6 +11,8 @@ import h5py
 from effdet_keras._internal.weights_h5 import check_weights_h5
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.weights.archive import (
+    CLASS_NAME,
+    CONFIG_ENTRY,
     ZIP_DAMAGES,
     DamagedFileError,
     read_entry,
@@ -73,8 +75,7 @@ OWN = Scheme(  # the paths inside our `.weights.h5`
     has_our_anchors=True,
 )
 
-_CONFIG, _WEIGHTS = "config.json", "model.weights.h5"  # Keras' entries
-_CLASS = "effdet_keras>EfficientDet"
+_WEIGHTS = "model.weights.h5"  # Keras' entry
 _LAYERS = "layers/"
 # What a weight's entry does not hold, by the weight's path; see train/averages.py.
 _AVERAGE, _TRAINING = "vars/average:", "vars/training:"
@@ -91,7 +92,7 @@ def read_own_weights(path, averages=True):
     info = read_entry(path)  # refuses what is no file of Keras, or too new
     try:
         with zipfile.ZipFile(path) as file:
-            config, weights = file.read(_CONFIG), file.read(_WEIGHTS)
+            config, weights = file.read(CONFIG_ENTRY), file.read(_WEIGHTS)
     except (*ZIP_DAMAGES, KeyError) as error:
         raise DamagedFileError(path, error) from error
     model = _model_config(path, config)
@@ -100,8 +101,8 @@ def read_own_weights(path, averages=True):
         "effdet_keras `.keras`" if info is None else "effdet_keras archive",
         OWN,
         **_read_weights(io.BytesIO(weights), path, averages),
-        class_names=_tuple(model.get("class_names")),
-        category_ids=_tuple(model.get("category_ids")),
+        class_names=tuple(model.get("class_names") or ()) or None,
+        category_ids=tuple(model.get("category_ids") or ()) or None,
         config=model["config"],
     )
 
@@ -119,10 +120,10 @@ def _model_config(path, text):
         raise DamagedFileError(path, error) from error
     model = model if isinstance(model, dict) else {}
     found = model.get("registered_name") or model.get("class_name")
-    if found != _CLASS:
+    if found != CLASS_NAME:
         raise InvalidValueError(
-            f"'{path}' holds a model of the class {found!r}, not of {_CLASS!r}. Load "
-            "it with `keras.saving.load_model`."
+            f"'{path}' holds a model of the class {found!r}, not of {CLASS_NAME!r}. "
+            "Load it with `keras.saving.load_model`."
         )
     config = model.get("config")
     if not isinstance(config, dict) or not isinstance(config.get("config"), dict):
@@ -164,10 +165,6 @@ def _weight_of(name):
     """The TF1 name of the weight that an array stands beside."""
     path = name.removeprefix(_AVERAGE).removeprefix(_TRAINING).replace(":", "/")
     return tf1_name(types.SimpleNamespace(path=path))
-
-
-def _tuple(values):
-    return None if values is None else tuple(values)
 
 
 def _is_of(path, head):

@@ -235,7 +235,7 @@ class _Unread:
     def _ignore(self, *_, **__):
         pass
 
-    __init__ = __setitem__ = add = append = extend = _ignore
+    __init__ = __setitem__ = append = extend = _ignore
 
 
 def _tensor(storage, offset, shape, strides, *_):
@@ -318,13 +318,6 @@ class _Unpickler(pickle._Unpickler):
         items = self.pop_mark()
         self.append(_Dict(zip(items[::2], items[1::2], strict=True)))
 
-    def _push_set(self):
-        self.append(_Unread())
-
-    def _push_set_of_items(self):
-        self.pop_mark()
-        self.append(_Unread())
-
     def _drop_state(self):  # of an object, such as `_metadata`
         self.stack.pop()
 
@@ -332,8 +325,8 @@ class _Unpickler(pickle._Unpickler):
         **pickle._Unpickler.dispatch,
         pickle.EMPTY_DICT[0]: _push_dict,
         pickle.DICT[0]: _push_dict_of_items,
-        pickle.EMPTY_SET[0]: _push_set,
-        pickle.FROZENSET[0]: _push_set_of_items,
         pickle.BUILD[0]: _drop_state,
     }
-    del dispatch[pickle.BYTEARRAY8[0]]  # takes as much memory as it is told to
+    # No file of torch has a set, nor bytes that take as much memory as they are told.
+    for opcode in (pickle.BYTEARRAY8, pickle.EMPTY_SET, pickle.FROZENSET):
+        del dispatch[opcode[0]]

@@ -144,8 +144,7 @@ _FIELDS_OF_A_FAMILY = (
 
 def read_torch_state_dict(path, averages=True):
     """Reads the weights of a detector or of a backbone, as the names in it tell."""
-    path = pathlib.Path(path)
-    return source_of(path, read_torch_file(path), averages)
+    return source_of(pathlib.Path(path), read_torch_file(path), averages)
 
 
 def source_of(path, content, averages):
@@ -153,7 +152,7 @@ def source_of(path, content, averages):
     for scheme in _STEMS:
         prefixes = _prefixes(content, scheme)
         if prefixes:
-            found = find_network(path, content, prefixes, averages)
+            found = _find_network(path, content, prefixes, averages)
             read = _read_detector if scheme is TORCH else _read_backbone
             return read(path, content, found, scheme)
     raise InvalidValueError(
@@ -321,28 +320,16 @@ BN_COUNTER = "num_batches_tracked"
 
 
 @dataclasses.dataclass(frozen=True)
-class FoundNetwork:
+class _FoundNetwork:
     """One network in a torch file."""
 
     arrays: dict  # name, without what stands before it in the file, to float32 array
     others: tuple  # what else is in the file
-    prefix: str  # what stands before the names of the network
-    dtypes: frozenset  # the types of numbers in the file
-
-    @property
-    def is_average(self):
-        """Whether the network's weights are moving averages of another's."""
-        return _is_average(self.prefix)
-
-    @property
-    def description(self):
-        """Where in the file it is and what numbers it has, to stand after its name."""
-        under = f", under '{self.prefix.rstrip('.')}'" if self.prefix else ""
-        converted = sorted(self.dtypes - {"float32"})
-        return under + (f", {' and '.join(converted)}" if converted else "")
+    is_average: bool  # whether its weights are moving averages of another's
+    description: str  # where it is and what numbers it has, to stand after its name
 
 
-def find_network(path, content, prefixes, averages):
+def _find_network(path, content, prefixes, averages):
     """Takes one network out of what a torch file holds."""
     wanted = [p for p in prefixes if _is_average(p) == averages] or prefixes
     if len(wanted) > 1:
@@ -357,23 +344,23 @@ def find_network(path, content, prefixes, averages):
         name = full_name.removeprefix(prefix)
         # Who halves a whole state dict halves its counters too.
         is_counter = name.endswith(BN_COUNTER)
-        if owner == prefix and _is_floating(value) and not is_counter:
+        # ml_dtypes' bfloat16 is "V".
+        is_float = isinstance(value, np.ndarray) and value.dtype.kind in "fV"
+        if owner == prefix and is_float and not is_counter:
             dtypes.add(str(value.dtype))
             arrays[name] = _as_float32(path, value)
         elif owner in (prefix, None):
             others[name if owner else full_name] = None
         else:
             others[owner.rstrip(".")] = None
-    return FoundNetwork(arrays, tuple(others), prefix, frozenset(dtypes))
+    description = f", under '{prefix.rstrip('.')}'" if prefix else ""
+    if dtypes - {"float32"}:
+        description += f", {' and '.join(sorted(dtypes - {'float32'}))}"
+    return _FoundNetwork(arrays, tuple(others), _is_average(prefix), description)
 
 
 def _is_average(prefix):
     return "ema" in re.split(r"[._]", prefix.lower())
-
-
-def _is_floating(value):
-    # ml_dtypes' bfloat16 is "V".
-    return isinstance(value, np.ndarray) and value.dtype.kind in "fV"
 
 
 def _as_float32(path, value):

@@ -51,11 +51,17 @@ def in_another_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("EFFDET_KERAS_CACHE", str(tmp_path / "another"))
 
 
-def test_what_is_written_is_there_at_the_end_and_on_another_machine(
-    tmp_path, monkeypatch
-):
+@pytest.fixture
+def folder(quick):
+    """A folder of this process, which it has begun to write to."""
     folder = opened()
     folder.acquire("A run")
+    return folder
+
+
+def test_what_is_written_is_there_at_the_end_and_on_another_machine(
+    folder, tmp_path, monkeypatch
+):
     assert json.loads(memory_files()[LOCK])["process"] == os.getpid()
     write(folder, "archive/last.keras", "weights")
     write(folder, "log.jsonl", "line")
@@ -96,9 +102,7 @@ def test_files_are_copied_in_the_order_in_which_they_were_written(monkeypatch):
     assert order == ["b.keras", "log.jsonl", "a.keras"]
 
 
-def test_only_what_changed_is_copied_and_what_is_gone_is_removed(monkeypatch):
-    folder = opened()
-    folder.acquire("A run")
+def test_only_what_changed_is_copied_and_what_is_gone_is_removed(folder, monkeypatch):
     write(folder, "a.keras", "a")
     write(folder, "b.keras", "b")
     folder._copy_all()
@@ -109,9 +113,7 @@ def test_only_what_changed_is_copied_and_what_is_gone_is_removed(monkeypatch):
     monkeypatch.undo()
 
 
-def test_a_file_that_grows_is_not_copied_each_second(monkeypatch):
-    folder = opened()
-    folder.acquire("A run")
+def test_a_file_that_grows_is_not_copied_each_second(folder, monkeypatch):
     (folder.path / "log.txt").write_text("one")
     folder._copy_all()
     with open(folder.path / "log.txt", "a") as file:
@@ -122,10 +124,8 @@ def test_a_file_that_grows_is_not_copied_each_second(monkeypatch):
     assert there()["log.txt"] == "one two"
 
 
-def test_a_file_that_grows_is_copied_though_the_clock_was_set_back(monkeypatch):
+def test_a_file_that_grows_is_copied_though_the_clock_was_set_back(folder, monkeypatch):
     monkeypatch.setattr(remote_folder, "_GROWING", 0.0)
-    folder = opened()
-    folder.acquire("A run")
     (folder.path / "log.txt").write_text("one")
     folder._copy_all()
     yesterday = time.time() - 86_400
@@ -137,9 +137,9 @@ def test_a_file_that_grows_is_copied_though_the_clock_was_set_back(monkeypatch):
     folder.release()
 
 
-def test_a_failed_copy_is_told_tried_again_and_loses_nothing(monkeypatch, capsys):
-    folder = opened()
-    folder.acquire("A run")
+def test_a_failed_copy_is_told_tried_again_and_loses_nothing(
+    folder, monkeypatch, capsys
+):
     write(folder, "last.keras", "weights")
     real = remote_files.put
 
@@ -167,10 +167,8 @@ def test_a_failed_copy_is_told_tried_again_and_loses_nothing(monkeypatch, capsys
 
 
 def test_a_failure_at_the_end_does_not_hide_the_error_that_ended_it(
-    monkeypatch, capsys
+    folder, monkeypatch, capsys
 ):
-    folder = opened()
-    folder.acquire("A run")
     write(folder, "last.keras", "weights")
     monkeypatch.setattr(remote_files, "put", None)
     with pytest.raises(KeyboardInterrupt):
@@ -181,9 +179,7 @@ def test_a_failure_at_the_end_does_not_hide_the_error_that_ended_it(
     assert "Not all files could be copied" in capsys.readouterr().err
 
 
-def test_what_another_machine_wrote_since_counts(tmp_path, monkeypatch, memory):
-    folder = opened()
-    folder.acquire("A run")
+def test_what_another_machine_wrote_since_counts(folder, tmp_path, monkeypatch, memory):
     write(folder, "last.keras", "epoch 1")
     folder.release()
     write(folder, "last.keras", "epoch 2, never copied")
@@ -237,9 +233,7 @@ def test_of_two_at_once_the_one_that_is_not_seen_is_refused(memory, monkeypatch)
         folder.acquire("A run")
 
 
-def test_a_run_that_was_taken_over_writes_no_more(memory, monkeypatch):
-    folder = opened()
-    folder.acquire("A run")
+def test_a_run_that_was_taken_over_writes_no_more(folder, memory, monkeypatch):
     memory.pipe_file(LOCK, json.dumps(another_process()).encode())
     assert folder._remote_lock._beat() is False
     write(folder, "last.keras", "old")
@@ -250,9 +244,7 @@ def test_a_run_that_was_taken_over_writes_no_more(memory, monkeypatch):
     assert set(there()) == {LOCK_FILE}
 
 
-def test_a_sign_of_life_changes_the_file(memory):
-    folder = opened()
-    folder.acquire("A run")
+def test_a_sign_of_life_changes_the_file(folder, memory):
     before = memory_files()[LOCK]
     assert folder._remote_lock._beat()
     assert memory_files()[LOCK] != before

@@ -51,18 +51,13 @@ def test_kinds_are_those_of_pathlib(cats, here, name):
 
 
 def test_parts_are_those_of_pathlib():
-    remote, local = (
-        path_of("s3://bucket/a/b.tar.gz"),
-        pathlib.Path("/bucket/a/b.tar.gz"),
-    )
+    remote, local = map(path_of, ("s3://bucket/a/b.tar.gz", "/bucket/a/b.tar.gz"))
     for name in ("name", "stem", "suffix"):
         assert getattr(remote, name) == getattr(local, name)
     assert str(remote.parent) == "s3://bucket/a"
     assert [str(path) for path in remote.parents] == ["s3://bucket/a", "s3://bucket"]
     assert str(remote.with_suffix(".txt")) == "s3://bucket/a/b.tar.txt"
-    assert str(remote / "../c") == "s3://bucket/a/b.tar.gz/../c".replace(
-        "b.tar.gz/../", ""
-    )
+    assert str(remote / "../c") == "s3://bucket/a/c"
     assert path_of(pathlib.Path("s3://bucket/a")) == path_of("s3://bucket/a")
     assert path_of("here/a") == pathlib.Path("here/a")
 

@@ -9,6 +9,7 @@ import pytest
 from keras import ops
 from keras.src.legacy.saving import legacy_h5_format  # true files of Keras 2's format
 from support import automl_files
+from support.weights import whole_match
 
 from effdet_keras.model.backbone import EfficientNet
 from effdet_keras.model.config import EfficientDetConfig
@@ -21,9 +22,7 @@ V2 = ("B1", "B2", "B3", "S", "M", "L")
 
 
 def assert_whole(source, refweights):
-    match = match_arrays(source, D0)
-    assert (match.missing, match.left_over, match.mismatched) == ([], [], {})
-    for name, array in match.found.items():
+    for name, array in whole_match(source, D0).items():
         expected = refweights.value(name, array.shape)
         np.testing.assert_array_equal(array, expected, err_msg=name)
 
@@ -85,14 +84,18 @@ def randomize(model):
         variable.assign(value)
 
 
-def assert_features_equal(source, config, applications, ends, scale=1.0):
-    """The backbone with the weights of a file gives what the layers `ends` give."""
+def whole_backbone(source, config):
     match = match_arrays(source, config)
     assert not any(array.is_backbone for array in match.missing)
     assert match.mismatched == {}
     # The classifier's part, which no detector has.
     assert {name.split("/")[0] for name in match.left_over} == {"top_conv", "top_bn"}
+    return match
 
+
+def assert_features_equal(source, config, applications, ends, scale=1.0):
+    """The backbone with the weights of a file gives what the layers `ends` give."""
+    match = whole_backbone(source, config)
     variant = config.backbone
     backbone = EfficientNet(variant, min_level=2, name=variant)
     images = np.random.default_rng(0).uniform(0, scale, (2, 64, 96, 3))
@@ -145,10 +148,6 @@ def test_the_backbone_gives_the_outputs_of_keras_applications(tmp_path, applicat
     ends = ("block2b_add", "block3b_add", "block5c_add", "block7a_project_bn")
     # Without its weights, its normalisation does no more than this.
     assert_features_equal(source, D0, applications, ends, scale=255.0)
-
-
-def test_its_input_layers_are_told_but_no_weights(tmp_path, applications):
-    source = read_keras2_h5(write_applications(tmp_path / "b0.h5", applications))
     layers = {name.split("/")[0] for name in source.others}
     # Keras counts the layers of a process.
     assert {re.sub(r"_\d+$", "", layer) for layer in layers} == {"normalization"}
@@ -207,10 +206,7 @@ def test_larger_backbones_are_found_whole(tmp_path, variant, backbone):
     build = getattr(keras.applications, f"EfficientNet{variant}")
     model = build(include_top=False, weights=None, input_shape=(32, 32, 3))
     path = write_names(tmp_path / "large.h5", model)
-    match = match_arrays(read_keras2_h5(path), D0.replace(backbone=backbone))
-    assert not any(array.is_backbone for array in match.missing)
-    assert match.mismatched == {}
-    assert {name.split("/")[0] for name in match.left_over} == {"top_conv", "top_bn"}
+    whole_backbone(read_keras2_h5(path), D0.replace(backbone=backbone))
 
 
 # What is no such file
@@ -242,14 +238,6 @@ def test_other_networks_are_refused(tmp_path, datasets):
         read_keras2_h5(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"<html>404</html>", b"\x89HDF\r\n\x1a\n"])
-def test_what_is_no_hdf5_is_refused(tmp_path, content):
-    path = tmp_path / "x.h5"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"x\.h5' is damaged, or not an HDF5 file"):
-        read_keras2_h5(path)
-
-
 def test_numbers_are_not_taken_from_another_file(tmp_path):
     (tmp_path / "secret").write_bytes(bytes(8))
     name = "fpn_cells/fpn_cells/x:0"
@@ -266,29 +254,19 @@ def test_numbers_are_not_taken_from_another_file(tmp_path):
 
 
 @pytest.mark.parametrize("packed", [{}, {"chunks": (1, 8), "compression": 1}])
-def test_a_shape_without_numbers_is_damage(tmp_path, packed):
+def test_what_has_no_numbers_is_damage(tmp_path, packed):
     with h5py.File(tmp_path / "x.h5", "w") as file:
         name, shape = "fpn_cells/fpn_cells/x:0", (10**6, 10**6)
         file.create_dataset(name, shape, "float32", **packed)
     with pytest.raises(ValueError, match="shorter than its shape"):
         read_keras2_h5(tmp_path / "x.h5")
-
-
-def test_text_in_the_place_of_numbers_is_damage(tmp_path):
     path = write(tmp_path / "x.h5", fpn_cells__fpn_cells__x="text")
     with pytest.raises(ValueError, match="holds no numbers"):
         read_keras2_h5(path)
-
-
-# Any damage
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    names = [f"fpn_cells__fpn_cells__cell_0__x{i}:0" for i in range(12)]
-    path = tmp_path_factory.mktemp("small") / "x.h5"
-    write(path, **{name: np.full(2 + i, i, "float32") for i, name in enumerate(names)})
-    return path.read_bytes()
+    for content in (b"<html>404</html>", b"\x89HDF\r\n\x1a\n"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"x\.h5' is damaged, or not an HDF5 file"):
+            read_keras2_h5(path)
 
 
 def read_or_refuse(path, content):
@@ -300,18 +278,17 @@ def read_or_refuse(path, content):
         return None
 
 
-def test_a_truncated_file_is_refused(tmp_path, small):
+def test_any_damage_is_an_error_or_as_many_numbers_as_there_are(tmp_path):
+    names = [f"fpn_cells__fpn_cells__cell_0__x{i}:0" for i in range(12)]
+    arrays = {name: np.full(2 + i, i, "float32") for i, name in enumerate(names)}
+    path = write(tmp_path / "x.h5", **arrays)
+    small, rng, refused = path.read_bytes(), np.random.default_rng(3), 0
     for size in range(0, len(small), max(1, len(small) // 150)):
-        assert read_or_refuse(tmp_path / "x.h5", small[:size]) is None
-
-
-def test_a_flipped_byte_gives_an_error_or_as_many_numbers_as_there_are(tmp_path, small):
-    rng = np.random.default_rng(3)
-    refused = 0
+        assert read_or_refuse(path, small[:size]) is None
     for place in rng.choice(len(small), 250, replace=False):
         content = bytearray(small)
         content[place] ^= rng.integers(1, 256)
-        arrays = read_or_refuse(tmp_path / "x.h5", bytes(content))
+        arrays = read_or_refuse(path, bytes(content))
         refused += arrays is None
         # No shape that the file has no bytes for: HDF5 itself believes any.
         assert sum(array.nbytes for array in (arrays or {}).values()) < len(small)
