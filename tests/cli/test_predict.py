@@ -142,14 +142,35 @@ def test_tiles_and_augmentation_are_those_of_the_predictor(
     ],
 )
 def test_tiles_and_augmentation_have_defaults(
-    monkeypatch, archive, command, options, expected
+    monkeypatch, archive, images, command, options, expected
 ):
     given = {}
     take = lambda *_, **keywords: given.update(keywords)  # noqa: E731
     monkeypatch.setattr(module, "predict_files", take)
     monkeypatch.setattr(files, "open_any_model", lambda *_, **__: None)
-    command("predict", archive, "a.png", *options)
+    command("predict", archive, images / "a.png", *options)
     assert {name: given[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    "many, options, expected",
+    [
+        (2, [], "auto"),
+        (200, [], None),
+        (2, ["--runtime", "keras"], None),
+        (200, ["--runtime", "onnx"], "onnx"),
+    ],
+)
+def test_many_images_are_worth_a_conversion(
+    monkeypatch, archive, images, command, many, options, expected
+):
+    monkeypatch.setattr(module, "_MANY", many)
+    given = []
+    load = lambda *_, runtime, **__: given.append(runtime)  # noqa: E731
+    monkeypatch.setattr(ek.Predictor, "load", load)
+    monkeypatch.setattr(module, "predict_files", lambda *_, **__: 0)
+    command("predict", archive, images, *options)
+    assert given == [expected]
 
 
 @pytest.fixture
