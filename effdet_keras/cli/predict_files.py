@@ -147,7 +147,10 @@ Source = pathlib.Path | int | str
 
 def is_worth_converting(inputs: Iterable[str | os.PathLike]) -> bool:
     """Whether there is so much to detect in that a conversion of the model pays."""
-    sources = _find_sources(inputs)
+    try:
+        sources = _find_sources(inputs)
+    except (OSError, ValueError):  # `predict_files` says so
+        return False
     return len(sources) >= _MANY or any(map(is_video, sources))
 
 

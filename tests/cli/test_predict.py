@@ -142,13 +142,13 @@ def test_tiles_and_augmentation_are_those_of_the_predictor(
     ],
 )
 def test_tiles_and_augmentation_have_defaults(
-    monkeypatch, archive, images, command, options, expected
+    monkeypatch, archive, command, options, expected
 ):
     given = {}
     take = lambda *_, **keywords: given.update(keywords)  # noqa: E731
     monkeypatch.setattr(module, "predict_files", take)
     monkeypatch.setattr(files, "open_any_model", lambda *_, **__: None)
-    command("predict", archive, images / "a.png", *options)
+    command("predict", archive, "a.png", *options)
     assert {name: given[name] for name in expected} == expected
 
 
