@@ -63,7 +63,7 @@ def _check_entry(argument, pattern, value, is_right, expected):
             f"Received: {pattern!r} ({error})"
         ) from error
     rule = f"A value of `{argument}` must be a number {expected}"
-    require(is_right, rule, **{repr(pattern): value})
+    require(is_right, rule, **{argument: {pattern: value}})
 
 
 def check_found(argument, patterns, variables):

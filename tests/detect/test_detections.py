@@ -175,7 +175,7 @@ def test_plot_draws_with_matplotlib(monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "method", "arguments", "message"),
     [
-        ({}, "filter", (0, ["cow"]), r"'cat', 'dog'.*Received: 'cow'"),
+        ({}, "filter", (0, ["cow"]), r"'cat', 'dog'.*classes='cow'"),
         ({}, "save", ("found.xyz",), r"image format.*found.xyz"),
         ({}, "save", ("found",), "image format"),
         ({}, "save", ("gs://b/a.png",), r"`path`.*on this machine.*gs://b"),
