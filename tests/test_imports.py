@@ -76,6 +76,7 @@ MAY_IMPORT_INSIDE = {
     "weights/model_weights.py:_fitted": ["effdet_keras.data.anchor_fit"],
     # A file of LiteRT, ONNX or OpenVINO is opened, and detects, without Keras.
     "detect/predictor.py:load": ["effdet_keras.weights.archive"],
+    "detect/predictor.py:in_runtime": ["effdet_keras.export.check"],
     "detect/predictor.py:evaluate": ["effdet_keras.detect.evaluate"],
     "detect/predictor.py:_copied": ["effdet_keras.weights.archive"],
     "detect/predictor.py:_naming_weights": [

@@ -11,7 +11,12 @@ import numpy as np
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.augment import draws
-from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.errors import (
+    InvalidTypeError,
+    InvalidValueError,
+    check_argument,
+    require,
+)
 
 Example = dict[str, Any]
 
@@ -131,18 +136,16 @@ def checked(name, value, interval, default):
     low, high = map(float, interval[1:-1].split(","))
     is_pair = isinstance(default, tuple)
     numbers = value if is_pair else [value]
-    if (
-        not isinstance(numbers, list | tuple)
-        or len(numbers) != (2 if is_pair else 1)
-        or not all(low <= x <= high for x in numbers)
-        or (interval[0] == "(" and numbers[0] == low)
-        or (interval[-1] == ")" and numbers[-1] == high)
-        or numbers[0] > numbers[-1]
-    ):
-        what = "be two numbers, the lower one first, in" if is_pair else "be in"
-        raise InvalidValueError(
-            f"`{name}` must {what} {interval}. Received: {name}={value!r}"
-        )
+    is_right = (
+        isinstance(numbers, list | tuple)
+        and len(numbers) == (2 if is_pair else 1)
+        and all(low <= x <= high for x in numbers)
+        and (interval[0] == "[" or numbers[0] != low)
+        and (interval[-1] == "]" or numbers[-1] != high)
+        and numbers[0] <= numbers[-1]
+    )
+    what = "two numbers, the lower one first, in" if is_pair else "in"
+    check_argument(is_right, name, value, f"{what} {interval}")
     if is_pair:
         return tuple(type(default[0])(x) for x in numbers)
     return type(default)(value)
@@ -200,11 +203,8 @@ def as_labels(labels):
 
 
 def _tensors(example):
-    if not {*_KEYS} <= {*example}:
-        raise InvalidValueError(
-            '`example` must have the keys "image", "boxes" and "labels". '
-            f"Received: {sorted(example)}"
-        )
+    rule = '`example` must have the keys "image", "boxes" and "labels"'
+    require({*_KEYS} <= {*example}, rule, keys=sorted(example))
     boxes, labels = as_boxes(example["boxes"]), as_labels(example["labels"])
     image = tf.convert_to_tensor(example["image"])
     return {**example, "image": image, "boxes": boxes, "labels": labels}
@@ -428,11 +428,8 @@ class FromNumPy(_OfFunction):
     """
 
     def __init__(self, function: Callable) -> None:
-        if not callable(function):
-            raise InvalidTypeError(
-                "`function` must be callable as (image, boxes, labels, rng). "
-                f"Received: function={function!r}"
-            )
+        rule = "`function` must be callable as (image, boxes, labels, rng)"
+        require(callable(function), rule, InvalidTypeError, function=function)
         self.function = function
 
     def augment(self, example: Example, seed: Any) -> Example:

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 
 # The names that `effdet_keras.data.load` and `convert` take, which import too much.
 DatasetFormat = Literal["coco", "voc", "yolo", "csv", "tfrecord", "tfds"]
-Runtime = Literal["openvino", "onnx", "litert"]
+Runtime = Literal["auto", "keras", "openvino", "onnx", "litert"]
 Precision = Literal["float32", "bfloat16"]
 
 
@@ -47,7 +47,8 @@ SHARED = {
     "threads": ("N", "threads that an exported model may use"),
     "runtime": (
         None,
-        "convert a live model, in memory, for this runtime, which may be faster",
+        "convert a live model, in memory, for this runtime, which may be faster; auto "
+        "takes the fastest that is installed",
     ),
     "precision": (
         None,

@@ -31,6 +31,7 @@ def open_any_model(
     precision: str = "float32",
 ) -> Predictor:
     """Opens a model of any kind, or fetches a published one by its name."""
+    runtime = None if runtime == "keras" else runtime
     if is_published(model):
         live = open_live_model(model)
         if runtime is None:

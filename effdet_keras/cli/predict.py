@@ -63,6 +63,8 @@ def run(
             network's input size)
         tta (SCALE): test-time augmentation: detect in each image and its mirror image,
             at these scales (1.0), and fuse the boxes
+        runtime: convert a live model, in memory, for this runtime; auto, the fastest
+            that is installed, is the default for 200 images and more and for videos
 
     large runs of images, of which is skipped what is done:
         parts (FOLDER): folder, also an address, for what is found, to be made one file
@@ -73,10 +75,12 @@ def run(
         part_images (N): images of a file of --parts: what a kill can lose
     """
     from effdet_keras.cli.files import check_outputs, open_any_model
-    from effdet_keras.cli.predict_files import predict_files
+    from effdet_keras.cli.predict_files import is_worth_converting, predict_files
 
     def open_model():
-        return open_any_model(model, threads, runtime=runtime, precision=precision)
+        is_open = (runtime, threads, precision, parts) == (None, None, "float32", None)
+        chosen = "auto" if is_open and is_worth_converting(inputs) else runtime
+        return open_any_model(model, threads, runtime=chosen, precision=precision)
 
     options = {
         "batch_size": batch_size,

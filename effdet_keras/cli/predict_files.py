@@ -24,6 +24,7 @@ from effdet_keras.detect.predictor import Predictor
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import IMAGE_SUFFIXES, list_images, read_image
 
+_MANY = 200  # images: a conversion takes some ten seconds
 _JPEG_QUALITY = 95  # of frames, which may become training data
 
 
@@ -142,6 +143,15 @@ _VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mp
 
 # The path or address of a file, the number of a camera, or the address of a stream.
 Source = pathlib.Path | int | str
+
+
+def is_worth_converting(inputs: Iterable[str | os.PathLike]) -> bool:
+    """Whether there is so much to detect in that a conversion of the model pays."""
+    try:
+        sources = _find_sources(inputs)
+    except (OSError, ValueError):  # `predict_files` says so
+        return False
+    return len(sources) >= _MANY or any(map(is_video, sources))
 
 
 def _find_sources(inputs: Iterable[str | os.PathLike]) -> list[Source]:

@@ -29,7 +29,7 @@ from effdet_keras.data.formats.tfrecord import (
 )
 from effdet_keras.data.formats.voc import voc_readers, write_voc
 from effdet_keras.data.formats.yolo import write_yolo, yolo_readers
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_choice, require
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,15 +233,12 @@ def convert(
           train: DetectionDataset(3 images, ... circle, square, triangle)
           valid: DetectionDataset(2 images, ... circle, square, triangle)
     """
-    if to not in FORMATS:
-        raise InvalidValueError(
-            f"`to` must be one of {list(FORMATS)}. Received: to={to!r}"
-        )
-    if (num_shards is not None and to != "tfrecord") or (csv_format and to != "csv"):
-        raise InvalidValueError(
-            "`num_shards` is an option of 'tfrecord', `csv_format` one of 'csv'. "
-            f"Received: to={to!r}, num_shards={num_shards!r}, csv_format={csv_format!r}"
-        )
+    check_choice("to", to, FORMATS)
+    rule = "`num_shards` is an option of 'tfrecord', `csv_format` one of 'csv'"
+    is_fit = (to == "tfrecord" or num_shards is None) and (
+        to == "csv" or not csv_format
+    )
+    require(is_fit, rule, to=to, num_shards=num_shards, csv_format=csv_format)
     options = {"num_shards": num_shards, "format": csv_format}
     options = {name: value for name, value in options.items() if value is not None}
     if os.path.lexists(out):  # before the reading, which may take long
@@ -320,11 +317,8 @@ class Source:
 
 def find(path: str | os.PathLike[str], format: str | None = None) -> Source:
     """Finds the one dataset that a path stands for."""
-    if format is not None and format not in FORMATS:
-        raise InvalidValueError(
-            f"`format` must be one of {list(FORMATS)}, or None to find it out. "
-            f"Received: format={format!r}"
-        )
+    if format is not None:
+        check_choice("format", format, FORMATS, ", or None to find it out")
     name = os.fspath(path)
     path = path_of(path)
     formats = list(FORMATS) if format is None else [format]

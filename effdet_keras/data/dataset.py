@@ -24,7 +24,7 @@ from effdet_keras.data.record import (
     load_example,
     masks_of,
 )
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, require
 
 if TYPE_CHECKING:
     from effdet_keras.augment.augmentation import Augmentation
@@ -118,18 +118,13 @@ class DetectionDataset:
         if not names:
             raise InvalidValueError("A dataset needs at least one class. Received none")
         check_class_names(names, "`class_names`")
-        if len(set(ids)) != len(ids) or len(ids) != len(names):
-            raise InvalidValueError(
-                "`category_ids` must give each class an id of its own. "
-                f"Received: class_names={names}, category_ids={ids}"
-            )
+        is_one_each = len(set(ids)) == len(ids) == len(names)
+        rule = "`category_ids` must give each class an id of its own"
+        require(is_one_each, rule, class_names=names, category_ids=ids)
         uses = collections.Counter(record.image_id for record in self._records)
         twice = [image_id for image_id, count in uses.items() if count > 1]
-        if twice:
-            raise InvalidValueError(
-                "Every image of a dataset needs an image id of its own. "
-                f"Received: {twice[:3]} more than once"
-            )
+        rule = "Every image of a dataset needs an image id of its own"
+        require(not twice, rule, repeated=twice[:3])
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -233,11 +228,8 @@ class DetectionDataset:
             ValueError: If one of the parts would be empty.
         """
         first = round(len(self) * fraction)
-        if not 0 < first < len(self):
-            raise InvalidValueError(
-                "`fraction` must leave images in both parts. "
-                f"Received: fraction={fraction} of {count_of(len(self), 'image')}"
-            )
+        rule = "`fraction` must leave images in both parts"
+        require(0 < first < len(self), rule, fraction=fraction, num_images=len(self))
         order = np.random.default_rng(seed).permutation(len(self))
         return self.subset(np.sort(order[:first])), self.subset(np.sort(order[first:]))
 
@@ -267,11 +259,8 @@ class DetectionDataset:
             classes = tuple(classes)
             id_of = dict(zip(self._class_names, self._category_ids))
             unknown = [name for name in classes if name not in id_of]
-            if unknown:
-                raise InvalidValueError(
-                    f"`classes` must be names of this dataset, {self._class_names}. "
-                    f"Received: {unknown}"
-                )
+            rule = f"`classes` must be names of this dataset, {self._class_names}"
+            require(not unknown, rule, unknown=unknown)
             dataset = self._relabelled(classes, [id_of[name] for name in classes])
         if keep is None:
             return dataset

@@ -8,7 +8,7 @@ import enum
 import warnings
 from collections.abc import Sequence
 
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_choice
 
 
 class Severity(enum.Enum):
@@ -101,10 +101,7 @@ class Problems:
     """Collects what a reader finds wrong, to report all of it at once."""
 
     def __init__(self, reader: str, on_error: str = "raise"):
-        if on_error not in ("raise", "skip"):
-            raise InvalidValueError(
-                f'`on_error` must be "raise" or "skip". Received: on_error={on_error!r}'
-            )
+        check_choice("on_error", on_error, ("raise", "skip"))
         self.reader = reader
         self._on_error = on_error
         self._found = []

@@ -13,7 +13,7 @@ from pycocotools import mask as coco_mask
 
 from effdet_keras._internal.label_constants import IGNORED_PIXEL
 from effdet_keras._internal.remote_path import is_file, path_of
-from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.errors import InvalidTypeError, InvalidValueError, require
 from effdet_keras.images import EncodedImage, read_image, read_mask
 
 BACKGROUND_NAME = "background"  # class 0 of masks that are drawn of objects
@@ -325,11 +325,9 @@ def masks_of(records: Sequence[Any], folder: Any, suffix: str) -> list[str]:
 
 def check_seg_class_names(class_names: Iterable[str]) -> tuple[str, ...]:
     """Returns names of classes of pixels as a tuple; raises where they cannot be."""
-    if isinstance(class_names, str):
-        raise InvalidTypeError(
-            "`class_names` must be a list of names, one for each class of pixels. "
-            f"Received: class_names={class_names!r}"
-        )
+    rule = "`class_names` must be a list of names, one for each class of pixels"
+    is_list = not isinstance(class_names, str)
+    require(is_list, rule, InvalidTypeError, class_names=class_names)
     names = tuple(map(str, class_names))
     if not names or len(set(names)) != len(names) or len(names) > IGNORED_PIXEL:
         raise InvalidValueError(

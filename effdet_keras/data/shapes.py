@@ -12,7 +12,7 @@ from effdet_keras._internal.whole_files import local_path
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.coco import from_coco
 from effdet_keras.data.record import run_lengths
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import check_argument
 
 SHAPE_NAMES = ("circle", "square", "triangle")
 
@@ -62,12 +62,9 @@ def write_shapes(
         >>> len(train), valid[0]["image"].shape, valid.class_names
         (4, (128, 128, 3), ('circle', 'square', 'triangle'))
     """
-    if num_train < 1 or num_valid < 1 or image_size < 32:
-        raise InvalidValueError(
-            "`write_shapes` needs at least one image in each part, of at least 32 "
-            f"pixels. Received: num_train={num_train}, num_valid={num_valid}, "
-            f"image_size={image_size}"
-        )
+    check_argument(num_train >= 1, "num_train", num_train, "1 or more")
+    check_argument(num_valid >= 1, "num_valid", num_valid, "1 or more")
+    check_argument(image_size >= 32, "image_size", image_size, "32 or more")
     folder = local_path(folder, "The folder of `write_shapes`")
     datasets = []
     for part, (name, count) in enumerate((("train", num_train), ("valid", num_valid))):

@@ -7,6 +7,7 @@ import functools
 import os
 import pathlib
 import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,7 +27,12 @@ from effdet_keras.detect.detect import (
     image_sources,
 )
 from effdet_keras.detect.detections import Detections
-from effdet_keras.errors import InvalidValueError, check_choice
+from effdet_keras.errors import (
+    InvalidValueError,
+    check_argument,
+    check_choice,
+    first_line,
+)
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.export.network import evaluated
 from effdet_keras.export.registry import FORMATS
@@ -56,7 +62,9 @@ class Predictor:
         detector: `EfficientDet` or `ExportedDetector`.
         runtime: the runtime in which an `EfficientDet` computes, instead of Keras:
             "onnx" is ONNX Runtime; OpenVINO is the fastest on most x86 processors. It
-            is converted once, here, with the weights of now.
+            is converted once, here, with the weights of now. "auto" is the first of
+            these two that is installed, if it computes what the model does, which is
+            tried on one image; else Keras.
         num_threads: int, of the runtime; None for its own choice.
         precision: "float32", or "bfloat16" for OpenVINO on a processor that has it:
             faster, and close to float32, but not equal.
@@ -79,11 +87,19 @@ class Predictor:
         self,
         detector: EfficientDet | ExportedDetector,
         *,
-        runtime: Literal["openvino", "onnx", "litert"] | None = None,
+        runtime: Literal["auto", "openvino", "onnx", "litert"] | None = None,
         num_threads: int | None = None,
         precision: Literal["float32", "bfloat16"] = "float32",
     ) -> None:
-        if runtime is not None:
+        if runtime == "auto":
+            check_argument(
+                precision == "float32",
+                "precision",
+                precision,
+                "'float32' where `runtime` is 'auto': name the runtime",
+            )
+            detector = in_fastest_runtime(detector, num_threads)
+        elif runtime is not None:
             if isinstance(detector, ExportedDetector):
                 raise InvalidValueError(
                     f"'{detector.runtime.path}' runs in the runtime of its format. "
@@ -106,7 +122,7 @@ class Predictor:
         path: str | os.PathLike[str],
         num_threads: int | None = None,
         *,
-        runtime: Literal["openvino", "onnx", "litert"] | None = None,
+        runtime: Literal["auto", "openvino", "onnx", "litert"] | None = None,
         precision: Literal["float32", "bfloat16"] = "float32",
     ) -> Predictor:
         """Opens a file or folder that holds a model.
@@ -385,6 +401,22 @@ def _is_given(option):
 # --- A live model in the runtime of an export, without a file that stays.
 
 RUNTIMES = ("openvino", "onnx", "litert")
+_FASTEST = RUNTIMES[:2]  # on processors of servers and laptops
+
+
+def in_fastest_runtime(detector, num_threads=None):
+    """A model in the fastest runtime that is installed and computes what it does."""
+    runtimes = {name: FORMATS[name].load_runtime() for name in _FASTEST}
+    installed = [n for n, one in runtimes.items() if one.package.is_installed()]
+    is_exported = isinstance(detector, ExportedDetector)
+    if is_exported or not installed:
+        return detector
+    try:
+        return in_runtime(detector, installed[0], num_threads=num_threads)
+    except Exception as error:  # a converter raises almost anything
+        title = FORMATS[installed[0]].title
+        warnings.warn(f"Keras is used, not {title}: {first_line(error)}", stacklevel=3)
+        return detector
 
 
 def in_runtime(
@@ -394,8 +426,8 @@ def in_runtime(
     num_threads: int | None = None,
     precision: str = "float32",
 ) -> ExportedDetector:
-    """Writes the network of a model for a runtime, opens it there, removes the file."""
-    check_choice("runtime", runtime, RUNTIMES, ", or None for Keras")
+    """Writes the network of a model for a runtime, opens and checks it there."""
+    check_choice("runtime", runtime, RUNTIMES, ", 'auto', or None for Keras")
     require_tensorflow(
         "A model goes into another runtime by way of a TensorFlow graph",
         "Set KERAS_BACKEND=tensorflow, or leave `runtime` out. "
@@ -403,10 +435,17 @@ def in_runtime(
     )
     chosen = FORMATS[runtime]
     chosen.load_runtime().package.require(f"Running a model in {chosen.title}")
+    from effdet_keras.export.check import check_export
+
     fixed = {"batch_size": 1} if runtime == "litert" else {}  # it has no other
     # A system may keep an open file: then the folder is left to it.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         path = pathlib.Path(folder) / f"model{chosen.ending}"
         with evaluated(model) as ready:
             chosen.load_writer()(ready, path, outputs="raw", **fixed)
-        return ExportedDetector(open_runtime(path, num_threads, precision))
+            opened = open_runtime(path, num_threads, precision)
+            if precision == "float32":
+                shape = (*model.config.image_size, 3)
+                noise = np.random.default_rng(0).integers(0, 256, shape)
+                check_export(ready, opened, [noise], format=runtime)
+        return ExportedDetector(opened)

@@ -152,6 +152,27 @@ def test_tiles_and_augmentation_have_defaults(
     assert {name: given[name] for name in expected} == expected
 
 
+@pytest.mark.parametrize(
+    "many, options, expected",
+    [
+        (2, [], "auto"),
+        (200, [], None),
+        (2, ["--runtime", "keras"], None),
+        (200, ["--runtime", "onnx"], "onnx"),
+    ],
+)
+def test_many_images_are_worth_a_conversion(
+    monkeypatch, archive, images, command, many, options, expected
+):
+    monkeypatch.setattr(module, "_MANY", many)
+    given = []
+    load = lambda *_, runtime, **__: given.append(runtime)  # noqa: E731
+    monkeypatch.setattr(ek.Predictor, "load", load)
+    monkeypatch.setattr(module, "predict_files", lambda *_, **__: 0)
+    command("predict", archive, images, *options)
+    assert given == [expected]
+
+
 @pytest.fixture
 def clip(tmp_path):
     """A video of two frames of 96 x 32 pixels."""

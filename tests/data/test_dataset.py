@@ -155,7 +155,7 @@ def test_summary_counts():
         ([], ("cat", " "), None, "blank"),
         ([], ("cat", "dog"), (1, 1), "category_ids"),
         ([], ("cat", "dog"), (1,), "category_ids"),
-        ([make_record(), make_record()], ("cat", "dog"), None, r"\[7\] more than once"),
+        ([make_record(), make_record()], ("cat", "dog"), None, r"repeated=\[7\]"),
     ],
 )
 def test_inconsistent_datasets_are_errors(records, names, ids, message):

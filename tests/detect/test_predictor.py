@@ -10,6 +10,7 @@ from support.tiny import lively_model
 
 import effdet_keras as ek
 from effdet_keras import cli
+from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras.detect import predictor as module
 from effdet_keras.export.registry import FORMATS
 from effdet_keras.export.runtime import ExportedDetector, describe
@@ -271,6 +272,33 @@ def test_an_archive_is_put_into_a_runtime(model, monkeypatch, tmp_path):
     asked.clear()
     assert cli.main(command) == 1  # there is no such image
     assert asked == {**options, "num_threads": 1}
+
+
+@pytest.mark.tensorflow
+def test_the_fastest_runtime_is_the_first_that_computes_what_the_model_does(
+    model, images, monkeypatch
+):
+    detector = ek.Predictor(model, runtime="auto", num_threads=1).detector
+    assert type(detector.runtime) is FORMATS["openvino"].load_runtime()
+    assert ek.Predictor(detector, runtime="auto").detector is detector
+    with pytest.raises(ValueError, match="name the runtime.*bfloat16"):
+        ek.Predictor(model, runtime="auto", precision="bfloat16")
+
+    class Wrong(FORMATS["onnx"].load_runtime()):
+        def run(self, images):
+            return {n: x + 0.01 * abs(x) for n, x in super().run(images).items()}
+
+    def found(self):
+        return self is not FORMATS["openvino"].load_runtime().package
+
+    monkeypatch.setattr(OptionalModule, "is_installed", found)
+    detector = ek.Predictor(model, runtime="auto").detector
+    assert type(detector.runtime) is FORMATS["onnx"].load_runtime()
+    monkeypatch.setattr(module, "open_runtime", lambda path, *options: Wrong(path))
+    with pytest.warns(UserWarning, match="Keras is used, not ONNX.*differ"):
+        assert ek.Predictor(model, runtime="auto").detector is model
+    with pytest.raises(ValueError, match="does not compute what the model does"):
+        ek.Predictor(model, runtime="onnx")
 
 
 def test_options_of_a_runtime_need_one(model):

@@ -14,7 +14,12 @@ from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.label_map import ClassNames, requested_classes
 from effdet_keras.data.formats.reading import Classes, Found, make_dataset
 from effdet_keras.data.problems import Problems
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import (
+    InvalidValueError,
+    check_argument,
+    check_choice,
+    require,
+)
 from effdet_keras.images import read_image_size
 
 _BOX_FORMATS = ("yxyx", "xyxy", "xywh")
@@ -69,16 +74,9 @@ def from_arrays(
     lists = {"images": images, "boxes": boxes, "labels": labels}
     lists |= {"image_ids": image_ids, "is_crowd": is_crowd}
     lengths = {name: len(v) for name, v in lists.items() if v is not None}
-    if len(set(lengths.values())) > 1:
-        raise InvalidValueError(
-            "`from_arrays` expects one entry per image in each list. "
-            f"Received lengths: {lengths}"
-        )
-    if box_format not in _BOX_FORMATS:
-        raise InvalidValueError(
-            f"`box_format` must be one of {_BOX_FORMATS}. "
-            f"Received: box_format={box_format!r}"
-        )
+    rule = "`from_arrays` expects one entry per image in each list"
+    require(len(set(lengths.values())) == 1, rule, lengths=lengths)
+    check_choice("box_format", box_format, _BOX_FORMATS)
     names, category_ids = requested_classes(class_names)
     found = []
     for i, image in enumerate(images):
@@ -169,8 +167,6 @@ def _check_per_box(name, what, values, num_boxes, position, is_right):
 
 
 def _image_id(value):
-    if isinstance(value, numbers.Integral) and abs(int(value)) < 2**63:
-        return int(value)
-    raise InvalidValueError(
-        f"`image_ids` must be ints of at most 64 bits. Received: {value!r}"
-    )
+    is_id = isinstance(value, numbers.Integral) and abs(int(value)) < 2**63
+    check_argument(is_id, "image_ids", value, "ints of at most 64 bits")
+    return int(value)

@@ -311,32 +311,27 @@ def _read_json(annotations):
                 ) from error
     needed = ("images", "annotations", "categories")
     found = type(content).__name__
+    are_there = False
     if isinstance(content, dict):
         found = {key: type(value).__name__ for key, value in content.items()}
-        if all(found.get(key) == "list" for key in needed):
-            return content, source
-    raise InvalidValueError(
-        "`from_coco` expects a json object with the lists `images`, "
-        f"`annotations` and `categories`. Received: {source!r} with "
-        f"{reprlib.repr(found)}"
-    )
+        are_there = all(found.get(key) == "list" for key in needed)
+    lists = ", ".join(f"`{key}`" for key in needed)
+    rule = f"`from_coco` expects a json object with the lists {lists}"
+    reading.require_content(are_there, rule, source, found)
+    return content, source
 
 
 def _read_classes(content, class_names, sidecar, source):
     """The name and the category id of each label; the sidecar with today's names."""
     categories = content["categories"]
     ids = [_get(category, "id") for category in categories]
-    if not all(map(_is_id, ids)) or len(set(ids)) != len(ids):
-        raise InvalidValueError(
-            "Each category must have an int `id` of its own. "
-            f"Received: {source!r} with ids {reprlib.repr(ids)}"
-        )
+    is_one_each = all(map(_is_id, ids)) and len(set(ids)) == len(ids)
+    rule = "Each category must have an int `id` of its own"
+    reading.require_content(is_one_each, rule, source, ids)
     names = [_get(category, "name") for category in categories]
-    if not all(isinstance(name, str | int) for name in names):
-        raise InvalidValueError(
-            "Each category must have a `name`. "
-            f"Received: {source!r} with names {reprlib.repr(names)}"
-        )
+    are_names = all(isinstance(name, str | int) for name in names)
+    rule = "Each category must have a `name`"
+    reading.require_content(are_names, rule, source, names)
     name_of = {i: str(name) for i, name in sorted(zip(ids, names))}
     name_of = _without_useless_names(name_of, content["annotations"])
     check_class_names(tuple(name_of.values()), f"{source!r}")

@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import os
 import re
-import reprlib
 from collections.abc import Mapping
 
 import numpy as np
@@ -26,7 +25,7 @@ from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.formats.sidecar import read_sidecar, write_sidecar
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import clip_boxes_xywh
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_choice, require
 
 _HEADER = ("filename", "width", "height", "class", "xmin", "ymin", "xmax", "ymax")
 _FORMATS = ("tfod", "automl")
@@ -163,10 +162,7 @@ def write_csv(
 
     Example: see `from_csv`.
     """
-    if format not in _FORMATS:
-        raise InvalidValueError(
-            f"`format` must be one of {_FORMATS}. Received: format={format!r}"
-        )
+    check_choice("format", format, _FORMATS)
     datasets = writing.named_splits(datasets, usable=True, masks=False)
     sets = _automl_sets(datasets) if format == "automl" else {}
     names, rows = {}, []
@@ -189,11 +185,9 @@ def _automl_sets(datasets):
     words = {"val": "VALIDATION", "valid": "VALIDATION"}
     sets = {split: words.get(split, split.upper()) for split in datasets}
     different = set(sets.values())
-    if not different <= _AUTOML_SPLITS.keys() or len(different) != len(sets):
-        raise InvalidValueError(
-            "AutoML's csv has the splits train, validation (or val) and test alone. "
-            f"Received: {list(datasets)}"
-        )
+    are_known = different <= _AUTOML_SPLITS.keys() and len(different) == len(sets)
+    rule = "AutoML's csv has the splits train, validation (or val) and test alone"
+    require(are_known, rule, splits=list(datasets))
     return sets
 
 
@@ -299,14 +293,12 @@ def _read_rows(path, problems):
     """Reads a csv file in any of the known formats."""
     lines = read_lines(path)
     format = _format_of(lines)
-    if format is None:
-        first = lines[0][1] if lines else []
-        raise InvalidValueError(
-            "`from_csv` expects a header with filename, class, xmin, ymin, xmax, ymax, "
-            "or rows of `set,path,label,xmin,ymin,,,xmax,ymax,,`, or rows of "
-            f"`path,xmin,ymin,xmax,ymax,class`. Received: {str(path)!r} with "
-            f"{reprlib.repr(first)}"
-        )
+    rule = (
+        "`from_csv` expects a header with filename, class, xmin, ymin, xmax, ymax, or "
+        "rows of `set,path,label,xmin,ymin,,,xmax,ymax,,`, or rows of "
+        "`path,xmin,ymin,xmax,ymax,class`"
+    )
+    reading.require_content(format, rule, path, lines[0][1] if lines else [])
     read, has_header = format
     lines = lines[1:] if has_header else lines
     return reading.read_rows(read, lines, problems, path.name, "row")

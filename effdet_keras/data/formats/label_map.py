@@ -13,7 +13,7 @@ from effdet_keras._internal.proto_text import parse
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras._internal.yaml_text import load_yaml, read_text
 from effdet_keras.category_ids import extend_category_ids
-from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.errors import InvalidTypeError, InvalidValueError, check_argument
 from effdet_keras.weights.presets import COCO_CATEGORY_IDS, COCO_CLASS_NAMES
 
 # What readers take as `class_names`: names, or a label map.
@@ -72,11 +72,9 @@ def requested_classes(
         names, ids = tuple(label_map.values()), list(label_map)
     else:
         names, ids = tuple(class_names), None
-    if not names or not all(isinstance(name, str) for name in names):
-        raise InvalidValueError(
-            "`class_names` must be a list of names, or a label map. "
-            f"Received: class_names={class_names!r}"
-        )
+    are_names = names and all(isinstance(name, str) for name in names)
+    expected = "a list of names, or a label map"
+    check_argument(are_names, "class_names", class_names, expected)
     return names, ids
 
 

@@ -280,6 +280,13 @@ def whole_number(value):
     return int(value) if type(value) is float and value.is_integer() else None
 
 
+def require_content(is_right, rule, source, content):
+    """Raises an error unless a file says what it must: the rule, and what it says."""
+    if not is_right:
+        said = reprlib.repr(content)
+        raise InvalidValueError(f"{rule}. Received: {str(source)!r} with {said}")
+
+
 def read_rows(read, lines, problems, place, word="line"):
     """What `read` makes of each `(number, line)`; a str is what is wrong with it."""
     rows = []

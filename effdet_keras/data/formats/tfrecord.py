@@ -36,7 +36,7 @@ from effdet_keras.data.formats.label_map import (
 from effdet_keras.data.formats.sidecar import NO_SIDECAR, read_sidecar, write_sidecar
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import pixels_of_shape
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_argument, require
 from effdet_keras.images import EncodedImage
 
 _LABEL_MAP = "label_map.pbtxt"
@@ -215,10 +215,8 @@ def write_tfrecord(
     Example: see `from_tfrecord`.
     """
     splits = writing.named_splits(datasets, usable=True)
-    if num_shards is not None and num_shards < 1:
-        raise InvalidValueError(
-            f"`num_shards` must be 1 or more. Received: num_shards={num_shards}"
-        )
+    is_right = num_shards is None or num_shards >= 1
+    check_argument(is_right, "num_shards", num_shards, "1 or more")
     first = next(iter(splits.values()))
     ids = _file_ids(first.category_ids)
     with new_folder(folder) as partial:
@@ -358,10 +356,7 @@ def missing_shards(paths):
 def _find_files(files):
     """The paths that `files` stands for, in order."""
     if not isinstance(files, str | os.PathLike):
-        if not files:
-            raise InvalidValueError(
-                f"`files` must name some. Received: files={files!r}"
-            )
+        require(files, "`files` must name some", files=files)
         return [path for entry in files for path in _find_files(entry)]
     if is_remote(files):
         local_path(files, "A TFRecord file")  # raises

@@ -11,7 +11,7 @@ from PIL import Image
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.reading import ONE_SPLIT, usable_only
 from effdet_keras.data.record import load_image, stored_bytes
-from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.errors import InvalidTypeError, require
 from effdet_keras.images import EXIF_ORIENTATION
 
 # Lists of names cannot have control characters, such as the end of a line.
@@ -32,18 +32,14 @@ def named_splits(datasets, *, usable=False, masks=True):
             f"`DetectionDataset`. Received: datasets={datasets!r}"
         )
     bad = [n for n in datasets if n in ("", ".", "..") or set(n) & set('/\\:*?"<>|\0')]
-    if bad or not datasets:
-        raise InvalidValueError(
-            "`datasets` must have one split or more, each with a name that a folder "
-            f"can have. Received: {list(datasets)}"
-        )
+    rule = "`datasets` must have splits, each with a name that a folder can have"
+    require(datasets and not bad, rule, splits=list(datasets))
     classes = {name: (d.class_names, d.category_ids) for name, d in datasets.items()}
-    if len(set(classes.values())) > 1:
-        raise InvalidValueError(
-            "The splits of a dataset must have the same classes and category ids: "
-            "read the others with `class_names=` of the first. "
-            f"Received: {dict(list(classes.items())[:3])}"
-        )
+    rule = (
+        "The splits of a dataset must have the same classes and category ids: "
+        "read the others with `class_names=` of the first"
+    )
+    require(len(set(classes.values())) == 1, rule, classes=classes)
     records = [record for dataset in datasets.values() for record in dataset.records]
     with_masks = [record for record in records if record.has_mask]
     if with_masks and not masks:

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import os
 import pathlib
-import reprlib
 from collections.abc import Mapping
 
 import numpy as np
@@ -315,17 +314,12 @@ def _yaml_layout(path):
         is_there = isinstance(entries[0], str) and exists(folder / entries[0])
         if key not in _SPLITS[:-1] and not is_there:
             continue
-        if not all(isinstance(entry, str) for entry in entries):
-            raise InvalidValueError(
-                f"`{key}` of a data.yaml must be a path or a list of paths. "
-                f"Received: {str(path)!r} with {reprlib.repr(value)}"
-            )
+        are_paths = all(isinstance(entry, str) for entry in entries)
+        rule = f"`{key}` of a data.yaml must be a path or a list of paths"
+        reading.require_content(are_paths, rule, path, value)
         splits[key] = entries
-    if not splits:
-        raise InvalidValueError(
-            f"A data.yaml must have `train`, `val` or `test`. Received: {str(path)!r} "
-            f"with {reprlib.repr(list(content))}"
-        )
+    rule = "A data.yaml must have `train`, `val` or `test`"
+    reading.require_content(splits, rule, path, list(content))
     return Layout(folder, splits, _yaml_names(content, path))
 
 
@@ -337,11 +331,8 @@ def _read_yaml(path):
         raise InvalidValueError(
             f"`from_yolo` expects a yaml file. Received: {str(path)!r} ({error})"
         ) from error
-    if not isinstance(content, dict):
-        raise InvalidValueError(
-            "`from_yolo` expects a yaml file with `names` and `train`. "
-            f"Received: {str(path)!r} with {reprlib.repr(content)}"
-        )
+    rule = "`from_yolo` expects a yaml file with `names` and `train`"
+    reading.require_content(isinstance(content, dict), rule, path, content)
     return content
 
 
@@ -352,11 +343,12 @@ def _yaml_names(content, path):
     count = content.get("nc")
     if names is None and type(count) is int and 0 < count <= reading.MAX_CLASSES:
         names = [str(i) for i in range(count)]
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InvalidValueError(
-            "`names` of a data.yaml must be a list of class names, or a dict of them "
-            f"by number from 0. Received: {str(path)!r} with {reprlib.repr(names)}"
-        )
+    are_names = isinstance(names, list) and all(isinstance(n, str) for n in names)
+    rule = (
+        "`names` of a data.yaml must be a list of class names, or a dict of them by "
+        "number from 0"
+    )
+    reading.require_content(are_names, rule, path, names)
     return tuple(names)
 
 

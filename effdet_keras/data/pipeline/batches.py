@@ -11,7 +11,7 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.processes import local_share
 from effdet_keras.data.pipeline import augmenting, transforms
 from effdet_keras.data.pipeline.image_reader import reader_behind
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_argument, check_choice, require
 from effdet_keras.model.config import RESIZE_METHODS
 
 _BATCHES_AHEAD = 2  # one in use, one ready; more only fills memory
@@ -43,11 +43,9 @@ def make_batches(
         image_size, flip_probability, scale_jitter, pad_value, resize_method
     )
     image_size = tuple(_int("image_size", side) for side in image_size)
-    if reader.gives_masks and resize_method != "half_pixel":
-        raise InvalidValueError(
-            "Masks are only resized with 'half_pixel'. Received: "
-            f"resize_method={resize_method!r}, masks=True"
-        )
+    is_right = resize_method == "half_pixel" or not reader.gives_masks
+    rule = "Masks are only resized with 'half_pixel'"
+    require(is_right, rule, resize_method=resize_method)
     records = reader.records
     if not records:
         raise InvalidValueError(
@@ -197,44 +195,30 @@ def _num_boxes(record):
 def _check_arguments(
     image_size, flip_probability, scale_jitter, pad_value, resize_method
 ):
-    methods = ", ".join(map(repr, RESIZE_METHODS))
-    is_chance, is_method = 0 <= flip_probability <= 1, resize_method in RESIZE_METHODS
+    is_pair, is_chance = len(image_size) == 2, 0 <= flip_probability <= 1
+    check_argument(is_pair, "image_size", image_size, "an int or (height, width)")
+    expected = "a number from 0 to 1"
+    check_argument(is_chance, "flip_probability", flip_probability, expected)
     is_range = len(scale_jitter) == 2 and 0 < scale_jitter[0] <= scale_jitter[1]
-    is_color, colors = np.shape(pad_value) == (3,), "three numbers: red, green, blue"
-    factors = "a lowest and a highest factor above zero"
-    rules = {
-        "image_size": (image_size, len(image_size) == 2, "an int or (height, width)"),
-        "flip_probability": (flip_probability, is_chance, "a number from 0 to 1"),
-        "scale_jitter": (scale_jitter, is_range, factors),
-        "pad_value": (pad_value, is_color, colors),
-        "resize_method": (resize_method, is_method, f"one of {methods}"),
-    }
-    for name, (value, is_right, rule) in rules.items():
-        if not is_right:
-            raise InvalidValueError(
-                f"`{name}` must be {rule}. Received: {name}={value!r}"
-            )
+    expected = "a lowest and a highest factor above zero"
+    check_argument(is_range, "scale_jitter", scale_jitter, expected)
+    is_color, expected = np.shape(pad_value) == (3,), "three numbers: red, green, blue"
+    check_argument(is_color, "pad_value", pad_value, expected)
+    check_choice("resize_method", resize_method, RESIZE_METHODS)
 
 
 def _check_can_be_shared(size, batch_size, drop_remainder, count):
-    if size < batch_size:
-        raise InvalidValueError(
-            f"Where {count} processes train together, a dataset must fill a batch of "
-            f"all. Received: {size} images, batch_size={batch_size}"
-        )
-    if not drop_remainder and size % batch_size:
-        raise InvalidValueError(
-            f"Where {count} processes train together, a last batch that is not full "
-            "cannot be shared out: leave `drop_remainder` out. Received: "
-            f"drop_remainder=False, {size} images, batch_size={batch_size}"
-        )
+    sizes = {"num_images": size, "batch_size": batch_size}
+    together = f"Where {count} processes train together, a"
+    require(size >= batch_size, f"{together} dataset must fill a batch of all", **sizes)
+    rule = f"{together} last batch must be full: leave `drop_remainder` out"
+    is_full = drop_remainder or size % batch_size == 0
+    require(is_full, rule, drop_remainder=drop_remainder, **sizes)
 
 
 def _int(name, value, lowest=1):
-    if not isinstance(value, numbers.Integral) or value < lowest:
-        raise InvalidValueError(
-            f"`{name}` must be an int of {lowest} or more. Received: {name}={value!r}"
-        )
+    is_right = isinstance(value, numbers.Integral) and value >= lowest
+    check_argument(is_right, name, value, f"an int of {lowest} or more")
     return int(value)
 
 

@@ -63,7 +63,7 @@ def test_splits_are_checked():
     for name in ("", "..", "a/b", "a\\b", "a:b"):
         with pytest.raises(ValueError, match="that a folder"):
             named_splits({name: cats})
-    with pytest.raises(ValueError, match="one split or more"):
+    with pytest.raises(ValueError, match="must have splits"):
         named_splits({})
     with pytest.raises(ValueError, match="same classes.*'dog'"):
         named_splits({"a": cats, "b": dogs})
