@@ -68,7 +68,7 @@ class NonFiniteLossError(EffDetError, FloatingPointError):
 # --- What most checks are.
 
 
-def require(is_right, rule, error=InvalidValueError, **received):
+def require(is_right, rule, error=InvalidValueError, /, **received):
     """Raises an error unless something is right: the rule, and what was received.
 
     Example:

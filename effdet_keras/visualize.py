@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from effdet_keras._internal.label_constants import IGNORED_PIXEL
 from effdet_keras._internal.optional_imports import matplotlib_figure
-from effdet_keras.errors import InvalidValueError, check_argument
+from effdet_keras.errors import check_argument, require
 
 __all__ = ["augmented", "draw_boxes", "plot_history", "side_by_side"]
 
@@ -89,11 +89,10 @@ def draw_boxes(
     image = _as_image(image)
     boxes = np.asarray(boxes, "float64").reshape(-1, 4)
     for name, values in (("labels", labels), ("scores", scores)):
-        if values is not None and len(values) != len(boxes):
-            raise InvalidValueError(
-                f"`{name}` must have one number per box. Received: {len(values)} "
-                f"{name} for {len(boxes)} boxes"
-            )
+        if values is not None:
+            rule = f"`{name}` must have one number per box"
+            received = {name: len(values), "boxes": len(boxes)}
+            require(len(values) == len(boxes), rule, **received)
     factor = max(1, math.ceil((min_side or 0) / max(image.size)))
     if factor > 1:
         size = (image.width * factor, image.height * factor)
@@ -194,11 +193,9 @@ def _overlap(a, b):
 
 def _as_image(image):
     image = np.asarray(image)
-    if image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[2] != 3):
-        raise InvalidValueError(
-            "`image` must be `[height, width, 3]` or `[height, width]`. "
-            f"Received: image.shape={image.shape}"
-        )
+    is_image = image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 3)
+    rule = "`image` must be `[height, width, 3]` or `[height, width]`"
+    require(is_image, rule, **{"image.shape": image.shape})
     if image.dtype != np.uint8:
         image = np.clip(np.round(image.astype("float32")), 0, 255).astype("uint8")
     return Image.fromarray(image).convert("RGB")
@@ -216,12 +213,10 @@ def draw_class_map(image, class_map, seg_class_names=None, *, opacity=0.5):
     """
     image = np.asarray(_as_image(image))
     class_map = np.asarray(class_map)
-    if class_map.shape != image.shape[:2] or not 0.0 <= opacity <= 1.0:
-        raise InvalidValueError(
-            "`class_map` must have the image's size, and `opacity` be from 0 to 1. "
-            f"Received: class_map.shape={class_map.shape}, image.shape={image.shape}, "
-            f"opacity={opacity}"
-        )
+    is_right = class_map.shape == image.shape[:2] and 0 <= opacity <= 1
+    rule = "`class_map` must have the image's size, and `opacity` be from 0 to 1"
+    shapes = {"class_map.shape": class_map.shape, "image.shape": image.shape}
+    require(is_right, rule, **shapes, opacity=opacity)
     names = tuple(seg_class_names or ())
     first = 1 if names[:1] == ("background",) else 0
     colors = np.zeros((IGNORED_PIXEL + 1, 3), np.float32)
@@ -370,18 +365,15 @@ def batch_grid(images, truth, class_names, seg_class_names=None, *, max_images=1
 
 def _indices(images, size):
     """The places of the images to show, from a number of them or from a list."""
-    if size == 0:
-        raise InvalidValueError("`augmented` needs at least one image. Received none")
+    require(size > 0, "`augmented` needs at least one image", images=size)
     if isinstance(images, numbers.Integral):
         chosen = list(range(min(images, size)))
     else:
         chosen = [int(index) for index in images]
     is_each_once = len(set(chosen)) == len(chosen) > 0
-    if not is_each_once or not all(0 <= index < size for index in chosen):
-        raise InvalidValueError(
-            "`images` must be a number above zero, or indices of images from 0 to "
-            f"{size - 1}, each once. Received: images={images!r}"
-        )
+    is_right = is_each_once and all(0 <= index < size for index in chosen)
+    expected = f"a number above zero, or indices from 0 to {size - 1}, each once"
+    check_argument(is_right, "images", images, expected)
     return chosen
 
 
@@ -432,10 +424,7 @@ def plot_history(history: Any, path: str | os.PathLike[str] | None = None) -> An
     history = getattr(history, "history", history)
     curves = {name: np.asarray(values, "float64") for name, values in history.items()}
     panels = history_panels(curves)
-    if not panels:
-        raise InvalidValueError(
-            f"`history` has no curve to draw. Received keys: {sorted(curves)}"
-        )
+    require(panels, "`history` has no curve to draw", keys=sorted(curves))
     columns = min(2, len(panels))
     rows = math.ceil(len(panels) / columns)
     figure = matplotlib_figure.Figure(

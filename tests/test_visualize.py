@@ -128,8 +128,8 @@ def test_side_by_side_joins_at_one_height_under_titles():
         ((9,), [[]], r"\[height, width, 3\].*image.shape=\("),
         ((9, 9, 4), [[]], r"\[height, width, 3\].*image.shape=\("),
         ((1, 9, 9, 3), [[]], r"\[height, width, 3\].*image.shape=\("),
-        (GREY.shape, [[[1, 1, 5, 5]], [0, 1]], "2 labels for 1 boxes"),
-        (GREY.shape, [[[1, 1, 5, 5]], [0], []], "0 scores for 1 boxes"),
+        (GREY.shape, [[[1, 1, 5, 5]], [0, 1]], "labels=2, boxes=1"),
+        (GREY.shape, [[[1, 1, 5, 5]], [0], []], "scores=0, boxes=1"),
     ],
 )
 def test_other_shapes_and_lengths_that_differ_are_refused(shape, arrays, message):

@@ -25,8 +25,8 @@ from effdet_keras.detect.letterbox import (
 from effdet_keras.errors import (
     InvalidStateError,
     InvalidTypeError,
-    InvalidValueError,
     check_argument,
+    require,
 )
 from effdet_keras.evaluate.thresholds import ScoreSettings, apply_temperature
 from effdet_keras.images import list_images, read_image
@@ -169,11 +169,9 @@ def pixels_of(source):
         array = array[..., None]
     if array.ndim == 3 and array.shape[-1] == 1:
         array = np.repeat(array, 3, axis=-1)
-    if array.ndim != 3 or array.shape[-1] not in (3, 4) or 0 in array.shape:
-        raise InvalidValueError(
-            "An image must be an array [H, W, 3], [H, W, 4] or [H, W] of pixels "
-            f"0-255. Received an array of shape {array.shape}"
-        )
+    is_image = array.ndim == 3 and array.shape[-1] in (3, 4) and 0 not in array.shape
+    rule = "An image must be [H, W, 3], [H, W, 4] or [H, W], of pixels 0-255"
+    require(is_image, rule, shape=array.shape)
     return array[..., :3]
 
 
@@ -181,11 +179,9 @@ def _as_array(image):
     # A tensor of the backend cannot be, where Keras was never imported.
     is_tensor = sys.modules.get("keras") is not None and ops.is_tensor(image)
     array = ops.convert_to_numpy(image) if is_tensor else np.asarray(image)
-    if array.dtype.kind not in "uif":
-        raise InvalidTypeError(
-            "An image must be a path, or an array of pixels 0-255. "
-            f"Received: {type(image).__name__} of dtype {array.dtype}"
-        )
+    rule = "An image must be a path, or an array of pixels 0-255"
+    received = {"type": type(image), "dtype": array.dtype}
+    require(array.dtype.kind in "uif", rule, InvalidTypeError, **received)
     return array
 
 
@@ -214,11 +210,9 @@ class ScoreRule:
     ) -> None:
         is_best = isinstance(score_threshold, str) and score_threshold == "best"
         is_number = isinstance(score_threshold, (numbers.Real, np.ndarray, np.generic))
-        if not (is_best or (is_number and 0 <= score_threshold <= 1)):
-            raise InvalidValueError(
-                "`score_threshold` must be between 0 and 1, or 'best' for the "
-                f"thresholds that are kept with the model. Received: {score_threshold=}"
-            )
+        is_right = is_best or (is_number and 0 <= score_threshold <= 1)
+        expected = "between 0 and 1, or 'best' for the thresholds kept with the model"
+        check_argument(is_right, "score_threshold", score_threshold, expected)
         settings = getattr(detector, "score_settings", None)
         self._temperature = _temperature(settings) if calibrated else None
         self._threshold = self._thresholds = None

@@ -17,7 +17,7 @@ from effdet_keras._internal.optional_imports import pyplot
 from effdet_keras._internal.whole_files import local_path, replacing
 from effdet_keras.box_ops import yxyx_to_xywh, yxyx_to_xyxy
 from effdet_keras.category_ids import category_ids_or_default
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,11 +79,9 @@ class Detections:
         boxes = np.asarray(self.boxes, "float32").reshape(-1, 4)
         scores = np.asarray(self.scores, "float32").reshape(-1)
         labels = np.asarray(self.labels).astype("int32").reshape(-1)
-        if not len(boxes) == len(scores) == len(labels):
-            raise InvalidValueError(
-                "`boxes`, `scores` and `labels` must have one length. Received: "
-                f"{len(boxes)}, {len(scores)}, {len(labels)}"
-            )
+        rule = "`boxes`, `scores` and `labels` must have one length"
+        sizes = {"boxes": len(boxes), "scores": len(scores), "labels": len(labels)}
+        require(len(set(sizes.values())) == 1, rule, **sizes)
         changed = {"boxes": boxes, "scores": scores, "labels": labels}
         for name in ("class_names", "category_ids"):
             values = getattr(self, name)
@@ -212,11 +210,8 @@ class Detections:
         """
         path = local_path(path, "`path`")
         image_format = Image.registered_extensions().get(path.suffix.lower())
-        if image_format not in Image.SAVE:
-            raise InvalidValueError(
-                "`path` must end in an image format, such as '.jpg' or '.png'. "
-                f"Received: path={os.fspath(path)!r}"
-            )
+        rule = "`path` must end in an image format, such as '.jpg' or '.png'"
+        require(image_format in Image.SAVE, rule, path=os.fspath(path))
         image = Image.fromarray(self.draw(min_side=min_side))
         options = {"quality": 92} if image_format == "JPEG" else {}
         with replacing(path) as partial, open(partial, "wb") as file:
@@ -323,9 +318,7 @@ class Detections:
     def _label(self, name: str | int) -> int:
         if isinstance(name, (int, np.integer)):
             return int(name)
-        if self.class_names is None or name not in self.class_names:
-            raise InvalidValueError(
-                f"`classes` must be among the class names {self.class_names}. "
-                f"Received: {name!r}"
-            )
+        is_known = self.class_names is not None and name in self.class_names
+        rule = f"`classes` must be among the class names {self.class_names}"
+        require(is_known, rule, classes=name)
         return self.class_names.index(name)

@@ -15,7 +15,7 @@ from effdet_keras.category_ids import category_ids_or_default
 from effdet_keras.data.pipeline.image_reader import ImageReader
 from effdet_keras.detect.detect import letterboxed
 from effdet_keras.detect.letterbox import boxes_in_input, mask_in_input, scaled_size
-from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.errors import InvalidTypeError, InvalidValueError, require
 from effdet_keras.train.inputs import explain
 
 
@@ -45,10 +45,7 @@ class DatasetToEvaluate:
             record.has_mask for record in dataset.records
         )
         self.seg_class_names = dataset.seg_class_names if has_masks else None
-        if len(dataset) == 0:
-            raise InvalidValueError(
-                "Evaluation needs at least one image. The dataset is empty"
-            )
+        require(len(dataset) > 0, "Evaluation needs at least one image", images=0)
         self.num_images = len(dataset)
         self._config = config
         self._dataset = dataset
@@ -178,10 +175,7 @@ class BatchesToEvaluate:
                 masks, self.seg_class_names = list(truth["masks"]), self._seg_names
             whole = np.tile(np.float32(self._image_size), (len(images), 1))
             yield EvaluationBatch(images, ids, scales, sizes, whole, truth, masks)
-        if not seen:
-            raise InvalidValueError(
-                "Evaluation needs at least one image. Received none"
-            )
+        require(seen, "Evaluation needs at least one image", images=0)
 
     def ground_truth(self):
         """Returns the ground truth that has passed by, as a COCO dict."""
@@ -237,11 +231,9 @@ class BatchesToEvaluate:
         }
         for name in (name for name in expected if name in ground_truth):
             shape = ground_truth[name].shape
-            if shape != expected[name]:
-                raise InvalidValueError(
-                    f"The ground truth of a batch of {count} images must have "
-                    f"'{name}' of shape {expected[name]}. Received: {shape}"
-                )
+            shape, wanted = ground_truth[name].shape, expected[name]
+            rule = f"'{name}' of a batch of {count} images must have the shape {wanted}"
+            require(shape == wanted, rule, shape=shape)
         fault = explain(
             np.asarray(boxes, "float32"), labels, self._image_size, self._num_classes
         )
@@ -254,11 +246,8 @@ class BatchesToEvaluate:
             first = len(self._images) + 1
             return list(range(first, first + count))
         ids = ground_truth["image_id"]
-        if ids.dtype.kind not in "iu":
-            raise InvalidTypeError(
-                "'image_id' must be ints, one per image. Received: dtype "
-                f"{ids.dtype}. Leave it out to have the images counted"
-            )
+        rule = "'image_id' must be ints, one per image; without it images are counted"
+        require(ids.dtype.kind in "iu", rule, InvalidTypeError, dtype=ids.dtype)
         return ids.tolist()
 
     def _collect(self, image_ids, scales, ground_truth):

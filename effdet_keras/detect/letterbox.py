@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from effdet_keras._internal.label_constants import IGNORED_PIXEL
 from effdet_keras._internal.optional_imports import keras_ops as ops
-from effdet_keras.errors import InvalidValueError, check_choice
+from effdet_keras.errors import check_choice, require
 from effdet_keras.model.config import RESIZE_METHODS
 
 
@@ -32,11 +32,9 @@ def letterbox(
     `boxes_in_image`: float32, with "asymmetric" `[2]`, of `y` and `x`.
     """
     image = ops.convert_to_tensor(image)
-    if len(image.shape) != 3 or image.shape[-1] != 3 or 0 in image.shape:
-        raise InvalidValueError(
-            "`image` must be `[height, width, 3]`, with sides above 0. "
-            f"Received: image.shape={tuple(image.shape)}"
-        )
+    is_image = len(image.shape) == 3 and image.shape[-1] == 3 and 0 not in image.shape
+    rule = "`image` must be `[height, width, 3]`, with sides above 0"
+    require(is_image, rule, **{"image.shape": tuple(image.shape)})
     size = [ops.cast(side, "float32") for side in ops.shape(image)[:2]]
     is_asymmetric = _is_asymmetric(resize_method)
     # Tensor by tensor: torch multiplies a number by the tensor's inverse, whose

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras.box_ops import xywh_to_yxyx, yxyx_to_xywh
-from effdet_keras.errors import InvalidValueError, check_argument, check_choice
+from effdet_keras.errors import InvalidValueError, check_argument, check_choice, require
 from effdet_keras.evaluate.image_result import (
     UNMEASURED,
     ImageResult,
@@ -138,11 +138,10 @@ class COCOMetric:
         boxes = np.asarray(boxes, "float64").reshape(-1, 4)
         scores = np.asarray(scores, "float64").reshape(-1)
         category_ids = np.asarray(category_ids).astype("int64").reshape(-1)
-        if not len(boxes) == len(scores) == len(category_ids):
-            raise InvalidValueError(
-                "`boxes`, `scores` and `category_ids` must have one length. "
-                f"Received: {len(boxes)}, {len(scores)}, {len(category_ids)}"
-            )
+        rule = "`boxes`, `scores` and `category_ids` must have one length"
+        is_one = len(boxes) == len(scores) == len(category_ids)
+        received = {"boxes": len(boxes), "scores": len(scores)}
+        require(is_one, rule, **received, category_ids=len(category_ids))
         if image_id not in self.image_ids:
             raise InvalidValueError(
                 f"The ground truth has no image with id {image_id}. Its "
@@ -279,12 +278,12 @@ def _checked(ground_truth):
     annotations = []
     for number, annotation in enumerate(ground_truth["annotations"], start=1):
         image_id, category_id = annotation["image_id"], annotation["category_id"]
-        if image_id not in image_ids or category_id not in category_ids:
-            raise InvalidValueError(
-                "Every annotation of `ground_truth` must name an image and a category "
-                f"that are in it. Received: image_id={image_id}, "
-                f"category_id={category_id}"
-            )
+        require(
+            image_id in image_ids and category_id in category_ids,
+            "An annotation of `ground_truth` must name an image and a category of it",
+            image_id=image_id,
+            category_id=category_id,
+        )
         annotations.append(
             {
                 # pycocotools reads an id of 0 as "not matched", so ids start at 1.

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from effdet_keras._internal.label_constants import IGNORED_PIXEL
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, require
 
 
 class MeanIoU:
@@ -53,11 +53,9 @@ class MeanIoU:
             ValueError: If the shapes differ, or a class has no name.
         """
         mask, class_map = np.asarray(mask), np.asarray(class_map)
-        if mask.shape != class_map.shape:
-            raise InvalidValueError(
-                "`mask` and `class_map` must have one shape. Received: "
-                f"mask.shape={mask.shape}, class_map.shape={class_map.shape}"
-            )
+        rule = "`mask` and `class_map` must have one shape"
+        shapes = {"mask.shape": mask.shape, "class_map.shape": class_map.shape}
+        require(mask.shape == class_map.shape, rule, **shapes)
         has_class = mask != IGNORED_PIXEL
         pairs = np.int64([mask[has_class], class_map[has_class]])
         count = len(self.class_names)

@@ -19,7 +19,7 @@ from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras._internal.optional_imports import OptionalModule, ai_edge_litert
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.box_ops import clip_boxes
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.export.network import (
     calibration_inputs,
     frozen,
@@ -219,11 +219,8 @@ def hard_postprocess(postprocess, **options):
     threshold = hard.score_threshold
     if threshold is None:
         threshold = _DEFAULT_SCORE_THRESHOLD
-    if not 0 <= threshold <= 1:
-        raise InvalidValueError(
-            "`score_threshold` must be between 0 and 1. "
-            f"Received: score_threshold={threshold}"
-        )
+    is_share = 0 <= threshold <= 1
+    check_argument(is_share, "score_threshold", threshold, "between 0 and 1")
     # Across classes, an anchor can keep its best class alone: all have one box.
     top_k = hard.pre_nms_top_k if hard.per_class else 0
     return dataclasses.replace(hard, score_threshold=threshold, pre_nms_top_k=top_k)

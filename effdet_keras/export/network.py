@@ -13,7 +13,7 @@ from effdet_keras._internal.optional_imports import OptionalModule, keras
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.detect.detect import Images, image_sources, letterboxed
 from effdet_keras.detect.postprocess import class_map_of
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import require
 from effdet_keras.model.config import EfficientDetConfig
 
 if TYPE_CHECKING:
@@ -107,11 +107,9 @@ def calibration_inputs(
     else:
         found, _ = image_sources(calibration)
         sources = [lambda source=source: source for source in found]
-    if not sources or limit < 1:
-        raise InvalidValueError(
-            "int8 needs at least one image to calibrate with. Received: "
-            f"{len(sources)} images, calibration_images={limit}"
-        )
+    rule = "int8 needs at least one image to calibrate with"
+    received = {"images": len(sources), "calibration_images": limit}
+    require(sources and limit >= 1, rule, **received)
     chosen = np.linspace(0, len(sources) - 1, min(limit, len(sources)))
     return [
         lambda read=sources[int(i)]: letterboxed(config, read())[0]

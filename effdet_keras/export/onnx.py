@@ -21,7 +21,7 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.seal import SEAL_NAME, UNSEALED, check_seal, seal
 from effdet_keras._version import __version__
 from effdet_keras.detect.postprocess import MIN_AREA
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.export.network import network_function
 from effdet_keras.export.runtime import (
     DESCRIPTION_NAME,
@@ -37,15 +37,10 @@ def write_onnx(
     model, path, *, outputs="detections", batch_size=None, opset=17, postprocess=None
 ):
     """Writes an ONNX file, and returns its description; see docs/export_onnx.md."""
-    if batch_size is not None and batch_size < 1:
-        raise InvalidValueError(
-            "`batch_size` must be 1 or more, or None for any. "
-            f"Received: batch_size={batch_size}"
-        )
-    if opset not in _OPSETS:
-        raise InvalidValueError(
-            f"`opset` must be {_OPSETS[0]} to {_OPSETS[-1]}. Received: opset={opset}"
-        )
+    is_size = batch_size is None or batch_size >= 1
+    check_argument(is_size, "batch_size", batch_size, "1 or more, or None for any")
+    expected = f"{_OPSETS[0]} to {_OPSETS[-1]}"
+    check_argument(opset in _OPSETS, "opset", opset, expected)
     for package in (onnx, tf2onnx):
         package.require("ONNX export")
     detects = outputs == "detections"

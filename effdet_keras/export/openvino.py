@@ -13,7 +13,7 @@ import numpy as np
 
 from effdet_keras._internal.optional_imports import openvino
 from effdet_keras._internal.seal import SEAL_NAME, UNSEALED, check_seal, seal
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.export.onnx import write_onnx
 from effdet_keras.export.runtime import DESCRIPTION_NAME, Description, Runtime
 
@@ -119,11 +119,8 @@ class OpenVINORuntime(Runtime):
 
     def _require_bfloat16(self):
         able = self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-        if "BF16" not in able:
-            raise InvalidValueError(
-                "This processor does not compute in bfloat16: leave `precision` out. "
-                f"Received: precision='bfloat16'; it has {', '.join(able)}"
-            )
+        rule = "This processor does not compute in bfloat16: leave `precision` out"
+        require("BF16" in able, rule, precision="bfloat16", able=able)
 
 
 def _last_line(error):

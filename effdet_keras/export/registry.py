@@ -15,7 +15,12 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.errors import (
+    InvalidTypeError,
+    InvalidValueError,
+    check_choice,
+    require,
+)
 
 # Each option's type and help. A type of None: an object that no command line can give.
 OPTIONS: dict[str, tuple[type | None, str]] = {
@@ -203,18 +208,14 @@ def format_to_write(
     path = pathlib.Path(path)
     by_ending = _by_ending(path.suffix)
     chosen = by_ending if name is None else FORMATS.get(name)
-    if chosen is None:
-        raise InvalidValueError(
-            f"`format` must be one of {', '.join(FORMATS)}, or `path` end in "
-            f"{_endings()}. Received: format={name!r}, path='{path}'"
-        )
+    rule = f"`format` must be one of {', '.join(FORMATS)} or `path` end in {_endings()}"
+    require(chosen is not None, rule, format=name, path=str(path))
     # A folder may be called anything, but for the end of another format's files.
-    if by_ending is not chosen and (by_ending or chosen.ending):
-        ending = chosen.ending
-        needed = f"end in {ending!r}" if ending else "be a folder without an ending"
-        raise InvalidValueError(
-            f"The path of a {chosen.name} export must {needed}. Received: path='{path}'"
-        )
+    fits = by_ending is chosen or not (by_ending or chosen.ending)
+    ending = chosen.ending
+    needed = f"end in {ending!r}" if ending else "be a folder without an ending"
+    rule = f"The path of a {chosen.name} export must {needed}"
+    require(fits, rule, path=str(path))
     _check_options(chosen, f"A {chosen.name} export", options)
     return chosen
 
@@ -223,20 +224,12 @@ def target_to_write(
     path: pathlib.Path, name: str, format: str | None, options: Mapping[str, Any]
 ) -> ExportTarget:
     """The target of this name, once its path and options can be."""
-    if name not in TARGETS:
-        raise InvalidValueError(
-            f"`target` must be one of {', '.join(TARGETS)}. Received: target={name!r}"
-        )
-    if format is not None:
-        raise InvalidValueError(
-            f"`target={name!r}` chooses the format itself. Received: "
-            f"format={format!r}. Leave one of both out."
-        )
-    if path.suffix and _by_ending(path.suffix):
-        raise InvalidValueError(
-            f"`target={name!r}` writes a folder. Received: path='{path}'. Give a path "
-            f"without the ending {path.suffix!r}."
-        )
+    check_choice("target", name, TARGETS)
+    rule = f"`target={name!r}` chooses the format itself: leave one of both out"
+    require(format is None, rule, format=format)
+    is_file = path.suffix and _by_ending(path.suffix)
+    rule = f"`target={name!r}` writes a folder: give a path without the ending"
+    require(not is_file, rule, path=str(path))
     for option in options.keys() - TARGETS[name].options.keys():
         if any(option in item.options for item in FORMATS.values()):
             raise InvalidValueError(
@@ -250,17 +243,11 @@ def target_to_write(
 
 def _check_options(owner, title, options):
     for name, value in options.items():
-        if name not in owner.options:
-            raise InvalidTypeError(
-                f"{title} has the options {', '.join(owner.options)}. "
-                f"Received: {name}={value!r}"
-            )
+        rule = f"{title} has the options {', '.join(owner.options)}"
+        require(name in owner.options, rule, InvalidTypeError, **{name: value})
         choices = owner.options[name]
-        if choices and value not in choices:
-            raise InvalidValueError(
-                f"`{name}` must be one of {', '.join(map(repr, choices))}. "
-                f"Received: {name}={value!r}"
-            )
+        if choices:
+            check_choice(name, value, choices)
 
 
 def format_of_file(path: str | os.PathLike[str]) -> ExportFormat:
@@ -270,11 +257,9 @@ def format_of_file(path: str | os.PathLike[str]) -> ExportFormat:
         raise FileNotFoundError(f"There is no exported model '{path}'")
     is_folder = path.is_dir()
     found = _by_ending("" if is_folder else path.suffix)
-    if found is None or is_folder != (found.ending == ""):
-        raise InvalidValueError(
-            "An exported model is a folder (SavedModel), or a file that ends in "
-            f"{_endings()}. Received: path='{path}'"
-        )
+    is_ours = found is not None and is_folder == (found.ending == "")
+    rule = f"An exported model is a folder (SavedModel), or ends in {_endings()}"
+    require(is_ours, rule, path=str(path))
     return found
 
 

@@ -21,7 +21,7 @@ from effdet_keras.detect.postprocess import (
     finished_outputs,
     nothing_found,
 )
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.export.registry import format_of_file
 from effdet_keras.model.anchors import anchors_of
@@ -65,11 +65,9 @@ def open_runtime(
     format = format_of_file(path)
     runtime = format.load_runtime()
     runtime.package.require(f"Running '{path}'")
-    if precision not in runtime.precisions:
-        raise InvalidValueError(
-            f"What runs {format.title} computes in {' or '.join(runtime.precisions)}. "
-            f"Received: precision={precision!r}, path='{path}'"
-        )
+    rule = f"What runs {format.title} computes in {' or '.join(runtime.precisions)}"
+    received = {"precision": precision, "path": str(path)}
+    require(precision in runtime.precisions, rule, **received)
     options = {} if precision == "float32" else {"precision": precision}
     return runtime(path, num_threads=num_threads, **options)
 

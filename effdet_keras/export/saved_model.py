@@ -14,7 +14,12 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.seal import UNSEALED, check_seal, seal
 from effdet_keras.detect.letterbox import letterbox
 from effdet_keras.detect.postprocess import finished_outputs
-from effdet_keras.errors import InvalidStateError, InvalidValueError, first_line
+from effdet_keras.errors import (
+    InvalidStateError,
+    InvalidValueError,
+    first_line,
+    require,
+)
 from effdet_keras.export.network import (
     frozen,
     network_function,
@@ -38,11 +43,9 @@ def write_saved_model(
     model, path, *, names="effdet", input_type=None, frozen_graph=False
 ):
     """Writes a SavedModel; docs/export.md has its options and signatures."""
-    if input_type is not None and names != "tfod":
-        raise InvalidValueError(
-            "`input_type` is that of the Object Detection API: it goes with "
-            f"`names='tfod'`. Received: input_type={input_type!r}, names={names!r}"
-        )
+    is_right = input_type is None or names == "tfod"
+    rule = "`input_type` is of the Object Detection API: it goes with `names='tfod'`"
+    require(is_right, rule, input_type=input_type, names=names)
     signatures = serving_signatures(model, names, input_type)
     module = tf.Module()
     module.__call__ = signatures["serving_default"]

@@ -16,7 +16,7 @@ from effdet_keras.box_ops import pairwise_iou
 from effdet_keras.detect.detect import DetectFunction, Images, image_sources, pixels_of
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.letterbox import boxes_in_image
-from effdet_keras.errors import InvalidValueError, check_argument
+from effdet_keras.errors import check_argument, require
 from effdet_keras.extras.tiles import detect_tiled, joined
 
 _LARGEST_SCALE = 8.0  # the tiles of an image grow with the square of it
@@ -262,19 +262,14 @@ def _one_box_each(clusters, label, num_lists):
 
 def _checked_weights(detections, iou_threshold, weights):
     """The weights, scaled to a mean of 1."""
-    if not detections:
-        raise InvalidValueError(
-            "There must be one list of detections or more. Received: none"
-        )
+    require(detections, "There must be one list of detections or more", lists=0)
     is_iou = 0 <= iou_threshold <= 1
     check_argument(is_iou, "iou_threshold", iou_threshold, "between 0 and 1")
     if weights is None:
         return np.ones(len(detections))
     weights = np.asarray(weights, "float64")
     is_usable = np.isfinite(weights) & (weights > 0)
-    if weights.shape != (len(detections),) or not is_usable.all():
-        raise InvalidValueError(
-            "`weights` must be one number above 0 for each list of detections "
-            f"({len(detections)}). Received: weights={weights.tolist()}"
-        )
+    is_right = weights.shape == (len(detections),) and is_usable.all()
+    expected = f"one number above 0 for each of the {len(detections)} lists"
+    check_argument(is_right, "weights", weights.tolist(), expected)
     return weights / weights.mean()

@@ -7,7 +7,7 @@ import os
 
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.csv import read_lines
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, require
 
 _IDS = ("image_id", "id")
 _NAMES = ("file_name", "filename", "file", "image", "image_path", "path", "name")
@@ -106,11 +106,8 @@ def read_image_columns(
 def _image_column(path, header):
     """The place of the column that says which image a row is of."""
     twice = [name for name, count in collections.Counter(header).items() if count > 1]
-    if twice or "" in header:
-        raise InvalidValueError(
-            "Every column must have a name of its own in the first row. Received: "
-            f"'{path}' with {header}"
-        )
+    rule = "Every column must have a name of its own in the first row"
+    require(not twice and "" not in header, rule, path=str(path), header=header)
     lower = [name.lower() for name in header]
     known = [name for name in (*_IDS, *_NAMES) if name in lower]
     if not known:

@@ -85,11 +85,8 @@ def _named(variables, values):
 def write_tf1_checkpoint(prefix, arrays, averages=None, global_step=0):
     """Writes a checkpoint that google/automl's programs load."""
     tf.require("Writing TensorFlow checkpoints")
-    if not os.path.basename(prefix):
-        raise InvalidValueError(
-            "The prefix of a checkpoint must end in a name, such as 'd0/model'. "
-            f"Received: prefix='{prefix}'"
-        )
+    rule = "The prefix of a checkpoint must end in a name, such as 'd0/model'"
+    require(os.path.basename(prefix), rule, prefix=prefix)
     averages = {**arrays, **(averages or {})}
     averages = {name + AVERAGE: value for name, value in averages.items()}
     entries = {n: np.asarray(a, "float32") for n, a in {**arrays, **averages}.items()}

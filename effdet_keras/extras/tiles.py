@@ -14,7 +14,7 @@ from effdet_keras.box_ops import pairwise_iou
 from effdet_keras.detect.detect import DetectFunction, Image, pixels_of
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.letterbox import boxes_in_image
-from effdet_keras.errors import InvalidValueError, check_argument
+from effdet_keras.errors import check_argument, require
 
 _SEAM = 0.02  # of a tile's side: a box that ends so near a seam may be cut by it
 
@@ -221,11 +221,9 @@ def joined(detections):
     """Lists of one image as one: boxes and scores in float64, labels."""
     first = detections[0]
     for part in detections:
-        if part.class_names != first.class_names:
-            raise InvalidValueError(
-                "Detections that are merged must be of the same classes. Received: "
-                f"class_names={first.class_names} and {part.class_names}"
-            )
+        rule = "Detections that are merged must be of the same classes"
+        one, other = first.class_names, part.class_names
+        require(one == other, rule, first=one, other=other)
     return (
         np.concatenate([part.boxes for part in detections]).astype("float64"),
         np.concatenate([part.scores for part in detections]).astype("float64"),

@@ -13,7 +13,7 @@ from effdet_keras._internal.optional_imports import cv2
 from effdet_keras._internal.whole_files import local_path, replacing
 from effdet_keras.detect.detect import DetectFunction
 from effdet_keras.detect.detections import Detections
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_argument, require
 
 _CODECS = {".mp4": "mp4v", ".mov": "mp4v", ".mkv": "mp4v", ".avi": "MJPG"}
 _SHARE_OF_FRAMES = 0.9  # the number in a file is an estimate
@@ -65,11 +65,8 @@ def _frames(capture, source):
             break
         count += 1
         yield cv2.cvtColor(frame, cv2.COLOR_BGR2RGB)
-    if count == 0:
-        raise InvalidValueError(
-            f"`source` must be a video that OpenCV can decode, or a camera. No frame "
-            f"could be read. Received: source={source!r}"
-        )
+    expected = "a video with frames that OpenCV can decode, or a camera"
+    check_argument(count > 0, "source", source, expected)
     expected = capture.get(cv2.CAP_PROP_FRAME_COUNT)
     if not _is_live(source) and count < _SHARE_OF_FRAMES * expected:
         warnings.warn(
@@ -105,10 +102,8 @@ def _is_live(source):
 
 
 def _check_out(out, source, overwrite):
-    if out.suffix.lower() not in _CODECS:
-        raise InvalidValueError(
-            f"`out` must end in {', '.join(_CODECS)}. Received: out='{out}'"
-        )
+    rule = f"`out` must end in {', '.join(_CODECS)}"
+    require(out.suffix.lower() in _CODECS, rule, out=str(out))
     if not _is_live(source) and out.resolve() == pathlib.Path(source).resolve():
         raise InvalidValueError(
             f"`out` must not be the video that is read. Received: out='{out}'"

@@ -9,7 +9,7 @@ import keras
 from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.whole_files import local_path, new_folder
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import require
 from effdet_keras.hub.module import NOTES_FILE, NOTES_FOLDER
 from effdet_keras.train.freezing import frozen_state, restore_frozen, unfreeze
 from effdet_keras.weights.network_arrays import tf1_name
@@ -39,11 +39,9 @@ def network_features(model, images, training=False):
 
 def export_hub_module(model, path):
     """`EfficientDet.export_hub_module`; see there."""
-    if model.config.heads != ("object_detection",):
-        raise InvalidValueError(
-            "A TF-Hub module of features has those of the class head and of the box "
-            f"head, and no others. Received: heads={model.config.heads!r}"
-        )
+    heads = model.config.heads
+    rule = "A TF-Hub module of features has those of the class and the box head alone"
+    require(heads == ("object_detection",), rule, heads=heads)
     require_tensorflow(
         "A TF-Hub module is a graph of TensorFlow",
         "Save the weights, and export them in a process with KERAS_BACKEND=tensorflow.",

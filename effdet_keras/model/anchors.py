@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from effdet_keras._internal.optional_imports import keras_ops as ops
-from effdet_keras.errors import (
-    InvalidValueError,
-    check_argument,
-    check_choice,
-    require,
-)
+from effdet_keras.errors import check_argument, check_choice, require
 from effdet_keras.model.config import ANCHOR_ORDERS
 
 if TYPE_CHECKING:
@@ -202,11 +197,8 @@ def stride_of(length: int, places: int) -> int:
     stride = 1
     while -(-length // stride) > places:
         stride *= 2
-    if -(-length // stride) != places:
-        raise InvalidValueError(
-            "An image or a mask must have the size of the map, or a power of 2 times "
-            f"that. Received: {length} pixels for {places} places of the map"
-        )
+    rule = "An image or a mask must have a map's size, or a power of 2 times that"
+    require(-(-length // stride) == places, rule, pixels=length, places=places)
     return stride
 
 

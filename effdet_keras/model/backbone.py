@@ -10,12 +10,11 @@ from typing import NamedTuple
 
 import keras
 
-from effdet_keras.errors import require
+from effdet_keras.errors import check_choice, require
 from effdet_keras.model.basic_layers import (
     BatchNormOptions,
     ConfiguredLayer,
     call_block,
-    one_of,
 )
 from effdet_keras.model.mbconv import FusedMBConv, MBConv
 
@@ -171,7 +170,8 @@ def _stages(variant):
 
 
 def _scale(variant):
-    return _SCALES[one_of("variant", variant, {**_SCALES, **_V2_VARIANTS})]
+    check_choice("variant", variant, {**_SCALES, **_V2_VARIANTS})
+    return _SCALES[variant]
 
 
 def tapped_blocks(variant, min_level, taps=None):

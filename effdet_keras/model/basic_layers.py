@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.errors import InvalidTypeError, check_argument
+from effdet_keras.errors import InvalidTypeError, check_argument, check_choice, require
 from effdet_keras.model.batch_norm import (
     ON_TENSORFLOW,
     BatchNormalization,
@@ -39,10 +39,9 @@ class _Options:
         """Options, made from None, from options or from what `serialize` wrote."""
         if isinstance(value, dict):
             value = keras.saving.deserialize_keras_object(value)
-        if not isinstance(value, (cls, type(None))):
-            raise InvalidTypeError(
-                f"Expected a `{cls.__name__}` or None. Received: {value!r}"
-            )
+        is_right = isinstance(value, (cls, type(None)))
+        rule = f"Expected a `{cls.__name__}` or None"
+        require(is_right, rule, InvalidTypeError, value=value)
         return cls() if value is None else value
 
     def serialize(self):
@@ -156,14 +155,8 @@ _ACTIVATIONS = {
 
 def get_activation(name):
     """The activation function that a config's `activation` names."""
-    return _ACTIVATIONS[one_of("activation", name, _ACTIVATIONS)]
-
-
-def one_of(argument, value, allowed):
-    """The value of a layer's argument, if it is one that is allowed."""
-    is_right = value in allowed
-    check_argument(is_right, argument, value, f"one of {', '.join(allowed)}")
-    return value
+    check_choice("activation", name, _ACTIVATIONS)
+    return _ACTIVATIONS[name]
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")

@@ -10,14 +10,13 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from effdet_keras.errors import require
+from effdet_keras.errors import check_choice, require
 from effdet_keras.model.basic_layers import (
     BatchNormOptions,
     ConfiguredLayer,
     PyramidOptions,
     call_block,
     get_activation,
-    one_of,
 )
 from effdet_keras.model.computing import (
     activate,
@@ -67,7 +66,8 @@ class WeightedFusion(ConfiguredLayer):
         self, method: str = "fastattn", epsilon: float = 1e-4, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.method = one_of("method", method, FUSION_METHODS)
+        check_choice("method", method, FUSION_METHODS)
+        self.method = method
         self.epsilon = epsilon
 
     def build(self, input_shape):
@@ -136,7 +136,7 @@ def pyramid_nodes(graph, min_level, max_level):
         >>> [(node.level, node.inputs) for node in pyramid_nodes("bifpn", 3, 5)]
         [(4, (1, 2)), (3, (0, 3)), (4, (1, 3, 4)), (5, (2, 5))]
     """
-    one_of("graph", graph, PYRAMIDS)
+    check_choice("graph", graph, PYRAMIDS)
     nodes = []
     levels = range(min_level, max_level + 1)
     first = _add_there_and_back(levels[::-1], min_level, nodes)

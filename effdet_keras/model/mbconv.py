@@ -7,12 +7,12 @@ from typing import Any
 import keras
 from keras import ops
 
+from effdet_keras.errors import check_choice
 from effdet_keras.model.basic_layers import (
     BatchNormOptions,
     ConfiguredLayer,
     DropPath,
     get_activation,
-    one_of,
 )
 from effdet_keras.model.computing import (
     activate,
@@ -32,7 +32,8 @@ def rows_to_add(padding, kernel_size, stride):
     results have the same size. 0 if the convolution itself does the padding, with
     "same"; after any other number it must be "valid".
     """
-    symmetric = one_of("padding", padding, PADDINGS) == "symmetric" and stride > 1
+    check_choice("padding", padding, PADDINGS)
+    symmetric = padding == "symmetric" and stride > 1
     return (kernel_size - 1) // 2 if symmetric else 0
 
 

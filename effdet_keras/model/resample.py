@@ -6,8 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from effdet_keras.errors import require
-from effdet_keras.model.basic_layers import ConfiguredLayer, PyramidOptions, one_of
+from effdet_keras.errors import check_choice, require
+from effdet_keras.model.basic_layers import ConfiguredLayer, PyramidOptions
 from effdet_keras.model.computing import computing, convolve, normalize, quantized
 from effdet_keras.model.config import DOWNSAMPLINGS, PADDINGS, UPSAMPLINGS
 
@@ -31,9 +31,9 @@ class Resample(ConfiguredLayer):
         self.filters = filters
         self.target_size = tuple(target_size)
         self.options = options = PyramidOptions.from_value(options)
-        one_of("downsampling", options.downsampling, DOWNSAMPLINGS)
-        one_of("upsampling", options.upsampling, UPSAMPLINGS)
-        one_of("padding", options.padding, PADDINGS)
+        check_choice("downsampling", options.downsampling, DOWNSAMPLINGS)
+        check_choice("upsampling", options.upsampling, UPSAMPLINGS)
+        check_choice("padding", options.padding, PADDINGS)
         self.conv = self.bn = None
 
     def build(self, input_shape):

@@ -11,7 +11,12 @@ from keras import ops
 
 from effdet_keras._internal.optional_imports import jax
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.errors import InvalidStateError, InvalidValueError
+from effdet_keras.errors import (
+    InvalidStateError,
+    InvalidValueError,
+    check_argument,
+    require,
+)
 from effdet_keras.model.batch_norm import ON_TENSORFLOW
 from effdet_keras.train.fit_callbacks import OwnCallback
 from effdet_keras.train.gradients import descend
@@ -72,11 +77,7 @@ class WeightAverages:
     """
 
     def __init__(self, variables, decay=0.9998, dynamic=True):
-        if not 0.0 <= decay < 1.0:
-            raise InvalidValueError(
-                "`decay` of `WeightAverages` must be at least 0 and below 1. "
-                f"Received: decay={decay}"
-            )
+        check_argument(0 <= decay < 1, "decay", decay, "at least 0 and below 1")
         self.decay = decay
         self.dynamic = dynamic
         self._sources = list(variables)
@@ -276,11 +277,9 @@ def _key(prefix, variable):
 
 def _average_of(variable):
     """A float32 (or float64) variable that starts with `variable`'s value."""
-    if "float" not in variable.dtype:
-        raise InvalidValueError(
-            "`WeightAverages` averages floating-point variables only. "
-            f"Received: {variable.path!r} of dtype {variable.dtype}"
-        )
+    rule = "`WeightAverages` averages floating-point variables only"
+    received = {"variable": variable.path, "dtype": variable.dtype}
+    require("float" in variable.dtype, rule, **received)
     # In 16 bits an average would stand still: 1 - decay is below epsilon.
     dtype = "float64" if variable.dtype == "float64" else "float32"
     return keras.Variable(

@@ -9,7 +9,7 @@ import keras
 
 from effdet_keras._internal.backend import default_jit_compile
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.errors import InvalidStateError, InvalidValueError
+from effdet_keras.errors import InvalidStateError, InvalidValueError, require
 from effdet_keras.train import auto_recipe, freezing, inputs
 from effdet_keras.train.averages import SwapEMA, WeightAverages
 from effdet_keras.train.fit_callbacks import flat
@@ -81,12 +81,9 @@ def _with_loss_scale(model, optimizer, scale):
     """The optimizer; with a `scale` of its own, where Keras would add one."""
     if scale is None:
         return optimizer
-    if model.dtype_policy.name != "mixed_float16":
-        raise InvalidValueError(
-            '`loss_scale` is for models of `dtype="mixed_float16"`: no other loss '
-            f"is scaled. Received: loss_scale={scale!r} and a model of "
-            f"dtype={model.dtype_policy.name!r}"
-        )
+    dtype = model.dtype_policy.name
+    rule = '`loss_scale` is for models of `dtype="mixed_float16"`: no other is scaled'
+    require(dtype == "mixed_float16", rule, loss_scale=scale, dtype=dtype)
     return keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=scale)
 
 

@@ -62,11 +62,8 @@ def _check_entry(argument, pattern, value, is_right, expected):
             f"`{argument}` must have regular expressions as its keys. "
             f"Received: {pattern!r} ({error})"
         ) from error
-    if not is_right:
-        raise InvalidValueError(
-            f"A value of `{argument}` must be a number {expected}. "
-            f"Received: {pattern!r}: {value!r}"
-        )
+    rule = f"A value of `{argument}` must be a number {expected}"
+    require(is_right, rule, **{argument: {pattern: value}})
 
 
 def check_found(argument, patterns, variables):

@@ -260,11 +260,8 @@ def _check_images(model, shape):
     if shape is None or getattr(shape, "rank", 4) is None:
         return
     shape, expected = tuple(shape), (*model.config.image_size, 3)
-    if len(shape) == 3:
-        raise InvalidValueError(
-            "`fit` takes batches of images `[B, H, W, 3]`. Received single images of "
-            f"shape {shape}: call `.batch(batch_size)` on the data first"
-        )
+    rule = "`fit` takes batches `[B, H, W, 3]`, not single images: call `.batch(size)`"
+    require(len(shape) != 3, rule, shape=shape)
     differs = [s is not None and s != e for s, e in zip(shape[1:], expected)]
     if len(shape) != 4 or any(differs):
         raise InvalidValueError(

@@ -23,7 +23,7 @@ from effdet_keras._internal.remote_path import kept_if_readable, local_copy, pat
 from effdet_keras._internal.weights_h5 import check_finite, warn_unless_finite
 from effdet_keras._internal.whole_files import is_remote, local_path, replacing
 from effdet_keras._version import __version__
-from effdet_keras.errors import EffDetError, InvalidValueError, first_line
+from effdet_keras.errors import EffDetError, InvalidValueError, first_line, require
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.weights.checkpoint_files import (
     ARCHIVE_FOLDER,
@@ -62,10 +62,8 @@ class DamagedFileError(InvalidValueError):
 def write_archive(model, path, info=None, *, previous=None):
     """Writes a model to a `.keras` file that says what it is."""
     path = local_path(path, "The path of an archive")
-    if path.suffix != ".keras":
-        raise InvalidValueError(
-            f"The path of an archive must end in '.keras'. Received: path='{path}'"
-        )
+    rule = "The path of an archive must end in '.keras'"
+    require(path.suffix == ".keras", rule, path=str(path))
     check_finite(model, f"The checkpoint '{path}' was not written")
     text = json.dumps(_described(model, info or {}), indent=1)
     with replacing(path, previous=previous) as partial, alone():
@@ -172,11 +170,8 @@ def _described(model, info):
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
     twice = sorted(set(own) & set(info))
-    if twice:
-        raise InvalidValueError(
-            "`info` must not hold what `write_archive` writes itself. "
-            f"Received: info with the keys {twice}"
-        )
+    rule = "`info` must not hold what `write_archive` writes itself"
+    require(not twice, rule, keys=twice)
     return _plain({**own, **info})
 
 
@@ -255,11 +250,8 @@ def read_entry(path, check_all=False):
             raise DamagedFileError(path, error) from error
         if broken is not None:
             raise DamagedFileError(path, f"bad checksum of '{broken}'")
-        if CONFIG_ENTRY not in names:
-            raise InvalidValueError(
-                f"'{path}' is not a checkpoint of Keras: it is a zip file with "
-                f"{names[:3]}"
-            )
+        rule = f"'{path}' is a zip file, but not a checkpoint of Keras"
+        require(CONFIG_ENTRY in names, rule, entries=names[:3])
         if info is not None:
             _check_version(info, path)
     return info
@@ -330,11 +322,9 @@ def store_score_settings(
         config = json.loads(archive.read(CONFIG_ENTRY))
     info = read_entry(path, check_all=True)  # what is damaged is not copied
     num_classes = config["config"]["config"]["num_classes"]
-    if len(settings.thresholds) != num_classes:
-        raise InvalidValueError(
-            f"The model in '{path}' has {num_classes} classes, and needs a threshold "
-            f"for each. Received: {len(settings.thresholds)} thresholds"
-        )
+    thresholds = len(settings.thresholds)
+    rule = f"The model in '{path}' needs a threshold for each of {num_classes} classes"
+    require(thresholds == num_classes, rule, thresholds=thresholds)
     config["config"]["score_settings"] = settings.to_dict()
     changed = {CONFIG_ENTRY: json.dumps(config)}
     if info is not None:

@@ -8,7 +8,7 @@ import dataclasses
 import numpy as np
 from keras import ops
 
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_choice
 from effdet_keras.weights.identify import identify, match_arrays
 from effdet_keras.weights.network_arrays import (
     is_backbone_name,
@@ -91,11 +91,7 @@ def _assign(model, values):
 
 
 def _check_type(checkpoint_type):
-    if checkpoint_type is not None and checkpoint_type not in CHECKPOINT_TYPES:
-        raise InvalidValueError(
-            f"`checkpoint_type` must be None, {', '.join(map(repr, CHECKPOINT_TYPES))}"
-            f". Received: checkpoint_type={checkpoint_type!r}"
-        )
+    check_choice("checkpoint_type", checkpoint_type, (None, *CHECKPOINT_TYPES))
 
 
 def _check_instead(match, source, config):

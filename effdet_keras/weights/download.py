@@ -13,7 +13,7 @@ from effdet_keras._internal import web
 from effdet_keras._internal.remote_path import cache_folder, keras_home, note_fetched
 from effdet_keras._internal.web import shown_url
 from effdet_keras._internal.whole_files import check_address, local_path, replacing
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_argument, require
 from effdet_keras.weights.presets import KERAS_APPLICATIONS
 
 _HEAD = 512  # bytes that tell what a file is
@@ -24,11 +24,8 @@ _HEX = "[0-9a-fA-F]"
 def download(url, *, sha256=None, md5=None, verbose=1):
     """Fetches the file behind a URL, or finds it in the cache folder."""
     for name, digest, length in (("sha256", sha256, 64), ("md5", md5, 32)):
-        if digest is not None and not re.fullmatch(_HEX * length, str(digest)):
-            raise InvalidValueError(
-                f"`{name}` must be {length} hexadecimal digits. "
-                f"Received: {name}={digest!r}"
-            )
+        is_digest = digest is None or re.fullmatch(_HEX * length, str(digest))
+        check_argument(is_digest, name, digest, f"{length} hexadecimal digits")
     check_address(url)
     scheme = urllib.parse.urlsplit(url).scheme.lower()
     if scheme == "file":
@@ -83,11 +80,8 @@ def check_digest(path, *, sha256=None, md5=None):
             continue
         with open(path, "rb") as file:
             actual = hashlib.file_digest(file, name).hexdigest()
-        if actual != expected.lower():
-            raise InvalidValueError(
-                f"The file '{path}' has another {name} digest than expected: "
-                f"{actual}. Received: {name}='{expected}'"
-            )
+        rule = f"The file '{path}' has another {name} digest than expected: {actual}"
+        require(actual == expected.lower(), rule, **{name: expected})
 
 
 def _is_cached(path, sha256, md5):

@@ -20,7 +20,7 @@ from effdet_keras._internal.remote_path import (
     path_of,
 )
 from effdet_keras._internal.whole_files import is_remote
-from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.errors import InvalidTypeError, InvalidValueError, require
 from effdet_keras.weights.checkpoint_files import checkpoint_in, is_archive
 from effdet_keras.weights.download import check_digest, download
 from effdet_keras.weights.kinds.automl import STATE_FILE
@@ -45,11 +45,9 @@ _PIECE = re.compile(r"\.(?:index|meta|data-\d{5}-of-\d{5})$")
 @contextlib.contextmanager
 def located(source, *, sha256=None, md5=None, verbose=1):
     """Finds the one file of weights that a source means."""
-    if not isinstance(source, (str, os.PathLike)):
-        raise InvalidTypeError(
-            "A source of weights is a path or a URL. "
-            f"Received: source={source!r} of type {type(source).__name__}"
-        )
+    is_source = isinstance(source, (str, os.PathLike))
+    rule = "A source of weights is a path or a URL"
+    require(is_source, rule, InvalidTypeError, source=source)
     source = os.fspath(source)
     has_digest = sha256 or md5
     with contextlib.ExitStack() as stack:

@@ -12,7 +12,7 @@ from effdet_keras._internal.extras import extra
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.record import check_seg_class_names
 from effdet_keras.detect.postprocess import Postprocess
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.model.config import EfficientDetConfig
 
 if TYPE_CHECKING:
@@ -415,11 +415,8 @@ class ModelWeights:
 
 def _check_auto(name, dataset, anchors, image_size):
     """Whether "auto" stands where it may, and there are boxes to fit to."""
-    if anchors not in (None, "auto"):
-        raise InvalidValueError(
-            "`anchors` must be 'auto' or None; numbers go to `anchor_scale`, "
-            f"`aspect_ratios` and `num_scales`. Received: anchors={anchors!r}"
-        )
+    expected = "'auto' or None (numbers: `anchor_scale`, `aspect_ratios`, `num_scales`)"
+    check_argument(anchors in (None, "auto"), "anchors", anchors, expected)
     if dataset is None and (image_size == "auto" or anchors == "auto"):
         raise InvalidValueError(
             "'auto' is fitted to boxes: pass the dataset to train on, as in "

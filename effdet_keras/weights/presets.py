@@ -1,9 +1,8 @@
 """Published weights as data: where they are, what they were trained with, their AP."""
 
 import dataclasses
-import difflib
 
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, hint
 from effdet_keras.model.config import MODEL_NAMES, TFOD_TAPS, EfficientDetConfig
 
 KERAS_APPLICATIONS = "https://storage.googleapis.com/keras-applications/"
@@ -144,13 +143,12 @@ def find_published_weights(model_name: str, weights_key: str) -> PublishedWeight
         return _PUBLISHED[model_name, weights_key]
     known = [weights for model, weights in _PUBLISHED if model == model_name]
     models = [model for model, weights in _PUBLISHED if weights == weights_key]
-    close = difflib.get_close_matches(str(weights_key).lower(), known, n=1)
     if models:
-        hint = f" These are published for: {', '.join(models)}."
+        more = f" These are published for: {', '.join(models)}."
     else:
-        hint = f" Did you mean {close[0]!r}?" if close else ""
+        more = hint(str(weights_key).lower(), known)
     raise InvalidValueError(
-        f"There are no such published weights of {model_name!r}.{hint} "
+        f"There are no such published weights of {model_name!r}.{more} "
         f"Received: weights={weights_key!r}. It has: {', '.join(known)}"
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import importlib.metadata
 import os
 import pathlib
@@ -12,7 +11,7 @@ import pathlib
 import numpy as np
 
 from effdet_keras._internal.web import shown_url
-from effdet_keras.errors import EffDetError, InvalidValueError
+from effdet_keras.errors import EffDetError, InvalidValueError, hint, require
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.assign import parts_of
 from effdet_keras.weights.download import cache_path
@@ -71,12 +70,9 @@ def coco_classes(num_classes):
 def with_class_names(source, class_names):
     """A source whose labels the caller names."""
     class_names, count = tuple(class_names), num_classes_of(source)
-    if count is not None and count != len(class_names):
-        raise InvalidValueError(
-            "`class_names` of `load_pretrained` names the classes of the file, one "
-            f"per label. Received: {len(class_names)} names, {class_names[:5]}, for "
-            f"'{source.path}' with {count} classes"
-        )
+    rule = f"`class_names` must name the {count} classes of '{source.path}'"
+    received = {"names": len(class_names), "class_names": class_names[:5]}
+    require(count in (None, len(class_names)), rule, **received)
     return dataclasses.replace(source, class_names=class_names, category_ids=None)
 
 
@@ -85,12 +81,10 @@ def _refuse_unknown_key(weights):
     is_word = isinstance(weights, str) and not set(weights) & set("./\\:~")
     if not is_word or is_there(pathlib.Path(weights)):
         return
-    close = difflib.get_close_matches(weights.lower(), WEIGHTS_KEYS, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
     raise InvalidValueError(
         "There are no published weights of this key, and there is no file or folder "
-        f"of this name.{hint} Received: {weights!r}. The keys are: "
-        f"{', '.join(map(repr, WEIGHTS_KEYS))}"
+        f"of this name.{hint(weights.lower(), WEIGHTS_KEYS)} Received: {weights!r}. "
+        f"The keys are: {', '.join(map(repr, WEIGHTS_KEYS))}"
     )
 
 

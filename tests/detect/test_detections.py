@@ -175,13 +175,13 @@ def test_plot_draws_with_matplotlib(monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "method", "arguments", "message"),
     [
-        ({}, "filter", (0, ["cow"]), r"'cat', 'dog'.*Received: 'cow'"),
+        ({}, "filter", (0, ["cow"]), r"'cat', 'dog'.*classes='cow'"),
         ({}, "save", ("found.xyz",), r"image format.*found.xyz"),
         ({}, "save", ("found",), "image format"),
         ({}, "save", ("gs://b/a.png",), r"`path`.*on this machine.*gs://b"),
         ({"image": None}, "draw", (), "replace.*image="),
         ({"image_id": None}, "to_coco", (), "image id.*image_id="),
-        ({"scores": [0.1, 0.2]}, "draw", (), "one length. Received: 3, 2, 3"),
+        ({"scores": [0.1, 0.2]}, "draw", (), "one length.*boxes=3, scores=2, labels=3"),
         ({"labels": [0, 1, 2]}, "draw", (), "`labels` must be 0 to 1.*`class_names`"),
         ({"labels": [-1, 0, 0]}, "draw", (), "`labels` must be 0 to 1.*`class_names`"),
     ],

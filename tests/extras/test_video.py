@@ -133,7 +133,7 @@ def test_what_cannot_be_read_is_told_at_once(cv2, tmp_path, monkeypatch):
         isOpened=lambda: True, read=lambda: (False, None), release=lambda: None
     )
     monkeypatch.setattr(cv2, "VideoCapture", lambda source: empty)
-    with pytest.raises(ValueError, match="No frame"):
+    with pytest.raises(ValueError, match="video with frames"):
         list(detect_frames(look, text))
     monkeypatch.setitem(sys.modules, "cv2", None)
     with pytest.raises(ImportError, match=r"effdet-keras\[video\]"):

@@ -262,8 +262,8 @@ def test_detect_takes_grey_alpha_single_pixels_and_nothing(trained, shape):
     "images, error, message",
     [
         ("nowhere.jpg", FileNotFoundError, "nowhere.jpg"),
-        (np.zeros((3, 3, 2), "uint8"), ValueError, r"shape \(3, 3, 2\)"),
-        (np.zeros((0, 3, 3), "uint8"), ValueError, r"shape \(0, 3, 3\)"),
+        (np.zeros((3, 3, 2), "uint8"), ValueError, r"shape=\(3, 3, 2\)"),
+        (np.zeros((0, 3, 3), "uint8"), ValueError, r"shape=\(0, 3, 3\)"),
         (np.array(["a"]), TypeError, "pixels 0-255"),
     ],
 )

@@ -34,10 +34,10 @@ def test_activation_equals_the_reference(golden, name):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: get_activation("gelu"), "one of swish.*activation='gelu'"),
-        (lambda: WeightedFusion("mean"), "one of fastattn.*method='mean'"),
-        (lambda: pyramid_nodes("panet", 3, 7), "one of bifpn, qufpn.*'panet'"),
-        (lambda: EfficientNet("resnet"), "one of efficientnet-b0.*'resnet'"),
+        (lambda: get_activation("gelu"), "one of 'swish'.*activation='gelu'"),
+        (lambda: WeightedFusion("mean"), "one of 'fastattn'.*method='mean'"),
+        (lambda: pyramid_nodes("panet", 3, 7), "one of 'bifpn', 'qufpn'.*'panet'"),
+        (lambda: EfficientNet("resnet"), "one of 'efficientnet-b0'.*'resnet'"),
         (lambda: resample(downsampling="area"), "`downsampling` must be .*'area'"),
         (lambda: resample(upsampling="area"), "`upsampling` must be one of .*'area'"),
         (lambda: resample(padding="area"), "`padding` must be one of .*'area'"),

@@ -268,7 +268,7 @@ def test_a_decay_out_of_range_is_named(decay):
 
 def test_an_integer_variable_is_named():
     counter = keras.Variable(0, dtype="int32", trainable=False, name="counter")
-    with pytest.raises(ValueError, match="'counter' of dtype int32"):
+    with pytest.raises(ValueError, match="'counter', dtype='int32'"):
         WeightAverages([counter])
 
 

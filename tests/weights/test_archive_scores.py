@@ -77,7 +77,7 @@ def test_an_archive_of_before_loads_without_settings(path):
 
 def test_other_files_are_refused_and_stay(path, tmp_path):
     before = path.read_bytes()
-    with pytest.raises(ValueError, match="has 3 classes.*Received: 1 thresholds"):
+    with pytest.raises(ValueError, match="of 3 classes.*thresholds=1"):
         store_score_settings(path, ScoreSettings((0.5,)))
     assert path.read_bytes() == before
     for name in ("pets.tflite", "pets.weights.h5", "exported"):

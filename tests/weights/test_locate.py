@@ -144,7 +144,7 @@ def test_a_missing_path_lists_near_names(tmp_path):
         find(tmp_path / "q")
     with pytest.raises(FileNotFoundError, match="folder '.*gone' does not exist"):
         find(tmp_path / "gone" / "d0.h5")
-    with pytest.raises(TypeError, match="source=3 of type int"):
+    with pytest.raises(TypeError, match="source=3"):
         find(3)
 
 

@@ -21,7 +21,7 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.whole_files import local_path, replacing
 from effdet_keras.detect.detect import letterboxed
 from effdet_keras.detect.predictor import Predictor
-from effdet_keras.errors import InvalidValueError, check_argument
+from effdet_keras.errors import check_argument, require
 from effdet_keras.export.runtime import ExportedDetector
 from effdet_keras.images import list_images, read_image
 from effdet_keras.model.efficientdet import EfficientDet
@@ -233,11 +233,8 @@ def check_traceable(detector: EfficientDet | ExportedDetector) -> None:
     else:
         name = f"'{detector.runtime.path}'"
         is_traceable = _is_onnx(detector) or detector.runtime.path.is_dir()
-    if not is_traceable:
-        raise InvalidValueError(
-            "`trace` (`--trace`) works for Keras on TensorFlow, SavedModel and ONNX. "
-            f"Received: a model in {name}"
-        )
+    rule = "`trace` (`--trace`) works for Keras on TensorFlow, SavedModel and ONNX"
+    require(is_traceable, rule, model=name)
 
 
 def _is_onnx(detector):

@@ -9,7 +9,7 @@ import numpy as np
 
 from effdet_keras.detect.detect import ScoreRule, ScoreThreshold, check_batch_size
 from effdet_keras.detect.predictor import Predictor
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import require
 from effdet_keras.extras.bulk.parts import categories_of, row_of, row_of_error, table_of
 from effdet_keras.images import decode_image, read_image
 
@@ -106,11 +106,8 @@ class BatchDetector:
             ValueError: As of `__call__`.
         """
         column = next((name for name in _COLUMNS if name in batch), None)
-        if column is None:
-            raise InvalidValueError(
-                "A batch needs a column 'path', 'bytes' or 'image'. "
-                f"Received: columns {', '.join(batch) or 'none'}"
-            )
+        rule = "A batch needs a column 'path', 'bytes' or 'image'"
+        require(column is not None, rule, columns=list(batch))
         sources = list(batch[column])
         names = batch.get("path", [""] * len(sources))
         pairs = [(str(name), source) for name, source in zip(names, sources)]

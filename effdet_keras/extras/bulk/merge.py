@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from effdet_keras._internal.optional_imports import pyarrow_parquet
 from effdet_keras._internal.remote_path import exists, path_of, replacing_at
-from effdet_keras.errors import InvalidStateError, InvalidValueError
+from effdet_keras.errors import InvalidStateError, InvalidValueError, require
 from effdet_keras.extras.bulk.parts import SETTINGS, Parts, line_of, schema, table_of
 
 _AT_ONCE = 4096  # rows of a Parquet file that are in memory
@@ -23,11 +23,8 @@ def merge_parts(
 ) -> tuple[int, list[str]]:
     """Writes what all shards found into one file, in the order of the names."""
     out, parts = path_of(out), Parts(folder)
-    if out.suffix not in _WRITERS:
-        raise InvalidValueError(
-            f"The ending of the output is one of {', '.join(_WRITERS)}. "
-            f"Received: '{out}'"
-        )
+    rule = f"The ending of the output is one of {', '.join(_WRITERS)}"
+    require(out.suffix in _WRITERS, rule, out=str(out))
     if exists(out) and not overwrite:
         raise FileExistsError(
             f"'{out}' is there already, and nothing is overwritten: give another path, "

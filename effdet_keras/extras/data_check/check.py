@@ -194,12 +194,9 @@ def check_splits(
 def _config(model, image_size):
     if isinstance(model, str):
         model = EfficientDetConfig.from_name(model)
-    if model is not None and not isinstance(model, EfficientDetConfig):
-        raise InvalidTypeError(
-            "`model` must be the name of a model, an `EfficientDetConfig` (such as "
-            "`model.config`) or None. "
-            f"Received: model of type {type(model).__name__}"
-        )
+    is_config = model is None or isinstance(model, EfficientDetConfig)
+    rule = "`model` must be a model's name, a config (such as `model.config`) or None"
+    require(is_config, rule, InvalidTypeError, type=type(model))
     if image_size is None:
         return model
     received = {"image_size": image_size, "model": model}

@@ -115,11 +115,9 @@ def distill(
             ...
         effdet_keras.errors.InvalidTypeError: `data` must be a `DetectionDataset`, ...
     """
-    if not (isinstance(data, DetectionDataset) or hasattr(data, "element_spec")):
-        raise InvalidTypeError(
-            "`data` must be a `DetectionDataset`, or batches of it "
-            f"(`tf.data.Dataset`). Received: data of type {type(data).__name__}"
-        )
+    is_data = isinstance(data, DetectionDataset) or hasattr(data, "element_spec")
+    rule = "`data` must be a `DetectionDataset`, or batches of it (`tf.data.Dataset`)"
+    require(is_data, rule, InvalidTypeError, type=type(data))
     check_teacher(teacher, student)
     rule = Distillation(weight)
     if student.settings is None:

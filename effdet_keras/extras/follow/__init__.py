@@ -17,7 +17,7 @@ from effdet_keras.callbacks.tensorboard import TensorBoardWriter, has_tensorboar
 from effdet_keras.cli.files import DatasetSource
 from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.detect.evaluate import evaluate
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.configuration import in_words, seconds_of
 from effdet_keras.runs.parts import choose_splits
@@ -42,11 +42,8 @@ def follow_run(
     Without a split of `data` it takes the images by which the run would choose its best
     checkpoint.
     """
-    if seconds_of(timeout) is None:
-        raise InvalidValueError(
-            "`--timeout` must be a duration such as '90s', '20m' or '1.5h'. "
-            f"Received: {timeout!r}"
-        )
+    expected = "a duration such as '90s', '20m' or '1.5h'"
+    check_argument(seconds_of(timeout) is not None, "--timeout", timeout, expected)
     folder = RunFolder(run)
     wait = _Wait(seconds_of(timeout))
     if not folder.has_run:

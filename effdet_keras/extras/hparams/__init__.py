@@ -14,7 +14,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from effdet_keras._internal.yaml_text import read_yaml
-from effdet_keras.errors import InvalidTypeError, InvalidValueError, hint, require
+from effdet_keras.errors import (
+    InvalidTypeError,
+    InvalidValueError,
+    check_argument,
+    hint,
+    require,
+)
 from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.runs.configuration import whole
 from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
@@ -319,19 +325,14 @@ def _content(hparams):
     """The names and values, as they are given."""
     if isinstance(hparams, Mapping):
         return hparams
-    if not isinstance(hparams, (str, os.PathLike)):
-        raise InvalidTypeError(
-            "`hparams` must be a string, the path of a YAML file, or a dict. "
-            f"Received: {hparams!r}"
-        )
+    is_source = isinstance(hparams, (str, os.PathLike))
+    rule = "`hparams` must be a string, the path of a YAML file, or a dict"
+    require(is_source, rule, InvalidTypeError, hparams=hparams)
     text = os.fspath(hparams)
     if not text or ("=" in text and not os.path.isfile(text)):
         return _parsed(text)
-    if not text.endswith((".yaml", ".yml")):
-        raise InvalidValueError(
-            "`hparams` must be \"name=value,...\", or a file that ends in '.yaml'. "
-            f"Received: {text!r}"
-        )
+    expected = "\"name=value,...\", or a file that ends in '.yaml'"
+    check_argument(text.endswith((".yaml", ".yml")), "hparams", text, expected)
     return read_yaml(text)
 
 
@@ -340,11 +341,8 @@ def _parsed(text):
     values = {}
     for pair in filter(None, (piece.strip() for piece in text.split(","))):
         name, is_pair, value = pair.partition("=")
-        if not is_pair:
-            raise InvalidValueError(
-                '`hparams` must be "name=value,name=value"; a list is written '
-                f"1.0*2.0*0.5. Received: {pair!r} in {text!r}"
-            )
+        rule = '`hparams` must be "name=value,name=value", with lists as 1.0*2.0*0.5'
+        require(is_pair, rule, hparams=text, pair=pair)
         items = [_value(item) for item in value.split("*")]
         values[name.strip()] = items if len(items) > 1 else items[0]
     return values

@@ -386,9 +386,6 @@ def _check_possible(model):
             f"Received: a model of dtype={model.dtype_policy.name!r}. Load it with "
             'dtype="float32".'
         )
-    if model.config.activation not in ACTIVATIONS:
-        raise InvalidValueError(
-            "`quantize_aware` knows how LiteRT computes the activations "
-            f"{', '.join(ACTIVATIONS)} in int8, and not "
-            f"{model.config.activation!r}."
-        )
+    activation = model.config.activation
+    rule = f"`quantize_aware` knows LiteRT's int8 of {', '.join(ACTIVATIONS)} alone"
+    require(activation in ACTIVATIONS, rule, activation=activation)

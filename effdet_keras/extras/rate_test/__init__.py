@@ -143,11 +143,9 @@ Received: lowest=0.1, highest=0.01
     rule = "The rates must rise from above 0"
     require(is_rising, rule, lowest=lowest, highest=highest)
     check_argument(num_steps >= _LEAST, "num_steps", num_steps, f"{_LEAST} or more")
-    if not (isinstance(data, DetectionDataset) or hasattr(data, "repeat")):
-        raise InvalidTypeError(
-            "`data` must be a `DetectionDataset`, or its batches (`tf.data.Dataset`). "
-            f"Received: data of type {type(data).__name__}"
-        )
+    is_data = isinstance(data, DetectionDataset) or hasattr(data, "repeat")
+    rule = "`data` must be a `DetectionDataset`, or its batches (`tf.data.Dataset`)"
+    require(is_data, rule, InvalidTypeError, type=type(data))
     copy = _copy_of(model)
     if isinstance(data, DetectionDataset):
         data = copy.batches(data, batch_size, training=True)

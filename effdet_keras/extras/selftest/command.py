@@ -6,7 +6,7 @@ import warnings
 from typing import Annotated
 
 from effdet_keras.cli.arguments import DatasetFormat, Flag, ImageSize, Settings
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_argument
 
 
 def run(
@@ -87,9 +87,6 @@ def _read(data, split, format):
             return load(data, format=format, on_error="skip")
         # With the others, so that labels are those of a training on all of it.
         splits = load_splits(data, format=format, on_error="skip")
-    if split not in splits:
-        raise InvalidValueError(
-            f"`--split` must be one of {list(splits)}, the splits of '{data}'. "
-            f"Received: {split!r}"
-        )
+    expected = f"one of {list(splits)}, the splits of '{data}'"
+    check_argument(split in splits, "--split", split, expected)
     return splits[split]

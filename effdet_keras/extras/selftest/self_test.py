@@ -16,6 +16,7 @@ from effdet_keras.errors import (
     InvalidTypeError,
     InvalidValueError,
     check_argument,
+    require,
 )
 from effdet_keras.extras.selftest.boxes import (
     AnnotatedBoxes,
@@ -193,11 +194,9 @@ def _copy(model: Any) -> Any:
 
 
 def _check(dataset, model, num_images, steps):
-    if not isinstance(dataset, DetectionDataset) or not isinstance(model, EfficientDet):
-        raise InvalidTypeError(
-            "`self_test` takes a `DetectionDataset` and an `EfficientDet`. Received: "
-            f"{type(dataset).__name__}, {type(model).__name__}"
-        )
+    is_right = isinstance(dataset, DetectionDataset) and isinstance(model, EfficientDet)
+    rule = "`self_test` takes a `DetectionDataset` and an `EfficientDet`"
+    require(is_right, rule, InvalidTypeError, dataset=type(dataset), model=type(model))
     if num_images is not None:
         check_argument(num_images >= 1, "num_images", num_images, "1 or more")
     check_argument(steps >= 1, "steps", steps, "1 or more")

@@ -11,7 +11,7 @@ import yaml
 
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import is_remote, local_path
-from effdet_keras.errors import InvalidStateError, InvalidValueError
+from effdet_keras.errors import InvalidStateError, InvalidValueError, require
 from effdet_keras.evaluate.coco import COCO_MEANINGS
 from effdet_keras.extras.remote.hugging_face import (
     error_of_push,
@@ -56,11 +56,8 @@ def push_archive(
 ):
     """Uploads a model with a model card, in one commit."""
     where = parse_hub_address(address)
-    if where.path or where.revision:
-        raise InvalidValueError(
-            "A model is pushed to the main branch of a whole repository, "
-            f"'hf://owner/name'. Received: '{address}'"
-        )
+    rule = "A model is pushed to the main branch of a repository, 'hf://owner/name'"
+    require(not (where.path or where.revision), rule, address=address)
     hub = hub_library(address)
     with tempfile.TemporaryDirectory() as folder:
         model = pathlib.Path(folder, BEST_FILE)

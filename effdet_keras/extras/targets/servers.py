@@ -9,7 +9,7 @@ import pathlib
 import numpy as np
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.errors import InvalidValueError, check_argument
+from effdet_keras.errors import check_argument, require
 from effdet_keras.export.registry import FORMATS, Written
 from effdet_keras.export.runtime import labels_of
 from effdet_keras.extras.targets.tflite import require_detection_alone
@@ -26,11 +26,9 @@ def write_tf_serving(model, folder, path, *, names="effdet", warmup_batches=2):
     part: TF Serving watches `models/pets` and serves the highest version. Each warm-up
     request is one that clients send: images, and files of images, of batches 1, 2, 4...
     """
-    if not (path.name.isascii() and path.name.isdigit()):
-        raise InvalidValueError(
-            "The path of `target='tf-serving'` ends in the version, a whole number. "
-            f"Received: path='{path}'. Give a path such as '{path / '1'}'."
-        )
+    is_version = path.name.isascii() and path.name.isdigit()
+    rule = f"`target='tf-serving'` needs a path with a version, such as '{path / '1'}'"
+    require(is_version, rule, path=str(path))
     check_argument(warmup_batches >= 0, "warmup_batches", warmup_batches, "0 or more")
     FORMATS["saved_model"].write(model, folder, names=names)
     if warmup_batches:

@@ -14,7 +14,7 @@ from typing import Any
 from effdet_keras._internal.proto_text import parse
 from effdet_keras._internal.remote_path import local_copy, path_of
 from effdet_keras._internal.whole_files import is_remote, local_path
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.extras.tfod.fields import Fields
 from effdet_keras.extras.tfod.pipeline_parts import (
     EXTRACTOR,
@@ -134,11 +134,9 @@ class _Reading:
     def model_alone(self, path):
         config = model_config(self.ssd, self.note)
         num_classes = self.ssd.get("num_classes", None, int)
-        if num_classes is None or num_classes < 1:
-            place = self.ssd.place_of("num_classes")
-            raise InvalidValueError(
-                f"`{place}` must be 1 or more. Received: {num_classes}"
-            )
+        is_count = num_classes is not None and num_classes >= 1
+        place = self.ssd.place_of("num_classes")
+        check_argument(is_count, place, num_classes, "1 or more")
         reader = self.config.message("train_input_reader")
         of_postprocess = postprocess(self.ssd, self.note)
         self.leftovers(OF_DETECTION)

@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 
 from effdet_keras._internal.extras import extra
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import require
 from effdet_keras.model.basic_layers import recomputing
 from effdet_keras.train.parts import step_counter
 from effdet_keras.train.steps import BackendStep
@@ -146,11 +146,8 @@ class Step(BackendStep):
             return data
         size = keras.tree.flatten(data.element_spec)[0].shape[0]
         count = jax.local_device_count()
-        if size is not None and size % count:
-            raise InvalidValueError(
-                f"Each of the {count} devices of a process trains on as many images. "
-                f"Received: batches of {size} images per process"
-            )
+        rule = f"Each of the {count} devices of a process trains on as many images"
+        require(size is None or size % count == 0, rule, images_per_process=size)
         return data
 
     def carried_variables(self):

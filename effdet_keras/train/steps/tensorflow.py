@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.processes import current_processes
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.model.basic_layers import recomputing
 from effdet_keras.model.batch_norm import num_replicas
 from effdet_keras.train.gradients import all_finite
@@ -94,11 +94,8 @@ class Step(BackendStep):
     def data_of_fit(self, data):
         if current_processes().count == 1:
             return data
-        if not hasattr(data, "element_spec"):
-            raise InvalidValueError(
-                "Several processes train on a `DetectionDataset`, or on a "
-                f"`tf.data.Dataset`. Received: x of type {type(data).__name__}"
-            )
+        rule = "Several processes train on a `DetectionDataset` or a `tf.data.Dataset`"
+        require(hasattr(data, "element_spec"), rule, type=type(data))
         if not self._model.config.sync_batch_norm:
             raise InvalidValueError(
                 "Several processes need `sync_batch_norm=True` in the model's config: "
@@ -108,11 +105,8 @@ class Step(BackendStep):
         strategy = self._model.distribute_strategy
         count = len(strategy.extended.worker_devices)
         size = keras.tree.flatten(data.element_spec)[0].shape[0]
-        if size is None or size % count:
-            raise InvalidValueError(
-                f"Each of the {count} devices of a process trains on as many images. "
-                f"Received: batches of {size} images per process"
-            )
+        rule = f"Each of the {count} devices of a process trains on as many images"
+        require(size and size % count == 0, rule, images_per_process=size)
         # Keras would have TensorFlow share out what is shared out already.
         parts = data.rebatch(size // count, drop_remainder=True) if count > 1 else data
         return strategy.distribute_datasets_from_function(lambda context: parts)

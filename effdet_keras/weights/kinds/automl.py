@@ -8,7 +8,7 @@ import os
 import re
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.weights.network_arrays import (
     TF1,
     Kind,
@@ -84,11 +84,8 @@ def read_tensorflow_checkpoint(prefix, averages=True):
         dtypes = reader.get_variable_to_dtype_map()
     floats = sorted(key for key, dtype in dtypes.items() if dtype.is_floating)
     kind, scheme, raw, average = _entries(floats)
-    if not averages and average and not raw:
-        raise InvalidValueError(
-            f"'{prefix}' holds moving averages alone, and no raw weights. "
-            "Received: averages=False. Read it with `averages=True`."
-        )
+    rule = f"'{prefix}' holds moving averages alone: read it with `averages=True`"
+    require(averages or raw or not average, rule, averages=averages)
     average = average if averages else {}
     wanted = {**raw, **average}
     names = published_names(wanted, scheme, prefix)

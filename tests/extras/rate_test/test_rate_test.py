@@ -125,5 +125,5 @@ def test_numbers_out_of_range_are_told(model, dataset, fields, message):
 
 
 def test_other_data_is_told(model):
-    with pytest.raises(TypeError, match="data of type list"):
+    with pytest.raises(TypeError, match="`DetectionDataset`.*type=.*list"):
         find_learning_rate(model, [1, 2])

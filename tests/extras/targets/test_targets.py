@@ -345,7 +345,7 @@ def test_every_command_of_a_page_is_one_that_the_target_takes(target, monkeypatc
 @pytest.mark.parametrize(
     "target, path, options, message",
     [
-        ("phone", "out", {}, "`target` must be one of mediapipe, coral, frigate"),
+        ("phone", "out", {}, "`target` must be one of .mediapipe., .coral., .frigate"),
         ("coral", "out", {"format": "onnx"}, "chooses the format itself"),
         ("coral", "out.tflite", {}, "writes a folder"),
         ("coral", "out", {"precision": "float16"}, "chooses `precision` itself"),
@@ -353,7 +353,7 @@ def test_every_command_of_a_page_is_one_that_the_target_takes(target, monkeypatc
         ("frigate", "out", {"detector": "tpu"}, "`detector` must be one of"),
         ("frigate", "out", {"detector": "cpu"}, "needs images of the kind"),
         ("litert-gpu", "out", {"calibration": []}, "chooses `calibration` itself"),
-        ("tf-serving", "out", {}, r"Give a path such as '.*out/1'"),
+        ("tf-serving", "out", {}, r"such as '.*out/1'"),
         ("tf-serving", "1", {"warmup_batches": -1}, "must be 0 or more"),
         ("triton", "out", {"max_batch_size": 0}, "must be 1 or more"),
         ("triton", "out", {"backend": "torch"}, "`backend` must be one of"),
