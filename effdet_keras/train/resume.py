@@ -343,8 +343,8 @@ def _set_means(metrics, means):
 
 def _replicas(variable):
     """The variables of this process that one consists of: its sum would be rounded."""
-    replicas = getattr(variable.value, "values", ())
-    is_shared = len(replicas) > 1 and current_processes().count == 1
+    replicas = getattr(variable.value, "values", None)  # a method of torch's tensors
+    is_shared = isinstance(replicas, tuple) and current_processes().count == 1
     return replicas if is_shared else (variable,)
 
 
