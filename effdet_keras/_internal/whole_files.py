@@ -16,7 +16,7 @@ import time
 import urllib.parse
 import urllib.request
 
-from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.errors import InvalidTypeError, InvalidValueError, require
 
 # `pathlib` makes one slash of the two. A single letter is a drive of Windows.
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
@@ -24,11 +24,8 @@ _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
 def local_path(path, what):
     """The path on this machine that the user named; refuses any other address."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise InvalidTypeError(
-            f"{what} must be a string or a path. "
-            f"Received: {path!r} of type {type(path).__name__}"
-        )
+    is_path = isinstance(path, (str, os.PathLike))
+    require(is_path, f"{what} must be a string or a path", InvalidTypeError, path=path)
     text = os.fsdecode(path)
     scheme = _scheme(path, text)
     if scheme is None:

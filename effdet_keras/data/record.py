@@ -260,11 +260,9 @@ def pixels_of_shape(shape: Any, height: int, width: int) -> np.ndarray:
     """Which pixels belong to an object, bool `[height, width]`."""
     is_file = isinstance(shape, bytes)
     pixels = read_mask(shape) if is_file else _decoded(shape, height, width)
-    if pixels.shape != (height, width):
-        raise InvalidValueError(
-            "The shape of an object must have the size of its image, (height, width) "
-            f"{(height, width)}. Received: {pixels.shape}"
-        )
+    size = (height, width)
+    rule = f"The shape of an object must have the size of its image, {size}"
+    require(pixels.shape == size, rule, shape=pixels.shape)
     return pixels != 0
 
 
@@ -329,9 +327,7 @@ def check_seg_class_names(class_names: Iterable[str]) -> tuple[str, ...]:
     is_list = not isinstance(class_names, str)
     require(is_list, rule, InvalidTypeError, class_names=class_names)
     names = tuple(map(str, class_names))
-    if not names or len(set(names)) != len(names) or len(names) > IGNORED_PIXEL:
-        raise InvalidValueError(
-            f"Names of classes of pixels must differ, and be 1 to {IGNORED_PIXEL}. "
-            f"Received: {len(names)} names, {names[:5]}"
-        )
+    is_right = len(set(names)) == len(names) and 1 <= len(names) <= IGNORED_PIXEL
+    rule = f"Names of classes of pixels must differ, and be 1 to {IGNORED_PIXEL}"
+    require(is_right, rule, count=len(names), names=names[:5])
     return names

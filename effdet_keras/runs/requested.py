@@ -8,7 +8,7 @@ from typing import Any
 
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.whole_files import is_remote
-from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.errors import InvalidTypeError, InvalidValueError, require
 from effdet_keras.runs.configuration import LENGTHS, RunConfiguration, refuse_undone
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
@@ -65,11 +65,9 @@ def base_of(configuration: Any) -> RunConfiguration:
         return RunConfiguration()
     if isinstance(configuration, (str, os.PathLike)):
         return RunConfiguration.read(configuration)
-    if not isinstance(configuration, RunConfiguration):
-        raise InvalidTypeError(
-            "`configuration` must be a `RunConfiguration`, or the path of its YAML "
-            f"file. Received: {configuration!r}"
-        )
+    is_one = isinstance(configuration, RunConfiguration)
+    rule = "`configuration` must be a `RunConfiguration`, or the path of its YAML file"
+    require(is_one, rule, InvalidTypeError, configuration=configuration)
     return configuration
 
 

@@ -20,7 +20,7 @@ from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.formats.sidecar import read_sidecar, write_sidecar
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import clip_boxes_xywh
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.images import IMAGE_SUFFIXES
 
 
@@ -356,11 +356,8 @@ def _darknet_layout(path):
     lines = [line.partition("=") for line in read_text(path).splitlines()]
     content = {key.strip(): value.strip() for key, _, value in lines if value.strip()}
     splits = {key: [content[key]] for key in _SPLITS if key in content}
-    if not splits or "names" not in content:
-        raise InvalidValueError(
-            "A .data file must have lines `train = ...` and `names = ...`. "
-            f"Received: {str(path)!r}"
-        )
+    rule = "A .data file must have lines `train = ...` and `names = ...`"
+    require(splits and "names" in content, rule, path=str(path))
     # Darknet's paths start from where it is called: its folder's parent, or itself.
     for folder in (path.parent, *path.parent.parents):
         if (folder / content["names"]).is_file():
@@ -404,11 +401,9 @@ def _images_in(folder):
 
 def _images_below(folder):
     whole = folder.resolve()
-    if whole in (whole.parent, pathlib.Path.home()):  # a slip such as `train: /`
-        raise InvalidValueError(
-            "A split must be a folder of images, not a whole disk or home folder. "
-            f"Received: {str(whole)!r}"
-        )
+    is_whole = whole in (whole.parent, pathlib.Path.home())  # by `train: /`, a slip
+    rule = "A split must be a folder of images, not a whole disk or home folder"
+    require(not is_whole, rule, folder=str(whole))
     images = (p for p in folder.rglob("*") if p.suffix.lower() in IMAGE_SUFFIXES)
     return sorted(path for path in images if not path.name.startswith("."))
 

@@ -47,10 +47,7 @@ def make_batches(
     rule = "Masks are only resized with 'half_pixel'"
     require(is_right, rule, resize_method=resize_method)
     records = reader.records
-    if not records:
-        raise InvalidValueError(
-            "`batches` needs at least one image. The dataset is empty"
-        )
+    require(records, "`batches` needs at least one image", images=0)
     augmentation = augmenting.prepare(augment, reader)
     if augmentation is not None and not training:
         raise InvalidValueError(
