@@ -147,7 +147,9 @@ def test_averages_are_what_is_exported(export, tmp_path, monkeypatch):
         export(tmp_path / "pets.onnx", model=model)
         np.testing.assert_array_equal(bias, averaged)
     # And what `Predictor(model, runtime="onnx")` writes.
-    monkeypatch.setattr(in_runtime, "open_runtime", lambda *_: LiveRuntime(model, None))
+    monkeypatch.setattr(
+        in_runtime, "open_runtime", lambda path, *_: LiveRuntime(model, path)
+    )
     in_runtime.in_runtime(model, "onnx")
     np.testing.assert_array_equal(bias, averaged + 1.0)
     assert len(export.biases) == 3

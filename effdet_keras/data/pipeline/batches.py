@@ -47,7 +47,7 @@ def make_batches(
     rule = "Masks are only resized with 'half_pixel'"
     require(is_right, rule, resize_method=resize_method)
     records = reader.records
-    require(records, "`batches` needs at least one image", images=0)
+    require(records, "`batches` needs images: the dataset is empty", images=0)
     augmentation = augmenting.prepare(augment, reader)
     if augmentation is not None and not training:
         raise InvalidValueError(
