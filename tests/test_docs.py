@@ -260,3 +260,13 @@ def test_the_lines_of_the_readme_run_on_small_images(tmp_path, monkeypatch):
     finally:
         tf.config.run_functions_eagerly(False)
     assert (tmp_path / "found.png").exists()
+
+
+def test_the_tests_that_the_guides_name_exist():
+    named = {
+        path
+        for page in PAGES
+        for path in re.findall(r"`(tests/[\w/]+\.py)`", page.read_text())
+    }
+    assert len(named) > 20
+    assert [path for path in named if not (ROOT / path).is_file()] == []
