@@ -11,7 +11,7 @@ import pytest
 
 TESTS = pathlib.Path(__file__).parent
 # What the model is made of. `KERAS_BACKEND=jax pytest` runs the rest, too.
-_DETECT = ("detections", "letterbox", "postprocess", "nms", "finished_outputs")
+_DETECT = ("detections", "letterbox", "postprocess", "finished_outputs")
 PARTS = [*(f"detect/test_{name}.py" for name in _DETECT), "test_box_ops.py"]
 MODELS = ["model"]
 TRAINING = ["train"]

@@ -31,7 +31,7 @@ def batches_of(size):
 def test_devices_get_as_many_images_each(step):
     assert step.data_of_fit(batches_of(4))
     assert step.data_of_fit(batches_of(None))
-    with pytest.raises(ValueError, match="2 devices .* batches of 3 images"):
+    with pytest.raises(ValueError, match="2 devices .* images_per_process=3"):
         step.data_of_fit(batches_of(3))
 
 
