@@ -64,7 +64,7 @@ def run(
         tta (SCALE): test-time augmentation: detect in each image and its mirror image,
             at these scales (1.0), and fuse the boxes
         runtime: convert a live model, in memory, for this runtime; auto, the fastest
-            that is installed, is the default for 200 images and more and for videos
+            that is installed, is the default for 2,000 images and more
 
     large runs of images, of which is skipped what is done:
         parts (FOLDER): folder, also an address, for what is found, to be made one file

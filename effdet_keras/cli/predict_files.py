@@ -24,7 +24,7 @@ from effdet_keras.detect.predictor import Predictor
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import IMAGE_SUFFIXES, list_images, read_image
 
-_MANY = 200  # images: a conversion takes some ten seconds
+_MANY = 2_000  # images: a conversion takes 8 to 15 s, and saves 5 to 17 ms for each
 _JPEG_QUALITY = 95  # of frames, which may become training data
 
 
@@ -151,7 +151,7 @@ def is_worth_converting(inputs: Iterable[str | os.PathLike]) -> bool:
         sources = _find_sources(inputs)
     except (OSError, ValueError):  # `predict_files` says so
         return False
-    return len(sources) >= _MANY or any(map(is_video, sources))
+    return len(sources) >= _MANY
 
 
 def _find_sources(inputs: Iterable[str | os.PathLike]) -> list[Source]:
