@@ -71,7 +71,7 @@ def test_splits_that_are_not_there_are_told():
     data = {"train2017": dataset(5), "val2017": dataset(3)}
     with pytest.raises(ValueError, match="name the one to train on with `train_split`"):
         chosen(data)
-    with pytest.raises(ValueError, match=r"\['train2017', 'val2017'\].*'dev'"):
+    with pytest.raises(ValueError, match="'train2017', 'val2017', None.*'dev'"):
         chosen(data, train_split="train2017", validation_split="dev")
 
 
@@ -148,22 +148,11 @@ def test_without_a_backbone_it_says_so_and_starts_from_random_weights(
         made(train, weights="imagenet")
 
 
-def test_the_precision_is_the_models_and_nobody_elses(train):
-    model = made(train, precision="mixed_bfloat16")
-    assert model.dtype_policy.name == "mixed_bfloat16"
-    assert parts.keras.config.dtype_policy().name == "float32"
-
-
 def test_a_strategy_holds_model_and_optimizer(train, monkeypatch):
     monkeypatch.setattr(multiprocess, "_started", {})
     model = made(train, distribute="mirrored")
     assert model.config.sync_batch_norm
     assert type(model.distribute_strategy).__name__ == "MirroredStrategy"
-
-
-def test_a_module_brings_its_own_weights(train, tmp_path):
-    with pytest.raises(ValueError, match="brings its own weights"):
-        made(train, model=str(tmp_path), weights="coco", model_config={})
 
 
 # --- A run of a model with both heads: masks of the data, numbers, report.
@@ -184,13 +173,6 @@ def test_masks_are_read_where_the_model_has_the_head(folder):
     assert splits.train.seg_class_names == splits.validation.seg_class_names == names
     plain = choose_splits(RunConfiguration(data=str(folder)))
     assert plain.train.seg_class_names is None
-
-
-def test_formats_without_masks_say_what_to_do(folder, tmp_path):
-    dataset = ek.data.load(folder, "valid")
-    ek.data.write_voc({"train": dataset}, tmp_path / "voc")
-    with pytest.raises(ValueError, match="Of Pascal VOC only boxes.*with_masks"):
-        ek.data.load_splits(tmp_path / "voc", masks=True)
 
 
 def test_a_run_of_segmentation_alone_is_refused():

@@ -83,7 +83,7 @@ def _evaluate_new_ones(folder, dataset, numbers, wait, batch_size):
     with tempfile.TemporaryDirectory() as place:
         copy = pathlib.Path(place, "checkpoint.keras")
         while True:
-            is_done = folder.is_finished  # before the last look, not after it
+            is_done = folder.finished.is_file()  # before the last look, not after it
             taken = checkpoints.take(copy)
             if taken is not None:
                 started = time.monotonic()

@@ -22,7 +22,6 @@ from effdet_keras.errors import (
     require,
 )
 from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
-from effdet_keras.runs.configuration import whole
 from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
 
 _RATE = 0.08  # their default, for a batch of 64
@@ -137,7 +136,6 @@ def read_hparams(
         >>> reading.notes[0]
         'num_classes=3: the classes are those of the dataset, or `class_names`'
     """
-    whole(1).check("batch_size", batch_size)
     values = _flat(_content(hparams))
     optimizations = {n: v for n, v in values.items() if n.startswith(_OPTIMIZATIONS)}
     values = {n: v for n, v in values.items() if n not in optimizations}
