@@ -49,7 +49,7 @@ WITHOUT_EXAMPLE = {
     "data.load_splits": "the example of `data.load` has it",
     **{
         f"data.write_{name}": f"the example of `data.from_{name}` writes and reads"
-        for name in ("coco", "csv", "tfds", "tfrecord", "voc", "yolo")
+        for name in ("coco", "csv", "tfrecord", "voc", "yolo")
     },
     "LoadReport": "what `EfficientDet.load_pretrained` returns: its example",
     "LearningRates": "what `find_learning_rate` returns: its example",

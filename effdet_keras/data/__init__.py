@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from effdet_keras.extras.data_check.anchors import fit_anchors
     from effdet_keras.extras.data_check.check import CheckReport, check, check_splits
     from effdet_keras.extras.image_columns import read_image_columns
-    from effdet_keras.extras.tfds import from_tfds, write_tfds
+    from effdet_keras.extras.tfds import from_tfds
 
 __all__ = [
     "CheckReport",
@@ -44,7 +44,6 @@ __all__ = [
     "write_coco",
     "write_csv",
     "write_shapes",
-    "write_tfds",
     "write_tfrecord",
     "write_voc",
     "write_yolo",
@@ -74,7 +73,6 @@ _PLACES = {
     "write_coco": "data.formats.coco",
     "write_csv": "data.formats.csv",
     "write_shapes": "data.shapes",
-    "write_tfds": "extras.tfds",
     "write_tfrecord": "data.formats.tfrecord",
     "write_voc": "data.formats.voc",
     "write_yolo": "data.formats.yolo",

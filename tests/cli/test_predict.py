@@ -177,7 +177,7 @@ def test_a_video_is_drawn_frame_by_frame(archive, clip, found, tmp_path, command
     frames = [(image["video"], image["frame"]) for image in images]
     assert frames == [("clip.avi", 0), ("clip.avi", 1)]
     # Images and videos may be mixed; a camera that is not there is told.
-    assert "camera 77" in command("predict", archive, 77, status=1)
+    assert "cannot open 77" in command("predict", archive, 77, status=1)
 
 
 @pytest.mark.slow

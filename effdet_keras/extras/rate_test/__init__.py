@@ -18,7 +18,6 @@ from effdet_keras._internal.whole_files import replacing
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import (
     InvalidStateError,
-    InvalidTypeError,
     NonFiniteLossError,
     check_argument,
     require,
@@ -79,11 +78,8 @@ class LearningRates:
         # A last loss that has blown up would hide all others.
         axes.set_ylim(0, 1.1 * max(np.max(smoothed), np.percentile(losses, 90)))
         axes.set(xscale="log", xlabel="learning rate", ylabel="loss")
-        title = {"fontsize": 11, "loc": "left", "fontweight": "bold"}
-        axes.set_title("Learning-rate range test", **title)
-        axes.grid(True, alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize=9)
+        axes.set_title("Learning-rate range test")
+        axes.legend()
         if path is not None:
             figure.savefig(os.fspath(path), dpi=130)
         return figure
@@ -143,9 +139,6 @@ Received: lowest=0.1, highest=0.01
     rule = "The rates must rise from above 0"
     require(is_rising, rule, lowest=lowest, highest=highest)
     check_argument(num_steps >= _LEAST, "num_steps", num_steps, f"{_LEAST} or more")
-    is_data = isinstance(data, DetectionDataset) or hasattr(data, "repeat")
-    rule = "`data` must be a `DetectionDataset`, or its batches (`tf.data.Dataset`)"
-    require(is_data, rule, InvalidTypeError, type=type(data))
     copy = _copy_of(model)
     if isinstance(data, DetectionDataset):
         data = copy.batches(data, batch_size, training=True)
@@ -245,10 +238,8 @@ def find_rate(
     """Tests learning rates for a run, which can then begin in its folder."""
     folder = RunFolder(out)
     folder.check_free(overwrite=False)
-    chosen = configured(
-        *(configuration, hparams, dict(fields), pipeline_config),
-        ignore_unknown=ignore_unknown,
-    )
+    sources = (configuration, hparams, dict(fields), pipeline_config)
+    chosen = configured(*sources, ignore_unknown=ignore_unknown)
     splits = choose_splits(chosen)
     chosen = with_batch_size(chosen, splits, hparams, fields)
     keras.utils.set_random_seed(chosen.seed)
@@ -264,14 +255,9 @@ def find_rate(
 
 
 def _say(found, folder):
-    flags = []
-    for name, value in found.arguments.items():
-        is_flag = name == "learning_rate"
-        flags.append(
-            f"--learning-rate {value:g}" if is_flag else f"--set {name}={value}"
-        )
+    settings = (f"--set {name}={value}" for name, value in found.arguments.items())
     print(
         f"The loss is smallest at a rate of about {10 * found.suggestion:.2g}. "
         f"Suggested is a tenth: {found.suggestion:.2g}. To train with it: "
-        f"{' '.join(flags)}\nThe curve: {folder.rates}"
+        f"{' '.join(settings)}\nThe curve: {folder.rates}"
     )
