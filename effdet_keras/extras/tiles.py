@@ -64,7 +64,7 @@ def detect_tiled(
     Each overlapping tile is given to `detect` as an image of its own. Two views found
     one object if their boxes agree (an IoU of `iou_threshold`) in the region that both
     views show. So the part of an object on one side of a seam is known as a part by the
-    box on the other side, small as their IoU may be. Boxes that no seam cuts come first,
+    box on the other side, small as their IoU may be. Boxes that no seam cuts are first,
     best first; each stands for what agrees with it. Parts that no whole box stands for
     are joined: an object longer than the overlap, of which each tile shows a part, gets
     the box around them. The score is the best one. Boxes of one view are left as they

@@ -58,7 +58,6 @@ def rows(folder):
 
 def test_it_returns_the_best_checkpoint_and_its_numbers(trained):
     out, result = trained
-    assert isinstance(result, ek.FineTuned)
     assert result.folder == out and result.split == "validation"
     assert result.model.class_names == ("circle", "square", "triangle")
     assert {"AP", "AP50", "AP/circle"} <= set(result.numbers)
