@@ -252,6 +252,7 @@ mean 'epochs'? It has: data, format, ...
             value = _plain(getattr(self, name))
             object.__setattr__(self, name, value)
             expected = self.__dataclass_fields__[name].type.replace("Auto", "'auto'")
+            expected = re.sub(r"Literal\[(.*?)\]", r"\1", expected)
             check_argument(_is_of(value, kind), name, value, expected)
             if name not in of_recipe and _is_of(value, float):
                 is_right = value > 0 or (value == 0 and name in _MAY_BE_ZERO)
