@@ -1,7 +1,6 @@
 """`effdet-keras eval`: numbers, findings, files and reports, for any detector."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ import effdet_keras as ek
 from effdet_keras import cli
 from effdet_keras.cli import evaluate_files as detection_sources
 from effdet_keras.export.runtime import Description, ExportedDetector, describe
-from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.weights.archive import write_archive
 
 pytestmark = pytest.mark.tensorflow
@@ -86,25 +84,6 @@ def test_a_model_is_evaluated_and_all_is_written(
     pycocotools = pytest.importorskip("pycocotools.coco")
     server = pycocotools.COCO(str(data / "valid.json")).loadRes(str(found))
     assert len(server.anns) == len(records) == content["detections"]
-
-
-@pytest.mark.slow
-def test_a_run_and_an_exported_file_are_models_too(
-    archive, model, data, numbers, tmp_path, capsys
-):
-    folder = RunFolder(tmp_path / "run")
-    folder.begin(ek.RunConfiguration(data=str(data)))
-    folder.archive.mkdir()
-    shutil.copy(archive, folder.archive / "best.keras")
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("tf2onnx")
-    model.export(tmp_path / "shapes.onnx", verbose=0)
-    for path in (folder.path, tmp_path / "shapes.onnx"):
-        capsys.readouterr()
-        out = tmp_path / f"of {path.name}"
-        assert run(path, data, "--out", out) == 0
-        coco = json.loads((out / "numbers.json").read_text())["coco"]
-        assert coco == pytest.approx(numbers, abs=0.02)
 
 
 def test_two_detectors_are_compared(archive, data, exact, tmp_path, capsys):

@@ -85,7 +85,7 @@ def test_what_cannot_be_read_is_left_out_and_told(archive, images, found, comman
     assert "There is no image, folder or video 'nowhere.jpg'" in said
 
 
-@pytest.mark.parametrize("option", ["out", "json_path", "frames"])
+@pytest.mark.parametrize("option", ["out", "json_path"])
 def test_an_address_is_refused_before_any_work(tmp_path, monkeypatch, option):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=f"`{option}` must be on this machine"):
@@ -171,32 +171,13 @@ def test_a_video_is_drawn_frame_by_frame(archive, clip, found, tmp_path, command
     cv2 = pytest.importorskip("cv2")
     out = tmp_path / "out"
     said = command("predict", archive, clip, "--out", out, "--json", found)
-    assert f"{clip} frame 1: " in said and "--frames FOLDER" in said
+    assert f"{clip} frame 1: " in said
     assert cv2.VideoCapture(str(out / "clip.avi")).get(cv2.CAP_PROP_FRAME_COUNT) == 2
     images = json.loads(found.read_text())["images"]
     frames = [(image["video"], image["frame"]) for image in images]
     assert frames == [("clip.avi", 0), ("clip.avi", 1)]
     # Images and videos may be mixed; a camera that is not there is told.
     assert "cannot open 77" in command("predict", archive, 77, status=1)
-
-
-@pytest.mark.slow
-def test_frames_and_their_boxes_are_a_dataset(archive, clip, found, tmp_path, command):
-    frames = tmp_path / "found"
-    again = ["predict", archive, clip, "--frames", frames]
-    assert "--frames FOLDER" not in command(*again, "--score", 0.1, "--json", found)
-    dataset = ek.data.load(found)
-    names = [(r.image_id, r.file_name) for r in dataset.records]
-    assert names == [(1, "clip-frame-000000.jpg"), (2, "clip-frame-000001.jpg")]
-    assert not dataset.problems  # none reaches out of its image
-    shades = [np.asarray(Image.open(frames / r.file_name)) for r in dataset.records]
-    assert [shade.shape for shade in shades] == [(32, 96, 3)] * 2
-    assert abs(shades[0].mean() - 40) < 3 and abs(shades[1].mean() - 200) < 3
-    annotations = json.loads(found.read_text())["annotations"]
-    assert len(annotations) == sum(len(r.labels) for r in dataset.records) > 0
-    said = command(*again, status=1)
-    assert "clip-frame-000001.jpg': nothing that is there" in said
-    command(*again, "--overwrite")
 
 
 def test_no_two_sources_have_one_name_in_the_file(tmp_path):

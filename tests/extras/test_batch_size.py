@@ -136,16 +136,6 @@ def test_the_trial_ends_when_the_device_is_full_and_raises_other_errors(
         batch_size.main(str(path))
 
 
-@pytest.mark.slow
-def test_a_real_child_measures(splits, capsys):
-    fields = tiny_run(batch_size="auto")
-    del fields["model_config"]["backbone"]  # the child does not know the tests' own
-    fields["image_size"] = "auto"
-    fields["model_config"]["max_level"] = 7
-    few = types.SimpleNamespace(train=splits.train[:1])
-    assert batch_size.choose_batch_size(ek.RunConfiguration(**fields), few) == 1
-
-
 def test_a_run_takes_the_size(monkeypatch, shapes, tmp_path):
     monkeypatch.setattr(batch_size, "choose_batch_size", lambda *_: 2)
     made = []

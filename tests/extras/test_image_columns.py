@@ -46,14 +46,6 @@ def test_columns_are_read_by_id_or_name(read, text):
     assert read(text)["light"] == {7: "day", 9: "night"}
 
 
-def test_all_columns_are_read_and_empty_cells_are_a_value(read):
-    columns = read("place,file_name,light\nBonn,1.jpg,\nKöln,2.jpg,day\n")
-    assert columns == {
-        "place": {7: "Bonn", 9: "Köln"},
-        "light": {7: "(empty)", 9: "day"},
-    }
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -85,13 +85,6 @@ def test_every_pixel_is_covered_by_tiles_of_one_size(tile_size, overlap):
             ).all()
 
 
-@pytest.mark.parametrize(
-    ("width", "overlap", "count"), [(180, 0.2, 2), (181, 0.2, 3), (100, 0.9, 1)]
-)
-def test_no_more_tiles_than_the_overlap_asks_for(width, overlap, count):
-    assert len(tile_grid((100, width), 100, overlap)) == count
-
-
 LAYOUTS = {
     "in the overlap": ((100, 170), [[40, 75, 60, 95]], {}),
     "longer than a tile": ((100, 400), [[30, 20, 70, 380]], {}),
@@ -134,14 +127,6 @@ def test_a_part_is_dropped_where_a_tile_has_the_whole(parts_are_better, include_
     assert found.scores[0] == pytest.approx(best)
 
 
-def test_small_objects_are_found_that_the_whole_image_hides():
-    boxes = [[y, x, y + 10, x + 10] for y, x in itertools.product((20, 150), (30, 290))]
-    detector = KnowingDetector(boxes)
-    whole = detector([map_of(400, 400)])[0]
-    assert len(whole) == 0
-    assert found_boxes(detector, (400, 400)) == boxes
-
-
 def test_a_image_full_of_objects_seen_inexactly():
     """No object is lost, doubled, or left in parts, wherever the seams fall."""
     rng = np.random.default_rng(2)
@@ -171,12 +156,6 @@ def test_the_box_is_that_of_the_whole_though_a_part_is_surer():
     found = merged((LEFT, part, 0.9, 0), (RIGHT, whole, 0.5, 0))
     assert found.boxes.tolist() == [[40, 85, 60, 120]]
     assert found.scores.tolist() == pytest.approx([0.9])
-
-
-def test_the_border_of_the_image_cuts_nothing():
-    whole, part = [40, 0, 60, 95], [38, 0, 62, 25]
-    found = merged((LEFT, whole, 0.5, 0), (RIGHT, part, 0.9, 0))
-    assert found.boxes.tolist() == [whole]
 
 
 @pytest.mark.parametrize(

@@ -99,11 +99,6 @@ def test_all_fields_come_back_from_yaml(tmp_path):
         assert RunConfiguration.read(tmp_path / "run.yaml") == other
 
 
-def test_an_empty_file_is_the_defaults(tmp_path):
-    (tmp_path / "run.yaml").write_text("# nothing yet\n")
-    assert RunConfiguration.read(tmp_path / "run.yaml") == RunConfiguration()
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -186,10 +181,7 @@ def test_settings_of_another_form_are_refused():
         ("a: [1\n", "is not YAML"),
         ("epochs: 1\nepochs: 2\n", "'epochs' is given twice"),
         ("model: !!python/object:os.system x\n", "is not YAML"),
-        ("a: 1\ntrain_on: !!timestamp z\n", r"run\.yaml.*'z' is no timestamp.*line 2"),
-        ("one_batch: !!bool 3\n", "'3' is no bool.*line 1"),
         (f"epochs: {'9' * 400}\n", "is no int.*more than 100 digits.*line 1"),
-        (f"loss: {'9' * 400}.5\n", "is no float.*more than 100 digits"),
     ],
     ids=repr,
 )
@@ -209,15 +201,6 @@ def test_class_names_of_files_and_settings_are_text(tmp_path):
     names = parse_settings(["class_names=[007, no, 16:9]"])["class_names"]
     assert names == ["007", "no", "16:9"]
     assert parse_settings(["class_names=null"]) == {"class_names": None}
-
-
-def test_merges_of_merges_are_no_trap(tmp_path):
-    lines = ["a0: &a0 {x: 1}"]
-    lines += [
-        f"a{i}: &a{i}\n  <<: [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 20)
-    ]
-    (tmp_path / "run.yaml").write_text("\n".join(lines))
-    assert read_yaml(tmp_path / "run.yaml")["a19"] == {"x": 1}
 
 
 def test_steps_and_durations():

@@ -10,9 +10,7 @@ from PIL import Image
 from support.tiny_run import tiny_run
 
 import effdet_keras as ek
-from effdet_keras.runs.parts import callbacks_of_run, choose_splits
 from effdet_keras.runs.requested import configured
-from effdet_keras.runs.run_folder import RunFolder, RunLog
 from effdet_keras.visualize import batch_grid
 
 pytestmark = pytest.mark.tensorflow
@@ -107,14 +105,6 @@ def test_the_first_batch_is_drawn_as_the_first_step_gets_it(trained):
     np.testing.assert_array_equal(Image.open(out / "first_batch.png"), expected)
 
 
-def test_the_archive_detects_as_the_model_does(trained):
-    out, result = trained
-    image = np.zeros((64, 64, 3), "uint8")
-    again = ek.EfficientDet.from_archive(out / "archive")
-    one, other = (m.detect(image, 0.0) for m in (result.model, again))
-    np.testing.assert_array_equal(one.scores, other.scores)
-
-
 def test_what_is_wrong_is_told_before_an_old_run_is_removed(run, shapes):
     for fields in ({"freeze": "nothing_matches"}, {"weights": "nowhere.h5"}):
         with pytest.raises((ValueError, OSError)):
@@ -168,15 +158,6 @@ def test_a_training_without_evaluation_keeps_the_last_checkpoint(
     assert not (out / "numbers.json").exists() and (out / "finished.json").exists()
     assert set(rows(out)[0]) & {"AP", "loss"} == {"loss"}
     assert not [w for w in recwarn if "best.keras" in str(w.message)]
-
-
-def test_without_evaluation_a_loss_may_choose_the_best_checkpoint(shapes, tmp_path):
-    folder = RunFolder(tmp_path)
-    splits = choose_splits(ek.RunConfiguration(data=str(shapes)))
-    for fields, expected in (({"monitor": "loss"}, "loss"), ({}, None)):
-        run = ek.RunConfiguration(evaluate_every=0, tensorboard=False, **fields)
-        _, archive = callbacks_of_run(run, splits, folder, RunLog(folder.log))
-        assert archive.monitor == expected
 
 
 @pytest.mark.slow

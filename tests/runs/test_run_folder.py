@@ -1,7 +1,6 @@
 """The folder of a run: two runs never share one; its log, text, data, shared files."""
 
 import dataclasses
-import io
 import json
 import math
 from typing import Any
@@ -10,14 +9,13 @@ import numpy as np
 import pytest
 
 from effdet_keras._internal import processes
-from effdet_keras.data import from_arrays, from_coco
+from effdet_keras.data import from_arrays
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.run_folder import (
     CHECKPOINTS,
     OF_A_RUN,
     RunFolder,
     RunLog,
-    TextLog,
     copy_from_first,
     fingerprint,
     history_of,
@@ -134,31 +132,7 @@ def test_the_terminal_is_passed_on_and_kept(tmp_path, capsys):
     assert said == "before\nstep 1 \rstep 2 \repoch 1\r\nafter\noutside\n"
 
 
-def test_a_second_text_goes_behind_the_first(tmp_path):
-    for number in (1, 2):
-        log = TextLog(io.StringIO())
-        log.keep_in(tmp_path / "log.txt")
-        print(number, file=log)
-        assert not log.isatty()
-        log.close()
-    lines = (tmp_path / "log.txt").read_text().splitlines()
-    assert lines[1::2] == ["1", "2"]
-    assert all(line.startswith("-- 2") for line in lines[::2])
-
-
 # --- The digest of its data: the same for the same data, and no other.
-
-
-@pytest.mark.tensorflow
-def test_the_same_data_has_the_same_digest_wherever_it_is(shapes, tmp_path):
-    (tmp_path / "train").mkdir()
-    for path in [shapes / "train.json", *(shapes / "train").iterdir()]:
-        (tmp_path / path.relative_to(shapes)).write_bytes(path.read_bytes())
-    here, there = (
-        fingerprint(from_coco(root / "train.json", root / "train"))
-        for root in (shapes, tmp_path)
-    )
-    assert here == there
 
 
 def test_every_part_of_it_counts():

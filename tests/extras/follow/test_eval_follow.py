@@ -130,17 +130,6 @@ def test_it_ends_when_nothing_new_comes_and_goes_on_where_it_was(
     assert "on 'valid'. Received: " in capsys.readouterr().err
 
 
-def test_a_run_that_never_begins_or_writes_nothing_is_an_error(run, data, capsys):
-    assert follow(run, data, "--timeout", "0.1s") == 1
-    assert "has no checkpoint." in capsys.readouterr().err
-    run.finish(0)
-    assert follow(run, data) == 1
-    assert "has no checkpoint.\n" in capsys.readouterr().err
-    shutil.rmtree(run.path)
-    assert follow(run, data, "--timeout", "0.1s") == 1
-    assert "No run began in" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -65,11 +65,6 @@ def test_each_has_a_field_or_is_told(given):
     assert has_field != is_told
 
 
-def test_what_is_left_open_is_as_in_google_automl():
-    run = configured("")
-    assert (run.recipe, run.image_size, run.anchors) == ("reference", None, None)
-
-
 def test_the_string_of_the_migration_guide():
     run = configured(
         "num_classes=3,image_size=1920x1280,gamma=2.0,learning_rate=0.01,"
@@ -82,13 +77,6 @@ def test_the_string_of_the_migration_guide():
     assert run.ema_decay is None
     assert run.scale_jitter == (0.8, 1.2)
     assert run.postprocess == {"method": "hard", "iou_threshold": 0.6}
-
-
-def test_a_string_has_lists_and_expressions():
-    run = configured("aspect_ratios=1.0*2.0*0.5,var_freeze_expr=(efficientnet|fpn)")
-    assert run.model_config == {"aspect_ratios": (1.0, 2.0, 0.5)}
-    assert run.freeze == "(efficientnet|fpn)"
-    assert configured("var_freeze_expr='(a|b)',separable_conv=false").freeze == "(a|b)"
 
 
 def test_the_yaml_of_their_readme_works_unchanged(tmp_path):
@@ -130,12 +118,6 @@ def test_rates_of_other_optimizers_are_scaled_to_the_batch_as_there():
 def test_schedules(method, schedule):
     given = f"lr_decay_method={method},lr_warmup_epoch=2.0,first_lr_drop_epoch=9.0"
     assert configured(given).schedule == schedule
-
-
-def test_a_loss_scale_is_that_of_float16():
-    run = configured("mixed_precision=true,loss_scale=128.0")
-    assert (run.precision, run.loss_scale) == ("mixed_float16", 128.0)
-    assert configured("mixed_precision=true").precision == "mixed_bfloat16"
 
 
 @pytest.mark.parametrize(

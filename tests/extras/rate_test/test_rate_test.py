@@ -2,7 +2,6 @@
 
 import json
 
-import keras
 import numpy as np
 import pytest
 from support.tiny import EAGER, tiny_model
@@ -76,20 +75,6 @@ def test_the_model_stays_as_it_is_and_the_copy_is_trained(model, dataset, tmp_pa
 
 def tiny_trainable(model):
     return [v for v in model.weights if v.trainable]
-
-
-def test_the_rate_of_the_reference_is_for_a_batch_of_64(dataset):
-    model = tiny_model()
-    model.compile(recipe="reference", run_eagerly=EAGER)
-    batches = model.batches(dataset, 2)
-    assert rate_test._arguments(model, batches, 0.01) == {"learning_rate": 0.32}
-    model.compile("sgd", run_eagerly=EAGER)  # whose rate is not scaled
-    assert rate_test._arguments(model, batches, 0.01) == {
-        "optimizer": "sgd",
-        "learning_rate": 0.01,
-    }
-    model.compile(keras.optimizers.Adam(), run_eagerly=EAGER)
-    assert rate_test._arguments(model, batches, 0.01) == {"learning_rate": 0.01}
 
 
 def test_a_loss_that_grows_ends_the_test(model, dataset, monkeypatch):
