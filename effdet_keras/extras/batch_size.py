@@ -150,7 +150,7 @@ _NAMES_OF_FULL = ("ResourceExhausted", "OutOfMemory", "MemoryError")
 def main(path: str) -> None:
     """Tries the sizes of a task, and writes a line of JSON for each."""
     task = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
-    configuration = RunConfiguration.from_dict(task["configuration"])
+    configuration = RunConfiguration(**task["configuration"])
     out = pathlib.Path(task["out"])
     base, free = peak_bytes(), available_bytes()
     per_image = None  # bytes, as the batch before had them

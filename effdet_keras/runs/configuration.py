@@ -268,16 +268,6 @@ mean 'epochs'? It has: data, format, ...
         self.new_augmentations()
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> RunConfiguration:
-        """Makes it of a dict; an unknown name is an error that says near ones.
-
-        Example:
-            >>> RunConfiguration.from_dict({"seed": 3}).seed
-            3
-        """
-        return cls().replace(**fields)
-
-    @classmethod
     def read(cls, path: str | os.PathLike) -> RunConfiguration:
         """Reads a YAML file that has some of the fields, or all.
 
@@ -294,7 +284,7 @@ mean 'epochs'? It has: data, format, ...
         """
         content = read_yaml(path)
         try:
-            return cls.from_dict({str(name): value for name, value in content.items()})
+            return cls().replace(**content)
         except (InvalidValueError, InvalidTypeError) as error:
             raise type(error)(f"In '{os.fspath(path)}': {error}") from error
 

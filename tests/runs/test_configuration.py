@@ -132,7 +132,7 @@ def test_all_fields_come_back_from_yaml(tmp_path):
 )
 def test_what_cannot_be_right_is_told_with_what_may_be(fields, message):
     with pytest.raises((ValueError, TypeError), match=message):
-        RunConfiguration.from_dict(fields)
+        RunConfiguration().replace(**fields)
 
 
 def test_an_error_of_a_file_names_the_file(tmp_path):

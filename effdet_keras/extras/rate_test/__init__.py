@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import math
 import os
 from collections.abc import Mapping
@@ -14,7 +13,6 @@ import keras
 import numpy as np
 
 from effdet_keras._internal.optional_imports import matplotlib_figure
-from effdet_keras._internal.whole_files import replacing
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import (
     InvalidStateError,
@@ -83,12 +81,6 @@ class LearningRates:
         if path is not None:
             figure.savefig(os.fspath(path), dpi=130)
         return figure
-
-    def write(self, path: str | os.PathLike[str]) -> None:
-        """Writes all numbers as a file of JSON."""
-        content = {**dataclasses.asdict(self), "smoothed": self.smoothed}
-        with replacing(path) as partial:
-            partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def find_learning_rate(
@@ -248,7 +240,7 @@ def find_rate(
     batches = training_batches(model, chosen, splits.train)
     found = find_learning_rate(model, batches)
     with folder.taken():
-        found.write(folder.rates)
+        folder.write_json("learning_rates", dataclasses.asdict(found))
         draw_chart(folder.rates_image, found.plot)
     _say(found, folder)
     return found
