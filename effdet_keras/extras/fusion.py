@@ -160,7 +160,8 @@ def _checked_scales(scales, name="scales", others=""):
         isinstance(scale, numbers.Real) and 0 < scale <= _LARGEST_SCALE
         for scale in values
     )
-    expected = f"{others}numbers above 0 and at most {_LARGEST_SCALE:g}"
+    largest = f"{_LARGEST_SCALE:g}, such as (0.75, 1.0)"
+    expected = f"{others}numbers above 0 and at most {largest}"
     check_argument(values and are_scales, name, scales, expected)
     return values
 

@@ -43,7 +43,8 @@ def tile_grid(
         [[0, 0, 100, 100], [0, 75, 100, 175], [0, 150, 100, 250]]
     """
     expected = "0 or more and below 1, a part of a tile's side"
-    check_argument(0 <= overlap < 1, "overlap", overlap, expected)
+    is_share = isinstance(overlap, float | int) and 0 <= overlap < 1
+    check_argument(is_share, "overlap", overlap, expected)
     sides = np.minimum(_pair(tile_size, "tile_size"), _pair(size, "size"))
     tops, lefts = (_starts(n, side, overlap) for n, side in zip(size, sides))
     corners = np.stack(np.meshgrid(tops, lefts, indexing="ij"), axis=-1).reshape(-1, 2)

@@ -116,7 +116,7 @@ def _merged(fields, more):
         fields = {**fields, **dict.fromkeys(set(LENGTHS) & set(fields))}
     both = {name: value for name, value in fields.items() if name in more}
     inner = {
-        name: {**value, **more[name]}
+        name: {**(value or {}), **more[name]}
         for name, value in both.items()
         if name in _MAPPINGS and isinstance(more[name], Mapping)
     }
