@@ -48,7 +48,13 @@ def predict_files(
     )
     ScoreRule(predictor, score_threshold, calibrated)  # before any work
     sources = _find_sources(inputs)
-    names = names_of(sources)
+    names = {source: _name(source) for source in sources}
+    if out is not None or json_path is not None:
+        is_one_twice = len({n.casefold() for n in names.values()}) < len(names)
+        rule = (
+            "Two inputs would have one name in what is written: give them to two runs"
+        )
+        require(not is_one_twice, rule, inputs=list(map(str, sources)))
     targets = {}
     if out is not None:
         targets = {source: out / _drawn_name(source, names[source]) for source in names}
@@ -166,25 +172,6 @@ def _drawn_name(source, name):
         return name if is_known else f"{name}.png"
     is_avi = isinstance(source, os.PathLike) and source.suffix.lower() == ".avi"
     return f"{name}.avi" if is_avi else f"{name}.mp4"
-
-
-def names_of(sources: Sequence[Source]) -> dict[Source, str]:
-    """The names of sources in what is written; in folders, where two would be one."""
-    names = {source: _name(source) for source in sources}
-    files = [source for source in sources if isinstance(source, os.PathLike)]
-    if files and _is_one_twice(names):
-        folders = {f: os.path.dirname(os.path.abspath(str(f))) for f in files}
-        root = os.path.commonpath(folders.values())
-        for file, folder in folders.items():
-            name = pathlib.Path(os.path.relpath(folder, root), names[file])
-            names[file] = name.as_posix()
-    rule = "Two inputs would have one name in what is written: give them to two runs"
-    require(not _is_one_twice(names), rule, inputs=list(map(str, sources)))
-    return names
-
-
-def _is_one_twice(names):
-    return len({name.casefold() for name in names.values()}) < len(names)
 
 
 def _name(source):

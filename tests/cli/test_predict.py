@@ -10,7 +10,6 @@ from support.tiny import LITE0, lively_model
 
 import effdet_keras as ek
 from effdet_keras.cli import predict_files as module
-from effdet_keras.cli.predict_files import names_of
 from effdet_keras.weights.archive import write_archive
 
 pytestmark = pytest.mark.tensorflow
@@ -106,15 +105,15 @@ def test_no_input_is_written_over(archive, images, tmp_path, command):
         assert "would be overwritten" in said
     assert first.read_bytes() == before
 
-    # What is there stays, and two images of one name get two names.
+    # What is there stays, and two images of one name are given to two runs.
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "a.png").write_bytes(before)
     out = tmp_path / "out"
-    arguments = ["predict", archive, first, tmp_path / "more" / "a.png", "--out", out]
+    arguments = ["predict", archive, first, "--out", out]
+    said = command(*arguments, tmp_path / "more" / "a.png", status=1)
+    assert "give them to two runs" in said
     command(*arguments)
-    written = sorted(out.rglob("*.png"))
-    parts = [path.relative_to(out).as_posix() for path in written]
-    assert parts == ["images/a.png", "more/a.png"]
+    written = list(out.rglob("*.png"))
     written[0].write_bytes(b"mine")
     assert "a.png': nothing that is there" in command(*arguments, status=1)
     assert written[0].read_bytes() == b"mine"
@@ -178,21 +177,6 @@ def test_a_video_is_drawn_frame_by_frame(archive, clip, found, tmp_path, command
     assert frames == [("clip.avi", 0), ("clip.avi", 1)]
     # Images and videos may be mixed; a camera that is not there is told.
     assert "cannot open 77" in command("predict", archive, 77, status=1)
-
-
-def test_no_two_sources_have_one_name_in_the_file(tmp_path):
-    for name in ("a/cat.png", "b/cat.png", "b/dog.png", "a/clip.mp4", "b/clip.avi"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    images = [tmp_path / name for name in ("a/cat.png", "b/dog.png")]
-    assert list(names_of(images).values()) == ["cat.png", "dog.png"]
-    images.append(tmp_path / "b/cat.png")
-    names = names_of(images)
-    assert list(names.values()) == ["a/cat.png", "b/dog.png", "b/cat.png"]
-    videos = [tmp_path / "a/clip.mp4", tmp_path / "b/clip.avi", 0]
-    assert list(names_of(videos).values()) == ["a/clip", "b/clip", "camera-0"]
-    with pytest.raises(ValueError, match="give them to two runs"):
-        names_of([tmp_path / "a/clip.mp4", tmp_path / "a/clip.avi"])
 
 
 @pytest.mark.parametrize("error, status", [(KeyboardInterrupt, 130), (OSError, 1)])
