@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import os
 import pathlib
 import tempfile
@@ -29,26 +28,21 @@ def write_openvino(
 ):
     """Writes what `write_onnx` does as `.xml`, with a `.bin` of weights beside it."""
     openvino.require("OpenVINO export")
-    options = {
-        "outputs": outputs,
-        "batch_size": batch_size,
-        "postprocess": postprocess,
-    }
     with tempfile.TemporaryDirectory() as folder:
         onnx_path = pathlib.Path(folder) / "model.onnx"
-        description = write_onnx(model, onnx_path, **options)
+        description = write_onnx(
+            model,
+            onnx_path,
+            outputs=outputs,
+            batch_size=batch_size,
+            postprocess=postprocess,
+        )
         description = dataclasses.replace(description, precision=precision)
         # The same network as of `convert_model`, which reports its use over the net.
         network = openvino.Core().read_model(onnx_path)
         network.set_rt_info(description.to_json(), [DESCRIPTION_NAME])
         network.set_rt_info(UNSEALED, [SEAL_NAME])
-        try:
-            openvino.save_model(network, path, compress_to_fp16=precision == "float16")
-        except RuntimeError as error:
-            if "iostream" not in str(error):
-                raise
-            reason = os.strerror(errno.ENOSPC)  # most likely; it gives none
-            raise OSError(errno.ENOSPC, reason, os.fspath(path)) from error
+        openvino.save_model(network, path, compress_to_fp16=precision == "float16")
     seal(path, [path.with_suffix(".bin")])
 
 

@@ -15,7 +15,6 @@ import numpy as np
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.whole_files import local_path
 from effdet_keras._version import __version__
-from effdet_keras.box_ops import area, clip_boxes
 from effdet_keras.detect.postprocess import (
     Postprocess,
     finished_outputs,
@@ -94,8 +93,8 @@ class ExportedDetector:
     def predict_on_batch(self, images, content_sizes=None):
         """Detections of letterboxed images, any number, in pixels of the input.
 
-        A file with detections cannot be given `content_sizes` `[B, 2]`: what such a
-        file found beside the images is left out afterwards.
+        `content_sizes` `[B, 2]` are for raw outputs: a file with detections does
+        without them.
         """
         size = self.runtime.description.batch_size or len(images)
         parts = []
@@ -121,31 +120,7 @@ class ExportedDetector:
         if not self.config.has_detection:
             nothing = nothing_found(len(outputs["class_map"]), np)
             outputs = {**nothing, **outputs}
-        outputs = {name: np.asarray(value) for name, value in outputs.items()}
-        if content_sizes is not None:
-            return {**outputs, **_without_empty(outputs, content_sizes)}
-        return outputs
-
-
-def _without_empty(outputs, content_sizes):
-    """Detections of which something lies inside of the images, first."""
-    boxes = clip_boxes(np.array(outputs["boxes"]), content_sizes[:, None])
-    unused = np.arange(boxes.shape[1]) >= outputs["num_detections"][:, None]
-    unused |= area(boxes) <= 0
-    order = np.argsort(unused, axis=1, kind="stable")
-    unused = np.take_along_axis(unused, order, 1)
-    nothing = {"boxes": 0, "scores": 0, "labels": -1}
-    rows = {
-        name: np.where(
-            unused.reshape(unused.shape + (1,) * (outputs[name].ndim - 2)),
-            outputs[name].dtype.type(nothing[name]),
-            np.stack([v[o] for v, o in zip(values, order)]),
-        )
-        for name, values in {**outputs, "boxes": boxes}.items()
-        if name in nothing
-    }
-    counts = (~unused).sum(axis=1).astype(outputs["num_detections"].dtype)
-    return {**rows, "num_detections": counts}
+        return {name: np.asarray(value) for name, value in outputs.items()}
 
 
 # --- What an exported file says of its model: kept inside it, read before it runs.

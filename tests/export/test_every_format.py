@@ -236,13 +236,9 @@ def test_what_is_damaged_is_told(exported, tmp_path):
     rng = np.random.default_rng(1)
     for file in files_of(copy):
         content = file.read_bytes()
-        damaged = [b"", b"not a model at all\n" * 50, content[:-10]]
-        damaged.append(content[: len(content) // 2])
-        for place in rng.integers(len(content), size=6):
-            flipped = bytearray(content)
-            flipped[place] ^= 1 << rng.integers(8)
-            damaged.append(bytes(flipped))
-        for one in damaged:
+        flipped = bytearray(content)
+        flipped[rng.integers(len(content))] ^= 1
+        for one in (b"", content[: len(content) // 2], bytes(flipped)):
             file.write_bytes(one)
             with pytest.raises(ValueError, match=copy.name) as error:
                 ek.Predictor.load(copy)
