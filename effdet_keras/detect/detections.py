@@ -102,10 +102,6 @@ class Detections:
 
     def __getitem__(self, index: Any) -> Detections:
         if isinstance(index, (int, np.integer)):
-            if not -len(self) <= index < len(self):
-                raise IndexError(
-                    f"There are {len(self)} detections. Received: index {index}"
-                )
             index = [index]
         arrays = {name: getattr(self, name)[index] for name in _ARRAYS}
         return dataclasses.replace(self, **arrays)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import pathlib
@@ -148,7 +147,7 @@ class Predictor:
             path = _copied(path)
         path = local_path(path, "The path of a model")
         if not is_archive(path):
-            with kept_if_readable(path), _naming_weights(path):
+            with kept_if_readable(path):
                 opened = open_runtime(path, num_threads, precision)
             return cls(ExportedDetector(opened), runtime=runtime)
         keras.require(f"Opening '{path}'")
@@ -373,24 +372,6 @@ def _copied(address):
     from effdet_keras.weights.archive import checkpoint_file
 
     return checkpoint_file(folder, BEST_FILE)
-
-
-@contextlib.contextmanager
-def _naming_weights(path):
-    """Says what a file of weights is, which is no model yet."""
-    try:
-        yield
-    except InvalidValueError as error:
-        if not keras.is_installed():  # without it nothing here reads weights
-            raise
-        from effdet_keras.weights.locate import looks_like_weights
-        from effdet_keras.weights.read_weights import what_weights_are
-
-        if not looks_like_weights(path) or (path / "saved_model.pb").exists():
-            raise
-        raise InvalidValueError(
-            f"'{path}' holds weights, not a model. {what_weights_are(path)}".rstrip()
-        ) from error
 
 
 def _is_given(option):

@@ -296,8 +296,9 @@ _RESULT = """
 def exportable(postprocess):
     """The nearest to a postprocess that the nodes of a file can do."""
     limit = postprocess.max_detections_per_class
+    is_limited = limit is not None and limit < postprocess.max_detections
     rule = "Soft-NMS in an ONNX file has no limit per class: export `outputs='raw'`"
-    is_right = postprocess.method == "hard" or limit is None
+    is_right = postprocess.method == "hard" or not is_limited
     require(is_right, rule, max_detections_per_class=limit)
     top_k = postprocess.pre_nms_top_k
     top_k = _TOP_K if top_k is None else top_k

@@ -224,7 +224,7 @@ def format_of_file(path: str | os.PathLike[str]) -> ExportFormat:
     is_folder = path.is_dir()
     found = _by_ending("" if is_folder else path.suffix)
     is_ours = found is not None and is_folder == (found.ending == "")
-    rule = f"An exported model is a folder (SavedModel), or ends in {_endings()}"
+    rule = f"A model is a `.keras` file, a folder, or ends in {_endings()}"
     require(is_ours, rule, path=str(path))
     return found
 

@@ -57,7 +57,7 @@ def test_indexing_gives_detections(index, expected):
     np.testing.assert_allclose(part.scores, expected)
     assert len(part.boxes) == len(part.labels) == len(expected)
     assert (part.image_id, part.class_names) == (42, ("cat", "dog"))
-    with pytest.raises(IndexError, match=r"3 detections.*index 3"):
+    with pytest.raises(IndexError):
         three()[3]
 
 
