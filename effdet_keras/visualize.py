@@ -161,30 +161,16 @@ class _Painter:
         return np.asarray(self.image)
 
     def _place(self, box, text, taken):
-        """The rectangle of a name: above its box, or the first free place."""
-        left, top, right, bottom = box
+        """The rectangle of a name: above its box, or the next free place inside."""
+        left, top, *_ = box
         pad = max(2, self.line)
         width = round(self.font.getlength(text)) + 2 * pad
         height = round(self.font.size * 1.2) + pad
-        full_width, full_height = self.image.size
-        first = None
-        for x, y in (
-            (left, top - height),  # above, at the left
-            (left, top),  # inside, at the top
-            (right + 1 - width, top - height),  # above, at the right
-            (left, bottom + 1),  # below
-            (left, bottom + 1 - height),  # inside, at the bottom
-            (right + 1 - width, bottom + 1),
-        ):
-            x = min(max(x, 0), max(full_width - width, 0))
-            if y < 0 or y + height > full_height:
-                continue
-            place = (x, y, x + width, y + height)
-            first = first or place
-            if not any(_overlap(place, other) for other in taken):
-                return place
-        x = min(max(left, 0), max(full_width - width, 0))
-        return first or (x, 0, x + width, height)
+        x = min(max(left, 0), max(self.image.width - width, 0))
+        places = [(x, y, x + width, y + height) for y in (top - height, top)]
+        inside = [place for place in places if place[1] >= 0]
+        free = (a for a in inside if not any(_overlap(a, b) for b in taken))
+        return next(free, inside[0])
 
 
 def _overlap(a, b):
@@ -326,8 +312,6 @@ def augmented(
         >>> grid.shape, grid.dtype  # 2 x 3 images of 96 x 96, 4 pixels apart
         ((196, 296, 3), dtype('uint8'))
     """
-    is_count = isinstance(repeats, numbers.Integral) and repeats >= 1
-    check_argument(is_count, "repeats", repeats, "an int above zero")
     chosen = _indices(images, len(dataset))
     # The chosen ones first; the others stay, because they are partners of mosaics.
     others = sorted(set(range(len(dataset))) - set(chosen))
@@ -370,9 +354,8 @@ def _indices(images, size):
         chosen = list(range(min(images, size)))
     else:
         chosen = [int(index) for index in images]
-    is_each_once = len(set(chosen)) == len(chosen) > 0
-    is_right = is_each_once and all(0 <= index < size for index in chosen)
-    expected = f"a number above zero, or indices from 0 to {size - 1}, each once"
+    is_right = len(set(chosen)) == len(chosen) > 0
+    expected = "a number above zero, or indices, each once"
     check_argument(is_right, "images", images, expected)
     return chosen
 
@@ -490,22 +473,9 @@ def _draw_panel(axes, title, curves, epochs):
     axes.grid(True, alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     if title.startswith("Loss"):
-        _use_log_scale(axes, curves.values())
+        axes.set_yscale("log")  # they fall by factors
+        axes.yaxis.set_major_formatter("{x:g}")
     if title == "Average precision":
         axes.set_ylim(0, 1.02)
     if len(curves) > 1 or title == "Average precision":
         axes.legend(frameon=False, fontsize=8)
-
-
-def _use_log_scale(axes, curves):
-    """Losses fall by factors; plain numbers at the ticks, not powers of ten."""
-    values = np.concatenate([curve[np.isfinite(curve)] for curve in curves])
-    if not values.size or values.min() <= 0:
-        return
-    axes.set_yscale("log")
-    wide = values.max() > 30 * values.min()
-    axes.yaxis.get_major_locator().set_params(
-        subs=(1, 3) if wide else (1, 1.5, 2, 3, 5, 7)
-    )
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter("")

@@ -28,7 +28,6 @@ from effdet_keras.detect.detect import (
 from effdet_keras.detect.detections import Detections
 from effdet_keras.errors import (
     InvalidValueError,
-    check_argument,
     check_choice,
     first_line,
 )
@@ -65,8 +64,6 @@ class Predictor:
             these two that is installed, if it computes what the model does, which is
             tried on one image; else Keras.
         num_threads: int, of the runtime; None for its own choice.
-        precision: "float32", or "bfloat16" for OpenVINO on a processor that has it:
-            faster, and close to float32, but not equal.
 
     Attributes:
         detector: the model or the exported file.
@@ -88,15 +85,8 @@ class Predictor:
         *,
         runtime: Literal["auto", "openvino", "onnx", "litert"] | None = None,
         num_threads: int | None = None,
-        precision: Literal["float32", "bfloat16"] = "float32",
     ) -> None:
         if runtime == "auto":
-            check_argument(
-                precision == "float32",
-                "precision",
-                precision,
-                "'float32' where `runtime` is 'auto': name the runtime",
-            )
             detector = in_fastest_runtime(detector, num_threads)
         elif runtime is not None:
             if isinstance(detector, ExportedDetector):
@@ -104,14 +94,12 @@ class Predictor:
                     f"'{detector.runtime.path}' runs in the runtime of its format. "
                     f"`runtime` is for models in Keras. Received: runtime={runtime!r}"
                 )
-            detector = in_runtime(
-                detector, runtime, num_threads=num_threads, precision=precision
-            )
-        elif num_threads is not None or precision != "float32":
+            detector = in_runtime(detector, runtime, num_threads=num_threads)
+        elif num_threads is not None:
             raise InvalidValueError(
-                "`num_threads` and `precision` are of a runtime: give `runtime` too, "
-                "or set Keras' threads by TF_NUM_INTRAOP_THREADS in the environment. "
-                f"Received: num_threads={num_threads}, precision={precision!r}"
+                "`num_threads` is of a runtime: give `runtime` too, or set Keras' "
+                "threads by TF_NUM_INTRAOP_THREADS in the environment. Received: "
+                f"num_threads={num_threads}"
             )
         self.detector = detector
 
@@ -122,7 +110,6 @@ class Predictor:
         num_threads: int | None = None,
         *,
         runtime: Literal["auto", "openvino", "onnx", "litert"] | None = None,
-        precision: Literal["float32", "bfloat16"] = "float32",
     ) -> Predictor:
         """Opens a file or folder that holds a model.
 
@@ -134,13 +121,11 @@ class Predictor:
             num_threads: int, of the runtime; None for its own choice.
             runtime: for a `.keras`, in which runtime to run it; see `Predictor`. An
                 exported file has its own.
-            precision: in what OpenVINO computes; see `Predictor`.
 
         Raises:
             FileNotFoundError: If there is nothing at `path`.
-            ValueError: If the file is of no known kind, or damaged; if `num_threads`
-                or `precision` is given for a `.keras` that runs in Keras; or the
-                runtime has not this precision.
+            ValueError: If the file is of no known kind, or damaged; or if `num_threads`
+                is given for a `.keras` that runs in Keras.
             ImportError: If the runtime is not installed.
         """
         if is_remote(path):
@@ -148,13 +133,12 @@ class Predictor:
         path = local_path(path, "The path of a model")
         if not is_archive(path):
             with kept_if_readable(path):
-                opened = open_runtime(path, num_threads, precision)
+                opened = open_runtime(path, num_threads)
             return cls(ExportedDetector(opened), runtime=runtime)
         keras.require(f"Opening '{path}'")
         from effdet_keras.weights.archive import load_archive
 
-        options = {"num_threads": num_threads, "precision": precision}
-        return cls(load_archive(path), runtime=runtime, **options)
+        return cls(load_archive(path), runtime=runtime, num_threads=num_threads)
 
     @property
     def config(self) -> EfficientDetConfig:
@@ -401,11 +385,7 @@ def in_fastest_runtime(detector, num_threads=None):
 
 
 def in_runtime(
-    model: EfficientDet,
-    runtime: str,
-    *,
-    num_threads: int | None = None,
-    precision: str = "float32",
+    model: EfficientDet, runtime: str, *, num_threads: int | None = None
 ) -> ExportedDetector:
     """Writes the network of a model for a runtime, opens and checks it there."""
     check_choice("runtime", runtime, RUNTIMES, ", 'auto', or None for Keras")
@@ -424,9 +404,8 @@ def in_runtime(
         path = pathlib.Path(folder) / f"model{chosen.ending}"
         with evaluated(model) as ready:
             chosen.load_writer()(ready, path, outputs="raw", **fixed)
-            opened = open_runtime(path, num_threads, precision)
-            if precision == "float32":
-                shape = (*model.config.image_size, 3)
-                noise = np.random.default_rng(0).integers(0, 256, shape)
-                check_export(ready, opened, [noise], format=runtime)
+            opened = open_runtime(path, num_threads)
+            shape = (*model.config.image_size, 3)
+            noise = np.random.default_rng(0).integers(0, 256, shape)
+            check_export(ready, opened, [noise], format=runtime)
         return ExportedDetector(opened)

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -404,37 +405,17 @@ def results_of_coco(
 
 
 def read_detections(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Reads and checks a file in COCO's result format, or a COCO file with scores."""
-    keys = ", ".join(RECORD_KEYS)
+    """Reads a file in COCO's result format, or a COCO file with scores."""
     with open(path, encoding="utf-8") as file:
-        try:
-            content = json.load(file)
-        except ValueError as error:  # a `UnicodeDecodeError` is one, too
-            raise InvalidValueError(f"'{path}' is no json file: {error}") from error
-    if isinstance(content, dict):
-        content = content.get("annotations")
-    if not isinstance(content, list):
-        raise InvalidValueError(
-            f"'{path}' must be a list of detections, each with {keys}."
-        )
-    for number, detection in enumerate(content):
-        if not _is_detection(detection):
-            raise InvalidValueError(
-                f"Every detection must have {keys}: two whole numbers, a box of four "
-                "finite ones, [x, y, width, height] in pixels, and a finite score. "
-                f"Received: entry {number} of '{path}', {str(detection)[:200]}"
-            )
+        content = json.load(file)
+    content = content.get("annotations") if isinstance(content, dict) else content
+    rule = f"'{path}' must be a list of detections, each with {', '.join(RECORD_KEYS)}"
+    require(isinstance(content, list), rule, found=type(content).__name__)
+    for number, row in enumerate(content):
+        is_row = isinstance(row, dict) and row.keys() >= set(RECORD_KEYS)
+        is_finite = is_row and np.isfinite([*row["bbox"], row["score"]]).all()
+        require(is_finite and len(row["bbox"]) == 4, rule, entry=number, found=row)
     return content
-
-
-def _is_detection(detection):
-    if not isinstance(detection, dict) or not detection.keys() >= set(RECORD_KEYS):
-        return False
-    image_id, category_id, box, score = (detection[key] for key in RECORD_KEYS)
-    numbers = [*box, score] if isinstance(box, list) else []
-    are_numbers = (isinstance(x, (int, float)) and math.isfinite(x) for x in numbers)
-    are_ids = isinstance(image_id, int) and isinstance(category_id, int)
-    return are_ids and len(numbers) == 5 and all(are_numbers)
 
 
 def detections_to_coco(
@@ -457,11 +438,8 @@ def metric_of(
     """A `COCOMetric` of results, in which label `i` has the category id `i + 1`."""
     _check_labels(results, class_names)
     ids = [result.image_id for result in results]
-    if len(set(ids)) < len(ids):
-        twice = next(i for n, i in enumerate(ids) if i in ids[:n])
-        raise InvalidValueError(
-            f"Every image must have one result. Received: two with image_id={twice}"
-        )
+    twice = [i for i, count in Counter(ids).items() if count > 1]
+    require(not twice, "Every image must have one result", image_id=twice[:1])
     keys = "image_id", "category_id", "bbox", "area", "iscrowd"
     annotations = [
         dict(zip(keys, (result.image_id, *values)))
@@ -504,13 +482,9 @@ def average_precisions(results: Sequence[ImageResult], num_classes: int) -> np.n
 
 
 def _check_labels(results, class_names):
+    rule = "`class_names` must have a name for each label; padding rows are left out"
     for result in results:
-        for field in ("truth_labels", "labels"):
-            labels = getattr(result, field)
-            wrong = labels[(labels < 0) | (labels >= len(class_names))]
-            if len(wrong):
-                raise InvalidValueError(
-                    "`class_names` must have a name for each label, 0 .. C-1, and "
-                    f"padding rows must be left out. Received: {len(class_names)} "
-                    f"names; label {wrong[0]} in `{field}` of image {result.image_id}"
-                )
+        labels = np.append(result.truth_labels, result.labels)
+        wrong = labels[(labels < 0) | (labels >= len(class_names))].tolist()
+        received = {"image_id": result.image_id, "labels": wrong[:1]}
+        require(not wrong, rule, **received, names=len(class_names))

@@ -27,7 +27,6 @@ from effdet_keras.evaluate.curves import (
     precision_recall_curves,
     slice_by_class_and_size,
     slice_by_column,
-    slice_by_image_size,
     voc_average_precision,
 )
 from effdet_keras.evaluate.diagnosis import ap50_of_boxes, diagnose
@@ -94,7 +93,6 @@ class Evaluation:
         shown_errors: the same of shown detections.
         by_class: AP of each class: `name`, `num_images`, `num_objects`, `ap`, `ap50`.
         by_object_size: the same by COCO's sizes of objects.
-        by_image_size: the same by sizes of images; empty where these are not known.
         worst_images: all images, the worst first, by shown detections: `image_id`,
             `name`, `badness`, `num_found`, `num_missed`, `num_false`.
         suspects: annotations that may be wrong, the most suspicious first: `image_id`,
@@ -126,7 +124,6 @@ class Evaluation:
     shown_errors: ErrorKinds | None
     by_class: tuple[Slice, ...]
     by_object_size: tuple[Slice, ...]
-    by_image_size: tuple[Slice, ...]
     worst_images: tuple[ImageErrors, ...]
     suspects: tuple[Suspect, ...]
     by_column: dict[str, tuple[Slice, ...]] = dataclasses.field(default_factory=dict)
@@ -227,7 +224,6 @@ class Evaluation:
             "shown_errors": self.shown_errors,
             "slices": {
                 "object size": self.by_object_size,
-                "image size": self.by_image_size,
                 "columns": self.by_column,
             },
             "worst_images": self.worst_images[:_LISTED],
@@ -293,7 +289,6 @@ def analyze_results(
     coco = metric_of(results, class_names).result()  # first: it checks ids and labels
     count = len(class_names)
     num_objects = sum(int((~x.truth_is_crowd).sum()) for x in results)
-    has_sizes = all(result.size is not None for result in results)
     *thresholds, common = best_thresholds(results, class_names)
     shown_score = common.threshold if math.isfinite(common.threshold) else _USUAL_SCORE
     shown = [result.above(shown_score) for result in results]
@@ -322,7 +317,6 @@ def analyze_results(
         shown_errors=analysis.decompose_errors(shown),
         by_class=tuple(by_class),
         by_object_size=tuple(by_object_size),
-        by_image_size=tuple(slice_by_image_size(results, count) if has_sizes else ()),
         worst_images=tuple(analysis.worst_images(shown)),
         suspects=tuple(analysis.find_suspects(results)),
         by_column={
@@ -357,11 +351,9 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def number_rows(evaluation):
-    """Name, number and meaning of COCO's twelve, Pascal VOC's, and one class's AP."""
-    return [
-        (name, number(value, 4), _MEANINGS[name])
-        for name, value in main_numbers(evaluation).items()
-    ]
+    """The names of `main_numbers`, the numbers and their meanings."""
+    numbers = main_numbers(evaluation)
+    return [(name, number(x, 4), _MEANINGS[name]) for name, x in numbers.items()]
 
 
 def main_numbers(evaluation):

@@ -12,7 +12,7 @@ import numpy as np
 
 from effdet_keras._internal.optional_imports import openvino
 from effdet_keras._internal.seal import SEAL_NAME, UNSEALED, check_seal, seal
-from effdet_keras.errors import InvalidValueError, require
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.onnx import write_onnx
 from effdet_keras.export.runtime import DESCRIPTION_NAME, Description, Runtime
 
@@ -48,9 +48,6 @@ def write_openvino(
 
 # --- The runtime.
 
-# OpenVINO's own choice, where a processor has it, is bfloat16: faster, and further off
-# than a check could tell from a mistake.
-_PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
 # Numbers of images, the first that come, for each of which there is a model of its own:
 # that takes 0.3 s, and the network 0.85 of the time.
 _SIZES = 2
@@ -60,19 +57,18 @@ class OpenVINORuntime(Runtime):
     """An OpenVINO model of `EfficientDet.export`."""
 
     package = openvino
-    precisions = tuple(_PRECISIONS)
 
-    def __init__(self, path, num_threads=None, precision="float32"):
+    def __init__(self, path, num_threads=None):
         self.path = pathlib.Path(path)
         self._core = openvino.Core()
         self._options = {
             "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_PRECISION_HINT": _PRECISIONS[precision],
+            # Its own choice, where a processor has it, is bfloat16: faster, and
+            # further off than a check could tell from a mistake.
+            "INFERENCE_PRECISION_HINT": "f32",
         }
         if num_threads is not None:
             self._options["INFERENCE_NUM_THREADS"] = num_threads
-        if precision == "bfloat16":
-            self._require_bfloat16()
         try:
             check_seal(self.path, [self.path.with_suffix(".bin")])
             network = self._core.read_model(os.fspath(self.path))
@@ -110,11 +106,6 @@ class OpenVINORuntime(Runtime):
 
     def _compiled(self, network):
         return self._core.compile_model(network, "CPU", self._options)
-
-    def _require_bfloat16(self):
-        able = self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-        rule = "This processor does not compute in bfloat16: leave `precision` out"
-        require("BF16" in able, rule, precision="bfloat16", able=able)
 
 
 def _last_line(error):

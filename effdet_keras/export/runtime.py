@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import hashlib
 import json
 import os
 import pathlib
@@ -20,7 +19,7 @@ from effdet_keras.detect.postprocess import (
     finished_outputs,
     nothing_found,
 )
-from effdet_keras.errors import InvalidValueError, require
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.export.registry import format_of_file
 from effdet_keras.model.anchors import anchors_of
@@ -30,12 +29,10 @@ from effdet_keras.model.config import EfficientDetConfig
 class Runtime(abc.ABC):
     """An exported network in the runtime of its format.
 
-    Of the class: `package`, what runs the format, and `precisions`, in what it can
-    compute, where the processor can. `description` is read from inside the file.
+    `package` is what runs the format; `description` is read from inside the file.
     """
 
     package: ClassVar[OptionalModule]
-    precisions: ClassVar[tuple[str, ...]] = ("float32",)
     path: pathlib.Path
     description: Description
 
@@ -55,20 +52,14 @@ class Runtime(abc.ABC):
 
 
 def open_runtime(
-    path: str | os.PathLike[str],
-    num_threads: int | None = None,
-    precision: str = "float32",
+    path: str | os.PathLike[str], num_threads: int | None = None
 ) -> Runtime:
     """Opens an exported file in the runtime of its format, as `Predictor.load`."""
     path = local_path(path, "The path of an exported model")
     format = format_of_file(path)
     runtime = format.load_runtime()
     runtime.package.require(f"Running '{path}'")
-    rule = f"What runs {format.title} computes in {' or '.join(runtime.precisions)}"
-    received = {"precision": precision, "path": str(path)}
-    require(precision in runtime.precisions, rule, **received)
-    options = {} if precision == "float32" else {"precision": precision}
-    return runtime(path, num_threads=num_threads, **options)
+    return runtime(path, num_threads=num_threads)
 
 
 # --- An exported file, used as the model it was made of: in NumPy, without Keras.
@@ -142,7 +133,6 @@ class Description:
     batch_size: int | None = None
     score_settings: ScoreSettings | None = None
     seg_class_names: tuple | None = None
-    weights: str | None = None
 
     def to_json(self):
         """The description as text, to be stored in the file."""
@@ -176,6 +166,7 @@ class Description:
         try:
             fields = json.loads(text)
             version, written_by = fields.pop("format"), fields.pop("effdet_keras")
+            fields.pop("weights", None)  # which files had for some time
             settings = fields.get("score_settings")
             if version > _FORMAT:
                 raise InvalidValueError(
@@ -210,7 +201,6 @@ def describe(model, **fields):
             "postprocess": model.postprocess,
             "score_settings": model.score_settings,
             "seg_class_names": model.seg_class_names,
-            "weights": weights_digest(model),
             **fields,
         }
     )
@@ -219,14 +209,6 @@ def describe(model, **fields):
 def labels_of(model):
     """The names of a model's (or description's) classes; numbers without names."""
     return tuple(model.class_names or map(str, range(model.config.num_classes)))
-
-
-def weights_digest(model):
-    """Tells the weights of a model that detects from all others, in 16 characters."""
-    digest = hashlib.sha256()
-    for weight in model.get_weights():
-        digest.update(np.ascontiguousarray(weight).tobytes())
-    return digest.hexdigest()[:16]
 
 
 def _as_tuple(values):
