@@ -98,22 +98,19 @@ def image_results(
 ) -> list[ImageResult]:
     """Detects in every image of a dataset, and puts its ground truth beside it.
 
-    The detections are those that `COCOEvaluation` and `Predictor.evaluate` count, down
-    to the lowest score that the model's postprocess leaves. Labels are those of the
-    dataset; detections of classes that it does not have are left out.
+    The detections are those that `COCOEvaluation` and `Predictor.evaluate` count.
+    Labels are those of the dataset; detections of other classes are left out.
 
     Args:
-        detector: `EfficientDet`, or `Predictor` of any file. It is run with the
-            weights that it has.
+        detector: `EfficientDet`, or `Predictor` of any file.
         data: `effdet_keras.data.DetectionDataset`, or your own batches, as
             `COCOEvaluation` takes them; the results are in its order.
         batch_size: int, images at once, where `data` has no batches of its own.
         verbose: bool, whether to show progress.
 
     Raises:
-        ValueError: If the classes of detector and dataset differ, or the data is
-            empty, endless or has ground truth that cannot be right.
-        TypeError: If `data` is something else.
+        ValueError, TypeError: If the classes of detector and dataset differ, or the
+            data cannot be evaluated.
 
     Example:
         >>> from effdet_keras.data.formats.arrays import from_arrays

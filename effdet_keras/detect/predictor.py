@@ -49,20 +49,14 @@ _AUGMENTED_MIN_SCORE = 0.05  # what one view is unsure of, several may agree on
 class Predictor:
     """Detects with a live model, an archive or an exported file, all alike.
 
-    `Predictor.load` opens a file; `Predictor(model)` takes a model in memory.
-    Images are letterboxed as in training. Boxes come back in pixels of the image,
-    clipped to it.
-
-    Several threads may use one predictor: each gets the detections of its own images.
-    LiteRT and OpenVINO run one batch at a time, which takes all their threads.
+    `Predictor.load` opens a file; `Predictor(model)` takes a model in memory. Boxes are
+    in pixels of the image, clipped to it. Several threads may use one predictor.
 
     Args:
         detector: `EfficientDet` or `ExportedDetector`.
-        runtime: the runtime in which an `EfficientDet` computes, instead of Keras:
-            "onnx" is ONNX Runtime; OpenVINO is the fastest on most x86 processors. It
-            is converted once, here, with the weights of now. "auto" is the first of
-            these two that is installed, if it computes what the model does, which is
-            tried on one image; else Keras.
+        runtime: the runtime in which an `EfficientDet` computes, instead of Keras. It
+            is converted once, here, with the weights of now. "auto" is OpenVINO or ONNX
+            Runtime, the first that is installed, if it computes what the model does.
         num_threads: int, of the runtime; None for its own choice.
 
     Attributes:
@@ -116,11 +110,8 @@ class Predictor:
         Args:
             path: a `.keras` file, a folder of `CheckpointArchive`, or a run; or what
                 `EfficientDet.export` wrote: a folder (SavedModel), `.tflite`,
-                `.onnx` or `.xml` (OpenVINO). Or the address of one of these that is
-                one file, or of such a folder, as `s3://bucket/run`.
-            num_threads: int, of the runtime; None for its own choice.
-            runtime: for a `.keras`, in which runtime to run it; see `Predictor`. An
-                exported file has its own.
+                `.onnx` or `.xml` (OpenVINO). It may be an address, `s3://bucket/run`.
+            num_threads, runtime: see `Predictor`; an exported file has its own runtime.
 
         Raises:
             FileNotFoundError: If there is nothing at `path`.
@@ -181,19 +172,15 @@ class Predictor:
 
         Args:
             images, score_threshold, verbose, calibrated: see `EfficientDet.detect`.
-                What was fused has scores of its own; thresholds and temperature are
-                applied to them.
             batch_size: int, images at once; an export of a fixed batch size goes by
                 its own.
             tiles: for images much larger than the network's input: the side in
                 pixels, or `(height, width)`, of the tiles to cut them into, or True
-                for tiles of the network's input size; see `detect_tiled`. None looks
-                at the whole image once.
+                for tiles of the network's input size; see `detect_tiled`.
             tile_overlap: float, 0 to below 1, the least part of a side that tiles
                 share.
             augment: scales, such as `(0.75, 1.0)`, at which to look at the image
-                and its mirror image; True is `(1.0,)`. What is found is fused; see
-                `detect_augmented`. None looks once.
+                and its mirror image; True is `(1.0,)`; see `detect_augmented`.
 
         Returns:
             `Detections` for one image, else a list of them.
@@ -201,8 +188,7 @@ class Predictor:
         Raises:
             FileNotFoundError, ValueError, TypeError: If an image is not there or
                 not an image, or an argument is out of its range.
-            RuntimeError: If the model has no thresholds or temperature, and they are
-                asked for.
+            RuntimeError: If the model lacks the thresholds or temperature asked for.
         """
         if not (_is_given(tiles) or _is_given(augment)):
             return detect(
@@ -247,8 +233,7 @@ class Predictor:
             source: path of a video; number of a camera, 0 is the first; or address
                 of a stream, such as "rtsp://...".
             out: path of a video to write with the boxes drawn, `.mp4`, `.avi`, `.mov`
-                or `.mkv`. It appears when the last frame is done; of a camera or
-                stream, when the iterator is closed or Ctrl-C is pressed.
+                or `.mkv`. It appears when the iterator ends or is closed.
             score_threshold, tiles, tile_overlap, augment, calibrated: see `detect`.
             overwrite: bool, whether a file at `out` may be replaced.
 
@@ -257,10 +242,9 @@ class Predictor:
             frame, uint8 `[H, W, 3]`, RGB; `image_id` its number, from 0.
 
         Raises:
-            FileNotFoundError: If there is no such file.
-            ValueError: If it is not a video, or `out` is none that can be written.
+            FileNotFoundError, OSError, ValueError: If the video or camera cannot be
+                read, or `out` not be written.
             FileExistsError: If `out` is there, and `overwrite` is False.
-            OSError: If there is no such camera, or no encoder for `out`.
             ImportError: If OpenCV is not installed.
         """
         rule = ScoreRule(self.detector, score_threshold, calibrated)
@@ -282,8 +266,8 @@ class Predictor:
                 `COCOEvaluation` takes them.
             batch_size: int, images at once; see `detect`.
             verbose: bool, whether to show progress and the table of numbers.
-            losses: bool, whether to compute the losses as well, from the same forward
-                pass, as `model.evaluate` gives them: `loss` and its parts.
+            losses: bool, whether to compute the losses of a compiled model as well, as
+                `model.evaluate` gives them.
 
         Returns:
             Dict of floats by name: `AP`, `AP50`, ..., `AP/<class>`; -1 where the
@@ -292,7 +276,6 @@ class Predictor:
         Raises:
             ValueError: If the classes of model and dataset differ, or there are to be
                 losses of an exported file.
-            RuntimeError: If there are to be losses, and the model was never compiled.
         """
         keras.require("Evaluating")
         from effdet_keras.detect.evaluate import evaluate

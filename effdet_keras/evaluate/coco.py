@@ -59,9 +59,9 @@ BACKENDS = {
 class COCOMetric:
     """Collects detections, then computes COCO's numbers.
 
-    They are COCO's twelve, as pycocotools defines them, with areas and crowd regions of
-    the file. Every image of it counts: where `update` was not called, all of its
-    annotations are missed. A number is -1 where there is nothing to measure.
+    They are COCO's twelve, as pycocotools defines them. Every image of the ground truth
+    counts, whether `update` was called with it or not. A number is -1 where there is
+    nothing to measure.
 
     Args:
         ground_truth: dict as in a COCO json file (`images`, `annotations`,
@@ -76,7 +76,6 @@ class COCOMetric:
     Raises:
         ValueError: If `ground_truth` is not such a dict, or an argument is out of
             its range.
-        OSError: If `ground_truth` is a path and cannot be read.
         ImportError: If the chosen backend is not installed.
 
     Example:
@@ -143,17 +142,10 @@ class COCOMetric:
         is_one = len(boxes) == len(scores) == len(category_ids)
         received = {"boxes": len(boxes), "scores": len(scores)}
         require(is_one, rule, **received, category_ids=len(category_ids))
-        if image_id not in self.image_ids:
-            raise InvalidValueError(
-                f"The ground truth has no image with id {image_id}. Its "
-                f"{len(self.image_ids)} images have ids like "
-                f"{sorted(self.image_ids)[:5]}."
-            )
-        if image_id in self._detections:
-            raise InvalidValueError(
-                f"`update` was called twice with image_id={image_id}. Call `reset()` "
-                "before a new evaluation."
-            )
+        rule = f"The ground truth has images with ids like {sorted(self.image_ids)[:5]}"
+        require(image_id in self.image_ids, rule, image_id=image_id)
+        rule = "`update` takes each image once: call `reset()` before a new evaluation"
+        require(image_id not in self._detections, rule, image_id=image_id)
         best = np.argsort(-scores, kind="stable")
         best = best[np.isin(category_ids[best], list(self.category_names))]
         # COCO takes the best of each category, so no more than this can count.
@@ -343,12 +335,11 @@ def results_of_coco(
 ) -> list[ImageResult]:
     """Brings ground truth and detections together, image by image.
 
-    Labels are places in the ground truth's `categories`. Detections of categories that
-    it does not have are left out, as COCO's evaluation does.
+    Labels are places in the ground truth's `categories`; detections of others are left
+    out, as COCO's evaluation does.
 
     Args:
-        ground_truth: dict as in a COCO json file: `images`, `annotations`,
-            `categories`.
+        ground_truth: dict as in a COCO json file.
         detections: dicts with `image_id`, `category_id`, `bbox` (`[x, y, width,
             height]` in pixels of the image) and `score`: COCO's result format.
 
@@ -377,9 +368,8 @@ def results_of_coco(
     for detection in detections:
         if detection["image_id"] not in found:
             raise InvalidValueError(
-                "Detections must be of the images of the ground truth. Received: "
-                f"image_id={detection['image_id']!r}, and {len(truth)} images with "
-                f"ids like {sorted(truth)[:5]}"
+                "Detections must be of the images of the ground truth, with ids like "
+                f"{sorted(truth)[:5]}. Received: image_id={detection['image_id']!r}"
             )
         if detection["category_id"] in label_of:
             found[detection["image_id"]].append(detection)

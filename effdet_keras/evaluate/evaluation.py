@@ -57,20 +57,16 @@ _LEAST_SCORE = 0.05  # of calibration: what lies below is seen by nobody
 class Evaluation:
     """What `analyze_results` found out of a detector on a dataset.
 
-    `print(evaluation)` shows the most useful of it. Numbers are 0 to 1, and -1 where
-    there is nothing to measure. Where no other IoU is named, a detection is right if
-    it has an IoU of 0.5 or more with an object of its class. "Shown" are detections
-    with a score of `shown_score` or more.
+    `print(evaluation)` shows the most useful of it. Numbers are -1 where there is
+    nothing to measure. A detection is right if it has an IoU of 0.5 or more with an
+    object of its class. "Shown" are detections with a score of `shown_score` or more.
 
     Attributes:
         class_names: tuple of `C` strings, in the order of the labels.
-        num_images: int.
-        num_objects: int, crowd regions not counted.
-        num_detections: int.
+        num_images, num_objects, num_detections: ints, crowd regions not counted.
         coco: dict of floats by name: COCO's twelve numbers, then `AP/<class>`.
-        voc_07: Pascal VOC's AP by the rule of 2007: `mean`, and `per_class`, floats
-            `[C]`.
-        voc_10: the same by the rule of 2010.
+        voc_07, voc_10: Pascal VOC's AP by the rule of that year: `mean`, and
+            `per_class`, floats `[C]`.
         class_agnostic_ap: float, COCO's AP if all classes were one.
         curves: for each class `name`, `num_objects`, and floats `[k]`, `scores`
             (descending), `precision` and `recall`; `average_precision` is COCO's.
@@ -83,9 +79,8 @@ class Evaluation:
         confusion: ints `[C + 1, C + 1]`, of shown detections: row `i`, column `j`
             counts the objects of class `i` that were taken for `j`. The last row has
             detections of nothing, the last column missed objects.
-        calibration: how often detections with a score of 0.05 or more are right, in
-            bins of scores: `edges`, `counts`, `mean_scores`, `precisions`, and
-            `expected_error` (ECE).
+        calibration: how often detections from score 0.05 on are right, in bins of
+            scores: `edges`, `counts`, `mean_scores`, `precisions`, `expected_error`.
         temperature: float, that makes scores most like the share that is right; None
             where right or wrong detections are missing.
         errors: the kinds of errors of TIDE: `ap`, `counts`, and `gains`, the AP that
@@ -99,9 +94,8 @@ class Evaluation:
             `name`, `kind`, `suspicion`, `box` (`yxyx` in pixels), `label`,
             `found_box`, `found_label`, `score`, `iou`.
         by_column: dict from the name of a column to the AP of images with each of its
-            values; empty where no columns were given.
-        diagnosis: string, why the AP50 is low and what to do, as far as it is known;
-            else None.
+            values.
+        diagnosis: string, why the AP50 is low and what to do; None where not known.
     """
 
     class_names: tuple[str, ...]
@@ -146,7 +140,6 @@ class Evaluation:
 
         They are the threshold with the best F1 of each class, or `shown_score` where
         nothing was found rightly, and the temperature, if it is between 0.1 and 10.
-        Judge a model on other images than those its thresholds were chosen on.
 
         Args:
             class_names: names of a model's labels, in their order, among which are
@@ -264,12 +257,11 @@ def analyze_results(
     """Computes all that this package knows to say of a detector's results.
 
     Args:
-        results: an `ImageResult` per image, also for images without objects, with
-            detections down to a low score, as `ek.inference.image_results` gives them.
+        results: an `ImageResult` per image, with detections down to a low score, as
+            `ek.inference.image_results` gives them.
         class_names: strings `[C]`, in the order of the labels.
-        columns: what else is known of the images, to slice by: from the name of a
-            column to its values by image id, as `ek.data.read_image_columns` gives
-            them.
+        columns: what to slice by: from the name of a column to its values by image id,
+            as `ek.data.read_image_columns` gives them.
 
     Raises:
         InvalidValueError: If there are no results, a label has no name, two results

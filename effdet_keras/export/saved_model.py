@@ -12,7 +12,7 @@ import numpy as np
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.seal import UNSEALED, check_seal, seal
-from effdet_keras.detect.letterbox import letterbox
+from effdet_keras.data.pipeline.transforms import Window, letterbox
 from effdet_keras.detect.postprocess import finished_outputs
 from effdet_keras.errors import InvalidValueError, first_line
 from effdet_keras.export.network import (
@@ -127,15 +127,19 @@ class Serving:
 
     def _boxed(self, decode, inputs):
         config = self._config
+        window = Window(config.image_size, config.padding_rgb, config.resize_method)
+        no_boxes = {"boxes": tf.zeros((0, 4)), "labels": tf.zeros((0,), tf.int32)}
+        limits = tf.constant(config.image_size, tf.float32)
 
         def one(value):
             image = decode(value)
-            boxed, scale = letterbox(
-                image, config.image_size, config.padding_rgb, config.resize_method
-            )
-            boxed = tf.ensure_shape(boxed, (*config.image_size, 3))
-            scales = tf.broadcast_to(scale, (2,))  # of y and x
-            return boxed, scales, tf.shape(image)[:2]
+            placed = letterbox({**no_boxes, "image": image}, window)
+            size = tf.cast(tf.shape(image)[:2], tf.float32)
+            scale = tf.reduce_min(limits / size)
+            scales = tf.fill([2], 1.0 / scale)  # of y and x
+            if config.resize_method == "asymmetric":
+                scales = size / tf.maximum(tf.round(size * scale), 1.0)
+            return placed["image"], scales, tf.shape(image)[:2]
 
         dtypes = (tf.float32, tf.float32, tf.int32)
         return tf.map_fn(one, inputs, fn_output_signature=dtypes)
