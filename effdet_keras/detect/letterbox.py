@@ -35,7 +35,7 @@ def letterbox_array(
     scaled = _scaled_size(size, np.min(target / size), is_asymmetric)
     for axis in (0, 1):
         half = np.float32(0 if is_asymmetric else 0.5)
-        image = _resize_axis(image, size[axis], scaled[axis], axis, half)
+        image = resize_axis(image, size[axis], scaled[axis], axis, half)
     result = np.empty((*image_size, 3), "float32")
     result[:] = pad_value
     result[: image.shape[0], : image.shape[1]] = image
@@ -126,11 +126,11 @@ def _nearest(values, size):
     return values[rows[:, None], columns[None]]
 
 
-def _resize_axis(image, size, scaled, axis, half):
+def resize_axis(image, size, scaled, axis, half):
     """Interpolates `scaled` places along an axis of `size`; the border goes on."""
     place = (np.arange(scaled, dtype="float32") + half) * (size / scaled) - half
     low = np.floor(place)
-    shape = [1, 1, 1]
+    shape = [1] * image.ndim
     shape[axis] = len(place)
     # What is taken is cast, not the whole image.
     first, second = (

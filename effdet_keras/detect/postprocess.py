@@ -16,6 +16,7 @@ import numpy as np
 from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras._internal.optional_imports import keras_ops as ops
 from effdet_keras.box_ops import area, clip_boxes, decode_boxes
+from effdet_keras.detect.letterbox import resize_axis
 from effdet_keras.errors import InvalidValueError, check_argument, check_choice
 from effdet_keras.model.anchors import stride_of
 from effdet_keras.model.config import EfficientDetConfig
@@ -537,7 +538,10 @@ def class_map_of(
     if isinstance(segmentation_logits, np.ndarray):
         logits = np.asarray(segmentation_logits, "float32")
         for axis, length in enumerate(image_size, start=1):
-            logits = _enlarged(logits, length, axis)
+            places = logits.shape[axis]
+            size = np.float32([places, places * stride_of(length, places)])
+            logits = resize_axis(logits, *size, axis, np.float32(0.5))
+            logits = logits.take(range(length), axis)
         return logits.argmax(axis=-1).astype("uint8")
     logits = ops.cast(segmentation_logits, "float32")
     places = logits.shape[1:3]
@@ -551,23 +555,6 @@ def class_map_of(
     height, width = image_size
     logits = logits[:, :height, :width]
     return ops.cast((argmax or ops.argmax)(logits, axis=-1), "uint8")
-
-
-def _enlarged(values, length, axis):
-    """An array along one axis, cut to `length`."""
-    places = values.shape[axis]
-    stride = stride_of(length, places)
-    if stride == 1:
-        return values
-    place = (np.arange(length, dtype="float32") + np.float32(0.5)) / stride - 0.5
-    place = np.clip(place, 0, places - 1)
-    low = place.astype("int32")
-    high = np.minimum(low + 1, places - 1)
-    shape = [1] * values.ndim
-    shape[axis] = length
-    weight = (place - low).astype("float32").reshape(shape)
-    first, second = values.take(low, axis), values.take(high, axis)
-    return first + (second - first) * weight
 
 
 # --- What a network says of an image, of whatever heads it has, in pixels of the input.

@@ -53,14 +53,6 @@ def test_without_objects_but_crowds_there_is_no_recall(truth, expected):
     assert (curve.num_objects, curve.average_precision) == (0, -1)
 
 
-def test_of_equal_scores_that_of_the_lower_image_id_comes_first():
-    right = image_result([(0, 0, 0, 9, 9)], [(0, 0.5, 0, 0, 9, 9)], image_id=1)
-    wrong = image_result([], [(0, 0.5, 0, 0, 9, 9)], image_id=2)
-    for results in ([right, wrong], [wrong, right]):
-        [curve] = precision_recall_curves(results, ["a"])
-        assert curve.precision.tolist() == [1, 0.5]
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_the_ap_of_a_class_is_cocos_ap50(seed):
     results = random_results(seed)
@@ -104,15 +96,6 @@ def test_boxes_have_no_extra_pixel():
     one = image_result([(0, 0, 0, 4, 9)], [(0, 0.9, 0, 0, 4, 4)])
     assert voc_average_precision([one], 1).mean == 0
     assert voc_average_precision([one], 1, iou_threshold=4 / 9).mean == 1
-
-
-def test_classes_without_objects_are_no_part_of_the_mean():
-    one = image_result([(0, 0, 0, 9, 9)], [(0, 0.9, 0, 0, 9, 9), (1, 0.9, 0, 0, 9, 9)])
-    for rule in ("07", "10"):
-        found = voc_average_precision([one], 2, rule=rule)
-        assert found.per_class.tolist() == pytest.approx([1, -1])
-        assert found.mean == pytest.approx(1)
-        assert voc_average_precision([], 2, rule=rule).mean == -1
 
 
 @pytest.mark.parametrize("threshold", [0.5, 0.7])
@@ -226,11 +209,3 @@ def test_a_column_has_the_ap_of_its_images(seed):
     another = dataclasses.replace(results[0], image_id=700)
     with pytest.raises(ValueError, match=r"Missing: 1 of 15 images, such as \[700\]"):
         slice_by_column([another, *results[1:]], 3, column)
-
-
-def test_without_images_no_slice_is_measured():
-    assert slice_by_column([], 3, {1: "day"}) == []
-    by_class, by_size = slice_by_class_and_size([], NAMES)
-    assert {
-        (r.num_images, r.num_objects, r.ap, r.ap50) for r in by_class + by_size
-    } == {(0, 0, -1, -1)}

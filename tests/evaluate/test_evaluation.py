@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from support.image_results import coco_numbers, image_result, random_results
+from support.image_results import image_result, random_results
 
 from effdet_keras.evaluate import coco, curves
 from effdet_keras.evaluate.evaluation import analyze_results
@@ -24,14 +24,6 @@ def results():
 @pytest.fixture(scope="module")
 def evaluation(results):
     return analyze_results(results, NAMES)
-
-
-def test_the_numbers_are_cocos(results, evaluation):
-    expected = coco_numbers(results, 4)
-    named = dict(zip([f"AP/{k}" for k in range(4)], [f"AP/{name}" for name in NAMES]))
-    expected = {named.get(name, name): value for name, value in expected.items()}
-    assert evaluation.coco == pytest.approx(expected, abs=1e-12)
-    assert 0.05 < evaluation.coco["AP"] < 0.95
 
 
 def test_every_analysis_is_of_these_results(results, evaluation):

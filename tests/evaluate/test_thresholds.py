@@ -10,7 +10,6 @@ from support.image_results import image_result, of_one_class, random_results
 from effdet_keras.evaluate.evaluation import analyze_results
 from effdet_keras.evaluate.image_result import match_detections
 from effdet_keras.evaluate.thresholds import (
-    BestThreshold,
     ScoreSettings,
     apply_temperature,
     best_thresholds,
@@ -57,13 +56,6 @@ def test_a_threshold_by_hand(case):
     truth, detections, expected = THRESHOLDS[case]
     [best, _] = best_thresholds([image_result(truth, detections)], ["a"])
     assert best[1:] == pytest.approx(expected)
-
-
-def test_without_objects_there_is_nothing_to_measure():
-    for results in ([], [image_result([], [])], [image_result([], [wrong(0.9)])]):
-        expected = BestThreshold("a", math.inf, f1=-1, precision=-1, recall=-1)
-        common = expected._replace(name="all classes")
-        assert best_thresholds(results, ["a"]) == [expected, common]
 
 
 def slow_f1(results, threshold):
@@ -164,40 +156,9 @@ def test_the_temperature_has_the_smallest_negative_log_likelihood():
     assert loss(found) < min(loss(found * 1.01), loss(found / 1.01))
 
 
-def test_scores_of_0_and_1_and_scores_upside_down_have_a_temperature():
-    found = find_temperature(results_with([0.0, 1.0, 1.0], [0, 1, 0]))
-    assert 1 < found <= 100
-    assert find_temperature(results_with([0.1, 0.9], [1, 0])) == pytest.approx(100)
-    assert find_temperature(results_with([0.1, 0.9], [0, 1])) == pytest.approx(0.01)
-
-
 @pytest.mark.parametrize("is_right", [[], [1, 1], [0, 0]])
 def test_a_temperature_needs_right_and_wrong_detections(is_right):
     assert find_temperature(results_with([0.3, 0.8], is_right)) is None
-
-
-def test_a_temperature_of_1_changes_nothing_and_none_changes_the_order():
-    scores = np.r_[0.0, 1e-30, np.linspace(0.01, 0.99, 9), 1.0]
-    assert apply_temperature(scores, 1.0) == pytest.approx(scores, rel=1e-12)
-    for temperature in (0.2, 7.0):
-        applied = apply_temperature(scores, temperature)
-        assert (np.diff(applied) >= 0).all() and np.isfinite(applied).all()
-        again = apply_temperature(applied, 1 / temperature)
-        assert again == pytest.approx(scores, rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("scores", "temperature", "message"),
-    [
-        ([0.5], 0.0, "`temperature` must be above 0"),
-        ([0.5, 3.0], 2.0, "`scores` must be within 0 and 1"),
-    ],
-)
-def test_what_is_no_temperature_and_no_probability_is_refused(
-    scores, temperature, message
-):
-    with pytest.raises(ValueError, match=message):
-        apply_temperature(scores, temperature)
 
 
 # --- `ScoreSettings`, and what an evaluation makes of its results.

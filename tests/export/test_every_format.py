@@ -209,11 +209,6 @@ def test_threads_get_the_detections_of_their_own_images(exported, calls):
     assert_nobody_got_anothers(pairs)
 
 
-def test_threads_get_the_detections_of_a_live_model(model):
-    pairs = found_in_threads(ek.Predictor(model), many_images(), threads=4, calls=4)
-    assert_nobody_got_anothers(pairs)
-
-
 def test_it_knows_its_classes_and_finds_nothing_above_one(exported, model, images):
     predictor = ek.Predictor.load(exported, num_threads=None)
     assert predictor.class_names == model.class_names
@@ -246,17 +241,6 @@ def test_what_is_damaged_is_told(exported, tmp_path):
             assert "export" in told or "damaged" in told
         file.write_bytes(content)
     ek.Predictor.load(copy)
-
-
-def test_a_missing_runtime_is_told(exported, monkeypatch):
-    packages = {".tflite": "ai_edge_litert", ".onnx": "onnxruntime", ".xml": "openvino"}
-    if exported.is_dir():
-        pytest.skip("TensorFlow is always there")
-    package = packages[exported.suffix]
-    for module in (package, f"{package}.interpreter"):
-        monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=r"effdet-keras\[(litert|onnx|openvino)\]"):
-        ek.Predictor.load(exported)
 
 
 # Blocks all that a Raspberry Pi may not have: whatever effdet_keras requires but NumPy

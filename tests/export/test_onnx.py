@@ -248,17 +248,6 @@ def path(tmp_path):
     return write(tmp_path / "pets.onnx", {DESCRIPTION_NAME: description.to_json()})
 
 
-def test_outputs_come_by_name_and_the_description_is_read(path):
-    runtime = open_runtime(path, num_threads=1)
-    images = np.ones((3, 2), "float32")
-    found = runtime.run(images)
-    assert list(found) == ["same"]
-    np.testing.assert_array_equal(found["same"], images)
-    assert runtime.path == path
-    assert runtime.description.class_names == ("cat",)
-    assert runtime._session.get_session_options().intra_op_num_threads == 1
-
-
 @pytest.mark.parametrize(
     "properties, message",
     [({"author": "someone"}, "not one that"), ({DESCRIPTION_NAME: "{"}, "cannot be r")],

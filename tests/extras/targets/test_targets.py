@@ -337,11 +337,6 @@ def test_the_edge_tpu_refuses_other_backbones(tmp_path, target, backbone):
     assert "Lite0 to Lite3" in message and backbone in message
 
 
-def test_frigate_refuses_an_input_that_is_not_square(tmp_path):
-    message = refused("frigate", tmp_path, image_size=(128, 256))
-    assert "a square input" in message and "(128, 256)" in message
-
-
 @pytest.mark.parametrize(
     ("target", "options"),
     [
