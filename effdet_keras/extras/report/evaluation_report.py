@@ -41,24 +41,18 @@ from effdet_keras.visualize import (
 class EvaluationReport:
     """An evaluation as one HTML file, which needs no network and no scripts.
 
-    It has the numbers, curves, the confusion matrix, calibration, the kinds of errors,
-    slices, the worst images and suspicious annotations with their boxes drawn, and what
-    else is given, for screens, phones and paper.
-
     Args:
         title: string.
         evaluation: `Evaluation`.
         results: the `ImageResult`s that it was made of.
         dataset: `DetectionDataset` whose images are drawn; None draws none.
         facts: mapping from name to text: model, dataset, timing.
-        history: mapping from name to one number per epoch, as `fit` returns it, to
-            draw the curves of the training; None draws none.
+        history: mapping from name to one number per epoch, as `fit` returns it.
         configuration: string, shown as it is, such as a YAML text.
-        comparison: `Comparison` with another detector; None for none.
-        segmentation: mapping from name to number, as of `MeanIoU.result`; None for
-            none.
-        class_maps: mapping from image id to the class map that was found, `[H, W]`, of
-            images of the dataset that are shown beside their masks.
+        comparison: `Comparison` with another detector.
+        segmentation: mapping from name to number, as of `MeanIoU.result`.
+        class_maps: mapping from image id to the class map that was found, `[H, W]`, to
+            be shown beside the mask.
 
     Example:
         >>> from effdet_keras.evaluate.evaluation import analyze_results
