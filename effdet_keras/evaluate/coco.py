@@ -131,8 +131,8 @@ class COCOMetric:
             category_ids: ints `[n]`, category ids of the file (not labels).
 
         Raises:
-            ValueError: If the file has no such image, `update` was called with this
-                image before, or the lengths differ.
+            ValueError: If the file has no such image, it came before, or the lengths
+                differ.
         """
         image_id = int(image_id)
         boxes = np.asarray(boxes, "float64").reshape(-1, 4)
@@ -155,11 +155,7 @@ class COCOMetric:
         self._result = None
 
     def result(self) -> dict[str, float]:
-        """Computes the numbers of all images, floats from 0 to 1, or -1.
-
-        They are COCO's twelve (`AP` first), then `AP/<category name>` for each category
-        of the file, in the order of the category ids.
-        """
+        """Computes COCO's twelve numbers, then `AP/<category name>` of each."""
         if self._result is None:
             self._warn_if_no_category_fits()
             self._result = self._computed()
@@ -236,12 +232,10 @@ class COCOMetric:
         found = self._detections.values()
         given, fitting = sum(x[-1] for x in found), sum(len(x[1]) for x in found)
         if given and not fitting:
-            names = [f"{i}: {name!r}" for i, name in self.category_names.items()]
-            shown = ", ".join(names[:5] + ["..."] * (len(names) > 5))
+            ids = list(self.category_names)[:5]
             warnings.warn(
                 f"None of the {given} detections has a category of the ground truth, "
-                f"{{{shown}}}, so none counts. `update` takes the "
-                "category ids of the file, not labels.",
+                f"with ids like {ids}. `update` takes category ids, not labels.",
                 stacklevel=3,
             )
 
@@ -258,14 +252,11 @@ def _resolved(backend):
 
 def _checked(ground_truth):
     """A checked copy of what counts in a COCO dict, with its optional keys."""
-    found = ground_truth if isinstance(ground_truth, dict) else {}
-    missing = [k for k in ("images", "annotations", "categories") if k not in found]
-    if missing:
-        raise InvalidValueError(
-            "`ground_truth` must be a dict as in a COCO json file, with 'images', "
-            f"'annotations' and 'categories'. Missing: {missing}. "
-            f"Received: {type(ground_truth).__name__}"
-        )
+    keys = {"images", "annotations", "categories"}
+    is_coco = isinstance(ground_truth, dict) and ground_truth.keys() >= keys
+    rule = "`ground_truth` must be a dict as in a COCO json file, with "
+    rule += "'images', 'annotations' and 'categories'"
+    require(is_coco, rule, type=type(ground_truth).__name__)
     image_ids = {image["id"] for image in ground_truth["images"]}
     category_ids = {category["id"] for category in ground_truth["categories"]}
     annotations = []

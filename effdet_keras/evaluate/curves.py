@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from effdet_keras.box_ops import pairwise_iou
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import require
 from effdet_keras.evaluate.coco import average_precisions
 from effdet_keras.evaluate.image_result import (
     NONE,
@@ -212,12 +212,8 @@ def slice_by_column(
 ) -> list[Slice]:
     """The average precision of the images with each value, by image id, of a column."""
     missing = [r.image_id for r in results if r.image_id not in values]
-    if missing:
-        raise InvalidValueError(
-            "A column must have a value for every image; give those that are not known "
-            f"one of their own, such as 'unknown'. Missing: {len(missing)} of "
-            f"{len(results)} images, such as {missing[:5]}"
-        )
+    rule = "A column must have a value for every image"
+    require(not missing, rule, missing=missing[:5])
     parts = {
         value: [x for x in results if values[x.image_id] == value]
         for value in dict.fromkeys(values.values())

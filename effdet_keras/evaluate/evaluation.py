@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from effdet_keras._internal.extras import extra
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.evaluate.coco import (
     COCO_MEANINGS,
     METRIC_NAMES,
@@ -157,11 +157,8 @@ class Evaluation:
         """
         names = self.class_names if class_names is None else tuple(class_names)
         missing = [name for name in self.class_names if name not in names]
-        if missing:
-            raise InvalidValueError(
-                "`class_names` must have all classes of the evaluation. Received: "
-                f"{len(names)} names; missing: {missing[:5]}"
-            )
+        rule = "`class_names` must have all classes of the evaluation"
+        require(not missing, rule, missing=missing[:5])
         if self.common_threshold.f1 <= 0:
             raise InvalidValueError(
                 "No detection is right at IoU 0.5, so no threshold is better than "

@@ -25,13 +25,11 @@ from effdet_keras.evaluate.image_result import (
 class ScoreSettings:
     """A score threshold for each class, and a temperature for all scores.
 
-    `Evaluation.score_settings` makes them, `EfficientDet.score_settings` holds them,
-    and `detect(score_threshold="best")` and `detect(calibrated=True)` use them. The
-    thresholds are scores as the model gives them, before the temperature.
+    `Evaluation.score_settings` makes them, `EfficientDet.score_settings` holds them.
 
     Args:
         thresholds: floats `[C]`, 0 to 1, in the order of the model's labels: the
-            lowest score to keep of each class.
+            lowest score to keep of each class, before the temperature.
         temperature: float above 0, for `apply_temperature`; None where it is not known.
 
     Raises:

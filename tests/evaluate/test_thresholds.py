@@ -175,7 +175,7 @@ def test_an_evaluation_gives_each_class_its_best_threshold():
     names = ["bird", "dog", "cat"]
     shown = evaluation.shown_score
     assert evaluation.score_settings(names).thresholds == (shown, 0.5, 0.75)
-    with pytest.raises(ValueError, match=r"missing: \['dog'\]"):
+    with pytest.raises(ValueError, match=r"missing=\['dog'\]"):
         evaluation.score_settings(["cat"])
     # So does a class that nothing finds.
     evaluation = analyze_results([image_result(truth, [cat])], NAMES)
