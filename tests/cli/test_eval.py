@@ -9,8 +9,7 @@ from support.tiny import LITE0, lively_model
 
 import effdet_keras as ek
 from effdet_keras import cli
-from effdet_keras.cli import evaluate_files as detection_sources
-from effdet_keras.export.runtime import Description, ExportedDetector, describe
+from effdet_keras.export.runtime import Description, describe
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.weights.archive import write_archive
 
@@ -132,21 +131,6 @@ class Exported:
 
     def run(self, images):
         return {k: np.asarray(v) * 0.999 for k, v in self.model(images).items()}
-
-
-def test_an_export_is_not_called_better_than_its_model(
-    archive, model, data, monkeypatch, capsys
-):
-    def opened(path, threads):
-        if path == "shapes.onnx":
-            return ek.Predictor(ExportedDetector(Exported(model)))
-        return ek.Predictor.load(path)
-
-    monkeypatch.setattr(detection_sources, "open_any_model", opened)
-    assert run(archive, "shapes.onnx", data) == 0
-    said = capsys.readouterr().out
-    assert "Both have the same weights, as a model and its export have: " in said
-    assert "rounding and suppression." in said and "better" not in said
 
 
 @pytest.mark.slow
