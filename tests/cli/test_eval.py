@@ -3,13 +3,11 @@
 import json
 import shutil
 
-import numpy as np
 import pytest
 from support.tiny import LITE0, lively_model
 
 import effdet_keras as ek
 from effdet_keras import cli
-from effdet_keras.export.runtime import Description, describe
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.weights.archive import write_archive
 
@@ -119,18 +117,6 @@ def test_two_detectors_are_compared(archive, data, exact, tmp_path, capsys):
     assert 0 < ap["low"] <= ap["second"] - ap["first"] <= ap["high"]
     page = (out / "report.html").read_text()
     assert "Compared with another detector" in page and str(archive) in page
-
-
-class Exported:
-    """An exported file whose scores are a little off, in the place of a runtime."""
-
-    def __init__(self, model):
-        self.path, self.model = "shapes.onnx", model
-        text = describe(model, outputs="raw").to_json()
-        self.description = Description.from_json(text, self.path)
-
-    def run(self, images):
-        return {k: np.asarray(v) * 0.999 for k, v in self.model(images).items()}
 
 
 @pytest.mark.slow
