@@ -1,6 +1,5 @@
 """COCO evaluation in `fit`: the numbers, the ids, the weights, the logs."""
 
-
 import keras
 import numpy as np
 import pytest
