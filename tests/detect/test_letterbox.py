@@ -36,16 +36,6 @@ def test_an_image_of_the_right_size_stays_as_it_is():
     assert result.dtype == np.float32 and image_scale == 1
 
 
-def test_half_size_without_antialias_takes_the_two_middle_pixels():
-    image = np.zeros((1, 8, 3), "float32")
-    image[0, :, 0] = [0, 10, 20, 40, 50, 90, 0, 100]
-    result, image_scale = run(image, (1, 4))
-    np.testing.assert_allclose(result[0, :, 0], [5, 30, 70, 50])
-    assert image_scale == 2
-    result, _ = run(image, (1, 2))  # every fourth pixel pair, not the mean of four
-    np.testing.assert_allclose(result[0, :, 0], [15, 45])
-
-
 @pytest.mark.parametrize(
     "size, target",
     [

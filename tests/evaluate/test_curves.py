@@ -43,16 +43,6 @@ def test_a_curve_by_hand():
     assert (average_precisions([], 1) == -1).all()
 
 
-@pytest.mark.parametrize(
-    ("truth", "expected"), [([], ([0], [-1])), ([(0, 0, 0, 40, 40)], ([], []))]
-)
-def test_without_objects_but_crowds_there_is_no_recall(truth, expected):
-    one = image_result(truth, [(0, 0.9, 0, 0, 10, 10)], crowds=[True] * len(truth))
-    [curve] = precision_recall_curves([one], ["a"])
-    assert (curve.precision.tolist(), curve.recall.tolist()) == expected
-    assert (curve.num_objects, curve.average_precision) == (0, -1)
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_the_ap_of_a_class_is_cocos_ap50(seed):
     results = random_results(seed)

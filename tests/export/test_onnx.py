@@ -98,17 +98,6 @@ def test_inputs_and_outputs_have_names_and_shapes(files):
     }
 
 
-def test_the_nodes_are_those_that_runtimes_are_fast_with(files):
-    graph = onnx.load(files["raw"]).graph
-    kinds = [node.op_type for node in graph.node]
-    # One transpose for the images, one for each head and level.
-    assert kinds.count("Transpose") == 1 + 2 * 3
-    assert graph.node[0].op_type == "Transpose" and graph.node[0].input[0] == "images"
-    resizes = [node for node in graph.node if node.op_type == "Resize"]
-    modes = {a.s for n in resizes for a in n.attribute if a.name.startswith("coord")}
-    assert modes == {b"asymmetric"}  # not the deprecated `tf_half_pixel_for_nn`
-
-
 def test_the_plain_code_of_the_guide_finds_what_detect_does(
     files, model, tmp_path, monkeypatch, capsys
 ):
