@@ -156,7 +156,7 @@ def test_what_is_there_stays(archive, data, exact, tmp_path, capsys):
         (["a.keras", "b.keras", "DATA", "--json", "x.json"], "--json and"),
         (["a.keras", "DATA", "--out", "gs://bucket/out"], "must be on this machine"),
         (["nowhere.keras", "DATA"], "nowhere.keras"),
-        (["DATA", "--detections", "DATA/valid.json"], "must have image_id"),
+        (["DATA", "--detections", "DATA/valid.json"], "must be a list of detections"),
         (["DATA", "--detections", "EXACT", "--split", "tests"], "split='tests'"),
     ],
     ids=str,
