@@ -154,17 +154,14 @@ class BatchesToEvaluate:
         for batch in self._batches():
             images, truth = self._checked(batch)
             count, first = len(images), len(self._images) + 1
-            ids = truth.pop("image_id", np.arange(first, first + count)).tolist()
-            scales = truth.pop("image_scale", np.ones(count))
-            scales = np.asarray(scales, "float32").reshape(-1)
+            ids = truth.get("image_id", np.arange(first, first + count)).tolist()
+            scales = np.float32(truth.get("image_scale", np.ones(count))).reshape(-1)
             self._collect(ids, scales, truth)
-            truth.pop("is_crowd", None)
-            masks = []
-            if self._seg_names is None:
-                truth.pop("masks", None)
-            elif "masks" in truth:
-                truth["masks"] = truth["masks"].astype("uint8")
-                masks, self.seg_class_names = list(truth["masks"]), self._seg_names
+            masks, dtypes = [], {"boxes": "float32", "labels": "int32"}
+            if self._seg_names is not None and "masks" in truth:
+                masks, dtypes["masks"] = list(truth["masks"]), "uint8"
+                self.seg_class_names = self._seg_names
+            truth = {name: truth[name].astype(dtype) for name, dtype in dtypes.items()}
             sizes, whole = [size * scale for scale in scales], np.tile(size, (count, 1))
             yield EvaluationBatch(images, ids, scales, sizes, whole, truth, masks)
         require(self._images, "Evaluation needs at least one image", images=0)
@@ -196,15 +193,14 @@ class BatchesToEvaluate:
             truth.setdefault("labels", np.full((len(images), 1), BACKGROUND))
         rule = f"{_WHAT_IT_TAKES} 'boxes' and 'labels' are needed"
         require({"boxes", "labels"} <= truth.keys(), rule, keys=sorted(given))
-        truth["boxes"] = truth["boxes"].astype("float32")
         shapes = {n: truth[n].shape for n in ("boxes", "labels")}
         rule = "'boxes' [B, M, 4] and 'labels' [B, M] must be of the images [B]"
         is_one = shapes["boxes"] == (len(images), *shapes["labels"][1:], 4)
         require(is_one and len(shapes["labels"]) == 2, rule, **shapes)
-        rows = truth["boxes"], truth["labels"]
-        if fault := explain(*rows, size, self._config.num_classes):
+        boxes = truth["boxes"].astype("float32")
+        if fault := explain(boxes, truth["labels"], size, self._config.num_classes):
             raise InvalidValueError(f"{fault}.")
-        return images, {**truth, "labels": truth["labels"].astype("int32")}
+        return images, truth
 
     def _collect(self, image_ids, scales, ground_truth):
         boxes = np.asarray(ground_truth["boxes"], "float64")
