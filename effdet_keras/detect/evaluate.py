@@ -233,9 +233,11 @@ def category_ids_in_dataset(detector, dataset):
         return np.array(dataset.category_ids)
     raise InvalidValueError(
         "The labels of the model and those of the dataset mean different things. "
-        f"Received: a model of {_short(names)} (category ids {_short(ids)}), a dataset "
-        f"of {_short(dataset.class_names)} ({_short(dataset.category_ids)}). Make the "
-        "model with `class_names=dataset.class_names`, or give it `category_ids`."
+        f"Received: a model with {detector.config.num_classes} classes "
+        f"({_short(names)}; category ids {_short(ids)}), a dataset with "
+        f"{dataset.num_classes} ({_short(dataset.class_names)}; category ids "
+        f"{_short(dataset.category_ids)}). Make the model with "
+        "`class_names=dataset.class_names`, or give it `category_ids`."
     )
 
 
