@@ -72,7 +72,7 @@ def configured(
     """The configuration of a new run, from all that says something of it."""
     configuration = base_of(configuration)
     if hparams is not None and pipeline_config is not None:
-        raise InvalidValueError("Give one of `hparams` and `pipeline_config`.")
+        raise InvalidValueError("`hparams` and `pipeline_config`: give one of the two.")
     if pipeline_config is not None:
         read = extra("tfod.pipeline_config:read_pipeline_config")(pipeline_config)
         if not ignore_unknown:
