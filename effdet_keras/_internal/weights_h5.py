@@ -60,7 +60,6 @@ def _sum(variable):
 
 ENDING = ".weights.h5"
 _OVERHEAD = 2**12  # bytes at most that HDF5 adds to an array, for its groups
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def write_weights_h5(path, write, variables=()):
@@ -91,14 +90,6 @@ def _most_bytes(variable):
 
 
 def _require_room(path, size):
-    """Raises the OSError of a full disk if a file of so many bytes does not fit."""
-    if not hasattr(os, "posix_fallocate"):
-        if shutil.disk_usage(path.parent).free < size:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))
-        return
-    with open(path, "wb") as file:
-        try:
-            os.posix_fallocate(file.fileno(), 0, max(size, 1))
-        except OSError as error:
-            if error.errno in _FULL:
-                raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+    """Raises the OSError of a full disk: HDF5 ends the process in the midst of one."""
+    if shutil.disk_usage(path.parent).free < size:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))

@@ -18,8 +18,8 @@ from typing import Any
 
 import keras
 
+from effdet_keras._internal.folder_lock import open_folder
 from effdet_keras._internal.processes import current_processes, is_first_process
-from effdet_keras._internal.remote_path import open_folder
 from effdet_keras.callbacks.tensorboard import require_writable
 from effdet_keras.errors import check_argument, check_choice
 from effdet_keras.train.parts import steps_done
@@ -260,9 +260,10 @@ class CheckpointArchive(keras.callbacks.Callback):
             return
         self._taken.check()
         last, previous = self.folder / LAST_FILE, self.folder / PREVIOUS_FILE
-        if self._is_new_training:  # what is there is of another training
-            previous.unlink(missing_ok=True)
-        write(path=last, previous=None if self._is_new_training else previous)
+        previous.unlink(missing_ok=True)
+        if last.exists() and not self._is_new_training:  # else it is of another one
+            _give_second_name(last, previous)
+        write(path=last)
         self._is_new_training = False
         optimizer = getattr(self.model, "optimizer", None)
         if optimizer is not None:
@@ -305,14 +306,18 @@ def keep_copy(
         return
     target = path.with_name(f"step-{steps:08d}.keras")
     target.unlink(missing_ok=True)
-    try:
-        os.link(path, target)  # one file of two names takes no space
-    except OSError:
-        copy_archive(path, target)
+    _give_second_name(path, target)
     files = kept_files(path.parent)
     times = [file.stat().st_mtime for file in files]
     for index in removable(times, keep, every_hours):
         files[index].unlink()
+
+
+def _give_second_name(path, target):
+    try:
+        os.link(path, target)  # one file of two names takes no space
+    except OSError:  # a file system without links
+        copy_archive(path, target)
 
 
 def kept_files(folder: pathlib.Path) -> list[pathlib.Path]:

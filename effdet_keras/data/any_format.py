@@ -10,12 +10,7 @@ import pathlib
 from collections.abc import Callable, Mapping
 
 from effdet_keras._internal.extras import extra
-from effdet_keras._internal.remote_path import (
-    exists,
-    kept_if_readable,
-    local_copy,
-    path_of,
-)
+from effdet_keras._internal.remote_path import exists, path_of
 from effdet_keras._internal.whole_files import is_remote, local_path
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.coco import coco_readers, write_coco
@@ -345,8 +340,7 @@ def find(path: str | os.PathLike[str], format: str | None = None) -> Source:
         inner = folders[0]
         found, _ = _find_all(inner, formats)
     if not found:
-        with kept_if_readable(local_copy(path) if path.is_file() else path):
-            raise InvalidValueError(_describe_unknown(path, formats, notes))
+        raise InvalidValueError(_describe_unknown(path, formats, notes))
     if len(found) > 1:
         choices = "; ".join(
             f"{f.title} (splits {', '.join(f.readers)}): load({name!r}, "

@@ -10,7 +10,7 @@ import tarfile
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.web import shown_url
-from effdet_keras._internal.whole_files import check_address, local_path
+from effdet_keras._internal.whole_files import local_path
 from effdet_keras.errors import InvalidValueError, first_line
 
 # Its version 0.16.1 needs `pkg_resources`, which setuptools 82 dropped.
@@ -161,7 +161,6 @@ def _resolve(handle):
                 f"'{_GRAPH_FILES[0]}', or the http(s) address of one, compressed."
             )
         return os.path.abspath(handle)
-    check_address(handle)
     try:
         return tensorflow_hub.resolve(handle)
     except (OSError, EOFError, tarfile.TarError) as error:

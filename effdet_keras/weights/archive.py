@@ -19,7 +19,7 @@ import numpy as np
 from keras import ops
 
 from effdet_keras._internal.processes import alone
-from effdet_keras._internal.remote_path import kept_if_readable, local_copy, path_of
+from effdet_keras._internal.remote_path import local_copy, path_of
 from effdet_keras._internal.weights_h5 import check_finite, warn_unless_finite
 from effdet_keras._internal.whole_files import is_remote, local_path, replacing
 from effdet_keras._version import __version__
@@ -59,22 +59,22 @@ class DamagedFileError(InvalidValueError):
         )
 
 
-def write_archive(model, path, info=None, *, previous=None):
+def write_archive(model, path, info=None):
     """Writes a model to a `.keras` file that says what it is."""
     path = local_path(path, "The path of an archive")
     rule = "The path of an archive must end in '.keras'"
     require(path.suffix == ".keras", rule, path=str(path))
     check_finite(model, f"The checkpoint '{path}' was not written")
     text = json.dumps(_described(model, info or {}), indent=1)
-    with replacing(path, previous=previous) as partial, alone():
+    with replacing(path) as partial, alone():
         model.save(partial)
         with zipfile.ZipFile(partial, "a", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr(ARCHIVE_ENTRY, text)
 
 
-def copy_archive(source, path, *, previous=None):
+def copy_archive(source, path):
     """Copies an archive, as safely as `write_archive` writes one."""
-    with replacing(path, previous=previous) as partial, alone():
+    with replacing(path) as partial:
         shutil.copyfile(source, partial)
 
 
@@ -238,7 +238,7 @@ def _only_archive(folder):
 def read_entry(path, check_all=False):
     """The content of `archive.json`, or None in a file of `model.save`."""
     info = None
-    with kept_if_readable(path), open(path, "rb") as file:
+    with open(path, "rb") as file:
         try:
             archive = zipfile.ZipFile(file)
             names = archive.namelist()

@@ -10,9 +10,9 @@ import urllib.parse
 import keras
 
 from effdet_keras._internal import web
-from effdet_keras._internal.remote_path import cache_folder, keras_home, note_fetched
+from effdet_keras._internal.remote_path import cache_folder, keras_home
 from effdet_keras._internal.web import shown_url
-from effdet_keras._internal.whole_files import check_address, local_path, replacing
+from effdet_keras._internal.whole_files import local_path, replacing
 from effdet_keras.errors import InvalidValueError, check_argument, require
 from effdet_keras.weights.presets import KERAS_APPLICATIONS
 
@@ -26,7 +26,6 @@ def download(url, *, sha256=None, md5=None, verbose=1):
     for name, digest, length in (("sha256", sha256, 64), ("md5", md5, 32)):
         is_digest = digest is None or re.fullmatch(_HEX * length, str(digest))
         check_argument(is_digest, name, digest, f"{length} hexadecimal digits")
-    check_address(url)
     scheme = urllib.parse.urlsplit(url).scheme.lower()
     if scheme == "file":
         path = local_path(url, "The file behind a URL")
@@ -41,7 +40,7 @@ def download(url, *, sha256=None, md5=None, verbose=1):
         )
     path = cache_path(url)
     if _is_cached(path, sha256, md5):
-        return note_fetched(path)
+        return path
     with contextlib.ExitStack() as stack:
         try:
             partial = stack.enter_context(replacing(path))
@@ -59,7 +58,7 @@ def download(url, *, sha256=None, md5=None, verbose=1):
                 f"{error}. It was fetched from {shown_url(url)} and is removed: the "
                 "file there has changed, or the digest is one of another file."
             ) from None
-    return note_fetched(path)
+    return path
 
 
 def cache_path(url):
@@ -111,7 +110,7 @@ def _fetch(url, path, verbose):
         print(f"Downloading {shown_url(url)}", flush=True)
     try:
         with web.answer(url) as response, open(path, "wb") as file:
-            web.copy_body(url, response, file, _progress(verbose))
+            web.copy_body(response, file, _progress(verbose))
     except urllib.error.HTTPError as error:
         raise OSError(
             f"The server has no file for us at {shown_url(url)}: it answered with "

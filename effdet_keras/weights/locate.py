@@ -13,12 +13,7 @@ import tarfile
 import tempfile
 import zlib
 
-from effdet_keras._internal.remote_path import (
-    fetch,
-    kept_if_readable,
-    local_copy,
-    path_of,
-)
+from effdet_keras._internal.remote_path import fetch, local_copy, path_of
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.errors import InvalidTypeError, InvalidValueError, require
 from effdet_keras.weights.checkpoint_files import checkpoint_in, is_archive
@@ -65,8 +60,6 @@ def located(source, *, sha256=None, md5=None, verbose=1):
             path = _copied(path, stack)
         if has_digest:
             check_digest(path, sha256=sha256, md5=md5)
-        if not has_digest:  # else it is the file that was meant
-            stack.enter_context(kept_if_readable(path))
         if path.is_file() and is_tar_archive(path):
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             unpack(path, folder)

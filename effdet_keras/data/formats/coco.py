@@ -13,12 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from effdet_keras._internal.remote_path import (
-    is_file,
-    kept_if_readable,
-    local_copy,
-    path_of,
-)
+from effdet_keras._internal.remote_path import is_file, local_copy, path_of
 from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.data.dataset import DetectionDataset, check_class_names
 from effdet_keras.data.formats import reading, writing
@@ -302,13 +297,12 @@ def _read_json(annotations):
     if not isinstance(annotations, dict):
         source = os.fspath(annotations)
         copy = local_copy(annotations)
-        with kept_if_readable(copy):
-            try:
-                content = json.loads(copy.read_bytes())  # finds out which UTF it is
-            except (ValueError, RecursionError) as error:
-                raise InvalidValueError(
-                    f"`from_coco` expects a json file. Received: {source!r} ({error})"
-                ) from error
+        try:
+            content = json.loads(copy.read_bytes())  # finds out which UTF it is
+        except (ValueError, RecursionError) as error:
+            raise InvalidValueError(
+                f"`from_coco` expects a json file. Received: {source!r} ({error})"
+            ) from error
     needed = ("images", "annotations", "categories")
     found = type(content).__name__
     are_there = False

@@ -12,12 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from effdet_keras._internal.remote_path import (
-    is_file,
-    kept_if_readable,
-    local_copy,
-    path_of,
-)
+from effdet_keras._internal.remote_path import is_file, local_copy, path_of
 from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading, writing
@@ -324,10 +319,7 @@ def read_lines(path, limit=None, reader="from_csv", delimiters=","):
     lines = []
     copy = local_copy(path)
     try:
-        with (
-            kept_if_readable(copy),
-            open(copy, encoding="utf-8-sig", newline="") as file,
-        ):
+        with open(copy, encoding="utf-8-sig", newline="") as file:
             first = file.readline()
             file.seek(0)
             # Spreadsheets of many countries write semicolons; of equal ones the first.

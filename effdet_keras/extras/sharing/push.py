@@ -14,8 +14,8 @@ from effdet_keras._internal.whole_files import is_remote, local_path
 from effdet_keras.errors import InvalidStateError, InvalidValueError, require
 from effdet_keras.evaluate.coco import COCO_MEANINGS
 from effdet_keras.extras.remote.hugging_face import (
-    error_of_push,
-    hub_library,
+    errors_of_hub,
+    huggingface_hub,
     parse_hub_address,
 )
 from effdet_keras.runs.configuration import RunConfiguration
@@ -58,18 +58,13 @@ def push_archive(
     where = parse_hub_address(address)
     rule = "A model is pushed to the main branch of a repository, 'hf://owner/name'"
     require(not (where.path or where.revision), rule, address=address)
-    hub = hub_library(address)
+    hub = huggingface_hub.require(f"'{address}'")
     with tempfile.TemporaryDirectory() as folder:
         model = pathlib.Path(folder, BEST_FILE)
         _write_what_detects(checkpoint_file(path, BEST_FILE), model)
-        return _push(
-            hub,
-            model,
-            address,
-            private=private,
-            overwrite=overwrite,
-            about={"license": license, "data": data, "numbers": numbers},
-        )
+        about = {"license": license, "data": data, "numbers": numbers}
+        with errors_of_hub(hub, f"The model was not pushed to '{address}'"):
+            return _push(hub, model, address, private, overwrite, about)
 
 
 def _write_what_detects(source, target):
@@ -82,64 +77,45 @@ def _write_what_detects(source, target):
     write_archive(model, target, noted)
 
 
-def _push(hub, model, address, *, private, overwrite, about):
+def _push(hub, model, address, private, overwrite, about):
     repository = parse_hub_address(address).repository
     info = read_archive_info(model)
     described = {name: info[name] for name in _TOLD if name in info}
     api = hub.HfApi()
-    names, parent, made = [], None, False
-    try:
-        there = _info(hub, api, repository)
-        if there is None:
-            repository = api.create_repo(repository, private=private).repo_id
-            made = True
-        else:
-            _check_private(there, private, address)
-            names, parent = [s.rfilename for s in there.siblings or []], there.sha
-        is_same = _is_same(api, repository, names, described)
-        if not (is_same or overwrite):
-            raise FileExistsError(_other_files(address, names))
-        contents = {BEST_FILE: str(model)}
-        contents[ARCHIVE_ENTRY] = json.dumps(described, indent=1).encode()
-        card = _card_there(api, repository, names)
-        if is_ours_to_write(card):
-            about = {**about, "license": about["license"] or license_of(card)}
-            contents[_CARD] = model_card(info, repository, **about).encode()
-        replaced = [] if is_same else set(_model_files(names)) - set(contents)
-        commit = api.create_commit(
-            repository,
-            [
-                *(
-                    hub.CommitOperationAdd(path_in_repo=name, path_or_fileobj=content)
-                    for name, content in contents.items()
-                ),
-                *(hub.CommitOperationDelete(name) for name in sorted(replaced)),
-            ],
-            commit_message="Model of effdet-keras",
-            parent_commit=parent,  # what was looked at is what gets the commit
-        )
-    except (FileExistsError, InvalidStateError, InvalidValueError):
-        raise
-    except Exception as error:  # of each web library its own, some no OSError
-        raise error_of_push(hub, error, address, made=made) from error
+    names, parent = [], None
+    if api.repo_exists(repository):
+        there = api.model_info(repository)
+        if private and not there.private:
+            raise InvalidStateError(
+                f"'{address}' is there and public: nothing was pushed. Make it private "
+                "in its settings on the hub, or leave `private` (--private) out."
+            )
+        names, parent = [s.rfilename for s in there.siblings or []], there.sha
+    else:
+        repository = api.create_repo(repository, private=private).repo_id
+    is_same = _is_same(api, repository, names, described)
+    if not (is_same or overwrite):
+        raise FileExistsError(_other_files(address, names))
+    contents = {BEST_FILE: str(model)}
+    contents[ARCHIVE_ENTRY] = json.dumps(described, indent=1).encode()
+    card = _card_there(api, repository, names)
+    if is_ours_to_write(card):
+        about = {**about, "license": about["license"] or license_of(card)}
+        contents[_CARD] = model_card(info, repository, **about).encode()
+    replaced = [] if is_same else set(_model_files(names)) - set(contents)
+    commit = api.create_commit(
+        repository,
+        [
+            *(
+                hub.CommitOperationAdd(path_in_repo=name, path_or_fileobj=content)
+                for name, content in contents.items()
+            ),
+            *(hub.CommitOperationDelete(name) for name in sorted(replaced)),
+        ],
+        commit_message="Model of effdet-keras",
+        parent_commit=parent,  # what was looked at is what gets the commit
+    )
     return commit.commit_url
-
-
-def _info(hub, api, repository):
-    try:
-        return api.model_info(repository)
-    except hub.errors.GatedRepoError:
-        raise
-    except hub.errors.RepositoryNotFoundError:
-        return None
-
-
-def _check_private(there, private, address):
-    if private and not there.private:
-        raise InvalidStateError(
-            f"'{address}' is there and public: nothing was pushed. Make it private in "
-            "its settings on the hub, or leave `private` (--private) out."
-        )
 
 
 def _is_same(api, repository, names, described):
