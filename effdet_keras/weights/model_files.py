@@ -47,7 +47,7 @@ class ModelFiles:
                 super().save_weights(filepath, overwrite, **kwargs)
             else:
                 path = local_path(filepath, "`filepath`")
-                write_weights_h5(path, save, self._saved_variables())
+                write_weights_h5(path, save)
 
     def load_weights(
         self, filepath: str | os.PathLike, skip_mismatch: bool = False, **kwargs: Any

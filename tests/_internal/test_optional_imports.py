@@ -26,25 +26,6 @@ def test_a_missing_package_is_named_with_the_cure():
     )
 
 
-def test_several_packages_to_install_are_all_named():
-    module = OptionalModule("no_such_module", install=("one", "two<3"))
-    with pytest.raises(ImportError, match='pip install "one" "two<3"'):
-        module.require()
-
-
-def test_what_an_installed_package_lacks_itself_is_told(tmp_path, monkeypatch):
-    (tmp_path / "some_broken_module.py").write_text("import no_such_module")
-    monkeypatch.syspath_prepend(tmp_path)
-    module = OptionalModule("some_broken_module", install="broken")
-    with pytest.raises(ImportError, match=r"\(No module named 'no_such_module'\)"):
-        module.require()
-
-
-def test_tools_that_look_at_every_object_import_nothing():
-    module = OptionalModule("no_such_module", install="some")
-    assert not hasattr(module, "__wrapped__")
-
-
 @pytest.mark.parametrize(
     "argv, orig_argv, expected",
     [

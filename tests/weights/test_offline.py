@@ -84,7 +84,7 @@ def test_a_file_that_was_copied_to_the_named_place_is_taken(offline):
 
 def test_a_host_that_does_not_answer_is_soon_given_up(tmp_path, monkeypatch):
     monkeypatch.setenv("EFFDET_KERAS_CACHE", str(tmp_path))
-    monkeypatch.setattr(web, "_CONNECT_TIMEOUT", 0.2)
+    monkeypatch.setattr(web, "_TIMEOUT", 0.2)
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)

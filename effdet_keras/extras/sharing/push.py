@@ -11,7 +11,7 @@ import yaml
 
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import is_remote, local_path
-from effdet_keras.errors import InvalidStateError, InvalidValueError, require
+from effdet_keras.errors import InvalidStateError, require
 from effdet_keras.evaluate.coco import COCO_MEANINGS
 from effdet_keras.extras.remote.hugging_face import (
     errors_of_hub,
