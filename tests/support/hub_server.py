@@ -54,8 +54,7 @@ class _Handler(Quiet, http.server.BaseHTTPRequestHandler):
         if file[3] not in files:
             return self._error(404, "EntryNotFound")
         digest = hashlib.sha256(files[file[3]]).hexdigest()
-        body = server.damaged or files[file[3]]
-        self._give(200, body, {"ETag": f'"{digest}"', "X-Repo-Commit": sha})
+        self._give(200, files[file[3]], {"ETag": f'"{digest}"', "X-Repo-Commit": sha})
 
     do_HEAD = do_GET
 
@@ -111,8 +110,7 @@ def commit(server, repository):
 def hub_server():
     """The server: `repositories` {name: {path: bytes}}, sets `gated` and `private`.
 
-    `refused` is the status that a commit is answered with, if any; `damaged` what is
-    sent in the place of every file.
+    `refused` is the status that a commit is answered with, if any.
     """
     empty = {"repositories": {}, "gated": set(), "private": set()}
-    return served(_Handler, **empty, damaged=None, refused=None)
+    return served(_Handler, **empty, refused=None)
