@@ -38,6 +38,8 @@ def test_a_missing_package_is_named_with_the_cure():
     ],
 )
 def test_it_is_known_whether_python_was_started_as_the_command(
-    argv, orig_argv, expected
+    argv, orig_argv, expected, monkeypatch
 ):
-    assert started_as_command(argv, orig_argv) == expected
+    monkeypatch.setattr(sys, "argv", argv)
+    monkeypatch.setattr(sys, "orig_argv", orig_argv)
+    assert started_as_command() == expected
