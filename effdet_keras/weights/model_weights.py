@@ -372,7 +372,7 @@ class ModelWeights:
                 keeps the one that the card there names, if any.
             private: whether a new repository is private; None is the hub's default.
             overwrite: whether a repository with another model or other files may get
-                the commit, too. Its model files are deleted in it; all others stay.
+                the commit, too; files of other names stay.
             metrics: COCO's numbers by name for the card, as `evaluate` of a
                 `Predictor` returns them.
 
@@ -382,8 +382,7 @@ class ModelWeights:
         Raises:
             ValueError: If `address` is not one of a whole repository.
             FileExistsError: If the repository has something else.
-            PermissionError: If this login may not do it.
-            OSError: If the hub cannot be reached.
+            OSError: If this login may not do it, or the hub cannot be reached.
             RuntimeError: If it is to be private and is there and public.
             ImportError: If the extra is not installed.
 

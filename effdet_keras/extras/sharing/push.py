@@ -31,11 +31,6 @@ from effdet_keras.weights.checkpoint_files import BEST_FILE, CONFIGURATION_FILE
 
 _CARD = "README.md"
 _OF_THE_HUB = {".gitattributes", _CARD}
-# Beside the new model, such files would be taken for it, or for parts of it.
-_MODEL_ENDINGS = (
-    *(".keras", ".h5", ".safetensors", ".bin", ".pth", ".pt"),
-    *(".tflite", ".onnx"),
-)
 # What else an archive notes, such as the random state, is of its training alone.
 _TOLD = (
     *("format", "config", "class_names", "category_ids", "score_settings"),
@@ -93,24 +88,24 @@ def _push(hub, model, address, private, overwrite, about):
         names, parent = [s.rfilename for s in there.siblings or []], there.sha
     else:
         repository = api.create_repo(repository, private=private).repo_id
-    is_same = _is_same(api, repository, names, described)
-    if not (is_same or overwrite):
-        raise FileExistsError(_other_files(address, names))
+    if not (overwrite or _is_same(api, repository, names, described)):
+        others = ", ".join(sorted(set(names) - _OF_THE_HUB)[:8])
+        raise FileExistsError(
+            f"'{address}' has another model already, or other files: {others}. Give "
+            "another name; or pass `overwrite` (--overwrite) for a commit that adds "
+            "this model: files of other names stay."
+        )
     contents = {BEST_FILE: str(model)}
     contents[ARCHIVE_ENTRY] = json.dumps(described, indent=1).encode()
     card = _card_there(api, repository, names)
     if is_ours_to_write(card):
         about = {**about, "license": about["license"] or license_of(card)}
         contents[_CARD] = model_card(info, repository, **about).encode()
-    replaced = [] if is_same else set(_model_files(names)) - set(contents)
     commit = api.create_commit(
         repository,
         [
-            *(
-                hub.CommitOperationAdd(path_in_repo=name, path_or_fileobj=content)
-                for name, content in contents.items()
-            ),
-            *(hub.CommitOperationDelete(name) for name in sorted(replaced)),
+            hub.CommitOperationAdd(path_in_repo=name, path_or_fileobj=content)
+            for name, content in contents.items()
         ],
         commit_message="Model of effdet-keras",
         parent_commit=parent,  # what was looked at is what gets the commit
@@ -128,20 +123,6 @@ def _is_same(api, repository, names, described):
     with open(path, encoding="utf-8") as file:
         before = json.load(file)
     return all(before.get(k) == described.get(k) for k in ("config", "class_names"))
-
-
-def _other_files(address, names):
-    others = sorted(set(names) - _OF_THE_HUB)
-    return (
-        f"'{address}' has another model already, or other files: "
-        f"{', '.join(others[:8])}. Give another name; or pass `overwrite` "
-        "(--overwrite) for a commit that adds this model and deletes the files that "
-        f"end in {', '.join(_MODEL_ENDINGS)}: the other files stay."
-    )
-
-
-def _model_files(names):
-    return [name for name in names if name.lower().endswith(_MODEL_ENDINGS)]
 
 
 def _card_there(api, repository, names):
@@ -202,12 +183,8 @@ def is_ours_to_write(text):
 def license_of(text):
     """The licence that the front matter of a card names, or None."""
     front = _FRONT.match(text)
-    try:
-        fields = yaml.safe_load(front[1]) if front else None
-    except yaml.YAMLError:  # of somebody's own; it is replaced
-        return None
-    named = fields.get("license") if isinstance(fields, dict) else None
-    return named if isinstance(named, str) else None
+    fields = yaml.safe_load(front[1]) if front else None
+    return fields.get("license") if isinstance(fields, dict) else None
 
 
 def _index(repository, data, numbers, measured):

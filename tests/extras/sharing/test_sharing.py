@@ -98,18 +98,6 @@ def test_what_detects_is_pushed_alone(hub, tmp_path):
 
 
 @needs_library
-def test_overwriting_deletes_the_model_before(hub):
-    files = hub.repositories["me/pets"] = {"model.safetensors": b"a", "notes.txt": b"b"}
-    with pytest.raises(FileExistsError, match="deletes the files that end in .keras"):
-        tiny_model().push_to_hub("hf://me/pets")
-    tiny_model().push_to_hub("hf://me/pets", overwrite=True)
-    assert set(files) == {"notes.txt", "best.keras", "archive.json", "README.md"}
-    files["pets.tflite"] = b"c"  # of the same model: stays
-    tiny_model().push_to_hub("hf://me/pets", overwrite=True)
-    assert "pets.tflite" in files
-
-
-@needs_library
 def test_an_export_alone_is_chosen(hub, tmp_path):
     tiny_model().export(tmp_path / "pets.tflite")
     content = (tmp_path / "pets.tflite").read_bytes()
