@@ -1,6 +1,5 @@
 """Files of web servers: asked for in one way, and taken whole or not at all."""
 
-import base64
 import http.client
 import ssl
 import urllib.error
@@ -25,18 +24,11 @@ class NotTheFileError(ConnectionError):
 
 def answer(url, method="GET"):
     """The answer of a server, to be closed."""
-    parts = urllib.parse.urlsplit(url)
-    bare = without_login(parts)._replace(fragment="").geturl()
     request = urllib.request.Request(
-        urllib.parse.quote(bare, safe=_ALLOWED),
+        urllib.parse.quote(url, safe=_ALLOWED),
         headers={"User-Agent": "effdet-keras"},
         method=method,
     )
-    if parts.username is not None:
-        login = f"{parts.username}:{parts.password or ''}"
-        token = base64.b64encode(urllib.parse.unquote(login).encode()).decode()
-        # Not passed on to where a redirect leads.
-        request.add_unredirected_header("Authorization", f"Basic {token}")
     return urllib.request.urlopen(request, timeout=_TIMEOUT)
 
 
@@ -73,11 +65,7 @@ def is_page(head):
 
 def shown_url(url):
     """The URL without what may be secret: login, query, fragment."""
-    parts = without_login(urllib.parse.urlsplit(url))
-    shown = parts._replace(query="", fragment="").geturl()
+    parts = urllib.parse.urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    shown = parts._replace(netloc=host, query="", fragment="").geturl()
     return f"{shown}?..." if parts.query else shown
-
-
-def without_login(parts):
-    """The parts of `urlsplit` without a user name and password."""
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2])

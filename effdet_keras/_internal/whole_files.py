@@ -12,7 +12,7 @@ import shutil
 import urllib.parse
 import urllib.request
 
-from effdet_keras.errors import InvalidTypeError, InvalidValueError, require
+from effdet_keras.errors import InvalidValueError
 
 # `pathlib` makes one slash of the two. A single letter is a drive of Windows.
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
@@ -20,8 +20,6 @@ _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
 def local_path(path, what):
     """The path on this machine that the user named; refuses any other address."""
-    is_path = isinstance(path, (str, os.PathLike))
-    require(is_path, f"{what} must be a string or a path", InvalidTypeError, path=path)
     if is_remote(path):
         raise InvalidValueError(
             f"{what} must be on this machine. Received: '{shown_address(path)}'. Use a "

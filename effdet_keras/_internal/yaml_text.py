@@ -93,11 +93,10 @@ def read_yaml(path: str | os.PathLike) -> dict[Any, Any]:
     return content
 
 
-def parse_value(text: str, *, of: str = "") -> Any:
+def parse_value(text: str) -> Any:
     """A value as YAML writes it: `20`, `1e-3`, `[320, 480]`, `null`, `adamw`."""
     try:
-        is_collection = text.lstrip().startswith(("[", "{"))
-        return load_yaml(text, names=of in _NAMES and is_collection)
+        return load_yaml(text)
     except InvalidValueError as error:
         raise InvalidValueError(f"{text!r} is not a value: {error}") from error
 

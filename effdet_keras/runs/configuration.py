@@ -610,7 +610,7 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
         key = key if is_inner else field
         if not isinstance(place, dict) or key in place:
             raise InvalidValueError(f"`{name}` is set twice. Received: {text!r}")
-        place[key] = parse_value(value, of=key)
+        place[key] = parse_value(value)
     return fields
 
 

@@ -68,7 +68,7 @@ def cache_path(url):
     name = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)[-100:] or "weights"
     if url == KERAS_APPLICATIONS + name:  # where Keras keeps it, by its own name
         return keras_home() / "models" / name
-    digest = hashlib.sha256(web.without_login(parts).geturl().encode()).hexdigest()
+    digest = hashlib.sha256(url.encode()).hexdigest()
     return cache_folder() / f"{digest[:10]}-{name}"
 
 

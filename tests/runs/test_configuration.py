@@ -255,9 +255,6 @@ def test_class_names_of_files_and_settings_are_text(tmp_path):
     assert RunConfiguration.read(path).class_names == ("007", "16:9", "no", "1.10")
     path.write_text("class_names: {1: 007, 2: on}\n")
     assert RunConfiguration.read(path).class_names == {1: "007", 2: "on"}
-    names = parse_settings(["class_names=[007, no, 16:9]"])["class_names"]
-    assert names == ["007", "no", "16:9"]
-    assert parse_settings(["class_names=null"]) == {"class_names": None}
 
 
 def test_merges_of_merges_are_no_trap(tmp_path):
