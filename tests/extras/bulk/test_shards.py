@@ -282,18 +282,6 @@ def test_a_batch_of_a_table_becomes_rows(model, images):
         detector.rows({"file": []})
 
 
-def test_a_batch_is_read_no_further_ahead_than_the_next(model):
-    read, detector = [], BatchDetector(Predictor(model), batch_size=2)
-
-    def source(number):
-        read.append(number)
-        return np.zeros((40, 56, 3), "uint8")
-
-    rows = detector.stream(((str(number), number) for number in range(12)), source)
-    next(rows)
-    assert max(read) <= 3
-
-
 @pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL")
 def test_a_killed_worker_leaves_nothing_twice_and_nothing_half(
     archive, images, tmp_path

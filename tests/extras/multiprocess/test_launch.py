@@ -52,9 +52,7 @@ CHIEF = {"chief": ["c:1"], "worker": ["a:1", "b:1"]}
     "environ, expected",
     [
         ({}, None),
-        ({"TF_CONFIG": "", "HOME": "/root"}, None),
         (tf_config({"worker": ["a:1", "b:2"]}, index=1), (1, 2, "a:1")),
-        (tf_config(CHIEF, "chief"), (0, 3, "c:1")),
         (tf_config(CHIEF, "worker", 1), (2, 3, "c:1")),
         (JAX, (1, 3, "job-node-0-0.job:29500")),
         (
@@ -67,7 +65,6 @@ CHIEF = {"chief": ["c:1"], "worker": ["a:1", "b:1"]}
         ({**TORCHRUN, "TORCHELASTIC_USE_AGENT_STORE": "True"}, (3, 4, "node1:29501")),
         (SLURM, (2, 4, "gpu07:61442")),
         ({**SLURM, "SLURM_STEP_NODELIST": "node1"}, (2, 4, "node1:61442")),
-        ({**SLURM, "SLURM_STEP_NODELIST": "node1,node2"}, (2, 4, "node1:61442")),
         ({**SLURM, "SLURM_STEP_NODELIST": "n[3,5]-ib"}, (2, 4, "n3-ib:61442")),
         # A shell of Slurm is no step, and other launchers run inside one.
         ({**SLURM, "SLURM_STEP_NODELIST": ""}, None),
