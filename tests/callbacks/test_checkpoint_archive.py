@@ -169,8 +169,7 @@ def test_a_training_that_left_only_its_best_is_resumed_from_it(tmp_path):
 
 def test_another_process_cannot_train_into_the_folder(stand_in, tmp_path, monkeypatch):
     monkeypatch.setattr(folder_lock, "_EVERY", 0.01)
-    start(stand_in, tmp_path)
-    callback = start(stand_in, tmp_path)  # the same process may begin again
+    callback = start(stand_in, tmp_path)
     monkeypatch.setattr(os, "getpid", lambda: 1)
     with pytest.raises(RuntimeError, match="A training must have its folder"):
         start(stand_in, tmp_path)
