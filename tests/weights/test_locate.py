@@ -5,12 +5,9 @@ import shutil
 import tarfile
 
 import pytest
-from support.remote import web_server
 from support.weights import pack
 
-import effdet_keras as ek
 from effdet_keras.weights.locate import located, looks_like_weights
-from effdet_keras.weights.read_weights import read_weights
 
 DATA = "data-00000-of-00001"
 
@@ -206,21 +203,3 @@ def test_names_and_contents_tell_weights_from_data(tmp_path):
     (tmp_path / "voc").mkdir()
     (tmp_path / "voc" / "1.xml").write_text("<annotation/>")
     assert not looks_like_weights(tmp_path / "voc")
-
-
-@pytest.mark.parametrize(
-    "open_it",
-    [lambda url: read_weights(url, "efficientdet-d0"), ek.Predictor.load],
-    ids=["weights", "predictor"],
-)
-def test_a_bad_answer_is_not_kept_for_good(tmp_path, monkeypatch, open_it):
-    monkeypatch.setenv("EFFDET_KERAS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    (tmp_path / "d0.keras").write_bytes(b"PK\x03\x04 and no more")
-    with web_server(tmp_path) as server:
-        url = f"{server.address}/d0.keras"
-        for _ in range(2):
-            with pytest.raises(ValueError, match="was removed: the next call fetches"):
-                open_it(url)
-            left = list((tmp_path / "cache").rglob("*.keras"))
-            assert not left
