@@ -22,7 +22,7 @@ from effdet_keras import cli
 from effdet_keras.detect.predictor import Predictor
 from effdet_keras.extras.bulk.batch_detector import BatchDetector
 from effdet_keras.extras.bulk.merge import merge_parts
-from effdet_keras.extras.bulk.parts import Parts
+from effdet_keras.extras.bulk.parts import Parts, row_of_error
 from effdet_keras.extras.bulk.shard import Shard, detect_shard, model_digest, sources_of
 from effdet_keras.weights.archive import write_archive
 
@@ -68,10 +68,13 @@ class Finder:
             error = self.fails(name)
             if isinstance(error, BaseException):
                 raise error
+            if error is not None:
+                yield row_of_error(name, error)
+                continue
             lists = {"category_id": [1], "label": ["cat"], "score": [0.5]}
             boxes = {"bbox": [[1.0, 2.0, 3.0, 4.0]]}
             size = {"width": 8, "height": 9}
-            yield {"file_name": name, **size, **lists, **boxes, "error": error}
+            yield {"file_name": name, **size, **lists, **boxes, "error": None}
 
 
 def run(folder, names, number=1, count=1, finder=None, part_images=3):
@@ -208,10 +211,10 @@ def test_what_cannot_be_read_is_tried_again_and_told(tmp_path):
         (["--shard", "1/2"], "--shard needs --parts"),
         (["--parts=parts", "--shard", "3/2"], "I from 1 to N"),
         (["--parts=parts", "--shard", "two"], "I from 1 to N"),
-        (["--parts=parts", "--json", "a.json"], "--json is for a run without --parts"),
+        (["--parts=parts", "--json", "a.json"], "are for a run without --parts"),
         (["images/notes.txt", "--parts=parts"], "is no image by its ending"),
         (["nowhere", "--parts=parts"], "There is no image or folder 'nowhere'"),
-        (["images/deep/er", "--parts=parts"], "would both be '0.png'"),
+        (["images/deep/er", "--parts=parts"], "would both be"),
     ],
 )
 def test_arguments_that_do_not_go_together_are_refused(
