@@ -126,10 +126,11 @@ def _hidden_beside(path, ending=""):
         yield hidden
     except Exception as error:
         # Libraries have words of their own for a full disk, some of them none at all.
-        is_full = shutil.disk_usage(path.parent).free < _LITTLE
+        full = os.strerror(errno.ENOSPC)
+        is_full = shutil.disk_usage(path.parent).free < _LITTLE or full in str(error)
         if not is_full or getattr(error, "errno", None) is not None:
             raise
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path) from error
+        raise OSError(errno.ENOSPC, full, path) from error
     finally:
         if hidden.is_dir():
             shutil.rmtree(hidden, ignore_errors=True)

@@ -260,7 +260,8 @@ class CheckpointArchive(keras.callbacks.Callback):
             return
         self._taken.check()
         last, previous = self.folder / LAST_FILE, self.folder / PREVIOUS_FILE
-        previous.unlink(missing_ok=True)
+        if last.exists() or self._is_new_training:
+            previous.unlink(missing_ok=True)
         if last.exists() and not self._is_new_training:  # else it is of another one
             _give_second_name(last, previous)
         write(path=last)

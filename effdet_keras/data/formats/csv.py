@@ -235,7 +235,7 @@ def csv_splits(path):
     """The splits that a csv file names, or [None]; none if it has no annotations."""
     try:
         format = _format_of(read_lines(path, limit=1))
-    except (ValueError, OSError):
+    except ValueError:
         return []
     if format is None or path.suffix.lower() != ".csv":
         return []
