@@ -70,7 +70,6 @@ class Evaluation:
         class_agnostic_ap: float, COCO's AP if all classes were one.
         curves: for each class `name`, `num_objects`, and floats `[k]`, `scores`
             (descending), `precision` and `recall`; `average_precision` is COCO's.
-        class_agnostic_curve: the same, if all classes were one.
         thresholds: for each class the score from which to show detections for the best
             F1: `name`, `threshold` (infinity to show none), `f1`, `precision`,
             `recall`.
@@ -106,7 +105,6 @@ class Evaluation:
     voc_10: VOCAveragePrecision
     class_agnostic_ap: float
     curves: tuple[PrecisionRecallCurve, ...]
-    class_agnostic_curve: PrecisionRecallCurve
     thresholds: tuple[BestThreshold, ...]
     common_threshold: BestThreshold
     shown_score: float
@@ -197,7 +195,6 @@ class Evaluation:
             "curves": {
                 "recall": COCO_RECALLS,
                 "precision": {x.name: _best_at_recalls(x) for x in self.curves},
-                "class_agnostic_precision": _best_at_recalls(self.class_agnostic_curve),
             },
             "shown_score": self.shown_score,
             "confusion": {
@@ -293,7 +290,6 @@ def analyze_results(
         voc_10=voc_average_precision(results, count),
         class_agnostic_ap=mean_of_measured(average_precisions(as_one, 1)[..., 0]),
         curves=tuple(precision_recall_curves(results, class_names)),
-        class_agnostic_curve=precision_recall_curves(as_one, ["all classes"])[0],
         thresholds=tuple(thresholds),
         common_threshold=common,
         shown_score=shown_score,

