@@ -1,4 +1,4 @@
-"""What else can be done with a trained model: freeze, quantize, export, hand on."""
+"""What else can be done with a trained model: freeze, quantize, export, describe."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+import keras
+
 from effdet_keras._internal.extras import extra
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.train import freezing
-from effdet_keras.train.fitting import compile_config, refining_config
+from effdet_keras.train.fitting import compile_config, compile_from, refining_config
 from effdet_keras.train.parts import Part
 
 if TYPE_CHECKING:
@@ -307,3 +309,35 @@ class TrainedModel:
         from effdet_keras.hub.export import export_hub_module
 
         export_hub_module(self, path)
+
+    # --- What files say of the model; `weights/model_files.py` has the rest.
+
+    def get_config(self) -> dict[str, Any]:
+        policy, settings = self._network_dtype, self.score_settings
+        config = {
+            "name": self.name,
+            "trainable": self.trainable,
+            "config": self.config.to_dict(),
+            "class_names": self.class_names,
+            "category_ids": self.category_ids,
+            "postprocess": keras.saving.serialize_keras_object(self.postprocess),
+            "features": keras.saving.serialize_keras_object(self.features),
+            "score_settings": settings.to_dict() if settings is not None else None,
+            "dtype": keras.saving.serialize_keras_object(policy) if policy else None,
+        }
+        # Without these, files are as they were before there was either.
+        if self.config.has_segmentation:
+            config["seg_class_names"] = self.seg_class_names
+        if self.quantization is not None:
+            config["quantization"] = self.quantization.get_config()
+        return config
+
+    @classmethod
+    def from_config(cls, config: dict, custom_objects: dict | None = None) -> Self:
+        return cls(**keras.saving.deserialize_keras_object(config, custom_objects))
+
+    def get_compile_config(self) -> dict:
+        return compile_config(self)
+
+    def compile_from_config(self, config: dict) -> None:
+        compile_from(self, config)

@@ -9,7 +9,7 @@ import keras
 
 from effdet_keras._internal.backend import default_jit_compile
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.errors import InvalidStateError, InvalidValueError, require
+from effdet_keras.errors import require
 from effdet_keras.train import auto_recipe, freezing, inputs
 from effdet_keras.train.averages import SwapEMA, WeightAverages
 from effdet_keras.train.fit_callbacks import flat
@@ -27,8 +27,13 @@ _TRAINED = "trained"  # in the config of a `compile`
 _REFINING = 10.0  # what a learning rate is divided by, to go on from what was learned
 
 
-def set_up(model, keras_compile, open_recipe, recipe, keras_options):
+def set_up(model, open_recipe, recipe, keras_options):
     """What `compile` does once its arguments are known to be right."""
+    with model._step.scope():  # `fit` may be called outside of it
+        _set_up(model, open_recipe, recipe, keras_options)
+
+
+def _set_up(model, open_recipe, recipe, keras_options):
     options = dict(keras_options)
     if options["jit_compile"] == "auto":
         options["jit_compile"] = default_jit_compile()
@@ -47,7 +52,7 @@ def set_up(model, keras_compile, open_recipe, recipe, keras_options):
         check_found("weight_decay", recipe.weight_decay, model.variables)
     optimizer = _with_loss_scale(model, recipe.new_optimizer(), recipe.loss_scale)
     # No loss of Keras' kind: `EfficientDet.compute_loss` is ours.
-    keras_compile(optimizer=optimizer, loss=None, **options)
+    keras.Model.compile(model, optimizer=optimizer, loss=None, **options)
     model.parts = parts
     # Built here, so that loading weights finds the optimizer's variables, and
     # the first step, which would make them, is not traced a second time.
@@ -82,28 +87,9 @@ def _with_loss_scale(model, optimizer, scale):
     if scale is None:
         return optimizer
     dtype = model.dtype_policy.name
-    rule = '`loss_scale` is for models of `dtype="mixed_float16"`: no other is scaled'
+    rule = '`loss_scale` is for models of `dtype="mixed_float16"`'
     require(dtype == "mixed_float16", rule, loss_scale=scale, dtype=dtype)
     return keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=scale)
-
-
-def refuse_keras_metrics(**arguments: Any) -> None:
-    """Raises ValueError if any of the arguments, which `compile` lacks, is given."""
-    for name, value in arguments.items():
-        if value is None:
-            continue
-        cure = (
-            "The loss is a sum of parts: weigh them with "
-            "`loss=DetectionLoss(box_loss_weight=..., iou_loss_weight=...)`."
-            if name == "loss_weights"
-            else "For average precision after each epoch pass "
-            "`callbacks=[effdet_keras.callbacks.COCOEvaluation(dataset)]` to `fit`; "
-            "the parts of the loss are always logged."
-        )
-        raise InvalidValueError(
-            f"`compile` of `EfficientDet` does not take `{name}`. {cure} "
-            f"Received: {name}={value!r}"
-        )
 
 
 # --- What a step reads and logs.
@@ -232,7 +218,7 @@ def fit_to_length(model, x, batch_size, steps_per_epoch, *, epochs, chosen, **of
         backbone=model.config.backbone,
         chosen_by_fit=chosen,
     )
-    model.choose_recipe(facts, verbose=of_fit["verbose"])
+    choose_recipe(model, facts, verbose=of_fit["verbose"])
     if model.settings.recipe.needs_length:
         done = steps_done(model.optimizer) - of_fit["steps_of_epoch"]
         model.optimizer.learning_rate = model.settings.recipe.resolve_schedule(
@@ -243,7 +229,7 @@ def fit_to_length(model, x, batch_size, steps_per_epoch, *, epochs, chosen, **of
         model.train_function = None  # its trace holds the schedule of before
 
 
-def choose_recipe(model, facts, verbose):
+def choose_recipe(model, facts, verbose=True):
     """Fills the fields that `compile` left open, before the first step."""
     open_recipe = model.settings.open_recipe
     if not _may_choose(model):
@@ -258,7 +244,7 @@ def choose_recipe(model, facts, verbose):
     recipe = open_recipe.chosen(**{choice.field: choice.value for choice in choices})
     if any(choice.field == "freeze" for choice in choices):
         freezing.freeze(model, recipe.freeze, recipe.freeze_batch_norm)
-    model._set_up(open_recipe, recipe, model.settings.keras_options)
+    set_up(model, open_recipe, recipe, model.settings.keras_options)
     model.train_function = None  # its graph has the recipe of before
     if verbose:
         print(auto_recipe.describe(choices, facts, open_recipe.given), flush=True)
@@ -283,35 +269,14 @@ def compile_config(model) -> dict[str, Any]:
         "recipe": recipe.get_config(),
         **({_TRAINED: True} if has_begun or model.is_trained_recipe else {}),
         "frozen": freezing.frozen_state(model),
-        "of": keras.saving.serialize_keras_object(CompiledDetector()),
         **settings.keras_options,
     }
 
 
-@keras.saving.register_keras_serializable(package="effdet_keras")
-class CompiledDetector:
-    """Tells, in the config of a `compile`, that no other kind of model can use it.
-
-    Only `keras.models.clone_model` tries: it makes of every network a plain
-    `keras.Model`, and compiles that as the detector was compiled.
-    """
-
-    def get_config(self):
-        return {}
-
-    @classmethod
-    def from_config(cls, config):
-        raise InvalidStateError(
-            "`keras.models.clone_model` makes a plain network, which cannot be trained "
-            "as a detector. `EfficientDet.from_config(model.get_config())` makes "
-            "another detector, with new weights; `set_weights(model.get_weights())` "
-            "gives it the same ones."
-        )
-
-
 def compile_from(model, config):
     """`EfficientDet.compile_from_config`."""
-    options = {name: value for name, value in config.items() if name != "of"}
+    options = dict(config)
+    options.pop("of", None)  # in files of before
     if "frozen" in options:  # not in files of before there was freezing
         freezing.restore_frozen(model, options.pop("frozen"))
     is_trained = options.pop(_TRAINED, False)

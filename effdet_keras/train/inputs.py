@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import reprlib
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,16 +16,12 @@ from effdet_keras._internal.processes import current_processes
 from effdet_keras.category_ids import category_ids_or_default, extend_category_ids
 from effdet_keras.data.dataset import DetectionDataset, what_to_expect
 from effdet_keras.data.pipeline.image_reader import ImageReader, readers_of
-from effdet_keras.data.record import BACKGROUND_NAME
 from effdet_keras.errors import (
     InvalidValueError,
     NonFiniteLossError,
-    check_argument,
     require,
 )
 from effdet_keras.train.parts import steps_done
-
-_MAX_PIXEL = 1024.0  # a few times white: augmentation may go beyond 255
 
 
 def check_data(model, x, y=None):
@@ -40,13 +35,13 @@ def check_data(model, x, y=None):
             names = reader.seg_class_names, model.seg_class_names
             count = config.seg_num_classes
             _check_classes("classes of pixels", "seg_class_names", *names, count)
-    if x is None or isinstance(x, (str, list, tuple, dict)):
-        raise InvalidValueError(
-            "`fit` and `evaluate` take a `DetectionDataset`, batches of `(images, "
-            "ground truth)` (`tf.data.Dataset`, `keras.utils.PyDataset`), or arrays: "
-            "images `[B, H, W, 3]` and a dict of ground truth. Received: x of type "
-            f"{type(x).__name__}. `effdet_keras.data.load(path)` reads files."
-        )
+    require(
+        not (x is None or isinstance(x, (str, list, tuple, dict))),
+        "`fit` and `evaluate` take a `DetectionDataset`, which "
+        "`effdet_keras.data.load(path)` reads; batches of `(images, ground truth)`; or "
+        "arrays: images `[B, H, W, 3]` and a dict of ground truth",
+        x_type=type(x).__name__,
+    )
     if hasattr(x, "element_spec"):  # tf.data
         size = int(x.cardinality())
         require(size != 0, "The dataset is empty", cardinality=size)
@@ -105,7 +100,9 @@ def batch_size_and_steps(x, batch_size, steps_per_epoch, *, must_know=True):
     if hasattr(x, "element_spec"):  # tf.data
         batch = keras.tree.flatten(x.element_spec)[0].shape[0]
         if batch is None:
-            batch = len(_first_batch(x))
+            first = next(iter(x), None)
+            require(first is not None, "The dataset is empty", x=x)
+            batch = len(keras.tree.flatten(first)[0])
         steps = int(x.cardinality())
     elif hasattr(x, "shape"):  # arrays
         batch = batch_size or 32
@@ -143,87 +140,42 @@ def num_images(x, batch_size, steps_per_epoch):
 def _check_classes(what, argument, names, known, count):
     """Raises ValueError unless a label names the same class in dataset and model."""
     names = tuple(names)
-    if len(names) > count:
-        raise InvalidValueError(
-            f"The dataset has {len(names)} {what}, {_short(names)}, but the model "
-            f"`{argument.replace('class_names', 'num_classes')}` {count}, so labels "
-            f"from {count} on have no output. Make it with `{argument}=dataset."
-            f"{argument}`."
-        )
-    if known is not None and names != tuple(known)[: len(names)]:
+    known = (None,) * count if known is None else tuple(known)
+    if len(names) > count or any(
+        other not in (None, name) for name, other in zip(names, known)
+    ):
         raise InvalidValueError(
             f"Dataset and model must name the same {what} in the same order. Received: "
-            f"a dataset with {_short(names)}, a model with {_short(known)}. Make the "
-            f"model with `{argument}=dataset.{argument}`, or read the data with the "
-            "model's."
+            f"a dataset with {len(names)}, {_short(names)}; a model with {count}"
+            f"{', ' + _short(known) if known[0] else ''}. Make the model with "
+            f"`{argument}=dataset.{argument}`, or read the data with the model's."
         )
 
 
 def _check_arrays(model, images, truth):
     require(len(images) > 0, "There are no images", **{"x.shape": images.shape})
     _check_images(model, images.shape)
-    _check_pixels(images)
     check_truth(truth, None, model.config)
-    if model.config.has_segmentation:
-        _check_masks(truth, len(images))
-    if model.config.has_detection:
-        _check_boxes(truth, len(images))
+    for name in {"boxes", "labels"} & set(truth):
+        _check_numbers(name, truth[name])
     fault = explain_batch(truth, model.config)
     if fault is not None:
         raise InvalidValueError(f"{fault}.")
 
 
-def _check_masks(truth, count):
-    masks = np.asarray(truth["masks"])
-    require(
-        masks.ndim == 3 and len(masks) == count and masks.dtype.kind in "iu",
-        f"`masks` must be ints `[B, H, W]`, one for each of the {count} images",
-        **{"masks.shape": masks.shape, "masks.dtype": str(masks.dtype)},
-    )
-
-
-def _check_boxes(truth, count):
-    boxes, labels = _rows(truth, "boxes"), _rows(truth, "labels")
-    require(
-        boxes.shape == (*labels.shape, 4) and len(boxes) == count,
-        "`boxes` must be `[B, M, 4]` and `labels` `[B, M]`, with a row for each of the "
-        f"{count} images",
-        **{"boxes.shape": boxes.shape, "labels.shape": labels.shape},
-    )
-
-
-def _check_pixels(images):
-    """Raises where a pixel is no number, or far from 0 to 255; ints are taken as is."""
-    for number in range(len(images)):
-        pixels = np.asarray(images[number])
-        if pixels.dtype.kind != "f":
-            return
-        if not np.isfinite(pixels).all():
-            raise InvalidValueError(
-                f"Pixels must be finite. Received: NaN or infinity in x[{number}]"
-            )
-        if np.abs(pixels).max(initial=0) > _MAX_PIXEL:
-            raise InvalidValueError(
-                "Pixels are numbers from 0 to 255: mean and standard deviation are the "
-                f"model's own. Received: x[{number}] with {pixels.min():.3g} to "
-                f"{pixels.max():.3g}. Images of 16 bits are divided by 257."
-            )
-
-
-def _rows(truth, name):
-    """The numbers of an array of ground truth; raises for lists of unequal length."""
+def _check_numbers(name, values):
+    """Raises for lists of unequal length, and for names of classes."""
     try:
-        rows = np.asarray(truth[name])
+        kind = np.asarray(values).dtype.kind
     except ValueError:  # NumPy's word for it is "inhomogeneous"
-        rows = np.asarray(truth[name], dtype=object)
-    if rows.dtype.kind not in "iuf":
+        kind = "O"
+    if kind not in "iuf":
         raise InvalidValueError(
             f"`{name}` must be one array of numbers, with as many rows for each image: "
             "fill up with zeros for `boxes` and -1 for `labels`. Received: "
-            f"{reprlib.repr(truth[name])}. `effdet_keras.data.from_arrays` takes lists "
-            "of any length, and `class_names`."
+            f"{reprlib.repr(values)}. `effdet_keras.data.from_arrays` takes lists of "
+            "any length, and `class_names`."
         )
-    return rows
 
 
 def _check_truth_spec(spec):
@@ -239,20 +191,6 @@ def _check_truth_spec(spec):
             f"Received: {part}. `padded_batch` fills up: with zeros for `boxes`, -1 "
             "for `labels` and 255 for `masks`."
         )
-
-
-def check_batch_size(batch_size):
-    """Raises ValueError unless it is None or a number of images."""
-    is_right = batch_size is None or batch_size >= 1
-    check_argument(is_right, "batch_size", batch_size, "1 or more")
-
-
-def _first_batch(batches):
-    """The images of the first batch of a stream."""
-    first = next(iter(batches), None)
-    if first is None:
-        raise InvalidValueError("The dataset is empty: it has no batch.")
-    return keras.tree.flatten(first)[0]
 
 
 def _check_images(model, shape):
@@ -298,17 +236,14 @@ def explain_batch(truth, config):
         fault = explain(truth["boxes"], truth["labels"], *size)
     if fault is None and config.has_segmentation and "masks" in truth:
         masks = np.asarray(ops.convert_to_numpy(truth["masks"]))
-        wrong = np.argwhere(
-            ops.convert_to_numpy(_wrong_pixels(masks, config.seg_num_classes))
-        )
-        if len(wrong):
+        wrong = _wrong_pixels(masks, config.seg_num_classes)
+        if len(wrong := np.argwhere(ops.convert_to_numpy(wrong))):
             image, row, column = wrong[0].tolist()
             fault = (
-                "Classes of pixels must be whole numbers below the model's "
-                f"`seg_num_classes`, {config.seg_num_classes}, and count from 0; "
-                f"{IGNORED_PIXEL} is for pixels without a class. Received: "
-                f"{masks[image, row, column]} in row {row}, column {column} of mask "
-                f"{image}"
+                "Classes of pixels must be whole numbers from 0 to below the model's "
+                f"`seg_num_classes`, {config.seg_num_classes}, or {IGNORED_PIXEL} for "
+                f"none. Received: {masks[image, row, column]} in row {row}, column "
+                f"{column} of mask {image}"
             )
     return fault
 
@@ -488,23 +423,8 @@ def _adopt_seg_class_names(model, data):
     config = model.config
     if not config.has_segmentation or model.seg_class_names is not None:
         return
-    if not known and config.has_detection:
-        _name_by_objects(model)
-    elif len(known) == 1 and len(names := known.pop()) == config.seg_num_classes:
+    if len(known) == 1 and len(names := known.pop()) == config.seg_num_classes:
         model.seg_class_names = names
-
-
-def _name_by_objects(model):
-    """Names the classes of pixels as masks that are drawn of objects have them."""
-    names = (BACKGROUND_NAME, *(model.class_names or ()))
-    if len(names) == model.config.seg_num_classes > 1:
-        model.seg_class_names = names
-        warnings.warn(
-            "The ground truth does not name the classes of its masks. They are taken "
-            f"to be {names}, as where masks are drawn of objects. If they are others, "
-            "set `model.seg_class_names`.",
-            stacklevel=4,
-        )
 
 
 def _ids(classes):

