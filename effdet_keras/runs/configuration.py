@@ -265,8 +265,8 @@ class RunConfiguration:
             nothing, not even at the end: then there is the last checkpoint alone.
         validation_losses: bool, whether an evaluation computes the losses as well, from
             the same forward pass.
-        save_every_steps, save_every_minutes, keep, keep_every_hours: which checkpoints
-            are written and stay, as in `ek.callbacks.CheckpointArchive`.
+        save_every_steps, save_every_minutes, keep: which checkpoints are written and
+            stay, as in `ek.callbacks.CheckpointArchive`.
         tensorboard: bool, whether to write files for TensorBoard; "auto" where it is
             installed.
         profile: the steps to trace, such as "10,20" for a first and a last one, or 10;
@@ -362,7 +362,6 @@ mean 'epochs'? It has: data, format, ...
     save_every_steps: int | None = option(whole(1), None)
     save_every_minutes: float | None = option(_POSITIVE, None)
     keep: int = option(whole(1), 1)
-    keep_every_hours: float | None = option(_POSITIVE, None)
     tensorboard: bool | str = option(SWITCH, "auto")
     profile: str | int | tuple[int, int] | None = option(_STEPS, None)
     verbose: int | str = option(_LINES, "auto")

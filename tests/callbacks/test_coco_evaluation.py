@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 from support.image_results import NOTHING, postprocessed
-from support.tiny import assert_equal, tiny_model
+from support.tiny import tiny_model
 
 from effdet_keras.callbacks import COCOEvaluation
 from effdet_keras.data import from_arrays
@@ -95,14 +95,6 @@ def spied(model, monkeypatch):
 
     monkeypatch.setattr(model, "predict_on_batch", predict_on_batch)
     return noted
-
-
-def test_the_averages_are_evaluated_and_go_back(model, valid, spied):
-    before = model.get_weights()
-    quiet(valid).evaluate(model)
-    assert spied == [True]
-    assert not model.averages.is_swapped
-    assert_equal(model.get_weights(), before)
 
 
 def test_the_screen_shows_which_weights_the_progress_and_a_table(model, valid, capsys):
@@ -268,17 +260,6 @@ def test_tensorboard_gets_the_numbers(valid, tmp_path):
     assert float(tf.make_ndarray(event.tensor_proto)) == pytest.approx(1.0)
 
 
-def test_padding_rows_are_no_detections(valid, monkeypatch):
-    counts = []
-    monkeypatch.setattr(
-        COCOMetric,
-        "update",
-        lambda self, image_id, boxes, *_: counts.append(len(boxes)),
-    )
-    quiet(valid).evaluate(Oracle(valid))
-    assert counts == [2, 1, 2, 0, 1]
-
-
 # Labels to category ids.
 
 
@@ -325,9 +306,3 @@ def test_labels_of_another_meaning_are_refused_before_training(valid, names, ids
     evaluation.set_model(Oracle(valid, class_names=names, category_ids=ids))
     with pytest.raises(ValueError, match=r"cat, dog, bird; category ids 5, 7, 9"):
         evaluation.on_train_begin()
-
-
-def test_another_number_of_classes_is_refused(valid):
-    config = tiny_model.config.replace(num_classes=90)
-    with pytest.raises(ValueError, match=r"90 classes.*dataset with 3"):
-        quiet(valid).evaluate(Oracle(valid, class_names=None, config=config))

@@ -63,15 +63,6 @@ def test_evaluate_uses_the_averages(model, train):
     assert swapped == pytest.approx(expected, rel=1e-5)  # of the order of a sum
 
 
-def test_weights_in_place_stay_there(model, train):
-    spread(model)
-    model.averages.swap_in()
-    before = model.get_weights()
-    loss(model, train, callbacks=[SwapEMA()])
-    assert model.averages.is_swapped
-    assert_equal(model.get_weights(), before)
-
-
 def test_training_after_an_interrupted_validation_goes_on_from_its_own_weights(
     model, train
 ):
@@ -123,9 +114,3 @@ def test_evaluated_weights_are_the_averages_and_go_back(model):
         assert model.averages.is_swapped
         raise RuntimeError("stop")
     assert_equal(model.get_weights(), before)
-
-
-def test_without_averages_the_weights_are_evaluated_as_they_are():
-    plain = keras.Sequential()
-    with evaluated_weights(plain) as which:
-        assert which == "live"

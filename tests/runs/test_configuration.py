@@ -70,7 +70,6 @@ OTHERS = {
     "save_every_steps": 50,
     "save_every_minutes": 2.5,
     "keep": 3,
-    "keep_every_hours": 1.5,
     "tensorboard": False,
     "profile": "10,20",
     "verbose": 0,
