@@ -392,7 +392,6 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         self._loss_tracker.update_state(loss)
         for part in parts:
             loss, gradients = part.gradients(loss, gradients, data, step)
-        gradients = self.settings.multiplied(gradients)
         together, scale = gradients, optimizer.scale_loss(ops.ones(()))
         for part in parts:
             together = part.together(together, scale)

@@ -45,13 +45,8 @@ class TrainedModel:
             >>> len(model.trainable_variables) < len(model.weights) / 3
             True
         """
-        before = freezing.frozen_state(self)
         freezing.freeze(self, what, batch_norm)
-        try:
-            self._compile_again()
-        except ValueError:  # such as a gradient multiplier that is for nothing now
-            freezing.restore_frozen(self, before)
-            raise
+        self._compile_again()
 
     def unfreeze(self) -> None:
         """Lets all weights train again; see `freeze`."""

@@ -222,10 +222,9 @@ class RunConfiguration:
             (docs/distributed.md). `batch_size` counts the images of all.
         recipe: "auto", "reference" or "tfod", see `EfficientDet.compile`, as are
             `optimizer`, `schedule`, `learning_rate`, `weight_decay`, `clip_norm`,
-            `ema_decay`, `learning_rate_multipliers`, `gradient_multipliers`,
-            `accumulate_steps`, `grad_checkpoint`, `loss_scale`, `batch_norm_warmup`,
-            `freeze`, `freeze_batch_norm`, `jit_compile`, `run_eagerly` and
-            `steps_per_execution`.
+            `ema_decay`, `learning_rate_multipliers`, `accumulate_steps`,
+            `grad_checkpoint`, `batch_norm_warmup`, `freeze`, `freeze_batch_norm`,
+            `jit_compile`, `run_eagerly` and `steps_per_execution`.
         loss: dict, fields of `DetectionLoss`; empty for the recipe's loss.
         matching: dict, fields of `IoUMatching`; empty for the recipe's matching.
         adversarial: dict, fields of `AdvProp`, to train on adversarial images as well;
@@ -321,10 +320,8 @@ mean 'epochs'? It has: data, format, ...
     learning_rate_multipliers: dict[str, float] | str | None = of_recipe(
         "learning_rate_multipliers"
     )
-    gradient_multipliers: dict[str, float] = option(MAPPING, {})
     accumulate_steps: int = of_recipe("accumulate_steps")
     grad_checkpoint: bool = of_recipe("grad_checkpoint")
-    loss_scale: float | None = of_recipe("loss_scale")
     batch_norm_warmup: bool | str = of_recipe("batch_norm_warmup")
     freeze: str | None = option(TEXT | NOTHING, "auto")
     freeze_batch_norm: bool = option(SWITCH, True)
@@ -477,7 +474,6 @@ mean 'epochs'? It has: data, format, ...
         """Returns the arguments of `EfficientDet.compile` that make the recipe."""
         names = [field.name for field in dataclasses.fields(Recipe)][1:]
         arguments = {name: getattr(self, name) for name in names}
-        arguments["gradient_multipliers"] = self.gradient_multipliers or None
         arguments |= {"loss": None, "matching": "auto", "adversarial": None}
         if self.loss:
             arguments["loss"] = _made(DetectionLoss, "loss", self.loss)

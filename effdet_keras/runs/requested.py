@@ -19,7 +19,7 @@ _FREE_ON_RESUME = {
     *("save_every_steps", "save_every_minutes", "keep"),
 }
 # Fields of which one name can be given, and the others stay.
-_MAPPINGS = ("model_config", "loss", "postprocess", "gradient_multipliers")
+_MAPPINGS = ("model_config", "loss", "postprocess")
 
 
 def resumed(

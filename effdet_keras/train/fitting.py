@@ -9,11 +9,10 @@ import keras
 
 from effdet_keras._internal.backend import default_jit_compile
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.errors import require
 from effdet_keras.train import auto_recipe, freezing, inputs
 from effdet_keras.train.averages import SwapEMA, WeightAverages
 from effdet_keras.train.fit_callbacks import flat
-from effdet_keras.train.gradients import check_found, factors_of
+from effdet_keras.train.gradients import check_found
 from effdet_keras.train.parts import (
     Accumulation,
     StatisticsWarmup,
@@ -43,14 +42,11 @@ def _set_up(model, open_recipe, recipe, keras_options):
     if recipe.adversarial is not None:
         jit_compile = options["jit_compile"]
         parts["adversarial"] = recipe.adversarial.new_part(model, jit_compile)
-    sources = list(model.trainable_variables)
-    sources += [v for part in parts.values() for v in part.trainable_sources]
-    check_found("gradient_multipliers", recipe.gradient_multipliers or {}, sources)
     multipliers = recipe.learning_rate_multipliers or {}
     check_found("learning_rate_multipliers", multipliers, model.variables)
     if isinstance(recipe.weight_decay, dict):
         check_found("weight_decay", recipe.weight_decay, model.variables)
-    optimizer = _with_loss_scale(model, recipe.new_optimizer(), recipe.loss_scale)
+    optimizer = recipe.new_optimizer()
     # No loss of Keras' kind: `EfficientDet.compute_loss` is ours.
     keras.Model.compile(model, optimizer=optimizer, loss=None, **options)
     model.parts = parts
@@ -66,12 +62,10 @@ def _set_up(model, open_recipe, recipe, keras_options):
     trackers = Trackers(_names_of_losses(model.config, recipe.loss))
     for part in model.parts.values():
         trackers.add(part.logs)
-    factors = factors_of(recipe.gradient_multipliers, sources)
     model.settings = Settings(
         recipe=recipe,
         open_recipe=open_recipe,
         trackers=trackers,
-        gradient_factors=factors if recipe.gradient_multipliers else None,
         keras_options=keras_options,
     )
     if model.averages is not None and model.averages.is_swapped:
@@ -82,34 +76,17 @@ def _set_up(model, open_recipe, recipe, keras_options):
         model.averages = WeightAverages(sources, decay=recipe.ema_decay)
 
 
-def _with_loss_scale(model, optimizer, scale):
-    """The optimizer; with a `scale` of its own, where Keras would add one."""
-    if scale is None:
-        return optimizer
-    dtype = model.dtype_policy.name
-    rule = '`loss_scale` is for models of `dtype="mixed_float16"`'
-    require(dtype == "mixed_float16", rule, loss_scale=scale, dtype=dtype)
-    return keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=scale)
-
-
 # --- What a step reads and logs.
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How a compiled model trains; `gradient_factors` is None where all are 1."""
+    """How a compiled model trains."""
 
     recipe: Recipe
     open_recipe: Recipe  # as `compile` was given it
     trackers: Trackers
-    gradient_factors: list | None
     keras_options: dict
-
-    def multiplied(self, gradients: list) -> list:
-        """Gradients by their `gradient_multipliers`."""
-        factors = self.gradient_factors or [1.0] * len(gradients)
-        pairs = zip(gradients, factors, strict=True)
-        return [g if f == 1.0 else g * f for g, f in pairs]
 
     def loss_scale(self, optimizer: Any) -> keras.Variable | None:
         """The variable of a float16 optimizer's loss scale, else None."""

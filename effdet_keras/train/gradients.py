@@ -10,7 +10,7 @@ import re
 from keras import ops
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.errors import InvalidTypeError, InvalidValueError, require
+from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.model.batch_norm import ON_TENSORFLOW
 
 KERNELS = "kernel$"  # of all convolutions, depthwise and pointwise ones as well
@@ -20,20 +20,18 @@ KERNELS = "kernel$"  # of all convolutions, depthwise and pointwise ones as well
 # in a path counts.
 
 
-def check_multipliers(argument, multipliers):
+def check_multipliers(multipliers):
     """Raises unless they are None or a dict of factors above 0."""
-    if multipliers is None:
-        return
-    rule = (
-        f"`{argument}` must be a dict of regular expressions on variable paths to "
-        "factors, such as {'bias$': 2.0}, or None"
+    is_right = multipliers is None or (
+        isinstance(multipliers, dict)
+        and all(_is_number(factor) and factor > 0 for factor in multipliers.values())
     )
-    is_right = isinstance(multipliers, dict) and multipliers
-    require(is_right, rule, InvalidTypeError, **{argument: multipliers})
-    for pattern, factor in multipliers.items():
-        is_right = _is_number(factor) and factor > 0
-        rule = f"A factor of `{argument}` must be above 0; for 0 use `freeze`"
-        require(is_right, rule, **{argument: {pattern: factor}})
+    require(
+        is_right,
+        "`learning_rate_multipliers` must be a dict of regular expressions on variable "
+        "paths to factors above 0, such as {'bias$': 2.0}, or None (0: see `freeze`)",
+        learning_rate_multipliers=multipliers,
+    )
 
 
 def check_decay(decay):

@@ -46,7 +46,6 @@ def focal_loss(
     alpha: float = 0.25,
     gamma: float = 1.5,
     label_smoothing: float = 0.0,
-    class_weights: Sequence[float] | None = None,
 ) -> Any:
     """Computes the focal loss of each anchor, summed over its classes.
 
@@ -66,8 +65,6 @@ def focal_loss(
         alpha: in `[0, 1]`, weight of `y = 1`.
         gamma: 0 or above; how much confident right answers are discounted.
         label_smoothing: in `[0, 1]`.
-        class_weights: `C` floats of 0 or above, factors on the losses of the classes,
-            of their `y = 1` and `y = 0` alike; None for 1.
 
     Returns:
         Float32 tensor `[..., N]`. Loss and gradient are finite for all finite
@@ -84,9 +81,6 @@ def focal_loss(
     is_class = ops.expand_dims(class_targets, -1) == classes  # [..., N, C]
     smoothing = label_smoothing / 2.0
     yes, no = (ops.convert_to_tensor(w, "float32") for w in (alpha, 1.0 - alpha))
-    if class_weights is not None:
-        factors = ops.convert_to_tensor(class_weights, "float32")
-        yes, no = yes * factors, no * factors  # [C]
 
     # Written out because the arrays [B, N, C] are the largest of a training step:
     # 35 million logits at batch 8, 512 pixels and 90 classes. On a CPU this takes 40%
@@ -158,13 +152,6 @@ class DetectionLoss:
         iou_loss_weight, class_loss_weight: factors of the terms.
         divide_by: what `n` is: "positives_plus_one"; "positives", at least 1, as in the
             TF Object Detection API; or "one".
-        class_weights: one float of 0 or above per class, see `focal_loss`; or None.
-        box_class_weights: one float of 0 or above per class, factors on both box
-            losses of the anchors that have to predict it; or None.
-        positives_momentum: as the reference's hyper-parameter really acts: above 0, `n`
-            is multiplied by `1 - positives_momentum`, because its moving average
-            starts from zero in every step. None, 0 and below change nothing: `n` counts
-            all devices anyway.
 
     Call arguments:
         class_targets: int tensor `[B, N]`, of a `Matching`.
@@ -205,16 +192,8 @@ class DetectionLoss:
     iou_loss_weight: float = 1.0
     class_loss_weight: float = 1.0
     divide_by: Literal["positives_plus_one", "positives", "one"] = "positives_plus_one"
-    class_weights: tuple[float, ...] | None = None
-    box_class_weights: tuple[float, ...] | None = None
-    positives_momentum: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("class_weights", "box_class_weights"):
-            if (weights := getattr(self, name)) is not None:
-                object.__setattr__(self, name, tuple(weights))
-                is_right = all(0.0 <= w < math.inf for w in weights)
-                check_argument(is_right, name, weights, "numbers of at least 0")
         for name, highest in _HIGHEST.items():
             value = getattr(self, name)
             is_right = 0.0 <= value <= highest and math.isfinite(value)
@@ -247,9 +226,6 @@ class DetectionLoss:
             normalizer = self.normalizer_of(
                 count_positives(class_targets, box_targets, anchor_weights)
             )
-        if self.positives_momentum is not None and self.positives_momentum > 0:
-            normalizer = normalizer * (1.0 - self.positives_momentum)
-        box_weights = self._box_weights(class_targets, anchor_weights)
         # Before anything is computed, as an overflow times 0 would be NaN. With zeros
         # in both, background rows have equal boxes and no loss.
         is_positive = _is_positive(class_targets, box_targets)
@@ -260,14 +236,13 @@ class DetectionLoss:
             alpha=self.alpha,
             gamma=self.gamma,
             label_smoothing=self.label_smoothing,
-            class_weights=self.class_weights,
         )
         of_box = ops.zeros_like(box_targets)
         if self.box_loss_weight != 0:
             of_box = huber_loss(box_targets, box_deltas, delta=self.delta)
         terms = {
             "class_loss": _total(of_class, anchor_weights) / normalizer,
-            "box_loss": _total(of_box, box_weights) / (4.0 * normalizer),
+            "box_loss": _total(of_box, anchor_weights) / (4.0 * normalizer),
         }
         loss = (
             self.class_loss_weight * terms["class_loss"]
@@ -279,7 +254,7 @@ class DetectionLoss:
                 for codes in (box_targets, box_deltas)
             )
             of_iou = iou_loss(*boxes, iou_loss_type=self.iou_loss_type)
-            total = _total(of_iou, box_weights)
+            total = _total(of_iou, anchor_weights)
             # By 4 as in the reference, although there is one value per box.
             terms["box_iou_loss"] = total / (4.0 * normalizer)
             loss = loss + self.iou_loss_weight * terms["box_iou_loss"]
@@ -288,16 +263,6 @@ class DetectionLoss:
     def normalizer_of(self, num_positives: Any) -> Any:
         """What sums of losses are divided by: `n`, of the `P` of `count_positives`."""
         return _DIVISORS[self.divide_by](num_positives)
-
-    def _box_weights(self, class_targets, anchor_weights):
-        """The factor of each anchor's box losses `[B, N]`, or None."""
-        if self.box_class_weights is None:
-            return anchor_weights
-        weights = ops.convert_to_tensor(self.box_class_weights, "float32")
-        # An anchor whose class is ignored may have a box, of a class not known here.
-        weight = ops.take(weights, ops.maximum(class_targets, 0), axis=0)
-        weight = ops.where(class_targets >= 0, weight, 1.0)
-        return weight if anchor_weights is None else weight * anchor_weights
 
     def get_config(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -122,9 +122,6 @@ class Recipe:
             expression is found, the first that is, has its factor times the learning
             rate, and decays by that much less. "auto" is None for the reference. Not
             for a Keras optimizer.
-        gradient_multipliers: dict of regular expressions to factors above 0, such as
-            `{"bias$": 2.0}`. The gradient of a variable in whose `path` an expression
-            is found, the first that is, is multiplied by its factor, before clipping.
         adversarial: `effdet_keras.AdvProp`, to train on adversarial images as well,
             with TensorFlow on one device and without XLA; None trains on clean ones
             alone. The log has the loss of adversarial images as `adversarial_loss`, and
@@ -138,10 +135,6 @@ class Recipe:
         grad_checkpoint: whether the blocks of the backbone and the cells of the
             BiFPN keep only their outputs for the backward pass, which computes the rest
             again: less memory, the same gradients, more time (docs/train.md).
-        loss_scale: the number by which a "mixed_float16" model multiplies its
-            loss in the first steps, so that small gradients are not lost. From there it
-            halves where gradients overflow, and doubles after 2,000 steps in which none
-            did. None is Keras' own, 32,768.
         batch_norm_warmup: "auto" is True but for the reference. Whether the
             moving statistics of batch norm have a short memory in the first 900 steps;
             see `train/parts.py`. Without it they lag behind the weights in
@@ -172,11 +165,9 @@ class Recipe:
     clip_norm: float | str | None = AUTO
     ema_decay: float | str | None = AUTO
     learning_rate_multipliers: dict | str | None = AUTO
-    gradient_multipliers: dict | None = None
     adversarial: PartOptions | None = None
     accumulate_steps: int = 1
     grad_checkpoint: bool = False
-    loss_scale: float | None = None
     batch_norm_warmup: bool | str = AUTO
     freeze: str | None = AUTO
     freeze_batch_norm: bool = True
@@ -201,14 +192,11 @@ class Recipe:
         self._require("clip_norm", is_right, "a number of at least 0, or None")
         is_right = _is_number(self.accumulate_steps, 1)
         self._require("accumulate_steps", is_right, "a number of at least 1")
-        for field in ("loss_scale", "learning_rate"):
-            value = getattr(self, field)
-            is_right = value is None or (_is_number(value, 0) and value > 0)
-            self._require(field, is_right, "a number above 0, or None")
-        check_multipliers("gradient_multipliers", self.gradient_multipliers)
+        rate = self.learning_rate
+        is_right = rate is None or (_is_number(rate, 0) and rate > 0)
+        self._require("learning_rate", is_right, "a number above 0, or None")
         if self.learning_rate_multipliers != AUTO:
-            rates = self.learning_rate_multipliers
-            check_multipliers("learning_rate_multipliers", rates)
+            check_multipliers(self.learning_rate_multipliers)
         if self.weight_decay != AUTO:
             check_decay(self.weight_decay)
         self._check_optimizer()
@@ -267,10 +255,7 @@ class Recipe:
 
     def is_given(self, field: str) -> bool:
         """Whether the caller chose a field, so that nothing else may."""
-        value = getattr(self, field)
-        if field == "gradient_multipliers":
-            return bool(value)
-        return value != getattr(Recipe, field)
+        return getattr(self, field) != getattr(Recipe, field)
 
     @property
     def given(self) -> list[str]:

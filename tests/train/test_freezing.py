@@ -128,12 +128,3 @@ def test_what_freezes_nothing_or_all_is_an_error(what, message):
     with pytest.raises(ValueError, match=message):
         model.freeze(what)
     assert len(model.trainable_variables) == len(tiny_model().trainable_variables)
-
-
-def test_a_freeze_that_cannot_be_compiled_changes_nothing():
-    model = compiled(gradient_multipliers={"box-0": 2.0})
-    before, optimizer = frozen_state(model), model.optimizer
-    with pytest.raises(ValueError, match="box-0"):
-        model.freeze("box_net")
-    assert frozen_state(model) == before
-    assert model.optimizer is optimizer

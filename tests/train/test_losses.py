@@ -73,12 +73,8 @@ def defined_focal(labels, logits, alpha=0.25, gamma=1.5, label_smoothing=0.0):
 def defined_terms(loss, labels, targets, logits, deltas, anchors):
     """All terms of a `DetectionLoss` from its definition, in NumPy."""
     focal = defined_focal(labels, logits, loss.alpha, loss.gamma, loss.label_smoothing)
-    if loss.class_weights is not None:
-        focal = focal * np.array(loss.class_weights)
     places = np.nonzero(labels >= 0)
     weights = np.ones(len(places[0]))
-    if loss.box_class_weights is not None:
-        weights = np.array(loss.box_class_weights)[labels[places]]
     error = np.abs(deltas - targets)[places]
     straight = loss.delta * error - loss.delta**2 / 2
     huber = np.where(error <= loss.delta, error**2 / 2, straight)
@@ -264,8 +260,6 @@ def test_terms_and_gradients_equal_the_reference(golden, file, case):
         {"gamma": 2.0, "delta": 0.2, "box_loss_weight": 3.0},
         *[{"iou_loss_type": name} for name in IOU_TYPES],
         {
-            "class_weights": (0.5, 2.0, 3.0, 1.0, 0.0),
-            "box_class_weights": (1.0, 0.0, 4.0, 2.0, 0.5),
             "iou_loss_type": "giou",
             "iou_loss_weight": 2.0,
             "class_loss_weight": 3.0,
@@ -353,10 +347,7 @@ def test_gradient_in_a_graph_of_any_batch_equals_eager(jit_compile):
 
 
 def test_loss_survives_serialization():
-    weights = (1.0, 2.0), (0.0, 1.0)
-    loss = DetectionLoss(
-        *(0.3, 2.0, 0.1, 0.2, 10.0, "ciou", 0.5, 2.0, "positives", *weights, 0.5)
-    )
+    loss = DetectionLoss(0.3, 2.0, 0.1, 0.2, 10.0, "ciou", 0.5, 2.0, "positives")
     config = json.loads(json.dumps(keras.saving.serialize_keras_object(loss)))
     assert keras.saving.deserialize_keras_object(config) == loss
     assert DetectionLoss.from_config(loss.get_config()) == loss
@@ -370,19 +361,9 @@ def test_loss_survives_serialization():
         ("alpha", 1.5),
         ("gamma", math.inf),
         ("iou_loss_type", "eiou"),
-        ("class_weights", (1.0, -1.0)),
     ],
 )
 def test_wrong_number_is_named_with_its_value(name, value):
     received = re.escape(f"{name}={value!r}")
     with pytest.raises(ValueError, match=f"`{name}`.*{received}"):
         DetectionLoss(**{name: value})
-
-
-@pytest.mark.parametrize(("momentum", "factor"), [(0.9, 10.0), (-1.0, 1.0)])
-def test_positives_momentum_acts_as_there(momentum, factor):
-    """It makes `n` smaller, by a moving average that starts from zero in every step."""
-    case = random_case(13)
-    plain = numpy(DetectionLoss()(*case)["loss"])
-    found = numpy(DetectionLoss(positives_momentum=momentum)(*case)["loss"])
-    np.testing.assert_allclose(found, factor * plain, rtol=1e-5)

@@ -296,7 +296,7 @@ def test_training_with_a_named_optimizer_goes_on_from_a_file_bit_for_bit(tmp_pat
         "learning_rate": 0.01,
         "weight_decay": 0.1,
         # "bias" would be first, were the order lost and the names sorted.
-        "gradient_multipliers": {"class_net.*bias$": 3.0, "bias$": 2.0},
+        "learning_rate_multipliers": {"class_net.*bias$": 3.0, "bias$": 2.0},
     }
     keras.utils.set_random_seed(1)
     model = tiny_model()
@@ -311,9 +311,8 @@ def test_training_with_a_named_optimizer_goes_on_from_a_file_bit_for_bit(tmp_pat
     for layer in again._flatten_layers():
         if hasattr(layer, "survival_prob"):
             layer.survival_prob = 1.0
-    factors = again.settings.gradient_factors
-    assert factors == model.settings.gradient_factors
-    assert {1.0, 2.0, 3.0} == set(factors)
+    assert again.optimizer._factors == model.optimizer._factors
+    assert {1.0, 2.0, 3.0} == set(model.optimizer._factors)
     for m in (model, again):
         m.fit(*batch(), epochs=4, initial_epoch=2, **options)
         assert m.optimizer._learning_rate.total_steps == 4
@@ -335,7 +334,7 @@ def test_training_with_a_named_optimizer_goes_on_from_a_file_bit_for_bit(tmp_pat
         Recipe(optimizer={"name": "rmsprop", "rho": 0.5}, learning_rate=0.1),
         Recipe(
             schedule={"name": "manual_step", "boundaries": [3, 6], "rates": [3, 2, 1]},
-            gradient_multipliers={"z": 2.0, "a": 3.0},
+            learning_rate_multipliers={"z": 2.0, "a": 3.0},
         ),
     ],
     ids=str,
@@ -345,6 +344,6 @@ def test_a_recipe_comes_back_from_its_config(recipe):
     names = ("optimizer", "schedule", "learning_rate", "weight_decay", "matching")
     for name in names:
         assert getattr(again, name) == getattr(recipe, name)
-    multipliers = again.gradient_multipliers
-    assert multipliers == recipe.gradient_multipliers
-    assert list(multipliers or ()) == list(recipe.gradient_multipliers or ())
+    multipliers = again.learning_rate_multipliers
+    assert multipliers == recipe.learning_rate_multipliers
+    assert list(multipliers or ()) == list(recipe.learning_rate_multipliers or ())

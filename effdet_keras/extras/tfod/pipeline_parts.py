@@ -343,7 +343,7 @@ def overall(config, note):
         "batch_size": train.get("batch_size", 32),
         "steps": steps or None,
         "clip_norm": train.get("gradient_clipping_by_norm", 0.0) or None,
-        "gradient_multipliers": {"bias$": bias} if bias else {},
+        "learning_rate_multipliers": {"bias$": bias} if bias else None,
         **_averages(config, note),
         **_start(train),
         **_quantization(config.message("graph_rewriter")),
