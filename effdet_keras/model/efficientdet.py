@@ -112,6 +112,8 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
     parts: Mapping[str, Part] = types.MappingProxyType({})  # of training steps, by name
     # What of the weights was loaded: "backbone" or "detector"; None if all are new.
     pretrained: str | None = None
+    # Thresholds and temperature for `detect`, or None where none were chosen.
+    score_settings: ScoreSettings | None = None
     settings: fitting.Settings | None = None  # what `compile` set
     is_trained_recipe = False  # whether the weights were trained with these settings
     training_dataset: DetectionDataset | None = None  # of the `fit` under way
@@ -149,6 +151,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         self.features = features
         if isinstance(score_settings, Mapping):
             score_settings = ScoreSettings.from_dict(score_settings)
+            _one_per_class("thresholds", score_settings.thresholds, config.num_classes)
         self.score_settings = score_settings
         self._network_dtype = dtype
         self.parts: dict[str, Part] = {}
@@ -179,17 +182,6 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         self._postprocess = postprocess
         self.predict_function = None  # its graph has the one of before
 
-    @property
-    def score_settings(self) -> ScoreSettings | None:
-        """Thresholds and temperature for `detect`, or None where none were chosen."""
-        return self._score_settings
-
-    @score_settings.setter
-    def score_settings(self, settings: ScoreSettings | None) -> None:
-        if settings is not None:
-            _one_per_class("thresholds", settings.thresholds, self.num_classes)
-        self._score_settings = settings
-
     # --- How it is trained.
 
     def compile(
@@ -208,11 +200,10 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
 
         `recipe="auto"` leaves every argument that is not given to `fit`, which prints
         what it chose and why (docs/fine_tuning.md). For 100,000 steps or more it is
-        `recipe="reference"`: SGD with momentum 0.9, a learning rate of 0.08 for a
-        batch of 64 (scaled to yours), one epoch of warm-up, then a cosine to zero
-        over the epochs of `fit`; L2 decay of kernels, two-stage gradient clipping,
-        and moving averages of all weights. Optimizer and averages start again from the
-        weights that the model has: after `fit` these are the averages.
+        `recipe="reference"`: SGD with momentum, a warm-up and a cosine to zero over the
+        epochs of `fit`, L2 decay, clipping, moving averages (see `Recipe`). Optimizer
+        and averages start again from the weights that the model has: after `fit` these
+        are the averages.
 
         Args:
             optimizer, loss, **changes: fields of `Recipe`, such as `ema_decay=0.99`, in
@@ -271,9 +262,8 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         averages, where there are any. So validation, the `on_epoch_end` of callbacks,
         `detect`, saved files and exports all have the same weights. The weights of
         training are kept beside them, in files as well, and the next `fit` goes on from
-        them, bit by bit. A `fit` that is stopped by an error or by Ctrl-C leaves the
-        model as one that ends. A model without `category_ids` or `class_names` takes
-        those of the dataset.
+        them, bit by bit, also after an error or Ctrl-C. A model without `category_ids`
+        or `class_names` takes those of the dataset.
 
         Args:
             x: batches of `(images, {"boxes", "labels"})` in any form that Keras

@@ -74,12 +74,11 @@ class TrainedModel:
     ) -> Self:
         """Lets the next trainings learn to live with the rounding of an int8 file.
 
-        From now on `fit` computes with kernels, features and images in 8 bits, where
-        LiteRT will; and so do `detect` and `evaluate` after the first step that did.
-        `export("pets.tflite", precision="int8")` then needs no `calibration`. All other
-        exports are those of the float network. Start from a trained model
-        (docs/quantization.md); a compiled one is compiled again, with a tenth of the
-        learning rate that it was trained with.
+        From now on `fit` computes in 8 bits where LiteRT will; and so do `detect` and
+        `evaluate` after the first step that did. `export("pets.tflite",
+        precision="int8")` then needs no `calibration`. All other exports are those of
+        the float network. Start from a trained model (docs/quantization.md); a compiled
+        one is compiled again, with a tenth of the learning rate.
 
         Args:
             delay: int, steps of training before the first that rounds: the
@@ -96,15 +95,6 @@ class TrainedModel:
                 module, mixed precision, or an activation that is not "swish", "hswish",
                 "relu" or "relu6".
             RuntimeError: If Keras runs on another backend than TensorFlow.
-
-        Example:
-            >>> from effdet_keras.model.efficientdet import EfficientDet
-            >>> model = EfficientDet.from_preset(
-            ...     "efficientdet-lite0", image_size=64, num_classes=2)
-            >>> model.quantize_aware(delay=100, range_steps=50)
-            Traceback (most recent call last):
-                ...
-            effdet_keras.errors.InvalidValueError: `range_steps` must be above ...
         """
         quantization = extra("quantization:Quantization")
         with self._step.scope():
@@ -192,15 +182,6 @@ class TrainedModel:
             FileExistsError: If `path` is a folder that is not an export.
             RuntimeError: If Keras runs on another backend than TensorFlow.
             ImportError: If a package is missing that writes or runs the format.
-
-        Example:
-            >>> from effdet_keras.model.efficientdet import EfficientDet
-            >>> model = EfficientDet.from_preset(
-            ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2)
-            >>> model.export("out/model.pb")
-            Traceback (most recent call last):
-                ...
-            effdet_keras.errors.InvalidValueError: `format` must be one of ...
         """
         from effdet_keras.export.export_model import export_model
 
@@ -248,15 +229,6 @@ class TrainedModel:
             ValueError: If the module has another format, or its levels do not fit
                 the config; the message tells what was found.
             ImportError: If tensorflow_hub cannot be imported.
-
-        Example:
-            >>> from effdet_keras.model.efficientdet import EfficientDet
-            >>> EfficientDet.from_hub("nowhere", num_classes=2)
-            Traceback (most recent call last):
-                ...
-            FileNotFoundError: There is no TF-Hub module 'nowhere': ...
-
-            `export_hub_module` has one that finds its module.
         """
         from effdet_keras.hub.from_hub import from_hub
 

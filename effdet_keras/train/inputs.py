@@ -45,7 +45,6 @@ def check_data(model, x, y=None):
     if hasattr(x, "element_spec"):  # tf.data
         size = int(x.cardinality())
         require(size != 0, "The dataset is empty", cardinality=size)
-        _check_images(model, keras.tree.flatten(x.element_spec)[0].shape)
         _check_truth_spec(x.element_spec)
     elif hasattr(x, "shape"):
         _check_arrays(model, x, y)
@@ -55,10 +54,8 @@ def check_data(model, x, y=None):
 
 def check_validation_data(model, data):
     """`check_data` for the `validation_data` of `fit`: data, or `(images, truth)`."""
-    if isinstance(data, (tuple, list)):
-        check_data(model, *data[:2])
-    elif data is not None:
-        check_data(model, data)
+    if data is not None:
+        check_data(model, *(data[:2] if isinstance(data, (tuple, list)) else (data,)))
 
 
 def say_what_to_expect(model, data):
@@ -71,19 +68,16 @@ def say_what_to_expect(model, data):
 
 def check_truth(truth, sample_weight, config):
     """Raises ValueError unless the ground truth of a batch has what the heads need."""
-    if sample_weight is not None:
-        raise InvalidValueError(
-            "`EfficientDet` does not take `sample_weight` or `class_weight`. Set "
-            "`alpha` and `gamma` of `DetectionLoss` in `compile(loss=...)`."
-        )
+    rule = "`EfficientDet` takes no `sample_weight`: the ground truth has `weights`"
+    require(sample_weight is None, rule, type=type(sample_weight))
     keys = set(truth if isinstance(truth, dict) else ())
-    if config.has_segmentation and "masks" not in keys:
-        raise InvalidValueError(
-            "A model with a segmentation head needs 'masks' `[B, H, W]` in the ground "
-            "truth of a batch: the class of each pixel, 255 where it has none. "
-            f"Received: {sorted(keys) or type(truth)}. Datasets have them with "
-            "`from_coco(..., masks=True)` or `dataset.with_masks(folder, names)`."
-        )
+    require(
+        "masks" in keys or not config.has_segmentation,
+        "A model with a segmentation head needs 'masks' `[B, H, W]` in the ground "
+        "truth: the class of each pixel, 255 where it has none. Datasets have them "
+        "with `from_coco(..., masks=True)` or `dataset.with_masks(folder, names)`",
+        keys=sorted(keys) or type(truth),
+    )
     require(
         {"boxes", "labels"} <= keys or not config.has_detection,
         "The ground truth of a batch must be a dict with 'boxes' `[B, M, 4]` (yxyx, "
@@ -107,24 +101,22 @@ def batch_size_and_steps(x, batch_size, steps_per_epoch, *, must_know=True):
     elif hasattr(x, "shape"):  # arrays
         batch = batch_size or 32
         steps = -(-len(x) // batch)
-    elif hasattr(x, "__len__") and hasattr(x, "__getitem__"):  # keras.utils.PyDataset
-        batch = len(keras.tree.flatten(x[0])[0])
-        steps = len(x)
-    elif hasattr(x, "__len__"):  # torch.utils.data.DataLoader
-        batch, steps = getattr(x, "batch_size", batch_size), len(x)
+    elif hasattr(x, "__len__"):
+        steps, batch = len(x), getattr(x, "batch_size", batch_size)  # a DataLoader
+        if hasattr(x, "__getitem__"):  # keras.utils.PyDataset
+            batch = len(keras.tree.flatten(x[0])[0])
     else:
         batch, steps = batch_size, -1
     steps = steps_per_epoch or steps
     if not must_know:
         batch, steps = batch or 1, max(steps, 1)
-    if batch is None or steps < 1:
-        raise InvalidValueError(
-            "The learning-rate schedule needs the batch size and the steps per epoch, "
-            f"and this data does not tell them. Received: x={x!r}, "
-            f"batch_size={batch_size}, steps_per_epoch={steps_per_epoch}. Give "
-            "`steps_per_epoch` (and `batch_size`) to `fit`; or `compile` with a "
-            "schedule or an optimizer that has its own learning rate."
-        )
+    require(
+        batch is not None and steps >= 1,
+        "The learning-rate schedule needs the batch size and the steps per epoch, and "
+        "this data does not tell them: give `steps_per_epoch` (and `batch_size`) to "
+        "`fit`, or `compile` with a schedule or an optimizer of your own",
+        x=x,
+    )
     # Of several processes each has its part of a batch.
     return batch * current_processes().count, steps
 
@@ -154,7 +146,6 @@ def _check_classes(what, argument, names, known, count):
 
 def _check_arrays(model, images, truth):
     require(len(images) > 0, "There are no images", **{"x.shape": images.shape})
-    _check_images(model, images.shape)
     check_truth(truth, None, model.config)
     for name in ("boxes", "labels"):
         _check_numbers(name, truth.get(name, np.zeros(0)))
@@ -193,22 +184,6 @@ def _check_truth_spec(spec):
         )
 
 
-def _check_images(model, shape):
-    """`shape` is that of a batch, with None for what is not known."""
-    if shape is None or getattr(shape, "rank", 4) is None:
-        return
-    shape, expected = tuple(shape), (*model.config.image_size, 3)
-    rule = "`fit` takes batches `[B, H, W, 3]`, not single images: call `.batch(size)`"
-    require(len(shape) != 3, rule, shape=shape)
-    differs = [s is not None and s != e for s, e in zip(shape[1:], expected)]
-    if len(shape) != 4 or any(differs):
-        raise InvalidValueError(
-            f"The model takes images of shape (batch, {', '.join(map(str, expected))}"
-            f"). Received: images of shape {shape}. Give `image_size` to `batches` or "
-            "`from_preset` so that they agree."
-        )
-
-
 def _short(names, shown=8):
     return ", ".join(names[:shown]) + (", ..." if len(names) > shown else "")
 
@@ -231,10 +206,10 @@ def is_valid_batch(truth, config):
 def explain_batch(truth, config):
     """Explains what is wrong with the ground truth of a batch; see `is_valid_batch`."""
     fault = None
-    if config.has_detection and {"boxes", "labels"} <= set(truth):
+    if config.has_detection:
         size = config.image_size, config.num_classes
         fault = explain(truth["boxes"], truth["labels"], *size)
-    if fault is None and config.has_segmentation and "masks" in truth:
+    if fault is None and config.has_segmentation:
         masks = np.asarray(ops.convert_to_numpy(truth["masks"]))
         wrong = _wrong_pixels(masks, config.seg_num_classes)
         if len(wrong := np.argwhere(ops.convert_to_numpy(wrong))):

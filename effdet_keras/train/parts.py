@@ -77,14 +77,6 @@ class Part:
         return False
 
 
-class PartOptions:
-    """What a field of a `Recipe` holds where it gives the model a part: `AdvProp`."""
-
-    def new_part(self, model: Any, jit_compile: bool) -> Part:
-        """The part of a model that is being compiled."""
-        raise NotImplementedError
-
-
 def steps_per_update(optimizer: keras.optimizers.Optimizer) -> int:
     """The number of steps whose gradients make one update of the weights."""
     return _inner(optimizer).gradient_accumulation_steps or 1

@@ -27,7 +27,6 @@ from effdet_keras.train.optimizers import (
     has_own_decay,
     named_optimizer,
 )
-from effdet_keras.train.parts import PartOptions
 from effdet_keras.train.schedules import (
     REFERENCE_BATCH_SIZE,
     has_own_rates,
@@ -165,7 +164,7 @@ class Recipe:
     clip_norm: float | str | None = AUTO
     ema_decay: float | str | None = AUTO
     learning_rate_multipliers: dict | str | None = AUTO
-    adversarial: PartOptions | None = None
+    adversarial: Any = None
     accumulate_steps: int = 1
     grad_checkpoint: bool = False
     batch_norm_warmup: bool | str = AUTO
@@ -175,7 +174,6 @@ class Recipe:
     def __post_init__(self):
         kinds = {
             "loss": ((DetectionLoss, NoneType), "an `ek.DetectionLoss` or None"),
-            "adversarial": ((PartOptions, NoneType), "an `ek.AdvProp` or None"),
             "optimizer": (
                 (str, dict, keras.optimizers.Optimizer, NoneType),
                 "a name, a dict of a name and settings, a Keras optimizer, or None",
