@@ -391,7 +391,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         after = settled = joined(statistics)
         is_fine = backend.on_all_replicas(all_finite([loss, norm, after, *others]))
         goes_on = is_fine
-        loss_scale = self.settings.loss_scale(optimizer)
+        loss_scale = getattr(optimizer, "dynamic_scale", None)  # of float16
         if loss_scale is not None:
             # Gradients that overflow a smaller scale may mend: the optimizer leaves
             # the step out by itself, and halves it.
@@ -419,7 +419,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         if self.averages is None:
             return
         count = steps_per_update(self.optimizer)
-        if count == 1 and self.settings.loss_scale(self.optimizer) is None:
+        if count == 1 and not hasattr(self.optimizer, "dynamic_scale"):
             self.averages.update(step, descend=self._step.descend)
             return
         # A step that only adds up gradients, or whose gradients overflow, moves none.

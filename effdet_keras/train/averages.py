@@ -48,31 +48,16 @@ class WeightAverages:
         a = a - (a - w) * (1 - d)    d = min(decay, (1 + k) / (10 + k))
 
     so that early on, when the weights move fast, the average is short. This is the
-    moving average of the reference (tf2/train.py, by TensorFlow Addons), over whichever
-    variables it is given: give it the batch-norm statistics as well.
-
-    An average starts as a copy of its variable. When weights are loaded into
-    the variables afterwards, call `reset`.
+    moving average of the reference (tf2/train.py, by TensorFlow Addons).
 
     A swap exchanges the values of variables and averages. It can last: `fit` leaves
     the averages in the variables when it ends, and begins with `restore`, which puts
     every value back, bit by bit, also after an interruption in the middle of a swap.
     A variable that was given another value meanwhile keeps it, and so does its
-    average.
+    average. When weights are loaded, call `reset`.
 
     `update` runs inside a compiled train step on every backend, the other
     methods outside of one.
-
-    Example:
-        >>> weight = keras.Variable([0.0, 4.0])
-        >>> averages = WeightAverages([weight])
-        >>> _ = weight.assign([10.0, 4.0])
-        >>> averages.update(step=0)  # d = 0.1
-        >>> with averages.swapped():
-        ...     print(ops.convert_to_numpy(weight))
-        [9. 4.]
-        >>> print(ops.convert_to_numpy(weight))
-        [10.  4.]
     """
 
     def __init__(self, variables, decay=0.9998):
@@ -105,12 +90,11 @@ class WeightAverages:
     @property
     def state(self):
         """What it is in the middle of, besides values: it can be set again."""
-        names = ("_is_swapped", "_given", "_before")
-        return {name: getattr(self, name) for name in names}
+        return self._is_swapped, self._given, self._before
 
     @state.setter
     def state(self, state):
-        vars(self).update(state)
+        self._is_swapped, self._given, self._before = state
 
     def update(self, step, has_moved=None, *, descend=descend):
         """Moves every average towards its variable, behind the 0-based `step`.
@@ -165,11 +149,7 @@ class WeightAverages:
             self.swap()
 
     def restore(self):
-        """Puts the variables' own values back if the averages are swapped in.
-
-        A variable that was given another value since then keeps it, and so does its
-        average. If it is interrupted, call it again.
-        """
+        """Puts the variables' own values back; after an interruption call it again."""
         if not self.is_swapped:
             return
         if self._before is None:

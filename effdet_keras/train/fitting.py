@@ -88,12 +88,6 @@ class Settings:
     trackers: Trackers
     keras_options: dict
 
-    def loss_scale(self, optimizer: Any) -> keras.Variable | None:
-        """The variable of a float16 optimizer's loss scale, else None."""
-        if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-            return optimizer.dynamic_scale
-        return None
-
 
 class _Latest(keras.metrics.Mean):
     """A metric that reports the last value it was given."""

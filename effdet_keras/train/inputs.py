@@ -199,7 +199,7 @@ def is_valid_batch(truth, config):
         rules.append(is_valid(truth["boxes"], truth["labels"], *size))
     if config.has_segmentation:
         wrong = _wrong_pixels(truth["masks"], config.seg_num_classes)
-        rules.append(ops.logical_not(ops.any(wrong)))
+        rules.append(~ops.any(wrong))
     return ops.all(ops.stack(rules))
 
 
@@ -226,11 +226,9 @@ def explain_batch(truth, config):
 def _wrong_pixels(masks, num_classes):
     given = ops.convert_to_tensor(masks)
     masks = ops.cast(given, "int32")
-    is_class = ops.logical_and(masks >= 0, masks < num_classes)
-    is_known = ops.logical_or(is_class, masks == IGNORED_PIXEL)
+    is_known = ((masks >= 0) & (masks < num_classes)) | (masks == IGNORED_PIXEL)
     # A cast cuts 0.7 down to 0: a pixel of another class.
-    is_whole = given == ops.cast(masks, given.dtype)
-    return ops.logical_not(ops.logical_and(is_known, is_whole))
+    return ~(is_known & (given == ops.cast(masks, given.dtype)))
 
 
 def is_valid(boxes, labels, image_size, num_classes):
@@ -268,40 +266,33 @@ def _faults(boxes, labels, image_size, num_classes):
     labels = ops.cast(given, "int32")
     low, high = boxes[..., :2], boxes[..., 2:]
     # NaN is not equal to 0, so a row with NaN counts as used.
-    used = ops.logical_and(labels >= 0, ops.any(boxes != 0.0, axis=-1))
+    has_box = ops.any(boxes != 0.0, axis=-1)
+    used = (labels >= 0) & has_box
     center = (low + high) / 2
     limit = ops.convert_to_tensor(image_size, dtype="float32")
-    inside = ops.all(ops.logical_and(center >= 0.0, center <= limit), axis=-1)
+    inside = ops.all((center >= 0.0) & (center <= limit), axis=-1)
     finite = ops.all(ops.isfinite(boxes), axis=-1)
-    tiny = ops.all(ops.logical_and(boxes >= 0.0, boxes <= 1.0), axis=-1)
+    tiny = ops.all((boxes >= 0.0) & (boxes <= 1.0), axis=-1)
     # One such box may be what a crop left of an object, two are no accident.
-    all_tiny = ops.logical_and(
-        ops.all(ops.logical_or(tiny, ops.logical_not(used))),
-        ops.sum(ops.cast(used, "int32")) > 1,
-    )
-    has_box = ops.any(boxes != 0.0, axis=-1)
-    outside = ops.logical_and(finite, ops.logical_not(inside))
-    rules = {
-        # A cast cuts 0.7 down to 0: the label of another class.
+    all_tiny = ops.all(tiny | ~used) & (ops.sum(ops.cast(used, "int32")) > 1)
+    return {
         "Labels must be whole numbers": given != ops.cast(labels, given.dtype),
-        "Labels must count from 0, and be -1 in rows of padding": ops.logical_and(
-            labels < BACKGROUND, has_box
+        "Labels must count from 0, and be -1 in rows of padding": (
+            (labels < BACKGROUND) & has_box
         ),
         f"Labels must lie below the model's `num_classes`, {num_classes}, and count "
         "from 0": labels >= num_classes,
-    }
-    rules_of_used = {
-        "Boxes must be finite numbers": ops.logical_not(finite),
+        "Boxes must be finite numbers": used & ~finite,
         "Boxes must be `yxyx`: top, left, bottom, right; here one ends before it "
-        "begins": ops.any(high < low, axis=-1),
+        "begins": used & ops.any(high < low, axis=-1),
         "Boxes must be `yxyx` in pixels of the input, of (height, width) "
         f"{tuple(image_size)}; here the center of one lies outside. Are x and y "
-        "exchanged, or the boxes those of the image before it was resized?": outside,
+        "exchanged, or the boxes those of the image before it was resized?": (
+            used & finite & ~inside
+        ),
         "Boxes must be in pixels; here all lie between 0 and 1. Multiply them by the "
-        "height and width of the input": all_tiny,
+        "height and width of the input": used & all_tiny,
     }
-    rules |= {rule: ops.logical_and(used, x) for rule, x in rules_of_used.items()}
-    return rules
 
 
 # --- One call of `fit`, `evaluate` or `predict`: its errors, in plain words.

@@ -25,9 +25,8 @@ class Part:
     logs: tuple[str, ...] = ()  # names of losses that `fit` logs of it
     # What it keeps in files, beside the weights of the model.
     variables: Sequence[keras.Variable] = ()
-    # Those of them that the optimizer moves, and what of the model they are copies of.
+    # Those of them that the optimizer moves.
     trainable_variables: Sequence[keras.Variable] = ()
-    trainable_sources: Sequence[keras.Variable] = ()
     # Those that forward passes move: statistics of batch norm, and other numbers.
     statistics: Sequence[keras.Variable] = ()
     moved: Sequence[keras.Variable] = ()
