@@ -143,7 +143,7 @@ class CheckpointArchive(keras.callbacks.Callback):
         self._steps_since = 0  # the last file was written
         self._written = time.monotonic()
         self._names_seen = set()
-        self._is_new_training = self._keeps_best_of_before = False
+        self._is_new_training = False
         self._signals = StopSignals()
         self._has_trained = False  # a step, since `fit` began
 
@@ -155,7 +155,6 @@ class CheckpointArchive(keras.callbacks.Callback):
         self._has_trained = False
         self._steps_since, self._written = 0, time.monotonic()
         self._is_new_training = steps_done(self.model.optimizer) == 0
-        self._keeps_best_of_before = self._is_new_training
         self.best = None
         if not self._is_new_training:
             if is_first_process():
@@ -201,9 +200,8 @@ class CheckpointArchive(keras.callbacks.Callback):
             self._write_last(functools.partial(write_archive, self.model, info=info))
             return
         self._taken.check()
-        if self._keeps_best_of_before and best.exists():
+        if self.best is None and best.exists():  # that of another training
             copy_archive(best, self.folder / BEST_OF_BEFORE_FILE)
-        self._keeps_best_of_before = False
         write_archive(self.model, best, info)
         self._write_last(functools.partial(copy_archive, best))
         before = "" if self.best is None else f", before {self.best:.4f}"

@@ -17,8 +17,6 @@ BACKBONES = (
     *(f"efficientnet-lite{i}" for i in range(5)),
     *(f"efficientnetv2-b{i}" for i in range(4)),
     "efficientnetv2-s",
-    "efficientnetv2-m",
-    "efficientnetv2-l",
     "efficientnetv2-rw-t",
     "efficientnetv2-rw-s",
 )
