@@ -27,11 +27,8 @@ class _Fused:
     """
 
     def _is_fused(self):
-        return (
-            ON_TENSORFLOW
-            and num_replicas() == 1
-            and not getattr(self, "amsgrad", False)
-        )
+        is_plain = not getattr(self, "amsgrad", False)
+        return ON_TENSORFLOW and num_replicas() == 1 and is_plain
 
     def _factor(self, index):
         """What the learning rate of a variable is multiplied with."""
@@ -229,8 +226,7 @@ _OPTIMIZERS = {
     "muon": (Muon, 0.001, _OF_ADAM),
 }
 _DECAYING = ("adamw", "muon")  # themselves
-# All variables whose names do not end like a kernel's: TensorFlow's names go on
-# with ":0" or "/replica_1:0".
+# TensorFlow's names go on with ":0" or "/replica_1:0".
 _NO_KERNEL = "^(?!.*kernel)"
 
 
