@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -90,24 +89,6 @@ class WarmupCosine(_Warmup):
         steps = max(self.total_steps - first, 1)
         progress = ops.clip((step - first) / steps, 0.0, 1.0)
         return self.learning_rate * 0.5 * (1.0 + ops.cos(math.pi * progress))
-
-
-@keras.saving.register_keras_serializable(package="effdet_keras")
-@dataclasses.dataclass(eq=False, kw_only=True)
-class WarmupStepwise(_Warmup):
-    """Linear warm-up, then the full rate, a tenth and a hundredth of it.
-
-    The rate at the end of the warm-up holds for the steps below
-    `drop_steps[0]`, a tenth of it below `drop_steps[1]`, and so on.
-    """
-
-    drop_steps: Sequence[int]
-
-    def _decayed(self, step):
-        rate = ops.full((), self.learning_rate, dtype="float32")
-        for drops, first in enumerate(self.drop_steps, start=1):
-            rate = ops.where(step < first, rate, self.learning_rate * 0.1**drops)
-        return rate
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
@@ -295,20 +276,18 @@ def _fitted(
         total_steps = int(epochs * steps_per_epoch)
     if warmup_steps is None:
         warmup_steps = int(warmup_epochs * steps_per_epoch)
-    settings |= {
-        "learning_rate": learning_rate,
-        "total_steps": total_steps,
-        "warmup_steps": min(warmup_steps, total_steps),
-    }
-    if name == "polynomial":
-        return WarmupPolynomial(**settings)
-    if name == "stepwise":
+    warmup_steps = min(warmup_steps, total_steps)
+    if name == "stepwise":  # the full rate, a tenth, a hundredth
         drop_epochs = settings.pop("drop_epochs", (200.0, 250.0))
-        drops = tuple(int(epoch * steps_per_epoch) for epoch in drop_epochs)
-        return WarmupStepwise(**settings, drop_steps=drops)
-    rest = total_steps - settings["warmup_steps"]
-    hold_steps = min(settings.pop("hold_steps", 0), rest)
-    return WarmupCosine(**settings, hold_steps=hold_steps)
+        drops = [int(epoch * steps_per_epoch) for epoch in drop_epochs]
+        rates = [learning_rate * 0.1**i for i in range(len(drops) + 1)]
+        decay = _manual_step(drops, rates)
+        return Warmup(decay, warmup_steps=warmup_steps, **settings)
+    settings |= {"total_steps": total_steps, "warmup_steps": warmup_steps}
+    if name == "polynomial":
+        return WarmupPolynomial(learning_rate, **settings)
+    hold_steps = min(settings.pop("hold_steps", 0), total_steps - warmup_steps)
+    return WarmupCosine(learning_rate, **settings, hold_steps=hold_steps)
 
 
 def _manual_step(boundaries, rates):
