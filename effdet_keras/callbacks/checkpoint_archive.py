@@ -19,7 +19,7 @@ import keras
 from effdet_keras._internal.processes import current_processes, is_first_process
 from effdet_keras._internal.remote_path import open_folder
 from effdet_keras.callbacks.tensorboard import require_writable
-from effdet_keras.errors import check_argument, check_choice
+from effdet_keras.errors import check_choice
 from effdet_keras.train.parts import steps_done
 from effdet_keras.weights.archive import copy_archive, read_archive_info, write_archive
 from effdet_keras.weights.checkpoint_files import (
@@ -83,7 +83,7 @@ class CheckpointArchive(keras.callbacks.Callback):
             `step-00001000.keras`, by the steps trained.
 
     Raises:
-        ValueError: If `mode` is neither of the two, or a number is not above 0.
+        ValueError: If `mode` is neither of the two.
         ImportError: If a package is missing for the address `folder`.
         OSError: If the folder cannot be written to, when training begins; or if a file
             could not be copied to the address, when training ends.
@@ -119,13 +119,6 @@ class CheckpointArchive(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         check_choice("mode", mode, ("max", "min"))
-        counts = {
-            "save_every_steps": save_every_steps,
-            "save_every_minutes": save_every_minutes,
-            "keep": keep,
-        }
-        for name, value in counts.items():
-            check_argument(value is None or value > 0, name, value, "above 0")
         self._taken = open_folder(
             folder, "The folder of `CheckpointArchive`", _is_checkpoint
         )

@@ -11,7 +11,7 @@ from effdet_keras._internal.processes import is_first_process
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.evaluate import check_evaluation_data, evaluate, why_low
-from effdet_keras.errors import InvalidValueError, check_argument
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.coco import COCOMetric, results_of_metric
 from effdet_keras.evaluate.diagnosis import ENOUGH_STEPS, NUM_IMAGES
 from effdet_keras.evaluate.image_result import UNMEASURED
@@ -62,9 +62,9 @@ class COCOEvaluation(keras.callbacks.Callback):
             same forward pass as the detections. `evaluate` names them without `val_`.
 
     Raises:
-        ValueError: If the dataset is empty, or `every` or `batch_size` is below 1.
-            When training begins: if the classes of model and dataset differ, or the
-            first of your own batches cannot be evaluated.
+        ValueError: If the dataset is empty. When training begins: if the classes of
+            model and dataset differ, or the first of your own batches cannot be
+            evaluated.
         TypeError: When training begins, if the dataset is none of these.
         OSError: When training begins, if `log_dir` cannot be written to.
         ImportError: If `log_dir` is given and TensorBoard is not installed.
@@ -93,8 +93,6 @@ class COCOEvaluation(keras.callbacks.Callback):
         losses: bool = False,
     ) -> None:
         super().__init__()
-        for name, value in (("every", every), ("batch_size", batch_size)):
-            check_argument(value >= 1, name, value, "at least 1")
         is_dataset = isinstance(dataset, DetectionDataset)
         if is_dataset and len(dataset) == 0:
             raise InvalidValueError("`COCOEvaluation` needs a dataset with images")

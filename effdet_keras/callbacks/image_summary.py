@@ -12,7 +12,7 @@ from PIL import Image
 
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.errors import InvalidValueError, check_argument
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.train.averages import evaluated_weights
 from effdet_keras.visualize import draw_boxes, draw_class_map, side_by_side
 
@@ -38,7 +38,7 @@ class ImageSummary(keras.callbacks.Callback):
         max_side: int, pixels; larger images are scaled down to it.
 
     Raises:
-        ValueError: If the dataset is empty, or a number is below 1.
+        ValueError: If the dataset is empty.
         ImportError: If TensorBoard is not installed.
         OSError: If `log_dir` cannot be written to, when training begins.
 
@@ -68,9 +68,6 @@ class ImageSummary(keras.callbacks.Callback):
         max_side: int = 640,
     ) -> None:
         super().__init__()
-        counts = {"num_images": num_images, "every": every, "max_side": max_side}
-        for name, value in counts.items():
-            check_argument(value >= 1, name, value, "at least 1")
         if len(dataset) == 0:
             raise InvalidValueError("`ImageSummary` needs a dataset with images")
         self.dataset = dataset

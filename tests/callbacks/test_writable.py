@@ -49,20 +49,7 @@ def test_callbacks_refuse_before_training(make, valid, tmp_path):
         callback.on_train_begin()
 
 
-def summary(dataset, **arguments):
-    return ImageSummary(dataset, "unused", **arguments)
-
-
-@pytest.mark.parametrize(
-    ("make", "names"),
-    [
-        (COCOEvaluation, ("every", "batch_size")),
-        (summary, ("num_images", "every", "max_side")),
-    ],
-)
-def test_a_number_below_one_and_an_empty_dataset_are_refused(make, names, valid):
-    for name in names:
-        with pytest.raises(ValueError, match=f"{name}=0"):
-            make(valid, **{name: 0})
+@pytest.mark.parametrize("make", [ImageSummary, COCOEvaluation])
+def test_an_empty_dataset_is_refused(make, tmp_path):
     with pytest.raises(ValueError, match="with images"):
-        make(from_arrays([], [], [], class_names=("cat",)))
+        make(from_arrays([], [], [], class_names=("cat",)), log_dir=tmp_path)
