@@ -15,6 +15,7 @@ from effdet_keras._internal.extras import extra
 from effdet_keras.errors import (
     InvalidTypeError,
     InvalidValueError,
+    check_argument,
     check_choice,
     hint,
     require,
@@ -37,7 +38,6 @@ from effdet_keras.train.schedules import (
 AUTO = "auto"  # the value of a field that the recipe is to choose
 REFERENCE_NAME, TFOD_NAME = "reference", "tfod"
 NAMES = (AUTO, REFERENCE_NAME, TFOD_NAME)
-_OBJECTS = ("optimizer", "loss", "matching", "schedule", "adversarial")
 _OF_NAMED_OPTIMIZERS = (
     *("schedule", "learning_rate", "learning_rate_multipliers", "accumulate_steps"),
 )
@@ -65,6 +65,8 @@ TFOD_SCHEDULE = {
 }
 _LEARNING_RATE, _WARMUP_INIT = 0.08, 0.008  # the reference's
 _TFOD_WARMUP_INIT = 0.001  # and that of the TF Object Detection API, for 0.08 as well
+_AN_OPTIMIZER = "a name, a dict of a name and settings, a Keras optimizer, or None"
+_A_LOSS = "an `ek.DetectionLoss` or None"
 _L2_DECAY = 4e-5  # the reference's, of the loss
 _ADAMW_DECAY = 0.004  # Keras' own default
 
@@ -172,36 +174,30 @@ class Recipe:
     freeze_batch_norm: bool = True
 
     def __post_init__(self):
-        kinds = {
-            "loss": ((DetectionLoss, NoneType), "an `ek.DetectionLoss` or None"),
-            "optimizer": (
-                (str, dict, keras.optimizers.Optimizer, NoneType),
-                "a name, a dict of a name and settings, a Keras optimizer, or None",
-            ),
-        }
-        for field, (kind, expected) in kinds.items():
-            is_right = isinstance(getattr(self, field), kind)
-            self._require(field, is_right, expected, InvalidTypeError)
-        is_rule = self.matching == AUTO or isinstance(self.matching, Matching)
-        expected = "'auto' or an `ek.matching.Matching`"
-        self._require("matching", is_rule, expected, InvalidTypeError)
         check_choice("recipe", self.name, NAMES)
-        is_right = self.clip_norm in (None, AUTO) or _is_number(self.clip_norm, 0)
-        self._require("clip_norm", is_right, "a number of at least 0, or None")
-        is_right = _is_number(self.accumulate_steps, 1)
-        self._require("accumulate_steps", is_right, "a number of at least 1")
-        rate = self.learning_rate
-        is_right = rate is None or (_is_number(rate, 0) and rate > 0)
-        self._require("learning_rate", is_right, "a number above 0, or None")
+        rate, clip_norm, steps = (
+            self.learning_rate,
+            self.clip_norm,
+            self.accumulate_steps,
+        )
+        kinds = (str, dict, keras.optimizers.Optimizer, NoneType)
+        is_rule = self.matching == AUTO or isinstance(self.matching, Matching)
+        is_rate = rate is None or (_is_number(rate, 0) and rate > 0)
+        is_norm = clip_norm in (None, AUTO) or _is_number(clip_norm, 0)
+        for field, is_right, expected in (
+            ("optimizer", isinstance(self.optimizer, kinds), _AN_OPTIMIZER),
+            ("loss", isinstance(self.loss, (DetectionLoss, NoneType)), _A_LOSS),
+            ("matching", is_rule, "'auto' or an `ek.matching.Matching`"),
+            ("learning_rate", is_rate, "a number above 0, or None"),
+            ("clip_norm", is_norm, "a number of at least 0, or None"),
+            ("accumulate_steps", _is_number(steps, 1), "a number of at least 1"),
+        ):
+            check_argument(is_right, field, getattr(self, field), expected)
         if self.learning_rate_multipliers != AUTO:
             check_multipliers(self.learning_rate_multipliers)
         if self.weight_decay != AUTO:
             check_decay(self.weight_decay)
         self._check_optimizer()
-
-    def _require(self, field, is_right, expected, error=InvalidValueError):
-        value = {field: getattr(self, field)}
-        require(is_right, f"`{field}` must be {expected}", error, **value)
 
     def _check_optimizer(self):
         """What goes with an optimizer: a Keras one brings its own of much."""
@@ -381,13 +377,7 @@ class Recipe:
 
     def get_config(self):
         """All fields; objects as Keras serialises them."""
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {
-            name: keras.saving.serialize_keras_object(value)
-            if name in _OBJECTS
-            else value
-            for name, value in fields.items()
-        }
+        return keras.saving.serialize_keras_object(dict(vars(self)))
 
     @classmethod
     def from_config(cls, config):

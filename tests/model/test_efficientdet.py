@@ -129,8 +129,8 @@ SGD = keras.optimizers.SGD(0.1)
         ({"learning_rate": -1.0}, ValueError, "above 0"),
         ({"clip_norm": -1.0}, ValueError, "`clip_norm` must be a number"),
         ({"ema_decay": 1.0}, ValueError, "below 1"),
-        ({"loss": "mse"}, TypeError, "DetectionLoss"),
-        ({"matching": "atss"}, TypeError, "`matching`.*matching='atss'"),
+        ({"loss": "mse"}, ValueError, "DetectionLoss"),
+        ({"matching": "atss"}, ValueError, "`matching`.*matching='atss'"),
         ({"metrics": ["accuracy"]}, TypeError, r"'metrics'.*COCOEvaluation\(dataset"),
     ],
 )
