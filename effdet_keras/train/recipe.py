@@ -175,11 +175,7 @@ class Recipe:
 
     def __post_init__(self):
         check_choice("recipe", self.name, NAMES)
-        rate, clip_norm, steps = (
-            self.learning_rate,
-            self.clip_norm,
-            self.accumulate_steps,
-        )
+        rate, clip_norm = self.learning_rate, self.clip_norm
         kinds = (str, dict, keras.optimizers.Optimizer, NoneType)
         is_rule = self.matching == AUTO or isinstance(self.matching, Matching)
         is_rate = rate is None or (_is_number(rate, 0) and rate > 0)
@@ -190,7 +186,7 @@ class Recipe:
             ("matching", is_rule, "'auto' or an `ek.matching.Matching`"),
             ("learning_rate", is_rate, "a number above 0, or None"),
             ("clip_norm", is_norm, "a number of at least 0, or None"),
-            ("accumulate_steps", _is_number(steps, 1), "a number of at least 1"),
+            ("accumulate_steps", _is_number(self.accumulate_steps, 1), "at least 1"),
         ):
             check_argument(is_right, field, getattr(self, field), expected)
         if self.learning_rate_multipliers != AUTO:
