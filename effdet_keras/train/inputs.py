@@ -45,6 +45,7 @@ def check_data(model, x, y=None):
     if hasattr(x, "element_spec"):  # tf.data
         size = int(x.cardinality())
         require(size != 0, "The dataset is empty", cardinality=size)
+        _check_images(model, keras.tree.flatten(x.element_spec)[0].shape)
         _check_truth_spec(x.element_spec)
     elif hasattr(x, "shape"):
         _check_arrays(model, x, y)
@@ -146,6 +147,7 @@ def _check_classes(what, argument, names, known, count):
 
 def _check_arrays(model, images, truth):
     require(len(images) > 0, "There are no images", **{"x.shape": images.shape})
+    _check_images(model, images.shape)
     check_truth(truth, None, model.config)
     for name in ("boxes", "labels"):
         _check_numbers(name, truth.get(name, np.zeros(0)))
@@ -182,6 +184,21 @@ def _check_truth_spec(spec):
             f"Received: {part}. `padded_batch` fills up: with zeros for `boxes`, -1 "
             "for `labels` and 255 for `masks`."
         )
+
+
+def _check_images(model, shape):
+    """`shape` is that of a batch, with None for what is not known."""
+    expected = (None, *model.config.image_size, 3)
+    if getattr(shape, "rank", 4) is None:
+        return
+    require(
+        len(shape) == 4
+        and all(None in pair or pair[0] == pair[1] for pair in zip(shape, expected)),
+        "Images must be in batches, which `.batch(size)` makes, and of the size of the "
+        "model: see `image_size` of `batches` and `from_preset`",
+        expected=expected,
+        shape=tuple(shape),
+    )
 
 
 def _short(names, shown=8):
