@@ -128,10 +128,6 @@ def pyramid_nodes(graph, min_level, max_level):
     a BiFPN, a second one that begins at the finest level, and a node for each level
     that fuses the last features of both, always with "fastattn"
     (https://ieeexplore.ieee.org/document/9225379; google/automl's "qufpn").
-
-    Example:
-        >>> [(node.level, node.inputs) for node in pyramid_nodes("bifpn", 3, 5)]
-        [(4, (1, 2)), (3, (0, 3)), (4, (1, 3, 4)), (5, (2, 5))]
     """
     nodes = []
     levels = range(min_level, max_level + 1)

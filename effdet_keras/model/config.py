@@ -178,10 +178,6 @@ class EfficientDetConfig:
 
         Raises:
             ValueError: If there is no such model or field, or a value cannot be right.
-
-        Example:
-            >>> EfficientDetConfig.from_name("efficientdet-d1").image_size
-            (640, 640)
         """
         if name not in _PUBLISHED:
             raise InvalidValueError(
@@ -191,12 +187,7 @@ class EfficientDetConfig:
         return cls(**{**_PUBLISHED[name], "name": name}).replace(**overrides)
 
     def replace(self, **overrides: Any) -> EfficientDetConfig:
-        """Returns a copy with other values for some fields, checked like any config.
-
-        Example:
-            >>> EfficientDetConfig().replace(num_classes=3).num_classes
-            3
-        """
+        """Returns a copy with other values for some fields, checked like any config."""
         fields = [field.name for field in dataclasses.fields(self)]
         for field in overrides:
             if field not in fields:
@@ -207,12 +198,7 @@ class EfficientDetConfig:
         return dataclasses.replace(self, **overrides)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns all fields as a dict for JSON; `EfficientDetConfig(**it)` undoes it.
-
-        Example:
-            >>> EfficientDetConfig().to_dict()["num_classes"]
-            90
-        """
+        """Returns all fields as a dict for JSON; `EfficientDetConfig(**it)` undoes it."""
         return dataclasses.asdict(self)
 
     @property

@@ -239,14 +239,6 @@ def named_schedule(schedule, learning_rate, *, warmup_init, steps_per_epoch, epo
     `warmup_steps` and `warmup_init` (0.0) say so: "constant"; "exponential" with
     `decay_steps`, `decay_rate`, `staircase` of Keras' `ExponentialDecay`; "manual_step"
     with `rates`, and `boundaries`: the first step of each rate but the first one's.
-
-    Example:
-        >>> drop = {"name": "manual_step", "boundaries": [10], "rates": [0.1, 0.01]}
-        >>> rate = named_schedule(
-        ...     drop, 0.1, warmup_init=0.0, steps_per_epoch=5, epochs=4
-        ... )
-        >>> [round(float(rate(step)), 2) for step in (0, 9, 10)]
-        [0.1, 0.1, 0.01]
     """
     name, settings = schedule_choice(schedule)
     if name in _FITTED:
