@@ -198,7 +198,7 @@ class EfficientDetConfig:
         return dataclasses.replace(self, **overrides)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns all fields as a dict for JSON; `EfficientDetConfig(**it)` undoes it."""
+        """All fields as a dict for JSON; `EfficientDetConfig(**it)` undoes it."""
         return dataclasses.asdict(self)
 
     @property
