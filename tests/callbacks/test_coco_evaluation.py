@@ -84,19 +84,6 @@ def test_the_numbers_are_those_of_detecting_image_by_image(model, valid):
         assert numbers[name] == pytest.approx(value, abs=1e-3), name
 
 
-@pytest.fixture
-def spied(model, monkeypatch):
-    """Notes whether the averages are swapped in at each prediction."""
-    noted, predict = [], model.predict_on_batch
-
-    def predict_on_batch(images):
-        noted.append(model.averages.is_swapped)
-        return predict(images)
-
-    monkeypatch.setattr(model, "predict_on_batch", predict_on_batch)
-    return noted
-
-
 def test_the_screen_shows_which_weights_the_progress_and_a_table(model, valid, capsys):
     COCOEvaluation(valid, batch_size=2).evaluate(model)
     printed = capsys.readouterr().out
@@ -291,18 +278,3 @@ def test_labels_become_category_ids(valid, monkeypatch, names, ids):
     oracle = Oracle(valid, class_names=names, category_ids=ids)
     expected = {8, 7, 9} if ids and 8 in ids else {5, 7, 9}
     assert ids_seen(oracle, valid, monkeypatch) == expected
-
-
-@pytest.mark.parametrize(
-    ("names", "ids"),
-    [
-        (("dog", "cat", "bird"), None),  # same classes in another order
-        (("dog", "cat", "bird"), (5, 7, 9)),
-        (None, (1, 2, 3)),  # no id in common
-    ],
-)
-def test_labels_of_another_meaning_are_refused_before_training(valid, names, ids):
-    evaluation = quiet(valid)
-    evaluation.set_model(Oracle(valid, class_names=names, category_ids=ids))
-    with pytest.raises(ValueError, match=r"cat, dog, bird; category ids 5, 7, 9"):
-        evaluation.on_train_begin()

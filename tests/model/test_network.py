@@ -1,6 +1,5 @@
 """The whole network: parameter counts, and outputs equal to the reference's."""
 
-import collections
 import csv
 import json
 
@@ -19,7 +18,6 @@ from effdet_keras.model.backbone import (
 )
 from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.model.network import build_network
-from effdet_keras.train.freezing import batch_norms_of
 from effdet_keras.weights.network_arrays import network_arrays, tf1_name
 
 
@@ -175,23 +173,6 @@ def test_every_option_builds_and_runs(overrides):
     count = sum(h * w for h, w in sizes) * config.num_anchors
     assert tuple(outputs["class_logits"].shape) == (2, count, 90)
     assert np.isfinite(ops.convert_to_numpy(outputs["box_deltas"])).all()
-
-
-@pytest.mark.tensorflow
-def test_options_of_batch_norm_reach_every_norm():
-    _, network = build(
-        "efficientdet-d0",
-        image_size=64,
-        max_level=6,
-        sync_batch_norm=True,
-        batch_norm_momentum=0.98,
-        backbone_batch_norm_epsilon=1e-5,
-    )
-    norms = batch_norms_of(network)
-    assert all(norm.synchronized for norm in norms)
-    options = collections.Counter((norm.momentum, norm.epsilon) for norm in norms)
-    # Backbone, with an epsilon of its own; P6, BiFPN, heads.
-    assert options == {(0.98, 1e-5): 48, (0.98, 1e-3): 1 + 23 + 24}
 
 
 BACKBONES = {EfficientDetConfig.from_name(name).backbone for name in MODEL_NAMES}

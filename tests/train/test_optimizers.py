@@ -284,14 +284,6 @@ def test_fit_gives_a_named_optimizer_its_schedule(model):
 
 
 @pytest.mark.slow_elsewhere
-def test_the_references_constant_rate_is_scaled_to_the_batch(model):
-    options = {"schedule": "constant", "learning_rate": 0.64}
-    model.compile(recipe="reference", run_eagerly=True, **options)
-    model.fit(*batch(), batch_size=2, verbose=0)
-    assert float(model.optimizer.learning_rate) == pytest.approx(0.64 * 2 / 64)
-
-
-@pytest.mark.slow_elsewhere
 @pytest.mark.slow
 def test_training_with_a_named_optimizer_goes_on_from_a_file_bit_for_bit(tmp_path):
     recipe = {

@@ -90,20 +90,6 @@ def model():
     return model
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (None, r"needs 'masks' .*with_masks"),
-        (np.full((2, 64, 64), 4, "uint8"), "4 in row 0, column 0 of mask 0"),
-    ],
-)
-def test_wrong_masks_of_arrays_are_told_before_training(model, wrong, message):
-    images, truth = segmented_batch()
-    truth.pop("masks") if wrong is None else truth.update(masks=wrong)
-    with pytest.raises(ValueError, match=message):
-        model.fit(images, truth, verbose=0)
-
-
 WRONG = {
     "a class that there is not": (
         lambda masks: np.where(masks == 2, 9, masks),
