@@ -43,17 +43,15 @@ class CheckpointArchive(keras.callbacks.Callback):
 
     After each epoch it writes `last.keras` to the folder, and `best.keras` if `monitor`
     is better than ever before. The `last.keras` before stays as `last.previous.keras`.
-    `EfficientDet.from_archive` and `keras.saving.load_model` read these files, which
-    hold the optimizer and the moving averages as well. `ek.read_archive_info` reads
-    what each says of itself, such as the `epoch` (the number of epochs done), all
-    `metrics` of that epoch, and `evaluated_weights`: `"averages"`, or `"live"` where
-    the model has none.
+    `EfficientDet.from_archive` and `keras.saving.load_model` read these files, with
+    optimizer and moving averages. `ek.read_archive_info` reads what each says of itself:
+    its `epoch` (the number of epochs done), all `metrics` of that epoch, and
+    `evaluated_weights`: `"averages"`, or `"live"` where the model has none.
 
-    Each file holds the place in the training, with what `EarlyStopping` and
-    `ReduceLROnPlateau` have counted: `EfficientDet.from_archive(folder, resume=True)`
-    and `fit` go on with the next step (docs/train.md), from the best value in the
-    folder. A callback of your own takes part if it has a method `get_state()`, which
-    returns a dict of what JSON has, and `set_state(state)`.
+    `EfficientDet.from_archive(folder, resume=True)` and `fit` go on with the next step
+    (docs/train.md), with what `EarlyStopping` and `ReduceLROnPlateau` have counted. A
+    callback of your own takes part if it has a method `get_state()`, which returns a
+    dict of what JSON has, and `set_state(state)`.
 
     Files are whole at every moment, even if the process is killed. If `last.keras` is
     damaged later, `resume=True` takes the newest other checkpoint, and keeps what is
@@ -100,7 +98,6 @@ class CheckpointArchive(keras.callbacks.Callback):
         ...     archive = CheckpointArchive(folder, verbose=False)
         ...     archive.set_model(model)
         ...     archive.on_epoch_end(0, {"AP": 0.5})
-        ...     archive.on_epoch_end(1, {"AP": 0.4})
         ...     info = read_archive_info(f"{folder}/best.keras")
         >>> info["epoch"], info["metrics"]
         (1, {'AP': 0.5})

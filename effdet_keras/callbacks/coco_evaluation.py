@@ -29,10 +29,9 @@ class COCOEvaluation(keras.callbacks.Callback):
     has no annotation of that kind. Keras must be told that more is better:
     `EarlyStopping(monitor="AP", mode="max", patience=5)`.
 
-    Of a model with a segmentation head `mIoU` and `IoU/<class>` go into the logs too,
-    where the dataset has masks; without the other heads, these alone. Of several
-    processes that train together (docs/distributed.md) each detects in its share of the
-    images, and all get the same numbers. Only `log_dir` needs TensorFlow.
+    With a segmentation head and masks `mIoU` and `IoU/<class>` go into the logs too. Of
+    several processes that train together (docs/distributed.md) each detects in its
+    share of the images, and all get the same numbers.
 
     Where classes stay near chance, or a `DetectionDataset` that `fit` trains on is not
     learned, or alone is learned, it prints that once, with the cure (docs/low_ap.md).
@@ -41,13 +40,10 @@ class COCOEvaluation(keras.callbacks.Callback):
         dataset: `effdet_keras.data.DetectionDataset`; or your own batches of
             `(images, ground_truth)` in the network's input size, as `fit` takes them:
             a `tf.data.Dataset`, a `keras.utils.PyDataset`, a list, or one such pair of
-            arrays. `images` is `[B, H, W, 3]`, pixels 0-255; `ground_truth` a dict of
-            `boxes` `[B, M, 4]`, `yxyx` in pixels of the input, and `labels` `[B, M]`,
-            -1 in padding rows. Three more keys are used where they are there:
-            `image_id`, ints `[B]`, else the images are counted; `image_scale`, floats
-            `[B]`, pixels of the image per pixel of the input, else 1; `is_crowd`,
-            bools `[B, M]`. A `DetectionDataset` knows more: the size of each image,
-            the area of each annotation and its crowd regions.
+            arrays. `ground_truth` is a dict of `boxes` `[B, M, 4]`, `yxyx` in pixels of
+            the input, and `labels` `[B, M]`, -1 in padding rows; and, if you like, of
+            `image_id`, ints `[B]`; `image_scale`, floats `[B]`, pixels of the image per
+            pixel of the input; and `is_crowd`, bools `[B, M]`.
         every: int, the number of epochs from one evaluation to the next. The last
             epoch of `fit` is always evaluated.
         batch_size: int, the number of images per batch, where the dataset has no

@@ -356,8 +356,8 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         """One training step; see `keras.Model.train_on_batch`, and `fit` for weights.
 
-        Weights and averages change places twice in each call, which `fit` does once
-        per epoch: many steps are faster with `fit`.
+        Weights and averages change places twice in each call: many steps are faster
+        with `fit`.
         """
         with self._training_on(None):
             self.score_settings = None
@@ -485,8 +485,8 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
     ) -> dict[str, Any]:
         """Detections in letterboxed images, as padded arrays in pixels of the input.
 
-        As `keras.Model.predict`; `x` may be a `DetectionDataset`, and is taken in its
-        order. `detect` takes images of any size, and gives boxes in their pixels.
+        As `keras.Model.predict`; `x` may be a `DetectionDataset`. `detect` takes images
+        of any size, and gives boxes in their pixels.
 
         Returns:
             Dict of arrays: `boxes` `[B, D, 4]` (`yxyx`), `scores` `[B, D]`, `labels`
@@ -501,8 +501,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
     def predict_on_batch(self, x: Any, content_sizes: Any = None) -> dict[str, Any]:
         """As `predict`, of one batch of images `[B, H, W, 3]`, pixels 0-255.
 
-        Of several processes that train together each may call it with images of its
-        own. `content_sizes` is a float32 array `[B, 2]`, height and width of each image
+        `content_sizes` is a float32 array `[B, 2]`, height and width of each image
         inside the input, for a `postprocess` with `drop_empty`; None where it fills it.
         """
         if content_sizes is not None:
@@ -547,8 +546,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
                 more than one batch.
             calibrated: bool, whether scores get the temperature of `score_settings`,
                 which makes them more like the share of detections that is right.
-                A number in `score_threshold` is then compared with calibrated scores;
-                those of "best" are not.
+                A number in `score_threshold` is compared with calibrated scores.
 
         Returns:
             `Detections` for one image, else a list of them.

@@ -155,9 +155,8 @@ class TrainedModel:
     ) -> ExportReport:
         """Writes the model as a file of another runtime, checked in that runtime.
 
-        The export has the moving averages as its weights, where there are any. The
-        written file and this model then run on the same images; the result is
-        printed, and stored as `export_report.json` in the folder, or beside a file
+        The written file and this model run on the same images; the result is printed,
+        and stored as `export_report.json` in the folder, or beside a file
         (`pets.tflite.export_report.json`). If they disagree, nothing is written, and an
         earlier export at `path` stays.
 
@@ -204,10 +203,9 @@ class TrainedModel:
         """A model from a TF-Hub module: with new last layers, to fine-tune.
 
         A module that is an EfficientDet becomes this package's network with its
-        weights; the module is not needed again. Of any other feature module the graph
-        itself is used, on TensorFlow; a saved model then needs the module on the
-        machine that loads it. Needs tensorflow_hub. A module is a program: load those
-        you trust.
+        weights. Of any other feature module the graph itself is used, on TensorFlow; a
+        saved model then needs the module on the machine that loads it. A module is a
+        program: load those you trust.
 
         Args:
             handle: http(s) address or folder of a feature module in google/automl's

@@ -56,9 +56,8 @@ class ModelSteps:
         What `fit` makes of a `DetectionDataset`; call it to set more:
         `model.fit(model.batches(train, 16, training=True, scale_jitter=(0.8, 1.2)))`.
         With `recipe="auto"` scale jitter and mosaics are chosen from the number of
-        images, and of the `epochs` for which they are trained on.
-        Labels follow the model's `class_names`, where these hold all of the dataset's:
-        COCO's 80 classes train a model of 90 outputs.
+        images and `epochs`. Labels follow the model's `class_names`, where these hold
+        all of the dataset's: COCO's 80 classes train a model of 90 outputs.
         """
         sizes = {
             "image_size": self.config.image_size,

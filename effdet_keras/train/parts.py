@@ -94,15 +94,15 @@ def steps_done(optimizer: keras.optimizers.Optimizer) -> int:
 class Accumulation(Part):
     """Makes N batches one: the update that all their images in one batch would give.
 
-    The loss of a batch is divided by `P + 1`, with its `P` anchors that have something
-    to predict: the mean over several batches is not that of all their images. Here a
-    batch `i` has the normalizer `n_i = P_i + 1 / N`, and its gradient the weight `n_i`:
+    The loss of a batch is divided by `P + 1`, of its `P` anchors that have something to
+    predict. Here a batch `i` has the normalizer `n_i = P_i + 1 / N`, and its gradient
+    the weight `n_i`:
 
         sum(n_i * gradient_i) / sum(n_i)
 
-    is the gradient of one batch. What is clipped, and moves the weights, is this. Batch
-    norm still sees one batch at a time. The optimizer, which must be built, gets a
-    variable for the sum of the `n_i`, so that checkpoints have it.
+    is the gradient of one batch. What is clipped, and moves the weights, is this. The
+    optimizer, which must be built, gets a variable for the sum of the `n_i`, so that
+    checkpoints have it.
     """
 
     _SUM = "accumulated_anchors"
