@@ -44,8 +44,8 @@ class CheckpointArchive(keras.callbacks.Callback):
     After each epoch it writes `last.keras` to the folder, and `best.keras` if `monitor`
     is better than ever before. The `last.keras` before stays as `last.previous.keras`.
     `EfficientDet.from_archive` and `keras.saving.load_model` read these files, with
-    optimizer and moving averages. `ek.read_archive_info` reads what each says of itself:
-    its `epoch` (the number of epochs done), all `metrics` of that epoch, and
+    optimizer and averages. `ek.read_archive_info` reads what each says of itself: its
+    `epoch` (the number of epochs done), all `metrics` of that epoch, and
     `evaluated_weights`: `"averages"`, or `"live"` where the model has none.
 
     `EfficientDet.from_archive(folder, resume=True)` and `fit` go on with the next step
