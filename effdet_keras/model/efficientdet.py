@@ -35,7 +35,6 @@ from effdet_keras.train import fitting, freezing, inputs
 from effdet_keras.train.averages import WeightAverages
 from effdet_keras.train.fit_callbacks import (
     EpochLines,
-    FiniteWeights,
     let_go_afterwards,
     others_in,
 )
@@ -337,8 +336,8 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         given = others_in(callbacks)
         if keeper.must_skip:
             given = [FromPlaceOn(callback, keeper) for callback in given]
-        first = [keeper, *fitting.swaps(self, callbacks), FiniteWeights()]
-        callbacks = [*first, *given, *([EpochLines()] if has_epoch_lines else [])]
+        lines = [EpochLines()] if has_epoch_lines else []
+        callbacks = [keeper, *fitting.swaps(self, callbacks), *given, *lines]
         keeper.watch(callbacks)
         data = dataset if isinstance(dataset, DetectionDataset) else None
         with self._training_on(x, keeper, data), let_go_afterwards(callbacks):

@@ -128,10 +128,11 @@ class WeightAverages:
         self.swap_in()
         self.reset()
 
-    def swap(self):
-        """Exchanges the values of variables and averages; the second call undoes it."""
-        if self.is_swapped:
+    def swap_in(self):
+        """Puts the averages into the variables, if they are not there already."""
+        if self._before is not None:  # an interrupted exchange
             self.restore()
+        if self._is_swapped:
             return
         sources, averages = _values(self._sources), _values(self._averages)
         # From here on `restore` can undo the exchange, however far it comes.
@@ -140,13 +141,6 @@ class WeightAverages:
         _assign(self._averages, sources)
         self._given = [_checksum(value) for value in averages]
         self._is_swapped, self._before = True, None
-
-    def swap_in(self):
-        """Puts the averages into the variables, if they are not there already."""
-        if self._before is not None:  # an interrupted exchange
-            self.restore()
-        if not self._is_swapped:
-            self.swap()
 
     def restore(self):
         """Puts the variables' own values back; after an interruption call it again."""
@@ -278,13 +272,8 @@ class SwapEMA(OwnCallback):
     It swaps before a validation and at the end of an epoch, and back before the next
     step. `fit` adds it to a model with moving averages, in front of all other
     callbacks, so that their `on_epoch_end`, `on_test_...` and `on_train_end` find the
-    averages; one that it is given takes that place. In `evaluate(...,
-    callbacks=[SwapEMA()])` the weights that were there come back, bit by bit, when it
-    ends.
-
-    Raises:
-        ValueError: At the start of training or evaluation, if the model has no
-            averages.
+    averages; one that it is given takes that place. `evaluate(...,
+    callbacks=[SwapEMA()])` puts the averages in place, too.
 
     Example:
         >>> from effdet_keras.model.efficientdet import EfficientDet
@@ -297,47 +286,17 @@ class SwapEMA(OwnCallback):
         True
     """
 
-    _is_in_fit = False
-    _has_swapped = False  # whether the validation under way found weights of training
-
-    def on_train_begin(self, logs: dict | None = None) -> None:
-        self._averages()
-        self._is_in_fit = True
-
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
-        self._averages().restore()
+        self.model.averages.restore()
 
     def on_test_begin(self, logs: dict | None = None) -> None:
-        # After an interrupted validation they are in place still.
-        self._has_swapped |= not self._averages().is_swapped
-        self._averages().swap_in()
-
-    def on_test_end(self, logs: dict | None = None) -> None:
-        # Within `fit` they stay for the callbacks of the epoch's end.
-        if self._has_swapped and not self._is_in_fit:
-            self._averages().restore()
-        self._has_swapped = False
+        self.model.averages.swap_in()
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        self._averages().swap_in()
+        self.model.averages.swap_in()
 
     def on_train_end(self, logs: dict | None = None) -> None:
-        self._averages().swap_in()
-        self._is_in_fit = False
-
-    def let_go(self) -> None:
-        """Ends a `fit` that an error stopped."""
-        self._is_in_fit = False
-
-    def _averages(self):
-        averages = getattr(self.model, "averages", None)
-        if averages is None:
-            raise InvalidValueError(
-                "`SwapEMA` needs a model with moving averages. Compile it with "
-                "`ema_decay` (0.9998 by default), or leave the callback out. "
-                f"Received: model={self.model.name!r} without averages"
-            )
-        return averages
+        self.model.averages.swap_in()
 
 
 @contextlib.contextmanager

@@ -144,8 +144,10 @@ def _names_of_losses(config, loss):
 
 def swaps(model, callbacks):
     """The callback that swaps weights and averages: one that is given, or new."""
+    if model.averages is None:
+        return []
     given = [one for one in flat(callbacks) if isinstance(one, SwapEMA)]
-    return given[:1] or ([] if model.averages is None else [SwapEMA()])
+    return given[:1] or [SwapEMA()]
 
 
 def num_epochs(model, data, batch_size):

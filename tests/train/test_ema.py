@@ -77,13 +77,13 @@ def test_the_dynamic_decay_stops_growing_at_decay():
     assert float(numpy(averages.variables[0])) == pytest.approx(1.25)
 
 
-def test_two_swaps_change_no_bit():
+def test_a_swap_and_back_changes_no_bit():
     variables, averages = make()
     before = state(variables, averages)
-    averages.swap()
+    averages.swap_in()
     assert averages.is_swapped
     assert_state(state(variables, averages), before[2:] + before[:2])
-    averages.swap()
+    averages.restore()
     assert not averages.is_swapped
     assert_state(state(variables, averages), before)
 
@@ -119,7 +119,7 @@ def test_an_interruption_in_the_middle_of_a_swap_loses_nothing(monkeypatch, plac
     before = state(variables, averages)
     interrupt_once(monkeypatch, (variables + averages.variables)[place])
     with pytest.raises(KeyboardInterrupt):
-        averages.swap()
+        averages.swap_in()
     assert averages.is_swapped
     averages.restore()
     assert_state(state(variables, averages), before)
@@ -129,7 +129,7 @@ def test_an_interruption_in_the_middle_of_a_swap_loses_nothing(monkeypatch, plac
 def test_an_interruption_in_the_middle_of_a_restore_loses_nothing(monkeypatch, place):
     variables, averages = make()
     before = state(variables, averages)
-    averages.swap()
+    averages.swap_in()
     interrupt_once(monkeypatch, (variables + averages.variables)[place])
     with pytest.raises(KeyboardInterrupt):
         averages.restore()
@@ -153,7 +153,7 @@ def test_nothing_learns_from_swapped_weights():
 def test_starting_anew_from_swapped_weights_starts_from_the_averages(method):
     variables, averages = make()
     before = state(variables, averages)
-    averages.swap()
+    averages.swap_in()
     getattr(averages, method)()
     assert not averages.is_swapped
     assert_state(state(variables, averages), before[2:] + before[2:])
@@ -164,7 +164,7 @@ def test_starting_anew_from_swapped_weights_starts_from_the_averages(method):
 def test_a_value_given_to_a_swapped_variable_is_kept_and_its_average_starts_anew():
     variables, averages = make()
     before = state(variables, averages)
-    averages.swap()
+    averages.swap_in()
     variables[0].assign([7.0, 8.0, 9.0])
     averages.restore()
     after = state(variables, averages)
