@@ -95,12 +95,10 @@ class ImageSummary(keras.callbacks.Callback):
         examples = [self.dataset[int(index)] for index in spread]
         images = [example["image"] for example in examples]
         with evaluated_weights(model):
-            found = model.detect(images, score_threshold=0.0, verbose=0)
+            found = model.detect(images, self.score_threshold, verbose=0)
         return [self._pair(*pair) for pair in zip(examples, found)]
 
     def _pair(self, example, found):
-        best = max(found.scores, default=None)
-        found = found.filter(self.score_threshold)
         image, scale = self._fitted(example["image"])
         names, seg_names = self.dataset.class_names, self.dataset.seg_class_names
         draw = functools.partial(draw_boxes, min_side=_MIN_SIDE)
@@ -117,10 +115,7 @@ class ImageSummary(keras.callbacks.Callback):
             scores=found.scores,
             class_names=found.class_names or names,
         )
-        title = f"detected: {len(found)}"
-        if not len(found) and best is not None:
-            title += f" (best score {best:.2f})"
-        titles = (f"ground truth: {len(example['boxes'])}", title)
+        titles = f"ground truth: {len(example['boxes'])}", f"detected: {len(found)}"
         return side_by_side(truth, detected, titles)
 
     def _fitted(self, image):
