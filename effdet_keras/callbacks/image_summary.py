@@ -95,7 +95,8 @@ class ImageSummary(keras.callbacks.Callback):
         examples = [self.dataset[int(index)] for index in spread]
         images = [example["image"] for example in examples]
         with evaluated_weights(model):
-            found = model.detect(images, self.score_threshold, verbose=0)
+            threshold = self.score_threshold
+            found = model.detect(images, score_threshold=threshold, verbose=0)
         return [self._pair(*pair) for pair in zip(examples, found)]
 
     def _pair(self, example, found):
