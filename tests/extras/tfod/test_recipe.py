@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -79,22 +78,6 @@ def test_gradients_are_clipped_together_and_not_each():
         clipped, _ = model._step.clipped(gradients)
         found = [float(tf.norm(value)) for value in clipped]
         assert found == pytest.approx(expected, rel=1e-4)
-
-
-def test_it_trains_and_comes_back_from_a_file(tmp_path):
-    model = tiny_model()
-    model.compile(
-        recipe="tfod",
-        schedule={"name": "cosine", "total_steps": 4, "warmup_steps": 1},
-        run_eagerly=EAGER,
-    )
-    images, truth = batch()
-    history = model.fit(images, truth, epochs=2, batch_size=2, verbose=0).history
-    assert model.averages is None
-    assert len(history["loss"]) == 2
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert loaded.settings.recipe == model.settings.recipe
 
 
 def test_weights_of_boxes_count_in_both_losses():
