@@ -86,14 +86,9 @@ class AnnotatedBoxes:
                     for i in np.flatnonzero(truth.is_there)
                 ],
             },
-            # That evaluation counts 100 alone is a stage of its own.
             max_detections=max(10, len(self)),
         )
-        return self.scored(metric, found, self.labels if labels is None else labels)
-
-    def scored(self, metric, found, labels):
-        """The AP of a metric that gets boxes as detections with the score 1."""
-        ids = np.asarray(self.dataset.category_ids)
+        labels = self.labels if labels is None else labels
         for number, image_id in enumerate(self.dataset.image_ids):
             rows = np.flatnonzero((self.owner == number) & found.is_there)
             scores, classes = np.ones(len(rows)), ids[labels[rows]]

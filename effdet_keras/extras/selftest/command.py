@@ -63,6 +63,9 @@ def run(
         fields |= {name: value for name, value in chosen.items() if value is not None}
         if not training:
             fields.setdefault("weights", None)
+        if all(record.usable().is_crowd.all() for record in dataset.records):
+            # Nothing to fit them to; the first stage says so.
+            fields = {"image_size": None, "anchors": None, **fields}
         tested = make_model(RunConfiguration.from_dict(fields), dataset)
     height, width = tested.config.image_size
     print(f"{tested.config.name} at {height}x{width} on {dataset!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -144,11 +145,8 @@ def follow_boxes(
     add(letterbox)
     if not seen.is_there.any():
         return none
-    targets = {
-        name: follow_targets(table, inputs, config, rule)
-        for name, rule in rules.items()
-    }
-    for name, found in targets.items():
+    for name, rule in rules.items():
+        found = follow_targets(table, inputs, config, rule)
         matching, with_anchor = check_matching(table, seen, found, name)
         encoding, decoded = check_encoding(table, with_anchor, inputs, found, name)
         add(matching)
@@ -203,15 +201,9 @@ def check_overfitting(
     the same images at every step, no augmentation, no averages, one learning rate.
     What is frozen stays frozen.
     """
+    stage = functools.partial(SelfTestStage, _OVERFITTING, needed=LEARNED)
     if not model.trainable_variables:
-        return SelfTestStage(
-            _OVERFITTING,
-            0.0,
-            LEARNED,
-            "no weight of the model trains",
-            cure="Everything is frozen: `model.unfreeze()`",
-            has_error=True,
-        )
+        return stage(0.0, detail="no weight of the model trains: `model.unfreeze()`")
     model.compile(
         keras.optimizers.Adam(learning_rate),
         loss=BOX_LOSS,
@@ -225,16 +217,12 @@ def check_overfitting(
     try:
         losses, numbers = _learn(model, dataset, steps, verbose)
     except (EffDetError, FloatingPointError) as error:
-        return SelfTestStage(
-            _OVERFITTING, 0.0, LEARNED, f"training stopped: {error}", has_error=True
-        )
+        return stage(0.0, detail=f"training stopped: {error}")
     boxes = count_of(sum(len(r.labels) for r in dataset.records), "box", "boxes")
     detail = f"{count_of(len(dataset), 'image')} with {boxes}, after "
-    return SelfTestStage(
-        _OVERFITTING,
+    return stage(
         numbers["AP"],
-        LEARNED,
-        f"{detail}{len(losses)} steps",
+        detail=f"{detail}{len(losses)} steps",
         cure=cure_of(losses, numbers, steps),
     )
 

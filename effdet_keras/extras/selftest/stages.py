@@ -8,16 +8,14 @@ import textwrap
 import numpy as np
 
 from effdet_keras import box_ops
-from effdet_keras.data.dataset import DetectionDataset, count_of
+from effdet_keras.data.dataset import count_of
 from effdet_keras.data.problems import KINDS, Severity
 from effdet_keras.data.record import clip_boxes_xywh
-from effdet_keras.evaluate.coco import COCOMetric
 from effdet_keras.extras.selftest.boxes import Followed
 
 _WIDTH = 88
 _WHOLE, _NEARLY_WHOLE = 0.9999, 0.99  # AP from which a stage passes
 _SMALLEST = 2.0  # pixels of the input: less is no cell of the stem's first convolution
-_COUNTED = 100  # detections per image and class that COCO's evaluation counts
 _SHOWN = 3
 _ASK_INSPECT = (
     "Are x and y exchanged, corners read as width and height, or the boxes those of an "
@@ -123,23 +121,10 @@ def check_scoring(table):
             "missed",
             "Correct or remove them.",
         ),
-        (
-            _beyond_what_counts(table) & followed.is_there,
-            f"a box comes after the {_COUNTED} of its class in an image that "
-            "evaluation counts",
-            "Cut the images into tiles, or evaluate with "
-            "`COCOMetric(max_detections=...)`.",
-        ),
     )
-    # COCO's evaluation as it is, with the file's own areas and crowds.
-    known = [
-        record.select((record.labels >= 0) & (record.labels < dataset.num_classes))
-        for record in dataset.records
-    ]
-    known = DetectionDataset(known, dataset.class_names, dataset.category_ids)
     stage = SelfTestStage(
         "scoring",
-        table.scored(COCOMetric(known.to_coco()), followed, labels),
+        table.average_precision(Followed(table.boxes, has_class), followed),
         _WHOLE,
         f"{_count(len(table))} of {count_of(len(dataset), 'image')}, each scored as "
         "its own detection",
@@ -158,16 +143,6 @@ def _nothing_to_find(dataset):
     reported, _ = _reported_by_reader(dataset.problems)
     detail = f"no box in {count_of(len(dataset), 'image')}"
     return SelfTestStage("scoring", -1.0, _WHOLE, detail, reported, cure)
-
-
-def _beyond_what_counts(table):
-    """Boxes whose place among those of their class and image is beyond 100."""
-    seen: dict = {}
-    beyond = np.zeros(len(table), bool)
-    for row, key in enumerate(zip(table.owner.tolist(), table.labels.tolist())):
-        seen[key] = seen.get(key, 0) + 1
-        beyond[row] = seen[key] > _COUNTED
-    return beyond
 
 
 def _reported_by_reader(problems):

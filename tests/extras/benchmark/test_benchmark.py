@@ -103,11 +103,3 @@ def test_a_live_model_is_measured_with_and_without_postprocess(
     assert report.stages["postprocess"]["median_ms"] == 7000
     assert report.stages["all"]["median_ms"] == 10000
     assert "efficientdet-lite0 in Keras on tensorflow" in str(report)
-
-
-def test_wrong_numbers_are_told(model, tmp_path):
-    for arguments in ({"runs": 0}, {"batch_size": 0}):
-        with pytest.raises(ValueError, match="must be 1 or more"):
-            benchmark(ek.Predictor(model), **arguments)
-    with pytest.raises(ValueError, match="no image"):
-        benchmark(ek.Predictor(model), tmp_path)

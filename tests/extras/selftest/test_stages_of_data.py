@@ -88,18 +88,6 @@ def test_a_box_without_area_fails_in_scoring_and_nowhere_else():
     assert lost.examples == ("image_id=1: dog, left 30, top 4, width 0, height 16",)
 
 
-def test_more_boxes_than_evaluation_counts_fail_in_scoring():
-    grid = [
-        [y, x, y + 30, x + 30] for y in range(0, 440, 40) for x in range(0, 440, 40)
-    ]
-    images, labels = [np.zeros((440, 440, 3), "uint8")], [[0] * 121]
-    dataset = from_arrays(images, [grid], labels, ["cat"])
-    report, _ = follow(dataset, CONFIG.replace(image_size=448))
-    assert failed(report) == ["scoring"]
-    assert report.stage("scoring").average_precision == pytest.approx(0.83, abs=0.01)
-    assert report.stage("scoring").lost[0].count == 21
-
-
 def test_a_label_without_a_class_fails_in_scoring():
     report, _ = follow(changed(sound(), 0, labels=[0, 2]))
     assert failed(report)[0] == "scoring"

@@ -190,12 +190,6 @@ def test_other_classes_take_over_what_both_name(folder, capsys):
     assert "carried over by name: dog" in capsys.readouterr().out
 
 
-def test_taps_of_another_level_are_refused():
-    config = CONFIG.replace(backbone_taps=(2, 8, 15))
-    with pytest.raises(ValueError, match="level 3 has the blocks 3 to 4"):
-        EfficientDet(config)
-
-
 @pytest.mark.slow
 @pytest.mark.tensorflow
 def test_an_export_has_all_outputs_of_that_of_the_api(tmp_path):

@@ -5,7 +5,6 @@ import re
 import pytest
 from support.tfod_files import pipeline_text
 
-from effdet_keras.extras import batch_size
 from effdet_keras.extras.tfod.checkpoint import freezing_of
 from effdet_keras.extras.tfod.pipeline_config import (
     read_pipeline_config,
@@ -213,11 +212,6 @@ def test_every_field_of_a_d1_with_other_values(read, tmp_path):
         (RATE, "", "learning_rate` must have one of cosine_decay"),
         (
             RATE,
-            "constant_learning_rate { }",
-            {"schedule": "constant", "learning_rate": 0.002},
-        ),
-        (
-            RATE,
             "exponential_decay_learning_rate { initial_learning_rate: 0.01 "
             "decay_steps: 50 decay_factor: 0.5 staircase: false }",
             {
@@ -293,7 +287,6 @@ def test_single_fields_and_their_defaults(read, old, new, fields):
 @pytest.mark.parametrize(
     ("backbone", "size", "name", "changed", "taps"),
     [
-        ("b2", 768, "efficientdet-d2", {}, (6, 14, 21)),
         ("b6", 1408, "efficientdet-d6", {}, (10, 25, 42)),
         ("b6", 1536, "efficientdet-d7", {"anchor_scale": 4.0}, (10, 25, 42)),
         ("b7", 1536, "efficientdet-d7x", {"max_level": 7}, (12, 30, 51)),
@@ -310,9 +303,8 @@ def test_the_preset_is_that_of_backbone_and_size(
         ("min_dimension: 512", f"min_dimension: {size}"),
         ("max_dimension: 512", f"max_dimension: {size}"),
     ).fields
-    if backbone != "b2":
-        changed = {**changed, "fpn_weight_method": "fastattn"}  # the default there
-    changed = {**changed, **OF_ALL, "backbone_taps": taps}
+    more = {"fpn_weight_method": "fastattn", "backbone_taps": taps}
+    changed = {**changed, **OF_ALL, **more}
     assert (fields["model"], fields["model_config"]) == (name, changed)
     assert fields["image_size"] == size
 
@@ -452,11 +444,3 @@ def test_arguments_count_more_than_the_file(write, capsys):
     assert "num_classes=3: the classes are those" in capsys.readouterr().out
     with pytest.raises(ValueError, match="give one of the two"):
         configured(None, "gamma=2.0", {}, write())
-
-
-def test_the_rate_of_a_pipeline_config_is_for_any_size(monkeypatch, write):
-    monkeypatch.setattr(batch_size, "choose_batch_size", lambda *_: 8)
-    chosen = configured(None, None, {"batch_size": "auto"}, write())
-    sized = batch_size.with_batch_size(chosen, None, None, {"batch_size": "auto"})
-    assert chosen.learning_rate is not None
-    assert (sized.batch_size, sized.learning_rate) == (8, chosen.learning_rate)
