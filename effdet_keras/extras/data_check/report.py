@@ -162,16 +162,8 @@ def _shown(problems, find, dataset):
 
 
 def _samples(dataset):
-    """Records spread over the classes: the next of each in turn, rare ones first."""
-    rng = np.random.default_rng(0)
-    order = [dataset.records[i] for i in rng.permutation(len(dataset))]
-    queues = [
-        [record for record in order if label in record.labels]
-        for label in np.argsort(boxes_per_class(dataset), kind="stable")[:_SAMPLES]
-    ]
-    turns = (queue[i] for i in range(_SAMPLES) for queue in queues if i < len(queue))
-    chosen = {record.image_id: record for record in turns}
-    return [*chosen.values(), *([] if chosen else order)][:_SAMPLES]
+    order = np.random.default_rng(0).permutation(len(dataset))
+    return [dataset.records[i] for i in order[:_SAMPLES]]
 
 
 def _figure(record, dataset, detail=""):

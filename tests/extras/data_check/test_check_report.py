@@ -15,7 +15,6 @@ from support.small_datasets import record_of
 
 from effdet_keras.data import DetectionDataset, check, from_arrays, write_shapes
 from effdet_keras.data.problems import KINDS
-from effdet_keras.extras.data_check.report import _samples
 from effdet_keras.extras.report import charts
 
 EVIL = "<script>alert('x')</script>&\".jpg"
@@ -155,17 +154,6 @@ def test_a_duplicate_is_shown_with_the_boxes_of_both(tmp_path):
     )
     assert first[corner].max() > 150 > first[center].max()
     assert second[center].max() > 150 > second[corner].max()
-
-
-def test_the_rarest_class_comes_first_among_the_samples(clean):
-    with_square = [i for i, r in enumerate(clean.records) if 1 in r.labels]
-    records = [
-        record.select(record.labels == (1 if i == with_square[-1] else 2))
-        for i, record in enumerate(clean.records)
-    ]
-    samples = _samples(DetectionDataset(records, clean.class_names))
-    assert samples[0].image_id == records[with_square[-1]].image_id
-    assert len(samples) == 12 and all(2 in r.labels for r in samples[1:])
 
 
 def test_an_empty_data_set_and_one_without_boxes_have_a_page(clean, tmp_path):
