@@ -144,15 +144,6 @@ def test_an_exported_folder_at_an_address(exported, memory, inner):
     assert inner == "/saved_model" or source.class_names == ("cat", "unused-2")
 
 
-def test_a_pipeline_config_at_an_address(exported, alone, memory):
-    text = (exported / "pipeline.config").read_bytes()
-    memory.pipe_file("/bucket/pipeline.config", text)
-    for place in ("memory://bucket/pipeline.config", "memory://bucket"):
-        assert read_tfod_checkpoint(alone, True, place).config["image_size"] == 128
-    with pytest.raises(FileNotFoundError, match="no `pipeline.config` at"):
-        read_tfod_checkpoint(alone, True, alone.parent)
-
-
 def is_statistic(name):
     return name.endswith(("moving_mean", "moving_variance"))
 
