@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import glob
 import os
 import pathlib
 from collections.abc import Callable, Mapping
 
 from effdet_keras._internal.extras import extra
-from effdet_keras._internal.remote_path import (
-    exists,
-    kept_if_readable,
-    local_copy,
-    path_of,
-)
+from effdet_keras._internal.remote_path import exists, path_of
 from effdet_keras._internal.whole_files import is_remote, local_path
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.coco import coco_readers, write_coco
 from effdet_keras.data.formats.csv import csv_readers, write_csv
 from effdet_keras.data.formats.label_map import ClassNames
-from effdet_keras.data.formats.reading import ONE_SPLIT, chosen_split
-from effdet_keras.data.formats.tfrecord import (
-    from_tfrecord,
-    tfrecord_readers,
-    write_tfrecord,
-)
+from effdet_keras.data.formats.reading import chosen_split
+from effdet_keras.data.formats.tfrecord import tfrecord_readers, write_tfrecord
 from effdet_keras.data.formats.voc import voc_readers, write_voc
 from effdet_keras.data.formats.yolo import write_yolo, yolo_readers
 from effdet_keras.errors import InvalidValueError, check_choice, require
@@ -65,14 +54,14 @@ FORMATS = {
         "YOLO",
         yolo_readers,
         write_yolo,
-        "a data.yaml, a .data file, images/ and labels/, or *.txt beside the images",
+        "a data.yaml, images/ and labels/, or *.txt beside the images",
     ),
     "csv": Format(
         "CSV",
         csv_readers,
         write_csv,
         "*.csv with the header of the Object Detection API, or rows of AutoML or "
-        "RetinaNet, also in a folder beside the images",
+        "RetinaNet",
     ),
     "tfrecord": Format(
         "TFRecord",
@@ -195,7 +184,6 @@ def convert(
     split: str | None = None,
     format: str | None = None,
     num_shards: int | None = None,
-    csv_format: str | None = None,
     on_error: str = "raise",
 ) -> None:
     """Writes a dataset that is on disk in another format, images included.
@@ -209,7 +197,6 @@ def convert(
         split: the split to convert, such as "train". None converts all.
         format: the format to read, where `data` holds several. None finds it out.
         num_shards: files per split, for "tfrecord" only. None chooses.
-        csv_format: "tfod" or "automl", for "csv" only. None is "tfod".
         on_error: "raise" raises one error that names everything that is wrong in the
             data; "skip" leaves it out with a warning.
 
@@ -234,13 +221,10 @@ def convert(
           valid: DetectionDataset(2 images, ... circle, square, triangle)
     """
     check_choice("to", to, FORMATS)
-    rule = "`num_shards` is an option of 'tfrecord', `csv_format` one of 'csv'"
-    is_fit = (to == "tfrecord" or num_shards is None) and (
-        to == "csv" or not csv_format
-    )
-    require(is_fit, rule, to=to, num_shards=num_shards, csv_format=csv_format)
-    options = {"num_shards": num_shards, "format": csv_format}
-    options = {name: value for name, value in options.items() if value is not None}
+    options = {}
+    if num_shards is not None:
+        require(to == "tfrecord", "`num_shards` is an option of 'tfrecord'", to=to)
+        options["num_shards"] = num_shards
     if os.path.lexists(out):  # before the reading, which may take long
         raise FileExistsError(
             "A dataset is never written over what is there. "
@@ -267,8 +251,9 @@ def _options(found, masks):
     """What else the reader of a format is given."""
     if masks and not FORMATS[found.format].has_masks:
         raise InvalidValueError(
-            f"Of {found.title} only boxes are read. Received: masks=True. Read it "
-            "without, and add files of masks: `dataset.with_masks(folder, names)`."
+            f"Of {FORMATS[found.format].title} only boxes are read. Received: "
+            "masks=True. Read it without, and add files of masks: "
+            "`dataset.with_masks(folder, names)`."
         )
     return {"masks": True} if masks else {}
 
@@ -279,9 +264,8 @@ def _with_same_classes(splits):
         return splits
     pairs = {pair for names, ids in classes for pair in zip(ids, names)}
     names = {name for _, name in pairs}
-    orders = {class_names for class_names, _ in classes}
-    if len(orders) == 1:  # as with `class_names=`: only ids differ
-        first = next(iter(splits.values()))
+    if len({class_names for class_names, _ in classes}) == 1:
+        first = next(iter(splits.values()))  # with `class_names=`: only ids differ
         class_names, category_ids = first.class_names, first.category_ids
     elif len(pairs) == len(names) == len({i for i, _ in pairs}):
         category_ids, class_names = zip(*sorted(pairs))
@@ -306,13 +290,9 @@ class Source:
     path: pathlib.Path
     readers: Mapping[str, Callable]
 
-    @property
-    def title(self) -> str:
-        """What messages call the format."""
-        return FORMATS[self.format].title
-
     def __str__(self):
-        return f"{str(self.path)!r} is {self.title}: splits {', '.join(self.readers)}"
+        title = FORMATS[self.format].title
+        return f"{str(self.path)!r} is {title}: splits {', '.join(self.readers)}"
 
 
 def find(path: str | os.PathLike[str], format: str | None = None) -> Source:
@@ -329,9 +309,6 @@ def find(path: str | os.PathLike[str], format: str | None = None) -> Source:
             path.iterdir()  # raises, and says what to do
         formats = [name for name in formats if FORMATS[name].reads_addresses]
     if not exists(path):
-        if "tfrecord" in formats and glob.has_magic(name) and glob.glob(name):
-            reader = functools.partial(from_tfrecord, name)
-            return Source("tfrecord", path, {ONE_SPLIT: reader})
         raise FileNotFoundError(
             f"A dataset must be a file or a folder. Received: {name!r}, which is "
             "not there"
@@ -345,13 +322,12 @@ def find(path: str | os.PathLike[str], format: str | None = None) -> Source:
         inner = folders[0]
         found, _ = _find_all(inner, formats)
     if not found:
-        with kept_if_readable(local_copy(path) if path.is_file() else path):
-            raise InvalidValueError(_describe_unknown(path, formats, notes))
+        raise InvalidValueError(_describe_unknown(path, formats, notes))
     if len(found) > 1:
         choices = "; ".join(
-            f"{f.title} (splits {', '.join(f.readers)}): load({name!r}, "
-            f'format="{f.format}"), or --format {f.format} of a command'
-            for f in found
+            f'{source}: load({name!r}, format="{source.format}"), or --format '
+            f"{source.format} of a command"
+            for source in found
         )
         raise InvalidValueError(
             f"{name!r} holds annotations in {len(found)} formats. Say which one to "
@@ -375,9 +351,6 @@ def _find_all(path, formats):
             found.append(Source(format, path, readers))
     if any(f.format == "tfds" for f in found):  # TFRecord files and a description
         found = [f for f in found if f.format != "tfrecord"]
-    if len(found) > 1 and path.is_dir():
-        # A csv in a folder of its own may be anything, such as results.
-        found = [f for f in found if f.format != "csv" or any(path.glob("*.csv"))]
     return found, notes
 
 
@@ -387,16 +360,12 @@ def _entries(path):
 
 def _describe_unknown(path, formats, notes):
     looked = "; ".join(f"{FORMATS[f].title}: {FORMATS[f].looks_for}" for f in formats)
+    holds = "which is a file"
     if path.is_dir():
         names = [p.name + "/" * p.is_dir() for p in _entries(path)]
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        more = ", ..." if len(names) > _SHOWN else ""
         holds = f"which holds {', '.join(names[:_SHOWN]) or 'nothing'}{more}"
-    else:
-        holds = "which is a file"
-    what = "annotations of a known format"
-    if len(formats) == 1:
-        what = f"annotations of the format {formats[0]!r}"
     troubles = f". Not readable: {'; '.join(notes)}" if notes else ""
     return (
-        f"No {what} were found in {str(path)!r}, {holds}. Looked for {looked}{troubles}"
+        f"No dataset was found in {str(path)!r}, {holds}. Looked for {looked}{troubles}"
     )

@@ -412,7 +412,6 @@ class DetectionDataset:
         resize_method: str = "half_pixel",
         max_boxes: int | None = None,
         drop_remainder: bool | None = None,
-        strict: bool = False,
         share: tuple[int, int] | None = None,
         masks: bool | None = None,
     ) -> Any:
@@ -450,7 +449,6 @@ class DetectionDataset:
                 compilations under JAX. None pads to the most boxes in the batch.
             drop_remainder: whether to leave out a last batch that is not full. None
                 means in training only, and never the only batch.
-            strict: whether an image that cannot be read is an error.
             share: `(index, count)`: of `count` processes that train together this one
                 reads part `index` of each batch, and all parts together are the batch
                 of one process. None is, in training, that of `distribution.start`.
@@ -470,7 +468,7 @@ class DetectionDataset:
             ValueError: If the dataset is empty, an image has more boxes than
                 `max_boxes`, an argument is out of its range, `augment` is given without
                 `training`, or several processes cannot share the batches. `fit` raises
-                it if no image can be read, or, with `strict`, if one cannot, and if a
+                it if no image can be read, and if a
                 function in `augment` returns an example that cannot be right.
             TypeError: If `augment` is none of the kinds above.
             ImportError: If TensorFlow is not installed.
@@ -485,9 +483,7 @@ class DetectionDataset:
 
         seg_class_names = self._seg_names_of_batches(masks)
         return make_batches(
-            ImageReader(
-                self, replace=training, strict=strict, seg_class_names=seg_class_names
-            ),
+            ImageReader(self, replace=training, seg_class_names=seg_class_names),
             batch_size,
             image_size=image_size,
             training=training,
@@ -531,8 +527,7 @@ def check_class_names(names: Iterable[str], source: str) -> None:
 
 
 def _shortened(names, limit=5):
-    shown = ", ".join(names[:limit])
-    return shown + (", ..." if len(names) > limit else "")
+    return ", ".join(names[:limit]) + ", ..." * (len(names) > limit)
 
 
 _SMALL, _LARGE = 32**2, 96**2  # square pixels: COCO's borders

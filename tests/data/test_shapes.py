@@ -81,10 +81,3 @@ def test_wrong_arguments_are_named(tmp_path, wrong):
     name, value = next(iter(wrong.items()))
     with pytest.raises(ValueError, match=f"{name}={value}"):
         write_shapes(tmp_path, **{"num_train": 1, "num_valid": 1, **wrong})
-
-
-def test_an_address_is_refused_and_makes_no_folder_of_its_name(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="must be on this machine.*memory://shapes"):
-        write_shapes("memory://shapes", num_train=1, num_valid=1)
-    assert not list(tmp_path.iterdir())

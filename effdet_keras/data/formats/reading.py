@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import os
 import reprlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,6 @@ from effdet_keras._internal.remote_path import for_each, is_file
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.label_map import ids_of_classes, requested_classes
-from effdet_keras.data.formats.sidecar import (
-    FIELDS,
-    NO_SIDECAR,
-    Sidecar,
-    apply_sidecar,
-)
 from effdet_keras.data.record import (
     Record,
     areas_of,
@@ -69,43 +63,31 @@ class Classes:
     names: Sequence[str]
     category_ids: Sequence[int] | None
     keys: Sequence  # as in `Found.classes`, in the order of the labels
-    describe: Callable = repr  # of a key: what messages call it
 
 
-def named_classes(known, class_names, sidecar):
+def named_classes(known, class_names):
     """The classes of files that name them, of which they have the names `known`."""
-    names, ids = _chosen_names(known, class_names, sidecar)
-    return Classes(names, ids or sidecar.category_ids_of(names), names)
-
-
-def numbered_classes(known, class_names, sidecar, found, *, are_category_ids):
-    """The classes of files that number them from 1; `known` are names by number."""
-    numbers = [known[i] for i in sorted(known)]
-    if not known and class_names is None:
-        numbers = _numbers_as_names(found)
-    names, ids = _chosen_names(numbers, class_names, sidecar)
-    keys = ids_of_classes(names, known, ids if are_category_ids else None)
-    category_ids = sidecar.category_ids_of(names)
-    category_ids = category_ids or (keys if ids is None or are_category_ids else ids)
-
-    def describe(key):
-        return repr(known[key]) if key in known else f"class {key}, from 1,"
-
-    return Classes(names, category_ids, keys, describe)
-
-
-def _chosen_names(known, class_names, sidecar):
-    """The names, and ids where a label map asks for some."""
+    names, ids = known, None
     if class_names is not None:
-        return requested_classes(class_names)
-    is_kept = set(known) <= set(sidecar.class_names)
-    return sidecar.class_names if is_kept else tuple(known), None
+        names, ids = requested_classes(class_names)
+    return Classes(names, ids, names)
+
+
+def numbered_classes(known, class_names, found, *, are_category_ids):
+    """The classes of files that number them from 1; `known` are names by number."""
+    if class_names is not None:
+        names, ids = requested_classes(class_names)
+    else:
+        known = known or _numbers_as_names(found)
+        names, ids = tuple(known[i] for i in sorted(known)), None
+    keys = ids_of_classes(names, known, ids if are_category_ids else None)
+    return Classes(names, keys if ids is None or are_category_ids else ids, keys)
 
 
 def _numbers_as_names(found):
     ids = np.concatenate([[0], *(image.classes for image in found)])
     highest = int(ids[ids <= MAX_CLASSES].max(initial=0))
-    return tuple(str(i) for i in range(1, highest + 1))
+    return {i: str(i) for i in range(1, highest + 1)}
 
 
 def make_dataset(
@@ -114,10 +96,6 @@ def make_dataset(
     problems: Any,
     *,
     source: Any,
-    sidecar: Sidecar = NO_SIDECAR,
-    split: str | None = None,
-    key: str = "source_id",  # by which the sidecar knows an image
-    fields: Sequence[str] = FIELDS,  # that it restores
     keep_unusable: bool = False,
 ) -> DetectionDataset:
     """The dataset of what was found; raises or warns of what is wrong."""
@@ -127,10 +105,6 @@ def make_dataset(
         raise InvalidValueError(text)
     labels = _labels(found, classes, problems)
     records = _records(found, labels, problems)
-    names = [str(getattr(record, key)) for record in records]
-    records = apply_sidecar(
-        sidecar, split, records, names, classes.names, fields=fields
-    )
     known = [record.labels >= 0 for record in records]
     records = [r if k.all() else r.select(k) for r, k in zip(records, known)]
     records = _check_boxes(records, problems, source)
@@ -165,9 +139,8 @@ def _labels(found, classes, problems):
         problems.add(
             "unknown class",
             place[name],
-            f"{classes.describe(name)} of {boxes} (if you passed `class_names`, name "
-            "it too: classes are left out afterwards, with "
-            "`dataset.filter(classes=...)`)",
+            f"{name!r} of {boxes} (if you passed `class_names`, name it too: classes "
+            "are left out afterwards, with `dataset.filter(classes=...)`)",
         )
     return labels
 
@@ -191,9 +164,11 @@ def _records(found, labels, problems):
             is_close = np.isclose(given * height * width, area, rtol=1e-3, atol=0)
             area = np.where(is_close & image.in_fractions, area, given)
         image_id = len(records) + 1 if image.image_id is None else image.image_id
-        is_path = isinstance(image.image, os.PathLike)
+        ids = image.annotation_ids
         record = Record(
-            image=str(image.image) if is_path else image.image,
+            image=str(image.image)
+            if isinstance(image.image, os.PathLike)
+            else image.image,
             image_size=size,
             image_id=image_id,
             source_id=image_id if image.source_id == "" else image.source_id,
@@ -202,9 +177,7 @@ def _records(found, labels, problems):
             labels=image_labels,
             is_crowd=np.zeros(count) if image.is_crowd is None else image.is_crowd,
             area=area,
-            annotation_ids=first_id + np.arange(count)
-            if image.annotation_ids is None
-            else image.annotation_ids,
+            annotation_ids=first_id + np.arange(count) if ids is None else ids,
             shapes=image.shapes,
         )
         is_all = image.is_good is None or np.all(image.is_good)
@@ -269,15 +242,9 @@ def _are_normalized(records):
 
 def check_size(height, width):
     """`(height, width)` as ints, or None if it is no size of an image."""
-    sides = (whole_number(height), whole_number(width))
-    return sides if all(s is not None and 0 < s < _MAX_SIDE for s in sides) else None
-
-
-def whole_number(value):
-    """An int, or a float without fraction, as int; of anything else None."""
-    if type(value) is int:
-        return value
-    return int(value) if type(value) is float and value.is_integer() else None
+    sides = (height, width)
+    is_size = all(isinstance(s, int | float) and 0 < s < _MAX_SIDE for s in sides)
+    return (int(height), int(width)) if is_size else None
 
 
 def require_content(is_right, rule, source, content):

@@ -17,7 +17,6 @@ from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.label_map import ClassNames
-from effdet_keras.data.formats.sidecar import NO_SIDECAR, read_sidecar, write_sidecar
 from effdet_keras.data.formats.tfrecord import (
     Example,
     check_fractions,
@@ -144,24 +143,17 @@ def _from_folder(folder, split, class_names, on_error):
     names = folder / _NAMES
     text = names.read_text(encoding="utf-8") if names.is_file() else ""
     known = [line.strip() for line in text.split("\n") if line.strip()]
-    sidecar = read_sidecar(folder).renamed(dict(enumerate(known)))
     found = read_examples(files, "image", _read_image, problems)
     known = dict(enumerate(known, 1))
-    return _made(found, known, class_names, problems, str(folder), sidecar, split)
+    return _made(found, known, class_names, problems, str(folder))
 
 
-def _made(found, known, class_names, problems, source, sidecar=NO_SIDECAR, split=None):
+def _made(found, known, class_names, problems, source):
+    classes = reading.numbered_classes(
+        known, class_names, found, are_category_ids=False
+    )
     return reading.make_dataset(
-        found,
-        reading.numbered_classes(
-            known, class_names, sidecar, found, are_category_ids=False
-        ),
-        problems,
-        source=source,
-        sidecar=sidecar,
-        split=split,
-        fields=("source_id",),
-        keep_unusable=True,
+        found, classes, problems, source=source, keep_unusable=True
     )
 
 
@@ -261,8 +253,7 @@ def write_tfds(
 
     `tfds.builder_from_directory(folder).as_dataset(split="train")` reads it, and
     `from_tfds` does. Boxes without area in their image are left out; boxes that reach
-    out of it stay as they are. TFDS has no place for category ids, which are kept in
-    `effdet_keras.json` beside it.
+    out of it stay as they are. TFDS has no place for category ids.
 
     Args:
         datasets, folder: as for `ek.data.write_coco`.
@@ -278,8 +269,6 @@ def write_tfds(
     names = next(iter(splits.values())).class_names
     _check_names(splits, names)
     with new_folder(folder) as partial:
-        ids = {split: list(map(str, d.image_ids)) for split, d in splits.items()}
-        write_sidecar(partial, splits, ids)
         (partial / _NAMES).write_text("\n".join(names) + "\n", encoding="utf-8")
         info = {
             "fileFormat": "tfrecord",
