@@ -125,8 +125,9 @@ def with_autograph(function):
 
 def tidy(example, dtype):
     """An example as every augmentation returns it: boxes inside, with an area."""
-    image = to_dtype(tf.convert_to_tensor(example["image"]), tf.as_dtype(dtype))
-    boxes, labels = as_boxes(example["boxes"]), as_labels(example["labels"])
+    example = _tensors(example)
+    image, boxes, labels = (example[key] for key in _KEYS)
+    image = to_dtype(image, tf.as_dtype(dtype))
     boxes = tf.clip_by_value(boxes, 0.0, tf.tile(tf.stack(size_of(image)), [2]))
     keep = tf.reduce_all(boxes[:, 2:] > boxes[:, :2], axis=1)
     return {
@@ -152,20 +153,16 @@ def size_of(image):
     return size[0], size[1]
 
 
-def as_boxes(boxes):
-    """Boxes as a float32 tensor `[n, 4]`; an empty list has none."""
-    return tf.reshape(tf.cast(tf.convert_to_tensor(boxes), tf.float32), [-1, 4])
-
-
-def as_labels(labels):
-    """Labels as an int32 tensor `[n]`; an empty list has none."""
-    return tf.reshape(tf.cast(tf.convert_to_tensor(labels), tf.int32), [-1])
-
-
 def _tensors(example):
-    boxes, labels = as_boxes(example["boxes"]), as_labels(example["labels"])
-    image = tf.convert_to_tensor(example["image"])
-    return {**example, "image": image, "boxes": boxes, "labels": labels}
+    """An example of tensors, boxes `[n, 4]` and labels `[n]` also of empty lists."""
+    boxes = tf.cast(tf.convert_to_tensor(example["boxes"]), tf.float32)
+    labels = tf.cast(tf.convert_to_tensor(example["labels"]), tf.int32)
+    return {
+        **example,
+        "image": tf.convert_to_tensor(example["image"]),
+        "boxes": tf.reshape(boxes, [-1, 4]),
+        "labels": tf.reshape(labels, [-1]),
+    }
 
 
 # --- Several augmentations as one, and one that happens sometimes.

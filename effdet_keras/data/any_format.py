@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.remote_path import exists, path_of
-from effdet_keras._internal.whole_files import is_remote, local_path
+from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.coco import coco_readers, write_coco
 from effdet_keras.data.formats.csv import csv_readers, write_csv
@@ -31,7 +31,6 @@ class Format:
     readers: Callable[[pathlib.Path], Mapping[str, Callable]]
     write: Callable
     looks_for: str  # for messages
-    reads_addresses: bool = True
     has_masks: bool = False  # whether its readers take `masks`
 
 
@@ -40,8 +39,7 @@ FORMATS = {
         "COCO json",
         coco_readers,
         write_coco,
-        "*.json with images, annotations and categories, also in annotations/ and in "
-        "the folders of splits",
+        "*.json, also in annotations/ and in the folders of splits",
         has_masks=True,
     ),
     "voc": Format(
@@ -60,15 +58,13 @@ FORMATS = {
         "CSV",
         csv_readers,
         write_csv,
-        "*.csv with the header of the Object Detection API, or rows of AutoML or "
-        "RetinaNet",
+        "*.csv of the Object Detection API, AutoML or RetinaNet",
     ),
     "tfrecord": Format(
         "TFRecord",
         tfrecord_readers,
         write_tfrecord,
         "*.tfrecord, *.record, also in shards",
-        reads_addresses=False,
         has_masks=True,
     ),
     "tfds": Format(
@@ -76,7 +72,6 @@ FORMATS = {
         lambda path: extra("tfds:tfds_readers")(path),
         lambda *arguments: extra("tfds:write_tfds")(*arguments),
         "dataset_info.json and features.json",
-        reads_addresses=False,
     ),
 }
 
@@ -133,10 +128,8 @@ def load(
         ['train', 'valid']
     """
     found = find(path, format)
-    print(found)
-    read = found.readers[chosen_split(found.readers, split, path)]
-    options = _options(found, masks)
-    return read(class_names=class_names, on_error=on_error, **options)
+    split = chosen_split(found.readers, split, path)
+    return _read(found, [split], class_names, on_error, masks)[split]
 
 
 def load_splits(
@@ -164,16 +157,11 @@ def load_splits(
     Example: see `load`.
     """
     found = find(path, format)
-    print(found)
-    readers, options = dict(found.readers), _options(found, masks)
-    if {"train", "val"} <= readers.keys():
-        readers.pop("trainval", None)
-    return _with_same_classes(
-        {
-            split: read(class_names=class_names, on_error=on_error, **options)
-            for split, read in readers.items()
-        }
-    )
+    splits = dict.fromkeys(found.readers)
+    if {"train", "val"} <= splits.keys():
+        splits.pop("trainval", None)
+    datasets = _read(found, splits, class_names, on_error, masks)
+    return _with_same_classes(datasets)
 
 
 def convert(
@@ -247,15 +235,15 @@ def split_names(
     return tuple(find(path, format).readers)
 
 
-def _options(found, masks):
-    """What else the reader of a format is given."""
-    if masks and not FORMATS[found.format].has_masks:
-        raise InvalidValueError(
-            f"Of {FORMATS[found.format].title} only boxes are read. Received: "
-            "masks=True. Read it without, and add files of masks: "
-            "`dataset.with_masks(folder, names)`."
-        )
-    return {"masks": True} if masks else {}
+def _read(found, splits, class_names, on_error, masks):
+    """The datasets of some splits, by their names."""
+    print(found)
+    options = {"class_names": class_names, "on_error": on_error}
+    if masks:
+        rule = "Only boxes are read of this format. Add masks: `dataset.with_masks`"
+        require(FORMATS[found.format].has_masks, rule, format=found.format, masks=masks)
+        options["masks"] = True
+    return {split: found.readers[split](**options) for split in splits}
 
 
 def _with_same_classes(splits):
@@ -302,12 +290,9 @@ def find(path: str | os.PathLike[str], format: str | None = None) -> Source:
     name = os.fspath(path)
     path = path_of(path)
     formats = list(FORMATS) if format is None else [format]
-    if is_remote(path):  # refuses at once what could not be found there
-        if format is not None and not FORMATS[format].reads_addresses:
-            local_path(path, f"A dataset of the format {FORMATS[format].title}")
-        if not path.is_listed and (not path.suffix or path.parent == path):
-            path.iterdir()  # raises, and says what to do
-        formats = [name for name in formats if FORMATS[name].reads_addresses]
+    is_host = path.parent == path
+    if is_remote(path) and not path.is_listed and (is_host or not path.suffix):
+        path.iterdir()  # raises, and says what to do
     if not exists(path):
         raise FileNotFoundError(
             f"A dataset must be a file or a folder. Received: {name!r}, which is "

@@ -468,8 +468,8 @@ class DetectionDataset:
             ValueError: If the dataset is empty, an image has more boxes than
                 `max_boxes`, an argument is out of its range, `augment` is given without
                 `training`, or several processes cannot share the batches. `fit` raises
-                it if no image can be read, and if a
-                function in `augment` returns an example that cannot be right.
+                it if no image can be read, and if a function in `augment` returns an
+                example that cannot be right.
             TypeError: If `augment` is none of the kinds above.
             ImportError: If TensorFlow is not installed.
         """

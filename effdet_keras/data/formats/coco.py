@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import functools
 import json
-import mmap
 import os
 import reprlib
 from collections.abc import Mapping
@@ -251,19 +250,16 @@ def _coco_files(folder):
 
 
 def _is_coco(path):
-    """Whether a file has the three keys; without reading the gigabyte it may be."""
+    """Whether a file has the three keys, without parsing the gigabyte it may be."""
     if path.suffix.lower() != ".json":
         return False
-    keys = (b'"images"', b'"annotations"', b'"categories"')
-    with open(local_copy(path), "rb") as file:
-        if not os.fstat(file.fileno()).st_size:
-            return False
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return all(content.find(key) >= 0 for key in keys)
+    content = local_copy(path).read_bytes()
+    return all(b'"%b"' % key.encode() in content for key in _LISTS)
 
 
 # --- What a COCO json file says: its classes, images and annotations, checked.
 
+_LISTS = ("images", "annotations", "categories")
 _MAX_ID = 2**63 - 1  # ids travel as int64
 _MAX_AREA = 1e18  # square pixels
 
@@ -279,12 +275,11 @@ def _read_json(annotations):
             raise InvalidValueError(
                 f"`from_coco` expects a json file. Received: {source!r} ({error})"
             ) from error
-    needed = ("images", "annotations", "categories")
     is_coco = isinstance(content, dict) and all(
-        isinstance(content.get(key), list) for key in needed
+        isinstance(content.get(key), list) for key in _LISTS
     )
-    rule = f"`from_coco` expects a json object with the lists {', '.join(needed)}"
-    reading.require_content(is_coco, rule, source, list(content))
+    rule = f"`from_coco` expects a json object with the lists {', '.join(_LISTS)}"
+    reading.require_content(is_coco, rule, source, content)
     return content, source
 
 
@@ -362,12 +357,8 @@ def _group_annotations(annotations, images, source, problems):
 def _note_strangers(strangers, images, count, source, problems):
     if count and strangers.total() == count:
         image_id, image = next(iter(strangers)), next(iter(images), None)
-        problems.add(
-            "only stray annotations",
-            source,
-            f"none of the {count:,} annotations has the id of an image: `image_id` is "
-            f"such as {image_id!r}, and `id` of `images` such as {image!r}",
-        )
+        detail = f"`image_id` is such as {image_id!r}, `id` of images such as {image!r}"
+        problems.add("only stray annotations", source, detail)
         return
     for image_id, number in strangers.items():
         detail = f"{number:,} of image_id {image_id!r}, which is not in `images`"

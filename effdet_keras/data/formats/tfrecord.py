@@ -186,7 +186,9 @@ def write_tfrecord(
     is_right = num_shards is None or num_shards >= 1
     check_argument(is_right, "num_shards", num_shards, "1 or more")
     first = next(iter(splits.values()))
-    ids = _file_ids(first.category_ids)
+    ids = first.category_ids
+    if min(ids) < 1:  # 0 means the background there
+        ids = category_ids_or_default(None, len(ids))
     with new_folder(folder) as partial:
         write_label_map(partial / _LABEL_MAP, dict(zip(ids, first.class_names)))
         for split, dataset in splits.items():
@@ -198,13 +200,6 @@ def write_tfrecord(
                 write_records(
                     path, (_encode_record(r, ids, first.class_names) for r in records)
                 )
-
-
-def _file_ids(category_ids):
-    """The ids that files have for classes: 0 means the background there."""
-    if min(category_ids, default=1) > 0:
-        return category_ids
-    return category_ids_or_default(None, len(category_ids))
 
 
 def _encode_record(record, category_ids, class_names):
@@ -372,12 +367,10 @@ def check_fractions(found, problems):
     require(are_equal, "one of each per box is expected", boxes=len(boxes), **numbers)
     # The margin is for boxes that reach out of the image. Boxes in pixels would
     # be clipped to the whole image, and trained on. NaN compares as False.
-    near = np.all((boxes >= -1) & (boxes <= 2), axis=1)
-    found.is_good = near if found.area is None else near & np.isfinite(found.area)
-    for i in np.flatnonzero(~found.is_good):
-        detail = "ymin={:g} xmin={:g} ymax={:g} xmax={:g}".format(*boxes[i])
-        area = f" area={found.area[i]:g}" if near[i] else ": must be from 0 to 1"
-        problems.add("bad box", found.place, detail + area)
+    found.is_good = np.all((boxes >= -1) & (boxes <= 2), axis=1)
+    for box in boxes[~found.is_good]:
+        detail = "ymin={:g} xmin={:g} ymax={:g} xmax={:g}".format(*box)
+        problems.add("bad box", found.place, f"{detail}: must be from 0 to 1")
     low, high = boxes[:, 1::-1], boxes[:, :1:-1]  # x, y
     found.boxes, found.in_fractions = np.concatenate([low, high - low], axis=1), True
     return found
@@ -406,18 +399,15 @@ def with_ids(found):
 class Example(dict):
     """Features by key: lists of bytes, arrays of int64 or float64; or empty ones."""
 
-    def ints(self, key):
+    def ints(self, key, dtype=np.int64):
         """A feature as int64 `[n]`."""
-        return self._array(key, np.int64)
-
-    def floats(self, key):
-        """A feature as float64 `[n]`."""
-        return self._array(key, np.float64)
-
-    def _array(self, key, dtype):
         values = self.get(key)
         is_one = isinstance(values, np.ndarray) and values.dtype == dtype
         return values if is_one else np.zeros(0, dtype)
+
+    def floats(self, key):
+        """A feature as float64 `[n]`."""
+        return self.ints(key, np.float64)
 
     def first_int(self, key):
         """The first int of a feature, or None."""

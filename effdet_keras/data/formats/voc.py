@@ -204,7 +204,6 @@ def write_voc(
 # --- One xml file of Pascal VOC: read with its objects, and written.
 
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
-_DECIMALS = 4  # of a pixel
 
 
 def _read_xml(path, image_dir, images, shift, problems):
@@ -275,7 +274,7 @@ def _to_xml(record, file_name, class_names):
         box = _add(item, "bndbox")
         corners = (left + 1, top + 1, left + box_width, top + box_height)
         for key, value in zip(_CORNERS, corners):
-            _add(box, key, _decimal(value))
+            _add(box, key, f"{value:.4f}".rstrip("0").rstrip("."))
     xml.etree.ElementTree.indent(root)
     return xml.etree.ElementTree.tostring(root, encoding="unicode")
 
@@ -284,7 +283,3 @@ def _add(parent, tag, text=None):
     element = xml.etree.ElementTree.SubElement(parent, tag)
     element.text = text
     return element
-
-
-def _decimal(value):
-    return f"{value:.{_DECIMALS}f}".rstrip("0").rstrip(".")

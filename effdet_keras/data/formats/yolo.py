@@ -81,18 +81,13 @@ def from_yolo(
     highest = max((int(rows[:, 0].max()) for rows in tables if len(rows)), default=-1)
     names = layout.class_names or tuple(str(number) for number in range(highest + 1))
     check_class_names(names, f"the dataset {source!r}")
-
-    def name_of(number):
-        if number < len(names):
-            return names[number]
-        return f"number {number} (the names end at {len(names) - 1})"
-
+    name_of = dict(enumerate(names))
     found = [
         reading.Found(
             place=image.name,
             image=image,
             boxes=rows[:, 1:],
-            classes=[name_of(number) for number in rows[:, 0].astype(int).tolist()],
+            classes=[name_of.get(number, number) for number in rows[:, 0].tolist()],
             source_id=image.name,
             file_name=image.name,
             in_fractions=True,
@@ -114,10 +109,10 @@ def _read_labels(path, problems):
 def _read_row(line):
     """`(class, left, top, width, height)` of a line, or what is wrong with it."""
     try:
-        numbers = [float(word) for word in line.split()]
+        label, *values = map(float, line.split())
     except ValueError:
         return "numbers are expected"
-    label, values = numbers[0], np.array(numbers[1:])
+    values = np.array(values)
     if not (label.is_integer() and 0 <= label < reading.MAX_CLASSES):
         return "the first number must be that of a class"
     if len(values) != 4 and (len(values) < 6 or len(values) % 2):
@@ -205,7 +200,7 @@ class Layout:
         for entry in self.splits[split]:
             place = self._find(entry)
             if place.is_dir():
-                paths += sorted(_images_in(place, "**/*"))
+                paths += sorted(_images_in(place.rglob("*")))
             else:
                 paths += self._listed(place, problems)
         if not paths:
@@ -325,19 +320,19 @@ def _folder_splits(path):
     images, labels = path / "images", path / "labels"
     if images.is_dir() and labels.is_dir():
         inner = sorted(place.name for place in images.iterdir() if place.is_dir())
-        if inner and not _images_in(images):
+        if inner and not _images_in(images.iterdir()):
             return {name: [f"images/{name}"] for name in inner}
         return {reading.ONE_SPLIT: ["images"]}
     inner = [name for name in _SPLITS if (path / name / "labels").is_dir()]
     if inner:
         return {name: [f"{name}/images"] for name in inner}
-    beside = any(label_file(image).is_file() for image in _images_in(path))
+    beside = any(label_file(image).is_file() for image in _images_in(path.iterdir()))
     return {reading.ONE_SPLIT: ["."]} if beside else {}
 
 
-def _images_in(folder, pattern="*"):
+def _images_in(paths):
     return [
         path
-        for path in folder.glob(pattern)
+        for path in paths
         if path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
     ]

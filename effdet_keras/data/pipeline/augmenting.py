@@ -14,7 +14,7 @@ from effdet_keras.augment.augmentation import (
     is_ours,
     with_autograph,
 )
-from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.errors import InvalidValueError
 
 _AUGMENT, _PARTNERS = 1, 2  # streams of random numbers beside those of the transforms
 _FEW_PIXELS = 8  # boxes that end before it may be fractions of a tiny image
@@ -24,13 +24,10 @@ def prepare(augment, reader):
     """Makes one augmentation of what `batches` was given; a user's own is checked."""
     if augment is None:
         return None
-    try:
-        augmentation = _with_checks(as_augmentation(augment), reader)
-        if reader is not None and reader.gives_masks:
-            _check_keeps_masks(augmentation)
-        return augmentation
-    except (InvalidTypeError, InvalidValueError) as error:
-        raise type(error)(f"`augment` of `batches`: {error}") from None
+    augmentation = _with_checks(as_augmentation(augment), reader)
+    if reader.gives_masks:
+        _check_keeps_masks(augmentation)
+    return augmentation
 
 
 def apply(augmentation, read, index, seed, size):
@@ -91,9 +88,8 @@ def _with_checks(augmentation, reader):
 
 def _check_keeps_masks(augmentation):
     """Raises ValueError, with its name, if a part leaves masks behind."""
-    parts = getattr(augmentation, "augmentations", None)
-    parts = parts or [getattr(augmentation, "augmentation", None)]
-    inner = [part for part in parts if part is not None]
+    inner = getattr(augmentation, "augmentations", [])
+    inner = [*inner, *filter(None, [getattr(augmentation, "augmentation", None)])]
     for part in inner:
         _check_keeps_masks(part)
     if not inner and not augmentation.keeps_masks:

@@ -141,10 +141,10 @@ def test_room_for_all_boxes_counts_the_partners():
 @pytest.mark.parametrize(
     "augment, error, message",
     [
-        ("mosaic", TypeError, "`augment` of `batches`.*'mosaic'"),
-        (ek_augment.Sometimes, TypeError, "`augment` of `batches`.*Sometimes"),
-        ([brighter, 5], TypeError, "`augment` of `batches`.*5"),
-        ([brighter, Sum()], ValueError, "`augment` of `batches`.*must stand first"),
+        ("mosaic", TypeError, "'mosaic'"),
+        (ek_augment.Sometimes, TypeError, "Sometimes"),
+        ([brighter, 5], TypeError, "5"),
+        ([brighter, Sum()], ValueError, "must stand first"),
     ],
 )
 def test_what_is_no_augmentation_is_refused(augment, error, message):

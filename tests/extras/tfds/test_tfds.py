@@ -81,9 +81,8 @@ def test_blanks_around_names_of_classes_do_not_count(golden_path, tmp_path):
     assert from_tfds(folder, "train").class_names == ("cat", "dog")
 
 
-def test_without_the_sidecar_only_category_ids_are_lost(tmp_path, dataset):
+def test_only_category_ids_are_lost(tmp_path, dataset):
     write_tfds(dataset, tmp_path / "out")
-    (tmp_path / "out" / "effdet_keras.json").unlink()
     read = from_tfds(tmp_path / "out")
     assert read.category_ids == (1, 2, 3, 4)
     assert read.class_names == dataset.class_names
