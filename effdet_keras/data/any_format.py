@@ -107,9 +107,6 @@ def load(
         masks: whether to read masks for segmentation as well, of COCO json (see
             `from_coco`) or TFRecord; for files of masks see `dataset.with_masks`.
 
-    Returns:
-        `DetectionDataset`.
-
     Raises:
         FileNotFoundError: If there is no such file or folder.
         ValueError: If no known format or more than one is found, if there are several
@@ -187,9 +184,6 @@ def convert(
         num_shards: files per split, for "tfrecord" only. None chooses.
         on_error: "raise" raises one error that names everything that is wrong in the
             data; "skip" leaves it out with a warning.
-
-    Returns:
-        `None`.
 
     Raises:
         FileExistsError: If `out` is there.

@@ -127,11 +127,6 @@ class Record:
         ]
 
 
-def areas_of(boxes_xywh):
-    """The areas of boxes, `[n]`."""
-    return boxes_xywh[:, 2] * boxes_xywh[:, 3]
-
-
 def clip_boxes_xywh(boxes_xywh, image_size):
     """Boxes in their image, float32 `[n, 4]` `yxyx`, and which have an area there."""
     boxes_xywh = np.asarray(boxes_xywh, np.float64).reshape(-1, 4)
@@ -245,8 +240,22 @@ def _drawn(record):
 
 def pixels_of_shape(shape: Any, height: int, width: int) -> np.ndarray:
     """Which pixels belong to an object, bool `[height, width]`."""
-    is_file = isinstance(shape, bytes)
-    return (read_mask(shape) if is_file else _decoded(shape, height, width)) != 0
+    if isinstance(shape, bytes):  # an image file
+        return read_mask(shape) != 0
+    try:
+        if isinstance(shape, dict):
+            if isinstance(shape["counts"], list):
+                shape = coco_mask.frPyObjects(shape, *shape["size"])
+            return coco_mask.decode(shape) != 0
+        polygons = [np.asarray(points, "float64").tolist() for points in shape]
+        runs = coco_mask.frPyObjects(polygons, height, width)
+        return coco_mask.decode(coco_mask.merge(runs)) != 0
+    except Exception as error:  # of Cython: almost anything
+        raise InvalidValueError(
+            "The `segmentation` of an annotation must be a list of polygons, each of "
+            "six numbers or more, or run lengths with `size` and `counts`. "
+            f"Received: {str(shape)[:80]} ({error})"
+        ) from error
 
 
 def shape_as_coco(shape: Any, height: int, width: int) -> list | dict:
@@ -265,23 +274,6 @@ def run_lengths(pixels):
     """Pixels, bool `[height, width]`, as a COCO file has them."""
     runs = coco_mask.encode(np.asfortranarray(pixels, dtype=np.uint8))
     return {"size": list(pixels.shape), "counts": runs["counts"].decode()}
-
-
-def _decoded(shape, height, width):
-    try:
-        if isinstance(shape, dict):
-            if isinstance(shape["counts"], list):
-                shape = coco_mask.frPyObjects(shape, *shape["size"])
-            return coco_mask.decode(shape)
-        polygons = [np.asarray(points, "float64").tolist() for points in shape]
-        runs = coco_mask.frPyObjects(polygons, height, width)
-        return coco_mask.decode(coco_mask.merge(runs))
-    except Exception as error:  # of Cython: almost anything
-        raise InvalidValueError(
-            "The `segmentation` of an annotation must be a list of polygons, each of "
-            "six numbers or more, or run lengths with `size` and `counts`. "
-            f"Received: {str(shape)[:80]} ({error})"
-        ) from error
 
 
 def masks_of(records: Sequence[Any], folder: Any, suffix: str) -> list[str]:

@@ -138,16 +138,6 @@ def brighter(example, seed):
     return {**example, "image": example["image"] // 2 + 100}
 
 
-def test_members_of_a_list_draw_for_themselves():
-    augment = ek.augment.Compose([ek.augment.CutOut(1, fill=0.0)] * 2)
-    given = {**example(), "image": np.full((60, 80, 3), 9, "uint8")}
-    images = [augment(given, [i, 1])["image"].numpy() for i in range(4)]
-    one = [ek.augment.CutOut(1, fill=0.0)(given, [i, 1])["image"] for i in range(4)]
-    assert sum((x == 0).sum() for x in images) > sum(
-        (x.numpy() == 0).sum() for x in one
-    )
-
-
 def test_sometimes_is_as_often_as_it_says():
     augment = ek.augment.Sometimes(brighter, 0.3)
     given = example(height=2, width=2)

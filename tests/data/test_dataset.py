@@ -65,11 +65,6 @@ def test_image_of_another_size_than_annotated_is_an_error(tmp_path):
         load_example(record)
 
 
-def test_image_with_its_exif_turn_annotated_as_stored(tmp_path):
-    path = save_image(tmp_path / "turned.jpg", (50, 40), turn=6)
-    assert load_example(make_record(image=str(path)))["image"].shape == (40, 50, 3)
-
-
 # Looking and dividing
 
 
@@ -230,20 +225,6 @@ def test_shuffle_can_be_turned_off_and_on():
 
     assert ids(training=True, shuffle=False) == list(dataset.image_ids)
     assert ids(shuffle=True) != list(dataset.image_ids)
-
-
-def test_augmentation_can_be_turned_off():
-    dataset = make_dataset(4)
-    plain = dataset.batches(2, image_size=32)
-    still = dataset.batches(
-        2,
-        image_size=32,
-        training=True,
-        shuffle=False,
-        flip_probability=0,
-        scale_jitter=(1, 1),
-    )
-    assert fingerprint(plain) == fingerprint(still)
 
 
 def test_flip_probability_one_always_flips():

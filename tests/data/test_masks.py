@@ -16,7 +16,6 @@ from effdet_keras.data import (
     from_arrays,
     from_coco,
     from_tfrecord,
-    write_shapes,
 )
 from effdet_keras.data.formats.writing import png_of
 from effdet_keras.detect.letterbox import class_map_in_image, mask_in_input
@@ -278,19 +277,6 @@ def test_a_dataset_in_which_a_mask_is_missing_gives_no_masks():
     dataset = DetectionDataset(records, ["cat"], seg_class_names=list("abcd"))
     with pytest.raises(ValueError, match="1 of 3 images have none.*image_id=1"):
         dataset.batches(1, image_size=64)
-
-
-def test_shapes_come_with_masks(tmp_path):
-    write_shapes(tmp_path, num_train=4, num_valid=1, image_size=64)
-    dataset = from_coco(tmp_path / "train.json", tmp_path / "train", masks=True)
-    example = next(e for e in map(dataset.__getitem__, range(4)) if len(e["labels"]))
-    for label, box in zip(example["labels"], example["boxes"].astype(int)):
-        y0, x0, y1, x1 = box
-        assert (example["mask"][y0:y1, x0:x1] == label + 1).any()
-    inside = np.zeros((64, 64), bool)
-    for y0, x0, y1, x1 in example["boxes"].astype(int):
-        inside[y0:y1, x0:x1] = True
-    assert (example["mask"][~inside] == 0).all()
 
 
 def all_shapes(tmp_path):

@@ -39,12 +39,6 @@ def test_skipped_errors_and_warnings_are_told_and_kept():
     assert warned[0].filename == __file__ or len(warned) == 1
 
 
-def test_notes_alone_are_silent(recwarn):
-    assert len(found(["clipped box"], "raise").finish()) == 1
-    assert found([], "raise").finish() == ()
-    assert not recwarn.list
-
-
 def test_another_way_to_go_on_is_refused():
     with pytest.raises(ValueError, match="on_error='ignore'"):
         Problems("x", "ignore")

@@ -49,9 +49,6 @@ def from_arrays(
         box_format: `"yxyx"` or `"xyxy"`: two corners; `"xywh"`: left, top, width,
             height.
 
-    Returns:
-        `DetectionDataset`.
-
     Raises:
         FileNotFoundError: If an image given as a path is missing.
         ValueError: If the lists differ in length, an image is not uint8 `[H, W, 3]`, a

@@ -17,7 +17,6 @@ from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.label_map import ids_of_classes, requested_classes
 from effdet_keras.data.record import (
     Record,
-    areas_of,
     clip_boxes_xywh,
     count_unusable,
     joined,
@@ -78,16 +77,13 @@ def numbered_classes(known, class_names, found, *, are_category_ids):
     if class_names is not None:
         names, ids = requested_classes(class_names)
     else:
-        known = known or _numbers_as_names(found)
+        if not known:
+            used = np.concatenate([[0], *(image.classes for image in found)])
+            highest = int(used[used <= MAX_CLASSES].max(initial=0))
+            known = {i: str(i) for i in range(1, highest + 1)}
         names, ids = tuple(known[i] for i in sorted(known)), None
     keys = ids_of_classes(names, known, ids if are_category_ids else None)
     return Classes(names, keys if ids is None or are_category_ids else ids, keys)
-
-
-def _numbers_as_names(found):
-    ids = np.concatenate([[0], *(image.classes for image in found)])
-    highest = int(ids[ids <= MAX_CLASSES].max(initial=0))
-    return {i: str(i) for i in range(1, highest + 1)}
 
 
 def make_dataset(
@@ -157,7 +153,7 @@ def _records(found, labels, problems):
         boxes = np.asarray(image.boxes, np.float64).reshape(-1, 4)
         if image.in_fractions:
             boxes = boxes * (width, height, width, height)
-        count, area = len(image_labels), areas_of(boxes)
+        count, area = len(image_labels), boxes[:, 2] * boxes[:, 3]
         if image.area is not None:
             # google/automl's VOC converter writes the area as a fraction as well.
             given = np.asarray(image.area, np.float64)

@@ -60,10 +60,10 @@ def from_voc(
         `source_id` is the name.
 
     Raises:
-        FileNotFoundError: If the folder, the split, an xml file or an image is missing.
-        ValueError: If there is no object at all, or, with "raise", if an xml file
-            cannot be read, a box is not four numbers in pixels, or a name is not in
-            `class_names`.
+        FileNotFoundError: If the folder or an image is missing.
+        ValueError: If there is no such split, no object at all, or, with "raise", if an
+            xml file cannot be read, a box is not four numbers in pixels, or a name is
+            not in `class_names`.
 
     Example:
         >>> import pathlib, tempfile
@@ -86,7 +86,7 @@ def from_voc(
     if xml_dir is None:
         raise FileNotFoundError(f"`from_voc` found no xml file in {str(folder)!r}")
     stems = {path.stem for path in xml_dir.glob("*.xml")}
-    names = _names(folder, stems, split, problems)
+    names = _names(folder, stems, split)
     # The images are in the first folder with one that an xml file is named after.
     places = [*(folder / name for name in _IMAGE_FOLDERS), xml_dir]
     places = [place for place in places if place.is_dir()]
@@ -130,28 +130,16 @@ def _find_xml_dir(folder):
     return next((place for place in places if any(place.glob("*.xml"))), None)
 
 
-def _names(folder, stems, split, problems):
+def _names(folder, stems, split):
+    """The names of the images of a split, in the order of its list."""
     if split is None:
         return sorted(stems)
-    path = folder / _SETS / f"{split}.txt"
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"`split` must be one of the image sets in {str(path.parent)!r}: "
-            f"{_splits_of(folder)}. Received: split={split!r}"
-        )
-    lines = map(str.strip, read_text(path).splitlines())
+    files = {path.stem: path for path in sorted((folder / _SETS).glob("*.txt"))}
+    reading.chosen_split(files, split, folder)
+    lines = map(str.strip, read_text(files[split]).splitlines())
     # A list for one class has a second column, 1 or -1: its images count.
     listed = [line if line in stems else line.split()[0] for line in lines if line]
-    names = list(dict.fromkeys(listed))
-    missing = [name for name in names if name not in stems]
-    if missing:
-        problems.add(
-            "unreadable annotation",
-            path,
-            f"{len(missing)} of the {len(names)} xml files that it lists are "
-            f"missing, first {missing[:3]}",
-        )
-    return [name for name in names if name in stems]
+    return list(dict.fromkeys(listed))
 
 
 def _images(image_dir):
@@ -210,7 +198,7 @@ def _read_xml(path, image_dir, images, shift, problems):
     """What a file says of its image, or None and a problem."""
     try:
         root = xml.etree.ElementTree.fromstring(path.read_bytes())
-    except xml.etree.ElementTree.ParseError as error:
+    except (xml.etree.ElementTree.ParseError, OSError) as error:
         problems.add("unreadable annotation", path.name, f"no well-formed xml: {error}")
         return None
     boxes, names, is_crowd, is_good = [], [], [], []

@@ -9,7 +9,7 @@ from PIL import Image
 from effdet_keras.data import write_shapes
 from effdet_keras.data.pipeline import image_reader as decoding
 from effdet_keras.data.pipeline.image_reader import decode_plain_jpeg
-from effdet_keras.images import EXIF_ORIENTATION, EncodedImage, read_image
+from effdet_keras.images import EXIF_ORIENTATION, read_image
 
 pytestmark = pytest.mark.tensorflow
 
@@ -43,14 +43,6 @@ def test_the_pixels_are_those_of_pillow(tmp_path, mode, quality, size):
         decoded = decode_plain_jpeg(str(path))
         np.testing.assert_array_equal(decoded, read_image(path), err_msg=str(kind))
         assert decoded.dtype == np.uint8
-
-
-def test_an_image_inside_a_larger_file_is_decoded(tmp_path):
-    data = encoded(photograph(20, 30))
-    path = tmp_path / "shard"
-    path.write_bytes(b"head" + data + b"tail")
-    part = EncodedImage(str(path), offset=4, length=len(data))
-    np.testing.assert_array_equal(decode_plain_jpeg(part), read_image(part))
 
 
 def turned(orientation):
