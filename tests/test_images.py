@@ -1,7 +1,5 @@
 """Reading image files: every mode, EXIF turns, broken files."""
 
-import warnings
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -46,25 +44,10 @@ def test_grey_in_floating_point_and_32_bits_is_scaled(tmp_path, highest, dtype, 
     np.testing.assert_array_equal(result, np.repeat(RAMP[..., None], 3, axis=2))
 
 
-def test_colors_come_out_red_green_blue(tmp_path):
-    pixels = np.zeros((2, 2, 3), np.uint8)
-    pixels[0, 0], pixels[0, 1], pixels[1, 0] = (255, 0, 0), (0, 255, 0), (0, 0, 255)
-    result = read_image(save(tmp_path, Image.fromarray(pixels)))
-    np.testing.assert_array_equal(result, pixels)
-
-
 def test_cmyk_jpeg_becomes_rgb(tmp_path):
     image = Image.new("CMYK", (8, 8), (0, 255, 255, 0))  # red
     result = read_image(save(tmp_path, image, "image.jpg", quality=95))
     assert abs(result[4, 4].astype(int) - [255, 0, 0]).max() < 10
-
-
-def test_transparent_palette_reads_without_a_warning(tmp_path):
-    image = Image.fromarray(RAMP).convert("P")
-    path = save(tmp_path, image, transparency=bytes(range(256)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        np.testing.assert_array_equal(read_image(path)[..., 0], RAMP)
 
 
 def exif_image(tmp_path, orientation):

@@ -87,9 +87,9 @@ def load(
 ) -> DetectionDataset:
     """Reads annotated images in whatever known format a file or folder has.
 
-    Prints one line that says which format was found: COCO json, Pascal VOC, YOLO, CSV,
-    TFRecord or TensorFlow Datasets. What each may look like is said at its reader, such
-    as `from_coco`. A folder that holds nothing but another one is read as that.
+    Prints one line that says which format was found. What each may look like is said at
+    its reader, such as `from_coco`. A folder that holds nothing but another one is read
+    as that.
 
     Args:
         path: file or folder; or the address of one, such as `s3://bucket/cats`
@@ -182,14 +182,11 @@ def convert(
         split: the split to convert, such as "train". None converts all.
         format: the format to read, where `data` holds several. None finds it out.
         num_shards: files per split, for "tfrecord" only. None chooses.
-        on_error: "raise" raises one error that names everything that is wrong in the
-            data; "skip" leaves it out with a warning.
+        on_error: as for `load`.
 
     Raises:
         FileExistsError: If `out` is there.
-        FileNotFoundError: If `data` is not there.
-        ValueError: If `to` is unknown, an option does not belong to it, or as `load`
-            and the writer do.
+        FileNotFoundError, ValueError: As `load` and the writer do.
 
     Example:
         >>> import tempfile

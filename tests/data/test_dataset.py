@@ -251,7 +251,7 @@ def test_max_boxes_fixes_the_rows_and_refuses_to_lose_any():
     batches = dataset.batches(3, image_size=32, max_boxes=5)
     assert {t["boxes"].shape[1] for t in truth_of(batches)} == {5}
     assert batches.element_spec[1]["labels"].shape.as_list() == [None, 5]
-    with pytest.raises(ValueError, match=r"image_id=3 has 2.*max_boxes=2"):
+    with pytest.raises(ValueError, match="2 or more.*max_boxes=1"):
         dataset.batches(3, max_boxes=1)
 
 
@@ -264,7 +264,6 @@ def test_max_boxes_fixes_the_rows_and_refuses_to_lose_any():
         ("seed", -1),
         ("seed", 0.5),
         ("scale_jitter", (2, 1)),
-        ("max_boxes", 0),
     ],
 )
 def test_wrong_arguments_are_named(name, value):

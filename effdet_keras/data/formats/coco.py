@@ -182,8 +182,7 @@ def write_coco(
 
     Raises:
         FileExistsError: If the folder is there.
-        FileNotFoundError: If an image is gone.
-        OSError: If the folder cannot be written.
+        OSError: If an image is gone, or the folder cannot be written.
         ValueError: If the splits differ in their classes, a name of one cannot be that
             of a folder, or an image cannot be decoded.
 

@@ -63,9 +63,7 @@ def from_tfrecord(
         files: path, glob pattern such as `"data/train-?????-of-00032.tfrecord"`, list
             of these, or a folder with the files of one split.
         class_names: as for `load`.
-        label_map: dict from label to name; "coco", "voc" or "waymo"; or the path of a
-            file: `item { id: 1 name: 'cat' }` in a .pbtxt, `{"cat": 1}` in a .json, or
-            `1: cat` in a .yaml.
+        label_map: dict from label to name, or what else `load` takes for one.
         on_error: as for `load`.
         masks: whether to read `image/object/mask`, a PNG of each object in which its
             pixels are not 0, for a model with a segmentation head. The classes of
@@ -73,7 +71,7 @@ def from_tfrecord(
             memory.
 
     Returns:
-        `DetectionDataset`. `image_id` is the `image/source_id` if these are different
+        `DetectionDataset`. `image_id` is the `image/source_id` if all are different
         ints, else 1, 2, ...
 
     Raises:

@@ -42,10 +42,9 @@ def from_voc(
     often out of date.
 
     VOC counts pixels from 1 and includes the last: a box from `xmin` to `xmax` covers
-    `xmin - 1` to `xmax` here. A box that ends where it begins, or before, is a mistake
-    of the annotation: it is left out, and a warning counts such boxes. Difficult
-    objects become crowds: they are not trained on, and evaluation ignores them, as
-    VOC's does.
+    `xmin - 1` to `xmax` here. A box that ends where it begins, or before, is left out,
+    and a warning counts such boxes. Difficult objects become crowds: they are not
+    trained on, and evaluation ignores them, as VOC's does.
 
     Args:
         folder: folder of the dataset, such as `VOCdevkit/VOC2012`.

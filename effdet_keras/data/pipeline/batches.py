@@ -56,16 +56,11 @@ def make_batches(
             "with it, or leave it out"
         )
     # Where `augment` joins images, their boxes come together.
-    images_in_one = getattr(augmentation, "num_images", 1)
-    fullest = max(records, key=_num_boxes)
-    most_boxes = _num_boxes(fullest) * images_in_one
-    if max_boxes is not None and most_boxes > _int("max_boxes", max_boxes):
-        raise InvalidValueError(
-            "`max_boxes` must hold all boxes of every image. Received: "
-            f"max_boxes={max_boxes}; image_id={fullest.image_id} has "
-            f"{_num_boxes(fullest)}, times {images_in_one} images in one. Pass "
-            f"max_boxes={most_boxes} or leave it out"
-        )
+    most_boxes = max(int((~record.is_crowd).sum()) for record in records)
+    most_boxes *= getattr(augmentation, "num_images", 1)
+    are_enough = max_boxes is None or max_boxes >= most_boxes
+    expected = f"None, or {most_boxes} or more: the boxes of any image"
+    check_argument(are_enough, "max_boxes", max_boxes, expected)
     if drop_remainder is None:
         drop_remainder = training and len(records) >= batch_size
     local_batch_size = local_share(batch_size, share)
@@ -183,10 +178,6 @@ def _reported(examples, reader, size):
     )
     dataset = examples.concatenate(end.flat_map(lambda _: examples))
     return dataset.apply(tf.data.experimental.assert_cardinality(size))
-
-
-def _num_boxes(record):
-    return int((~record.is_crowd).sum())
 
 
 def _check_can_be_shared(size, batch_size, drop_remainder, count):
