@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.label_map import ClassNames, requested_classes
-from effdet_keras.data.formats.reading import Classes, Found, make_dataset
+from effdet_keras.data.formats.reading import Found, make_dataset
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError, check_choice, require
 from effdet_keras.images import read_image_size
@@ -94,7 +94,7 @@ def from_arrays(
             "`boxes` must be in pixels. Received boxes between 0 and 1: multiply "
             "them by the height and width of their image"
         )
-    classes = Classes(names, category_ids, range(len(names)))
+    classes = names, category_ids, range(len(names))
     return make_dataset(found, classes, Problems("`from_arrays`"), source="`boxes`")
 
 

@@ -299,7 +299,7 @@ def _read_classes(content, class_names, source):
     else:
         names, ids = requested_classes(class_names)
         category_ids = ids_of_classes(names, name_of, ids)
-    return reading.Classes(names, category_ids, category_ids)
+    return names, category_ids, category_ids
 
 
 def _without_useless_names(name_of, annotations):

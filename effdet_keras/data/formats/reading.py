@@ -55,13 +55,8 @@ class Found:
     is_good: Any = None  # bool [n]: boxes to keep; None: all of them
 
 
-@dataclasses.dataclass(frozen=True)
-class Classes:
-    """The classes of a dataset, and what its file calls each."""
-
-    names: Sequence[str]
-    category_ids: Sequence[int] | None
-    keys: Sequence  # as in `Found.classes`, in the order of the labels
+# The classes of a dataset are three lists in the order of the labels: their names, their
+# category ids, or None, and their keys, as in `Found.classes`.
 
 
 def named_classes(known, class_names):
@@ -69,7 +64,7 @@ def named_classes(known, class_names):
     names, ids = known, None
     if class_names is not None:
         names, ids = requested_classes(class_names)
-    return Classes(names, ids, names)
+    return names, ids, names
 
 
 def numbered_classes(known, class_names, found, *, are_category_ids):
@@ -83,23 +78,24 @@ def numbered_classes(known, class_names, found, *, are_category_ids):
             known = {i: str(i) for i in range(1, highest + 1)}
         names, ids = tuple(known[i] for i in sorted(known)), None
     keys = ids_of_classes(names, known, ids if are_category_ids else None)
-    return Classes(names, keys if ids is None or are_category_ids else ids, keys)
+    return names, keys if ids is None or are_category_ids else ids, keys
 
 
 def make_dataset(
     found: Sequence[Found],
-    classes: Classes,
+    classes: tuple,
     problems: Any,
     *,
     source: Any,
     keep_unusable: bool = False,
 ) -> DetectionDataset:
     """The dataset of what was found; raises or warns of what is wrong."""
-    if not classes.names:
+    names, category_ids, keys = classes
+    if not names:
         problems.finish()  # says more, if there are any
         text = f"{problems.reader} found no object: pass `class_names`"
         raise InvalidValueError(text)
-    labels = _labels(found, classes, problems)
+    labels = _labels(found, keys, problems)
     records = _records(found, labels, problems)
     known = [record.labels >= 0 for record in records]
     records = [r if k.all() else r.select(k) for r, k in zip(records, known)]
@@ -107,9 +103,7 @@ def make_dataset(
     if not keep_unusable:
         records = usable_only(records)
     problems = problems.finish()
-    return DetectionDataset(
-        records, classes.names, classes.category_ids, problems=problems
-    )
+    return DetectionDataset(records, names, category_ids, problems=problems)
 
 
 def usable_only(records: Sequence[Record]) -> list[Record]:
@@ -118,16 +112,16 @@ def usable_only(records: Sequence[Record]) -> list[Record]:
     return [r.usable() if count else r for r, count in zip(records, counts)]
 
 
-def _labels(found, classes, problems):
+def _labels(found, keys, problems):
     """The labels of each image, -1 for an unknown class: one problem of each."""
-    label_of = {key: label for label, key in enumerate(classes.keys)}
+    label_of = {key: label for label, key in enumerate(keys)}
     unknown, place = collections.Counter(), {}
     labels = []
     for image in found:
-        keys = image.classes
-        keys = keys.tolist() if isinstance(keys, np.ndarray) else keys
-        labels.append(np.array([label_of.get(key, -1) for key in keys], np.int32))
-        for name in [key for key in keys if key not in label_of]:
+        used = image.classes
+        used = used.tolist() if isinstance(used, np.ndarray) else used
+        labels.append(np.array([label_of.get(key, -1) for key in used], np.int32))
+        for name in [key for key in used if key not in label_of]:
             unknown[name] += 1
             place.setdefault(name, image.place)
     for name, count in unknown.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 import pathlib
@@ -69,17 +68,17 @@ def from_yolo(
         [[4.0, 8.0, 20.0, 40.0]]
     """
     source = os.fspath(path)
-    layout = find_layout(path)
-    split = reading.chosen_split(layout.splits, split, source)
+    folder, splits, names = find_layout(path)
+    split = reading.chosen_split(splits, split, source)
     problems = Problems(f"`from_yolo` of {source!r}", on_error)
-    images = layout.images(split, problems)
+    images = _images_of(folder, splits[split], problems)
     files = [label_file(image) for image in images]
     if not any(file.is_file() for file in files):
         detail = f"none of its {len(files):,} images has a txt file: no {files[0]}"
         problems.add("no annotation", images[0].parent, detail)
     tables = for_each(lambda file: _read_labels(file, problems), files)
     highest = max((int(rows[:, 0].max()) for rows in tables if len(rows)), default=-1)
-    names = layout.class_names or tuple(str(number) for number in range(highest + 1))
+    names = names or tuple(str(number) for number in range(highest + 1))
     check_class_names(names, f"the dataset {source!r}")
     name_of = dict(enumerate(names))
     found = [
@@ -176,7 +175,7 @@ def yolo_readers(path):
     """Finds the splits of a YOLO dataset: dict to the functions that read them."""
     if path.is_file() and path.suffix.lower() not in (".yaml", ".yml"):
         return {}
-    splits = find_layout(path).splits
+    _, splits, _ = find_layout(path)
     return {split: functools.partial(from_yolo, path, split) for split in splits}
 
 
@@ -186,55 +185,8 @@ _SPLITS = ("train", "val", "valid", "validation", "test")
 _NAME_FILES = ("classes.txt", "obj.names")
 
 
-@dataclasses.dataclass(frozen=True)
-class Layout:
-    """Where a YOLO dataset has its images."""
-
-    folder: pathlib.Path
-    splits: dict
-    class_names: tuple | None
-
-    def images(self, split, problems):
-        """The paths of a split's images, sorted in each folder."""
-        paths = []
-        for entry in self.splits[split]:
-            place = self._find(entry)
-            if place.is_dir():
-                paths += sorted(_images_in(place.rglob("*")))
-            else:
-                paths += self._listed(place, problems)
-        if not paths:
-            problems.finish()  # all that a list names may be missing
-            raise FileNotFoundError(
-                f"`from_yolo` found no image. Received: split={split!r} with "
-                f"{self.splits[split]} in {str(self.folder)!r}"
-            )
-        return list(dict.fromkeys(paths))
-
-    def _find(self, entry):
-        # Ultralytics looks from `path`; Roboflow writes "../train/images" into
-        # the folder that has "train" in it.
-        for name in (entry, str(entry).replace("../", "")):
-            if exists(self.folder / name):
-                return self.folder / name
-        raise FileNotFoundError(
-            f"`from_yolo` expects each split to be a folder or a list of images. "
-            f"Received: {str(self.folder / entry)!r}, which is not there"
-        )
-
-    def _listed(self, path, problems):
-        paths = []
-        for line in filter(None, map(str.strip, read_text(path).splitlines())):
-            places = [path.parent / line, self.folder / line]
-            there = [place for place in places if place.is_file()]
-            paths += there[:1]
-            if not there:
-                problems.add("missing image", line, f"of {path.name}")
-        return paths
-
-
 def find_layout(path):
-    """Finds out how a YOLO dataset is laid out."""
+    """Where a YOLO dataset has its images: its folder, splits, names of classes."""
     path = path_of(path)
     if path.is_file():
         return _yaml_layout(path)
@@ -247,6 +199,33 @@ def find_layout(path):
     meant = [file for file in files if file.stem == "data"]
     meant += [file for file in files if "names" in _read_yaml(file)]
     return _yaml_layout(meant[0]) if meant else _folder_layout(path)
+
+
+def _images_of(folder, entries, problems):
+    """The paths of the images of a split, sorted in each folder."""
+    paths = []
+    for entry in entries:
+        # Ultralytics looks from `path`; Roboflow writes "../train/images" into
+        # the folder that has "train" in it.
+        places = [folder / entry, folder / str(entry).replace("../", "")]
+        place = next(filter(exists, places), None)
+        if place is None:
+            raise FileNotFoundError(
+                "`from_yolo` expects each split to be a folder or a list of images. "
+                f"Received: {str(places[0])!r}, which is not there"
+            )
+        if place.is_dir():
+            paths += sorted(_images_in(place.rglob("*")))
+            continue
+        for line in filter(None, map(str.strip, read_text(place).splitlines())):
+            there = [p for p in (place.parent / line, folder / line) if p.is_file()]
+            paths += there[:1]
+            if not there:
+                problems.add("missing image", line, f"of {place.name}")
+    if not paths:
+        problems.finish()  # all that a list names may be missing
+        raise FileNotFoundError(f"`from_yolo` found no image. Received: {entries}")
+    return list(dict.fromkeys(paths))
 
 
 def label_file(path):
@@ -285,7 +264,7 @@ def _yaml_layout(path):
         "number from 0"
     )
     reading.require_content(are_names, rule, path, names)
-    return Layout(folder, splits, tuple(names))
+    return folder, splits, tuple(names)
 
 
 def _read_yaml(path):
@@ -313,7 +292,7 @@ def _folder_layout(path):
     file = next((file for file in files if file.is_file()), None)
     # Blank lines inside stay: without them the labels would be shifted.
     lines = read_text(file).rstrip().splitlines() if file else []
-    return Layout(path, splits, tuple(line.strip() for line in lines) or None)
+    return path, splits, tuple(line.strip() for line in lines)
 
 
 def _folder_splits(path):

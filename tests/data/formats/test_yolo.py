@@ -49,7 +49,7 @@ def test_an_outline_becomes_its_box(folder):
 
 
 def test_the_split_must_be_named_where_there_are_several(folder):
-    assert list(find_layout(folder).splits) == ["train", "val"]
+    assert list(find_layout(folder)[1]) == ["train", "val"]
     with pytest.raises(ValueError, match=r"\['train', 'val'\].*split=None"):
         from_yolo(folder)
     assert len(from_yolo(folder / "data.yaml", "val")) == 1
