@@ -55,8 +55,8 @@ class Found:
     is_good: Any = None  # bool [n]: boxes to keep; None: all of them
 
 
-# The classes of a dataset are three lists in the order of the labels: their names, their
-# category ids, or None, and their keys, as in `Found.classes`.
+# The classes of a dataset are three lists in the order of the labels: their names,
+# their category ids, or None, and their keys, as in `Found.classes`.
 
 
 def named_classes(known, class_names):
