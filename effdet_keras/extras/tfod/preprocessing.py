@@ -534,7 +534,7 @@ class PreprocessingStep(Augmentation):
         return function({**example, "image": image}, seed, **self.parameters)
 
     def __repr__(self):
-        return f"PreprocessingStep({self.step!r})"
+        return f"PreprocessingStep({self.step!r}, **{self.parameters})"
 
 
 def _checked(step, defaults, given):
