@@ -209,11 +209,6 @@ def test_threads_get_the_detections_of_their_own_images(exported, calls):
     assert_nobody_got_anothers(pairs)
 
 
-def test_threads_get_the_detections_of_a_live_model(model):
-    pairs = found_in_threads(ek.Predictor(model), many_images(), threads=4, calls=4)
-    assert_nobody_got_anothers(pairs)
-
-
 def test_it_knows_its_classes_and_finds_nothing_above_one(exported, model, images):
     predictor = ek.Predictor.load(exported, num_threads=None)
     assert predictor.class_names == model.class_names
@@ -236,13 +231,9 @@ def test_what_is_damaged_is_told(exported, tmp_path):
     rng = np.random.default_rng(1)
     for file in files_of(copy):
         content = file.read_bytes()
-        damaged = [b"", b"not a model at all\n" * 50, content[:-10]]
-        damaged.append(content[: len(content) // 2])
-        for place in rng.integers(len(content), size=6):
-            flipped = bytearray(content)
-            flipped[place] ^= 1 << rng.integers(8)
-            damaged.append(bytes(flipped))
-        for one in damaged:
+        flipped = bytearray(content)
+        flipped[rng.integers(len(content))] ^= 1
+        for one in (b"", content[: len(content) // 2], bytes(flipped)):
             file.write_bytes(one)
             with pytest.raises(ValueError, match=copy.name) as error:
                 ek.Predictor.load(copy)
@@ -250,17 +241,6 @@ def test_what_is_damaged_is_told(exported, tmp_path):
             assert "export" in told or "damaged" in told
         file.write_bytes(content)
     ek.Predictor.load(copy)
-
-
-def test_a_missing_runtime_is_told(exported, monkeypatch):
-    packages = {".tflite": "ai_edge_litert", ".onnx": "onnxruntime", ".xml": "openvino"}
-    if exported.is_dir():
-        pytest.skip("TensorFlow is always there")
-    package = packages[exported.suffix]
-    for module in (package, f"{package}.interpreter"):
-        monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=r"effdet-keras\[(litert|onnx|openvino)\]"):
-        ek.Predictor.load(exported)
 
 
 # Blocks all that a Raspberry Pi may not have: whatever effdet_keras requires but NumPy

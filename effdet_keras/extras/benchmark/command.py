@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from effdet_keras.cli.arguments import Precision, Runtime
+from effdet_keras.cli.arguments import Runtime
 
 
 def run(
@@ -15,7 +15,6 @@ def run(
     trace: str | None = None,
     threads: int | None = None,
     runtime: Runtime | None = None,
-    precision: Precision = "float32",
     overwrite: bool = False,
 ) -> None:
     """measure how long a model takes per image
@@ -33,7 +32,7 @@ def run(
     from effdet_keras.extras.benchmark.benchmark_model import benchmark
 
     check_outputs([json], [model], overwrite=overwrite)
-    predictor = open_any_model(model, threads, runtime=runtime, precision=precision)
+    predictor = open_any_model(model, threads, runtime=runtime)
     report = benchmark(predictor, images, batch_size=batch_size, runs=runs, trace=trace)
     print(report)
     if json is not None:

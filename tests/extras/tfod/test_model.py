@@ -227,7 +227,7 @@ def test_an_export_has_all_outputs_of_that_of_the_api(tmp_path):
         odapi_path("d0_256/pipeline.config"), weights=odapi_path("d0_256"), verbose=0
     )
     path = tmp_path / "saved_model"
-    model.export(path, names="tfod", input_type="tf_example", verbose=0)
+    model.export(path, names="tfod", verbose=0)
     loaded = tf.saved_model.load(str(path))
     pixels = expected["picture"][None]
     inputs = {
@@ -236,7 +236,7 @@ def test_an_export_has_all_outputs_of_that_of_the_api(tmp_path):
         "encoded_image_string_tensor": [expected["png"].tobytes()],
         "tf_example": [expected["tf_example"].tobytes()],
     }
-    inputs["serving_default"] = inputs["tf_example"]
+    inputs["serving_default"] = inputs["image_tensor"]
     for name, value in inputs.items():
         found = loaded.signatures[name](input_tensor=tf.constant(value))
         assert len(found) == 8
