@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import os
-import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -336,12 +335,8 @@ class DetectionDataset:
         """
         class_names = tuple(class_names)
         lacking = [name for name in self._class_names if name not in class_names]
-        if lacking:
-            raise InvalidValueError(
-                "`class_names` must hold all names of the dataset, "
-                f"{_shortened(self._class_names)}. Received: "
-                f"{_shortened(class_names)}, without {_shortened(lacking)}"
-            )
+        rule = "`class_names` must hold all names of the dataset"
+        require(not lacking, rule, class_names=class_names[:5], lacking=lacking[:5])
         if category_ids is None:
             known = dict(zip(self._class_names, self._category_ids))
             category_ids = extend_category_ids(class_names, known)
@@ -504,13 +499,12 @@ class DetectionDataset:
         if masks is False or (masks is None and self.seg_class_names is None):
             return None
         lacking = [record.name for record in self._records if not record.has_mask]
-        if lacking or self.seg_class_names is None:
-            raise InvalidValueError(
-                "Segmentation needs a mask for each image. Received: a dataset in "
-                f"which {len(lacking)} of {len(self)} images have none, such as "
-                f"{lacking[:1]}. `from_coco(..., masks=True)` draws them of objects, "
-                "`dataset.with_masks(folder, names)` takes files"
-            )
+        rule = (
+            "Segmentation needs a mask for each image: `from_coco(..., masks=True)` "
+            "draws them of objects, `dataset.with_masks(folder, names)` takes files"
+        )
+        is_right = self.seg_class_names is not None and not lacking
+        require(is_right, rule, images_without=len(lacking), first=lacking[:1])
         return self.seg_class_names
 
 
@@ -521,8 +515,7 @@ def check_class_names(names: Iterable[str], source: str) -> None:
     if wrong:
         raise InvalidValueError(
             "Names of classes must differ from each other, and none may be blank. "
-            f"Received: {source} with {', '.join(map(repr, wrong[:5]))}, in "
-            f"{reprlib.repr(list(names))}. Rename classes there."
+            f"Received: {source} with {', '.join(map(repr, wrong[:5]))}. Rename them."
         )
 
 

@@ -164,13 +164,12 @@ def load_image(record):
     """Decodes the image of a record: see `load_example`."""
     if isinstance(record.image, np.ndarray):
         return record.image
-    image = read_image(record.image, size=record.image_size)
-    if image.shape[:2] != tuple(record.image_size):
+    image, size = read_image(record.image, size=record.image_size), record.image_size
+    if image.shape[:2] != tuple(size):
         raise InvalidValueError(
-            "An image must have the size (height, width) that its annotation "
-            f"gives, {tuple(record.image_size)}, or its boxes are in the wrong "
-            f"place. Received: {record.image!r} of size {image.shape[:2]}. Was it "
-            "resized after it was annotated?"
+            f"An image must have the size that its annotation gives, {tuple(size)}. "
+            f"Received: {record.image!r} of size {image.shape[:2]}. Was it resized "
+            "after it was annotated?"
         )
     return image
 
@@ -289,9 +288,8 @@ def masks_of(records: Sequence[Any], folder: Any, suffix: str) -> list[str]:
         found.append(str(path))
     if lacking:
         raise FileNotFoundError(
-            f"{len(lacking)} of {len(found)} images have no mask in {str(folder)!r}, "
-            f"such as {lacking[0]!r}. A mask has the name of its image and ends in "
-            f"{suffix!r}: pass `suffix` for another ending."
+            f"{len(lacking)} of {len(found)} images have no mask, such as "
+            f"{lacking[0]!r}. Pass `suffix` for another ending."
         )
     return found
 

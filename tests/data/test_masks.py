@@ -275,7 +275,7 @@ def test_a_dataset_in_which_a_mask_is_missing_gives_no_masks():
     first, *others = dataset.records
     records = [dataclasses.replace(first, mask=None), *others]
     dataset = DetectionDataset(records, ["cat"], seg_class_names=list("abcd"))
-    with pytest.raises(ValueError, match="1 of 3 images have none.*image_id=1"):
+    with pytest.raises(ValueError, match="images_without=1.*image_id=1"):
         dataset.batches(1, image_size=64)
 
 
