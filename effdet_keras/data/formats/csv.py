@@ -168,9 +168,7 @@ def _rows(name, record, dataset):
 
 def csv_readers(path):
     """Finds csv files of annotations: dict from split to the function that reads it."""
-    files = sorted(path.glob("*.csv"))
-    if path.is_file() and path.suffix.lower() == ".csv":
-        files = [path]
+    files = [path] if path.is_file() else sorted(path.glob("*.csv"))
     readers = {}
     for file in files:
         stem = file.stem.removesuffix("_labels")
@@ -182,9 +180,11 @@ def csv_readers(path):
 
 def csv_splits(path):
     """The splits that a csv file names, or [None]; none if it has no annotations."""
+    if path.suffix.lower() != ".csv":
+        return []
     try:
         rows = _read_rows(path, Problems("`csv_splits`", "skip"))
-    except (ValueError, OSError):
+    except ValueError:
         return []
     return _splits_of(rows) or [None]
 
