@@ -29,7 +29,7 @@ class Format:
     # Of a path that exists: the name of each split there, and the function that reads
     # it. It is empty, or ValueError or OSError is raised, where the format is another.
     readers: Callable[[pathlib.Path], Mapping[str, Callable]]
-    write: Callable
+    write: Callable | None  # None where it is read alone
     looks_for: str  # for messages
     has_masks: bool = False  # whether its readers take `masks`
 
@@ -70,7 +70,7 @@ FORMATS = {
     "tfds": Format(
         "TensorFlow Datasets",
         lambda path: extra("tfds:tfds_readers")(path),
-        lambda *arguments: extra("tfds:write_tfds")(*arguments),
+        None,
         "dataset_info.json and features.json",
     ),
 }
@@ -178,7 +178,7 @@ def convert(
     Args:
         data: path of a file or folder, as `load` takes it.
         out: folder to make. It appears once it is complete.
-        to: "coco", "voc", "yolo", "csv", "tfrecord" or "tfds".
+        to: "coco", "voc", "yolo", "csv" or "tfrecord".
         split: the split to convert, such as "train". None converts all.
         format: the format to read, where `data` holds several. None finds it out.
         num_shards: files per split, for "tfrecord" only. None chooses.
@@ -199,7 +199,7 @@ def convert(
           train: DetectionDataset(3 images, ... circle, square, triangle)
           valid: DetectionDataset(2 images, ... circle, square, triangle)
     """
-    check_choice("to", to, FORMATS)
+    check_choice("to", to, [name for name, f in FORMATS.items() if f.write])
     options = {}
     if num_shards is not None:
         require(to == "tfrecord", "`num_shards` is an option of 'tfrecord'", to=to)

@@ -327,9 +327,7 @@ def test_masks_of_whole_images_are_written_beside_coco_and_not_to_tfrecords(tmp_
     assert not (tmp_path / "records").exists()
 
 
-@pytest.mark.parametrize(
-    "write", ["write_csv", "write_tfds", "write_voc", "write_yolo"]
-)
+@pytest.mark.parametrize("write", ["write_csv", "write_voc", "write_yolo"])
 def test_formats_of_boxes_alone_say_that_masks_are_lost(tmp_path, write):
     mask = np.zeros((20, 30), "uint8")
     dataset = folder_of_masks(tmp_path, mask)

@@ -21,7 +21,6 @@ WRITERS = {
     "yolo": data.write_yolo,
     "csv": data.write_csv,
     "tfrecord": functools.partial(data.write_tfrecord, num_shards=2),
-    "tfds": data.write_tfds,
 }
 
 
@@ -30,8 +29,8 @@ def splits(tmp_path_factory):
     return odd_splits(tmp_path_factory.mktemp("images"))
 
 
-KEEP_CROWDS = ("coco", "tfrecord", "tfds", "voc")
-KEEP_IDS = ("coco", "tfrecord", "tfds")
+KEEP_CROWDS = ("coco", "tfrecord", "voc")
+KEEP_IDS = ("coco", "tfrecord")
 
 
 @pytest.mark.filterwarnings("ignore:This format cannot store crowds")
