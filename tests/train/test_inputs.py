@@ -1,5 +1,7 @@
 """Data that cannot be trained on: one clear error each, before weights move."""
 
+import pathlib
+
 import keras
 import numpy as np
 import pytest
@@ -202,6 +204,17 @@ def test_file_names_of_the_batch_are_told(of_shapes, dataset, rate, changed):
     model.compile(keras.optimizers.SGD(rate), clip_norm=None, run_eagerly=EAGER)
     with pytest.raises(FloatingPointError, match=r"images 0000\d\.jpg, 0000\d"):
         model.fit(changed(model, dataset), batch_size=2, epochs=9, verbose=0)
+
+
+def test_where_no_image_can_be_read_the_words_are_those_of_the_reader(
+    of_shapes, dataset
+):
+    for record in dataset.records:
+        pathlib.Path(record.image).write_bytes(b"no image")
+    of_shapes.compile(run_eagerly=EAGER)
+    batches = dataset.batches(2, image_size=64, training=True)
+    with pytest.raises(ValueError, match=r"None of the .*`read_image` expects.*\.jpg"):
+        of_shapes.fit(batches, verbose=0)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from typing import Any
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.augment import draws
-from effdet_keras.augment.augmentation import Augmentation, Example, register, size_of
+from effdet_keras.augment.augmentation import Augmentation, Example, size_of
 from effdet_keras.augment.pixels import compressed, rectangle_mask
 from effdet_keras.augment.warps import crop
 from effdet_keras.errors import check_argument, check_choice, require
@@ -336,7 +336,6 @@ def _window(example, seed, operation):
 # --- The preprocessing steps of the TensorFlow Object Detection API, by its names.
 
 
-@register
 class PreprocessingStep(Augmentation):
     """One of the Object Detection API's `data_augmentation_options`.
 
@@ -374,8 +373,8 @@ class PreprocessingStep(Augmentation):
         function = STEPS[self.step][0]
         return function({**example, "image": image}, seed, **self.parameters)
 
-    def get_config(self):
-        return {"step": self.step, **self.parameters}
+    def __repr__(self):
+        return f"PreprocessingStep({self.step!r}, **{self.parameters})"
 
 
 def _checked(step, defaults, given):
