@@ -121,14 +121,8 @@ def check_outputs(
                 f"'{path}' is one of the files that are read, and would be "
                 "overwritten. Give another path."
             )
-    if not overwrite:
-        refuse_existing(outputs)
-
-
-def refuse_existing(outputs: Iterable[pathlib.Path]) -> None:
-    """Raises FileExistsError if one of the paths is there."""
     there = [str(path) for path in outputs if os.path.lexists(path)]
-    if there:
+    if there and not overwrite:
         raise FileExistsError(
             f"{', '.join(map(repr, there[:3]))}: nothing that is there already is "
             "overwritten. Give another path, or add --overwrite."

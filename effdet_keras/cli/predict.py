@@ -20,7 +20,6 @@ def run(
     *,
     out: str | None = None,
     json: str | None = None,
-    frames: str | None = None,
     score: Annotated[float | str, Flag("--score", type=score)] = 0.3,
     calibrated: bool = False,
     batch_size: int = 1,
@@ -43,8 +42,6 @@ def run(
             address of a stream; press Ctrl-C to end a camera or stream
         out (FOLDER): folder for images and videos with the boxes drawn
         json (FILE): COCO file for the boxes
-        frames (FOLDER): folder for the frames of videos as images: together with the
-            file of --json they are a dataset
         score (S): lowest score to keep, or 'best' for the threshold of each class that
             `eval --store-thresholds` stored with the model
         calibrated: give scores the temperature that `eval --store-thresholds` stored
@@ -79,10 +76,10 @@ def run(
         "augment": True if tta == [] else tta,
     }
     if parts is not None:
-        if (out, json, frames) != (None, None, None):
+        if (out, json) != (None, None):
             raise InvalidValueError(
-                "--out, --json and --frames are for a run without --parts: "
-                "`effdet-keras merge` writes one file of the parts"
+                "--out and --json are for a run without --parts: `effdet-keras merge` "
+                "writes one file of the parts"
             )
         predict_shard = extra("bulk.shard:predict_shard")
         sizes = {"shard": shard, "part_images": part_images}
@@ -97,7 +94,6 @@ def run(
         out,
         score_threshold=score,
         json_path=json,
-        frames=frames,
         overwrite=overwrite,
         **options,
     )

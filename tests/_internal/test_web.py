@@ -86,8 +86,6 @@ def test_a_whole_file_is_taken_whatever_the_storage_tells(server, way, name):
     [
         ("model.keras", Predictor.load),
         ("model.tflite", Predictor.load),
-        ("train.json", load),
-        ("train.csv", load),
         ("d0.h5", lambda address: read_weights(address, None, verbose=0)),
         ("d0.tar.gz", lambda address: read_weights(address, None, verbose=0)),
     ],

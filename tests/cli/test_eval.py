@@ -1,14 +1,12 @@
 """`effdet-keras eval`: numbers, findings, files and reports, for any detector."""
 
 import json
-import shutil
 
 import pytest
 from support.tiny import LITE0, lively_model
 
 import effdet_keras as ek
 from effdet_keras import cli
-from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.weights.archive import write_archive
 
 pytestmark = pytest.mark.tensorflow
@@ -83,25 +81,6 @@ def test_a_model_is_evaluated_and_all_is_written(
     pycocotools = pytest.importorskip("pycocotools.coco")
     server = pycocotools.COCO(str(data / "valid.json")).loadRes(str(found))
     assert len(server.anns) == len(records) == content["detections"]
-
-
-@pytest.mark.slow
-def test_a_run_and_an_exported_file_are_models_too(
-    archive, model, data, numbers, tmp_path, capsys
-):
-    folder = RunFolder(tmp_path / "run")
-    folder.begin(ek.RunConfiguration(data=str(data)))
-    folder.archive.mkdir()
-    shutil.copy(archive, folder.archive / "best.keras")
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("tf2onnx")
-    model.export(tmp_path / "shapes.onnx", verbose=0)
-    for path in (folder.path, tmp_path / "shapes.onnx"):
-        capsys.readouterr()
-        out = tmp_path / f"of {path.name}"
-        assert run(path, data, "--out", out) == 0
-        coco = json.loads((out / "numbers.json").read_text())["coco"]
-        assert coco == pytest.approx(numbers, abs=0.02)
 
 
 def test_two_detectors_are_compared(archive, data, exact, tmp_path, capsys):
