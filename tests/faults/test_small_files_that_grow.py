@@ -12,7 +12,6 @@ from PIL import Image
 import effdet_keras as ek
 from effdet_keras.extras.fusion import detect_augmented
 from effdet_keras.images import read_image
-from effdet_keras.model import config
 from effdet_keras.weights.kinds.own import read_own_weights
 
 
@@ -43,14 +42,6 @@ def test_weights_that_unpack_to_more_than_weights_do(tmp_path):
         )
     with pytest.raises(ValueError, match="cats.weights.h5.*shorter than its shape"):
         read_own_weights(path)
-
-
-@pytest.mark.parametrize("field", config.LIMITS)
-def test_a_config_of_a_network_that_no_memory_holds(field, monkeypatch):
-    with pytest.raises(ValueError, match=f"`{field}` must be at most .*LIMITS"):
-        ek.EfficientDetConfig(**{field: 10**6})
-    monkeypatch.setitem(config.LIMITS, field, 10**6)
-    assert getattr(ek.EfficientDetConfig(**{field: 10**6}), field) == 10**6
 
 
 def test_an_image_of_more_pixels_than_pillow_would_warn_of(tmp_path, monkeypatch):
