@@ -58,12 +58,6 @@ def test_a_model_without_settings_says_how_to_get_them(settings, arguments, word
         ScoreRule(without, *arguments)
 
 
-@pytest.mark.parametrize("threshold", [-0.1, 1.5, "worst", float("nan"), None])
-def test_other_thresholds_are_refused(threshold):
-    with pytest.raises(ValueError, match="between 0 and 1, or 'best'"):
-        ScoreRule(detector(), threshold)
-
-
 @pytest.fixture(scope="module")
 def model():
     return lively_model()
@@ -106,12 +100,8 @@ def test_thresholds_are_for_what_was_fused(model, image, options):
     )
 
 
-def test_settings_are_checked_and_other_weights_drop_them(tmp_path):
+def test_other_weights_drop_the_settings(tmp_path):
     model = tiny_model()
-    with pytest.raises(ValueError, match="`thresholds` must have one entry for each"):
-        model.score_settings = ScoreSettings((0.5,))
-    with pytest.raises(TypeError, match="must be `ek.metrics.ScoreSettings`"):
-        model.score_settings = 0.5
     settings = ScoreSettings((0.5, 0.4, 0.3), 2.0)
     model.score_settings = settings
     assert type(model).from_config(model.get_config()).score_settings == settings

@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 from support.torch_files import backbone_state, write_zip
 
-from effdet_keras import cli
-from effdet_keras.detect.predictor import Predictor
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.kinds.registry import open_weights
 from effdet_keras.weights.kinds.torch_state_dict import EFFICIENTNET_PYTORCH
-from effdet_keras.weights.read_weights import describe_weights, what_weights_are
+from effdet_keras.weights.read_weights import describe_weights
 
 
 @pytest.fixture(scope="module")
@@ -33,28 +31,3 @@ def test_the_description_says_how_to_use_it(backbone):
     assert_told(text, backbone)
     assert "Would load into efficientdet-lite0: 240 of 588 weights" in text
     assert "_fc" in text
-
-
-def test_a_predictor_says_what_it_was_given(backbone):
-    with pytest.raises(ValueError, match="holds weights, not a model") as caught:
-        Predictor.load(backbone)
-    assert_told(str(caught.value), backbone)
-
-
-def test_inspect_says_what_it_was_given(backbone, capsys):
-    assert cli.main(["inspect", str(backbone)]) == 1
-    text = capsys.readouterr().err
-    assert "holds weights, not a dataset" in text
-    assert_told(text, backbone)
-    assert f"effdet-keras inspect-weights {backbone}" in text
-
-
-def test_weights_that_cannot_be_read_are_weights_all_the_same(tmp_path):
-    for name, message in (
-        ("broken.pth", "holds weights, not a model"),
-        ("notes.txt", "An exported model is a folder"),
-    ):
-        (tmp_path / name).write_text("no weights")
-        assert what_weights_are(tmp_path / name) == ""
-        with pytest.raises(ValueError, match=message):
-            Predictor.load(tmp_path / name)
