@@ -16,7 +16,7 @@ import zlib
 from effdet_keras._internal.remote_path import fetch, local_copy, path_of
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.errors import InvalidTypeError, InvalidValueError, require
-from effdet_keras.weights.checkpoint_files import checkpoint_in, is_archive
+from effdet_keras.weights.checkpoint_files import checkpoint_in
 from effdet_keras.weights.download import check_digest, download
 from effdet_keras.weights.kinds.automl import STATE_FILE
 
@@ -29,10 +29,7 @@ _INDEX = ".index"
 # Folders of the Object Detection API's exporter, beside one called as `STATE_FILE`.
 _SAVED_MODEL, _VARIABLES = "saved_model", "variables"
 _LABEL_MAP = re.compile(r"label_map_path:\s*[\"'](?:[^\"']*[/\\])?(.+?)[\"']")
-# What a folder of weights has in it, at its top or one below.
-_OF_WEIGHTS = (STATE_FILE, f"*{_INDEX}", f"*/{STATE_FILE}", f"*/*{_INDEX}")
 _DOWNLOAD = re.compile(r"(?:https?|file)://", re.IGNORECASE)
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 # What TensorFlow adds to the prefix of a checkpoint.
 _PIECE = re.compile(r"\.(?:index|meta|data-\d{5}-of-\d{5})$")
 
@@ -65,20 +62,6 @@ def located(source, *, sha256=None, md5=None, verbose=1):
             unpack(path, folder)
             path = _weights_in(pathlib.Path(folder), f"The archive '{path}'")
         yield path
-
-
-def looks_like_weights(source):
-    """Whether a path or URL is meant as weights, not as a dataset."""
-    source = os.fspath(source)
-    if _URL.match(source):
-        return True
-    path = pathlib.Path(source).expanduser()
-    if path.is_dir():
-        return is_archive(path) or any(map(any, map(path.glob, _OF_WEIGHTS)))
-    name = path.name.lower()
-    if name.endswith(_SUFFIXES) or _PIECE.search(name) or _index_of(path).is_file():
-        return True
-    return path.is_file() and is_tar_archive(path)
 
 
 def is_there(path):

@@ -11,7 +11,7 @@ import pathlib
 import numpy as np
 
 from effdet_keras._internal.web import shown_url
-from effdet_keras.errors import EffDetError, InvalidValueError, hint, require
+from effdet_keras.errors import InvalidValueError, hint, require
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.assign import parts_of
 from effdet_keras.weights.download import cache_path
@@ -186,18 +186,6 @@ def describe_weights(source, model_name=None):
     if model_name is None:
         return "\n".join([*lines, f"Names:   {_listed(tuple(source.arrays))}"])
     return "\n".join(lines + _what_loads(source, model_name, identity.num_classes))
-
-
-def what_weights_are(path):
-    """Says in one sentence what a file of weights is, and how to use it."""
-    with contextlib.suppress(EffDetError, OSError, ImportError):
-        with located(path, verbose=0) as file:
-            source = open_weights(file)
-        identity = identify(source)
-        if identity.names:
-            use = _how_to_use(os.fspath(path), identity)
-            return f"It holds: {source.kind}, {identity}. To use them: {use}."
-    return ""
 
 
 def _how_to_use(path, identity):
