@@ -87,13 +87,6 @@ def from_arrays(
         )
         _check_labels(item, i, len(names))
         found.append(item)
-    every = np.concatenate([np.zeros((0, 4)), *(item.boxes for item in found)])
-    corners = np.concatenate([every[:, :2], every[:, :2] + every[:, 2:]])
-    if np.abs(corners).max(initial=0) <= 1.0 and (every[:, 2:] > 0).any():
-        raise InvalidValueError(
-            "`boxes` must be in pixels. Received boxes between 0 and 1: multiply "
-            "them by the height and width of their image"
-        )
     classes = names, category_ids, range(len(names))
     return make_dataset(found, classes, Problems("`from_arrays`"), source="`boxes`")
 

@@ -123,7 +123,8 @@ def random_jpeg_quality(
     image, seed, random_coef=0.0, min_jpeg_quality=0, max_jpeg_quality=100
 ):
     coin, unit = tf.unstack(draws.uniform(seed, [2]))
-    quality = draws.whole_between(unit, min_jpeg_quality, max_jpeg_quality)
+    steps = max(max_jpeg_quality - min_jpeg_quality, 1)
+    quality = min_jpeg_quality + draws.integer(unit, steps)
     return tf.cond(
         coin >= random_coef,
         lambda: tf.cast(compressed(image, quality), tf.float32),
@@ -143,7 +144,8 @@ def random_patch_gaussian(
 ):
     of_patch, of_noise = draws.split(seed, 2)
     coin, *units = tf.unstack(draws.uniform(of_patch, [5]))
-    side = draws.whole_between(units[0], min_patch_size, max_patch_size)
+    steps = max(max_patch_size - min_patch_size, 1)
+    side = min_patch_size + draws.integer(units[0], steps)
     deviation = draws.between(units[1], min_gaussian_stddev, max_gaussian_stddev)
     shape = tf.shape(image)
     y = draws.integer(units[2], shape[0]) - side // 2

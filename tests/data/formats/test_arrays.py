@@ -69,7 +69,7 @@ def test_boxes_without_area_are_left_out_and_counted():
         ([[8, 4, 32, -1]], [0], {"box_format": "xywh"}, "end before it begins"),
         ([[4, 8, 20]], [0], {}, r"\[n, 4\].*\(1, 3\)"),
         ([[4, 8, 20, np.nan]], [0], {}, "finite"),
-        ([[0.1, 0.2, 0.5, 1.0]], [0], {}, "in pixels"),
+        ([[0.1, 0.2, 0.5, 1.0]] * 2, [0, 0], {}, "all 2 lie between 0 and 1"),
         ([[4, 8, 20, 40]], [0], {"box_format": "cxcywh"}, "cxcywh"),
         ([], [], {"image": IMAGE.astype(np.float32)}, "uint8.*float32"),
         ([], [], {"image": IMAGE[..., 0]}, r"\[H, W, 3\].*\(32, 48\)"),
