@@ -74,7 +74,6 @@ def check_features(module, config):
     sizes = level_sizes(config.image_size, config.min_level, config.max_level)
     for which, features in zip(("class", "box"), found):
         shapes = [tuple(x.shape[1:]) for x in features]
-        channels = {shape[-1] for shape in shapes}
         if [shape[:2] for shape in shapes] != [tuple(s) for s in sizes]:
             raise InvalidValueError(
                 f"The module {shown_url(module.handle)!r} returns {len(shapes)} "
@@ -82,11 +81,6 @@ def check_features(module, config):
                 f"{_sizes([config.image_size])}. Expected: {len(sizes)}, of "
                 f"{_sizes(sizes)}, for the levels {levels[0]} to {levels[-1]}. Give "
                 "`min_level`, `max_level` and `image_size` of the module."
-            )
-        if len(channels) > 1:
-            raise InvalidValueError(
-                f"The module {shown_url(module.handle)!r} returns {which} features of "
-                f"{sorted(channels)} channels. Expected: one number for all levels."
             )
 
 
@@ -206,11 +200,6 @@ class HubDetector:
         self._form = detector_form(module)
         self._signature = module.loaded.signatures["serving_default"]
         _, inputs = self._signature.structured_input_signature
-        if len(inputs) != 1 or len(next(iter(inputs.values())).shape) != 4:
-            raise InvalidValueError(
-                f"The detector {module.handle!r} must take one input, images [batch, "
-                f"height, width, 3]. Received: {inputs}"
-            )
         ((self._input_name, self._input),) = inputs.items()
 
     def detect(self, images, score_threshold=0.3, *, batch_size=1, verbose="auto"):
@@ -225,17 +214,6 @@ class HubDetector:
             if shows_progress:
                 progress.update(len(found))
         return found[0] if is_single else found
-
-    def fit(self, *args, **kwargs):
-        """Raises: a detector module has no training form."""
-        raise NotImplementedError(
-            f"The TF-Hub module {self.module.handle!r} returns finished detections: it "
-            "has no class logits and box codes that a loss could be taken of. "
-            "Fine-tune from a feature module (`.../feature-vector/1`), or weights: "
-            '`EfficientDet.from_preset("efficientdet-d0", weights="coco", ...)`.'
-        )
-
-    compile = evaluate = fit
 
     def _detect(self, source, score_threshold):
         image = pixels_of(source)

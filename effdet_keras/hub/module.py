@@ -26,10 +26,6 @@ _FORM = (
     "float32 [batch, height, width, 3], and returns two lists, class features and box "
     "features, of one tensor [batch, height, width, channels] per level"
 )
-_DETECTOR_FORM = (
-    "A detector has a signature 'serving_default' that returns 'detection_boxes', "
-    "'detection_scores' and 'detection_classes', or 'output_0' to 'output_3'"
-)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -76,14 +72,7 @@ class HubModule:
 
     def features(self, images, training):
         """Calls a feature module, and checks what it returns."""
-        try:
-            found = self.loaded(images, training=training)
-        except (TypeError, ValueError) as error:
-            said = " ".join(str(error).split())  # what it takes, too
-            raise InvalidValueError(
-                f"The module {self.handle!r} cannot be called on images of shape "
-                f"{tuple(images.shape)}. {_FORM}. TensorFlow says: {said}"
-            ) from None
+        found = self.loaded(images, training=training)
         if not _is_two_lists(found):
             shapes = tf.nest.map_structure(lambda x: getattr(x, "shape", x), found)
             raise InvalidValueError(
@@ -110,18 +99,12 @@ def reopen_hub_module(handle, fingerprint):
     """Loads the module that a saved model names, from this machine alone."""
     shown, folder = shown_url(handle), _cache_folder(handle)
     if not os.path.isdir(folder):
-        cure = (
-            "Put it back there, or make the model with `EfficientDet.from_hub` on its "
-            "new place and call `load_weights` with this file."
-        )
-        if _is_url(handle):
-            cure = (
-                "It is not fetched because a file says so: if you trust it, fetch it "
-                f"with `tensorflow_hub.resolve({shown!r})` and load again."
-            )
         raise FileNotFoundError(
             f"The model computes with the TF-Hub module {shown!r}, which is not in "
-            f"'{folder}'. {cure}"
+            f"'{folder}', and is not fetched because a file says so. If you trust it, "
+            f"fetch it with `tensorflow_hub.resolve({shown!r})`, or make the model by "
+            "`EfficientDet.from_hub` from its new place and call `load_weights` with "
+            "this file."
         )
     if fingerprint_of(folder) != fingerprint:
         raise InvalidValueError(
@@ -150,15 +133,10 @@ def _resolve(handle):
     tensorflow_hub.require("Loading a TF-Hub module")
     if not _is_url(handle):
         handle = os.fspath(local_path(handle, "A TF-Hub module without http(s)://"))
-        if not os.path.exists(handle):
+        if not os.path.isdir(handle):
             raise FileNotFoundError(
                 f"There is no TF-Hub module {handle!r}: expected the address or the "
                 "folder of one."
-            )
-        if os.path.isfile(handle):
-            raise InvalidValueError(
-                f"{handle!r} is a file: a TF-Hub module is a folder with "
-                f"'{_GRAPH_FILES[0]}', or the http(s) address of one, compressed."
             )
         return os.path.abspath(handle)
     check_address(handle)
@@ -189,36 +167,23 @@ def _load(handle, folder):
     try:
         loaded = load(folder)
     except Exception as error:  # TensorFlow's errors have no class in common
-        some = ", ".join(sorted(os.listdir(folder))[:5]) or "nothing"
         raise InvalidValueError(
             f"What is at {shown_url(handle)!r} is no SavedModel that TensorFlow can "
             f"load: {first_line(error)}. Expected a folder with '{_GRAPH_FILES[0]}' "
-            f"and 'variables'; '{folder}' holds {some}."
+            "and 'variables'."
         ) from error
     handle = handle if _is_url(handle) else folder
-    module = HubModule(handle, folder, loaded, _notes(folder))
+    path = pathlib.Path(folder, NOTES_FOLDER, NOTES_FILE)
+    notes = json.loads(path.read_text("utf-8")) if path.is_file() else None
+    module = HubModule(handle, folder, loaded, notes)
     if detector_form(module) is None and not callable(loaded):
         signatures = getattr(loaded, "signatures", {})
         found = {name: sorted(f.structured_outputs) for name, f in signatures.items()}
         raise InvalidValueError(
             f"The module {shown_url(handle)!r} is of another form: it cannot be "
-            f"called, and its signatures return {found or 'nothing'}. {_FORM}. "
-            f"{_DETECTOR_FORM}."
+            f"called, and its signatures return {found or 'nothing'}. {_FORM}."
         )
     return module
-
-
-def _notes(folder):
-    path = pathlib.Path(folder, NOTES_FOLDER, NOTES_FILE)
-    if not path.is_file():
-        return None
-    try:
-        notes = json.loads(path.read_text("utf-8"))
-        return {name: dict(notes)[name] for name in ("config", "class_names")}
-    except (ValueError, KeyError, TypeError) as error:
-        raise InvalidValueError(
-            f"'{path}' is damaged ({error!r}): remove it."
-        ) from error
 
 
 def fingerprint_of(folder):

@@ -30,9 +30,8 @@ BACKBONE_ALONE = "the file holds a backbone alone"  # why the rest starts new
 
 def assign_source(model, source, *, skip_mismatch=False, checkpoint_type=None):
     """Assigns the arrays of a file to the weights of a model."""
-    _check_type(checkpoint_type)
+    check_choice("checkpoint_type", checkpoint_type, (None, *CHECKPOINT_TYPES))
     match = match_arrays(source, model.config)
-    _check_instead(match, source, model.config)
     plan = _Plan(match)
     if checkpoint_type is not None:
         is_left = CHECKPOINT_TYPES[checkpoint_type]
@@ -88,21 +87,6 @@ def _assign(model, values):
     for name, value in values.items():
         by_name[name].assign(np.asarray(value, "float32"))
     model.weights_were_set()
-
-
-def _check_type(checkpoint_type):
-    check_choice("checkpoint_type", checkpoint_type, (None, *CHECKPOINT_TYPES))
-
-
-def _check_instead(match, source, config):
-    """Refuses averages of no weight, in a file that has the whole network otherwise."""
-    known = {array.name for array in network_arrays(config)}
-    strays = [name for name in source.instead if name not in known]
-    if strays and not (match.missing or match.mismatched or match.left_over):
-        raise InvalidValueError(
-            f"'{source.path}' is damaged: it holds a second array of '{strays[0]}' of "
-            f"shape {np.shape(source.instead[strays[0]])}, and no such weight."
-        )
 
 
 def _leave_other_classes(plan, model, source):
@@ -182,38 +166,31 @@ def _has_backbone_alone(match):
 
 
 def _explain(plan, model, source):
-    identity = identify(source)
-    name = model.config.name
+    identity, name = identify(source), model.config.name
     text = f"The weights in '{source.path}' ({source.kind}) do not fit `{name}`"
     if identity.names and name not in identity.names:
         return (
             f"{text}: they are of {identity}. Make that model: "
             f"`EfficientDet.from_preset({identity.names[0]!r}, weights=...)`."
         )
-    cure = (
-        "Make the model with the config of the file, or pass `skip_mismatch=True` to "
-        "leave what does not fit as it is."
-    )
     arrays = {array.name: array for array in network_arrays(model.config)}
     if plan.mismatched:
         name, value = next(iter(plan.mismatched.items()))
-        array = arrays[name]
-        return (
-            f"{text}: {len(plan.mismatched)} arrays have another shape. The first is "
-            f"{source.scheme.name_of(array)!r}, {np.shape(value)} in the file and "
-            f"{array.shape} in the model ({name!r}). {cure}"
-        )
-    if len(plan.missing) in (0, len(arrays)):
+        first, count = arrays[name], len(plan.mismatched)
+        problem = f"{count} arrays have another shape, such as {np.shape(value)} of"
+    elif len(plan.missing) in (0, len(arrays)):
         some = ", ".join(list(source.arrays)[:3]) or "nothing"
         return (
             f"{text}: none of its {len(source.arrays)} arrays belongs to the model "
             f"(it holds {some}, ...; {identity})."
         )
-    first = next(iter(plan.missing.values()))
+    else:
+        first = next(iter(plan.missing.values()))
+        problem = f"{len(plan.missing)} of {len(arrays)} weights are not in it, such as"
     return (
-        f"{text}: {len(plan.missing)} of {len(arrays)} weights are not in it. The "
-        f"first is {(source.scheme.name_of(first) or first.name)!r}, of shape "
-        f"{first.shape}. {cure}"
+        f"{text}: {problem} {(source.scheme.name_of(first) or first.name)!r}, which is "
+        f"{first.shape} in the model. Make the model with the config of the file, or "
+        "pass `skip_mismatch=True` to leave what does not fit as it is."
     )
 
 

@@ -142,14 +142,10 @@ def find_published_weights(model_name: str, weights_key: str) -> PublishedWeight
     if (model_name, weights_key) in _PUBLISHED:
         return _PUBLISHED[model_name, weights_key]
     known = [weights for model, weights in _PUBLISHED if model == model_name]
-    models = [model for model, weights in _PUBLISHED if weights == weights_key]
-    if models:
-        more = f" These are published for: {', '.join(models)}."
-    else:
-        more = hint(str(weights_key).lower(), known)
     raise InvalidValueError(
-        f"There are no such published weights of {model_name!r}.{more} "
-        f"Received: weights={weights_key!r}. It has: {', '.join(known)}"
+        f"There are no such published weights of {model_name!r}."
+        f"{hint(str(weights_key).lower(), known)} Received: weights={weights_key!r}. "
+        f"It has: {', '.join(known)}"
     )
 
 

