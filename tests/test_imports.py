@@ -79,10 +79,7 @@ MAY_IMPORT_INSIDE = {
     "detect/predictor.py:in_runtime": ["effdet_keras.export.check"],
     "detect/predictor.py:evaluate": ["effdet_keras.detect.evaluate"],
     "detect/predictor.py:_copied": ["effdet_keras.weights.archive"],
-    "detect/predictor.py:_naming_weights": [
-        "effdet_keras.weights.read_weights",
-        "effdet_keras.weights.locate",
-    ],
+    "detect/predictor.py:_naming_weights": ["effdet_keras.weights.locate"],
     "cli/files.py:open_live_model": ["effdet_keras.model.efficientdet"],
     "cli/files.py:load": ["effdet_keras.data.any_format"],
     "cli/files.py:chosen_split": ["effdet_keras.data.any_format"],

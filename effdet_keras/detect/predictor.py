@@ -384,12 +384,13 @@ def _naming_weights(path):
         if not keras.is_installed():  # without it nothing here reads weights
             raise
         from effdet_keras.weights.locate import looks_like_weights
-        from effdet_keras.weights.read_weights import what_weights_are
 
         if not looks_like_weights(path) or (path / "saved_model.pb").exists():
             raise
         raise InvalidValueError(
-            f"'{path}' holds weights, not a model. {what_weights_are(path)}".rstrip()
+            f"'{path}' holds weights, not a model: `effdet-keras inspect-weights "
+            f"{path}` says of which, and `ek.EfficientDet.from_preset(NAME, "
+            f"weights='{path}')` makes one of them."
         ) from error
 
 

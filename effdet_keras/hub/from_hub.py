@@ -67,7 +67,6 @@ def from_hub(
 
 
 def check_features(module, config):
-    """Raises ValueError where a module's features do not fit a config."""
     images = np.zeros((1, *config.image_size, 3), "float32")
     found = module.features_of(images)
     levels = range(config.min_level, config.max_level + 1)
@@ -133,7 +132,6 @@ def _matching_config(module, source, model_name, overrides):
 
 
 def _config(name, overrides):
-    """The config of a published model; None if the overrides cannot be its."""
     try:
         return EfficientDetConfig.from_name(name, **overrides)
     except ValueError:
@@ -141,7 +139,6 @@ def _config(name, overrides):
 
 
 def _fits(source, config):
-    """Whether a source has all of a network but the last layers of its heads."""
     match = match_arrays(source, config)
     others = (array.name for array in match.missing)
     wrong = [*others, *match.mismatched]

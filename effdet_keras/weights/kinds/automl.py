@@ -75,7 +75,6 @@ _HUB_PARTS = (
 
 
 def read_tensorflow_checkpoint(prefix, averages=True):
-    """Reads a checkpoint of google/automl."""
     tf.require("Reading TensorFlow checkpoints")
     prefix = os.fspath(prefix)
     with naming_damage(prefix):
@@ -152,7 +151,6 @@ def _graph_entries(keys):
 
 
 def _hub_names(entries):
-    """The entries by TF1 name."""
     names = {}
     for name, key in entries.items():
         for part, scope in _HUB_PARTS:
@@ -192,7 +190,6 @@ _STEM = re.compile(
 
 
 def published_names(names, scheme, path):
-    """Finds the published name of each name in a file."""
     root = re.compile(rf"(?:^|/)(?={_ROOTS[scheme]})")
     prefixes = {name[: match.end()] for name in names if (match := root.search(name))}
     if not prefixes:

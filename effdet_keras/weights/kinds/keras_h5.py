@@ -48,7 +48,6 @@ _INPUT_LAYER = re.compile(r"^(normalization|rescaling)(_\d+)?/")
 
 
 def read_keras2_h5(path, averages=True):
-    """Reads a file of `save_weights` or `model.save` of Keras 2."""
     path = os.fspath(path)
     arrays, others = read_h5_arrays(
         path, path, lambda name: not name.startswith(_OPTIMIZER)
@@ -113,7 +112,6 @@ _NOT_DAMAGES = (FileNotFoundError, PermissionError, IsADirectoryError)
 
 
 def read_h5_arrays(file, path, is_wanted):
-    """Reads the datasets of an HDF5 file that are wanted."""
     arrays, others = {}, []
 
     def read(name, item):

@@ -128,7 +128,6 @@ def _read_weights(file, path, averages):
 
 
 def _weight_of(name):
-    """The TF1 name of the weight that an array stands beside."""
     path = name.removeprefix(_AVERAGE).removeprefix(_TRAINING).replace(":", "/")
     return tf1_name(types.SimpleNamespace(path=path))
 

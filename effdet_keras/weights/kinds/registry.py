@@ -22,7 +22,6 @@ _HEAD = 16  # bytes, enough to tell the formats apart
 
 
 def open_weights(path, averages=True, pipeline_config=None, own_pipeline_config=None):
-    """Reads a file of weights, of whatever kind it is."""
     path = pathlib.Path(path)
     head = _head(path)
     kind = next((kind for kind in _kinds() if kind.is_of(path, head)), None)

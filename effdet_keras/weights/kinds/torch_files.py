@@ -31,7 +31,6 @@ def read_torch_file(path):
 
 
 def read_safetensors(path):
-    """Reads the arrays of a `.safetensors` file."""
     safetensors.require("Reading `.safetensors` files")
     try:
         with safetensors.safe_open(path, framework="np") as file:
@@ -59,7 +58,6 @@ def read_torch_pickle(path):
 
 
 def damaged(path, reason):
-    """The message about a file that cannot be what its name says."""
     return (
         f"'{path}' is damaged, or not a state dict of PyTorch ({first_line(reason)}). "
         "Fetch it again, or save it again with "

@@ -23,7 +23,7 @@ from effdet_keras.model.config import (
     TIMM_BACKBONE,
     EfficientDetConfig,
 )
-from effdet_keras.weights.identify import identify, names_of_no_backbone
+from effdet_keras.weights.identify import identify
 from effdet_keras.weights.kinds.torch_files import (
     PICKLE_ENDINGS,
     PICKLE_MAGIC,
@@ -115,7 +115,6 @@ _STEMS = {  # the name of the stem's kernel, by which a network is known
 }
 _TITLES = {EFFICIENTNET_PYTORCH: "EfficientNet-PyTorch", TIMM: "timm EfficientNet"}
 _CLASS_LAYERS = {EFFICIENTNET_PYTORCH: "_fc.weight", TIMM: "classifier.weight"}
-_OF_BACKBONES = ("backbone.", "blocks.", "_blocks.")
 
 # Mean and deviation 0.5, of the AdvProp and the Lite models.
 HALF_CONFIG = {"mean_rgb": (127.5,) * 3, "stddev_rgb": (127.5,) * 3}
@@ -143,7 +142,6 @@ _FIELDS_OF_A_FAMILY = (
 
 
 def read_torch_state_dict(path, averages=True):
-    """Reads the weights of a detector or of a backbone, as the names in it tell."""
     return source_of(pathlib.Path(path), read_torch_file(path), averages)
 
 
@@ -163,7 +161,6 @@ def source_of(path, content, averages):
 
 
 def _prefixes(content, scheme):
-    """What stands before the names of each network in the file."""
     stem = _STEMS[scheme]
     found = [name.removesuffix(stem) for name in content if name.endswith(stem)]
     return [prefix for prefix in found if prefix[-1:] in ("", ".")]
@@ -194,7 +191,6 @@ def _network(path, content, prefixes, averages, scheme):
         else:
             others[owner.rstrip(".")] = None
     arrays = _named(arrays) if scheme is TORCH else arrays
-    _check_backbone(path, arrays, scheme)
     where = f", under '{prefix.rstrip('.')}'" if prefix else ""
     converted = " and ".join(sorted(dtypes - {"float32"}))
     return WeightSource(
@@ -211,19 +207,6 @@ def _is_average(prefix):
     return "ema" in re.split(r"[._]", prefix.lower())
 
 
-def _check_backbone(path, arrays, scheme):
-    foreign = names_of_no_backbone(
-        [name for name in arrays if name.startswith(_OF_BACKBONES)], scheme
-    )
-    if foreign:
-        raise InvalidValueError(
-            f"'{path}' is not of EfficientNet B0-B7, Lite0-4 or V2: "
-            f"{len(foreign)} of its arrays have no place, first '{foreign[0]}' "
-            f"{np.shape(arrays[foreign[0]])}. Of effdet's models, the `tf_` "
-            "ones, `efficientdet_*` and `efficientdetv2_*` can be loaded."
-        )
-
-
 def _detector(path, content, source):
     arch = content.get("arch")  # timm's name of the model
     config = _config(path, source.arrays, arch if isinstance(arch, str) else "")
@@ -232,7 +215,6 @@ def _detector(path, content, source):
 
 
 def _backbone(path, content, source):
-    """The backbone of a classifier."""
     scheme = source.scheme
     model = _model_name(path, content) if scheme is TIMM else "tf_"
     padding = {}
@@ -277,7 +259,6 @@ def _named(arrays):
 
 
 def _config(path, arrays, arch):
-    """The fields of `EfficientDetConfig` that such a file implies."""
     # Shapes do not say how a model pads and prepares images: it is known by the family.
     # AdvProp models, and D4 and D5 of effdet's own, are known by their names alone.
     has_biases = any(map(_BIAS_BEFORE_BN.fullmatch, arrays))
@@ -302,14 +283,12 @@ _OWN_NETWORK = {
 
 
 def _name_here(name):
-    """What a model of effdet is called here, or None if there is none of that name."""
     ours = name.replace("_", "-")
     candidates = [ours.replace("efficientdet-", "effdet-"), ours]
     return next((model for model in candidates if model in MODEL_NAMES), None)
 
 
 def _own_model(source):
-    """The model of effdet's own that the arrays fit, or None."""
     names = identify(source).names
     configs = map(EfficientDetConfig.from_name, names)
     own = [config.name for config in configs if not config.redundant_bias]
