@@ -23,7 +23,7 @@ def run(
     losses: bool = False,
     store_thresholds: bool = False,
     follow: bool = False,
-    timeout: str | None = None,
+    timeout: str = "20m",
     threads: int | None = None,
     overwrite: bool = False,
 ) -> None:
@@ -55,7 +55,7 @@ def run(
         follow: MODEL is the folder of a run that trains in another process: evaluate
             each new checkpoint, until the run is done
         timeout (TIME): with --follow, how long to wait for something new, such as 90s,
-            20m or 1.5h (20m)
+            20m or 1.5h
     """
     from effdet_keras.cli.files import DatasetSource
 
@@ -65,22 +65,16 @@ def run(
         **{"overwrite": overwrite, "slices": slices, "losses": losses},
         "store_thresholds": store_thresholds,
     }
-    if not follow and timeout is None:
+    if not follow:
         from effdet_keras.cli.evaluate_files import evaluate_files
 
         options = {"batch_size": batch_size, "out": out, **of_one_evaluation}
         evaluate_files(models, source, **options)
         return
-    usage = "`effdet-keras eval RUN DATA --follow` evaluates the checkpoints of a run."
-    if not follow:
-        raise InvalidValueError(f"--timeout is for --follow: {usage}")
-    for name, value in of_one_evaluation.items():
-        if value:
-            flag = name.replace("_", "-")
-            raise InvalidValueError(f"--follow takes no --{flag}: {usage}")
-    if len(models) != 1:
-        raise InvalidValueError(f"--follow takes one run: {usage} Received: {models}")
+    if len(models) != 1 or any(of_one_evaluation.values()):
+        raise InvalidValueError(
+            "--follow takes one run, --out, --split, --format, --batch-size and "
+            "--timeout: `effdet-keras eval RUN DATA --follow`."
+        )
     follow_run = extra("follow:follow_run")
-    follow_run(
-        models[0], source, timeout=timeout or "20m", batch_size=batch_size, out=out
-    )
+    follow_run(models[0], source, timeout=timeout, batch_size=batch_size, out=out)

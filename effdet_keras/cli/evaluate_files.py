@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import sys
 import time
 from collections.abc import Sequence
@@ -15,7 +16,6 @@ from effdet_keras.cli.files import (
     EVALUATION_SPLITS,
     DatasetSource,
     check_outputs,
-    is_published,
     open_any_model,
 )
 from effdet_keras.data.dataset import DetectionDataset
@@ -24,14 +24,13 @@ from effdet_keras.detect.evaluate import (
     category_ids_in_dataset,
     in_one_line,
 )
-from effdet_keras.detect.predictor import Predictor
-from effdet_keras.errors import InvalidStateError, InvalidValueError, check_argument
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.coco import (
     detections_to_coco,
     read_detections,
     results_of_coco,
 )
-from effdet_keras.evaluate.evaluation import Evaluation, analyze_results
+from effdet_keras.evaluate.evaluation import analyze_results
 from effdet_keras.export.runtime import ExportedDetector, weights_digest
 from effdet_keras.runs.run_folder import describe_environment, environment_facts
 from effdet_keras.weights.archive import file_for_score_settings, store_score_settings
@@ -56,25 +55,24 @@ def evaluate_files(
         None if path is None else local_path(path, f"`{flag}`")
         for path, flag in ((out, "--out"), (json, "--json"))
     )
-    _check(len(models) + len(detections), json_path, batch_size)
+    number = len(models) + len(detections)
+    is_for_one = json is not None or store_thresholds
+    if number not in ((1,) if is_for_one else (1, 2)):
+        raise InvalidValueError(
+            "`eval` takes one model, or two to compare, or files of --detections in "
+            "their places, and --json and --store-thresholds are for one. Received: "
+            f"{number} of them. As in `effdet-keras eval MODEL DATA`, the dataset "
+            "comes last."
+        )
     written = [] if out is None else [out / "numbers.json", out / "report.html"]
     read = [*models, *detections, data.path, *([] if slices is None else [slices])]
     check_outputs([*written, json_path], read, overwrite=overwrite)
-    if store_thresholds and (detections or len(models) != 1):
-        raise InvalidValueError(
-            "--store-thresholds needs one model, in whose file they are stored. "
-            f"Received: {len(models)} models and {len(detections)} files of detections."
-        )
-    store = ThresholdStore(models[0]) if store_thresholds else None
+    # Found before the model is opened, so that what is wrong is said before any work.
+    store = file_for_score_settings(read[0]) if store_thresholds else None
     split = data.chosen_split(EVALUATION_SPLITS)
     sources = [_Model(model, batch_size, threads, losses) for model in models]
     sources += map(_File, detections)
     dataset = data.load((split,))
-    if len(sources) == 2 and all(record.is_crowd.all() for record in dataset.records):
-        raise InvalidValueError(
-            "Two models can be compared on a dataset with objects. Received: "
-            f"{len(dataset)} images without any."
-        )
     columns = {}
     if slices is not None:
         columns = extra("image_columns:read_image_columns")(slices, dataset)
@@ -92,22 +90,7 @@ def evaluate_files(
         about = {"data": os.fspath(data.path), "split": split}
         _write(out, sources, comparison, about, dataset)
     if store is not None:
-        store.store(sources[0].evaluation, sources[0].predictor, dataset)
-
-
-def _check(number, json_path, batch_size):
-    if number not in (1, 2):
-        raise InvalidValueError(
-            "`eval` takes one model, or two to compare, or files of --detections in "
-            f"their places. Received: {number} of them. As in `effdet-keras eval MODEL "
-            "DATA`, the dataset comes last."
-        )
-    if number == 2 and json_path is not None:
-        raise InvalidValueError(
-            "--json writes the detections of one model. Received: two. Evaluate them "
-            "one by one."
-        )
-    check_argument(batch_size >= 1, "--batch-size", batch_size, "1 or more")
+        store_thresholds_in(store, *sources, dataset)
 
 
 def _comparison(first, second):
@@ -229,52 +212,21 @@ class _File:
 # --- What `eval --store-thresholds` writes into the archive that it evaluated.
 
 
-class ThresholdStore:
-    """The archive of a model: found before the model is opened, changed at the end."""
-
-    def __init__(self, model: str) -> None:
-        if is_published(model):
-            raise InvalidValueError(
-                f"--store-thresholds needs a file. Received: '{model}', whose weights "
-                "are published. Save the model first, as in "
-                f'`ek.EfficientDet.from_preset("{model}", weights="coco")'
-                '.save("mine.keras")`.'
-            )
-        self.path = file_for_score_settings(model)
-        self._state = self._now()
-
-    def store(
-        self, evaluation: Evaluation, predictor: Predictor, dataset: DetectionDataset
-    ) -> None:
-        """Stores what was found best, and says so."""
-        names = predictor.class_names
-        if names is None or not set(dataset.class_names) <= set(names):
-            # The ids of a model without names tell its classes.
-            name_of = dict(zip(dataset.category_ids, dataset.class_names))
-            ids = category_ids_in_dataset(predictor, dataset).tolist()
-            names = tuple(name_of.get(category_id, "") for category_id in ids)
-        settings = evaluation.score_settings(names)
-        if self._now() != self._state:
-            raise InvalidStateError(
-                f"'{self.path}' was replaced while it was evaluated, perhaps by a "
-                "training that goes on. Its thresholds are not those of this "
-                "evaluation, and were not stored. Evaluate again when the training is "
-                "done."
-            )
-        store_score_settings(self.path, settings)
-        temperature = settings.temperature
-        words = (
-            "no temperature: scores do not tell right from wrong"
-            if temperature is None
-            else f"a temperature of {temperature:.2f}"
-        )
-        classes = len(settings.thresholds)
-        print(
-            f"\nStored in '{self.path}': a threshold for each of {classes} classes, "
-            f"and {words}. `effdet-keras predict --score best` uses them. Numbers on "
-            "these images are now too good: they chose the thresholds."
-        )
-
-    def _now(self):
-        status = os.stat(self.path)
-        return status.st_ino, status.st_mtime_ns, status.st_size
+def store_thresholds_in(
+    path: pathlib.Path, source: _Model, dataset: DetectionDataset
+) -> None:
+    """Stores what was found best in the archive of a model, and says so."""
+    names = source.predictor.class_names
+    if names is None or not set(dataset.class_names) <= set(names):
+        # The ids of a model without names tell its classes.
+        name_of = dict(zip(dataset.category_ids, dataset.class_names))
+        ids = category_ids_in_dataset(source.predictor, dataset).tolist()
+        names = tuple(name_of.get(category_id, "") for category_id in ids)
+    settings = source.evaluation.score_settings(names)
+    store_score_settings(path, settings)
+    print(
+        f"\nStored in '{path}': a threshold for each of {len(settings.thresholds)} "
+        f"classes, and the temperature {settings.temperature}. `effdet-keras predict "
+        "--score best` uses them. Numbers on these images are now too good: they "
+        "chose the thresholds."
+    )

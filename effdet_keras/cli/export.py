@@ -6,7 +6,7 @@ import argparse
 import pathlib
 from typing import Annotated, Any
 
-from effdet_keras.cli.arguments import DatasetFormat, Flag
+from effdet_keras.cli.arguments import Flag
 from effdet_keras.export.registry import FORMATS, OPTIONS, TARGETS
 
 _CALIBRATION_SPLITS = ("train", "trainval")
@@ -26,10 +26,8 @@ def run(
     overwrite: bool = False,
     evaluate: str | None = None,
     evaluation_split: str | None = None,
-    evaluation_format: DatasetFormat | None = None,
     calibration: str | None = None,
     calibration_split: str | None = None,
-    calibration_format: DatasetFormat | None = None,
     **options: Any,
 ) -> None:
     """write a model for another runtime, and check it there
@@ -50,14 +48,10 @@ def run(
         evaluate (DATA): dataset to evaluate both on
         evaluation_split (NAME): split of that dataset (by default, the test or
             validation split)
-        evaluation_format: the format of that dataset, if it holds several; found out by
-            default
 
     calibration of int8:
         calibration (DATA): images like yours: a folder of images, or a dataset
         calibration_split (NAME): split of that dataset (by default, train)
-        calibration_format: the format of that dataset, if it holds several; found out
-            by default
     """
     from effdet_keras.cli.files import (
         EVALUATION_SPLITS,
@@ -67,18 +61,15 @@ def run(
     )
 
     check_outputs([out], [model], overwrite=overwrite)
-    names = "--evaluate", evaluate, evaluation_split, evaluation_format
-    source = DatasetSource(*names)
+    source = DatasetSource("--evaluate", evaluate, evaluation_split)
     if evaluate is not None:
         options["evaluate"] = source.load(EVALUATION_SPLITS)
-    names = "--calibration", calibration, calibration_split, calibration_format
-    source = DatasetSource(*names)
+    source = DatasetSource("--calibration", calibration, calibration_split)
     if calibration is not None:
-        is_folder = calibration_split is None and calibration_format is None
-        if is_folder and source.is_folder_of_images():
-            options["calibration"] = pathlib.Path(calibration)
-        else:
-            options["calibration"] = source.load(_CALIBRATION_SPLITS)
+        is_folder = calibration_split is None and source.is_folder_of_images()
+        options["calibration"] = (
+            pathlib.Path(calibration) if is_folder else source.load(_CALIBRATION_SPLITS)
+        )
     if target is not None:
         options["target"] = target
     open_live_model(model).export(out, format, images=images, **options)

@@ -33,12 +33,10 @@ def open_any_model(
     """Opens a model of any kind, or fetches a published one by its name."""
     runtime = None if runtime == "keras" else runtime
     if is_published(model):
-        live = open_live_model(model)
-        if runtime is None:
-            return Predictor(live)
-        return Predictor(
-            live, runtime=runtime, num_threads=threads, precision=precision
-        )
+        live, options = open_live_model(model), {}
+        if runtime is not None:
+            options = {"num_threads": threads, "precision": precision}
+        return Predictor(live, runtime=runtime, **options)
     is_file_of_runtime = os.fspath(model).lower().endswith(_WITHOUT_KERAS)
     if not is_file_of_runtime and keras.is_installed():
         # Registers the classes that an archive is made of: see `effdet_keras`.
@@ -76,10 +74,9 @@ class DatasetSource:
     format: str | None = None
 
     def __post_init__(self):
-        if self.path is None and (self.split or self.format):
-            what = "split" if self.split else "format"
+        if self.path is None and self.split:
             raise InvalidValueError(
-                f"The {what} {self.split or self.format!r} is given without a dataset: "
+                f"The split {self.split!r} is given without a dataset: "
                 f"add `{self.flag} DATA`."
             )
 
@@ -122,21 +119,13 @@ def check_outputs(
 ) -> None:
     """Refuses paths that must not be written to; call it before any work."""
     outputs = [pathlib.Path(path) for path in outputs if path is not None]
-    read = {_identity(pathlib.Path(path)) for path in inputs}
-    written = set()
+    read = {os.path.realpath(path) for path in inputs}
     for path in outputs:
-        identity = _identity(path)
-        if identity in read:
+        if os.path.realpath(path) in read:
             raise InvalidValueError(
                 f"'{path}' is one of the files that are read, and would be "
                 "overwritten. Give another path."
             )
-        if identity in written:
-            raise InvalidValueError(
-                f"Two outputs would be written to '{path}'. Give different paths, or "
-                "two runs."
-            )
-        written.add(identity)
     if not overwrite:
         refuse_existing(outputs)
 
@@ -145,19 +134,7 @@ def refuse_existing(outputs: Iterable[pathlib.Path]) -> None:
     """Raises FileExistsError if one of the paths is there."""
     there = [str(path) for path in outputs if os.path.lexists(path)]
     if there:
-        more = f", and {len(there) - 3} more," if len(there) > 3 else ""
-        verb = "is" if len(there) == 1 else "are"
         raise FileExistsError(
-            f"{', '.join(map(repr, there[:3]))}{more} {verb} there already, and "
-            "nothing is overwritten: give another path, or add --overwrite."
+            f"{', '.join(map(repr, there[:3]))}: nothing that is there already is "
+            "overwritten. Give another path, or add --overwrite."
         )
-
-
-def _identity(path):
-    """What two names of one file share; of a file that is not there, its path."""
-    try:
-        status = path.stat()
-    except OSError:
-        # Some file systems have one file for both: better two names than one lost.
-        return os.path.realpath(path).casefold()
-    return status.st_dev, status.st_ino

@@ -48,8 +48,7 @@ def run(
         weights = with_class_names(weights, class_names)
     named = (weights.config or {}).get("name")
     names = [named] if named in MODEL_NAMES else identify(weights).names
-    if model is None and len(names) != 1:
-        # D6 and D7 have the same network and differ only in the size of their input.
+    if model is None and len(names) != 1:  # D6 and D7 have the same network
         raise InvalidValueError(
             f"The weights in '{weights.path}' ({weights.kind}) fit {identify(weights)}"
             ": say which model is meant with --model."

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 
 from effdet_keras.cli.arguments import Flag
-from effdet_keras.errors import InvalidValueError
 
 
 def run(
@@ -27,22 +25,13 @@ def run(
         model (NAME): the model to load them into (by default, the one that fits)
         list_all: list every array
     """
-    from effdet_keras.weights.locate import looks_like_weights
     from effdet_keras.weights.read_weights import (
         describe_weights,
         list_arrays,
         read_weights,
     )
 
-    try:
-        read = read_weights(weights, model, averages=not raw)
-    except (InvalidValueError, OSError) as error:
-        if os.path.exists(weights) and not looks_like_weights(weights):
-            raise InvalidValueError(
-                f"'{weights}' does not hold weights. If it is a dataset, use "
-                f"`effdet-keras inspect {weights}`."
-            ) from error
-        raise
+    read = read_weights(weights, model, averages=not raw)
     print(describe_weights(read, model))
     if list_all:
         print(list_arrays(read))

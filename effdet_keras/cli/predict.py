@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import Annotated
 
 from effdet_keras._internal.extras import extra
@@ -10,17 +9,9 @@ from effdet_keras.cli.arguments import Flag, Precision, Runtime
 from effdet_keras.errors import InvalidValueError
 
 
-def _score(text):
+def score(text: str) -> float | str:
     """The value of --score; what is out of its range `detect` refuses."""
-    try:
-        return text if text == "best" else float(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(
-            f"must be a number between 0 and 1, or 'best'. Received: {text!r}"
-        ) from error
-
-
-Score = Annotated[float | str, Flag("--score", "--score-threshold", type=_score)]
+    return text if text == "best" else float(text)
 
 
 def run(
@@ -30,7 +21,7 @@ def run(
     out: str | None = None,
     json: str | None = None,
     frames: str | None = None,
-    score: Score = 0.3,
+    score: Annotated[float | str, Flag("--score", type=score)] = 0.3,
     calibrated: bool = False,
     batch_size: int = 1,
     tiles: Annotated[int | None, Flag(nargs="?", const=True)] = None,
@@ -89,12 +80,11 @@ def run(
         "augment": True if tta == [] else tta,
     }
     if parts is not None:
-        for flag, value in (("out", out), ("json", json), ("frames", frames)):
-            if value is not None:
-                raise InvalidValueError(
-                    f"--{flag} is for a run without --parts: `effdet-keras merge` "
-                    "writes one file of the parts"
-                )
+        if (out, json, frames) != (None, None, None):
+            raise InvalidValueError(
+                "--out, --json and --frames are for a run without --parts: "
+                "`effdet-keras merge` writes one file of the parts"
+            )
         predict_shard = extra("bulk.shard:predict_shard")
         sizes = {"shard": shard, "part_images": part_images}
         failed = predict_shard(open_model, inputs, parts, score, **sizes, **options)

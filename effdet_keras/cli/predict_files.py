@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import itertools
 import json
@@ -21,7 +20,7 @@ from effdet_keras.cli.files import check_outputs, refuse_existing
 from effdet_keras.detect.detect import ScoreRule, ScoreThreshold
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.predictor import Predictor
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import require
 from effdet_keras.images import IMAGE_SUFFIXES, list_images, read_image
 
 _MANY = 2_000  # images: a conversion takes 8 to 15 s, and saves 5 to 17 ms for each
@@ -54,21 +53,18 @@ def predict_files(
     ScoreRule(predictor, score_threshold, calibrated)  # before any work
     sources = _find_sources(inputs)
     has_videos = any(map(is_video, sources))
-    if frames is not None and not has_videos:
-        raise InvalidValueError(
-            "`frames` is a folder for the frames of videos, and no input is a video. "
-            f"Received: frames='{frames}'"
-        )
-    names = names_in_json(sources)
-    targets = {} if out is None else _drawn_files(sources, out)
+    names = names_of(sources)
+    targets = {}
+    if out is not None:
+        targets = {source: out / _drawn_name(source, names[source]) for source in names}
     files = [source for source in sources if isinstance(source, pathlib.Path)]
     check_outputs([*targets.values(), json_path], files, overwrite=overwrite)
     if frames is not None and not overwrite:
-        starts = tuple(f"{names[s]}{_FRAME}" for s in sources if is_video(s))
-        paths = sorted(pathlib.Path(frames).glob("*.jpg"))
-        refuse_existing([path for path in paths if path.name.startswith(starts)])
-    for folder in filter(None, (out, frames)):
-        pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+        starts = tuple(
+            str(frames / f"{names[s]}{_FRAME}") for s in filter(is_video, sources)
+        )
+        found = frames.rglob("*.jpg")
+        refuse_existing([path for path in found if str(path).startswith(starts)])
     options |= {"score_threshold": score_threshold, "calibrated": calibrated}
     work = _Work(predictor, targets, names, frames, options)
     failed, is_complete = 0, False
@@ -77,7 +73,7 @@ def predict_files(
             failed += work.video(batch[0]) if is_video(batch[0]) else work.images(batch)
         is_complete = True
     finally:  # what was found until an error or Ctrl-C is not lost
-        if json_path is not None and (is_complete or len(work.coco_file)):
+        if json_path is not None and (is_complete or work.coco_file.images):
             work.coco_file.write(json_path)
             print(f"Wrote '{os.fspath(json_path)}'", flush=True)
             if has_videos and frames is None:
@@ -117,7 +113,7 @@ class _Work:
         """Returns 0: a video that cannot be read is an error."""
         target = self.targets.get(source)
         video = source.name if isinstance(source, pathlib.Path) else str(source)
-        # Where something is there, `predict_files` has asked whether it may go.
+        # `predict_files` has asked whether what is there may go.
         options = {**self.options, "overwrite": True}
         for detections in self.predictor.detect_video(source, target, **options):
             number = detections.image_id
@@ -125,9 +121,10 @@ class _Work:
             name = f"{self.names[source]}{_FRAME}{number:06d}.jpg"
             self.coco_file.add(detections, name, video=video, frame=number)
             if self.frames is not None:
-                with replacing(self.frames / name) as partial:
-                    image = Image.fromarray(detections.image)
-                    image.save(partial, quality=_JPEG_QUALITY)
+                path = self.frames / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                image = Image.fromarray(detections.image)
+                image.save(path, quality=_JPEG_QUALITY)
         return 0
 
 
@@ -181,50 +178,40 @@ def is_video(source: Source) -> bool:
     return True
 
 
-def _drawn_files(sources: Iterable[Source], out: str | os.PathLike) -> dict:
-    """The file each source is drawn into."""
-    names = _apart({source: _drawn_name(source) for source in sources})
-    return {source: pathlib.Path(out, name) for source, name in names.items()}
+def _drawn_name(source, name):
+    """The file that a source is drawn into, by its name."""
+    if not is_video(source):
+        is_known = source.suffix.lower() in IMAGE_SUFFIXES
+        return name if is_known else f"{name}.png"
+    is_avi = isinstance(source, os.PathLike) and source.suffix.lower() == ".avi"
+    return f"{name}.avi" if is_avi else f"{name}.mp4"
 
 
-def _drawn_name(source):
-    if isinstance(source, int):
-        return f"camera-{source}.mp4"
-    if not isinstance(source, os.PathLike):
-        return "stream.mp4"
-    if is_video(source):
-        return f"{source.stem}.{'avi' if source.suffix.lower() == '.avi' else 'mp4'}"
-    is_known = source.suffix.lower() in IMAGE_SUFFIXES
-    return source.name if is_known else f"{source.name}.png"
-
-
-def names_in_json(sources: Sequence[Source]) -> dict:
-    """The names in a COCO file, of which no two are the same; of frames their start."""
-    images = _apart({source: source.name for source in sources if not is_video(source)})
-    names = {image: pathlib.Path(name).as_posix() for image, name in images.items()}
-    uses = collections.Counter()
-    for video in filter(is_video, sources):
-        name = pathlib.Path(_drawn_name(video)).stem
-        uses[name] += 1
-        names[video] = name if uses[name] == 1 else f"{name}-{uses[name]}"
+def names_of(sources: Sequence[Source]) -> dict[Source, str]:
+    """The names of sources in what is written; in folders, where two would be one."""
+    names = {source: _name(source) for source in sources}
+    files = [source for source in sources if isinstance(source, os.PathLike)]
+    if files and _is_one_twice(names):
+        folders = {f: os.path.dirname(os.path.abspath(str(f))) for f in files}
+        root = os.path.commonpath(folders.values())
+        for file, folder in folders.items():
+            name = pathlib.Path(os.path.relpath(folder, root), names[file])
+            names[file] = name.as_posix()
+    rule = "Two inputs would have one name in what is written: give them to two runs"
+    require(not _is_one_twice(names), rule, inputs=list(map(str, sources)))
     return names
 
 
-def _apart(names):
-    """Names by source; in folders, where two are one but for upper and lower case."""
-    files = [source for source in names if isinstance(source, os.PathLike)]
-    if not files or len({str(n).casefold() for n in names.values()}) == len(names):
-        return names
-    folders = {file: _folder_of(file) for file in files}
-    root = os.path.commonpath(folders.values())
-    apart = {f: folders[f].relative_to(root) / names[f] for f in files}
-    return {**names, **apart}
+def _is_one_twice(names):
+    return len({name.casefold() for name in names.values()}) < len(names)
 
 
-def _folder_of(file):
-    if is_remote(file):  # as if addresses were a folder of this machine
-        return pathlib.Path("/", *file.parent.parts[1:])
-    return file.resolve().parent
+def _name(source):
+    if isinstance(source, int):
+        return f"camera-{source}"
+    if not isinstance(source, os.PathLike):
+        return "stream"
+    return source.stem if is_video(source) else source.name
 
 
 def _batched(sources: Iterable[Source], batch_size: int) -> Iterator[list]:
@@ -243,22 +230,16 @@ class _COCOFile:
     def __init__(self, predictor: Predictor) -> None:
         count = predictor.config.num_classes
         self._category_ids = category_ids_or_default(predictor.category_ids, count)
-        names = predictor.class_names or map(str, range(count))
-        self._categories = [
-            {"id": category_id, "name": name}
-            for category_id, name in zip(self._category_ids, names)
-        ]
-        self._images, self._annotations = [], []
-
-    def __len__(self) -> int:
-        return len(self._images)
+        names = zip(self._category_ids, predictor.class_names or map(str, range(count)))
+        self._categories = [{"id": number, "name": name} for number, name in names]
+        self.images, self._annotations = [], []
 
     def add(self, detections: Detections, file_name: str, **more) -> None:
         """Adds an image and what was found in it, but for boxes without area."""
-        image_id = len(self._images) + 1
+        image_id = len(self.images) + 1
         height, width = detections.image.shape[:2]
         size = {"width": width, "height": height}
-        self._images.append({"id": image_id, "file_name": file_name, **more, **size})
+        self.images.append({"id": image_id, "file_name": file_name, **more, **size})
         detections = dataclasses.replace(
             detections, image_id=image_id, category_ids=self._category_ids
         )
@@ -271,10 +252,7 @@ class _COCOFile:
             self._annotations.append({**record, **fields})
 
     def write(self, path: str | os.PathLike) -> None:
-        content = {
-            "images": self._images,
-            "annotations": self._annotations,
-            "categories": self._categories,
-        }
+        content = {"images": self.images, "annotations": self._annotations}
+        content["categories"] = self._categories
         with replacing(path) as partial:
             partial.write_text(json.dumps(content, indent=1), encoding="utf-8")

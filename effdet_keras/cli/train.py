@@ -13,7 +13,6 @@ from effdet_keras.cli.arguments import (
     Settings,
     size_or_auto,
 )
-from effdet_keras.errors import InvalidValueError
 
 
 def _word(text):
@@ -149,14 +148,7 @@ def run(
     from effdet_keras.runs.run_folder import RunFolder
 
     given: dict[str, Any] = {**fields} if data is None else {"data": data, **fields}
-    more = parse_settings(settings)
-    twice = sorted(set(given) & set(more))
-    if twice:
-        flag = f"--{twice[0].replace('_', '-')}"
-        raise InvalidValueError(
-            f"`{twice[0]}` is given by {flag} and by --set: leave one of the two out."
-        )
-    given |= more
+    given |= parse_settings(settings)
     files: dict[str, Any] = {"configuration": config, "hparams": hparams}
     files |= {"pipeline_config": pipeline_config, "ignore_unknown": ignore_unknown}
     if find_rate:

@@ -169,7 +169,7 @@ def test_what_is_there_stays(archive, data, exact, tmp_path, capsys):
     out.mkdir()
     (out / "report.html").write_text("mine")
     assert run(archive, data, "--out", out) == 1
-    assert "report.html' is there already" in capsys.readouterr().err
+    assert "report.html': nothing that is there" in capsys.readouterr().err
     assert run(data, "--detections", exact, "--out", out, "--overwrite") == 0
     assert (out / "report.html").read_text() != "mine"
     before = exact.read_bytes()
@@ -183,15 +183,11 @@ def test_what_is_there_stays(archive, data, exact, tmp_path, capsys):
     ("arguments", "message"),
     [
         (["DATA"], "takes one model, or two"),
-        (["a.keras", "b.keras", "c.keras", "DATA"], "Received: 3 of them"),
-        (["a.keras", "b.keras", "DATA", "--json", "x.json"], "--json writes"),
-        (["a.keras", "DATA", "--batch-size", "0"], "`--batch-size` must be 1"),
+        (["a.keras", "b.keras", "DATA", "--json", "x.json"], "--json and"),
         (["a.keras", "DATA", "--out", "gs://bucket/out"], "must be on this machine"),
         (["nowhere.keras", "DATA"], "nowhere.keras"),
         (["DATA", "--detections", "DATA/valid.json"], "must have image_id"),
-        (["DATA", "--detections", "nowhere.json"], "nowhere.json"),
         (["DATA", "--detections", "EXACT", "--split", "tests"], "split='tests'"),
-        (["nowhere", "--detections", "EXACT"], "nowhere"),
     ],
     ids=str,
 )
@@ -226,27 +222,3 @@ def test_slices_of_a_file_are_printed_and_written(data, exact, tmp_path, capsys)
     said = capsys.readouterr().err
     assert "must have a row for every image. Missing: 1 of 4" in said
     assert len(said.splitlines()) == 1
-
-
-def test_detections_of_other_images_are_refused(data, exact, tmp_path, capsys):
-    records = json.loads(exact.read_text())
-    records[0]["image_id"] = 99
-    (tmp_path / "other.json").write_text(json.dumps(records))
-    assert run(data, "--detections", tmp_path / "other.json") == 1
-    assert "Received: image_id=99" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_a_dataset_without_objects_gets_its_detections(archive, data, tmp_path, capsys):
-    """As COCO's test-dev, whose annotations nobody has."""
-    content = json.loads((data / "valid.json").read_text())
-    shutil.copytree(data / "valid", tmp_path / "valid")
-    (tmp_path / "valid.json").write_text(json.dumps({**content, "annotations": []}))
-    found = tmp_path / "detections_test-dev2017_tiny_results.json"
-    truth = tmp_path / "valid.json"
-    assert run(archive, truth, "--json", found, "--out", tmp_path / "out") == 0
-    assert "nothing can be measured" in capsys.readouterr().out
-    assert len(json.loads(found.read_text())) > 0
-    assert "no objects to be found" in (tmp_path / "out" / "report.html").read_text()
-    assert run(archive, truth, "--detections", found) == 1
-    assert "dataset with objects" in capsys.readouterr().err

@@ -2,22 +2,15 @@
 
 import dataclasses
 import json
-import os
-import types
 
 import numpy as np
 import pytest
-from support.image_results import image_result
 from support.tiny import lively_model
 
 import effdet_keras as ek
 from effdet_keras import cli
-from effdet_keras.cli.evaluate_files import ThresholdStore
 from effdet_keras.data import write_shapes
-from effdet_keras.evaluate.evaluation import analyze_results
 from effdet_keras.evaluate.thresholds import apply_temperature
-from effdet_keras.model.config import EfficientDetConfig
-from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.weights.archive import write_archive
 
 pytestmark = pytest.mark.tensorflow
@@ -94,51 +87,18 @@ def test_thresholds_are_stored_and_predict_uses_them(
     assert 0 < kept.sum() < len(raw)
     shown = apply_temperature(raw.scores[kept], settings.temperature)
     found = tmp_path / "found.json"
-    arguments = [str(archive), str(image), "--score-threshold", "best", "--calibrated"]
+    arguments = [str(archive), str(image), "--score", "best", "--calibrated"]
     assert cli.main(["predict", *arguments, "--json", str(found)]) == 0
     scores = [a["score"] for a in json.loads(found.read_text())["annotations"]]
     np.testing.assert_allclose(scores, shown, atol=1e-3)
 
 
-@pytest.fixture(scope="module")
-def judged(data):
-    """An evaluation of "square" alone, a model without names, and a dataset."""
-    result = image_result([(2, 0, 0, 8, 8)], [(2, 0.75, 0, 0, 8, 8)])
-    config = EfficientDetConfig(num_classes=3)
-    ids = {"class_names": None, "category_ids": (3, 1, 2), "config": config}
-    dataset = ek.data.load(data, "valid")
-    evaluation = analyze_results([result], dataset.class_names)
-    return evaluation, types.SimpleNamespace(**ids), dataset
-
-
-def test_a_run_stores_them_in_its_best_checkpoint(archive, judged, tmp_path):
-    folder = RunFolder(tmp_path / "run")
-    folder.begin(ek.RunConfiguration(data="shapes"))
-    folder.archive.mkdir()
-    for name in ("best.keras", "last.keras"):
-        (folder.archive / name).write_bytes(archive.read_bytes())
-    ThresholdStore(str(folder.path)).store(*judged)
-    assert ek.read_archive_info(folder.archive)["score_settings"] is not None
-    assert (folder.archive / "last.keras").read_bytes() == archive.read_bytes()
-
-
-def test_an_archive_that_is_replaced_meanwhile_stays(archive, judged):
-    store = ThresholdStore(str(archive))
-    before = archive.read_bytes()
-    os.utime(archive, ns=(1, 1))
-    with pytest.raises(RuntimeError, match="was replaced while it was evaluated"):
-        store.store(*judged)
-    assert archive.read_bytes() == before
-
-
 @pytest.mark.parametrize(
     ("models", "flags", "message"),
     [
-        (["A", "A"], [], "needs one model"),
-        ([], ["--detections", "A"], "needs one model"),
-        (["efficientdet-d0"], [], "whose weights are published"),
+        (["A", "A"], [], "--store-thresholds are for one"),
+        (["efficientdet-d0"], [], "stored in a `.keras` file"),
         (["pets.tflite"], [], "stored in a `.keras` file"),
-        (["nowhere.keras"], [], "no checkpoint 'nowhere.keras'"),
     ],
     ids=str,
 )
@@ -149,13 +109,3 @@ def test_other_models_are_refused_before_any_work(
     assert run(*(archive if word == "A" else word for word in arguments)) == 1
     said = capsys.readouterr()
     assert message in said.err and len(said.err.splitlines()) == 1 and not said.out
-
-
-def test_predict_says_what_a_model_without_thresholds_needs(archive, tmp_path, capsys):
-    arguments = [str(archive), str(tmp_path), "--score", "best"]
-    assert cli.main(["predict", *arguments]) == 1
-    said = capsys.readouterr().err
-    assert "--store-thresholds" in said and len(said.splitlines()) == 1
-    with pytest.raises(SystemExit, match="^2$"):
-        cli.main(["predict", str(archive), str(tmp_path), "--score", "worst"])
-    assert "must be a number between 0 and 1, or 'best'" in capsys.readouterr().err

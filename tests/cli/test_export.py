@@ -41,11 +41,6 @@ def exported(monkeypatch):
     return calls
 
 
-def test_only_given_options_are_handed_on(archive, exported):
-    assert cli.main(["export", archive, "pets.tflite"]) == 0
-    assert exported == [{"path": "pets.tflite", "format": None, "images": None}]
-
-
 def test_every_option_of_formats_and_targets_has_a_flag(archive, exported):
     words, expected = [], {}
     for name, (kind, _) in OPTIONS.items():

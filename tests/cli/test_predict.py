@@ -1,4 +1,4 @@
-"""`effdet-keras predict` and `effdet-keras benchmark`."""
+"""`effdet-keras predict`."""
 
 import json
 
@@ -9,9 +9,8 @@ from support import programs
 from support.tiny import LITE0, lively_model
 
 import effdet_keras as ek
-from effdet_keras.cli import files
 from effdet_keras.cli import predict_files as module
-from effdet_keras.cli.predict_files import names_in_json
+from effdet_keras.cli.predict_files import names_of
 from effdet_keras.weights.archive import write_archive
 
 pytestmark = pytest.mark.tensorflow
@@ -100,8 +99,8 @@ def test_no_input_is_written_over(archive, images, tmp_path, command):
     for arguments in (
         [images, "--out", images],
         [first, "--out", images],
-        *([first, "--json", path] for path in (first, archive)),
-        *([first, "--json", path, "--overwrite"] for path in (first, archive)),
+        [first, "--json", archive],
+        [first, "--json", first, "--overwrite"],
     ):
         said = command("predict", archive, *arguments, status=1)
         assert "would be overwritten" in said
@@ -117,7 +116,7 @@ def test_no_input_is_written_over(archive, images, tmp_path, command):
     parts = [path.relative_to(out).as_posix() for path in written]
     assert parts == ["images/a.png", "more/a.png"]
     written[0].write_bytes(b"mine")
-    assert "a.png' are there already" in command(*arguments, status=1)
+    assert "a.png': nothing that is there" in command(*arguments, status=1)
     assert written[0].read_bytes() == b"mine"
     command(*arguments, "--overwrite")
     assert written[0].read_bytes() != b"mine"
@@ -131,25 +130,6 @@ def test_tiles_and_augmentation_are_those_of_the_predictor(
     found = ek.Predictor(model).detect(image, tiles=32, augment=True)
     said = command("predict", archive, image, "--tiles", 32, "--tta")
     assert said == f"{image}: {repr(found).splitlines()[0]}\n"
-
-
-@pytest.mark.parametrize(
-    "options, expected",
-    [
-        ([], {"tiles": None, "augment": None}),
-        (["--tiles"], {"tiles": True, "augment": None}),
-        (["--tta", "0.7", "1"], {"tiles": None, "augment": [0.7, 1.0]}),
-    ],
-)
-def test_tiles_and_augmentation_have_defaults(
-    monkeypatch, archive, command, options, expected
-):
-    given = {}
-    take = lambda *_, **keywords: given.update(keywords)  # noqa: E731
-    monkeypatch.setattr(module, "predict_files", take)
-    monkeypatch.setattr(files, "open_any_model", lambda *_, **__: None)
-    command("predict", archive, "a.png", *options)
-    assert {name: given[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -215,20 +195,8 @@ def test_frames_and_their_boxes_are_a_dataset(archive, clip, found, tmp_path, co
     annotations = json.loads(found.read_text())["annotations"]
     assert len(annotations) == sum(len(r.labels) for r in dataset.records) > 0
     said = command(*again, status=1)
-    assert "clip-frame-000001.jpg' are there already" in said
+    assert "clip-frame-000001.jpg': nothing that is there" in said
     command(*again, "--overwrite")
-    said = command("predict", archive, frames, "--frames", frames, status=1)
-    assert "no input is a video" in said
-
-
-def test_boxes_of_a_wide_image_are_inside_it(archive, found, tmp_path, command):
-    pixels = np.random.default_rng(3).integers(0, 256, (40, 120, 3), "uint8")
-    path = tmp_path / "wide.png"
-    Image.fromarray(pixels).save(path)
-    command("predict", archive, path, "--json", found, "--score", 0.05)
-    boxes = np.array([a["bbox"] for a in json.loads(found.read_text())["annotations"]])
-    assert len(boxes) > 0 and boxes[:, :2].min() >= 0
-    assert ((boxes[:, :2] + boxes[:, 2:]).max(axis=0) <= [120.001, 40.001]).all()
 
 
 def test_no_two_sources_have_one_name_in_the_file(tmp_path):
@@ -236,41 +204,14 @@ def test_no_two_sources_have_one_name_in_the_file(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     images = [tmp_path / name for name in ("a/cat.png", "b/dog.png")]
-    assert list(names_in_json(images).values()) == ["cat.png", "dog.png"]
+    assert list(names_of(images).values()) == ["cat.png", "dog.png"]
     images.append(tmp_path / "b/cat.png")
-    names = names_in_json(images)
+    names = names_of(images)
     assert list(names.values()) == ["a/cat.png", "b/dog.png", "b/cat.png"]
     videos = [tmp_path / "a/clip.mp4", tmp_path / "b/clip.avi", 0]
-    assert list(names_in_json(videos).values()) == ["clip", "clip-2", "camera-0"]
-
-
-def test_a_published_model_is_used_by_its_name(model, monkeypatch, images, command):
-    asked = []
-
-    def from_preset(name, weights):
-        asked.append((name, weights))
-        return model
-
-    monkeypatch.setattr(ek.EfficientDet, "from_preset", from_preset)
-    command("predict", "efficientdet-d0", images / "a.png")
-    assert asked == [("efficientdet-d0", "coco")]
-    said = command("predict", "efficientdet-d99", images / "a.png", status=1)
-    assert "efficientdet-d99" in said
-
-
-@pytest.mark.slow
-def test_benchmark_prints_a_table_and_writes_it(archive, images, tmp_path, command):
-    file, trace = tmp_path / "times.json", tmp_path / "trace"
-    arguments = ["benchmark", archive, "--images", images, "--runs", 2]
-    arguments += ["--batch-size", 2, "--json", file, "--trace", trace]
-    text = command(*arguments)
-    assert "input 64 x 64, batches of 2, 2 runs" in text
-    for name in ("decode", "letterbox", "network", "postprocess", "images per second"):
-        assert name in text
-    assert set(json.loads(file.read_text())["stages"]["all"]) == {"median_ms", "p90_ms"}
-    assert list(trace.rglob("*.xplane.pb"))
-    said = command(*arguments, "--overwrite", "--runs", 0, status=1)
-    assert "`runs` must be 1 or more" in said
+    assert list(names_of(videos).values()) == ["a/clip", "b/clip", "camera-0"]
+    with pytest.raises(ValueError, match="give them to two runs"):
+        names_of([tmp_path / "a/clip.mp4", tmp_path / "a/clip.avi"])
 
 
 @pytest.mark.parametrize("error, status", [(KeyboardInterrupt, 130), (OSError, 1)])

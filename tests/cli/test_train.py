@@ -79,27 +79,12 @@ def test_find_rate_writes_a_curve_and_leaves_the_folder_to_the_run(
     RunFolder(out).check_free(overwrite=False)  # a run can begin here
 
 
-def test_a_pipeline_config_is_read(data, tmp_path, capsys):
-    path = tmp_path / "pipeline.config"
-    path.write_text("model { center_net { } }")
-    out = tmp_path / "run"
-    assert train(data, "--pipeline-config", path, out=out) == 1
-    assert "the config of a `center_net`" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         (["--set", "epoch=3"], "Did you mean 'epochs'"),
-        (["--seed", "1", "--set", "seed=2"], "`seed` is given by --seed and by --set"),
         (["--precision", "half"], "`precision` must be 'float32'"),
-        (
-            ["--augment", "mosaik"],
-            "`augment` must be 'auto', or a list",
-        ),
         (["--hparams", "gama=2"], "Did you mean 'gamma'"),
-        (["--config", "nowhere.yaml"], "nowhere.yaml"),
-        (["--train-split", "all"], "`train_split` must be one of ['train', 'valid']"),
         (["--weights", "cocoa"], "Did you mean 'coco'"),
     ],
     ids=str,
@@ -110,15 +95,6 @@ def test_what_is_wrong_is_one_line(data, tmp_path, capsys, flags, message):
     said = capsys.readouterr().err
     assert message in said and said.startswith("effdet-keras: ")
     assert not (out / "configuration.yaml").exists()
-
-
-@pytest.mark.parametrize(
-    "flags", [["--image-size", "1", "2", "3"], ["--image-size", "auto", "2"], []]
-)
-def test_wrong_usage_has_the_status_of_usage(data, flags, capsys):
-    with pytest.raises(SystemExit, match="^2$"):
-        cli.main(["train", data, *flags, *(["--out", "run"] if flags else [])])
-    assert capsys.readouterr().err.startswith("usage: effdet-keras train")
 
 
 def test_image_size_is_one_number_two_or_auto(monkeypatch, tmp_path):

@@ -47,14 +47,3 @@ def test_import_writes_weights_as_another_kind(lite0, tmp_path, command):
     d0 = tmp_path / "d0.keras"
     said = command("import", lite0, d0, "--model", "efficientdet-d0", status=1)
     assert "they are of efficientdet-lite0" in said and not d0.exists()
-
-
-def test_data_and_weights_are_sent_to_the_commands_for_them(lite0, shapes, command):
-    for wrong, right, paths in (
-        ("inspect-weights", "inspect", (shapes, shapes / "train.json")),
-        ("inspect", "inspect-weights", (lite0, lite0 / "model.index")),
-    ):
-        for path in paths:
-            said = command(wrong, path, status=1)
-            assert f"`effdet-keras {right} {path}`" in said
-            assert len(said.splitlines()) == 1
