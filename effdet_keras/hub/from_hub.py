@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 
-import keras
 import numpy as np
 from keras import ops
 
@@ -68,18 +67,16 @@ def from_hub(
 
 def check_features(module, config):
     images = np.zeros((1, *config.image_size, 3), "float32")
-    found = module.features_of(images)
-    levels = range(config.min_level, config.max_level + 1)
     sizes = level_sizes(config.image_size, config.min_level, config.max_level)
-    for which, features in zip(("class", "box"), found):
-        shapes = [tuple(x.shape[1:]) for x in features]
-        if [shape[:2] for shape in shapes] != [tuple(s) for s in sizes]:
+    expected = [tuple(size) for size in sizes]
+    for features in module.features_of(images):
+        found = [tuple(x.shape[1:3]) for x in features]
+        if found != expected:
             raise InvalidValueError(
-                f"The module {shown_url(module.handle)!r} returns {len(shapes)} "
-                f"{which} features, of {_sizes(shapes)}, for an image of "
-                f"{_sizes([config.image_size])}. Expected: {len(sizes)}, of "
-                f"{_sizes(sizes)}, for the levels {levels[0]} to {levels[-1]}. Give "
-                "`min_level`, `max_level` and `image_size` of the module."
+                f"The module {shown_url(module.handle)!r} returns features of {found} "
+                f"for an image of {config.image_size}. Expected: {expected}, for the "
+                f"levels {config.min_level} to {config.max_level}. Give `min_level`, "
+                "`max_level` and `image_size` of the module."
             )
 
 
@@ -168,10 +165,6 @@ def _config_of_graph(module, model_name, overrides):
     return EfficientDetConfig.from_name(model_name or MODEL_NAMES[0], **overrides)
 
 
-def _sizes(sizes):
-    return ", ".join(f"{size[0]}x{size[1]}" for size in sizes)
-
-
 def _say(verbose, module, text):
     if verbose:
         print(f"From TF-Hub module {shown_url(module.handle)}: {text}", flush=True)
@@ -203,13 +196,7 @@ class HubDetector:
         """Finds objects in images of any size; see `EfficientDet.detect`."""
         ScoreRule(self, score_threshold)  # which it has no thresholds for
         sources, is_single = image_sources(images)
-        shows_progress = len(sources) > 1 if verbose == "auto" else bool(verbose)
-        progress = keras.utils.Progbar(len(sources), unit_name="image")
-        found = []
-        for source in sources:
-            found.append(self._detect(source, score_threshold))
-            if shows_progress:
-                progress.update(len(found))
+        found = [self._detect(source, score_threshold) for source in sources]
         return found[0] if is_single else found
 
     def _detect(self, source, score_threshold):

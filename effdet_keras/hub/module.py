@@ -20,7 +20,7 @@ tensorflow_hub_resolver = OptionalModule("tensorflow_hub.resolver", install=_INS
 
 NOTES_FILE = "effdet_keras.json"  # what `export_hub_module` tells of a module
 NOTES_FOLDER = "assets.extra"  # SavedModel's place for files of its users
-_GRAPH_FILES = ("saved_model.pb", "saved_model.pbtxt")
+_GRAPH_FILE = "saved_model.pb"
 _FORM = (
     "A feature module is called with `(images, training=True or False)`, images "
     "float32 [batch, height, width, 3], and returns two lists, class features and box "
@@ -160,7 +160,7 @@ def _load(handle, folder):
     except Exception as error:  # TensorFlow's errors have no class in common
         raise InvalidValueError(
             f"What is at {shown_url(handle)!r} is no SavedModel that TensorFlow can "
-            f"load: {first_line(error)}. Expected a folder with '{_GRAPH_FILES[0]}' "
+            f"load: {first_line(error)}. Expected a folder with '{_GRAPH_FILE}' "
             "and 'variables'."
         ) from error
     handle = handle if _is_url(handle) else folder
@@ -179,6 +179,5 @@ def _load(handle, folder):
 
 def fingerprint_of(folder):
     """A digest of a module's graph; other weights do not change it."""
-    paths = [pathlib.Path(folder, name) for name in _GRAPH_FILES]
-    path = next((path for path in paths if path.is_file()), None)
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path else None
+    graph = pathlib.Path(folder, _GRAPH_FILE).read_bytes()
+    return hashlib.sha256(graph).hexdigest()

@@ -59,9 +59,6 @@ class Scheme:
     has_our_anchors: bool = False
     needed_fields: tuple = ()  # of the config, without which its arrays mean nothing
 
-    def __repr__(self):
-        return self.title
-
     def name_of(self, array):
         """What files call an array of a network, or None if they do not have it."""
         part = self.parts.get(array.part)

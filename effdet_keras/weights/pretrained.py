@@ -8,9 +8,8 @@ import pathlib
 import warnings
 from typing import Any
 
-import numpy as np
-
 from effdet_keras._internal.remote_path import local_copy
+from effdet_keras._internal.weights_h5 import warn_unless_finite
 from effdet_keras._internal.whole_files import is_remote, shown_address
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
@@ -30,6 +29,7 @@ from effdet_keras.weights.checkpoint_files import (
 from effdet_keras.weights.identify import identify, num_classes_of
 from effdet_keras.weights.presets import COCO_CLASS_NAMES
 
+_UNTRAINED = "BiFPN and heads start new: the model detects nothing before training"
 # What weights are trained for, besides the shapes that they fill.
 _MEANING = (
     *("mean_rgb", "stddev_rgb", "pad_rgb"),
@@ -86,11 +86,11 @@ def load_source(model, source, *, skip_mismatch, checkpoint_type=None, verbose):
     report = assign_source(
         model, source, skip_mismatch=skip_mismatch, checkpoint_type=checkpoint_type
     )
+    warn_unless_finite(model, source.path)
     model.score_settings = None  # an evaluation of other weights chose them
     notes = [
         *source.notes,
-        *_not_finite(source),
-        *_untrained(report),
+        *(_UNTRAINED for new in report.new if new.reason == BACKBONE_ALONE),
         *_adopted_classes(model, source, report),
         *_differences(model, source),
     ]
@@ -98,23 +98,6 @@ def load_source(model, source, *, skip_mismatch, checkpoint_type=None, verbose):
     if verbose:
         print(report, flush=True)
     return report
-
-
-def _not_finite(source):
-    """Of a training that went wrong: whatever has them finds nothing."""
-    arrays = {**source.arrays, **source.instead}
-    bad = [name for name, a in arrays.items() if not _is_finite(a)]
-    if bad:
-        yield f"WARNING: {len(bad)} arrays are NaN or infinite, such as '{bad[0]}'"
-
-
-def _is_finite(array):
-    return array.dtype.kind in "iu" or bool(np.isfinite(array.astype("float32")).all())
-
-
-def _untrained(report):
-    if any(new.reason == BACKBONE_ALONE for new in report.new):
-        yield "BiFPN and heads start new: the model detects nothing before training"
 
 
 def _adopted_classes(model, source, report):

@@ -402,13 +402,9 @@ def test_what_is_no_module_is_named(tmp_path):
 
 def test_a_wrong_number_of_levels_is_named(small_module, tmp_path):
     four = save_small_module(tmp_path / "four", num_levels=4)
-    with pytest.raises(
-        ValueError, match="4 class features, of 8x8, 4x4, 2x2, 1x1.*3, "
-    ):
+    with pytest.raises(ValueError, match=r"\(1, 1\)\] for .*levels 3 to 5"):
         from_small(four)
     assert from_small(four, max_level=6).config.num_levels == 4
-    with pytest.raises(ValueError, match="3 class features.*Expected: 5.*3 to 7"):
-        EfficientDet.from_hub(small_module, num_classes=2)
 
 
 @pytest.mark.parametrize(

@@ -53,25 +53,6 @@ def test_published_weights_have_a_config_and_fit_its_classes(preset):
     assert find_published_weights(preset.model, preset.weights) is preset
 
 
-def test_the_published_figures():
-    """The first and the last of each table, from its page."""
-    for model, weights, figures in (
-        ("efficientdet-d0", "coco", (34.6, 34.3, None)),
-        ("efficientdet-d7x", "coco", (55.1, 54.4, None)),
-        ("efficientdet-lite0", "coco", (26.41, None, 26.10)),
-        ("efficientdet-lite4", "coco", (43.18, None, 42.83)),
-        ("efficientdet-d0", "coco-advprop", (35.3, 35.1, None)),
-        ("efficientdet-d5", "coco-advprop", (52.5, 52.2, None)),
-        ("efficientdet-d2", "coco-640", (41.7, None, None)),
-        ("efficientdet-q0", "coco", (None, 35.7, None)),
-        ("efficientdetv2-ds", "coco", (None, 50.1, None)),
-        ("effdet-d1", "coco", (39.5, 39.4, None)),
-        ("efficientdet-d6", "coco-640", (47.9, None, None)),
-    ):
-        preset = find_published_weights(model, weights)
-        assert (preset.ap, preset.ap_val, preset.ap_int8) == figures
-
-
 def test_backbones_are_those_of_keras_applications():
     assert keras_applications.BASE_WEIGHTS_PATH == KERAS_APPLICATIONS
     for preset in PRESETS:

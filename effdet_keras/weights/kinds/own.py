@@ -78,7 +78,7 @@ _MARK = "layers/efficient_net/stem/conv/vars/0"
 def read_own_weights(path, averages=True):
     """Reads a file of `model.save_weights`, `model.save` or `write_archive`."""
     path = os.fspath(path)
-    if not _is_zip(path):
+    if not (zipfile.is_zipfile(path) or path.endswith(".keras")):
         check_weights_h5(path)
         weights = _read_weights(path, path, averages)
         return WeightSource(path, "effdet_keras `.weights.h5`", OWN, **weights)
@@ -97,11 +97,6 @@ def read_own_weights(path, averages=True):
         category_ids=tuple(arguments.get("category_ids") or ()) or None,
         config=arguments["config"],
     )
-
-
-def _is_zip(path):
-    with open(path, "rb") as file:
-        return file.read(2) == b"PK" or path.endswith(".keras")
 
 
 def _read_weights(file, path, averages):

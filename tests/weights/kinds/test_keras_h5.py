@@ -219,19 +219,9 @@ def write(path, **datasets):
     return path
 
 
-@pytest.mark.parametrize(
-    "datasets",
-    [
-        {},
-        {"dense__dense__kernel:0": np.ones((2, 2))},
-        # EfficientNetV2 and Keras 3's own format.
-        {"stem_conv__stem_conv__kernel:0": np.ones(2)},
-        {"layers__conv2d__vars__0": np.ones(2)},
-    ],
-    ids=["empty", "dense", "v2", "keras 3"],
-)
-def test_other_networks_are_refused(tmp_path, datasets):
-    path = write(tmp_path / "x.h5", **datasets)
+@pytest.mark.parametrize("name", ["dense__dense__kernel:0", "layers__conv2d__vars__0"])
+def test_other_networks_are_refused(tmp_path, name):
+    path = write(tmp_path / "x.h5", **{name: np.ones(2)})
     with pytest.raises(
         ValueError, match=r"x\.h5' holds the weights of another network"
     ):
