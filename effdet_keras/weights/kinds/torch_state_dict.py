@@ -1,7 +1,6 @@
 """State dicts of PyTorch: of a detector of effdet, or of a backbone alone.
 
-effdet has three families. Its `tf_` models compute what google/automl's do. Its own
-(`efficientdet_d0`, ...) and those with QuadFPN or EfficientNetV2 have timm's backbones,
+effdet's `tf_` models compute what google/automl's do. Its others have timm's backbones,
 which pad symmetrically and have another epsilon in their batch norms; but for D4 and D5
 they lack the biases before batch norms, and by that they are known.
 """
@@ -267,7 +266,11 @@ def _config(path, arrays, arch):
         is_lite = not any(".se." in array for array in arrays)
         half = HALF_CONFIG if is_advprop or is_lite else {}
         return {**_TF_NETWORK, **EFFDET_ANCHORS, **half}
-    model = _name_here(arch) or _own_model(WeightSource(str(path), "", TORCH, arrays))
+    model = _name_here(arch)
+    if model is None:
+        names = identify(WeightSource(str(path), "", TORCH, arrays)).names
+        fitting = map(EfficientDetConfig.from_name, names)
+        model = next((c.name for c in fitting if not c.redundant_bias), None)
     if model is None:  # of somebody's own making: as all of that family have it
         return {**_OWN_NETWORK, **EFFDET_ANCHORS}
     config = EfficientDetConfig.from_name(model)
@@ -286,13 +289,6 @@ def _name_here(name):
     ours = name.replace("_", "-")
     candidates = [ours.replace("efficientdet-", "effdet-"), ours]
     return next((model for model in candidates if model in MODEL_NAMES), None)
-
-
-def _own_model(source):
-    names = identify(source).names
-    configs = map(EfficientDetConfig.from_name, names)
-    own = [config.name for config in configs if not config.redundant_bias]
-    return own[0] if own else None
 
 
 # --- Of a backbone: which model it is, and what that means.
