@@ -179,9 +179,8 @@ def checkpoint_file(path, name_in_folder):
         folder, path = path, checkpoint_in(path, name_in_folder)
         if path is None:
             raise FileNotFoundError(
-                f"There is no checkpoint in '{folder}': it has neither '{BEST_FILE}' "
-                f"nor '{LAST_FILE}', and none of them in a folder '{ARCHIVE_FOLDER}', "
-                "where a run has them."
+                f"There is no checkpoint in '{folder}': neither '{BEST_FILE}' nor "
+                f"'{LAST_FILE}', and none of them in '{ARCHIVE_FOLDER}'."
             )
     elif not path.exists():
         raise FileNotFoundError(f"There is no checkpoint '{path}'")

@@ -103,13 +103,6 @@ KIND = Kind(
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"  # an HDF5 file begins with it
 
-# What h5py raises on bytes that make no sense, depending on which they are.
-_DAMAGES = (
-    *(OSError, ValueError, KeyError, TypeError, RuntimeError, AttributeError),
-    *(OverflowError, MemoryError, NotImplementedError),
-)
-_NOT_DAMAGES = (FileNotFoundError, PermissionError, IsADirectoryError)
-
 
 def read_h5_arrays(file, path, is_wanted):
     arrays, others = {}, []
@@ -119,19 +112,17 @@ def read_h5_arrays(file, path, is_wanted):
             return
         if not is_wanted(name):
             others.append(name)
-        elif (
-            item.attrs.get("dtype") == "bfloat16"
-        ):  # Keras' mark: HDF5 has no such type
-            arrays[name] = np.asarray(item[()]).view(ml_dtypes.bfloat16)
-        else:
-            arrays[name] = np.asarray(item[()])
+            return
+        array = np.asarray(item[()])
+        is_bfloat16 = item.attrs.get("dtype") == "bfloat16"  # HDF5 has no such type
+        arrays[name] = array.view(ml_dtypes.bfloat16) if is_bfloat16 else array
 
     try:
         with h5py.File(file, "r") as root:
             root.visititems(read)
-    except _NOT_DAMAGES:
+    except (FileNotFoundError, PermissionError, IsADirectoryError):
         raise
-    except _DAMAGES as error:
+    except Exception as error:  # of damaged bytes, almost any
         raise InvalidValueError(
             f"'{path}' is damaged, or not an HDF5 file ({error}). Was the download "
             "or the copy complete? Fetch it again."
