@@ -8,8 +8,9 @@ import pathlib
 import warnings
 from typing import Any
 
+import numpy as np
+
 from effdet_keras._internal.remote_path import local_copy
-from effdet_keras._internal.weights_h5 import warn_unless_finite
 from effdet_keras._internal.whole_files import is_remote, shown_address
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
@@ -86,10 +87,10 @@ def load_source(model, source, *, skip_mismatch, checkpoint_type=None, verbose):
     report = assign_source(
         model, source, skip_mismatch=skip_mismatch, checkpoint_type=checkpoint_type
     )
-    warn_unless_finite(model, source.path)
     model.score_settings = None  # an evaluation of other weights chose them
     notes = [
         *source.notes,
+        *_not_finite(source),
         *(_UNTRAINED for new in report.new if new.reason == BACKBONE_ALONE),
         *_adopted_classes(model, source, report),
         *_differences(model, source),
@@ -98,6 +99,14 @@ def load_source(model, source, *, skip_mismatch, checkpoint_type=None, verbose):
     if verbose:
         print(report, flush=True)
     return report
+
+
+def _not_finite(source):
+    """Of a training that went wrong: whatever has them finds nothing."""
+    arrays = {**source.arrays, **source.instead}
+    bad = [n for n, a in arrays.items() if not np.isfinite(np.sum(a, dtype="float32"))]
+    if bad:
+        yield f"WARNING: {len(bad)} arrays are NaN or infinite, such as '{bad[0]}'"
 
 
 def _adopted_classes(model, source, report):
