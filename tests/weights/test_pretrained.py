@@ -268,7 +268,7 @@ def test_a_word_is_a_key_or_a_file(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="The folder 'imagnet' holds no weights"):
         read_weights("imagnet", None)
     (tmp_path / "model.index").write_text("")
-    with pytest.raises(FileNotFoundError, match="0 of 1 data files"):
+    with pytest.raises(ValueError, match="'model' is damaged or incomplete"):
         read_weights("model", None)
     for path in ("runs/cats", "cats.h5", "./cats"):
         with pytest.raises(FileNotFoundError, match="There is no"):
