@@ -203,7 +203,7 @@ class ModelWeights:
         Args:
             path: path of the `.keras` file, or of the folder of an archive or a run
                 (its best checkpoint, or with `resume` its last; if that is damaged, the
-                last but one or else the best, and a warning says so); or the address of
+                newer of the last but one and the best, with a warning); or the address of
                 one of them, such as `s3://bucket/run` (docs/remote_files.md).
             resume: bool. Either way the model has the moving averages in the place of
                 its weights, where there were any. True keeps the weights of training

@@ -142,8 +142,6 @@ def _differences(model, source):
 
 # --- Which checkpoint of a folder a training goes on from, where some are damaged.
 
-_NEWEST_FIRST = (LAST_FILE, PREVIOUS_FILE, BEST_FILE)
-
 
 def load_to_resume(path: str | os.PathLike) -> Any:
     """The model of a checkpoint, to go on with; see `load_archive`."""
@@ -167,10 +165,12 @@ def checkpoint_to_resume(
     """The newest whole checkpoint in a folder, or None; and a text for each damaged."""
     folder = path_of_checkpoint(folder)
     damages: list[str] = []
-    for name in _NEWEST_FIRST:
-        path = folder / name
-        if path.exists() and _is_whole(path, damages):
-            return path, damages
+    if (folder / LAST_FILE).exists() and _is_whole(folder / LAST_FILE, damages):
+        return folder / LAST_FILE, []
+    others = [folder / name for name in (PREVIOUS_FILE, BEST_FILE)]
+    whole = [path for path in others if path.exists() and _is_whole(path, damages)]
+    if whole:
+        return max(whole, key=_steps), damages
     if damages:
         raise InvalidValueError(
             f"No checkpoint in '{_shown(folder)}' can be read, so the training cannot "
@@ -181,7 +181,7 @@ def checkpoint_to_resume(
 
 def set_aside_damaged(folder: pathlib.Path) -> None:
     """Gives damaged checkpoints other names, and says so: nothing takes their place."""
-    for name in _NEWEST_FIRST:
+    for name in (LAST_FILE, PREVIOUS_FILE, BEST_FILE):
         path = folder / name
         if path.exists() and not _is_whole(path, []):
             aside = path.with_name(f"{path.stem}.damaged{path.suffix}")
@@ -200,6 +200,11 @@ def _is_whole(path, damages):
         damages.append(f"'{_shown(path)}' is damaged.")
         return False
     return True
+
+
+def _steps(path):
+    info = read_entry(local_copy(path)) or {}
+    return info.get("place", {}).get("steps", 0)
 
 
 def check_own_network(model, what, instead):
