@@ -203,8 +203,8 @@ class ModelWeights:
         Args:
             path: path of the `.keras` file, or of the folder of an archive or a run
                 (its best checkpoint, or with `resume` its last; if that is damaged, the
-                newer of the last but one and the best, with a warning); or the address of
-                one of them, such as `s3://bucket/run` (docs/remote_files.md).
+                newer of the last but one and the best, with a warning); or the address
+                of one of them, such as `s3://bucket/run` (docs/remote_files.md).
             resume: bool. Either way the model has the moving averages in the place of
                 its weights, where there were any. True keeps the weights of training
                 beside them: the next `fit` goes on from these, bit by bit. False
