@@ -23,12 +23,12 @@ import effdet_keras as ek
 BLOOD_CELLS = pathlib.Path(ek.data.__file__).parent / "blood_cells"
 BY_HAND = {"max_level": 5, "anchor_scale": 2.0}  # the smallest anchor: 16 pixels
 REFERENCE = ek.matching.IoUMatching()
-HUBER = ek.losses.DetectionLoss()
+HUBER = ek.DetectionLoss()
 UPPER = "efficientnet-.*/(stem|blocks_[0-4]/)"
 
 
 def boxes_by(kind, weight):
-    return ek.losses.DetectionLoss(iou_loss_type=kind, iou_loss_weight=weight)
+    return ek.DetectionLoss(iou_loss_type=kind, iou_loss_weight=weight)
 
 
 # Of each group its cases, and of each case what differs: arguments of `compile`, of

@@ -85,9 +85,6 @@ if __name__ == "__main__":
         {
             "ours": ours,
             "ours_openvino": functools.partial(ours_in_a_runtime, runtime="openvino"),
-            "ours_openvino_bfloat16": functools.partial(
-                ours_in_a_runtime, runtime="openvino", precision="bfloat16"
-            ),
             "ours_onnx": functools.partial(ours_in_a_runtime, runtime="onnx"),
             "peer": peer,
             "peer_channels_last": functools.partial(peer, channels_last=True),

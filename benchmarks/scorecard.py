@@ -170,7 +170,7 @@ SEARCHED = {
     "last blocks at the whole rate": last_blocks(1.0),
     "batches twice as large": {"larger": 2},
     "focal loss of balanced classes": {
-        "loss": ek.losses.DetectionLoss(
+        "loss": ek.DetectionLoss(
             alpha=0.5, gamma=2.0, iou_loss_type="ciou", iou_loss_weight=4.0
         )
     },

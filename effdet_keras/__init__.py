@@ -29,45 +29,36 @@ if TYPE_CHECKING:
     from effdet_keras.detect.postprocess import Postprocess
     from effdet_keras.detect.predictor import Predictor
     from effdet_keras.evaluate import metrics
-    from effdet_keras.export.check import ExportReport
     from effdet_keras.extras import multiprocess as distribution
     from effdet_keras.extras.advprop import AdvProp
     from effdet_keras.extras.bulk import batch_detector as bulk
     from effdet_keras.extras.distillation import distill
-    from effdet_keras.extras.rate_test import LearningRates, find_learning_rate
+    from effdet_keras.extras.rate_test import find_learning_rate
     from effdet_keras.extras.report.evaluation_report import EvaluationReport
     from effdet_keras.extras.selftest.self_test import self_test
-    from effdet_keras.model import anchors
-    from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
+    from effdet_keras.model.config import EfficientDetConfig
     from effdet_keras.model.efficientdet import EfficientDet
     from effdet_keras.runs.configuration import RunConfiguration
-    from effdet_keras.runs.fine_tune import FineTuned, fine_tune
-    from effdet_keras.train import losses, matching, schedules
+    from effdet_keras.runs.fine_tune import fine_tune
+    from effdet_keras.train import matching, schedules
     from effdet_keras.train.losses import DetectionLoss
     from effdet_keras.train.recipe import Recipe
     from effdet_keras.weights.archive import read_archive_info, store_score_settings
-    from effdet_keras.weights.assign import LoadReport
     from effdet_keras.weights.presets import COCO_CLASS_NAMES, list_presets
 
 __all__ = [
     "COCO_CLASS_NAMES",
-    "MODEL_NAMES",
     "AdvProp",
     "DetectionLoss",
     "Detections",
     "EfficientDet",
     "EfficientDetConfig",
     "EvaluationReport",
-    "ExportReport",
-    "FineTuned",
-    "LearningRates",
-    "LoadReport",
     "Postprocess",
     "Predictor",
     "Recipe",
     "RunConfiguration",
     "__version__",
-    "anchors",
     "augment",
     "box_ops",
     "bulk",
@@ -81,7 +72,6 @@ __all__ = [
     "inference",
     "layers",
     "list_presets",
-    "losses",
     "matching",
     "metrics",
     "read_archive_info",
@@ -102,16 +92,10 @@ _PLACES = {
     "EfficientDet": "model.efficientdet",
     "EfficientDetConfig": "model.config",
     "EvaluationReport": "extras.report.evaluation_report",
-    "ExportReport": "export.check",
-    "FineTuned": "runs.fine_tune",
-    "LearningRates": "extras.rate_test",
-    "LoadReport": "weights.assign",
-    "MODEL_NAMES": "model.config",
     "Postprocess": "detect.postprocess",
     "Predictor": "detect.predictor",
     "Recipe": "train.recipe",
     "RunConfiguration": "runs.configuration",
-    "anchors": "model.anchors",
     "augment": "augment",
     "box_ops": "box_ops",
     "bulk": "extras.bulk.batch_detector",
@@ -125,7 +109,6 @@ _PLACES = {
     "inference": "detect",
     "layers": "layers",
     "list_presets": "weights.presets",
-    "losses": "train.losses",
     "matching": "train.matching",
     "metrics": "evaluate.metrics",
     "read_archive_info": "weights.archive",

@@ -1,6 +1,5 @@
-"""Layers of an EfficientDet that other networks can use."""
+"""The layer of an EfficientDet that other networks can use."""
 
-from effdet_keras.model.bifpn import BiFPN, WeightedFusion
-from effdet_keras.model.mbconv import MBConv
+from effdet_keras.model.bifpn import BiFPN
 
-__all__ = ["BiFPN", "MBConv", "WeightedFusion"]
+__all__ = ["BiFPN"]

@@ -62,8 +62,7 @@ def draw_boxes(
 ) -> np.ndarray:
     """Draws boxes with class names and scores on a copy of an image.
 
-    Each class has its own color. Lines and text grow with the image. Boxes with high
-    scores lie on top. Rows with a label below 0 (padding) are not drawn.
+    Boxes with high scores lie on top. Rows with a label below 0 are not drawn.
 
     Args:
         image: array `[H, W, 3]` or `[H, W]`, uint8, or float from 0 to 255.
@@ -161,30 +160,16 @@ class _Painter:
         return np.asarray(self.image)
 
     def _place(self, box, text, taken):
-        """The rectangle of a name: above its box, or the first free place."""
-        left, top, right, bottom = box
+        """The rectangle of a name: above its box, or the next free place inside."""
+        left, top, *_ = box
         pad = max(2, self.line)
         width = round(self.font.getlength(text)) + 2 * pad
         height = round(self.font.size * 1.2) + pad
-        full_width, full_height = self.image.size
-        first = None
-        for x, y in (
-            (left, top - height),  # above, at the left
-            (left, top),  # inside, at the top
-            (right + 1 - width, top - height),  # above, at the right
-            (left, bottom + 1),  # below
-            (left, bottom + 1 - height),  # inside, at the bottom
-            (right + 1 - width, bottom + 1),
-        ):
-            x = min(max(x, 0), max(full_width - width, 0))
-            if y < 0 or y + height > full_height:
-                continue
-            place = (x, y, x + width, y + height)
-            first = first or place
-            if not any(_overlap(place, other) for other in taken):
-                return place
-        x = min(max(left, 0), max(full_width - width, 0))
-        return first or (x, 0, x + width, height)
+        x = min(max(left, 0), max(self.image.width - width, 0))
+        places = [(x, y, x + width, y + height) for y in (top - height, top)]
+        inside = [place for place in places if place[1] >= 0]
+        free = (a for a in inside if not any(_overlap(a, b) for b in taken))
+        return next(free, inside[0])
 
 
 def _overlap(a, b):
@@ -206,17 +191,16 @@ def _text_size(image):
 
 
 def draw_class_map(image, class_map, seg_class_names=None, *, opacity=0.5):
-    """Colors the pixels of an image by their class, int `[H, W]`, on a copy.
+    """Colors the pixels of a copy of an image by their class, int `[H, W]`.
 
-    Those of "background" and of 255, without a class, keep their color. Where class 0
-    is "background", class `i + 1` has the color of the boxes of label `i`.
+    "background" and 255 are left as they are. Where class 0 is "background", class
+    `i + 1` has the color of the boxes of label `i`.
     """
     image = np.asarray(_as_image(image))
     class_map = np.asarray(class_map)
-    is_right = class_map.shape == image.shape[:2] and 0 <= opacity <= 1
-    rule = "`class_map` must have the image's size, and `opacity` be from 0 to 1"
     shapes = {"class_map.shape": class_map.shape, "image.shape": image.shape}
-    require(is_right, rule, **shapes, opacity=opacity)
+    is_right = class_map.shape == image.shape[:2]
+    require(is_right, "`class_map` must have the image's size", **shapes)
     names = tuple(seg_class_names or ())
     first = 1 if names[:1] == ("background",) else 0
     colors = np.zeros((IGNORED_PIXEL + 1, 3), np.float32)
@@ -294,16 +278,11 @@ def augmented(
 ) -> np.ndarray:
     """Draws images as training sees them, with their boxes and class names.
 
-    They come out of `dataset.batches(training=True)`: `augment`, flip, scale jitter,
-    crop and padding.
-
     Args:
         dataset: `DetectionDataset`.
-        augment: what `batches` takes: `ek.augment.Augmentation`, a function
-            `(example, seed) -> example`, a list of these, or None.
+        augment: what `DetectionDataset.batches` takes.
         images: how many images, the first ones of the dataset, or the indices of some.
-            Each fills a row.
-        repeats: int, how often each is drawn, one column per draw.
+        repeats: int, how often each is drawn.
         seed: int. The same seed gives the same grid.
         image_size: `(height, width)` of the network's input, or one int for both.
         **options: more arguments of `DetectionDataset.batches`, such as
@@ -326,8 +305,6 @@ def augmented(
         >>> grid.shape, grid.dtype  # 2 x 3 images of 96 x 96, 4 pixels apart
         ((196, 296, 3), dtype('uint8'))
     """
-    is_count = isinstance(repeats, numbers.Integral) and repeats >= 1
-    check_argument(is_count, "repeats", repeats, "an int above zero")
     chosen = _indices(images, len(dataset))
     # The chosen ones first; the others stay, because they are partners of mosaics.
     others = sorted(set(range(len(dataset))) - set(chosen))
@@ -370,9 +347,8 @@ def _indices(images, size):
         chosen = list(range(min(images, size)))
     else:
         chosen = [int(index) for index in images]
-    is_each_once = len(set(chosen)) == len(chosen) > 0
-    is_right = is_each_once and all(0 <= index < size for index in chosen)
-    expected = f"a number above zero, or indices from 0 to {size - 1}, each once"
+    is_right = len(set(chosen)) == len(chosen) > 0
+    expected = "a number above zero, or indices, each once"
     check_argument(is_right, "images", images, expected)
     return chosen
 
@@ -401,8 +377,8 @@ def plot_history(history: Any, path: str | os.PathLike[str] | None = None) -> An
     """Draws the curves of a training: losses, precision, learning rate.
 
     Shows what is there: the loss and its terms for training and validation, `AP`,
-    `AP50`, `AP75`, and the learning rate, also where they were measured only in every
-    second or third epoch (with NaN or nothing between).
+    `AP50`, `AP75`, and the learning rate, also where they were not measured in every
+    epoch.
 
     Args:
         history: what `model.fit` returns, or its `history` dict: lists of
@@ -430,7 +406,6 @@ def plot_history(history: Any, path: str | os.PathLike[str] | None = None) -> An
     figure = matplotlib_figure.Figure(
         figsize=(5.6 * columns, 3.6 * rows), layout="constrained"
     )
-    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)
     epochs = max(len(values) for values in curves.values())
     for number, (title, names) in enumerate(panels.items(), start=1):
         axes = figure.add_subplot(rows, columns, number)
@@ -460,52 +435,24 @@ def history_panels(curves):
 
 
 def _draw_panel(axes, title, curves, epochs):
-    colors = {}
+    bases = list(dict.fromkeys(name.removeprefix("val_") for name in curves))
     for name, values in curves.items():
-        # A curve and its validation share a color.
-        base = name.removeprefix("val_")
-        light = COLORS[(1, 0, 2, 4, 7)[len(colors) % 5]]
-        color = colors.setdefault(base, tuple(x / 255 * 0.85 for x in light))
+        base = name.removeprefix("val_")  # a curve and its validation share a color
         # Measured in every k-th epoch: the last of each k.
         every = epochs // max(len(values), 1)
         epoch = epochs - every * np.arange(len(values))[::-1]
         known = np.isfinite(values)
+        style = "-" if name == base else "--"
+        color = f"C{bases.index(base)}"
         label = name
         if title == "Average precision" and known.any():
             label = f"{name} (best {values[known].max():.3f})"
-        axes.plot(
-            epoch[known],
-            values[known],
-            color=color,
-            linestyle="--" if name != base else "-",
-            marker="o" if len(values) <= 30 else None,
-            markersize=3.5,
-            linewidth=1.8,
-            label=label,
-        )
-    axes.set_title(title, fontsize=11, loc="left", fontweight="bold")
+        curve = epoch[known], values[known], style
+        axes.plot(*curve, color=color, marker=".", label=label)
+    axes.set_title(title, loc="left")
     axes.set_xlabel("epoch")
-    axes.set_xlim(1 - 0.02 * epochs, epochs * 1.02)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(True, alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    if title.startswith("Loss"):
-        _use_log_scale(axes, curves.values())
-    if title == "Average precision":
-        axes.set_ylim(0, 1.02)
-    if len(curves) > 1 or title == "Average precision":
-        axes.legend(frameon=False, fontsize=8)
-
-
-def _use_log_scale(axes, curves):
-    """Losses fall by factors; plain numbers at the ticks, not powers of ten."""
-    values = np.concatenate([curve[np.isfinite(curve)] for curve in curves])
-    if not values.size or values.min() <= 0:
-        return
-    axes.set_yscale("log")
-    wide = values.max() > 30 * values.min()
-    axes.yaxis.get_major_locator().set_params(
-        subs=(1, 3) if wide else (1, 1.5, 2, 3, 5, 7)
-    )
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter("")
+    if title.startswith("Loss"):  # they fall by factors
+        axes.set_yscale("log")
+    axes.legend(fontsize=8)

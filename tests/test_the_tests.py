@@ -2,10 +2,7 @@
 
 import ast
 import pathlib
-import re
 
-import keras
-import numpy as np
 import pytest
 
 TESTS = pathlib.Path(__file__).parent
@@ -37,15 +34,6 @@ def test_what_needs_an_extra_package_is_marked_for_ci(path):
         assert "mark.extra_packages" in path.read_text(), needed
 
 
-def test_there_is_one_batch():
-    defined = [
-        path.name
-        for path in FILES
-        if re.search(r"^def batch\(", path.read_text(), re.MULTILINE)
-    ]
-    assert defined == ["tiny.py"]
-
-
 def test_golden_files_are_few_and_say_where_they_come_from():
     files = [path for path in GOLDEN.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 15e6
@@ -55,43 +43,3 @@ def test_golden_files_are_few_and_say_where_they_come_from():
         if path.suffix in (".md", ".pyc") or path.name.startswith("extract_"):
             continue
         assert any(f"`{name}`" in notes for name in names), f"{path.name}: from where?"
-
-
-# Every test, and every fixture of several tests, has a random state of its own.
-
-SEEN = []
-
-
-def draw():
-    seed = keras.random.SeedGenerator().get_config()["seed"]
-    return seed, float(keras.random.uniform(())), np.random.rand()
-
-
-@pytest.fixture(scope="class")
-def numbers():
-    return draw()
-
-
-class RandomStates:
-    def test_random_numbers_do_not_depend_on_what_ran_before(self, request):
-        own = [draw()]
-        for _ in range(self.draws_before):
-            draw()
-        fixture = request.getfixturevalue("numbers")  # of each class one
-        SEEN.append((own, fixture))
-        assert SEEN[-1] == SEEN[0]
-
-    def test_making_a_fixture_moves_no_random_state(self, request):
-        np.random.seed(1)
-        request.getfixturevalue("numbers")
-        found = np.random.rand()
-        np.random.seed(1)
-        assert found == np.random.rand()
-
-
-class TestFirst(RandomStates):
-    draws_before = 0
-
-
-class TestAgain(RandomStates):
-    draws_before = 2

@@ -11,7 +11,7 @@ def run(
     data: str,
     out: str,
     *,
-    to: DatasetFormat,
+    to: Literal["coco", "voc", "yolo", "csv", "tfrecord"],
     format: DatasetFormat | None = None,
     split: str | None = None,
     num_shards: int | None = None,

@@ -31,7 +31,7 @@ from effdet_keras.evaluate.coco import (
     results_of_coco,
 )
 from effdet_keras.evaluate.evaluation import analyze_results
-from effdet_keras.export.runtime import ExportedDetector, weights_digest
+from effdet_keras.export.runtime import ExportedDetector
 from effdet_keras.runs.run_folder import describe_environment, environment_facts
 from effdet_keras.weights.archive import file_for_score_settings, store_score_settings
 
@@ -98,7 +98,6 @@ def _comparison(first, second):
         (first.name, second.name),
         (first.evaluation, second.evaluation),
         (first.results, second.results),
-        same_weights=first.weights is not None and first.weights == second.weights,
     )
     print(f"\n{comparison}", flush=True)
     return comparison
@@ -151,13 +150,10 @@ class _Model:
         self._batch_size = batch_size
         self.predictor = open_any_model(model, threads)
         detector = self.predictor.detector
-        self.kind, self.weights = "Keras", None
+        self.kind = "Keras"
         if isinstance(detector, ExportedDetector):
             description = detector.runtime.description
-            self.weights = description.weights
             self.kind = f"{description.precision} file '{detector.runtime.path}'"
-        else:
-            self.weights = weights_digest(detector)
 
     def evaluate(self, dataset, columns):
         start = time.perf_counter()
@@ -196,7 +192,6 @@ class _Model:
 class _File:
     """A file in COCO's result format, read at once."""
 
-    weights = None
     facts: ClassVar[dict] = {"kind": "detections in COCO's result format"}
 
     def __init__(self, path):

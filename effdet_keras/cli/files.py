@@ -24,24 +24,19 @@ _WITHOUT_KERAS = (".tflite", ".onnx", ".xml")
 
 
 def open_any_model(
-    model: str,
-    threads: int | None = None,
-    *,
-    runtime: str | None = None,
-    precision: str = "float32",
+    model: str, threads: int | None = None, *, runtime: str | None = None
 ) -> Predictor:
     """Opens a model of any kind, or fetches a published one by its name."""
     runtime = None if runtime == "keras" else runtime
     if is_published(model):
-        live, options = open_live_model(model), {}
-        if runtime is not None:
-            options = {"num_threads": threads, "precision": precision}
-        return Predictor(live, runtime=runtime, **options)
+        live = open_live_model(model)
+        threads = None if runtime is None else threads
+        return Predictor(live, runtime=runtime, num_threads=threads)
     is_file_of_runtime = os.fspath(model).lower().endswith(_WITHOUT_KERAS)
     if not is_file_of_runtime and keras.is_installed():
         # Registers the classes that an archive is made of: see `effdet_keras`.
         importlib.import_module("effdet_keras.model.efficientdet")
-    return Predictor.load(model, threads, runtime=runtime, precision=precision)
+    return Predictor.load(model, threads, runtime=runtime)
 
 
 def open_live_model(model: str) -> EfficientDet:
@@ -126,14 +121,8 @@ def check_outputs(
                 f"'{path}' is one of the files that are read, and would be "
                 "overwritten. Give another path."
             )
-    if not overwrite:
-        refuse_existing(outputs)
-
-
-def refuse_existing(outputs: Iterable[pathlib.Path]) -> None:
-    """Raises FileExistsError if one of the paths is there."""
     there = [str(path) for path in outputs if os.path.lexists(path)]
-    if there:
+    if there and not overwrite:
         raise FileExistsError(
             f"{', '.join(map(repr, there[:3]))}: nothing that is there already is "
             "overwritten. Give another path, or add --overwrite."

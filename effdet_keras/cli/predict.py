@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from effdet_keras._internal.extras import extra
-from effdet_keras.cli.arguments import Flag, Precision, Runtime
+from effdet_keras.cli.arguments import Flag, Runtime
 from effdet_keras.errors import InvalidValueError
 
 
@@ -20,7 +20,6 @@ def run(
     *,
     out: str | None = None,
     json: str | None = None,
-    frames: str | None = None,
     score: Annotated[float | str, Flag("--score", type=score)] = 0.3,
     calibrated: bool = False,
     batch_size: int = 1,
@@ -28,7 +27,6 @@ def run(
     tta: Annotated[list[float] | None, Flag(nargs="*")] = None,
     threads: int | None = None,
     runtime: Runtime | None = None,
-    precision: Precision = "float32",
     overwrite: bool = False,
     parts: str | None = None,
     shard: str = "1/1",
@@ -44,8 +42,6 @@ def run(
             address of a stream; press Ctrl-C to end a camera or stream
         out (FOLDER): folder for images and videos with the boxes drawn
         json (FILE): COCO file for the boxes
-        frames (FOLDER): folder for the frames of videos as images: together with the
-            file of --json they are a dataset
         score (S): lowest score to keep, or 'best' for the threshold of each class that
             `eval --store-thresholds` stored with the model
         calibrated: give scores the temperature that `eval --store-thresholds` stored
@@ -69,9 +65,9 @@ def run(
     from effdet_keras.cli.predict_files import is_worth_converting, predict_files
 
     def open_model():
-        is_open = (runtime, threads, precision, parts) == (None, None, "float32", None)
+        is_open = (runtime, threads, parts) == (None, None, None)
         chosen = "auto" if is_open and is_worth_converting(inputs) else runtime
-        return open_any_model(model, threads, runtime=chosen, precision=precision)
+        return open_any_model(model, threads, runtime=chosen)
 
     options = {
         "batch_size": batch_size,
@@ -80,10 +76,10 @@ def run(
         "augment": True if tta == [] else tta,
     }
     if parts is not None:
-        if (out, json, frames) != (None, None, None):
+        if (out, json) != (None, None):
             raise InvalidValueError(
-                "--out, --json and --frames are for a run without --parts: "
-                "`effdet-keras merge` writes one file of the parts"
+                "--out and --json are for a run without --parts: `effdet-keras merge` "
+                "writes one file of the parts"
             )
         predict_shard = extra("bulk.shard:predict_shard")
         sizes = {"shard": shard, "part_images": part_images}
@@ -98,7 +94,6 @@ def run(
         out,
         score_threshold=score,
         json_path=json,
-        frames=frames,
         overwrite=overwrite,
         **options,
     )

@@ -11,12 +11,10 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from PIL import Image
-
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import is_remote, local_path, replacing
 from effdet_keras.category_ids import category_ids_or_default
-from effdet_keras.cli.files import check_outputs, refuse_existing
+from effdet_keras.cli.files import check_outputs
 from effdet_keras.detect.detect import ScoreRule, ScoreThreshold
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.predictor import Predictor
@@ -24,7 +22,6 @@ from effdet_keras.errors import require
 from effdet_keras.images import IMAGE_SUFFIXES, list_images, read_image
 
 _MANY = 2_000  # images: a conversion takes 8 to 15 s, and saves 5 to 17 ms for each
-_JPEG_QUALITY = 95  # of frames, which may become training data
 
 
 def predict_files(
@@ -33,7 +30,6 @@ def predict_files(
     out: str | os.PathLike | None = None,
     *,
     json_path: str | os.PathLike | None = None,
-    frames: str | os.PathLike | None = None,
     batch_size: int = 1,
     overwrite: bool = False,
     score_threshold: ScoreThreshold = 0.3,
@@ -46,27 +42,26 @@ def predict_files(
     An image that cannot be read is left out with a warning, and counted in the result;
     where an error or Ctrl-C ends the work, the COCO file has what was found until then.
     """
-    out, frames, json_path = (
+    out, json_path = (
         None if path is None else local_path(path, f"`{name}`")
-        for name, path in (("out", out), ("frames", frames), ("json_path", json_path))
+        for name, path in (("out", out), ("json_path", json_path))
     )
     ScoreRule(predictor, score_threshold, calibrated)  # before any work
     sources = _find_sources(inputs)
-    has_videos = any(map(is_video, sources))
-    names = names_of(sources)
+    names = {source: _name(source) for source in sources}
+    if out is not None or json_path is not None:
+        is_one_twice = len({n.casefold() for n in names.values()}) < len(names)
+        rule = (
+            "Two inputs would have one name in what is written: give them to two runs"
+        )
+        require(not is_one_twice, rule, inputs=list(map(str, sources)))
     targets = {}
     if out is not None:
         targets = {source: out / _drawn_name(source, names[source]) for source in names}
     files = [source for source in sources if isinstance(source, pathlib.Path)]
     check_outputs([*targets.values(), json_path], files, overwrite=overwrite)
-    if frames is not None and not overwrite:
-        starts = tuple(
-            str(frames / f"{names[s]}{_FRAME}") for s in filter(is_video, sources)
-        )
-        found = frames.rglob("*.jpg")
-        refuse_existing([path for path in found if str(path).startswith(starts)])
     options |= {"score_threshold": score_threshold, "calibrated": calibrated}
-    work = _Work(predictor, targets, names, frames, options)
+    work = _Work(predictor, targets, names, options)
     failed, is_complete = 0, False
     try:
         for batch in _batched(sources, batch_size):
@@ -76,18 +71,15 @@ def predict_files(
         if json_path is not None and (is_complete or work.coco_file.images):
             work.coco_file.write(json_path)
             print(f"Wrote '{os.fspath(json_path)}'", flush=True)
-            if has_videos and frames is None:
-                print("To load it as a dataset, write the frames, too: --frames FOLDER")
     return failed
 
 
 class _Work:
     """What all inputs of one run share."""
 
-    def __init__(self, predictor, targets, names, frames, options):
+    def __init__(self, predictor, targets, names, options):
         self.predictor, self.options = predictor, options
         self.targets, self.names = targets, names
-        self.frames = frames
         self.coco_file = _COCOFile(predictor)
 
     def images(self, paths):
@@ -120,11 +112,6 @@ class _Work:
             print(f"{source} frame {number}: {_counted(detections)}", flush=True)
             name = f"{self.names[source]}{_FRAME}{number:06d}.jpg"
             self.coco_file.add(detections, name, video=video, frame=number)
-            if self.frames is not None:
-                path = self.frames / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                image = Image.fromarray(detections.image)
-                image.save(path, quality=_JPEG_QUALITY)
         return 0
 
 
@@ -185,25 +172,6 @@ def _drawn_name(source, name):
         return name if is_known else f"{name}.png"
     is_avi = isinstance(source, os.PathLike) and source.suffix.lower() == ".avi"
     return f"{name}.avi" if is_avi else f"{name}.mp4"
-
-
-def names_of(sources: Sequence[Source]) -> dict[Source, str]:
-    """The names of sources in what is written; in folders, where two would be one."""
-    names = {source: _name(source) for source in sources}
-    files = [source for source in sources if isinstance(source, os.PathLike)]
-    if files and _is_one_twice(names):
-        folders = {f: os.path.dirname(os.path.abspath(str(f))) for f in files}
-        root = os.path.commonpath(folders.values())
-        for file, folder in folders.items():
-            name = pathlib.Path(os.path.relpath(folder, root), names[file])
-            names[file] = name.as_posix()
-    rule = "Two inputs would have one name in what is written: give them to two runs"
-    require(not _is_one_twice(names), rule, inputs=list(map(str, sources)))
-    return names
-
-
-def _is_one_twice(names):
-    return len({name.casefold() for name in names.values()}) < len(names)
 
 
 def _name(source):

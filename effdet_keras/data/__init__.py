@@ -13,22 +13,17 @@ if TYPE_CHECKING:
     from effdet_keras.data.formats.tfrecord import from_tfrecord, write_tfrecord
     from effdet_keras.data.formats.voc import from_voc, write_voc
     from effdet_keras.data.formats.yolo import from_yolo, write_yolo
-    from effdet_keras.data.problems import Problem, Severity
     from effdet_keras.data.record import Record
     from effdet_keras.data.shapes import write_shapes
     from effdet_keras.extras.data_check.anchors import fit_anchors
-    from effdet_keras.extras.data_check.check import CheckReport, check, check_splits
+    from effdet_keras.extras.data_check.check import check
     from effdet_keras.extras.image_columns import read_image_columns
-    from effdet_keras.extras.tfds import from_tfds, write_tfds
+    from effdet_keras.extras.tfds import from_tfds
 
 __all__ = [
-    "CheckReport",
     "DetectionDataset",
-    "Problem",
     "Record",
-    "Severity",
     "check",
-    "check_splits",
     "convert",
     "fit_anchors",
     "from_arrays",
@@ -44,7 +39,6 @@ __all__ = [
     "write_coco",
     "write_csv",
     "write_shapes",
-    "write_tfds",
     "write_tfrecord",
     "write_voc",
     "write_yolo",
@@ -52,13 +46,9 @@ __all__ = [
 
 # Whoever trains or detects needs few of them.
 _PLACES = {
-    "CheckReport": "extras.data_check.check",
     "DetectionDataset": "data.dataset",
-    "Problem": "data.problems",
     "Record": "data.record",
-    "Severity": "data.problems",
     "check": "extras.data_check.check",
-    "check_splits": "extras.data_check.check",
     "convert": "data.any_format",
     "fit_anchors": "extras.data_check.anchors",
     "from_arrays": "data.formats.arrays",
@@ -74,7 +64,6 @@ _PLACES = {
     "write_coco": "data.formats.coco",
     "write_csv": "data.formats.csv",
     "write_shapes": "data.shapes",
-    "write_tfds": "extras.tfds",
     "write_tfrecord": "data.formats.tfrecord",
     "write_voc": "data.formats.voc",
     "write_yolo": "data.formats.yolo",

@@ -40,7 +40,7 @@ class Format:
     # Of a path that exists: the name of each split there, and the function that reads
     # it. It is empty, or ValueError or OSError is raised, where the format is another.
     readers: Callable[[pathlib.Path], Mapping[str, Callable]]
-    write: Callable
+    write: Callable | None  # None where it is read alone
     looks_for: str  # for messages
     reads_addresses: bool = True
     has_masks: bool = False  # whether its readers take `masks`
@@ -85,7 +85,7 @@ FORMATS = {
     "tfds": Format(
         "TensorFlow Datasets",
         lambda path: extra("tfds:tfds_readers")(path),
-        lambda *arguments: extra("tfds:write_tfds")(*arguments),
+        None,
         "dataset_info.json and features.json",
         reads_addresses=False,
     ),
@@ -205,7 +205,7 @@ def convert(
     Args:
         data: path of a file or folder, as `load` takes it.
         out: folder to make. It appears once it is complete.
-        to: "coco", "voc", "yolo", "csv", "tfrecord" or "tfds".
+        to: "coco", "voc", "yolo", "csv" or "tfrecord".
         split: the split to convert, such as "train". None converts all.
         format: the format to read, where `data` holds several. None finds it out.
         num_shards: files per split, for "tfrecord" only. None chooses.
@@ -233,7 +233,7 @@ def convert(
           train: DetectionDataset(3 images, ... circle, square, triangle)
           valid: DetectionDataset(2 images, ... circle, square, triangle)
     """
-    check_choice("to", to, FORMATS)
+    check_choice("to", to, [name for name, f in FORMATS.items() if f.write])
     rule = "`num_shards` is an option of 'tfrecord', `csv_format` one of 'csv'"
     is_fit = (to == "tfrecord" or num_shards is None) and (
         to == "csv" or not csv_format

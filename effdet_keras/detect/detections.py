@@ -102,10 +102,6 @@ class Detections:
 
     def __getitem__(self, index: Any) -> Detections:
         if isinstance(index, (int, np.integer)):
-            if not -len(self) <= index < len(self):
-                raise IndexError(
-                    f"There are {len(self)} detections. Received: index {index}"
-                )
             index = [index]
         arrays = {name: getattr(self, name)[index] for name in _ARRAYS}
         return dataclasses.replace(self, **arrays)
@@ -172,20 +168,18 @@ class Detections:
             return images.read_image(self.image)
         return np.asarray(self.image)
 
-    def plot(self, axes: Axes | None = None, *, min_side: int | None = None) -> Axes:
+    def plot(self, axes: Axes | None = None) -> Axes:
         """Shows the image with matplotlib, in a notebook or a window.
 
         Args:
-            axes: matplotlib axes to draw into; `None` makes a new figure. Their
-                coordinates are pixels of the image, unless `min_side` enlarges it.
-            min_side: see `draw`.
+            axes: matplotlib axes to draw into; `None` makes a new figure.
 
         Raises:
             ImportError: If matplotlib is not installed.
             ValueError: If there is no image.
         """
         pyplot.require("`plot` (but not `save(path)`, which writes a file)")
-        image = self.draw(min_side=min_side)
+        image = self.draw()
         if axes is None:
             height, width = image.shape[:2]
             scale = 10 / max(height, width)
@@ -195,14 +189,10 @@ class Detections:
         axes.set_axis_off()
         return axes
 
-    def save(self, path: str | os.PathLike[str], *, min_side: int | None = None) -> str:
-        """Writes the image with its boxes to a file, in the image's own size.
+    def save(self, path: str | os.PathLike[str]) -> str:
+        """Writes the image with its boxes to a file, whole or not at all.
 
-        The file appears whole or not at all. Its path is returned.
-
-        Args:
-            path: str or path; its ending chooses the format, such as `.jpg`.
-            min_side: to enlarge a tiny image; see `draw`.
+        Its path is returned; its ending chooses the format, such as `.jpg`.
 
         Raises:
             ValueError: If there is no image, Pillow does not know the ending, or
@@ -212,7 +202,7 @@ class Detections:
         image_format = Image.registered_extensions().get(path.suffix.lower())
         rule = "`path` must end in an image format, such as '.jpg' or '.png'"
         require(image_format in Image.SAVE, rule, path=os.fspath(path))
-        image = Image.fromarray(self.draw(min_side=min_side))
+        image = Image.fromarray(self.draw())
         options = {"quality": 92} if image_format == "JPEG" else {}
         with replacing(path) as partial, open(partial, "wb") as file:
             image.save(file, format=image_format, **options)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -31,7 +30,6 @@ from effdet_keras.evaluate.mean_iou import MeanIoU
 
 _NONE = object()
 _SAMPLE = 64  # images of a training, to see whether it learned its own
-_AT_PRIOR = 0.02  # twice the prior of focal loss (paper, section 3.3)
 
 
 def evaluate(
@@ -100,22 +98,19 @@ def image_results(
 ) -> list[ImageResult]:
     """Detects in every image of a dataset, and puts its ground truth beside it.
 
-    The detections are those that `COCOEvaluation` and `Predictor.evaluate` count, down
-    to the lowest score that the model's postprocess leaves. Labels are those of the
-    dataset; detections of classes that it does not have are left out.
+    The detections are those that `COCOEvaluation` and `Predictor.evaluate` count.
+    Labels are those of the dataset; detections of other classes are left out.
 
     Args:
-        detector: `EfficientDet`, or `Predictor` of any file. It is run with the
-            weights that it has.
+        detector: `EfficientDet`, or `Predictor` of any file.
         data: `effdet_keras.data.DetectionDataset`, or your own batches, as
             `COCOEvaluation` takes them; the results are in its order.
         batch_size: int, images at once, where `data` has no batches of its own.
         verbose: bool, whether to show progress.
 
     Raises:
-        ValueError: If the classes of detector and dataset differ, or the data is
-            empty, endless or has ground truth that cannot be right.
-        TypeError: If `data` is something else.
+        ValueError, TypeError: If the classes of detector and dataset differ, or the
+            data cannot be evaluated.
 
     Example:
         >>> from effdet_keras.data.formats.arrays import from_arrays
@@ -193,7 +188,6 @@ def detect_dataset(detector, data, *, batch_size, verbose, losses=False):
     gathered = processes.gather((own, own_losses, own_counts))
     parts, parts_of_losses, counts = zip(*gathered)
     found = list(itertools.chain.from_iterable(_in_turn(parts)))
-    _warn_if_at_prior(found)
     means = mean_losses(_in_turn(parts_of_losses)) if losses else {}
     segmentation = {}
     if pixels is not None and source.seg_class_names is not None:  # there were masks
@@ -270,21 +264,6 @@ def _detect(detector, batches, num_images, verbose, batch_losses, pixels):
         progress.update(done)
     if num_images is None:
         progress.update(done, finalize=True)
-
-
-def _warn_if_at_prior(found):
-    """Says so where no score has left the value that new class heads start from."""
-    best = max((scores.max() for _, _, scores, _ in found if len(scores)), default=None)
-    if best is None or best > _AT_PRIOR:
-        return
-    warnings.warn(
-        f"The best score of all images is {best:.3f}: the class head still stands at "
-        "its prior, 0.01, and has not learned yet. Train for more steps or with a "
-        "higher learning rate. If the model was compiled with recipe='reference' or "
-        "`batch_norm_warmup=False`, the moving statistics of batch norm may lag behind "
-        "the weights: compile with `batch_norm_warmup=True`.",
-        stacklevel=4,
-    )
 
 
 def _filled_up(values, rows):

@@ -131,16 +131,17 @@ _WHAT_IT_TAKES = (
 )
 
 
+_GROUND_TRUTH = ("boxes", "labels", "image_id", "image_scale", "is_crowd", "masks")
+
+
 class BatchesToEvaluate:
     """A user's own batches, whose ground truth is collected as they pass by."""
 
     def __init__(self, detector, data, batch_size):
-        self._image_size = tuple(detector.config.image_size)
-        self._num_classes = detector.config.num_classes
-        self._has_detection = detector.config.has_detection
+        self._config = detector.config
         self._class_names = detector.class_names
         self.category_ids = category_ids_or_default(
-            detector.category_ids, self._num_classes
+            detector.category_ids, detector.config.num_classes
         )
         self.seg_class_names = None
         self._seg_names = seg_names_of(detector)
@@ -149,33 +150,21 @@ class BatchesToEvaluate:
 
     def __iter__(self):
         self._images, self._annotations = [], []
-        seen = set()
+        size = np.float32(self._config.image_size)
         for batch in self._batches():
-            images, ground_truth = self._checked(batch)
-            ids = self._image_ids(ground_truth, len(images))
-            repeated = [i for n, i in enumerate(ids) if i in seen or i in ids[:n]]
-            if repeated:
-                raise InvalidValueError(
-                    "Every image needs an 'image_id' of its own, but one came twice. "
-                    f"Received: image_id={repeated[0]}. Leave 'image_id' out to have "
-                    "the images counted; or does the data repeat itself?"
-                )
-            seen.update(ids)
-            scales = ground_truth.get("image_scale", np.ones(len(images)))
-            scales = np.asarray(scales, "float32").reshape(-1)
-            self._collect(ids, scales, ground_truth)
-            sizes = [np.float32(self._image_size) * scale for scale in scales]
-            truth = {
-                "boxes": np.asarray(ground_truth["boxes"], "float32"),
-                "labels": np.asarray(ground_truth["labels"], "int32"),
-            }
-            masks = []
-            if "masks" in ground_truth and self._seg_names is not None:
-                truth["masks"] = np.asarray(ground_truth["masks"], "uint8")
-                masks, self.seg_class_names = list(truth["masks"]), self._seg_names
-            whole = np.tile(np.float32(self._image_size), (len(images), 1))
+            images, truth = self._checked(batch)
+            count, first = len(images), len(self._images) + 1
+            ids = truth.get("image_id", np.arange(first, first + count)).tolist()
+            scales = np.float32(truth.get("image_scale", np.ones(count))).reshape(-1)
+            self._collect(ids, scales, truth)
+            masks, dtypes = [], {"boxes": "float32", "labels": "int32"}
+            if self._seg_names is not None and "masks" in truth:
+                masks, dtypes["masks"] = list(truth["masks"]), "uint8"
+                self.seg_class_names = self._seg_names
+            truth = {name: truth[name].astype(dtype) for name, dtype in dtypes.items()}
+            sizes, whole = [size * scale for scale in scales], np.tile(size, (count, 1))
             yield EvaluationBatch(images, ids, scales, sizes, whole, truth, masks)
-        require(seen, "Evaluation needs at least one image", images=0)
+        require(self._images, "Evaluation needs at least one image", images=0)
 
     def ground_truth(self):
         """Returns the ground truth that has passed by, as a COCO dict."""
@@ -189,66 +178,29 @@ class BatchesToEvaluate:
 
     def _checked(self, batch):
         """The images and the ground truth of a batch as arrays."""
-        if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        is_pair = isinstance(batch, (tuple, list)) and len(batch) == 2
+        if not is_pair or not isinstance(batch[1], dict):
             raise InvalidTypeError(
                 f"{_WHAT_IT_TAKES} Received: a batch that is {_described(batch)}"
             )
-        images, ground_truth = batch
-        if not self._has_detection and isinstance(ground_truth, dict):
-            boxes = np.zeros((len(images), 1, 4), "float32")
-            labels = np.full((len(images), 1), BACKGROUND, "int32")
-            ground_truth = {"boxes": boxes, "labels": labels, **ground_truth}
-        if not isinstance(ground_truth, dict) or not {"boxes", "labels"} <= set(
-            ground_truth
-        ):
-            raise InvalidValueError(
-                f"{_WHAT_IT_TAKES} Received: ground truth that is "
-                f"{_described(ground_truth)}"
-            )
-        images = np.asarray(_as_array(images), "float32")
-        if images.shape[1:] != (*self._image_size, 3):
-            height, width = self._image_size
-            raise InvalidValueError(
-                f"Batches to evaluate must have images `[B, {height}, {width}, 3]`, "
-                "the network's input size. Received: images of shape "
-                f"{images.shape}. `model.batches(dataset)` makes such batches"
-            )
-        names = ("boxes", "labels", "image_id", "image_scale", "is_crowd", "masks")
-        known = {n: _as_array(ground_truth[n]) for n in names if n in ground_truth}
-        self._check_ground_truth(known, len(images))
-        return images, known
-
-    def _check_ground_truth(self, ground_truth, count):
-        boxes, labels = ground_truth["boxes"], ground_truth["labels"]
-        rows = labels.shape[1] if labels.ndim == 2 else "M"
-        expected = {
-            "labels": (count, rows),
-            "boxes": (count, rows, 4),
-            "image_id": (count,),
-            "image_scale": (count,),
-            "is_crowd": (count, rows),
-            "masks": (count, *self._image_size),
-        }
-        for name in (name for name in expected if name in ground_truth):
-            shape = ground_truth[name].shape
-            shape, wanted = ground_truth[name].shape, expected[name]
-            rule = f"'{name}' of a batch of {count} images must have the shape {wanted}"
-            require(shape == wanted, rule, shape=shape)
-        fault = explain(
-            np.asarray(boxes, "float32"), labels, self._image_size, self._num_classes
-        )
-        if fault is not None:
+        images, given = np.asarray(_as_array(batch[0]), "float32"), batch[1]
+        size, rule = self._config.image_size, "Images must be of the network's input"
+        shape = {"shape": images.shape, "image_size": size}
+        require(images.shape[1:] == (*size, 3), rule, **shape)
+        truth = {n: _as_array(given[n]) for n in _GROUND_TRUTH if n in given}
+        if not self._config.has_detection:
+            truth.setdefault("boxes", np.zeros((len(images), 1, 4)))
+            truth.setdefault("labels", np.full((len(images), 1), BACKGROUND))
+        rule = f"{_WHAT_IT_TAKES} 'boxes' and 'labels' are needed"
+        require({"boxes", "labels"} <= truth.keys(), rule, keys=sorted(given))
+        shapes = {n: truth[n].shape for n in ("boxes", "labels")}
+        rule = "'boxes' [B, M, 4] and 'labels' [B, M] must be of the images [B]"
+        is_one = shapes["boxes"] == (len(images), *shapes["labels"][1:], 4)
+        require(is_one and len(shapes["labels"]) == 2, rule, **shapes)
+        boxes = truth["boxes"].astype("float32")
+        if fault := explain(boxes, truth["labels"], size, self._config.num_classes):
             raise InvalidValueError(f"{fault}.")
-
-    def _image_ids(self, ground_truth, count):
-        """The ids of a batch; images without any are counted from 1."""
-        if "image_id" not in ground_truth:
-            first = len(self._images) + 1
-            return list(range(first, first + count))
-        ids = ground_truth["image_id"]
-        rule = "'image_id' must be ints, one per image; without it images are counted"
-        require(ids.dtype.kind in "iu", rule, InvalidTypeError, dtype=ids.dtype)
-        return ids.tolist()
+        return images, truth
 
     def _collect(self, image_ids, scales, ground_truth):
         boxes = np.asarray(ground_truth["boxes"], "float64")
@@ -256,7 +208,7 @@ class BatchesToEvaluate:
         is_crowd = ground_truth.get("is_crowd", np.zeros(labels.shape, bool))
         used = (labels >= 0) & np.any(boxes != 0, axis=-1)
         for row, (image_id, scale) in enumerate(zip(image_ids, scales)):
-            height, width = (float(side * scale) for side in self._image_size)
+            height, width = (float(x * scale) for x in self._config.image_size)
             self._images.append({"id": image_id, "height": height, "width": width})
             for index in np.flatnonzero(used[row]):
                 y_min, x_min, y_max, x_max = (boxes[row, index] * scale).tolist()
@@ -292,29 +244,21 @@ def _re_iterable(data, batch_size):
 
         return batches, len(images)
     if isinstance(data, keras.utils.PyDataset):
-        if data.num_batches is None:
-            raise _endless(data)
         return (lambda: (data[i] for i in range(data.num_batches))), None
     if isinstance(data, (str, os.PathLike, dict)) or not hasattr(data, "__iter__"):
         raise InvalidTypeError(f"{_WHAT_IT_TAKES} Received: {_described(data)}")
     if iter(data) is data:
         raise InvalidTypeError(
             f"{_WHAT_IT_TAKES} Received: {_described(data)}, which can be gone through "
-            "only once. Wrap it: `tf.data.Dataset.from_generator`, or "
-            "`list(generator)` if it fits into memory"
+            "only once"
         )
     # tf.data: its `__len__` raises where the length is unknown.
     if hasattr(data, "cardinality") and int(data.cardinality()) == -1:
-        raise _endless(data)
+        raise InvalidValueError(
+            "Evaluation needs data that ends: leave out `.repeat()`. Received: an "
+            f"endless {type(data).__name__}"
+        )
     return (lambda: iter(data)), None
-
-
-def _endless(data):
-    return InvalidValueError(
-        "Evaluation needs data that ends. Received: an endless "
-        f"{type(data).__name__}. Leave out `.repeat()`, or end it: "
-        "`data.take(number_of_batches)`"
-    )
 
 
 def _as_array(values):

@@ -9,17 +9,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from effdet_keras._internal.label_constants import IGNORED_PIXEL
-from effdet_keras._internal.optional_imports import keras_ops as ops
-from effdet_keras.errors import check_choice, require
+from effdet_keras.errors import check_choice
 from effdet_keras.model.config import RESIZE_METHODS
 
 
-def letterbox(
-    image: Any,
+def letterbox_array(
+    image: np.ndarray,
     image_size: Sequence[int],
     pad_value: Sequence[float],
     resize_method: str = "half_pixel",
-) -> tuple[Any, Any]:
+) -> tuple[np.ndarray, Any]:
     """Scales an image to fit `image_size`, top left, and pads the rest.
 
     With `s = min(height / h, width / w)` the image `[h, w, 3]` becomes `int(h * s)` by
@@ -31,46 +30,12 @@ def letterbox(
     Returns the image, float32 `[height, width, 3]`, 0 to 255, and its scale `1 / s` for
     `boxes_in_image`: float32, with "asymmetric" `[2]`, of `y` and `x`.
     """
-    image = ops.convert_to_tensor(image)
-    is_image = len(image.shape) == 3 and image.shape[-1] == 3 and 0 not in image.shape
-    rule = "`image` must be `[height, width, 3]`, with sides above 0"
-    require(is_image, rule, **{"image.shape": tuple(image.shape)})
-    size = [ops.cast(side, "float32") for side in ops.shape(image)[:2]]
-    is_asymmetric = _is_asymmetric(resize_method)
-    # Tensor by tensor: torch multiplies a number by the tensor's inverse, whose
-    # rounding can lose a pixel (100 * (120 / 100) < 120).
-    target = [ops.cast(side, "float32") for side in image_size]
-    scale = ops.minimum(target[0] / size[0], target[1] / size[1])
-    pad_value = ops.convert_to_tensor(pad_value, dtype="float32")
-    cut, scaled_sizes = ops.round if is_asymmetric else ops.floor, []
-    for axis in (0, 1):
-        # At least one pixel, for an image far longer than wide.
-        scaled = ops.maximum(cut(size[axis] * scale), 1.0)
-        scaled_sizes.append(scaled)
-        half = 0.0 if is_asymmetric else 0.5
-        image = _resize_axis(image, size[axis], scaled, image_size[axis], axis, half)
-        shape = [1, 1, 1]
-        shape[axis] = image_size[axis]
-        inside = ops.arange(image_size[axis], dtype="float32") < scaled
-        image = ops.where(ops.reshape(inside, shape), image, pad_value)
-    if is_asymmetric:
-        return image, ops.stack(size) / ops.stack(scaled_sizes)
-    return image, ops.ones_like(scale) / scale
-
-
-def letterbox_array(
-    image: np.ndarray,
-    image_size: Sequence[int],
-    pad_value: Sequence[float],
-    resize_method: str = "half_pixel",
-) -> tuple[np.ndarray, Any]:
-    """`letterbox` of an array in NumPy: bit for bit the same, 3 to 5 times as fast."""
     size, target = np.float32(image.shape[:2]), np.float32(image_size)
     is_asymmetric = _is_asymmetric(resize_method)
     scaled = _scaled_size(size, np.min(target / size), is_asymmetric)
     for axis in (0, 1):
-        half, length = np.float32(0 if is_asymmetric else 0.5), int(scaled[axis])
-        image = _resize_axis(image, size[axis], scaled[axis], length, axis, half)
+        half = np.float32(0 if is_asymmetric else 0.5)
+        image = resize_axis(image, size[axis], scaled[axis], axis, half)
     result = np.empty((*image_size, 3), "float32")
     result[:] = pad_value
     result[: image.shape[0], : image.shape[1]] = image
@@ -161,26 +126,19 @@ def _nearest(values, size):
     return values[rows[:, None], columns[None]]
 
 
-def _resize_axis(image, size, scaled, length, axis, half):
-    """Interpolates `length` places along an axis, where `scaled` span `size`."""
-    xp, cast = (np, np.ndarray.astype)
-    if not isinstance(image, np.ndarray):
-        xp, cast = ops, ops.cast
-    place = (xp.arange(length, dtype="float32") + half) * (size / scaled) - half
-    low = xp.floor(place)
-    shape = [1, 1, 1]
-    shape[axis] = length
-    # The border pixel goes on outwards; places in the padding take it too. What is
-    # taken is cast, not the whole image.
+def resize_axis(image, size, scaled, axis, half):
+    """Interpolates `scaled` places along an axis of `size`; the border goes on."""
+    place = (np.arange(scaled, dtype="float32") + half) * (size / scaled) - half
+    low = np.floor(place)
+    shape = [1] * image.ndim
+    shape[axis] = len(place)
+    # What is taken is cast, not the whole image.
     first, second = (
-        cast(
-            xp.take(image, cast(xp.clip(i, 0.0, size - 1.0), "int32"), axis=axis),
-            "float32",
-        )
+        image.take(np.clip(i, 0.0, size - 1.0).astype("int32"), axis).astype("float32")
         for i in (low, low + 1.0)
     )
     # first + (second - first) * weight, without a new array for each step.
     second -= first
-    second *= xp.reshape(place - low, shape)
+    second *= (place - low).reshape(shape)
     second += first
     return second

@@ -1,8 +1,7 @@
 """From raw network outputs to detections: top-k, decode, NMS, clip.
 
 Tensors go through `keras.ops`, as a graph of whole batches. NumPy arrays need no Keras
-and give arrays, the same detections in less time: `_array_candidates` and `_greedy`
-look at one image, and only at what can be found in it. All else is one for both.
+and give the same in less time, image by image: `_array_candidates` and `_greedy`.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import numpy as np
 from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras._internal.optional_imports import keras_ops as ops
 from effdet_keras.box_ops import area, clip_boxes, decode_boxes
+from effdet_keras.detect.letterbox import resize_axis
 from effdet_keras.errors import InvalidValueError, check_argument, check_choice
 from effdet_keras.model.anchors import stride_of
 from effdet_keras.model.config import EfficientDetConfig
@@ -35,13 +35,9 @@ MIN_AREA = 1e-8  # square pixels: the IoU of two empty boxes is 0, not NaN
 class Postprocess:
     """Turns the network's outputs into at most `max_detections` boxes per image.
 
-    The candidates are the `pre_nms_top_k` best (anchor, class) pairs of an image. Their
-    boxes are decoded from their anchors, their score is the sigmoid of the logit, and
-    non-maximum suppression picks from them, inside each class or across all. It works
-    eager, in a `tf.function` with a batch of unknown size, in `jax.jit`, and exported.
-
-    The defaults are those with which the reference evaluates COCO, except that boxes
-    are clipped to the network's input; `detect` and evaluation clip them to the image.
+    The candidates are the `pre_nms_top_k` best (anchor, class) pairs of an image; their
+    score is the sigmoid of the logit. The defaults are those with which the reference
+    evaluates COCO, except that boxes are clipped to the network's input.
 
     Args:
         max_detections: int, `D` below.
@@ -50,9 +46,9 @@ class Postprocess:
         iou_threshold: float in `[0, 1]`, for `method="hard"`.
         method: `"gaussian"` (Soft-NMS) or `"hard"`.
         sigma: float above zero, for `method="gaussian"`.
-        pre_nms_top_k: int. 0 takes one class for each anchor and all anchors,
-            which is slower, and cannot find two classes in one place. `None` has no
-            limit: where the best 5,000 pairs leave places free, all are candidates.
+        pre_nms_top_k: int. 0 takes one class for each anchor and all anchors. `None`
+            has no limit: where the best 5,000 pairs leave places free, all are
+            candidates.
         per_class: bool. `False` lets a box suppress boxes of other classes.
         max_detections_per_class: int, or `None` for no limit; with `per_class=False`
             of all classes. Boxes that `drop_empty` leaves out count too.
@@ -61,14 +57,13 @@ class Postprocess:
             after NMS, so that the next best take their places.
 
     Call arguments:
-        outputs: dict of `class_logits` `[B, N, C]` and `box_deltas`
-            `[B, N, 4]`, floats: tensors, or NumPy arrays, which give arrays.
+        outputs: dict of `class_logits` `[B, N, C]` and `box_deltas` `[B, N, 4]`,
+            floats: tensors, or NumPy arrays, which give arrays.
         anchors: float tensor `[N, 4]`, `yxyx` in pixels.
         image_size: `(height, width)` of the network's input, in pixels.
         box_scales: four floats, the `scales` of `decode_boxes`.
         content_sizes: float tensor `[B, 2]`, height and width of each image inside the
-            network's input, top left; `None` where it fills the input. Boxes are
-            clipped to it, where they are clipped.
+            network's input, top left, to clip to; `None` where it fills the input.
         anchor_indices: bool. `True` adds `anchor_indices`, int32 `[B, D]`: the anchor
             that each box comes from, 0 in unused rows.
 
@@ -110,18 +105,10 @@ class Postprocess:
 
     def __post_init__(self) -> None:
         check_choice("method", self.method, METHODS)
-        limit, top_k = self.max_detections_per_class, self.pre_nms_top_k
-        anchors_or_all = "0 (one class for each anchor) or more, or None for all pairs"
         for name, is_right, expected in (
             ("max_detections", self.max_detections >= 1, "at least 1"),
             ("iou_threshold", 0 <= self.iou_threshold <= 1, "between 0 and 1"),
             ("sigma", self.sigma > 0, "above 0"),
-            (
-                "max_detections_per_class",
-                limit is None or limit >= 1,
-                "at least 1, or None",
-            ),
-            ("pre_nms_top_k", (top_k or 0) >= 0, anchors_or_all),
         ):
             check_argument(is_right, name, getattr(self, name), expected)
 
@@ -293,9 +280,8 @@ def _floats(outputs, anchors):
         or tuple(box_deltas.shape[1:]) != (num_anchors, 4)
     ):
         raise InvalidValueError(
-            "`Postprocess` expects `class_logits` [B, N, C], `box_deltas` [B, N, 4] "
-            "and `anchors` [N, 4] of one N: anchors made for the same image size. "
-            f"Received shapes: class_logits={tuple(class_logits.shape)}, "
+            "Anchors must be made for the image size of the outputs. Received: "
+            f"class_logits={tuple(class_logits.shape)}, "
             f"box_deltas={tuple(box_deltas.shape)}, anchors={tuple(anchors.shape)}"
         )
     return xp, class_logits, box_deltas, anchors
@@ -317,11 +303,9 @@ def non_max_suppression(
     max_per_class: int | None = None,
     is_returned: Any = None,
 ) -> tuple[Any, Any, Any]:
-    """Picks the best boxes of each image, one after the other.
+    """Picks the best boxes of each image greedily, best first.
 
-    The search is greedy: it takes the candidate with the highest score, then
-    suppresses those that overlap it, until `max_detections` are taken or no score is
-    above `score_threshold`. With `v` the IoU of a candidate with the box just taken,
+    With `v` the IoU of a candidate with the box just taken,
 
         method="hard":      score = 0 (out)                    if v > iou_threshold
         method="gaussian":  score = score * exp(-v^2 / sigma)
@@ -554,7 +538,10 @@ def class_map_of(
     if isinstance(segmentation_logits, np.ndarray):
         logits = np.asarray(segmentation_logits, "float32")
         for axis, length in enumerate(image_size, start=1):
-            logits = _enlarged(logits, length, axis)
+            places = logits.shape[axis]
+            size = np.float32([places, places * stride_of(length, places)])
+            logits = resize_axis(logits, *size, axis, np.float32(0.5))
+            logits = logits.take(range(length), axis)
         return logits.argmax(axis=-1).astype("uint8")
     logits = ops.cast(segmentation_logits, "float32")
     places = logits.shape[1:3]
@@ -568,23 +555,6 @@ def class_map_of(
     height, width = image_size
     logits = logits[:, :height, :width]
     return ops.cast((argmax or ops.argmax)(logits, axis=-1), "uint8")
-
-
-def _enlarged(values, length, axis):
-    """An array along one axis, cut to `length`."""
-    places = values.shape[axis]
-    stride = stride_of(length, places)
-    if stride == 1:
-        return values
-    place = (np.arange(length, dtype="float32") + np.float32(0.5)) / stride - 0.5
-    place = np.clip(place, 0, places - 1)
-    low = place.astype("int32")
-    high = np.minimum(low + 1, places - 1)
-    shape = [1] * values.ndim
-    shape[axis] = length
-    weight = (place - low).astype("float32").reshape(shape)
-    first, second = values.take(low, axis), values.take(high, axis)
-    return first + (second - first) * weight
 
 
 # --- What a network says of an image, of whatever heads it has, in pixels of the input.

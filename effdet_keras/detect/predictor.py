@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import pathlib
@@ -29,7 +28,6 @@ from effdet_keras.detect.detect import (
 from effdet_keras.detect.detections import Detections
 from effdet_keras.errors import (
     InvalidValueError,
-    check_argument,
     check_choice,
     first_line,
 )
@@ -51,23 +49,15 @@ _AUGMENTED_MIN_SCORE = 0.05  # what one view is unsure of, several may agree on
 class Predictor:
     """Detects with a live model, an archive or an exported file, all alike.
 
-    `Predictor.load` opens a file; `Predictor(model)` takes a model in memory.
-    Images are letterboxed as in training. Boxes come back in pixels of the image,
-    clipped to it.
-
-    Several threads may use one predictor: each gets the detections of its own images.
-    LiteRT and OpenVINO run one batch at a time, which takes all their threads.
+    `Predictor.load` opens a file; `Predictor(model)` takes a model in memory. Boxes are
+    in pixels of the image, clipped to it. Several threads may use one predictor.
 
     Args:
         detector: `EfficientDet` or `ExportedDetector`.
-        runtime: the runtime in which an `EfficientDet` computes, instead of Keras:
-            "onnx" is ONNX Runtime; OpenVINO is the fastest on most x86 processors. It
-            is converted once, here, with the weights of now. "auto" is the first of
-            these two that is installed, if it computes what the model does, which is
-            tried on one image; else Keras.
+        runtime: the runtime in which an `EfficientDet` computes, instead of Keras. It
+            is converted once, here, with the weights of now. "auto" is OpenVINO or ONNX
+            Runtime, the first that is installed, if it computes what the model does.
         num_threads: int, of the runtime; None for its own choice.
-        precision: "float32", or "bfloat16" for OpenVINO on a processor that has it:
-            faster, and close to float32, but not equal.
 
     Attributes:
         detector: the model or the exported file.
@@ -89,15 +79,8 @@ class Predictor:
         *,
         runtime: Literal["auto", "openvino", "onnx", "litert"] | None = None,
         num_threads: int | None = None,
-        precision: Literal["float32", "bfloat16"] = "float32",
     ) -> None:
         if runtime == "auto":
-            check_argument(
-                precision == "float32",
-                "precision",
-                precision,
-                "'float32' where `runtime` is 'auto': name the runtime",
-            )
             detector = in_fastest_runtime(detector, num_threads)
         elif runtime is not None:
             if isinstance(detector, ExportedDetector):
@@ -105,14 +88,12 @@ class Predictor:
                     f"'{detector.runtime.path}' runs in the runtime of its format. "
                     f"`runtime` is for models in Keras. Received: runtime={runtime!r}"
                 )
-            detector = in_runtime(
-                detector, runtime, num_threads=num_threads, precision=precision
-            )
-        elif num_threads is not None or precision != "float32":
+            detector = in_runtime(detector, runtime, num_threads=num_threads)
+        elif num_threads is not None:
             raise InvalidValueError(
-                "`num_threads` and `precision` are of a runtime: give `runtime` too, "
-                "or set Keras' threads by TF_NUM_INTRAOP_THREADS in the environment. "
-                f"Received: num_threads={num_threads}, precision={precision!r}"
+                "`num_threads` is of a runtime: give `runtime` too, or set Keras' "
+                "threads by TF_NUM_INTRAOP_THREADS in the environment. Received: "
+                f"num_threads={num_threads}"
             )
         self.detector = detector
 
@@ -123,39 +104,32 @@ class Predictor:
         num_threads: int | None = None,
         *,
         runtime: Literal["auto", "openvino", "onnx", "litert"] | None = None,
-        precision: Literal["float32", "bfloat16"] = "float32",
     ) -> Predictor:
         """Opens a file or folder that holds a model.
 
         Args:
             path: a `.keras` file, a folder of `CheckpointArchive`, or a run; or what
                 `EfficientDet.export` wrote: a folder (SavedModel), `.tflite`,
-                `.onnx` or `.xml` (OpenVINO). Or the address of one of these that is
-                one file, or of such a folder, as `s3://bucket/run`.
-            num_threads: int, of the runtime; None for its own choice.
-            runtime: for a `.keras`, in which runtime to run it; see `Predictor`. An
-                exported file has its own.
-            precision: in what OpenVINO computes; see `Predictor`.
+                `.onnx` or `.xml` (OpenVINO). It may be an address, `s3://bucket/run`.
+            num_threads, runtime: see `Predictor`; an exported file has its own runtime.
 
         Raises:
             FileNotFoundError: If there is nothing at `path`.
-            ValueError: If the file is of no known kind, or damaged; if `num_threads`
-                or `precision` is given for a `.keras` that runs in Keras; or the
-                runtime has not this precision.
+            ValueError: If the file is of no known kind, or damaged; or if `num_threads`
+                is given for a `.keras` that runs in Keras.
             ImportError: If the runtime is not installed.
         """
         if is_remote(path):
             path = _copied(path)
         path = local_path(path, "The path of a model")
         if not is_archive(path):
-            with kept_if_readable(path), _naming_weights(path):
-                opened = open_runtime(path, num_threads, precision)
+            with kept_if_readable(path):
+                opened = open_runtime(path, num_threads)
             return cls(ExportedDetector(opened), runtime=runtime)
         keras.require(f"Opening '{path}'")
         from effdet_keras.weights.archive import load_archive
 
-        options = {"num_threads": num_threads, "precision": precision}
-        return cls(load_archive(path), runtime=runtime, **options)
+        return cls(load_archive(path), runtime=runtime, num_threads=num_threads)
 
     @property
     def config(self) -> EfficientDetConfig:
@@ -198,19 +172,15 @@ class Predictor:
 
         Args:
             images, score_threshold, verbose, calibrated: see `EfficientDet.detect`.
-                What was fused has scores of its own; thresholds and temperature are
-                applied to them.
             batch_size: int, images at once; an export of a fixed batch size goes by
                 its own.
             tiles: for images much larger than the network's input: the side in
                 pixels, or `(height, width)`, of the tiles to cut them into, or True
-                for tiles of the network's input size; see `detect_tiled`. None looks
-                at the whole image once.
+                for tiles of the network's input size; see `detect_tiled`.
             tile_overlap: float, 0 to below 1, the least part of a side that tiles
                 share.
             augment: scales, such as `(0.75, 1.0)`, at which to look at the image
-                and its mirror image; True is `(1.0,)`. What is found is fused; see
-                `detect_augmented`. None looks once.
+                and its mirror image; True is `(1.0,)`; see `detect_augmented`.
 
         Returns:
             `Detections` for one image, else a list of them.
@@ -218,8 +188,7 @@ class Predictor:
         Raises:
             FileNotFoundError, ValueError, TypeError: If an image is not there or
                 not an image, or an argument is out of its range.
-            RuntimeError: If the model has no thresholds or temperature, and they are
-                asked for.
+            RuntimeError: If the model lacks the thresholds or temperature asked for.
         """
         if not (_is_given(tiles) or _is_given(augment)):
             return detect(
@@ -264,8 +233,7 @@ class Predictor:
             source: path of a video; number of a camera, 0 is the first; or address
                 of a stream, such as "rtsp://...".
             out: path of a video to write with the boxes drawn, `.mp4`, `.avi`, `.mov`
-                or `.mkv`. It appears when the last frame is done; of a camera or
-                stream, when the iterator is closed or Ctrl-C is pressed.
+                or `.mkv`. It appears when the iterator ends or is closed.
             score_threshold, tiles, tile_overlap, augment, calibrated: see `detect`.
             overwrite: bool, whether a file at `out` may be replaced.
 
@@ -274,10 +242,9 @@ class Predictor:
             frame, uint8 `[H, W, 3]`, RGB; `image_id` its number, from 0.
 
         Raises:
-            FileNotFoundError: If there is no such file.
-            ValueError: If it is not a video, or `out` is none that can be written.
+            FileNotFoundError, OSError, ValueError: If the video or camera cannot be
+                read, or `out` not be written.
             FileExistsError: If `out` is there, and `overwrite` is False.
-            OSError: If there is no such camera, or no encoder for `out`.
             ImportError: If OpenCV is not installed.
         """
         rule = ScoreRule(self.detector, score_threshold, calibrated)
@@ -299,8 +266,8 @@ class Predictor:
                 `COCOEvaluation` takes them.
             batch_size: int, images at once; see `detect`.
             verbose: bool, whether to show progress and the table of numbers.
-            losses: bool, whether to compute the losses as well, from the same forward
-                pass, as `model.evaluate` gives them: `loss` and its parts.
+            losses: bool, whether to compute the losses of a compiled model as well, as
+                `model.evaluate` gives them.
 
         Returns:
             Dict of floats by name: `AP`, `AP50`, ..., `AP/<class>`; -1 where the
@@ -309,7 +276,6 @@ class Predictor:
         Raises:
             ValueError: If the classes of model and dataset differ, or there are to be
                 losses of an exported file.
-            RuntimeError: If there are to be losses, and the model was never compiled.
         """
         keras.require("Evaluating")
         from effdet_keras.detect.evaluate import evaluate
@@ -375,25 +341,6 @@ def _copied(address):
     return checkpoint_file(folder, BEST_FILE)
 
 
-@contextlib.contextmanager
-def _naming_weights(path):
-    """Says what a file of weights is, which is no model yet."""
-    try:
-        yield
-    except InvalidValueError as error:
-        if not keras.is_installed():  # without it nothing here reads weights
-            raise
-        from effdet_keras.weights.locate import looks_like_weights
-
-        if not looks_like_weights(path) or (path / "saved_model.pb").exists():
-            raise
-        raise InvalidValueError(
-            f"'{path}' holds weights, not a model: `effdet-keras inspect-weights "
-            f"{path}` says of which, and `ek.EfficientDet.from_preset(NAME, "
-            f"weights='{path}')` makes one of them."
-        ) from error
-
-
 def _is_given(option):
     """Whether `tiles` or `augment` asks for anything."""
     return option is not None and option is not False
@@ -421,11 +368,7 @@ def in_fastest_runtime(detector, num_threads=None):
 
 
 def in_runtime(
-    model: EfficientDet,
-    runtime: str,
-    *,
-    num_threads: int | None = None,
-    precision: str = "float32",
+    model: EfficientDet, runtime: str, *, num_threads: int | None = None
 ) -> ExportedDetector:
     """Writes the network of a model for a runtime, opens and checks it there."""
     check_choice("runtime", runtime, RUNTIMES, ", 'auto', or None for Keras")
@@ -444,9 +387,8 @@ def in_runtime(
         path = pathlib.Path(folder) / f"model{chosen.ending}"
         with evaluated(model) as ready:
             chosen.load_writer()(ready, path, outputs="raw", **fixed)
-            opened = open_runtime(path, num_threads, precision)
-            if precision == "float32":
-                shape = (*model.config.image_size, 3)
-                noise = np.random.default_rng(0).integers(0, 256, shape)
-                check_export(ready, opened, [noise], format=runtime)
+            opened = open_runtime(path, num_threads)
+            shape = (*model.config.image_size, 3)
+            noise = np.random.default_rng(0).integers(0, 256, shape)
+            check_export(ready, opened, [noise], format=runtime)
         return ExportedDetector(opened)

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -58,9 +59,9 @@ BACKENDS = {
 class COCOMetric:
     """Collects detections, then computes COCO's numbers.
 
-    They are COCO's twelve, as pycocotools defines them, with areas and crowd regions of
-    the file. Every image of it counts: where `update` was not called, all of its
-    annotations are missed. A number is -1 where there is nothing to measure.
+    They are COCO's twelve, as pycocotools defines them. Every image of the ground truth
+    counts, whether `update` was called with it or not. A number is -1 where there is
+    nothing to measure.
 
     Args:
         ground_truth: dict as in a COCO json file (`images`, `annotations`,
@@ -75,7 +76,6 @@ class COCOMetric:
     Raises:
         ValueError: If `ground_truth` is not such a dict, or an argument is out of
             its range.
-        OSError: If `ground_truth` is a path and cannot be read.
         ImportError: If the chosen backend is not installed.
 
     Example:
@@ -131,8 +131,8 @@ class COCOMetric:
             category_ids: ints `[n]`, category ids of the file (not labels).
 
         Raises:
-            ValueError: If the file has no such image, `update` was called with this
-                image before, or the lengths differ.
+            ValueError: If the file has no such image, it came before, or the lengths
+                differ.
         """
         image_id = int(image_id)
         boxes = np.asarray(boxes, "float64").reshape(-1, 4)
@@ -142,17 +142,10 @@ class COCOMetric:
         is_one = len(boxes) == len(scores) == len(category_ids)
         received = {"boxes": len(boxes), "scores": len(scores)}
         require(is_one, rule, **received, category_ids=len(category_ids))
-        if image_id not in self.image_ids:
-            raise InvalidValueError(
-                f"The ground truth has no image with id {image_id}. Its "
-                f"{len(self.image_ids)} images have ids like "
-                f"{sorted(self.image_ids)[:5]}."
-            )
-        if image_id in self._detections:
-            raise InvalidValueError(
-                f"`update` was called twice with image_id={image_id}. Call `reset()` "
-                "before a new evaluation."
-            )
+        rule = f"The ground truth has images with ids like {sorted(self.image_ids)[:5]}"
+        require(image_id in self.image_ids, rule, image_id=image_id)
+        rule = "`update` takes each image once: call `reset()` before a new evaluation"
+        require(image_id not in self._detections, rule, image_id=image_id)
         best = np.argsort(-scores, kind="stable")
         best = best[np.isin(category_ids[best], list(self.category_names))]
         # COCO takes the best of each category, so no more than this can count.
@@ -162,11 +155,7 @@ class COCOMetric:
         self._result = None
 
     def result(self) -> dict[str, float]:
-        """Computes the numbers of all images, floats from 0 to 1, or -1.
-
-        They are COCO's twelve (`AP` first), then `AP/<category name>` for each category
-        of the file, in the order of the category ids.
-        """
+        """Computes COCO's twelve numbers, then `AP/<category name>` of each."""
         if self._result is None:
             self._warn_if_no_category_fits()
             self._result = self._computed()
@@ -243,12 +232,10 @@ class COCOMetric:
         found = self._detections.values()
         given, fitting = sum(x[-1] for x in found), sum(len(x[1]) for x in found)
         if given and not fitting:
-            names = [f"{i}: {name!r}" for i, name in self.category_names.items()]
-            shown = ", ".join(names[:5] + ["..."] * (len(names) > 5))
+            ids = list(self.category_names)[:5]
             warnings.warn(
                 f"None of the {given} detections has a category of the ground truth, "
-                f"{{{shown}}}, so none counts. `update` takes the "
-                "category ids of the file, not labels.",
+                f"with ids like {ids}. `update` takes category ids, not labels.",
                 stacklevel=3,
             )
 
@@ -265,14 +252,11 @@ def _resolved(backend):
 
 def _checked(ground_truth):
     """A checked copy of what counts in a COCO dict, with its optional keys."""
-    found = ground_truth if isinstance(ground_truth, dict) else {}
-    missing = [k for k in ("images", "annotations", "categories") if k not in found]
-    if missing:
-        raise InvalidValueError(
-            "`ground_truth` must be a dict as in a COCO json file, with 'images', "
-            f"'annotations' and 'categories'. Missing: {missing}. "
-            f"Received: {type(ground_truth).__name__}"
-        )
+    keys = {"images", "annotations", "categories"}
+    is_coco = isinstance(ground_truth, dict) and ground_truth.keys() >= keys
+    rule = "`ground_truth` must be a dict as in a COCO json file, with "
+    rule += "'images', 'annotations' and 'categories'"
+    require(is_coco, rule, type=type(ground_truth).__name__)
     image_ids = {image["id"] for image in ground_truth["images"]}
     category_ids = {category["id"] for category in ground_truth["categories"]}
     annotations = []
@@ -342,12 +326,11 @@ def results_of_coco(
 ) -> list[ImageResult]:
     """Brings ground truth and detections together, image by image.
 
-    Labels are places in the ground truth's `categories`. Detections of categories that
-    it does not have are left out, as COCO's evaluation does.
+    Labels are places in the ground truth's `categories`; detections of others are left
+    out, as COCO's evaluation does.
 
     Args:
-        ground_truth: dict as in a COCO json file: `images`, `annotations`,
-            `categories`.
+        ground_truth: dict as in a COCO json file.
         detections: dicts with `image_id`, `category_id`, `bbox` (`[x, y, width,
             height]` in pixels of the image) and `score`: COCO's result format.
 
@@ -376,9 +359,8 @@ def results_of_coco(
     for detection in detections:
         if detection["image_id"] not in found:
             raise InvalidValueError(
-                "Detections must be of the images of the ground truth. Received: "
-                f"image_id={detection['image_id']!r}, and {len(truth)} images with "
-                f"ids like {sorted(truth)[:5]}"
+                "Detections must be of the images of the ground truth, with ids like "
+                f"{sorted(truth)[:5]}. Received: image_id={detection['image_id']!r}"
             )
         if detection["category_id"] in label_of:
             found[detection["image_id"]].append(detection)
@@ -404,37 +386,17 @@ def results_of_coco(
 
 
 def read_detections(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Reads and checks a file in COCO's result format, or a COCO file with scores."""
-    keys = ", ".join(RECORD_KEYS)
+    """Reads a file in COCO's result format, or a COCO file with scores."""
     with open(path, encoding="utf-8") as file:
-        try:
-            content = json.load(file)
-        except ValueError as error:  # a `UnicodeDecodeError` is one, too
-            raise InvalidValueError(f"'{path}' is no json file: {error}") from error
-    if isinstance(content, dict):
-        content = content.get("annotations")
-    if not isinstance(content, list):
-        raise InvalidValueError(
-            f"'{path}' must be a list of detections, each with {keys}."
-        )
-    for number, detection in enumerate(content):
-        if not _is_detection(detection):
-            raise InvalidValueError(
-                f"Every detection must have {keys}: two whole numbers, a box of four "
-                "finite ones, [x, y, width, height] in pixels, and a finite score. "
-                f"Received: entry {number} of '{path}', {str(detection)[:200]}"
-            )
+        content = json.load(file)
+    content = content.get("annotations") if isinstance(content, dict) else content
+    rule = f"'{path}' must be a list of detections, each with {', '.join(RECORD_KEYS)}"
+    require(isinstance(content, list), rule, found=type(content).__name__)
+    for number, row in enumerate(content):
+        is_row = isinstance(row, dict) and row.keys() >= set(RECORD_KEYS)
+        is_finite = is_row and np.isfinite([*row["bbox"], row["score"]]).all()
+        require(is_finite and len(row["bbox"]) == 4, rule, entry=number, found=row)
     return content
-
-
-def _is_detection(detection):
-    if not isinstance(detection, dict) or not detection.keys() >= set(RECORD_KEYS):
-        return False
-    image_id, category_id, box, score = (detection[key] for key in RECORD_KEYS)
-    numbers = [*box, score] if isinstance(box, list) else []
-    are_numbers = (isinstance(x, (int, float)) and math.isfinite(x) for x in numbers)
-    are_ids = isinstance(image_id, int) and isinstance(category_id, int)
-    return are_ids and len(numbers) == 5 and all(are_numbers)
 
 
 def detections_to_coco(
@@ -457,11 +419,8 @@ def metric_of(
     """A `COCOMetric` of results, in which label `i` has the category id `i + 1`."""
     _check_labels(results, class_names)
     ids = [result.image_id for result in results]
-    if len(set(ids)) < len(ids):
-        twice = next(i for n, i in enumerate(ids) if i in ids[:n])
-        raise InvalidValueError(
-            f"Every image must have one result. Received: two with image_id={twice}"
-        )
+    twice = [i for i, count in Counter(ids).items() if count > 1]
+    require(not twice, "Every image must have one result", image_id=twice[:1])
     keys = "image_id", "category_id", "bbox", "area", "iscrowd"
     annotations = [
         dict(zip(keys, (result.image_id, *values)))
@@ -504,13 +463,9 @@ def average_precisions(results: Sequence[ImageResult], num_classes: int) -> np.n
 
 
 def _check_labels(results, class_names):
+    rule = "`class_names` must have a name for each label; padding rows are left out"
     for result in results:
-        for field in ("truth_labels", "labels"):
-            labels = getattr(result, field)
-            wrong = labels[(labels < 0) | (labels >= len(class_names))]
-            if len(wrong):
-                raise InvalidValueError(
-                    "`class_names` must have a name for each label, 0 .. C-1, and "
-                    f"padding rows must be left out. Received: {len(class_names)} "
-                    f"names; label {wrong[0]} in `{field}` of image {result.image_id}"
-                )
+        labels = np.append(result.truth_labels, result.labels)
+        wrong = labels[(labels < 0) | (labels >= len(class_names))].tolist()
+        received = {"image_id": result.image_id, "labels": wrong[:1]}
+        require(not wrong, rule, **received, names=len(class_names))

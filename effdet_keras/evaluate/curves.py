@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from effdet_keras.box_ops import pairwise_iou
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import require
 from effdet_keras.evaluate.coco import average_precisions
 from effdet_keras.evaluate.image_result import (
     NONE,
@@ -174,8 +174,6 @@ def _area_under(curve: PrecisionRecallCurve) -> float:
 
 _OBJECT_SIZES = (("under 32 px", 0, 32), ("32 to 96 px", 32, 96))
 _OBJECT_SIZES += (("96 px and more", 96, math.inf),)  # COCO's: both ends belong to it
-_IMAGE_SIZES = (("under 512 px", 0, 512), ("512 to 1024 px", 512, 1024))
-_IMAGE_SIZES += (("1024 px and more", 1024, math.inf),)  # the lower end belongs to it
 
 
 class Slice(NamedTuple):
@@ -209,37 +207,24 @@ def slice_by_class_and_size(
     return by_class, by_size
 
 
-def slice_by_image_size(
-    results: Sequence[ImageResult], num_classes: int
-) -> list[Slice]:
-    """The average precision of images by their longer side."""
-    return [
-        _slice_of_images(
-            name, [r for r in results if low <= max(r.size) < high], num_classes
-        )
-        for name, low, high in _IMAGE_SIZES
-    ]
-
-
 def slice_by_column(
     results: Sequence[ImageResult], num_classes: int, values: Mapping[int, object]
 ) -> list[Slice]:
     """The average precision of the images with each value, by image id, of a column."""
     missing = [r.image_id for r in results if r.image_id not in values]
-    if missing:
-        raise InvalidValueError(
-            "A column must have a value for every image; give those that are not known "
-            f"one of their own, such as 'unknown'. Missing: {len(missing)} of "
-            f"{len(results)} images, such as {missing[:5]}"
-        )
-    parts: dict[object, list[ImageResult]] = {value: [] for value in values.values()}
-    for result in results:
-        parts[values[result.image_id]].append(result)
-    return [
-        _slice_of_images(str(value), part, num_classes)
-        for value, part in parts.items()
-        if part
-    ]
+    rule = "A column must have a value for every image"
+    require(not missing, rule, missing=missing[:5])
+    parts = {
+        value: [x for x in results if values[x.image_id] == value]
+        for value in dict.fromkeys(values.values())
+    }
+    parts = {value: part for value, part in parts.items() if part}
+    slices = []
+    for value, part in parts.items():
+        counts = [np.sum(~result.truth_is_crowd) for result in part]
+        row = _slice(str(value), counts, average_precisions(part, num_classes)[..., 0])
+        slices.append(row._replace(num_images=len(part)))
+    return slices
 
 
 def _slice(name, counts, precisions):
@@ -251,9 +236,3 @@ def _slice(name, counts, precisions):
         ap=mean_of_measured(precisions),
         ap50=mean_of_measured(precisions[0]),
     )
-
-
-def _slice_of_images(name, results, num_classes):
-    counts = [np.sum(~result.truth_is_crowd) for result in results]
-    row = _slice(name, counts, average_precisions(results, num_classes)[..., 0])
-    return row._replace(num_images=len(results))

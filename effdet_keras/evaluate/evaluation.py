@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from effdet_keras._internal.extras import extra
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.evaluate.coco import (
     COCO_MEANINGS,
     METRIC_NAMES,
@@ -27,7 +27,6 @@ from effdet_keras.evaluate.curves import (
     precision_recall_curves,
     slice_by_class_and_size,
     slice_by_column,
-    slice_by_image_size,
     voc_average_precision,
 )
 from effdet_keras.evaluate.diagnosis import ap50_of_boxes, diagnose
@@ -58,20 +57,16 @@ _LEAST_SCORE = 0.05  # of calibration: what lies below is seen by nobody
 class Evaluation:
     """What `analyze_results` found out of a detector on a dataset.
 
-    `print(evaluation)` shows the most useful of it. Numbers are 0 to 1, and -1 where
-    there is nothing to measure. Where no other IoU is named, a detection is right if
-    it has an IoU of 0.5 or more with an object of its class. "Shown" are detections
-    with a score of `shown_score` or more.
+    `print(evaluation)` shows the most useful of it. Numbers are -1 where there is
+    nothing to measure. A detection is right if it has an IoU of 0.5 or more with an
+    object of its class. "Shown" are detections with a score of `shown_score` or more.
 
     Attributes:
         class_names: tuple of `C` strings, in the order of the labels.
-        num_images: int.
-        num_objects: int, crowd regions not counted.
-        num_detections: int.
+        num_images, num_objects, num_detections: ints, crowd regions not counted.
         coco: dict of floats by name: COCO's twelve numbers, then `AP/<class>`.
-        voc_07: Pascal VOC's AP by the rule of 2007: `mean`, and `per_class`, floats
-            `[C]`.
-        voc_10: the same by the rule of 2010.
+        voc_07, voc_10: Pascal VOC's AP by the rule of that year: `mean`, and
+            `per_class`, floats `[C]`.
         class_agnostic_ap: float, COCO's AP if all classes were one.
         curves: for each class `name`, `num_objects`, and floats `[k]`, `scores`
             (descending), `precision` and `recall`; `average_precision` is COCO's.
@@ -84,9 +79,8 @@ class Evaluation:
         confusion: ints `[C + 1, C + 1]`, of shown detections: row `i`, column `j`
             counts the objects of class `i` that were taken for `j`. The last row has
             detections of nothing, the last column missed objects.
-        calibration: how often detections with a score of 0.05 or more are right, in
-            bins of scores: `edges`, `counts`, `mean_scores`, `precisions`, and
-            `expected_error` (ECE).
+        calibration: how often detections from score 0.05 on are right, in bins of
+            scores: `edges`, `counts`, `mean_scores`, `precisions`, `expected_error`.
         temperature: float, that makes scores most like the share that is right; None
             where right or wrong detections are missing.
         errors: the kinds of errors of TIDE: `ap`, `counts`, and `gains`, the AP that
@@ -94,16 +88,14 @@ class Evaluation:
         shown_errors: the same of shown detections.
         by_class: AP of each class: `name`, `num_images`, `num_objects`, `ap`, `ap50`.
         by_object_size: the same by COCO's sizes of objects.
-        by_image_size: the same by sizes of images; empty where these are not known.
         worst_images: all images, the worst first, by shown detections: `image_id`,
             `name`, `badness`, `num_found`, `num_missed`, `num_false`.
         suspects: annotations that may be wrong, the most suspicious first: `image_id`,
             `name`, `kind`, `suspicion`, `box` (`yxyx` in pixels), `label`,
             `found_box`, `found_label`, `score`, `iou`.
         by_column: dict from the name of a column to the AP of images with each of its
-            values; empty where no columns were given.
-        diagnosis: string, why the AP50 is low and what to do, as far as it is known;
-            else None.
+            values.
+        diagnosis: string, why the AP50 is low and what to do; None where not known.
     """
 
     class_names: tuple[str, ...]
@@ -126,7 +118,6 @@ class Evaluation:
     shown_errors: ErrorKinds | None
     by_class: tuple[Slice, ...]
     by_object_size: tuple[Slice, ...]
-    by_image_size: tuple[Slice, ...]
     worst_images: tuple[ImageErrors, ...]
     suspects: tuple[Suspect, ...]
     by_column: dict[str, tuple[Slice, ...]] = dataclasses.field(default_factory=dict)
@@ -149,7 +140,6 @@ class Evaluation:
 
         They are the threshold with the best F1 of each class, or `shown_score` where
         nothing was found rightly, and the temperature, if it is between 0.1 and 10.
-        Judge a model on other images than those its thresholds were chosen on.
 
         Args:
             class_names: names of a model's labels, in their order, among which are
@@ -167,11 +157,8 @@ class Evaluation:
         """
         names = self.class_names if class_names is None else tuple(class_names)
         missing = [name for name in self.class_names if name not in names]
-        if missing:
-            raise InvalidValueError(
-                "`class_names` must have all classes of the evaluation. Received: "
-                f"{len(names)} names; missing: {missing[:5]}"
-            )
+        rule = "`class_names` must have all classes of the evaluation"
+        require(not missing, rule, missing=missing[:5])
         if self.common_threshold.f1 <= 0:
             raise InvalidValueError(
                 "No detection is right at IoU 0.5, so no threshold is better than "
@@ -227,7 +214,6 @@ class Evaluation:
             "shown_errors": self.shown_errors,
             "slices": {
                 "object size": self.by_object_size,
-                "image size": self.by_image_size,
                 "columns": self.by_column,
             },
             "worst_images": self.worst_images[:_LISTED],
@@ -268,12 +254,11 @@ def analyze_results(
     """Computes all that this package knows to say of a detector's results.
 
     Args:
-        results: an `ImageResult` per image, also for images without objects, with
-            detections down to a low score, as `ek.inference.image_results` gives them.
+        results: an `ImageResult` per image, with detections down to a low score, as
+            `ek.inference.image_results` gives them.
         class_names: strings `[C]`, in the order of the labels.
-        columns: what else is known of the images, to slice by: from the name of a
-            column to its values by image id, as `ek.data.read_image_columns` gives
-            them.
+        columns: what to slice by: from the name of a column to its values by image id,
+            as `ek.data.read_image_columns` gives them.
 
     Raises:
         InvalidValueError: If there are no results, a label has no name, two results
@@ -293,7 +278,6 @@ def analyze_results(
     coco = metric_of(results, class_names).result()  # first: it checks ids and labels
     count = len(class_names)
     num_objects = sum(int((~x.truth_is_crowd).sum()) for x in results)
-    has_sizes = all(result.size is not None for result in results)
     *thresholds, common = best_thresholds(results, class_names)
     shown_score = common.threshold if math.isfinite(common.threshold) else _USUAL_SCORE
     shown = [result.above(shown_score) for result in results]
@@ -322,7 +306,6 @@ def analyze_results(
         shown_errors=analysis.decompose_errors(shown),
         by_class=tuple(by_class),
         by_object_size=tuple(by_object_size),
-        by_image_size=tuple(slice_by_image_size(results, count) if has_sizes else ()),
         worst_images=tuple(analysis.worst_images(shown)),
         suspects=tuple(analysis.find_suspects(results)),
         by_column={
@@ -357,11 +340,9 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def number_rows(evaluation):
-    """Name, number and meaning of COCO's twelve, Pascal VOC's, and one class's AP."""
-    return [
-        (name, number(value, 4), _MEANINGS[name])
-        for name, value in main_numbers(evaluation).items()
-    ]
+    """The names of `main_numbers`, the numbers and their meanings."""
+    numbers = main_numbers(evaluation)
+    return [(name, number(x, 4), _MEANINGS[name]) for name, x in numbers.items()]
 
 
 def main_numbers(evaluation):

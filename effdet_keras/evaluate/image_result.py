@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from effdet_keras.box_ops import area, pairwise_iou
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import require
 
 _TRUTH = ("truth_boxes", "truth_labels", "truth_is_crowd", "truth_areas")
 _FOUND = ("boxes", "scores", "labels")
@@ -20,9 +20,6 @@ _DTYPES = {"truth_labels": np.int64, "labels": np.int64, "truth_is_crowd": bool}
 @dataclasses.dataclass(frozen=True, eq=False)
 class ImageResult:
     """Ground truth and detections of one image, in the pixels of that image.
-
-    `analyze_results` takes a list of these, one for each image of a dataset, also for
-    images without objects or detections.
 
     Args:
         image_id: int, the id in the dataset.
@@ -34,8 +31,8 @@ class ImageResult:
         truth_is_crowd: bools `[n]`; None means that none is a crowd region.
         name: string, the file of the image, for people.
         size: `(height, width)` of the image, in pixels; None if it is not known.
-        truth_areas: floats `[n]`, square pixels: the areas in the annotations, which
-            for COCO are those of the outlines; None means those of the boxes.
+        truth_areas: floats `[n]`, square pixels, as in the annotations; None means
+            those of the boxes.
 
     Raises:
         ValueError: If the lengths differ.
@@ -73,11 +70,9 @@ class ImageResult:
             object.__setattr__(self, field, array)
         for names in (_TRUTH, _FOUND):
             lengths = {name: len(getattr(self, name)) for name in names}
-            if len(set(lengths.values())) > 1:
-                raise InvalidValueError(
-                    f"{' and '.join(f'`{name}`' for name in lengths)} must have one "
-                    f"length. Received: {lengths} of image {self.image_id}"
-                )
+            is_one = len(set(lengths.values())) == 1
+            rule = f"Arrays of image {self.image_id} must have one length"
+            require(is_one, rule, **lengths)
         best = np.argsort(-self.scores, kind="stable")
         for field in _FOUND:
             object.__setattr__(self, field, getattr(self, field)[best])

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from effdet_keras._internal.label_constants import IGNORED_PIXEL
-from effdet_keras.errors import InvalidValueError, require
+from effdet_keras.errors import require
 
 
 class MeanIoU:
@@ -21,9 +21,6 @@ class MeanIoU:
     Args:
         class_names: names of the classes of pixels, in the order of their numbers.
 
-    Raises:
-        ValueError: If there is no name.
-
     Example:
         >>> metric = MeanIoU(["background", "cat"])
         >>> metric.update([[0, 0, 1, 1, 255]], [[0, 1, 1, 1, 0]])
@@ -33,8 +30,6 @@ class MeanIoU:
 
     def __init__(self, class_names: Sequence[str]) -> None:
         self.class_names = tuple(map(str, class_names))
-        if not self.class_names:
-            raise InvalidValueError("`MeanIoU` needs the name of at least one class")
         self.reset()
 
     def reset(self) -> None:
@@ -59,13 +54,9 @@ class MeanIoU:
         has_class = mask != IGNORED_PIXEL
         pairs = np.int64([mask[has_class], class_map[has_class]])
         count = len(self.class_names)
-        for name, values in zip(("mask", "class_map"), pairs):
-            if values.size and not 0 <= values.min() <= values.max() < count:
-                raise InvalidValueError(
-                    f"Classes of pixels must be from 0 to {count - 1}, one for each of "
-                    f"the {count} names. Received: `{name}` with classes from "
-                    f"{values.min()} to {values.max()}"
-                )
+        low, high = pairs.min(initial=0), pairs.max(initial=0)
+        rule = f"Classes of pixels must be from 0 to {count - 1}, each with a name"
+        require(0 <= low <= high < count, rule, classes=(int(low), int(high)))
         flat = np.bincount(count * pairs[0] + pairs[1], minlength=count**2)
         self.counts += flat.reshape(count, count)
 

@@ -1,10 +1,10 @@
 """The public names of evaluation: `ek.metrics`."""
 
-from effdet_keras.evaluate.coco import COCOMetric, results_of_coco
+from effdet_keras.evaluate.coco import COCOMetric
 from effdet_keras.evaluate.evaluation import Evaluation, analyze_results
 from effdet_keras.evaluate.image_result import ImageResult
 from effdet_keras.evaluate.mean_iou import MeanIoU
-from effdet_keras.evaluate.thresholds import ScoreSettings, apply_temperature
+from effdet_keras.evaluate.thresholds import ScoreSettings
 
 __all__ = [
     "COCOMetric",
@@ -13,6 +13,4 @@ __all__ = [
     "MeanIoU",
     "ScoreSettings",
     "analyze_results",
-    "apply_temperature",
-    "results_of_coco",
 ]

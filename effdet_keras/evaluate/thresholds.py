@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from effdet_keras.errors import InvalidValueError, check_argument
+from effdet_keras.errors import check_argument
 from effdet_keras.evaluate.image_result import (
     UNMEASURED,
     ImageResult,
@@ -25,13 +25,11 @@ from effdet_keras.evaluate.image_result import (
 class ScoreSettings:
     """A score threshold for each class, and a temperature for all scores.
 
-    `Evaluation.score_settings` makes them, `EfficientDet.score_settings` holds them,
-    and `detect(score_threshold="best")` and `detect(calibrated=True)` use them. The
-    thresholds are scores as the model gives them, before the temperature.
+    `Evaluation.score_settings` makes them, `EfficientDet.score_settings` holds them.
 
     Args:
         thresholds: floats `[C]`, 0 to 1, in the order of the model's labels: the
-            lowest score to keep of each class.
+            lowest score to keep of each class, before the temperature.
         temperature: float above 0, for `apply_temperature`; None where it is not known.
 
     Raises:
@@ -51,18 +49,14 @@ class ScoreSettings:
     def __post_init__(self) -> None:
         thresholds = tuple(float(threshold) for threshold in self.thresholds)
         object.__setattr__(self, "thresholds", thresholds)
-        wrong = [x for x in thresholds if not 0 <= x <= 1]
-        if wrong or not thresholds:
-            raise InvalidValueError(
-                "`thresholds` must be a score for each class, 0 to 1. Received: "
-                f"{len(thresholds)} of them{f', such as {wrong[0]}' if wrong else ''}"
-            )
-        if self.temperature is None:
-            return
-        object.__setattr__(self, "temperature", float(self.temperature))
-        is_finite = 0 < self.temperature < math.inf
-        expected = "a finite number above 0, or None"
-        check_argument(is_finite, "temperature", self.temperature, expected)
+        are_scores = thresholds and all(0 <= x <= 1 for x in thresholds)
+        expected = "a score for each class, 0 to 1"
+        check_argument(are_scores, "thresholds", thresholds, expected)
+        if self.temperature is not None:
+            object.__setattr__(self, "temperature", float(self.temperature))
+            expected = "a finite number above 0, or None"
+            is_finite = 0 < self.temperature < math.inf
+            check_argument(is_finite, "temperature", self.temperature, expected)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns `thresholds`, a list, and `temperature`, for JSON."""
@@ -204,11 +198,8 @@ def apply_temperature(scores: ArrayLike, temperature: float) -> np.ndarray:
     """
     scores = np.asarray(scores, float)
     check_argument(temperature > 0, "temperature", temperature, "above 0")
-    if not ((scores >= 0) & (scores <= 1)).all():
-        raise InvalidValueError(
-            "`scores` must be within 0 and 1: a temperature is for probabilities, not "
-            f"for logits. Received: {scores.min()} to {scores.max()}"
-        )
+    are_shares = ((scores >= 0) & (scores <= 1)).all()
+    check_argument(are_shares, "scores", scores, "within 0 and 1, and not logits")
     return _sigmoid(_logits(scores) / temperature)
 
 

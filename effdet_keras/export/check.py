@@ -11,15 +11,15 @@ import numpy as np
 from keras import ops
 
 from effdet_keras._internal.whole_files import replacing
-from effdet_keras.box_ops import pairwise_iou
+from effdet_keras.box_ops import area
 from effdet_keras.detect.detect import image_sources, letterboxed
 from effdet_keras.detect.postprocess import finished_outputs
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.evaluate.image_result import ImageResult, match_detections
 from effdet_keras.export.runtime import ExportedDetector
 
 IMAGES = 4  # that are enough for a check
 _MIN_SCORE = 0.05  # below it a detection is noise, and need not be found again
-_MIN_IOU = 0.5
 _SHOWN_ERRORS = 5  # lines; the file has more
 
 
@@ -49,9 +49,7 @@ class ExportReport:
 
     Attributes:
         path, size_bytes: the exported file or folder, and the size of all of it.
-        format, target: strings, such as "onnx" and "coral".
-        outputs: "detections" or "raw": what the file returns.
-        precision: string, of the weights, such as "float32" or "int8".
+        format, target, outputs, precision: strings, as they were given or chosen.
         images: int, the number of images on which both ran.
         live_detections: int, how many objects the live model found with a score of
             0.05 or more.
@@ -59,12 +57,12 @@ class ExportReport:
             an IoU of at least 0.5.
         max_score_difference: float, the largest difference of the sorted scores.
         max_box_difference: float, of matched boxes, in pixels of the network's input.
-        max_output_difference: dict of output name to the largest difference, where the
-            outputs are raw; else None.
+        max_output_difference: dict of output name to the largest difference of raw
+            outputs, as a share of their size; else None.
         metrics: dict with COCO's numbers of the `model` and of the `export`, where
             there was a dataset to evaluate; else None.
-        same_pixels: float, the share of pixels to which the export gave the class that
-            the live model gave them; None without a segmentation head.
+        same_pixels: float, the share of pixels with the live model's class; None
+            without a segmentation head.
         rounding_errors: tuple of `(name, error)`, the places of the network that lose
             most by being rounded to int8 after training, the largest error first.
         advice: string, whether quantization-aware training would be worth it.
@@ -175,13 +173,10 @@ def check_export(model, runtime, images, *, format):
         max_box_difference=max(boxes),
         max_output_difference=differences or None,
         same_pixels=min(same_pixels) if same_pixels else None,
-        warnings=()
-        if live_counts or not model.config.has_detection
-        else (
-            f"the model found nothing above {_MIN_SCORE} on these images: give "
-            "`images` with objects for a check that says more",
-        ),
     )
+    if model.config.has_detection and not live_counts:
+        warning = "the model found nothing on these images: give `images` with objects"
+        report = dataclasses.replace(report, warnings=(warning,))
     _require_within(LIMITS[description.precision], report)
     return report
 
@@ -208,25 +203,14 @@ def _score_gap(expected, found, postprocess):
 
 def _compare(expected, found):
     """Live detections, how many were found again, and how far off their boxes are."""
-    used = expected["scores"] >= _MIN_SCORE
-    boxes, labels = expected["boxes"][used], expected["labels"][used]
+    used = (expected["scores"] >= _MIN_SCORE) & (area(expected["boxes"]) > 0)
     count = int(found["num_detections"])
-    free = np.ones(count, bool)
-    hits, gap = 0, 0.0
-    if not len(boxes) or not count:
-        return len(boxes), hits, gap
-    iou = ops.convert_to_numpy(pairwise_iou(boxes, found["boxes"][:count]))
-    for row, box, label in zip(iou, boxes, labels):
-        # A box that was clipped to nothing has no IoU, but a place.
-        is_there = np.abs(found["boxes"][:count] - box).max(axis=1) < 1.0
-        row = np.where(is_there, np.maximum(row, _MIN_IOU), row)
-        row = np.where(free & (found["labels"][:count] == label), row, -1.0)
-        best = int(row.argmax())
-        if row[best] >= _MIN_IOU:
-            free[best] = False
-            hits += 1
-            gap = max(gap, float(np.abs(found["boxes"][best] - box).max()))
-    return len(boxes), hits, gap
+    boxes, labels = expected["boxes"][used], expected["labels"][used]
+    rows = (found[name][:count] for name in ("boxes", "scores", "labels"))
+    result = ImageResult(0, boxes, labels, *rows)
+    matches = match_detections(result)
+    gaps = result.boxes[matches.is_true] - boxes[matches.truth[matches.is_true]]
+    return len(boxes), len(gaps), float(np.abs(gaps).max(initial=0.0))
 
 
 def _require_within(limits, report):

@@ -19,7 +19,7 @@ from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras._internal.optional_imports import OptionalModule, ai_edge_litert
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.box_ops import clip_boxes
-from effdet_keras.errors import InvalidValueError, check_argument
+from effdet_keras.errors import InvalidValueError, check_argument, require
 from effdet_keras.export.network import (
     calibration_inputs,
     frozen,
@@ -45,12 +45,10 @@ def write_litert(
     outputs="detections",
     calibration=None,
     calibration_images=100,
-    output_type="float32",
     batch_size=1,
     max_detections=None,
     score_threshold=None,
     iou_threshold=None,
-    per_class=False,
     postprocess_ops="custom",
     int8_scores=False,
 ):
@@ -59,37 +57,33 @@ def write_litert(
         "max_detections": max_detections,
         "score_threshold": score_threshold,
         "iou_threshold": iou_threshold,
-        "per_class": per_class or None,
     }
     nms = {name: value for name, value in nms.items() if value is not None}
     uses_builtin = postprocess_ops == "builtin"
-    _check_together(
-        model.quantization is not None,
-        nms,
-        precision=precision,
-        outputs=outputs,
-        calibration=calibration,
-        output_type=output_type,
-        batch_size=batch_size,
-        postprocess_ops=postprocess_ops,
-        int8_scores=int8_scores,
-    )
+    is_int8, is_raw = precision == "int8", outputs == "raw"
+    _check_calibration(calibration, is_int8, model.quantization is not None)
+    is_calibrated = calibration is not None
+    rule = "The postprocess of LiteRT takes one image at a time: take outputs='raw'"
+    require(is_raw or batch_size == 1, rule, batch_size=batch_size)
+    require(not (is_raw and nms), "Raw outputs have no postprocess to set", **nms)
+    rule = 'int8 would round the boxes of "builtin": take "custom" or float16'
+    is_rounded = uses_builtin and is_calibrated and not is_raw
+    require(not is_rounded, rule, postprocess_ops=postprocess_ops)
     description = describe(
         model, outputs=outputs, precision=precision, batch_size=batch_size
     )
-    if outputs == "detections":
+    if not is_raw:
         if uses_builtin:
             nearest = extra("targets.builtin_postprocess:nearest_postprocess")
             postprocess = nearest(model.postprocess, **nms)
         else:
-            nms["per_class"] = per_class
             postprocess = hard_postprocess(model.postprocess, **nms)
         description = dataclasses.replace(description, postprocess=postprocess)
     inputs = []
-    if calibration is not None:
+    if is_calibrated:
         inputs = calibration_inputs(model.config, calibration, calibration_images)
     learned, float_scores = contextlib.nullcontext(), False
-    if precision == "int8" and not inputs:
+    if is_int8 and not inputs:
         learned, float_scores = model.quantization.exporting(), not int8_scores
     with learned, tempfile.TemporaryDirectory() as folder:
         module = _traced(model, description, uses_builtin, float_scores)
@@ -101,9 +95,8 @@ def write_litert(
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
         if precision == "float16":
             converter.target_spec.supported_types = [tf.float16]
-        if precision == "int8":
+        if is_int8:
             converter.inference_input_type = tf.uint8
-            converter.inference_output_type = tf.as_dtype(output_type)
         if inputs:
             converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
             converter.representative_dataset = lambda: (
@@ -113,51 +106,20 @@ def write_litert(
     path.write_bytes(finished(content, description))
 
 
-def _check_together(knows_ranges, nms, **options):
-    """Refuses options that contradict each other."""
-    is_int8, is_raw = options["precision"] == "int8", options["outputs"] == "raw"
-    is_builtin = options["postprocess_ops"] == "builtin"
-    is_calibrated = options["calibration"] is not None
-    for is_wrong, reason in (
-        (
-            is_int8 and knows_ranges and is_calibrated,
+def _check_calibration(calibration, is_int8, knows_ranges):
+    is_calibrated = calibration is not None
+    rule = "`calibration` is for int8: give `precision='int8'` too"
+    require(is_int8 or not is_calibrated, rule, precision="not int8")
+    if is_int8 and is_calibrated == knows_ranges:
+        raise InvalidValueError(
             "A quantization-aware model has learned the range of every activation: "
-            "leave `calibration` out.",
-        ),
-        (
-            is_int8 and not knows_ranges and not is_calibrated,
-            "int8 needs images of the kind the model will see, to find the range of "
-            "every activation. Give a dataset, a folder or a list of images, such as "
-            "`calibration=train`; or train the model with `quantize_aware`.",
-        ),
-        (is_calibrated and not is_int8, "`calibration` is for int8 alone."),
-        (
-            options["output_type"] == "uint8" and not (is_int8 and is_raw),
-            "`output_type='uint8'` goes with precision='int8' and outputs='raw'.",
-        ),
-        (
-            not is_raw and options["batch_size"] != 1,
-            "TFLite_Detection_PostProcess takes one image at a time. Take "
-            "outputs='raw' for more.",
-        ),
-        (options["batch_size"] < 1, "`batch_size` must be 1 or more."),
-        (is_raw and nms, f"Raw outputs have no postprocess to set options of: {nms}."),
-        (
-            is_builtin and not is_raw and is_calibrated,
-            "int8 would round the boxes of `postprocess_ops='builtin'` too. Take "
-            "\"custom\", precision='float16', or train the model with "
-            "`quantize_aware`.",
-        ),
-        (
-            options["int8_scores"] and (is_builtin or is_raw or not is_int8),
-            "`int8_scores` goes with precision='int8', outputs='detections' and "
-            "postprocess_ops='custom'.",
-        ),
-    ):
-        if is_wrong:
-            given = {**options, "calibration": "given" if is_calibrated else None}
-            shown = ", ".join(f"{name}={value!r}" for name, value in given.items())
-            raise InvalidValueError(f"{reason} Received: {shown}")
+            "leave `calibration` out."
+            if knows_ranges
+            else "int8 needs images of the kind the model will see, to find the range "
+            "of every activation. Received: calibration=None. Give a dataset, a folder "
+            "or a list of images, such as `calibration=train`; or train the model with "
+            "`quantize_aware`."
+        )
 
 
 def _traced(model, description, uses_builtin, float_scores):
@@ -215,15 +177,15 @@ _DEFAULT_SCORE_THRESHOLD = 0.01
 
 def hard_postprocess(postprocess, **options):
     """The nearest to a postprocess that the operation can do."""
-    hard = dataclasses.replace(postprocess, method="hard", drop_empty=False, **options)
+    # Across classes, an anchor can keep its best class alone: all have one box.
+    fixed = {"per_class": False, "pre_nms_top_k": 0, "drop_empty": False}
+    hard = dataclasses.replace(postprocess, method="hard", **fixed, **options)
     threshold = hard.score_threshold
     if threshold is None:
         threshold = _DEFAULT_SCORE_THRESHOLD
     is_share = 0 <= threshold <= 1
     check_argument(is_share, "score_threshold", threshold, "between 0 and 1")
-    # Across classes, an anchor can keep its best class alone: all have one box.
-    top_k = hard.pre_nms_top_k if hard.per_class else 0
-    return dataclasses.replace(hard, score_threshold=threshold, pre_nms_top_k=top_k)
+    return dataclasses.replace(hard, score_threshold=threshold)
 
 
 def postprocess_op(postprocess, config):
@@ -253,7 +215,7 @@ def _operation(postprocess, config):
         "max_classes_per_detection": "i: 1",
         "detections_per_class": f"i: {postprocess.max_detections_per_class or count}",
         "num_classes": f"i: {config.num_classes}",
-        "use_regular_nms": f"b: {str(postprocess.per_class).lower()}",
+        "use_regular_nms": "b: false",
         "nms_score_threshold": f"f: {postprocess.score_threshold}",
         "nms_iou_threshold": f"f: {postprocess.iou_threshold}",
         "y_scale": f"f: {y_scale}",
@@ -368,14 +330,16 @@ class LiteRTRuntime(Runtime):
     def __init__(self, path, num_threads=None):
         self.path = pathlib.Path(path)
         network, self.description = _opened(self.path)
-        if self._loses_a_class():
-            num_threads = 1
+        description = self.description
+        if description.outputs == "detections" and description.postprocess.per_class:
+            num_threads = 1  # in older files: in `n`, suppression skips class `n`
         self._interpreter = ai_edge_litert.Interpreter(
             model_content=network, num_threads=num_threads or os.cpu_count()
         )
         self._interpreter.allocate_tensors()
         (self._input,) = self._interpreter.get_input_details()
-        self._outputs = self._interpreter.get_output_details()
+        outputs = self._interpreter.get_output_details()
+        self._outputs = [output["index"] for output in outputs]
         self._lock = threading.Lock()  # an interpreter has one set of tensors
 
     def run(self, images):
@@ -387,7 +351,7 @@ class LiteRTRuntime(Runtime):
         with self._lock:
             self._interpreter.set_tensor(self._input["index"], images)
             self._interpreter.invoke()
-            values = [self._value(output) for output in self._outputs]
+            values = [self._interpreter.get_tensor(i) for i in self._outputs]
         named = dict(zip(output_names_of(self.description), values))
         if self.description.outputs == "raw":
             return named
@@ -396,18 +360,6 @@ class LiteRTRuntime(Runtime):
         if class_map is not None:
             found["class_map"] = class_map.astype("uint8")
         return found
-
-    def _loses_a_class(self):
-        """In `n` threads the operation's suppression per class skips class `n`."""
-        description = self.description
-        return description.outputs == "detections" and description.postprocess.per_class
-
-    def _value(self, output):
-        value = self._interpreter.get_tensor(output["index"])
-        if value.dtype in (np.float32, np.int32):
-            return value
-        scale, zero_point = output["quantization"]
-        return (value.astype("float32") - zero_point) * np.float32(scale)
 
     def _detections(self, boxes, classes, scores, count):
         """The operation's outputs as `Postprocess` returns them."""

@@ -11,17 +11,12 @@ import pathlib
 import numpy as np
 
 from effdet_keras import box_ops
-from effdet_keras._internal.optional_imports import (
-    OptionalModule,
-    onnx,
-    onnxruntime,
-    tf2onnx,
-)
+from effdet_keras._internal.optional_imports import onnx, onnxruntime, tf2onnx
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.seal import SEAL_NAME, UNSEALED, check_seal, seal
 from effdet_keras._version import __version__
 from effdet_keras.detect.postprocess import MIN_AREA
-from effdet_keras.errors import InvalidValueError, check_argument
+from effdet_keras.errors import InvalidValueError, check_argument, require
 from effdet_keras.export.network import network_function
 from effdet_keras.export.runtime import (
     DESCRIPTION_NAME,
@@ -30,17 +25,13 @@ from effdet_keras.export.runtime import (
     describe,
 )
 
-_OPSETS = range(13, 19)  # those that tf2onnx and `onnx_postprocess` both write
+_OPSET = 17
 
 
-def write_onnx(
-    model, path, *, outputs="detections", batch_size=None, opset=17, postprocess=None
-):
+def write_onnx(model, path, *, outputs="detections", batch_size=None, postprocess=None):
     """Writes an ONNX file, and returns its description; see docs/export_onnx.md."""
     is_size = batch_size is None or batch_size >= 1
     check_argument(is_size, "batch_size", batch_size, "1 or more, or None for any")
-    expected = f"{_OPSETS[0]} to {_OPSETS[-1]}"
-    check_argument(opset in _OPSETS, "opset", opset, expected)
     for package in (onnx, tf2onnx):
         package.require("ONNX export")
     detects = outputs == "detections"
@@ -57,14 +48,12 @@ def write_onnx(
         file, _ = tf2onnx.convert.from_function(
             network,
             input_signature=network.input_signature,
-            opset=opset,
+            opset=_OPSET,
             inputs_as_nchw=["images"],
         )
     _prepend_transpose(file.graph)
     if detects and model.config.has_detection:
-        tail = onnx_postprocess(
-            description.postprocess, model.anchors, model.config, opset
-        )
+        tail = onnx_postprocess(description.postprocess, model.anchors, model.config)
         _append(file.graph, tail)
     _set_shapes(file.graph, description)
     file.producer_name, file.producer_version = "effdet_keras", __version__
@@ -150,12 +139,8 @@ postprocess (float[B, N, C] class_logits, float[B, N, 4] box_deltas)
       int32[B] num_detections)
 """
 
-# The axes of this node became an input with opset 18.
-_BEST_LOGIT_17 = """
+_BEST_LOGIT = """
   best_logit = ReduceMax <axes: ints = [2], keepdims: int = 0> (class_logits)
-"""
-_BEST_LOGIT_18 = """
-  best_logit = ReduceMax <keepdims: int = 0> (class_logits, axis_2)
 """
 
 # The best `K` of all pairs of anchor and class lie on the best anchors.
@@ -182,15 +167,8 @@ _BEST_CLASSES = """
   sides = Identity (anchor_sides)
 """
 
-# Of codes without scales, and of those with.
-_PLAIN_CODES = """
-  codes = Identity (deltas)
-"""
-_SCALED_CODES = """
-  codes = Div (deltas, box_scales)
-"""
-
 _DECODE = """
+  codes = Div (deltas, box_scales)
   candidate_scores = Sigmoid (logits)
   candidate_labels = Cast <to: int = 6> (label)
   shifts, growths = Split <axis: int = -1> (codes, halves)
@@ -294,24 +272,9 @@ _HARD = """
   shape = Shape (candidate_scores)
   nothing = Expand (minus_one, shape)
   scores_if_kept = ScatterND (nothing, kept_place, kept_scores)
-DROP_EMPTY  enough_scores = Pad (shown_scores, padding_for_all, minus_one)
+  enough_scores = Pad (scores_if_kept, padding_for_all, minus_one)
   picked_scores, any_picked = TopK <axis: int = 1> (enough_scores, num_picked)
   picked = Min (any_picked, last_candidate)
-"""
-
-# All that was taken, or only boxes of which something lies in the input.
-_KEEP_EMPTY = """  shown_scores = Identity (scores_if_kept)
-"""
-_DROP_EMPTY = """  from_zero = Max (candidates, zero)
-  in_window = Min (from_zero, window)
-  top_edge, left_edge, bottom_edge, right_edge = Split <axis: int = -1> (
-    in_window, quarters)
-  window_height = Sub (bottom_edge, top_edge)
-  window_width = Sub (right_edge, left_edge)
-  window_area = Mul (window_height, window_width)
-  has_area_column = Greater (window_area, zero)
-  has_area = Squeeze (has_area_column, axis_2)
-  shown_scores = Where (has_area, scores_if_kept, minus_one)
 """
 
 _RESULT = """
@@ -332,34 +295,25 @@ _RESULT = """
 
 def exportable(postprocess):
     """The nearest to a postprocess that the nodes of a file can do."""
-    if postprocess.pre_nms_top_k is None:
-        postprocess = dataclasses.replace(postprocess, pre_nms_top_k=_TOP_K)
-    if postprocess.method == "hard":
-        return postprocess
     limit = postprocess.max_detections_per_class
-    if limit is not None and limit < postprocess.max_detections:
-        raise InvalidValueError(
-            "An ONNX file with Soft-NMS has no limit for each class. Received: "
-            f"max_detections_per_class={limit}. Export `outputs='raw'`, or with a "
-            "`postprocess` of the method 'hard'."
-        )
-    return dataclasses.replace(
-        postprocess, drop_empty=False, max_detections_per_class=None
-    )
+    is_limited = limit is not None and limit < postprocess.max_detections
+    rule = "Soft-NMS in an ONNX file has no limit per class: export `outputs='raw'`"
+    is_right = postprocess.method == "hard" or not is_limited
+    require(is_right, rule, max_detections_per_class=limit)
+    top_k = postprocess.pre_nms_top_k
+    top_k = _TOP_K if top_k is None else top_k
+    return dataclasses.replace(postprocess, drop_empty=False, pre_nms_top_k=top_k)
 
 
-def onnx_postprocess(postprocess, anchors, config, opset):
+def onnx_postprocess(postprocess, anchors, config):
     """A `Postprocess` as an `onnx.GraphProto`, without its look for NaN."""
-    drop = _DROP_EMPTY if postprocess.drop_empty else _KEEP_EMPTY
-    hard = _HARD.replace("DROP_EMPTY", drop)
     text = "".join(
         [
-            _BEST_LOGIT_17 if opset < 18 else _BEST_LOGIT_18,
+            _BEST_LOGIT,
             _BEST_PAIRS if postprocess.pre_nms_top_k else _BEST_CLASSES,
-            _SCALED_CODES if any(s != 1 for s in config.box_scales) else _PLAIN_CODES,
             _DECODE,
             _PER_CLASS if postprocess.per_class else _ACROSS_CLASSES,
-            hard if postprocess.method == "hard" else _SOFT,
+            _HARD if postprocess.method == "hard" else _SOFT,
             _RESULT,
         ]
     )
@@ -417,7 +371,6 @@ def _constants(postprocess, anchors, config):
         "score_threshold": threshold,
         "low": 0.0 if postprocess.clip else -np.inf,
         "high": limits,
-        "window": [config.image_size * 2],
         "zero": 0.0,
         "two": 2.0,
         "minus_one": -1.0,
@@ -430,7 +383,6 @@ def _constants(postprocess, anchors, config):
         "last_candidate": num_candidates - 1,
         "max_detections": max_detections,
         "max_of_group": postprocess.max_detections_per_class or max_detections,
-        "quarters": [1, 1, 1, 1],
         "num_picked": [max_detections],
         "padding_for_all": [0, 0, 0, max_detections],
         "no_padding": [0, 0, 0],
@@ -451,9 +403,6 @@ def _constants(postprocess, anchors, config):
 
 # --- ONNX Runtime.
 
-_errors = OptionalModule(
-    "onnxruntime.capi.onnxruntime_pybind11_state", install="effdet-keras[onnx]"
-)
 _PROVIDERS = ("CUDAExecutionProvider", "CPUExecutionProvider")  # best first
 
 
@@ -486,14 +435,7 @@ def _session(path, num_threads):
         return onnxruntime.InferenceSession(
             os.fspath(path), options, providers=providers
         )
-    except (
-        _errors.Fail,
-        _errors.InvalidArgument,
-        _errors.InvalidGraph,
-        _errors.InvalidProtobuf,
-        _errors.NotImplemented,
-        _errors.RuntimeException,
-    ) as error:
+    except Exception as error:  # its errors have no class of their own
         raise InvalidValueError(
             f"'{path}' cannot be read as an ONNX file ({error}). It is damaged, or "
             "not ONNX: export the model again."

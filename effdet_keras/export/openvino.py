@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import os
 import pathlib
 import tempfile
@@ -13,7 +12,7 @@ import numpy as np
 
 from effdet_keras._internal.optional_imports import openvino
 from effdet_keras._internal.seal import SEAL_NAME, UNSEALED, check_seal, seal
-from effdet_keras.errors import InvalidValueError, require
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.onnx import write_onnx
 from effdet_keras.export.runtime import DESCRIPTION_NAME, Description, Runtime
 
@@ -29,34 +28,26 @@ def write_openvino(
 ):
     """Writes what `write_onnx` does as `.xml`, with a `.bin` of weights beside it."""
     openvino.require("OpenVINO export")
-    options = {
-        "outputs": outputs,
-        "batch_size": batch_size,
-        "postprocess": postprocess,
-    }
     with tempfile.TemporaryDirectory() as folder:
         onnx_path = pathlib.Path(folder) / "model.onnx"
-        description = write_onnx(model, onnx_path, **options)
+        description = write_onnx(
+            model,
+            onnx_path,
+            outputs=outputs,
+            batch_size=batch_size,
+            postprocess=postprocess,
+        )
         description = dataclasses.replace(description, precision=precision)
         # The same network as of `convert_model`, which reports its use over the net.
         network = openvino.Core().read_model(onnx_path)
         network.set_rt_info(description.to_json(), [DESCRIPTION_NAME])
         network.set_rt_info(UNSEALED, [SEAL_NAME])
-        try:
-            openvino.save_model(network, path, compress_to_fp16=precision == "float16")
-        except RuntimeError as error:
-            if "iostream" not in str(error):
-                raise
-            reason = os.strerror(errno.ENOSPC)  # most likely; it gives none
-            raise OSError(errno.ENOSPC, reason, os.fspath(path)) from error
+        openvino.save_model(network, path, compress_to_fp16=precision == "float16")
     seal(path, [path.with_suffix(".bin")])
 
 
 # --- The runtime.
 
-# OpenVINO's own choice, where a processor has it, is bfloat16: faster, and further off
-# than a check could tell from a mistake.
-_PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
 # Numbers of images, the first that come, for each of which there is a model of its own:
 # that takes 0.3 s, and the network 0.85 of the time.
 _SIZES = 2
@@ -66,19 +57,18 @@ class OpenVINORuntime(Runtime):
     """An OpenVINO model of `EfficientDet.export`."""
 
     package = openvino
-    precisions = tuple(_PRECISIONS)
 
-    def __init__(self, path, num_threads=None, precision="float32"):
+    def __init__(self, path, num_threads=None):
         self.path = pathlib.Path(path)
         self._core = openvino.Core()
         self._options = {
             "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_PRECISION_HINT": _PRECISIONS[precision],
+            # Its own choice, where a processor has it, is bfloat16: faster, and
+            # further off than a check could tell from a mistake.
+            "INFERENCE_PRECISION_HINT": "f32",
         }
         if num_threads is not None:
             self._options["INFERENCE_NUM_THREADS"] = num_threads
-        if precision == "bfloat16":
-            self._require_bfloat16()
         try:
             check_seal(self.path, [self.path.with_suffix(".bin")])
             network = self._core.read_model(os.fspath(self.path))
@@ -116,11 +106,6 @@ class OpenVINORuntime(Runtime):
 
     def _compiled(self, network):
         return self._core.compile_model(network, "CPU", self._options)
-
-    def _require_bfloat16(self):
-        able = self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-        rule = "This processor does not compute in bfloat16: leave `precision` out"
-        require("BF16" in able, rule, precision="bfloat16", able=able)
 
 
 def _last_line(error):

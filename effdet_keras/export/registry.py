@@ -15,12 +15,7 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from effdet_keras.errors import (
-    InvalidTypeError,
-    InvalidValueError,
-    check_choice,
-    require,
-)
+from effdet_keras.errors import InvalidTypeError, check_choice, require
 
 # Each option's type and help. A type of None: an object that no command line can give.
 OPTIONS: dict[str, tuple[type | None, str]] = {
@@ -29,8 +24,6 @@ OPTIONS: dict[str, tuple[type | None, str]] = {
         'names of inputs and outputs: "effdet", ours; or "tfod", as the Object '
         "Detection API's exporter",
     ),
-    "input_type": (str, 'with names="tfod", what serving_default takes'),
-    "frozen_graph": (bool, "write a frozen_graph.pb for TensorFlow 1 as well"),
     "precision": (
         str,
         'of the weights: "float32"; "float16", half the size, computed in float32 on '
@@ -44,27 +37,18 @@ OPTIONS: dict[str, tuple[type | None, str]] = {
     ),
     "calibration": (None, "images of the kind the model will see, for int8"),
     "calibration_images": (int, "how many of them are used at most, evenly spread"),
-    "output_type": (str, 'of the numbers that int8 with "raw" outputs returns'),
     "batch_size": (int, 'images at once; of litert above 1 for "raw" outputs only'),
     "max_detections": (int, "boxes per image at most; by default, the model's number"),
     "score_threshold": (float, "lowest score to keep; by default, the model's own"),
     "iou_threshold": (float, "overlap above which a box suppresses another"),
-    "per_class": (bool, "let a box suppress boxes of its own class only"),
     "postprocess_ops": (
         str,
         'what detects behind the network: "custom", the operation '
         'TFLite_Detection_PostProcess; "builtin", operations of LiteRT itself',
     ),
     "int8_scores": (bool, "compute scores in steps of 1/256, as an Edge TPU must"),
-    "opset": (int, "version of the ONNX standard, 13 to 18"),
     "postprocess": (None, "`Postprocess` of the file; None for the model's own"),
     "detector": (str, 'the kind of Frigate\'s detector: "edgetpu" (a Coral) or "cpu"'),
-    "warmup_batches": (int, "how many sizes of a batch are warmed up; 0 for none"),
-    "backend": (
-        str,
-        'Triton\'s backend: "onnxruntime" takes letterboxed images, "tensorflow" '
-        "images of any size",
-    ),
     "max_batch_size": (int, "images at once, at most"),
     "runtime_address": (
         str,
@@ -80,22 +64,12 @@ _OUTPUTS = {"outputs": ("detections", "raw")}
 _CALIBRATION = {"calibration": _ANY, "calibration_images": _ANY}
 _NMS = {"max_detections": _ANY, "score_threshold": _ANY, "iou_threshold": _ANY}
 _DETECTIONS = {"max_detections": _ANY, "score_threshold": _ANY}
-_SAVED_MODEL = {
-    **_NAMES,
-    "input_type": (
-        *("image_tensor", "float_image_tensor", "encoded_image_string_tensor"),
-        "tf_example",
-    ),
-    "frozen_graph": _ANY,
-}
 _LITERT = {
     "precision": ("float32", "float16", "dynamic", "int8"),
     **_OUTPUTS,
     **_CALIBRATION,
-    "output_type": ("float32", "uint8"),
     "batch_size": _ANY,
     **_NMS,
-    "per_class": _ANY,
     "postprocess_ops": ("custom", "builtin"),
     "int8_scores": _ANY,
 }
@@ -135,9 +109,9 @@ class ExportFormat:
 
 
 _FORMATS = (
-    ExportFormat("saved_model", "SavedModel", "", "SavedModelRuntime", _SAVED_MODEL),
+    ExportFormat("saved_model", "SavedModel", "", "SavedModelRuntime", _NAMES),
     ExportFormat("litert", "LiteRT (TFLite)", ".tflite", "LiteRTRuntime", _LITERT),
-    ExportFormat("onnx", "ONNX", ".onnx", "ONNXRuntime", {**_ONNX, "opset": _ANY}),
+    ExportFormat("onnx", "ONNX", ".onnx", "ONNXRuntime", _ONNX),
     ExportFormat(
         "openvino",
         "OpenVINO",
@@ -181,17 +155,14 @@ class ExportTarget:
 
 _MEDIAPIPE = {"precision": ("float32", "float16", "int8")}
 _FRIGATE = {"detector": ("edgetpu", "cpu"), **_CALIBRATION, "score_threshold": _ANY}
-_TRITON = {"backend": ("onnxruntime", "tensorflow"), "max_batch_size": _ANY}
 _INT8 = {**_CALIBRATION, **_DETECTIONS}
 _TARGETS = (
     ExportTarget("mediapipe", "tflite:write_mediapipe", {**_MEDIAPIPE, **_INT8}, True),
     ExportTarget("coral", "tflite:write_coral", _INT8, True),
     ExportTarget("frigate", "tflite:write_frigate", _FRIGATE, True),
     ExportTarget("litert-gpu", "tflite:write_gpu", _NMS),
-    ExportTarget(
-        "tf-serving", "servers:write_tf_serving", {**_NAMES, "warmup_batches": _ANY}
-    ),
-    ExportTarget("triton", "servers:write_triton", _TRITON),
+    ExportTarget("tf-serving", "servers:write_tf_serving", _NAMES),
+    ExportTarget("triton", "servers:write_triton", {"max_batch_size": _ANY}),
     ExportTarget(
         "browser",
         "servers:write_browser",
@@ -230,13 +201,6 @@ def target_to_write(
     is_file = path.suffix and _by_ending(path.suffix)
     rule = f"`target={name!r}` writes a folder: give a path without the ending"
     require(not is_file, rule, path=str(path))
-    for option in options.keys() - TARGETS[name].options.keys():
-        if any(option in item.options for item in FORMATS.values()):
-            raise InvalidValueError(
-                f"`target={name!r}` chooses `{option}` itself. Received: "
-                f"{option}={options[option]!r}. Leave it out, or give `format` in the "
-                "place of `target`."
-            )
     _check_options(TARGETS[name], f"`target={name!r}`", options)
     return TARGETS[name]
 
@@ -258,7 +222,7 @@ def format_of_file(path: str | os.PathLike[str]) -> ExportFormat:
     is_folder = path.is_dir()
     found = _by_ending("" if is_folder else path.suffix)
     is_ours = found is not None and is_folder == (found.ending == "")
-    rule = f"An exported model is a folder (SavedModel), or ends in {_endings()}"
+    rule = f"A model is a `.keras` file, a folder, or ends in {_endings()}"
     require(is_ours, rule, path=str(path))
     return found
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import hashlib
 import json
 import os
 import pathlib
@@ -15,13 +14,12 @@ import numpy as np
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.whole_files import local_path
 from effdet_keras._version import __version__
-from effdet_keras.box_ops import area, clip_boxes
 from effdet_keras.detect.postprocess import (
     Postprocess,
     finished_outputs,
     nothing_found,
 )
-from effdet_keras.errors import InvalidValueError, require
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.export.registry import format_of_file
 from effdet_keras.model.anchors import anchors_of
@@ -31,12 +29,10 @@ from effdet_keras.model.config import EfficientDetConfig
 class Runtime(abc.ABC):
     """An exported network in the runtime of its format.
 
-    Of the class: `package`, what runs the format, and `precisions`, in what it can
-    compute, where the processor can. `description` is read from inside the file.
+    `package` is what runs the format; `description` is read from inside the file.
     """
 
     package: ClassVar[OptionalModule]
-    precisions: ClassVar[tuple[str, ...]] = ("float32",)
     path: pathlib.Path
     description: Description
 
@@ -56,20 +52,14 @@ class Runtime(abc.ABC):
 
 
 def open_runtime(
-    path: str | os.PathLike[str],
-    num_threads: int | None = None,
-    precision: str = "float32",
+    path: str | os.PathLike[str], num_threads: int | None = None
 ) -> Runtime:
     """Opens an exported file in the runtime of its format, as `Predictor.load`."""
     path = local_path(path, "The path of an exported model")
     format = format_of_file(path)
     runtime = format.load_runtime()
     runtime.package.require(f"Running '{path}'")
-    rule = f"What runs {format.title} computes in {' or '.join(runtime.precisions)}"
-    received = {"precision": precision, "path": str(path)}
-    require(precision in runtime.precisions, rule, **received)
-    options = {} if precision == "float32" else {"precision": precision}
-    return runtime(path, num_threads=num_threads, **options)
+    return runtime(path, num_threads=num_threads)
 
 
 # --- An exported file, used as the model it was made of: in NumPy, without Keras.
@@ -94,8 +84,8 @@ class ExportedDetector:
     def predict_on_batch(self, images, content_sizes=None):
         """Detections of letterboxed images, any number, in pixels of the input.
 
-        A file with detections cannot be given `content_sizes` `[B, 2]`: what such a
-        file found beside the images is left out afterwards.
+        `content_sizes` `[B, 2]` are for raw outputs: a file with detections does
+        without them.
         """
         size = self.runtime.description.batch_size or len(images)
         parts = []
@@ -121,31 +111,7 @@ class ExportedDetector:
         if not self.config.has_detection:
             nothing = nothing_found(len(outputs["class_map"]), np)
             outputs = {**nothing, **outputs}
-        outputs = {name: np.asarray(value) for name, value in outputs.items()}
-        if content_sizes is not None:
-            return {**outputs, **_without_empty(outputs, content_sizes)}
-        return outputs
-
-
-def _without_empty(outputs, content_sizes):
-    """Detections of which something lies inside of the images, first."""
-    boxes = clip_boxes(np.array(outputs["boxes"]), content_sizes[:, None])
-    unused = np.arange(boxes.shape[1]) >= outputs["num_detections"][:, None]
-    unused |= area(boxes) <= 0
-    order = np.argsort(unused, axis=1, kind="stable")
-    unused = np.take_along_axis(unused, order, 1)
-    nothing = {"boxes": 0, "scores": 0, "labels": -1}
-    rows = {
-        name: np.where(
-            unused.reshape(unused.shape + (1,) * (outputs[name].ndim - 2)),
-            outputs[name].dtype.type(nothing[name]),
-            np.stack([v[o] for v, o in zip(values, order)]),
-        )
-        for name, values in {**outputs, "boxes": boxes}.items()
-        if name in nothing
-    }
-    counts = (~unused).sum(axis=1).astype(outputs["num_detections"].dtype)
-    return {**rows, "num_detections": counts}
+        return {name: np.asarray(value) for name, value in outputs.items()}
 
 
 # --- What an exported file says of its model: kept inside it, read before it runs.
@@ -167,7 +133,6 @@ class Description:
     batch_size: int | None = None
     score_settings: ScoreSettings | None = None
     seg_class_names: tuple | None = None
-    weights: str | None = None
 
     def to_json(self):
         """The description as text, to be stored in the file."""
@@ -201,6 +166,7 @@ class Description:
         try:
             fields = json.loads(text)
             version, written_by = fields.pop("format"), fields.pop("effdet_keras")
+            fields.pop("weights", None)  # which files had for some time
             settings = fields.get("score_settings")
             if version > _FORMAT:
                 raise InvalidValueError(
@@ -235,7 +201,6 @@ def describe(model, **fields):
             "postprocess": model.postprocess,
             "score_settings": model.score_settings,
             "seg_class_names": model.seg_class_names,
-            "weights": weights_digest(model),
             **fields,
         }
     )
@@ -244,14 +209,6 @@ def describe(model, **fields):
 def labels_of(model):
     """The names of a model's (or description's) classes; numbers without names."""
     return tuple(model.class_names or map(str, range(model.config.num_classes)))
-
-
-def weights_digest(model):
-    """Tells the weights of a model that detects from all others, in 16 characters."""
-    digest = hashlib.sha256()
-    for weight in model.get_weights():
-        digest.update(np.ascontiguousarray(weight).tobytes())
-    return digest.hexdigest()[:16]
 
 
 def _as_tuple(values):

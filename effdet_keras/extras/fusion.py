@@ -42,8 +42,7 @@ def detect_augmented(
     - at a scale above 1 it is cut into tiles of that part of its size, which fill the
       input, and looked at whole beside that (`detect_tiled`): one answer of both.
 
-    An object that few views show gets a lower score (`weighted_box_fusion`). So let
-    `detect` keep low scores, and filter after the fusion. Each view counts once for
+    Let `detect` keep low scores, and filter after the fusion. Each view counts once for
     an object: of its boxes that would be fused with each other, the best one alone.
 
     Args:
@@ -161,10 +160,8 @@ def _checked_scales(scales, name="scales", others=""):
         isinstance(scale, numbers.Real) and 0 < scale <= _LARGEST_SCALE
         for scale in values
     )
-    expected = (
-        f"{others}numbers above 0 and at most {_LARGEST_SCALE:g}, such as (0.75, 1.0), "
-        "where 1.0 is the image as it is"
-    )
+    largest = f"{_LARGEST_SCALE:g}, such as (0.75, 1.0)"
+    expected = f"{others}numbers above 0 and at most {largest}"
     check_argument(values and are_scales, name, scales, expected)
     return values
 
@@ -187,12 +184,9 @@ def weighted_box_fusion(
         box = sum(w * s * box) / sum(w * s)
         score = sum(w * s) / sum(w) * min(1, sum(w) / N)
 
-    Unlike suppression it makes better boxes of several good ones, and lowers the
-    score of what few of the lists hold. A list should have an object once: a second,
-    weak box of it (Soft-NMS leaves such) draws the mean of the scores down.
-
-    Equal to the reference where that fuses; it leaves out the last class. For lists
-    of unequal weights a score stays a weighted mean and never passes 1.
+    A list should have an object once: a second, weak box of it (Soft-NMS leaves such)
+    draws the mean of the scores down. Equal to the reference where that fuses; it
+    leaves out the last class.
 
     Args:
         detections: list of `Detections` of one image, `N` of them.

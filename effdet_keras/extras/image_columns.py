@@ -9,11 +9,9 @@ from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.csv import read_lines
 from effdet_keras.errors import InvalidValueError, require
 
-_IDS = ("image_id", "id")
-_NAMES = ("file_name", "filename", "file", "image", "image_path", "path", "name")
+_KEYS = ("image_id", "file_name")
 _EMPTY = "(empty)"
 _MOST_VALUES = 100  # of a column: parts of a few images say nothing
-_SHOWN = 5  # of what is wrong, in one message
 
 
 def read_image_columns(
@@ -22,10 +20,9 @@ def read_image_columns(
     """Reads a CSV file with a row for each image of a dataset.
 
     The first row names the columns. One of them says which image a row is of:
-    `image_id` or `id`, the id in the dataset; or `file_name`, `filename`, `file`,
-    `image`, `image_path`, `path` or `name`, the name of the file, where the last part
-    is enough if it tells the image. All other columns are returned. Cells are separated
-    by commas, semicolons or tabs; the text is in UTF-8.
+    `image_id`, the id in the dataset, or `file_name`, the name of the file, where the
+    last part is enough if it tells the image. All other columns are returned. Cells are
+    separated by commas, semicolons or tabs; the text is in UTF-8.
 
     Args:
         path: path of the file.
@@ -37,9 +34,8 @@ def read_image_columns(
         file: what `analyze_results(columns=...)` takes. An empty cell is "(empty)".
 
     Raises:
-        ValueError: If the file is not such text, lacks a column, has a row with more or
-            fewer cells than columns, an image twice, or a column with more than 100
-            values; or if an image of the dataset has no row.
+        ValueError: If the file is not such text, lacks a column, has a column with more
+            than 100 values, or if an image of the dataset has no row.
         OSError: If it cannot be read.
 
     Example:
@@ -53,74 +49,34 @@ def read_image_columns(
         {'weather': {1: 'sun', 2: 'rain'}}
     """
     lines = read_lines(path, reader="read_image_columns", delimiters=",;\t")
-    if not lines:
-        raise InvalidValueError(f"'{path}' is empty: it has no row of column names.")
-    (_, header), *rows = lines
-    place = _image_column(path, header)
-    find = _finder(dataset, by_id=header[place].lower() in _IDS)
+    (_, header), *rows = lines or [(1, [])]
+    keys = [name for name in _KEYS if name in header]
+    rule = "There must be a column 'image_id' or 'file_name', and others"
+    require(keys and len(header) > 1, rule, path=str(path), header=header)
+    place = header.index(keys[0])
+    find = _finder(dataset, by_id=keys[0] == "image_id")
     columns = {name: {} for number, name in enumerate(header) if number != place}
-    row_of, unknown = {}, []
     for number, cells in rows:
-        if len(cells) != len(header):
-            raise InvalidValueError(
-                f"Every row must have a cell for each of the {len(header)} columns "
-                f"{header}. Received: row {number} of '{path}' with {len(cells)} cells"
-            )
+        is_whole = len(cells) == len(header)
+        rule = f"Every row must have a cell for each of the {len(header)} columns"
+        require(is_whole, rule, path=str(path), row=number, cells=cells)
         image_id = find(cells[place])
-        if image_id is None:
-            unknown.append(f"{cells[place]!r} in row {number}")
-            continue
-        if image_id in row_of:
-            raise InvalidValueError(
-                f"Every image has one row. Received: '{path}' with two of "
-                f"{cells[place]!r}, {row_of[image_id]} and {number}"
-            )
-        row_of[image_id] = number
         for name, cell in zip(header, cells):
-            if name in columns:
+            if name in columns and image_id is not None:
                 columns[name][image_id] = cell or _EMPTY
-    missing = [r.name for r in dataset.records if r.image_id not in row_of]
-    if missing:  # while rows of other images are those of other splits
-        text = (
-            f"'{path}' must have a row for every image. Missing: {len(missing)} of "
-            f"{len(dataset)}: {_shown(missing)}"
-        )
-        if unknown:
-            text += (
-                ". Its rows of images that the dataset does not have, or does not tell "
-                f"apart: {_shown(unknown)}"
-            )
-        raise InvalidValueError(text)
     for name, of_images in columns.items():
-        values = sorted(set(of_images.values()))
-        if len(values) > _MOST_VALUES:
+        # Rows of images that the dataset does not have are those of other splits.
+        missing = [r.name for r in dataset.records if r.image_id not in of_images]
+        if missing:
             raise InvalidValueError(
-                f"A column has few values, at most {_MOST_VALUES}: put numbers into "
-                "groups, and leave out what differs from image to image. Received: "
-                f"'{path}' with {len(values)} values of '{name}', such as "
-                f"{values[:_SHOWN]}"
+                f"'{path}' must have a row for every image. Missing: {len(missing)} of "
+                f"{len(dataset)}: {', '.join(missing[:5])}"
             )
+        values = sorted(set(of_images.values()))
+        rule = f"A column has at most {_MOST_VALUES} values: put numbers into groups"
+        is_short = len(values) <= _MOST_VALUES
+        require(is_short, rule, path=str(path), column=name, values=values[:5])
     return columns
-
-
-def _image_column(path, header):
-    """The place of the column that says which image a row is of."""
-    twice = [name for name, count in collections.Counter(header).items() if count > 1]
-    rule = "Every column must have a name of its own in the first row"
-    require(not twice and "" not in header, rule, path=str(path), header=header)
-    lower = [name.lower() for name in header]
-    known = [name for name in (*_IDS, *_NAMES) if name in lower]
-    if not known:
-        raise InvalidValueError(
-            f"'{path}' has no column that names the image: 'image_id', or 'file_name' "
-            f"with the name of its file. Received: the columns {header}"
-        )
-    if len(header) == 1:
-        raise InvalidValueError(
-            f"'{path}' has no column beside '{header[0]}', which names the image: add "
-            "one, such as 'weather', with a value for each image."
-        )
-    return lower.index(known[0])
 
 
 def _finder(dataset, by_id):
@@ -142,8 +98,3 @@ def _finder(dataset, by_id):
 
 def _last_part(name):
     return name.replace("\\", "/").rpartition("/")[2]
-
-
-def _shown(names):
-    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more

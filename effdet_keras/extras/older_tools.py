@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 
 import numpy as np
@@ -16,7 +15,7 @@ from effdet_keras._internal.whole_files import (
     replacing,
     replacing_together,
 )
-from effdet_keras.errors import InvalidValueError, require
+from effdet_keras.errors import InvalidValueError, check_choice, require
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.kinds.automl import AVERAGE, STATE_FILE
 from effdet_keras.weights.kinds.torch_files import PICKLE_ENDINGS
@@ -28,7 +27,6 @@ _safetensors_numpy = OptionalModule(
     "safetensors.numpy", install="effdet-keras[safetensors]"
 )
 _torch = OptionalModule("torch", install="effdet-keras[torch]")
-EXPORT_FORMATS = ("automl-tf1", "torch-effdet")
 _EDGE_WEIGHTS = re.compile(r"(.+\.edge_weights)\.\d+")
 _BN_VARIANCE = "running_var"
 _REPEAT_FIRST = re.compile(r"^((?:class|box)_net\.bn_rep)\.(\d+)\.(\d+)\.bn\.(\w+)$")
@@ -36,8 +34,7 @@ _REPEAT_FIRST = re.compile(r"^((?:class|box)_net\.bn_rep)\.(\d+)\.(\d+)\.bn\.(\w
 
 def export_checkpoint(model, path, format):
     """`EfficientDet.export_checkpoint`; see there."""
-    rule = f"`format` must be one of {', '.join(EXPORT_FORMATS)}"
-    require(format in EXPORT_FORMATS, rule, format=format)
+    check_choice("format", format, ("automl-tf1", "torch-effdet"))
     check_own_network(model, "write an older tool's checkpoint", "export_hub_module")
     _check_has_place(model.config)
     raw, averaged = _raw_and_averaged(model)
@@ -85,8 +82,6 @@ def _named(variables, values):
 def write_tf1_checkpoint(prefix, arrays, averages=None, global_step=0):
     """Writes a checkpoint that google/automl's programs load."""
     tf.require("Writing TensorFlow checkpoints")
-    rule = "The prefix of a checkpoint must end in a name, such as 'd0/model'"
-    require(os.path.basename(prefix), rule, prefix=prefix)
     averages = {**arrays, **(averages or {})}
     averages = {name + AVERAGE: value for name, value in averages.items()}
     entries = {n: np.asarray(a, "float32") for n, a in {**arrays, **averages}.items()}
@@ -154,20 +149,15 @@ def name_in_effdet(name, config):
 
 
 def _check_effdet_has(config):
-    require(
-        config.heads == ("object_detection",),
-        "effdet has no such network: it has class and box heads, and no others",
-        heads=config.heads,
+    fields = ("heads", "separable_conv", "conv_after_downsample", "fpn_weight_method")
+    is_there = (
+        config.heads == ("object_detection",)
+        and config.separable_conv
+        and not config.conv_after_downsample
+        and not config.fpn_weight_method.startswith("channel_")
     )
-    plain = config.separable_conv and not config.conv_after_downsample
-    require(
-        plain and not config.fpn_weight_method.startswith("channel_"),
-        "effdet has no such network: it needs separable_conv=True, "
-        "conv_after_downsample=False and one weight per edge",
-        separable_conv=config.separable_conv,
-        conv_after_downsample=config.conv_after_downsample,
-        fpn_weight_method=config.fpn_weight_method,
-    )
+    received = {name: getattr(config, name) for name in fields}
+    require(is_there, "PyTorch effdet has no such network", **received)
 
 
 def _saver(path):

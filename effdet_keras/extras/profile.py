@@ -9,7 +9,6 @@ import keras
 
 from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.optional_imports import tensorflow
-from effdet_keras.data.dataset import count_of
 
 
 class ProfiledSteps(keras.callbacks.Callback):
@@ -56,10 +55,7 @@ class ProfiledSteps(keras.callbacks.Callback):
     def on_train_end(self, logs: dict | None = None) -> None:
         self.let_go()
         if not self.traced:
-            print(
-                f"There is no trace: `profile` begins with step {self.first}, and the "
-                f"training had {count_of(self._done, 'step')}."
-            )
+            print(f"There is no trace: the training had {self._done} steps.")
             return
         print(
             f"Trace of the steps {self.traced[0]} to {self.traced[-1]}: {self.folder}. "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import numbers
 import os
 from collections.abc import Sequence
 
@@ -43,8 +42,8 @@ def tile_grid(
         >>> tile_grid((100, 250), 100, overlap=0.2).tolist()
         [[0, 0, 100, 100], [0, 75, 100, 175], [0, 150, 100, 250]]
     """
-    is_share = isinstance(overlap, numbers.Real) and 0 <= overlap < 1
     expected = "0 or more and below 1, a part of a tile's side"
+    is_share = isinstance(overlap, float | int) and 0 <= overlap < 1
     check_argument(is_share, "overlap", overlap, expected)
     sides = np.minimum(_pair(tile_size, "tile_size"), _pair(size, "size"))
     tops, lefts = (_starts(n, side, overlap) for n, side in zip(size, sides))
@@ -63,16 +62,14 @@ def detect_tiled(
 ) -> Detections:
     """Finds objects in an image that is much larger than the network's input.
 
-    The image is cut into overlapping tiles, and each is given to `detect` as an
-    image of its own. An object that several tiles show is then counted once.
-
-    Two views found one object if their boxes agree (an IoU of `iou_threshold`) in the
-    region that both views show. So the part of an object on one side of a seam is known
-    as a part by the box on the other side, small as their IoU may be. Boxes that no
-    seam cuts come first, best first; each stands for what agrees with it. Parts that
-    no whole box stands for are joined: an object longer than the overlap, of which
-    each tile shows a part, gets the box around them. The score is the best one.
-    Boxes of one view are left as they are: `detect` has picked them.
+    Each overlapping tile is given to `detect` as an image of its own. Two views found
+    one object if their boxes agree (an IoU of `iou_threshold`) in the region that both
+    views show. So the part of an object on one side of a seam is known as a part by the
+    box on the other side, small as their IoU may be. Boxes that no seam cuts are first,
+    best first; each stands for what agrees with it. Parts that no whole box stands for
+    are joined: an object longer than the overlap, of which each tile shows a part, gets
+    the box around them. The score is the best one. Boxes of one view are left as they
+    are: `detect` has picked them.
 
     Args:
         detect: function of a list of arrays `[H, W, 3]` that returns a list of
@@ -82,8 +79,7 @@ def detect_tiled(
             tile is seen pixel by pixel; smaller tiles are enlarged.
         overlap: float, 0 to below 1, the least part of a side that tiles share.
             Best longer than the small objects: one tile then shows each whole.
-        include_whole: bool. `True` looks at the whole image too, for the objects
-            that are larger than a tile.
+        include_whole: bool, whether to look at the whole image too.
         iou_threshold: float in `(0, 1]`.
 
     Returns:
@@ -207,14 +203,11 @@ def _starts(length, side, overlap):
 
 
 def _pair(size, name):
-    pair = (size, size) if np.ndim(size) == 0 else tuple(size)
-    are_whole = all(
-        isinstance(side, numbers.Real) and side >= 1 and float(side).is_integer()
-        for side in pair
-    )
+    sides = np.atleast_1d(size)
     expected = "a whole number of pixels above 0, or two: (height, width)"
-    check_argument(len(pair) == 2 and are_whole, name, size, expected)
-    return np.array(pair, int)
+    is_right = sides.dtype.kind == "i" and (sides >= 1).all() and sides.size in (1, 2)
+    check_argument(is_right, name, size, expected)
+    return np.broadcast_to(sides, 2)
 
 
 def joined(detections):

@@ -1,8 +1,7 @@
 """`time_budget`: the length of a run whose time is given.
 
 A few steps and an evaluation are measured with a model that is thrown away, so that the
-run itself begins as any other, and its schedule ends where the run does. The measuring
-takes a fifth of the time at most, or as long as it takes to compile one step.
+run itself begins as any other, and its schedule ends where the run does.
 """
 
 from __future__ import annotations
@@ -32,14 +31,13 @@ from effdet_keras.train import auto_recipe
 
 _STEPS = 8  # that are measured, after as many in which the step is compiled
 _IMAGES = 32  # that are evaluated, at least a batch
-_SECONDS_PER_IMAGE = 4.0  # of the measuring, so that evaluating them has room in it
-_MEASURING = 0.2  # of the time
+_SECONDS_PER_IMAGE = 20.0  # of the time, so that evaluating them has room in it
 _RESERVE = 0.07  # of the time that is left: no two epochs take equally long
 
 
 @dataclasses.dataclass(frozen=True)
 class Times:
-    """What was measured, in seconds; of a cut measuring an evaluation is estimated."""
+    """What was measured, in seconds."""
 
     steps_per_epoch: int
     step: float
@@ -47,24 +45,19 @@ class Times:
     final: float
     once: float
     is_frozen: bool = False
-    is_cut: bool = False
 
 
 def choose_length(
     configuration: RunConfiguration, splits: Splits, *, started: float
 ) -> RunConfiguration:
     """Chooses `epochs`, or `steps` of less than one epoch, for `time_budget`."""
-    ends = time.monotonic() + _MEASURING * seconds_of(configuration.time_budget)
-    times = measure(configuration, splits, auto_recipe.SHORT // 2, ends)
+    times = measure(configuration, splits, auto_recipe.SHORT // 2)
     chosen = length_for(times, configuration, time.monotonic() - started)
     steps = chosen.steps or chosen.epochs * times.steps_per_epoch
-    if (
-        times.is_frozen
-        and steps >= auto_recipe.SHORT
-        and configuration.freeze == "auto"
-    ):
+    is_short = steps < auto_recipe.SHORT
+    if times.is_frozen and not is_short and configuration.freeze == "auto":
         # In a training as long the recipe freezes less, and a step takes longer.
-        times = measure(configuration, splits, steps, ends)
+        times = measure(configuration, splits, steps)
         chosen = length_for(times, configuration, time.monotonic() - started)
     _say(configuration, times, chosen)
     return chosen
@@ -115,12 +108,10 @@ def _without_evaluations(times, configuration, spent):
     return configuration.replace(time_budget=None, **length, **none)
 
 
-def measure(
-    configuration: RunConfiguration, splits: Splits, steps: int, ends: float
-) -> Times:
-    """Measures steps and evaluations until `ends`, with a model of its own."""
+def measure(configuration: RunConfiguration, splits: Splits, steps: int) -> Times:
+    """Measures steps and evaluations of a training of that length."""
     begun = time.monotonic()
-    watch = _Stopwatch(ends)
+    watch = _Stopwatch()
     evaluates = configuration.evaluate_every > 0
     with (
         tempfile.TemporaryDirectory() as path,
@@ -131,73 +122,41 @@ def measure(
         batches = training_batches(model, configuration, splits.train)
         per_epoch = len(batches)
         some = batches.take(_STEPS)
-        # Of little time, an evaluation that is begun must not take all.
-        images = min(_IMAGES, int((ends - begun) / _SECONDS_PER_IMAGE))
+        budget = seconds_of(configuration.time_budget)
+        images = min(_IMAGES, int(budget / _SECONDS_PER_IMAGE))
         few = splits.validation[: max(images, configuration.batch_size)]
         folder, reduced = RunFolder(path), dataclasses.replace(splits, validation=few)
         each = configuration.replace(evaluate_every=int(evaluates), verbose=0)
         others = callbacks_of_run(each, reduced, folder, RunLog(folder.log))
         epochs = max(2, math.ceil(steps / len(some)))
         with with_teacher(model, configuration, some) as taught:
-            try:
-                model.fit(taught, epochs=epochs, verbose=0, callbacks=[watch, *others])
-            except _TimeIsUp:
-                for callback in others:
-                    callback.on_train_end()
+            model.fit(taught, epochs=epochs, verbose=0, callbacks=[watch, *others])
     is_frozen = any(not v.trainable for v in model.weights if "kernel" in v.path)
     del model, batches, some
     gc.collect()
-    size = min(_STEPS, per_epoch)
-    parts = watch.parts(size, len(few) / configuration.batch_size)
-    first_steps, first_evaluation, later_steps, evaluation = parts
+    first_steps, first_evaluation, later_steps, evaluation = watch.parts
     of_images = evaluation / len(few)
     return Times(
         steps_per_epoch=per_epoch,
-        step=later_steps / size,
+        step=later_steps / min(_STEPS, per_epoch),
         evaluation=of_images * len(splits.validation) if evaluates else evaluation,
         final=(first_evaluation + of_images * len(splits.final[1])) * evaluates + made,
         once=made
         + max(first_steps - later_steps, 0.0)
         + max(first_evaluation - evaluation, 0.0),
         is_frozen=is_frozen,
-        is_cut=watch.is_cut,
     )
-
-
-class _TimeIsUp(Exception):
-    """Ends a fit without the evaluation that would come next."""
 
 
 class _Stopwatch(keras.callbacks.Callback):
     """Times the steps of two epochs, and what comes after each; then ends the fit."""
 
-    def __init__(self, ends):
+    def __init__(self):
         super().__init__()
-        self._ends = ends
-        self._parts = []  # seconds of steps and evaluation, of each epoch
-        self._batches = []  # of the first epoch: number, and seconds until its end
-        self.is_cut = False
-
-    def parts(self, steps, batches):
-        """First steps and their evaluation, and later ones; of a cut fit estimated."""
-        if not self.is_cut:
-            return self._parts
-        (first_batch, first), (last_batch, last) = self._batches[0], self._batches[-1]
-        step = first / (first_batch + 1)
-        if last_batch > first_batch:
-            step = (last - first) / (last_batch - first_batch)
-        compiling = max(first - (first_batch + 1) * step, 0.0)
-        later = [steps * step, batches * step]
-        return [seconds + compiling for seconds in later] + later
+        self.parts = []  # seconds of steps and of an evaluation, of each epoch
 
     def on_train_begin(self, logs=None):
         self._since = time.monotonic()
-        self._left = self._ends - self._since
-
-    def on_train_batch_end(self, batch, logs=None):
-        if not self._parts:
-            self._batches.append((batch, time.monotonic() - self._since))
-        self._stop_if_over(self._ends)
 
     def on_test_begin(self, logs=None):
         self._end_part(of_steps=True)
@@ -205,8 +164,6 @@ class _Stopwatch(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         self._end_part(of_steps=True)
         self.model.stop_training = epoch == 1
-        if epoch == 0:  # an evaluation has to be compiled as well
-            self._stop_if_over(self._ends - self._left / 2)
 
     def on_epoch_begin(self, epoch, logs=None):
         self._end_part(of_steps=False)
@@ -214,45 +171,28 @@ class _Stopwatch(keras.callbacks.Callback):
     def on_train_end(self, logs=None):
         self._end_part(of_steps=False)
 
-    def _stop_if_over(self, moment):
-        if time.monotonic() > moment:
-            self.is_cut = True
-            raise _TimeIsUp
-
     def _end_part(self, of_steps):
         """Notes the time of what is under way, if it is that."""
-        if of_steps == (len(self._parts) % 2 == 0):
+        if of_steps == (len(self.parts) % 2 == 0):
             now = time.monotonic()
-            self._parts.append(now - self._since)
+            self.parts.append(now - self._since)
             self._since = now
 
 
 def _say(configuration, times, chosen):
-    length = (
-        f"{chosen.steps} steps"
-        if chosen.steps is not None
-        else f"{count_of(chosen.epochs, 'epoch')} of "
-        f"{count_of(times.steps_per_epoch, 'step')}"
-    )
+    length = f"{chosen.steps} steps"
+    if chosen.steps is None:
+        of_each = count_of(times.steps_per_epoch, "step")
+        length = f"{count_of(chosen.epochs, 'epoch')} of {of_each}"
+    if chosen.evaluate_every != configuration.evaluate_every:
+        length += (
+            f", evaluated after every {chosen.evaluate_every} of them and the last"
+            if chosen.evaluate_every
+            else ", and no evaluation: `effdet-keras eval RUN DATA` does one afterwards"
+        )
     print(
         f"Time budget {configuration.time_budget}: a step of "
         f"{configuration.batch_size} images takes {in_words(times.step)}, an "
         f"evaluation {in_words(times.evaluation)}, and what is done once, with the "
-        f"last evaluation, {in_words(times.once + times.final)}"
-        f"{' (after a fifth of the time; partly estimated)' if times.is_cut else ''}. "
-        f"That gives {length}{_evaluations(configuration, chosen)}."
-    )
-
-
-def _evaluations(configuration, chosen):
-    if chosen.evaluate_every == configuration.evaluate_every:
-        return ""
-    if not chosen.evaluate_every:
-        return (
-            ", and leaves no time for an evaluation: `effdet-keras eval RUN DATA` does "
-            "one afterwards"
-        )
-    return (
-        f", evaluated after every {chosen.evaluate_every} of them and the last: more "
-        "evaluations would take longer than the training"
+        f"last evaluation, {in_words(times.once + times.final)}. That gives {length}."
     )

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import os
 import pathlib
-import warnings
 from collections.abc import Iterator
 
 from effdet_keras._internal.optional_imports import cv2
@@ -16,7 +15,6 @@ from effdet_keras.detect.detections import Detections
 from effdet_keras.errors import InvalidValueError, check_argument, require
 
 _CODECS = {".mp4": "mp4v", ".mov": "mp4v", ".mkv": "mp4v", ".avi": "MJPG"}
-_SHARE_OF_FRAMES = 0.9  # the number in a file is an estimate
 _FRAME_RATE = 25.0  # frames per second, where the source does not say
 
 
@@ -39,8 +37,7 @@ def _detections(detect, source, capture, out):
         stack.callback(capture.release)
         write = None
         if out is not None:
-            rate = capture.get(cv2.CAP_PROP_FPS)
-            rate = rate if 0 < rate < 1000 else _FRAME_RATE
+            rate = capture.get(cv2.CAP_PROP_FPS) or _FRAME_RATE
             write = stack.enter_context(_writing(out, rate))
         found = None
         try:
@@ -67,13 +64,6 @@ def _frames(capture, source):
         yield cv2.cvtColor(frame, cv2.COLOR_BGR2RGB)
     expected = "a video with frames that OpenCV can decode, or a camera"
     check_argument(count > 0, "source", source, expected)
-    expected = capture.get(cv2.CAP_PROP_FRAME_COUNT)
-    if not _is_live(source) and count < _SHARE_OF_FRAMES * expected:
-        warnings.warn(
-            f"Only {count} of about {expected:.0f} frames of {source!r} could be "
-            "read: the file may be cut short.",
-            stacklevel=3,
-        )
 
 
 def _opened(source):
@@ -82,19 +72,13 @@ def _opened(source):
     if not _is_live(source) and not os.path.isfile(name):
         raise FileNotFoundError(f"There is no video '{name}'")
     capture = cv2.VideoCapture(name)
-    if capture.isOpened():
-        return capture
-    if _is_live(source):
-        what = "camera" if is_camera else "stream"
+    if not capture.isOpened():
         raise OSError(
-            f"OpenCV cannot open the {what} {source!r}: it is not there, in use by "
-            "another program, or may not be used by this one."
+            f"OpenCV cannot open {source!r}: a video may be damaged or its codec "
+            "missing (convert it, for example with `ffmpeg`), a camera in use by "
+            "another program."
         )
-    raise InvalidValueError(
-        f"'{name}' is not a video that OpenCV can decode: it is damaged, of another "
-        "kind, or its codec is missing. Convert it, for example with "
-        f"`ffmpeg -i {os.path.basename(name)} video.mp4`."
-    )
+    return capture
 
 
 def _is_live(source):
@@ -119,7 +103,7 @@ def _check_out(out, source, overwrite):
 def _writing(path, frame_rate):
     """A function that appends an RGB frame; the file appears when all is written."""
     codec = _CODECS[path.suffix.lower()]
-    writer, count = cv2.VideoWriter(), 0
+    writer = cv2.VideoWriter()
     with replacing(path) as partial:
 
         def write(frame):
@@ -133,23 +117,8 @@ def _writing(path, frame_rate):
                     "the folder cannot be written to. Try a path that ends in '.avi'."
                 )
             writer.write(cv2.cvtColor(frame, cv2.COLOR_RGB2BGR))
-            nonlocal count
-            count += 1
 
         try:
             yield write
         finally:
             writer.release()
-        _check_written(partial, path, count)
-
-
-def _check_written(partial, path, count):
-    """Raises if frames are missing: OpenCV writes on, without a word, if it cannot."""
-    capture = cv2.VideoCapture(os.fspath(partial))
-    there = capture.get(cv2.CAP_PROP_FRAME_COUNT) if capture.isOpened() else 0
-    capture.release()
-    if there < _SHARE_OF_FRAMES * count:
-        raise OSError(
-            f"The video could not be written whole: of {count} frames {there:.0f} can "
-            f"be read again, so '{path}' was not put in place. Is the disk full?"
-        )

@@ -11,7 +11,7 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.web import shown_url
 from effdet_keras.detect.detect import ScoreRule, image_sources, pixels_of
 from effdet_keras.detect.detections import Detections
-from effdet_keras.detect.letterbox import boxes_in_image, letterbox
+from effdet_keras.detect.letterbox import boxes_in_image, letterbox_array
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.hub.export import network_features
 from effdet_keras.hub.features import HubFeatures
@@ -223,8 +223,7 @@ class HubDetector:
         batch, *size, _ = self._input.shape
         scale = 1.0
         if None not in size:
-            image, scale = letterbox(image, tuple(size), (0.0, 0.0, 0.0))
-            image, scale = ops.convert_to_numpy(image), float(scale)
+            image, scale = letterbox_array(image, tuple(size), (0.0, 0.0, 0.0))
         dtype = self._input.dtype
         if not dtype.is_floating:
             image = np.clip(np.round(image), 0, 255)

@@ -1,126 +1,51 @@
 """`RunConfiguration`: all that decides how a training runs, checked when it is made."""
-# ruff: noqa: RUF009  (`option` makes a field)
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import numbers
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.processes import ENGINES
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras._internal.yaml_text import parse_value, read_yaml, to_yaml
 from effdet_keras.augment.augmentation import Augmentation
-from effdet_keras.augment.names import NAMES, augmentation_of, is_name
+from effdet_keras.augment.names import augmentation_of
 from effdet_keras.data.any_format import FORMATS
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.detect.postprocess import Postprocess
 from effdet_keras.errors import (
-    EffDetError,
     InvalidTypeError,
     InvalidValueError,
     check_argument,
+    check_choice,
     hint,
     require,
 )
 from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
-from effdet_keras.train import recipe
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import IoUMatching
 from effdet_keras.train.recipe import Recipe
 
-# Settings of the model that are fields of their own, or follow from the data.
-_NOT_IN_MODEL_CONFIG = {
-    "name": "`model`",
-    "image_size": "`image_size`",
-    "num_classes": "the classes of the dataset, or `class_names`",
-}
 # A run is as long as one of these says.
 LENGTHS = ("epochs", "steps", "time_budget")
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-
-
-# --- The kinds of values that fields have: how they are checked, and said in errors.
-
-
-@dataclasses.dataclass(frozen=True)
-class Kind:
-    """The values that a field may have; `one | other` has those of both."""
-
-    expected: str
-    holds: Callable[[Any], bool]
-
-    def __or__(self, other: Kind) -> Kind:
-        return Kind(
-            f"{self.expected}, or {other.expected}",
-            lambda value: self.holds(value) or other.holds(value),
-        )
-
-    def check(self, field: str, value: Any) -> None:
-        check_argument(self.holds(value), field, value, self.expected)
-
-
-def one_of(*words: str) -> Kind:
-    listed = ", ".join(map(repr, words))
-    return Kind(listed, lambda value: isinstance(value, str) and value in words)
-
-
-def whole(least: int) -> Kind:
-    """The kind of whole numbers from `least`."""
-    return Kind(
-        f"a whole number of at least {least}",
-        lambda value: _is_number(value, numbers.Integral) and value >= least,
-    )
-
-
-def number(words: str, holds: Callable[[float], bool]) -> Kind:
-    return Kind(words, lambda value: _is_number(value) and holds(value))
-
-
-def many(kind: Kind, words: str, count: int | None = None) -> Kind:
-    """The kind of tuples of values of a kind: of `count`, or of any number."""
-
-    def holds(value):
-        if not isinstance(value, tuple) or not all(map(kind.holds, value)):
-            return False
-        return count is None or len(value) == count
-
-    return Kind(words, holds)
-
-
-AUTO = one_of("auto")
-NOTHING = Kind("None", lambda value: value is None)
-SWITCH = Kind("True or False", lambda value: isinstance(value, bool))
-TEXT = Kind("text", lambda value: isinstance(value, str) and bool(value))
-MAPPING = Kind("a mapping", lambda value: isinstance(value, dict))
-
-
-def check_names(given: Mapping[str, Any], known: Iterable[str], what: str) -> None:
-    """Raises ValueError for the first name that is not known; says near ones."""
-    known = list(known)
-    for name in given:
-        if name not in known:
-            raise InvalidValueError(
-                f"{what} has no field {name!r}.{hint(name, known)} It has: "
-                f"{', '.join(known)}"
-            )
-
-
-def _is_number(value, kind=numbers.Real):
-    is_kind = isinstance(value, kind) and not isinstance(value, bool)
-    return is_kind and math.isfinite(value)
+Auto = Literal["auto"]
+# Numbers that a run may have at 0; all others are above it.
+_MAY_BE_ZERO = ("seed", "evaluate_every", "verbose", "flip_probability")
 
 
 # --- Durations as people write them, "90s", "20m", "1.5h"; steps: "10,20", or 10.
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([smh])")
-_STEP = re.compile(r"[1-9]\d*(,[1-9]\d*)?")
 
 
 def seconds_of(duration: object) -> float | None:
@@ -138,49 +63,13 @@ def in_words(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def range_of_steps(value: object) -> tuple[int, int] | None:
+def range_of_steps(value: int | str) -> tuple[int, int] | None:
     """The first and the last step that a value names; None if it names none."""
-    if isinstance(value, str):
-        value = tuple(map(int, value.split(","))) if _STEP.fullmatch(value) else ()
-    pair = value if isinstance(value, tuple) else (value,)
-    if len(pair) not in (1, 2) or any(type(step) is not int for step in pair):
+    steps = str(value).split(",")
+    if len(steps) > 2 or not all(step.isdigit() for step in steps):
         return None
-    return (pair[0], pair[-1]) if 1 <= pair[0] <= pair[-1] else None
-
-
-# --- What each field of a run may be.
-
-_POSITIVE = number("a number above 0", lambda x: x > 0)
-_PIXEL = number("a number from 0 to 255", lambda x: 0 <= x <= 255)
-_SHARE = number("a number from 0 to 1", lambda x: 0 <= x <= 1)
-_BELOW_ONE = number("a number of at least 0 and below 1", lambda x: 0 <= x < 1)
-_PART = number("a number above 0 and below 1", lambda x: 0 < x < 1)
-_SIZE = whole(1) | many(whole(1), "[height, width] in pixels", count=2)
-_DURATION = Kind("a duration such as '90s', '20m' or '1.5h'", seconds_of)
-_STEPS = Kind("a step such as 10, or steps such as '10,20'", range_of_steps)
-_LINES = Kind("0, 1, 2", lambda value: type(value) is int and value in (0, 1, 2))
-_NAMES = many(TEXT, "a list of names")
-_AUGMENT = many(
-    Kind("an augmentation", is_name) | MAPPING,
-    f"a list of augmentations ({', '.join(NAMES)}; steps of the Object Detection API), "
-    "each a name, or a mapping with `name` and arguments",
-)
-
-
-def option(kind: Kind, default: Any) -> Any:
-    """A field of a run: its default, which it may always have, and other values."""
-    if not kind.holds(default):
-        kind = kind | NOTHING if default is None else AUTO | kind
-    metadata = {"kind": kind}
-    if isinstance(default, dict):
-        return dataclasses.field(default_factory=dict, metadata=metadata)
-    return dataclasses.field(default=default, metadata=metadata)
-
-
-def of_recipe(name: str) -> Any:
-    """A field that `Recipe` declares and checks."""
-    kind = Kind("what `Recipe` takes", lambda value: True)
-    return option(kind, getattr(Recipe, name))
+    first, last = int(steps[0]), int(steps[-1])
+    return (first, last) if 1 <= first <= last else None
 
 
 # --- The options of a run.
@@ -190,9 +79,8 @@ def of_recipe(name: str) -> Any:
 class RunConfiguration:
     """How one training runs: data, model, recipe, length; every field is checked.
 
-    `fine_tune` and `effdet-keras train` take it, and write it to the folder of the
-    run as `configuration.yaml`, from which the same run can be started again. A
-    field left at "auto", or at None where that says so, is chosen from the data.
+    `fine_tune` and `effdet-keras train` take it, and write it to the folder of the run.
+    A field left at "auto", or at None where that says so, is chosen from the data.
 
     Args:
         data: string, the dataset's file or folder; None for datasets in memory.
@@ -229,7 +117,7 @@ class RunConfiguration:
         loss: dict, fields of `DetectionLoss`; empty for the recipe's loss.
         matching: dict, fields of `IoUMatching`; empty for the recipe's matching.
         adversarial: dict, fields of `AdvProp`, to train on adversarial images as well;
-            empty for its defaults, None for clean images alone.
+            None for clean images alone.
         quantize_aware: True, or a dict of arguments of `EfficientDet.quantize_aware`,
             to train for an int8 file; None or False for the float network.
         teacher: string, the archive of a trained model of the same classes, path or
@@ -269,8 +157,7 @@ class RunConfiguration:
             are written and stay, as in `ek.callbacks.CheckpointArchive`.
         tensorboard: bool, whether to write files for TensorBoard; "auto" where it is
             installed.
-        profile: the steps to trace, such as "10,20" for a first and a last one, or 10;
-            None for none. The trace lies in the folder of the run.
+        profile: the steps to trace, such as "10,20" for a first and a last one, or 10.
         verbose: "auto" prints one line per epoch, 1 a progress bar, 2 all numbers of
             each epoch, 0 nothing.
 
@@ -289,92 +176,88 @@ class RunConfiguration:
 mean 'epochs'? It has: data, format, ...
     """
 
-    data: str | None = option(TEXT, None)
-    format: str | None = option(one_of(*FORMATS), None)
-    train_split: str = option(TEXT, "auto")
-    validation_split: str = option(TEXT, "auto")
-    test_split: str | None = option(TEXT | NOTHING, "auto")
-    validation_fraction: float = option(_PART, 0.2)
-    class_names: ClassNames | None = option(_NAMES | TEXT | MAPPING, None)
-    train_on_crowds: bool = option(SWITCH, False)
+    data: str | None = None
+    format: str | None = None
+    train_split: str = "auto"
+    validation_split: str = "auto"
+    test_split: str | None = "auto"
+    validation_fraction: float = 0.2
+    class_names: ClassNames | None = None
+    train_on_crowds: bool = False
 
-    model: str = option(TEXT, "efficientdet-lite0")
-    weights: str | None = option(TEXT | NOTHING, "auto")
-    checkpoint_type: str | None = option(
-        one_of("classification", "detection", "full"), None
-    )
-    image_size: int | tuple[int, int] | str | None = option(_SIZE | NOTHING, "auto")
-    anchors: str | None = option(NOTHING, "auto")
-    model_config: dict[str, Any] = option(MAPPING, {})
-    precision: str = option(
-        one_of("float32", "mixed_bfloat16", "mixed_float16"), "float32"
-    )
-    distribute: str | None = option(one_of(*ENGINES), None)
+    model: str = "efficientdet-lite0"
+    weights: str | None = "auto"
+    checkpoint_type: Literal["classification", "detection", "full"] | None = None
+    image_size: int | tuple[int, int] | Auto | None = "auto"
+    anchors: Auto | None = "auto"
+    model_config: dict[str, Any] = dataclasses.field(default_factory=dict)
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    distribute: str | None = None
 
-    recipe: str = option(one_of(*recipe.NAMES), "auto")
-    optimizer: str | dict[str, Any] | None = option(TEXT | MAPPING, None)
-    schedule: str | dict[str, Any] | None = option(TEXT | MAPPING, None)
-    learning_rate: float | None = of_recipe("learning_rate")
-    weight_decay: float | dict[str, float] | str | None = of_recipe("weight_decay")
-    clip_norm: float | str | None = of_recipe("clip_norm")
-    ema_decay: float | str | None = option(_BELOW_ONE | NOTHING, "auto")
-    learning_rate_multipliers: dict[str, float] | str | None = of_recipe(
-        "learning_rate_multipliers"
+    recipe: str = "auto"
+    optimizer: str | dict[str, Any] | None = Recipe.optimizer
+    schedule: str | dict[str, Any] | None = Recipe.schedule
+    learning_rate: float | None = Recipe.learning_rate
+    weight_decay: float | dict[str, float] | Auto | None = Recipe.weight_decay
+    clip_norm: float | Auto | None = Recipe.clip_norm
+    ema_decay: float | Auto | None = Recipe.ema_decay
+    learning_rate_multipliers: dict[str, float] | Auto | None = (
+        Recipe.learning_rate_multipliers
     )
-    gradient_multipliers: dict[str, float] = option(MAPPING, {})
-    accumulate_steps: int = of_recipe("accumulate_steps")
-    grad_checkpoint: bool = of_recipe("grad_checkpoint")
-    loss_scale: float | None = of_recipe("loss_scale")
-    batch_norm_warmup: bool | str = of_recipe("batch_norm_warmup")
-    freeze: str | None = option(TEXT | NOTHING, "auto")
-    freeze_batch_norm: bool = option(SWITCH, True)
-    loss: dict[str, Any] = option(MAPPING, {})
-    matching: dict[str, Any] = option(MAPPING, {})
-    adversarial: dict[str, Any] | None = option(MAPPING, None)
-    quantize_aware: bool | dict[str, Any] | None = option(SWITCH | MAPPING, None)
-    teacher: str | None = option(TEXT, None)
-    teacher_weight: float = option(_POSITIVE, 1.0)
+    gradient_multipliers: dict[str, float] | None = Recipe.gradient_multipliers
+    accumulate_steps: int = Recipe.accumulate_steps
+    grad_checkpoint: bool = Recipe.grad_checkpoint
+    loss_scale: float | None = Recipe.loss_scale
+    batch_norm_warmup: bool | Auto = Recipe.batch_norm_warmup
+    freeze: str | None = Recipe.freeze
+    freeze_batch_norm: bool = Recipe.freeze_batch_norm
+    loss: dict[str, Any] = dataclasses.field(default_factory=dict)
+    matching: dict[str, Any] = dataclasses.field(default_factory=dict)
+    adversarial: dict[str, Any] | None = None
+    quantize_aware: bool | dict[str, Any] | None = None
+    teacher: str | None = None
+    teacher_weight: float = 1.0
 
-    epochs: int | None = option(whole(1), None)
-    steps: int | None = option(whole(1), None)
-    time_budget: str | None = option(_DURATION, None)
-    batch_size: int | str = option(AUTO | whole(1), 8)
-    steps_per_execution: int = option(whole(1), 1)
-    jit_compile: bool | str = option(SWITCH, "auto")
-    run_eagerly: bool = option(SWITCH, False)
-    one_batch: bool = option(SWITCH, False)
-    seed: int = option(whole(0), 0)
-    deterministic: bool = option(SWITCH, False)
+    epochs: int | None = None
+    steps: int | None = None
+    time_budget: str | None = None
+    batch_size: int | Auto = 8
+    steps_per_execution: int = 1
+    jit_compile: bool | Auto = "auto"
+    run_eagerly: bool = False
+    one_batch: bool = False
+    seed: int = 0
+    deterministic: bool = False
 
-    augment: tuple[str | dict[str, Any], ...] | str = option(_AUGMENT, "auto")
-    flip_probability: float = option(_SHARE, 0.5)
-    scale_jitter: tuple[float, float] | str = option(
-        many(_POSITIVE, "[lowest, highest] factor", count=2), "auto"
-    )
-    pad_rgb: tuple[float, float, float] | None = option(
-        many(_PIXEL, "three numbers from 0 to 255", count=3), None
-    )
-    postprocess: dict[str, Any] = option(MAPPING, {})
+    augment: tuple[str | dict[str, Any], ...] | Auto = "auto"
+    flip_probability: float = 0.5
+    scale_jitter: tuple[float, float] | Auto = "auto"
+    pad_rgb: tuple[float, float, float] | None = None
+    postprocess: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-    monitor: str = option(TEXT, "AP")
-    evaluate_every: int = option(whole(0), 1)
-    validation_losses: bool = option(SWITCH, False)
-    save_every_steps: int | None = option(whole(1), None)
-    save_every_minutes: float | None = option(_POSITIVE, None)
-    keep: int = option(whole(1), 1)
-    keep_every_hours: float | None = option(_POSITIVE, None)
-    tensorboard: bool | str = option(SWITCH, "auto")
-    profile: str | int | tuple[int, int] | None = option(_STEPS, None)
-    verbose: int | str = option(_LINES, "auto")
+    monitor: str = "AP"
+    evaluate_every: int = 1
+    validation_losses: bool = False
+    save_every_steps: int | None = None
+    save_every_minutes: float | None = None
+    keep: int = 1
+    keep_every_hours: float | None = None
+    tensorboard: bool | Auto = "auto"
+    profile: str | int | None = None
+    verbose: Literal["auto", 0, 1, 2] = "auto"
 
     def __post_init__(self):
-        for field in dataclasses.fields(self):
-            value = _plain(getattr(self, field.name))
-            object.__setattr__(self, field.name, value)
-            field.metadata["kind"].check(field.name, value)
-        for is_so, message, names in self._contradictions():
-            given = {name: getattr(self, name) for name in names}
-            require(not is_so, message, **given)
+        of_recipe = [field.name for field in dataclasses.fields(Recipe)]
+        for name, kind in _kinds().items():
+            value = _plain(getattr(self, name))
+            object.__setattr__(self, name, value)
+            expected = self.__dataclass_fields__[name].type.replace("Auto", "'auto'")
+            expected = re.sub(r"Literal\[(.*?)\]", r"\1", expected)
+            check_argument(_is_of(value, kind), name, value, expected)
+            if name not in of_recipe and _is_of(value, float):
+                is_right = value > 0 or (value == 0 and name in _MAY_BE_ZERO)
+                check_argument(is_right, name, value, f"{expected}, above 0")
+        self._check_together()
         if self.quantization:
             known = extra("quantization:ARGUMENTS")
             check_names(self.quantization, known, "`quantize_aware`")
@@ -383,16 +266,6 @@ mean 'epochs'? It has: data, format, ...
         self.recipe_arguments()
         self.new_postprocess()
         self.new_augmentations()
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> RunConfiguration:
-        """Makes it of a dict; an unknown name is an error that says near ones.
-
-        Example:
-            >>> RunConfiguration.from_dict({"seed": 3}).seed
-            3
-        """
-        return cls().replace(**fields)
 
     @classmethod
     def read(cls, path: str | os.PathLike) -> RunConfiguration:
@@ -411,7 +284,7 @@ mean 'epochs'? It has: data, format, ...
         """
         content = read_yaml(path)
         try:
-            return cls.from_dict({str(name): value for name, value in content.items()})
+            return cls().replace(**content)
         except (InvalidValueError, InvalidTypeError) as error:
             raise type(error)(f"In '{os.fspath(path)}': {error}") from error
 
@@ -453,9 +326,8 @@ mean 'epochs'? It has: data, format, ...
     @property
     def is_hub_module(self) -> bool:
         """Whether `model` is the address or folder of a TF-Hub module."""
-        if self.model in MODEL_NAMES:
-            return False
-        return bool(_ADDRESS.match(self.model)) or os.path.isdir(self.model)
+        is_named = self.model in MODEL_NAMES
+        return not is_named and ("://" in self.model or os.path.isdir(self.model))
 
     @property
     def monitor_mode(self) -> str:
@@ -478,8 +350,8 @@ mean 'epochs'? It has: data, format, ...
         """Returns the arguments of `EfficientDet.compile` that make the recipe."""
         names = [field.name for field in dataclasses.fields(Recipe)][1:]
         arguments = {name: getattr(self, name) for name in names}
-        arguments["gradient_multipliers"] = self.gradient_multipliers or None
         arguments |= {"loss": None, "matching": "auto", "adversarial": None}
+        arguments["gradient_multipliers"] = self.gradient_multipliers or None
         if self.loss:
             arguments["loss"] = _made(DetectionLoss, "loss", self.loss)
         if self.matching:
@@ -500,6 +372,9 @@ mean 'epochs'? It has: data, format, ...
         return [augmentation_of(entry) for entry in entries]
 
     def _check_model(self):
+        own = {"name", "image_size", "num_classes"} & set(self.model_config)
+        rule = "`model`, `image_size`, `class_names` are fields, not in `model_config`"
+        require(not own, rule, model_config=self.model_config)
         is_open = self.image_size in ("auto", None)
         size = {} if is_open else {"image_size": self.image_size}
         config = EfficientDetConfig.from_name(self.model, **size, **self.model_config)
@@ -510,68 +385,87 @@ mean 'epochs'? It has: data, format, ...
             model_config=self.model_config,
         )
 
-    def _contradictions(self):
-        """Whether fields contradict each other, what to say, and which they are."""
-        for name, instead in _NOT_IN_MODEL_CONFIG.items():
-            yield (
-                name in self.model_config,
-                f"`model_config` has no {name!r}: that is {instead}",
-                ["model_config"],
-            )
-        lengths = [name for name in LENGTHS if getattr(self, name) is not None]
-        yield (
-            len(lengths) > 1,
-            "A training is as long as one of `epochs`, `steps` and `time_budget` says",
-            lengths,
+    def _check_together(self):
+        """Raises an error for a field of another form, or fields that contradict."""
+        check_choice("format", self.format, [*FORMATS, None])
+        check_choice("distribute", self.distribute, [*ENGINES, None])
+        if self.time_budget is not None:
+            expected = "a duration such as '90s', '20m' or '1.5h'"
+            is_right = seconds_of(self.time_budget) is not None
+            check_argument(is_right, "time_budget", self.time_budget, expected)
+        if self.profile is not None:
+            expected = "a step such as 10, or steps such as '10,20'"
+            is_right = range_of_steps(self.profile) is not None
+            check_argument(is_right, "profile", self.profile, expected)
+        lengths = {n: getattr(self, n) for n in LENGTHS if getattr(self, n) is not None}
+        rule = (
+            "A training is as long as one of `epochs`, `steps` and `time_budget` says"
         )
-        yield (
-            self.distribute not in (None, "mirrored")
-            and (self.batch_size == "auto" or self.time_budget is not None),
+        require(len(lengths) < 2, rule, **lengths)
+        require(
+            self.distribute in (None, "mirrored")
+            or (self.batch_size != "auto" and self.time_budget is None),
             "Processes that train together would each measure another "
             "`batch_size='auto'` or `time_budget`: give a number of images, and "
             "`epochs` or `steps`",
-            ["distribute", "batch_size", "time_budget"],
+            distribute=self.distribute,
         )
-        yield (
-            self.checkpoint_type is not None and self.weights in ("auto", None),
-            "`checkpoint_type` says what to take of `weights`: name a file",
-            ["checkpoint_type", "weights"],
-        )
-        yield (
-            self.monitor.startswith("val_") and not self.validation_losses,
+        require(
+            self.validation_losses or not self.monitor.startswith("val_"),
             "`monitor` is a loss of the validation split: set `validation_losses` to "
             "True too, or take 'AP'",
-            ["monitor"],
+            monitor=self.monitor,
         )
-        yield (
-            self.validation_losses and not self.evaluate_every,
-            "`evaluate_every=0` evaluates nothing, and `validation_losses` are those "
-            "of an evaluation: leave one of the two out",
-            ["validation_losses", "evaluate_every"],
-        )
-        yield (
-            self.quantization is not None and self.precision != "float32",
+        require(
+            self.quantization is None or self.precision == "float32",
             "`quantize_aware` needs float32, whose digits tell 256 steps apart",
-            ["precision"],
+            precision=self.precision,
         )
-        yield (
-            self.teacher is not None and self.distribute is not None,
+        require(
+            self.teacher is None or self.distribute is None,
             "A `teacher` is asked on one device: leave `distribute` out",
-            ["distribute"],
+            distribute=self.distribute,
         )
+
+
+@functools.cache
+def _kinds():
+    return typing.get_type_hints(RunConfiguration)
+
+
+def _is_of(value, kind):
+    """Whether a value is of a type, as annotations write it; no bool is a number."""
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        return any(_is_of(value, part) for part in parts)
+    if origin is Literal:
+        return any(value is part or value == part for part in parts)
+    if kind in (int, float):
+        number = numbers.Integral if kind is int else numbers.Real
+        is_number = isinstance(value, number) and not isinstance(value, bool)
+        return is_number and math.isfinite(value)
+    if origin is tuple:
+        is_tuple = isinstance(value, tuple)
+        kinds = parts[:1] * len(value) if is_tuple and Ellipsis in parts else parts
+        is_long = is_tuple and len(value) == len(kinds)
+        return is_long and all(map(_is_of, value, kinds))
+    return isinstance(value, origin or kind)
+
+
+def check_names(given: Mapping[str, Any], known: Iterable[str], what: str) -> None:
+    """Raises ValueError for the first name that is not known; says near ones."""
+    known = list(known)
+    for name in given:
+        if name not in known:
+            raise InvalidValueError(
+                f"{what} has no field {name!r}.{hint(name, known)} It has: "
+                f"{', '.join(known)}"
+            )
 
 
 def _made(cls, field, arguments):
     check_names(arguments, [f.name for f in dataclasses.fields(cls)], f"`{field}`")
-    try:
-        return cls(**arguments)
-    except EffDetError:
-        raise
-    except TypeError as error:  # text where a number belongs
-        raise InvalidTypeError(
-            f"`{field}` has a value of a wrong type ({error}). "
-            f"Received: {field}={arguments!r}"
-        ) from error
+    return cls(**arguments)
 
 
 def _plain(value):
@@ -599,17 +493,11 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for text in texts:
         name, is_setting, value = text.partition("=")
-        name = name.strip()
-        if not is_setting or not name:
-            raise InvalidValueError(
-                "A setting is written FIELD=VALUE, such as epochs=20. "
-                f"Received: {text!r}"
-            )
-        field, is_inner, key = name.partition(".")
+        rule = "A setting is written FIELD=VALUE, such as epochs=20"
+        require(is_setting, rule, setting=text)
+        field, is_inner, key = name.strip().partition(".")
         place = fields.setdefault(field, {}) if is_inner else fields
         key = key if is_inner else field
-        if not isinstance(place, dict) or key in place:
-            raise InvalidValueError(f"`{name}` is set twice. Received: {text!r}")
         place[key] = parse_value(value, of=key)
     return fields
 

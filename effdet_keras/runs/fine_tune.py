@@ -25,7 +25,7 @@ from effdet_keras._internal.whole_files import replacing
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset, count_of, what_to_expect
 from effdet_keras.detect.evaluate import analyzed_images, in_one_line, why_low
-from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.evaluation import Evaluation, analyze_results
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.configuration import RunConfiguration
@@ -87,10 +87,7 @@ def fine_tune(
     model with classes, image size and anchors for it, compiles it with the recipe,
     trains it with an evaluation after each epoch, keeps the best checkpoint, and
     evaluates that on the test split, or where there is none on the validation split.
-
-    In `out` are then the configuration, the environment, what the data was, the log as
-    text and as lines of JSON, the curves, files for TensorBoard, and the checkpoints
-    (docs/train.md).
+    docs/train.md says what is in `out` then, and has an example that trains.
 
     Where several say the same, `fields` count more than `hparams` or
     `pipeline_config`, and these more than `configuration`.
@@ -112,9 +109,8 @@ def fine_tune(
             it that is an error, which lists all of it.
         resume: bool, whether to go on with the run in `out`, with its configuration;
             only its length, when it saves, `verbose` and the path of its data may
-            change. The arguments with which it began may be given again, and what
-            was measured for them stays. Where there is no run yet, and `data` or
-            `configuration` is given, it begins.
+            change. Where there is no run yet, and `data` or `configuration` is given,
+            it begins.
         overwrite: bool, whether to remove the run that is in `out`.
         callbacks: more callbacks of `fit`, such as those of W&B or MLflow.
         **fields: fields of `RunConfiguration`, such as `epochs=20`, `batch_size=8`,
@@ -137,27 +133,23 @@ def fine_tune(
             ...
         effdet_keras.errors.InvalidValueError: A run has no field 'epoch'. Did you \
 mean 'epochs'? It has: data, format, ...
-
-        docs/train.md has one that trains.
     """
     if model is not None:
         fields["model"] = model
     datasets = _in_memory(data)
     if data is not None and datasets is None:
         fields["data"] = os.fspath(data)
-    if resume and out is None:
+    if resume and (out is None or overwrite):
         raise InvalidValueError(
-            "`resume=True` goes on with a run in a folder: name it with `out`."
+            "`resume=True` goes on with the run in a folder: name it with `out`, and "
+            "leave `overwrite` out, which would remove it."
         )
-    if resume and overwrite:
-        raise InvalidValueError(
-            "`resume` goes on with the run in `out`, and `overwrite` removes it: give "
-            "one of the two."
-        )
-    files = (configuration, hparams, pipeline_config)
-    configuration = base_of(configuration)
+    has_nothing_to_begin = data is None and configuration is None
+    if pipeline_config is not None and datasets is not None:
+        # Datasets have names of their own, in the place of its label map's.
+        fields.setdefault("class_names", None)
     with contextlib.ExitStack() as stack:
-        distribute = fields.get("distribute", configuration.distribute)
+        distribute = fields.get("distribute", base_of(configuration).distribute)
         if resume and RunFolder(out).has_run:
             distribute = RunFolder(out).read_configuration().distribute
         if distribute is not None:
@@ -168,72 +160,39 @@ mean 'epochs'? It has: data, format, ...
         )
         copy_from_first(folder, OF_A_RUN)
         text = stack.enter_context(standard_output_kept())
-        has_nothing_to_begin = data is None and files[0] is None
         resume = resume and (folder.has_run or has_nothing_to_begin)
+        sources = (configuration, hparams, fields, pipeline_config)
         if resume:
             folder.check_run()
+            chosen = resumed(folder, *sources, ignore_unknown=ignore_unknown)
         else:
             folder.check_free(overwrite=overwrite)
-        chosen = requested = None  # what is asked for by files and fields
-        if not resume or any(file is not None for file in files):
-            sources = (configuration, hparams, fields, pipeline_config)
-            requested = configured(*sources, ignore_unknown=ignore_unknown)
-            if pipeline_config is not None and datasets is not None:
-                # Datasets have names of their own, in the place of its label map's.
-                requested = requested.replace(class_names=fields.get("class_names"))
-            chosen = requested
-        if resume:
-            requested, chosen = resumed(folder, requested, fields)
-        if not keeps_folder:
-            chosen = chosen.replace(tensorboard=False)  # nobody could look at it
-            if chosen.profile is not None and out is None:
-                raise InvalidValueError(
-                    "`profile` writes a trace to the folder of the run: name it with "
-                    f"`out`. Received: profile={chosen.profile!r}"
-                )
-        _check_data(chosen, datasets)
+            chosen = configured(*sources, ignore_unknown=ignore_unknown)
+        if not keeps_folder:  # nobody could look at them
+            chosen = chosen.replace(tensorboard=False, profile=None)
+        if datasets is None and chosen.data is None:
+            raise InvalidValueError(
+                "There is nothing to train on: give `data`, the path of a dataset or a "
+                "`DetectionDataset`."
+            )
         text.is_quiet = chosen.verbose == 0 or not is_first_process()
         splits = choose_splits(chosen, datasets)
         stack.enter_context(folder.taken())
         if not resume:  # another process may have taken it meanwhile
             folder.check_free(overwrite=overwrite)
-        options = {"started": time.monotonic(), "requested": requested}
-        options |= {"resume": resume, "callbacks": callbacks}
+        options = {"started": time.monotonic(), "resume": resume}
         # Before anything is on a graphics card.
         with_batch_size = extra("batch_size:with_batch_size")
         chosen = with_batch_size(chosen, splits, hparams, fields)
-        result = _train(chosen, splits, folder, text, **options)
+        result = _train(chosen, splits, folder, text, callbacks=callbacks, **options)
     return result if keeps_folder else dataclasses.replace(result, folder=None)
 
 
 def _in_memory(data):
     """Datasets by split, where they were given and are not to be read; else None."""
-    if isinstance(data, DetectionDataset):
-        return {"train": data}
-    if not isinstance(data, Mapping):
-        return None
-    for split, dataset in data.items():
-        if not isinstance(dataset, DetectionDataset):
-            raise InvalidTypeError(
-                "`data` must be a path, a `DetectionDataset`, or a dict of these by "
-                f"split. Received: {type(dataset).__name__} for {split!r}"
-            )
-    return dict(data)
-
-
-def _check_data(configuration, datasets):
-    if datasets is None and configuration.data is None:
-        raise InvalidValueError(
-            "There is nothing to train on: give `data`, the path of a dataset or a "
-            "`DetectionDataset`."
-        )
-    if datasets is not None:
-        for name in ("format", "class_names"):
-            if getattr(configuration, name) is not None:
-                raise InvalidValueError(
-                    f"`{name}` is for data that is read from a path. Received: "
-                    f"{name}={getattr(configuration, name)!r} and datasets in memory"
-                )
+    is_one = isinstance(data, DetectionDataset)
+    data = {"train": data} if is_one else data
+    return data if isinstance(data, Mapping) else None
 
 
 # --- One run, to the best checkpoint and its numbers.
@@ -241,9 +200,7 @@ def _check_data(configuration, datasets):
 _SEGMENTED = 6  # images whose class maps a report shows
 
 
-def _train(
-    configuration, splits, folder, text, *, started, resume, requested, callbacks
-):
+def _train(configuration, splits, folder, text, *, started, resume, callbacks):
     """Trains, keeps the best checkpoint, and evaluates it; `folder` is this run's."""
     if configuration.one_batch:
         splits = splits.one_batch(configuration.batch_size)
@@ -271,7 +228,7 @@ def _train(
         model = make_model(configuration, splits.train)
     batches = training_batches(model, configuration, splits.train)
     with with_teacher(model, configuration, batches) as batches:
-        folder.begin(configuration, requested=requested, keeps_files=resume)
+        folder.begin(configuration, keeps_files=resume)
         text.keep_in(folder.text)
         if resume and is_first_process():
             set_aside_damaged(folder.archive)  # also where nothing is left to train
@@ -302,13 +259,6 @@ def _fit(model, batches, configuration, splits, folder, log, place, more):
     if place is None:
         _draw_first_batch(model, configuration, splits.train, folder)
     print("\n".join([splits.train.summary(), *what_to_expect(splits.train)]))
-    delay = (configuration.quantization or {}).get("delay", 0)
-    if delay >= epochs * len(batches):
-        print(
-            f"`quantize_aware` has a delay of {delay:,} steps, and the training "
-            f"{epochs * len(batches):,}: no step rounds, and an int8 file will need "
-            "`calibration`. Set a smaller `quantize_aware.delay`."
-        )
     print(
         f"Training {model.name} at {'x'.join(map(str, model.config.image_size))} with "
         f"{model.count_params():,} parameters for {count_of(epochs, 'epoch')} of "
@@ -339,9 +289,8 @@ def _judge(configuration, splits, folder, log):
     print(f"{checkpoint} on the {len(dataset)} images of '{name}':")
     # A bar counts the images, on terminals alone: it is made of carriage returns.
     has_bar = sys.stdout.isatty() and configuration.verbose != 0
-    results, found = analyzed_images(
-        model, dataset, batch_size=configuration.batch_size, verbose=has_bar
-    )
+    options = {"batch_size": configuration.batch_size, "verbose": has_bar}
+    results, found = analyzed_images(model, dataset, **options)
     of_pixels = found.segmentation
     evaluation = analyze_results(results, dataset.class_names)
     if not configuration.one_batch:
@@ -385,13 +334,10 @@ def _facts(configuration, splits, log, model, checkpoint):
     name, dataset = splits.final
     height, width = model.config.image_size
     minutes = sum(row["seconds"] for row in log.rows) / 60
-    teaching = {"teacher": configuration.teacher}
-    teaching["quantization-aware training"] = configuration.quantize_aware or None
     return {
         "model": f"{model.name}, {model.count_params():,} parameters",
         "network's input": f"{height} x {width}",
         "weights at the start": configuration.weights or "random",
-        **{name: str(value) for name, value in teaching.items() if value is not None},
         "checkpoint": checkpoint,
         "trained on": f"{len(splits.train):,} images",
         "evaluated on": f"{len(dataset):,} images of '{name}'",

@@ -15,12 +15,7 @@ from effdet_keras._internal.optional_imports import OptionalModule, tensorflow
 from effdet_keras._internal.processes import ENGINES, start
 from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation, ImageSummary
 from effdet_keras.data import DetectionDataset, load_splits
-from effdet_keras.errors import (
-    InvalidValueError,
-    MissingPackageError,
-    check_argument,
-    require,
-)
+from effdet_keras.errors import InvalidValueError, MissingPackageError, check_choice
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.configuration import RunConfiguration, range_of_steps
 from effdet_keras.runs.run_folder import RunFolder, RunLog, TensorBoardCurves
@@ -59,13 +54,8 @@ class Splits:
 
     def one_batch(self, batch_size: int) -> Splits:
         """The first images of each split, as many as one batch has."""
-        test = None if self.test is None else self.test[:batch_size]
-        return dataclasses.replace(
-            self,
-            train=self.train[:batch_size],
-            validation=self.validation[:batch_size],
-            test=test,
-        )
+        few = {role: data[:batch_size] for role, data in self.by_role().items()}
+        return dataclasses.replace(self, **few)
 
 
 def choose_splits(
@@ -114,9 +104,7 @@ def _name(configuration, role, datasets):
     value = getattr(configuration, f"{role}_split")
     if value == "auto":
         return next((name for name in _USUAL[role] if name in datasets), None)
-    expected = f"one of {list(datasets)}, the splits of the data"
-    is_there = value is None or value in datasets
-    check_argument(is_there, f"{role}_split", value, expected)
+    check_choice(f"{role}_split", value, [*datasets, None])
     return value
 
 
@@ -185,11 +173,8 @@ def _of_preset(configuration, train, options):
     name, weights = configuration.model, configuration.weights
     if configuration.checkpoint_type is not None:
         model = EfficientDet.from_preset(name, **options)
-        model.load_pretrained(
-            weights,
-            checkpoint_type=configuration.checkpoint_type,
-            verbose=options["verbose"],
-        )
+        of_file = {"checkpoint_type": configuration.checkpoint_type}
+        model.load_pretrained(weights, verbose=options["verbose"], **of_file)
         return model
     if weights != "auto":
         return EfficientDet.from_preset(name, weights, **options)
@@ -206,12 +191,6 @@ def _of_preset(configuration, train, options):
 
 
 def _of_hub(configuration, train, options):
-    require(
-        configuration.weights in ("auto", None),
-        "A TF-Hub module brings its own weights: leave `weights` out",
-        weights=configuration.weights,
-        model=configuration.model,
-    )
     if configuration.image_size not in ("auto", None):
         options["image_size"] = configuration.image_size
     model = EfficientDet.from_hub(
@@ -305,7 +284,7 @@ def callbacks_of_run(
         evaluation.explains_at_end = False  # the evaluation of the best checkpoint does
         callbacks.insert(0, evaluation)
     if writes_tensorboard(configuration):
-        callbacks.append(TensorBoardCurves(folder.tensorboard, log))
+        callbacks.append(TensorBoardCurves(folder.tensorboard, write_graph=False))
         if every:
             path = str(folder.tensorboard)
             callbacks.append(ImageSummary(splits.validation, path, every=every))
@@ -322,9 +301,6 @@ def callbacks_of_run(
 def writes_tensorboard(configuration: RunConfiguration) -> bool:
     """Whether a run writes files for TensorBoard."""
     needed = (_tensorboard, tensorflow)
-    if configuration.tensorboard is True:
-        for module in needed:
-            module.require("`tensorboard=True`")
-        return True
-    installed = all(module.is_installed() for module in needed)
-    return configuration.tensorboard == "auto" and installed
+    if configuration.tensorboard == "auto":
+        return all(module.is_installed() for module in needed)
+    return configuration.tensorboard

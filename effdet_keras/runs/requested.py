@@ -10,7 +10,6 @@ from effdet_keras._internal.extras import extra
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.errors import InvalidTypeError, InvalidValueError, require
 from effdet_keras.runs.configuration import LENGTHS, RunConfiguration, refuse_undone
-from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
 
 # What may change when a run goes on: how long it is, what it says, where its data is.
@@ -23,40 +22,36 @@ _MAPPINGS = ("model_config", "loss", "postprocess", "gradient_multipliers")
 
 
 def resumed(
-    folder: RunFolder, requested: RunConfiguration | None, fields: Mapping[str, Any]
-) -> tuple[RunConfiguration, RunConfiguration]:
-    """The configuration of a run that goes on.
+    folder, configuration, hparams, fields, pipeline_config=None, *, ignore_unknown
+):
+    """The configuration of a run that goes on, which takes arguments as `configured`.
 
-    What is asked for is held against what was asked for when the run began, not against
-    what was then measured or chosen: so the command of then can be given again.
+    Those with which it began may be given again: what was measured for them, a batch
+    size or a length, stays.
     """
-    run, before = folder.read_configuration(), folder.read_asked()
-    now = requested or before.replace(**_merged(before.to_dict(), fields))
+    run = folder.read_configuration()
+    if fields.get("batch_size", base_of(configuration).batch_size) == "auto":
+        fields = {**fields, "batch_size": run.batch_size}
+    files = (configuration, hparams, pipeline_config)
+    if all(file is None for file in files):
+        now = run.replace(**_merged(run.to_dict(), fields))
+    else:
+        sources = (configuration, hparams, fields, pipeline_config)
+        now = configured(*sources, ignore_unknown=ignore_unknown)
     if now.data is None:
-        now = now.replace(data=before.data)
-    if now.time_budget is not None and now.time_budget != before.time_budget:
-        raise InvalidValueError(
-            "A time is for a whole run, and is not measured again for one that goes "
-            f"on. Received: time_budget={now.time_budget!r}, but it began with "
-            f"{before.time_budget!r}. Give `epochs` or `steps` for another length."
-        )
-    changed = {
-        name: value
-        for name, value in vars(now).items()
-        if value not in (getattr(before, name), getattr(run, name))
-    }
-    for name, value in sorted(changed.items()):
-        if name not in _FREE_ON_RESUME:
+        now = now.replace(data=run.data)
+    if now.time_budget is not None:
+        print("A time budget is for a whole run: this one keeps its length.")
+        measured = (*LENGTHS, "evaluate_every", "validation_losses", "monitor")
+        now = now.replace(**{name: getattr(run, name) for name in measured})
+    for name, value in sorted(vars(now).items()):
+        if name not in _FREE_ON_RESUME and value != getattr(run, name):
             raise InvalidValueError(
                 f"A run that goes on keeps its configuration. Received: {name}="
-                f"{value!r}, but it began with {getattr(before, name)!r}. These may "
+                f"{value!r}, but it began with {getattr(run, name)!r}. These may "
                 f"change: {', '.join(sorted(_FREE_ON_RESUME))}"
             )
-    names = {n for n in _FREE_ON_RESUME if getattr(now, n) != getattr(before, n)}
-    if names & set(LENGTHS):
-        names |= set(LENGTHS)
-    changes = {name: getattr(now, name) for name in names}
-    return before.replace(**changes), run.replace(**changes)
+    return now
 
 
 def base_of(configuration: Any) -> RunConfiguration:
@@ -77,10 +72,7 @@ def configured(
     """The configuration of a new run, from all that says something of it."""
     configuration = base_of(configuration)
     if hparams is not None and pipeline_config is not None:
-        raise InvalidValueError(
-            "`hparams` is google/automl's, `pipeline_config` the Object Detection "
-            "API's: give one of the two."
-        )
+        raise InvalidValueError("`hparams` and `pipeline_config`: give one of the two.")
     if pipeline_config is not None:
         read = extra("tfod.pipeline_config:read_pipeline_config")(pipeline_config)
         if not ignore_unknown:
@@ -124,7 +116,7 @@ def _merged(fields, more):
         fields = {**fields, **dict.fromkeys(set(LENGTHS) & set(fields))}
     both = {name: value for name, value in fields.items() if name in more}
     inner = {
-        name: {**value, **more[name]}
+        name: {**(value or {}), **more[name]}
         for name, value in both.items()
         if name in _MAPPINGS and isinstance(more[name], Mapping)
     }

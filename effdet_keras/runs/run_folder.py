@@ -24,13 +24,10 @@ import numpy as np
 from effdet_keras._internal.optional_imports import matplotlib_figure
 from effdet_keras._internal.processes import current_processes
 from effdet_keras._internal.remote_path import open_folder
-from effdet_keras._internal.whole_files import is_remote, replacing
+from effdet_keras._internal.whole_files import replacing
 from effdet_keras._version import __version__
-from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.data.record import Record
 from effdet_keras.errors import InvalidStateError, MissingPackageError
-from effdet_keras.images import EncodedImage
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.train.parts import steps_done
 from effdet_keras.train.resume import Place
@@ -42,11 +39,10 @@ from effdet_keras.weights.checkpoint_files import (
     PREVIOUS_FILE,
 )
 
-_REQUESTED = "asked.yaml"  # the same before anything was measured or chosen
 _FINISHED = "finished.json"  # the last file that a run writes
 _FILES = (
     *("environment.json", "data.json", "log.jsonl", "log.txt", "curves.png"),
-    *("first_batch.png", "numbers.json", "report.html", _FINISHED, _REQUESTED),
+    *("first_batch.png", "numbers.json", "report.html", _FINISHED),
     CONFIGURATION_FILE,  # which makes it the folder of a run: last
 )
 # Of the range test, which is made before a run begins.
@@ -71,6 +67,7 @@ class RunFolder:
         self.first_batch = self.path / "first_batch.png"
         self.log = self.path / "log.jsonl"
         self.text = self.path / "log.txt"
+        self.finished = self.path / _FINISHED
 
     @property
     def has_run(self) -> bool:
@@ -86,15 +83,14 @@ class RunFolder:
                     "(`overwrite`, --overwrite)."
                 )
             return
-        if self.path.is_dir():
-            names = {p.name for p in self.path.iterdir()} | set(self._folder.others)
-            names -= set(_RATES)
-            there = [name for name in names if not name.startswith(".")]
-            if there:
-                raise FileExistsError(
-                    f"The folder '{self._folder.name}' has {sorted(there)[:3]} in it, "
-                    "which is no run: give another folder, nothing is removed."
-                )
+        files = self.path.iterdir() if self.path.is_dir() else ()
+        names = {*(path.name for path in files), *self._folder.others} - set(_RATES)
+        there = sorted(name for name in names if not name.startswith("."))
+        if there:
+            raise FileExistsError(
+                f"The folder '{self._folder.name}' has {there[:3]} in it, which is no "
+                "run: give another folder, nothing is removed."
+            )
 
     def check_run(self) -> None:
         """Raises FileNotFoundError where there is no run to go on with."""
@@ -115,11 +111,7 @@ class RunFolder:
             self._folder.release()
 
     def begin(
-        self,
-        configuration: RunConfiguration,
-        *,
-        requested: RunConfiguration | None = None,
-        keeps_files: bool = False,
+        self, configuration: RunConfiguration, *, keeps_files: bool = False
     ) -> None:
         """Writes the configuration of a run that begins, or goes on with its files."""
         if not keeps_files:
@@ -127,26 +119,15 @@ class RunFolder:
                 shutil.rmtree(self.path / name, ignore_errors=True)
             for name in _FILES:
                 (self.path / name).unlink(missing_ok=True)
-        (self.path / _FINISHED).unlink(missing_ok=True)
-        (requested or configuration).write(self.path / _REQUESTED)
+        self.finished.unlink(missing_ok=True)
         configuration.write(self.path / CONFIGURATION_FILE)
 
     def finish(self, epoch: int) -> None:
         """Notes that the run is done: nothing more will be written."""
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        self.write_json("finished", {"epoch": epoch, "time": now})
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether the run is done, and does not go on."""
-        return (self.path / _FINISHED).is_file()
+        self.write_json("finished", {"epoch": epoch, "time": _now()})
 
     def read_configuration(self) -> RunConfiguration:
         return RunConfiguration.read(self.path / CONFIGURATION_FILE)
-
-    def read_asked(self) -> RunConfiguration:
-        """What the run was asked for, before anything was measured or chosen."""
-        return RunConfiguration.read(self.path / _REQUESTED)
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Writes "environment", "data", "numbers" or "finished" as JSON."""
@@ -175,7 +156,7 @@ class RunFolder:
 
 # The last but one is what a training goes on from where the last is damaged.
 CHECKPOINTS = tuple(f"archive/{n}" for n in (BEST_FILE, LAST_FILE, PREVIOUS_FILE))
-OF_A_RUN = (CONFIGURATION_FILE, _REQUESTED, "data.json", "log.jsonl", *CHECKPOINTS)
+OF_A_RUN = (CONFIGURATION_FILE, "data.json", "log.jsonl", *CHECKPOINTS)
 
 
 def copy_from_first(folder: RunFolder, names: Sequence[str]) -> None:
@@ -188,9 +169,7 @@ def copy_from_first(folder: RunFolder, names: Sequence[str]) -> None:
         paths = {name: folder.path / name for name in names}
         own = {n: path.read_bytes() for n, path in paths.items() if path.is_file()}
     files = processes.gather(own)[0]
-    if processes.index == 0:
-        return
-    for name in names:
+    for name in names if processes.index else ():
         path = folder.path / name
         path.unlink(missing_ok=True)
         if name in files:
@@ -221,15 +200,10 @@ class RunLog(keras.callbacks.Callback):
             self._start -= self.place.seconds
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        row = {
-            "epoch": epoch + 1,
-            "time": now,
-            "seconds": round(time.monotonic() - self._start, 3),
-        }
-        optimizer = getattr(self.model, "optimizer", None)
-        if optimizer is not None:
-            row["steps"] = steps_done(optimizer)
+        seconds = round(time.monotonic() - self._start, 3)
+        row = {"epoch": epoch + 1, "time": _now(), "seconds": seconds}
+        if self.model is not None:
+            row["steps"] = steps_done(self.model.optimizer)
         numbers = {name: float(value) for name, value in (logs or {}).items()}
         row |= {n: x if math.isfinite(x) else None for n, x in numbers.items()}
         self.rows.append(row)
@@ -272,9 +246,8 @@ class TextLog:
     def keep_in(self, path: str | os.PathLike) -> None:
         """Writes what was kept so far to a file, behind what it has, and goes on so."""
         held = self._file.getvalue()
-        now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
-        self._file.write(f"-- {now}\n{held}")
+        self._file.write(f"-- {_now()}\n{held}")
         self._file.flush()
 
     def write(self, text: str) -> int:
@@ -292,10 +265,6 @@ class TextLog:
             self._file.write(self._line + "\n")
         self._file.close()  # and not the stream, which is another's
 
-    @property
-    def encoding(self) -> str:
-        return getattr(self._stream, "encoding", None) or "utf-8"
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
@@ -308,46 +277,10 @@ def standard_output_kept() -> Iterator[TextLog]:
         yield log
 
 
-# --- The numbers of a run's log for TensorBoard: each epoch once, also after a stop.
+class TensorBoardCurves(keras.callbacks.TensorBoard):
+    """Keras' own, of epochs alone: no step waits for its numbers."""
 
-_VALIDATION = "val_"  # as Keras calls losses of validation
-
-
-class TensorBoardCurves(keras.callbacks.Callback):
-    """Writes a log's rows under Keras' own names; all again when a run goes on."""
-
-    def __init__(self, folder: pathlib.Path, log: RunLog) -> None:
-        super().__init__()
-        self._log = log
-        self._folders = {part: folder / part for part in ("train", "validation")}
-        self._writers = {
-            part: TensorBoardWriter(path) for part, path in self._folders.items()
-        }
-
-    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        for path in self._folders.values():
-            shutil.rmtree(path, ignore_errors=True)
-        for row in self._log.rows:
-            self._write(row)
-
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        self._write(self._log.rows[-1])
-
-    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        for writer in self._writers.values():
-            writer.close()
-
-    def _write(self, row):
-        numbers = {n: x for n, x in row.items() if n not in OF_THE_ROW}
-        parts = {"train": {}, "validation": {}}
-        for name, value in numbers.items():
-            is_validation = name.startswith(_VALIDATION)
-            part = parts["validation" if is_validation else "train"]
-            if value is not None:
-                part[f"epoch_{name.removeprefix(_VALIDATION)}"] = value
-        for part, values in parts.items():
-            if values:
-                self._writers[part].scalars(values, step=row["epoch"] - 1)
+    async_safe = True
 
 
 # --- On what a run ran: machine, Python, packages.
@@ -360,22 +293,22 @@ _PACKAGES = (
 
 def describe_environment() -> dict[str, Any]:
     """What somebody needs to know to repeat a run, for JSON."""
+    installed = importlib.metadata.distributions()
+    versions = {d.name: d.version for d in installed if d.name in _PACKAGES}
     return {
-        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "started": _now(),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "machine": platform.machine(),
         "cpus": os.cpu_count(),
         "backend": keras.backend.backend(),
-        "packages": {"effdet-keras": __version__, **_versions()},
+        "packages": {"effdet-keras": __version__, **versions},
     }
 
 
 def environment_facts(environment: Mapping[str, Any]) -> dict[str, str]:
     """The same in lines for people, for a report."""
     names = ("effdet-keras", "keras", environment["backend"])
-    packages = environment["packages"]
-    versions = [f"{name} {packages[name]}" for name in names if name in packages]
+    versions = [f"{name} {environment['packages'].get(name)}" for name in names]
     return {
         "when": environment["started"],
         "machine": f"{environment['platform']}, {environment['cpus']} CPUs",
@@ -383,14 +316,8 @@ def environment_facts(environment: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _versions():
-    versions = {}
-    for package in _PACKAGES:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return versions
+def _now():
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 # --- What data a run had: a digest that tells whether it is still the same.
@@ -414,37 +341,16 @@ def describe_data(datasets: Mapping[str, DetectionDataset]) -> dict[str, Any]:
 
 
 def fingerprint(dataset: DetectionDataset) -> str:
-    """SHA-256 over classes, names and sizes of image files, and boxes."""
+    """SHA-256 over classes, names and sizes of images, and boxes."""
     digest = hashlib.sha256()
     classes = [list(dataset.class_names), list(dataset.category_ids)]
     digest.update(json.dumps(classes).encode())
     for record in dataset.records:
-        digest.update(_described(record))
+        image = [record.file_name, list(map(int, record.image_size))]
+        digest.update(json.dumps(image).encode())
+        for array in (record.boxes_xywh, record.labels, record.is_crowd):
+            digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
-
-
-def _described(record: Record) -> bytes:
-    head = json.dumps([record.file_name, list(map(int, record.image_size))])
-    arrays = (record.boxes_xywh, record.labels, record.is_crowd)
-    return b"".join([head.encode(), _content(record.image), *map(_bytes, arrays)])
-
-
-def _content(image) -> bytes:
-    """What stands for the pixels of an image."""
-    if isinstance(image, np.ndarray):
-        return hashlib.sha256(_bytes(image)).digest()
-    if isinstance(image, EncodedImage):
-        return str(image.length).encode()
-    if is_remote(image):
-        return b"remote"
-    try:  # not the file itself: of COCO's 118,000 that would take minutes
-        return str(os.path.getsize(image)).encode()
-    except OSError:  # training names the images that are not there
-        return b"missing"
-
-
-def _bytes(array) -> bytes:
-    return np.ascontiguousarray(array).tobytes()
 
 
 # --- Charts in the folder of a run, where matplotlib is installed.

@@ -13,7 +13,7 @@ from keras import ops
 
 from effdet_keras.errors import InvalidValueError, check_argument, hint, require
 
-__all__ = ["Warmup", "WarmupCosine"]
+__all__ = ["WarmupCosine"]
 
 REFERENCE_BATCH_SIZE = 64  # the reference's learning rates are for this one
 

@@ -20,7 +20,7 @@ from effdet_keras._internal.remote_path import (
 )
 from effdet_keras._internal.whole_files import is_remote, local_path
 from effdet_keras.errors import InvalidValueError, hint
-from effdet_keras.weights.checkpoint_files import checkpoint_in, is_archive
+from effdet_keras.weights.checkpoint_files import checkpoint_in
 from effdet_keras.weights.download import check_digest, download
 from effdet_keras.weights.kinds.automl import STATE_FILE
 
@@ -31,10 +31,7 @@ _STATE = re.compile(r'^model_checkpoint_path:\s*"(?:.*[/\\])?(.*)"', re.MULTILIN
 _INDEX = ".index"
 # Where the checkpoint is in what the Object Detection API's exporter writes.
 _EXPORTED = (STATE_FILE, "saved_model", "variables")
-# What a folder of weights has in it, at its top or one below.
-_OF_WEIGHTS = (STATE_FILE, f"*{_INDEX}", f"*/{STATE_FILE}", f"*/*{_INDEX}")
 _DOWNLOAD = re.compile(r"https?://", re.IGNORECASE)
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 # What TensorFlow adds to the prefix of a checkpoint.
 _PIECE = re.compile(r"\.(?:index|meta|data-\d{5}-of-\d{5})$")
 
@@ -56,20 +53,6 @@ def located(source, *, sha256=None, md5=None, verbose=1):
             _unpack(path, pathlib.Path(folder))
             path = _weights_in(pathlib.Path(folder), f"The archive '{path}'")
         yield path
-
-
-def looks_like_weights(source):
-    """Whether a path or URL is meant as weights, not as a dataset."""
-    source = os.fspath(source)
-    if _URL.match(source):
-        return True
-    path = pathlib.Path(source).expanduser()
-    if path.is_dir():
-        return is_archive(path) or any(map(any, map(path.glob, _OF_WEIGHTS)))
-    name = path.name.lower()
-    if name.endswith(_SUFFIXES) or _PIECE.search(name) or _index_of(path).is_file():
-        return True
-    return path.is_file() and tarfile.is_tarfile(path)
 
 
 def is_there(path):

@@ -1,7 +1,5 @@
 """COCO evaluation in `fit`: the numbers, the ids, the weights, the logs."""
 
-import warnings
-
 import keras
 import numpy as np
 import pytest
@@ -204,22 +202,6 @@ def test_fit_gives_its_dataset_and_says_what_to_expect_of_it(model, many, capsys
     assert "Fewer than 10 boxes of 'cat' (4)" in said
     model.fit(many[:4], batch_size=2, epochs=1)
     assert "Only 4 images" not in capsys.readouterr().out  # it has begun
-
-
-@pytest.mark.parametrize(("best", "is_told"), [(0.012, True), (0.021, False)])
-def test_scores_that_never_left_their_first_value_are_told(valid, best, is_told):
-    oracle = Oracle(valid)
-    detect = oracle.predict_on_batch
-    oracle.predict_on_batch = lambda images: (
-        found := detect(images),
-        found.update(scores=np.full_like(found["scores"], best)),
-    )[0]
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        quiet(valid).evaluate(oracle)
-    told = [str(w.message) for w in caught if "prior" in str(w.message)]
-    assert len(told) == is_told
-    assert not is_told or ("0.012" in told[0] and "batch_norm_warmup" in told[0])
 
 
 def test_fit_gives_the_numbers_of_its_last_weights(model, train, valid):

@@ -113,12 +113,6 @@ def test_wrong_usage_has_a_status_of_its_own(capsys):
         assert capsys.readouterr().err.startswith("usage: effdet-keras")
 
 
-def test_version_is_told(capsys):
-    with pytest.raises(SystemExit, match="^0$"):
-        cli.main(["--version"])
-    assert re.fullmatch(r"\d+\.\d+\.\d+\n", capsys.readouterr().out)
-
-
 @pytest.mark.parametrize(
     ("error", "status", "said"),
     [
@@ -157,16 +151,6 @@ def test_a_warning_is_one_line(stand_in, capsys):
     stand_in(lambda **_: warnings.warn("2 images are left out", stacklevel=1))
     assert cli.main(["demo"]) == 0
     assert capsys.readouterr().err == "effdet-keras: 2 images are left out\n"
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_help_fits_a_terminal_and_speaks_the_words_of_the_docs(name, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    actions = cli._parser()._subparsers._group_actions
-    text = actions[0].choices[name].format_help()
-    assert max(map(len, text.splitlines())) <= 90  # long lists of choices
-    for word in ("picture", "data set", " form ", "None"):
-        assert word not in text
 
 
 _TERMINATED = """

@@ -35,23 +35,6 @@ def test_inspect_names_what_is_broken(tmp_path, capsys):
     assert cli.main([*inspect, "--no-decode"]) == 0
 
 
-def test_inspect_checks_all_splits_and_what_they_share(tmp_path, command):
-    data, page = tmp_path / "set", tmp_path / "report.html"
-    write_shapes(data, num_train=3, num_valid=2, image_size=64)
-    shared = (data / "train" / "00002.jpg").read_bytes()
-    (data / "valid" / "00001.jpg").write_bytes(shared)
-    train, valid = command("inspect", data, "--html", page).split("== valid ==")
-    assert "== train ==" in train and "shared image" not in train
-    assert "00001.jpg: same image as 00002.jpg of split 'train'" in valid
-    assert [path.name for path in tmp_path.glob("*.html")] == ["report.html"]
-    text = page.read_text(encoding="utf-8")
-    assert text.count("<!doctype html>") == text.count("</html>") == 1
-    train, valid = text.split('<h1 id="split-valid">')
-    assert '<h1 id="split-train">' in train and '<a href="#split-valid">' in train
-    assert "shared image" in valid and "shared image" not in train
-    assert "report.html" in command("inspect", data, "--html", page, status=1)
-
-
 def test_the_format_of_a_folder_with_several_is_picked_by_its_name(tmp_path, command):
     data = tmp_path / "data"
     write_shapes(data, num_train=2, num_valid=1, image_size=64)
@@ -65,22 +48,6 @@ def test_the_format_of_a_folder_with_several_is_picked_by_its_name(tmp_path, com
         command("inspect", data, "--format", name)
         command("convert", data, out, "--to", "csv", "--format", name)
         command("inspect", data, "--format", name, "--split", "train")
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["inspect", "data", "--html", "gs://bucket/report.html"],
-        ["import", "d0.h5", "gs://bucket/d0.keras"],
-        ["demo", "--out", "gs://bucket/demo"],
-    ],
-)
-def test_an_address_is_not_taken_for_a_folder(
-    tmp_path, monkeypatch, command, arguments
-):
-    monkeypatch.chdir(tmp_path)
-    assert "gs://bucket" in command(*arguments, status=1)
-    assert not list(tmp_path.iterdir())
 
 
 # --- `--augment`: images as training sees them, in a file.

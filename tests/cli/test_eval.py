@@ -1,17 +1,12 @@
 """`effdet-keras eval`: numbers, findings, files and reports, for any detector."""
 
 import json
-import shutil
 
-import numpy as np
 import pytest
 from support.tiny import LITE0, lively_model
 
 import effdet_keras as ek
 from effdet_keras import cli
-from effdet_keras.cli import evaluate_files as detection_sources
-from effdet_keras.export.runtime import Description, ExportedDetector, describe
-from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.weights.archive import write_archive
 
 pytestmark = pytest.mark.tensorflow
@@ -88,25 +83,6 @@ def test_a_model_is_evaluated_and_all_is_written(
     assert len(server.anns) == len(records) == content["detections"]
 
 
-@pytest.mark.slow
-def test_a_run_and_an_exported_file_are_models_too(
-    archive, model, data, numbers, tmp_path, capsys
-):
-    folder = RunFolder(tmp_path / "run")
-    folder.begin(ek.RunConfiguration(data=str(data)))
-    folder.archive.mkdir()
-    shutil.copy(archive, folder.archive / "best.keras")
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("tf2onnx")
-    model.export(tmp_path / "shapes.onnx", verbose=0)
-    for path in (folder.path, tmp_path / "shapes.onnx"):
-        capsys.readouterr()
-        out = tmp_path / f"of {path.name}"
-        assert run(path, data, "--out", out) == 0
-        coco = json.loads((out / "numbers.json").read_text())["coco"]
-        assert coco == pytest.approx(numbers, abs=0.02)
-
-
 def test_two_detectors_are_compared(archive, data, exact, tmp_path, capsys):
     out = tmp_path / "out"
     assert run(archive, data, "--detections", exact, "--out", out) == 0
@@ -120,33 +96,6 @@ def test_two_detectors_are_compared(archive, data, exact, tmp_path, capsys):
     assert 0 < ap["low"] <= ap["second"] - ap["first"] <= ap["high"]
     page = (out / "report.html").read_text()
     assert "Compared with another detector" in page and str(archive) in page
-
-
-class Exported:
-    """An exported file whose scores are a little off, in the place of a runtime."""
-
-    def __init__(self, model):
-        self.path, self.model = "shapes.onnx", model
-        text = describe(model, outputs="raw").to_json()
-        self.description = Description.from_json(text, self.path)
-
-    def run(self, images):
-        return {k: np.asarray(v) * 0.999 for k, v in self.model(images).items()}
-
-
-def test_an_export_is_not_called_better_than_its_model(
-    archive, model, data, monkeypatch, capsys
-):
-    def opened(path, threads):
-        if path == "shapes.onnx":
-            return ek.Predictor(ExportedDetector(Exported(model)))
-        return ek.Predictor.load(path)
-
-    monkeypatch.setattr(detection_sources, "open_any_model", opened)
-    assert run(archive, "shapes.onnx", data) == 0
-    said = capsys.readouterr().out
-    assert "Both have the same weights, as a model and its export have: " in said
-    assert "rounding and suppression." in said and "better" not in said
 
 
 @pytest.mark.slow
@@ -186,7 +135,7 @@ def test_what_is_there_stays(archive, data, exact, tmp_path, capsys):
         (["a.keras", "b.keras", "DATA", "--json", "x.json"], "--json and"),
         (["a.keras", "DATA", "--out", "gs://bucket/out"], "must be on this machine"),
         (["nowhere.keras", "DATA"], "nowhere.keras"),
-        (["DATA", "--detections", "DATA/valid.json"], "must have image_id"),
+        (["DATA", "--detections", "DATA/valid.json"], "must be a list of detections"),
         (["DATA", "--detections", "EXACT", "--split", "tests"], "split='tests'"),
     ],
     ids=str,

@@ -57,7 +57,9 @@ def test_every_option_of_formats_and_targets_has_a_flag(archive, exported):
     assert cli.main(["export", archive, "pets", *words, *more]) == 0
     expected |= {"path": "pets", "format": "onnx", "target": "triton"}
     assert exported == [{**expected, "images": "checks"}]
-    assert {"precision", "per_class", "opset", "runtime_address"} <= set(expected)
+    assert {"precision", "int8_scores", "batch_size", "runtime_address"} <= set(
+        expected
+    )
 
 
 def test_calibration_is_a_folder_of_images_or_a_dataset(archive, exported, shapes):

@@ -68,7 +68,7 @@ def test_find_rate_writes_a_curve_and_leaves_the_folder_to_the_run(
     monkeypatch.setattr("effdet_keras.extras.rate_test.find_learning_rate", measured)
     assert train(data, "--find-rate", out=out) == 0
     said = capsys.readouterr().out
-    assert "--set optimizer=adamw --learning-rate 0.002" in said
+    assert "--set optimizer=adamw --set learning_rate=0.002" in said
     assert seen == [("efficientdet-lite0", 2)]
     found = json.loads((out / "learning_rates.json").read_text())
     assert (found["suggestion"], found["losses"]) == (0.002, [3.0, 2.0, 9.0])

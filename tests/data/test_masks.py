@@ -372,9 +372,7 @@ def test_images_of_one_name_in_two_folders_keep_their_own_masks(tmp_path):
     assert [int(again[i]["mask"].max()) for i in range(2)] == [0, 1]
 
 
-@pytest.mark.parametrize(
-    "write", ["write_csv", "write_tfds", "write_voc", "write_yolo"]
-)
+@pytest.mark.parametrize("write", ["write_csv", "write_voc", "write_yolo"])
 def test_formats_of_boxes_alone_say_that_masks_are_lost(tmp_path, write):
     mask = np.zeros((20, 30), "uint8")
     dataset = folder_of_masks(tmp_path, mask)

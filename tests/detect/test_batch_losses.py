@@ -76,34 +76,6 @@ def test_losses_of_own_batches_are_those_of_evaluate(model):
         assert numbers[name] == pytest.approx(expected[name], rel=1e-4), name
 
 
-def test_images_that_fill_up_a_batch_belong_to_no_loss(model):
-    images, truth = batch(2)
-    alone, losses = model.evaluate_and_detect_on_batch(images, truth, [True, True])
-    more = np.concatenate([images, np.zeros_like(images)])
-    boxes = np.concatenate([truth["boxes"], np.zeros((2, 1, 4), "float32")])
-    labels = np.concatenate([truth["labels"], np.full((2, 1), -1, "int32")])
-    counted = [True, True, False, False]
-    filled = {"boxes": boxes, "labels": labels}
-    found, same = model.evaluate_and_detect_on_batch(more, filled, counted)
-    assert same == pytest.approx(losses, rel=1e-5)
-    np.testing.assert_allclose(found["scores"][:2], alone["scores"], atol=1e-5)
-
-
-@pytest.mark.slow
-def test_losses_follow_what_is_compiled_anew(model):
-    images, truth = batch(2)
-    _, before = model.evaluate_and_detect_on_batch(images, truth, [True, True])
-    other = tiny_model()
-    other.set_weights(model.get_weights())
-    for weight in (1.0, 3.0):
-        loss = ek.DetectionLoss(box_loss_weight=weight)
-        other.compile(recipe="reference", loss=loss, run_eagerly=EAGER)
-        _, losses = other.evaluate_and_detect_on_batch(images, truth, [True, True])
-        expected = losses["class_loss"] + weight * losses["box_loss"]
-        assert losses["loss"] == pytest.approx(expected + losses["reg_l2_loss"])
-        assert losses["class_loss"] == pytest.approx(before["class_loss"], rel=1e-4)
-
-
 def test_what_has_no_losses_says_so(model, dataset):
     with pytest.raises(RuntimeError, match="never compiled.*model.compile()"):
         evaluate(tiny_model(), batch(2), losses=True, verbose=False)

@@ -248,32 +248,22 @@ def refused(data, match, error=ValueError):
 
 
 @pytest.mark.parametrize(
-    ("data", "match"),
-    [
-        ("valid.json", "Evaluation takes a `DetectionDataset`.*Received: a str"),
-        (None, "Received: a NoneType"),
-        ({"images": 1}, r"Received: a dict of \['images'\]"),
-        (iter([]), "can be gone through only once"),
-        (np.zeros((2, 64, 64, 3)), "Received: a batch that is a ndarray"),
-        ([(1, 2, 3)], "Received: a batch that is a tuple of 3"),
-    ],
-    ids=["a path", "None", "a dict", "an iterator", "an array", "tuples of three"],
+    "data",
+    ["valid.json", {"images": 1}, iter([]), np.zeros((2, 64, 64, 3)), [(1, 2, 3)]],
+    ids=["a path", "a dict", "an iterator", "an array", "tuples of three"],
 )
-def test_data_of_another_kind_is_told_what_is_needed(data, match):
-    refused(data, match, TypeError)
+def test_data_of_another_kind_is_told_what_is_needed(data):
+    refused(data, "Evaluation takes a `DetectionDataset`.*Received: a", TypeError)
 
 
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"labels": None}, r"ground truth that is a dict of \['boxes'\]"),
-        ({"labels": np.zeros((2, 3, 1))}, r"'labels' .* shape \(2, 'M'\)"),
-        ({"boxes": np.zeros((2, 7, 4))}, r"'boxes' .* shape \(2, 3, 4\).*\(2, 7, 4\)"),
+        ({"labels": None}, "'labels' are needed"),
+        ({"boxes": np.zeros((2, 7, 4))}, r"boxes=\(2, 7, 4\)"),
         ({"labels": np.full((2, 3), 3)}, "below the model's `num_classes`, 3"),
         ({"boxes": np.tile([8, 8, 4, 12], (2, 3, 1))}, "ends before it begins"),
-        ({"image_id": [4, 4]}, "image_id=4"),
-        ({"image_id": [[1], [2]]}, r"'image_id' .* shape \(2,\).*\(2, 1\)"),
-        ({"images": np.zeros((2, 32, 64, 3))}, r"`\[B, 64, 64, 3\]`.*\(2, 32, 64, 3\)"),
+        ({"images": np.zeros((2, 32, 64, 3))}, r"shape=\(2, 32, 64, 3\)"),
     ],
     ids=str,
 )
@@ -284,22 +274,9 @@ def test_a_batch_that_cannot_be_right_is_refused(change, match):
     refused([(images, truth)], match)
 
 
-def test_ids_that_are_no_ints_are_refused():
-    truth = {"boxes": np.zeros((1, 1, 4)), "labels": np.zeros((1, 1), int)}
-    batch = np.zeros((1, 64, 64, 3)), {**truth, "image_id": np.array(["a"])}
-    refused([batch], "'image_id' must be ints.*<U1", TypeError)
-
-
 def test_data_without_end_or_without_images_is_refused(arrays):
     refused([], "at least one image")
-    refused(tf_data(*arrays).batch(4).repeat(), r"ends.*endless.*`\.repeat\(\)`")
-    batches = tf_data(*arrays).batch(4)
-    images, truth = arrays
-    numbered = {**truth, "image_id": np.arange(11)}
-    twice = tf_data(images, numbered).batch(4).repeat(2)
-    with pytest.raises(ValueError, match="image_id=0.*repeat"):
-        evaluate(NearMisses([], [], []), twice, verbose=False)
-    check_evaluation_data(NearMisses([], [], []), batches, batch_size=4)
+    refused(tf_data(*arrays).batch(4).repeat(), r"ends.*`\.repeat\(\)`.*endless")
 
 
 # --- without TensorFlow

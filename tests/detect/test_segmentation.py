@@ -13,7 +13,7 @@ from support.tiny import (
     tiny_model,
 )
 
-from effdet_keras.callbacks import COCOEvaluation, ImageSummary
+from effdet_keras.callbacks import COCOEvaluation
 from effdet_keras.data import from_coco, write_shapes
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.detections import Detections
@@ -22,7 +22,6 @@ from effdet_keras.detect.letterbox import letterbox_array
 from effdet_keras.evaluate.mean_iou import MeanIoU
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.visualize import draw_class_map
-from effdet_keras.weights.archive import load_archive
 
 NAMES = ("background", "circle", "square", "triangle")
 
@@ -131,25 +130,6 @@ def test_classes_of_pixels_have_the_names_that_are_known(shapes):
     assert {f"IoU/{name}" for name in NAMES} <= set(numbers)
 
 
-def test_losses_without_masks_are_refused(shapes):
-    model = lively_segmentation(class_names=shapes.class_names)
-    model.compile(run_eagerly=EAGER)
-    with pytest.raises(ValueError, match="needs 'masks'"):
-        evaluate(model, without_masks(shapes), verbose=False, losses=True)
-
-
-def test_a_saved_model_keeps_the_head(tmp_path):
-    model = lively_segmentation(seg_class_names=NAMES)
-    model.save(tmp_path / "model.keras")
-    again = load_archive(tmp_path / "model.keras")
-    assert again.seg_class_names == NAMES and again.config == model.config
-    images, _ = segmented_batch()
-    np.testing.assert_array_equal(
-        again.predict_on_batch(images)["class_map"],
-        model.predict_on_batch(images)["class_map"],
-    )
-
-
 def test_weights_of_a_detector_leave_the_head_new(tmp_path, capsys):
     plain = tiny_model()
     plain.save_weights(tmp_path / "a.weights.h5")
@@ -215,35 +195,3 @@ def test_detections_are_drawn_over_their_class_map():
     maps = {"class_map": class_map, "seg_class_names": NAMES}
     drawn = Detections([], [], [], image=image, **maps).draw()
     assert (drawn[:, :30] == 100).all() and (drawn[:, 30:] != 100).any(axis=-1).all()
-
-
-@pytest.mark.tensorflow
-def test_image_summaries_show_masks_and_class_maps(shapes, tmp_path):
-    model = lively_segmentation(class_names=shapes.class_names, seg_class_names=NAMES)
-    with_masks = ImageSummary(shapes, tmp_path, num_images=2).pairs(model)
-    plain = ImageSummary(without_masks(shapes), tmp_path, num_images=2).pairs(model)
-    half = with_masks[1].shape[1] // 2
-    assert (with_masks[1][:, :half] != plain[1][:, :half]).any()
-    np.testing.assert_array_equal(with_masks[1][:, half:], plain[1][:, half:])
-
-
-@pytest.mark.parametrize("heads", [BOTH_HEADS, ("segmentation",)])
-def test_weights_of_training_are_read_beside_averages(tmp_path, heads):
-    model = lively_segmentation(heads=heads, backbone=LITE0)  # which the reader knows
-    model.compile(run_eagerly=EAGER, recipe="reference")
-    raw = [np.array(weight) for weight in model.weights]
-    model.averages.swap_in()
-    model.save(tmp_path / "a.keras")
-    other = EfficientDet(model.config)
-    report = other.load_pretrained(tmp_path / "a.keras", averages=False, verbose=0)
-    assert report.num_loaded == len(model.weights)
-    for one, two in zip(raw, other.weights):
-        np.testing.assert_array_equal(one, np.array(two))
-
-
-def test_formats_without_the_head_are_refused(tmp_path):
-    model = tiny_model(heads=BOTH_HEADS)
-    with pytest.raises(ValueError, match="effdet has no such network.*segmentation"):
-        model.export_checkpoint(tmp_path / "a.safetensors", format="torch-effdet")
-    with pytest.raises(ValueError, match="A TF-Hub module of features"):
-        model.export_hub_module(tmp_path / "hub")

@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import io
-import json
 
 import numpy as np
 import pytest
@@ -52,14 +51,6 @@ def test_a_perfect_detection_scores_1_and_what_is_absent_minus_1(capsys):
     assert set(nothing.result().values()) == {-1}
 
 
-def test_a_box_with_iou_of_two_thirds_passes_four_of_ten_thresholds():
-    metric = COCOMetric(truth([(0, 0, 20, 50)]))
-    metric.update(7, [[0, 0, 50, 30]], [0.5], [3])  # 1000 of 1500: 0.5 .. 0.65
-    result = metric.result()
-    assert result["AP"] == pytest.approx(0.4)
-    assert (result["AP50"], result["AP75"]) == pytest.approx((1, 0))
-
-
 def test_no_detections_give_zeros_and_later_ones_change_them():
     metric = COCOMetric(truth(image_ids=(7, 8)))
     assert metric.result()["AP"] == 0
@@ -84,40 +75,12 @@ def test_an_image_of_which_nothing_is_known_counts():
     assert metric.result()["ARmax100"] == pytest.approx(0.5)
 
 
-def test_a_detection_in_a_crowd_is_neither_right_nor_wrong():
-    data = truth([(10, 20, 40, 40)])
-    crowd = {**data["annotations"][0], "bbox": [100, 100, 90, 90], "iscrowd": 1}
-    boxes = [[120, 120, 150, 150], [20, 10, 60, 50]]
-    results = []
-    for annotations in ([], [crowd]):
-        metric = COCOMetric({**data, "annotations": data["annotations"] + annotations})
-        metric.update(7, boxes, [0.9, 0.5], [3, 3])
-        results.append(metric.result()["AP"])
-    assert results == pytest.approx([0.5, 1])
-
-
-def test_the_area_of_the_file_decides_the_size_of_an_object():
-    metric = COCOMetric(truth(area=100 * 100))
-    assert metric.result()["APl"] == 0 and metric.result()["APm"] == -1
-    metric = COCOMetric(truth())  # 40 x 40, from the box
-    assert metric.result()["APm"] == 0 and metric.result()["APl"] == -1
-
-
 def test_an_annotation_with_id_0_is_matched_and_padding_rows_do_not_count():
     data = truth()
     assert data["annotations"][0]["id"] == 0
     metric = COCOMetric(data)
     metric.update(7, [[20, 10, 60, 50], [0, 0, 0, 0]], [0.5, 0.9], [3, -1])
     assert metric.result()["AP"] == pytest.approx(1)
-
-
-def test_large_ids_stay_exact():
-    ids = (2**62 + 1, 2**62 + 2)
-    data = truth(image_ids=ids)
-    metric = COCOMetric(data)
-    metric.update(ids[1], [[20, 10, 60, 50]], [0.9], [3])  # the empty image
-    metric.update(np.int64(ids[0]), [[20, 10, 60, 50]], [0.5], [3])
-    assert metric.result()["AP"] == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(
@@ -148,16 +111,6 @@ def test_table_names_every_number_and_writes_a_dash_for_absent_ones():
     table = {line.split()[0]: line.split()[1] for line in lines[1:]}
     assert list(table) == list(metric.result())
     assert (table["AP"], table["AP/car"], table["APs"]) == ("1.0000", "1.0000", "-")
-
-
-def test_the_ground_truth_given_stays_as_it_is(tmp_path):
-    data = truth()
-    before = copy.deepcopy(data)
-    expected = COCOMetric(data).result()
-    assert data == before
-    path = tmp_path / "truth.json"
-    path.write_text(json.dumps(data))
-    assert COCOMetric(path).result() == COCOMetric(str(path)).result() == expected
 
 
 # --- by definition: pycocotools on its own way
@@ -223,16 +176,6 @@ def test_hotcoco_is_used_where_it_is_installed(monkeypatch):
     assert COCOMetric(truth()).backend == "pycocotools"
 
 
-def test_a_category_equals_the_dataset_with_it_alone():
-    data, detections = random_case(seed=4)
-    result = fill(COCOMetric(data), detections).result()
-    for category in data["categories"][:2]:
-        own = [a for a in data["annotations"] if a["category_id"] == category["id"]]
-        alone = COCOMetric({**data, "categories": [category], "annotations": own})
-        expected = fill(alone, detections).result()["AP"]
-        assert result[f"AP/{category['name']}"] == pytest.approx(expected)
-
-
 # --- by reference
 
 
@@ -257,8 +200,8 @@ def test_equals_the_reference(golden, golden_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((5, [], [], []), r"no image with id 5.*ids like \[7\]"),
-        ((7, [], [], []), r"twice with image_id=7.*reset"),
+        ((5, [], [], []), r"ids like \[7\].*image_id=5"),
+        ((7, [], [], []), r"each image once.*reset.*image_id=7"),
         (
             (7, [[0, 0, 1, 1]], [0.5, 0.6], [3]),
             "one length.*boxes=1, scores=2, category_ids=1",
@@ -267,7 +210,7 @@ def test_equals_the_reference(golden, golden_path):
 )
 def test_an_update_that_cannot_be_right_is_refused(arguments, message):
     metric = COCOMetric(truth(image_ids=(7,)))
-    if "twice" in message:
+    if "once" in message:
         metric.update(7, [], [], [])
     with pytest.raises(ValueError, match=message):
         metric.update(*arguments)
@@ -276,14 +219,13 @@ def test_an_update_that_cannot_be_right_is_refused(arguments, message):
 def test_labels_in_place_of_category_ids_give_a_warning():
     metric = COCOMetric(truth())
     metric.update(7, [[20, 10, 60, 50]], [0.5], [0])
-    with pytest.warns(UserWarning, match=r"None of the 1 detections.*\{3: 'car'\}"):
+    with pytest.warns(UserWarning, match=r"None of the 1 detections.*ids like \[3\]"):
         metric.result()
 
 
 @pytest.mark.parametrize(
     ("data", "options", "message"),
     [
-        ({"images": [], "categories": []}, {}, "COCO json file.*'annotations'"),
         ([], {}, "COCO json file.*'annotations'"),
         (truth(category_id=44), {}, "category_id=44"),
         (truth(), {"max_detections": 5}, "`max_detections` must be 10 or more.*5"),
@@ -293,9 +235,3 @@ def test_labels_in_place_of_category_ids_give_a_warning():
 def test_arguments_out_of_range_are_refused(data, options, message):
     with pytest.raises(ValueError, match=message):
         COCOMetric(data, **options)
-
-
-def test_a_backend_that_is_missing_is_named_with_its_cure(monkeypatch):
-    set_hotcoco(monkeypatch, "no_such_module")
-    with pytest.raises(ImportError, match=r"pip install .effdet-keras\[fast-eval\]"):
-        COCOMetric(truth(), backend="hotcoco")

@@ -8,7 +8,6 @@ from support.image_results import image_result
 
 from effdet_keras.evaluate.diagnosis import ap50_of_boxes, diagnose
 from effdet_keras.evaluate.evaluation import analyze_results
-from effdet_keras.evaluate.image_result import spread
 
 CHANCE, NOT_LEARNED, TOO_FEW = "near chance", "Not even the images", "more training"
 
@@ -66,8 +65,3 @@ def test_crowds_and_fewer_than_twenty_objects_tell_nothing():
     assert ap50_of_boxes(results[:19]) == -1.0 < ap50_of_boxes(results[:20])
     crowd = dataclasses.replace(results[19], truth_is_crowd=[True])
     assert ap50_of_boxes([*results[:19], crowd]) == -1.0
-
-
-def test_a_sample_is_spread_over_all():
-    assert list(spread(range(10), 4)) == [0, 3, 6, 9]
-    assert list(spread(range(3), 4)) == [0, 1, 2] and list(spread([], 4)) == []

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from support.image_results import coco_numbers, image_result, random_results
+from support.image_results import image_result, random_results
 
 from effdet_keras.evaluate import coco, curves
 from effdet_keras.evaluate.evaluation import analyze_results
@@ -24,14 +24,6 @@ def results():
 @pytest.fixture(scope="module")
 def evaluation(results):
     return analyze_results(results, NAMES)
-
-
-def test_the_numbers_are_cocos(results, evaluation):
-    expected = coco_numbers(results, 4)
-    named = dict(zip([f"AP/{k}" for k in range(4)], [f"AP/{name}" for name in NAMES]))
-    expected = {named.get(name, name): value for name, value in expected.items()}
-    assert evaluation.coco == pytest.approx(expected, abs=1e-12)
-    assert 0.05 < evaluation.coco["AP"] < 0.95
 
 
 def test_every_analysis_is_of_these_results(results, evaluation):
@@ -103,8 +95,7 @@ def test_the_text_of_two_objects_of_which_one_is_taken_for_another():
         "Most AP is lost to classification errors (right place, wrong class): 0.500 of "
         "AP50.",
         "'dog' has the lowest AP, 0.000.",
-        "2 classes have fewer than 10 objects: their numbers are mostly luck ('cat', "
-        "'dog').",
+        "With fewer than 10 objects numbers are mostly luck: 'cat', 'dog'.",
         "1 annotation may be wrong: 1 wrong class.",
     ]
     lines = str(evaluation).splitlines()
@@ -140,7 +131,7 @@ def test_without_objects_or_detections_or_sizes():
         evaluation = analyze_results([result], ["cat"])
         json.dumps(evaluation.to_dict(), allow_nan=False)
         assert "image" in str(evaluation)
-        assert evaluation.by_image_size == () and evaluation.temperature is None
+        assert evaluation.temperature is None
         assert evaluation.shown_score == 0.3
     assert "nothing can be measured" in str(analyze_results([found], ["cat"]))
     assert evaluation.findings[0] == "No detection is right at IoU 0.5."
@@ -151,11 +142,11 @@ def test_what_cannot_be_analyzed_is_told():
     with pytest.raises(ValueError, match="no results to analyze"):
         analyze_results([], ["cat"])
     result = ImageResult(5, [], [], [], [], [])
-    with pytest.raises(ValueError, match="two with image_id=5"):
+    with pytest.raises(ValueError, match=r"image_id=\[5\]"):
         analyze_results([result, result], ["cat"])
     one = image_result([(2, 0, 0, 9, 9)], [(3, 0.5, 0, 0, 9, 9)], image_id=7)
-    for names, place in (("ab", "2 in `truth_labels`"), ("abc", "3 in `labels`")):
-        with pytest.raises(ValueError, match=f"label {place} of image 7"):
+    for names, label in (("ab", 2), ("abc", 3)):
+        with pytest.raises(ValueError, match=rf"image_id=7, labels=\[{label}"):
             analyze_results([one], names)
 
 
@@ -206,8 +197,4 @@ def test_a_comparison_shows_both_and_what_is_certain(results, evaluation):
     same = compare_evaluations(("a", "a"), (other, other), (weaker, weaker))
     same = dataclasses.replace(same, num_images=30)
     assert "these images do not tell which is better" in str(same)
-    # One model in two formats: none is better.
-    for one in (found, same, few):
-        text = str(dataclasses.replace(one, same_weights=True))
-        assert "Both have the same weights" in text and "better" not in text
     assert set(json.loads(json.dumps(found.to_dict()))) == {"AP", "AP50"}

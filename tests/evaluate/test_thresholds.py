@@ -10,7 +10,6 @@ from support.image_results import image_result, of_one_class, random_results
 from effdet_keras.evaluate.evaluation import analyze_results
 from effdet_keras.evaluate.image_result import match_detections
 from effdet_keras.evaluate.thresholds import (
-    BestThreshold,
     ScoreSettings,
     apply_temperature,
     best_thresholds,
@@ -57,13 +56,6 @@ def test_a_threshold_by_hand(case):
     truth, detections, expected = THRESHOLDS[case]
     [best, _] = best_thresholds([image_result(truth, detections)], ["a"])
     assert best[1:] == pytest.approx(expected)
-
-
-def test_without_objects_there_is_nothing_to_measure():
-    for results in ([], [image_result([], [])], [image_result([], [wrong(0.9)])]):
-        expected = BestThreshold("a", math.inf, f1=-1, precision=-1, recall=-1)
-        common = expected._replace(name="all classes")
-        assert best_thresholds(results, ["a"]) == [expected, common]
 
 
 def slow_f1(results, threshold):
@@ -164,43 +156,9 @@ def test_the_temperature_has_the_smallest_negative_log_likelihood():
     assert loss(found) < min(loss(found * 1.01), loss(found / 1.01))
 
 
-def test_scores_of_0_and_1_and_scores_upside_down_have_a_temperature():
-    found = find_temperature(results_with([0.0, 1.0, 1.0], [0, 1, 0]))
-    assert 1 < found <= 100
-    assert find_temperature(results_with([0.1, 0.9], [1, 0])) == pytest.approx(100)
-    assert find_temperature(results_with([0.1, 0.9], [0, 1])) == pytest.approx(0.01)
-
-
 @pytest.mark.parametrize("is_right", [[], [1, 1], [0, 0]])
 def test_a_temperature_needs_right_and_wrong_detections(is_right):
     assert find_temperature(results_with([0.3, 0.8], is_right)) is None
-
-
-def test_a_temperature_of_1_changes_nothing_and_none_changes_the_order():
-    scores = np.r_[0.0, 1e-30, np.linspace(0.01, 0.99, 9), 1.0]
-    assert apply_temperature(scores, 1.0) == pytest.approx(scores, rel=1e-12)
-    for temperature in (0.2, 7.0):
-        applied = apply_temperature(scores, temperature)
-        assert (np.diff(applied) >= 0).all() and np.isfinite(applied).all()
-        again = apply_temperature(applied, 1 / temperature)
-        assert again == pytest.approx(scores, rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("scores", "temperature", "message"),
-    [
-        *(([0.5], x, "`temperature` must be above 0") for x in (0.0, -1.0, np.nan)),
-        *(
-            (scores, 2.0, "`scores` must be within 0 and 1")
-            for scores in ([-0.1, 0.5], [0.5, 3.0], [np.nan])
-        ),
-    ],
-)
-def test_what_is_no_temperature_and_no_probability_is_refused(
-    scores, temperature, message
-):
-    with pytest.raises(ValueError, match=message):
-        apply_temperature(scores, temperature)
 
 
 # --- `ScoreSettings`, and what an evaluation makes of its results.
@@ -217,7 +175,7 @@ def test_an_evaluation_gives_each_class_its_best_threshold():
     names = ["bird", "dog", "cat"]
     shown = evaluation.shown_score
     assert evaluation.score_settings(names).thresholds == (shown, 0.5, 0.75)
-    with pytest.raises(ValueError, match=r"missing: \['dog'\]"):
+    with pytest.raises(ValueError, match=r"missing=\['dog'\]"):
         evaluation.score_settings(["cat"])
     # So does a class that nothing finds.
     evaluation = analyze_results([image_result(truth, [cat])], NAMES)
@@ -242,12 +200,3 @@ def test_settings_survive_json_bit_by_bit():
     settings = ScoreSettings((0.1 + 0.2, 1 / 3), temperature=10 / 7)
     again = ScoreSettings.from_dict(json.loads(json.dumps(settings.to_dict())))
     assert again == settings
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [([],), ([1.2],), ([float("nan")],), ([0.5], 0.0), ([0.5], float("inf"))],
-)
-def test_numbers_out_of_range_are_refused(arguments):
-    with pytest.raises(ValueError, match="must be a"):
-        ScoreSettings(*arguments)

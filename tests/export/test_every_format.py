@@ -9,20 +9,57 @@ import shutil
 import subprocess
 import sys
 
+import keras
 import numpy as np
 import pytest
 from PIL import Image
 from support import programs
 from support.kinds import slow_but
-from support.other_networks import NETWORKS, noise, other_model
-from support.tiny import LITE0, lively_model, spread_outputs
+from support.tiny import LITE0, lively_model, spread_outputs, tiny_model
 
 import effdet_keras as ek
 from effdet_keras.images import EXIF_ORIENTATION
+from effdet_keras.model.config import TIMM_BACKBONE
+from effdet_keras.model.efficientdet import EfficientDet
+
+_OWN = {**TIMM_BACKBONE, "fpn_padding": "symmetric", "redundant_bias": False}
+NETWORKS = {
+    "qufpn": {**_OWN, "fpn_name": "qufpn", "fpn_weight_method": "fastattn"},
+    "bilinear": {
+        **_OWN,
+        "fpn_downsampling": "bilinear",
+        "fpn_upsampling": "bilinear",
+        "max_level": 7,  # maps of 8 x 12 to 1 x 1: odd sides too
+    },
+}
+IMAGE_SIZE = (64, 96)  # not square
+
+
+def other_model(name):
+    """One of `NETWORKS` that finds things, on images of 64 x 96."""
+    keras.utils.set_random_seed(3)
+    small = tiny_model()
+    config = small.config.replace(image_size=IMAGE_SIZE, **NETWORKS[name])
+    model = EfficientDet(config, class_names=small.class_names)
+    rng = np.random.default_rng(5)
+    for weight in model.weights:
+        if weight.path.endswith("moving_variance"):
+            weight.assign(rng.uniform(0.5, 1.5, weight.shape))
+        elif weight.path.endswith("moving_mean"):
+            weight.assign(rng.normal(0.0, 0.1, weight.shape))
+    spread_outputs(model, noise(2), "class-predict", "class_logits", 1.7)
+    spread_outputs(model, noise(2), "box-predict", "box_deltas", 0.3)
+    return model
+
+
+def noise(count):
+    """Images of random pixels, uint8."""
+    rng = np.random.default_rng(1)
+    return rng.integers(0, 256, (count, *IMAGE_SIZE, 3), "uint8")
+
 
 pytestmark = pytest.mark.tensorflow
 
-IMAGE_SIZE = (64, 96)  # not square
 # name -> path, package that runs it, options of `export`
 FORMATS = {
     "saved_model": ("pets", "tensorflow", {}),
@@ -209,11 +246,6 @@ def test_threads_get_the_detections_of_their_own_images(exported, calls):
     assert_nobody_got_anothers(pairs)
 
 
-def test_threads_get_the_detections_of_a_live_model(model):
-    pairs = found_in_threads(ek.Predictor(model), many_images(), threads=4, calls=4)
-    assert_nobody_got_anothers(pairs)
-
-
 def test_it_knows_its_classes_and_finds_nothing_above_one(exported, model, images):
     predictor = ek.Predictor.load(exported, num_threads=None)
     assert predictor.class_names == model.class_names
@@ -236,13 +268,9 @@ def test_what_is_damaged_is_told(exported, tmp_path):
     rng = np.random.default_rng(1)
     for file in files_of(copy):
         content = file.read_bytes()
-        damaged = [b"", b"not a model at all\n" * 50, content[:-10]]
-        damaged.append(content[: len(content) // 2])
-        for place in rng.integers(len(content), size=6):
-            flipped = bytearray(content)
-            flipped[place] ^= 1 << rng.integers(8)
-            damaged.append(bytes(flipped))
-        for one in damaged:
+        flipped = bytearray(content)
+        flipped[rng.integers(len(content))] ^= 1
+        for one in (b"", content[: len(content) // 2], bytes(flipped)):
             file.write_bytes(one)
             with pytest.raises(ValueError, match=copy.name) as error:
                 ek.Predictor.load(copy)
@@ -250,17 +278,6 @@ def test_what_is_damaged_is_told(exported, tmp_path):
             assert "export" in told or "damaged" in told
         file.write_bytes(content)
     ek.Predictor.load(copy)
-
-
-def test_a_missing_runtime_is_told(exported, monkeypatch):
-    packages = {".tflite": "ai_edge_litert", ".onnx": "onnxruntime", ".xml": "openvino"}
-    if exported.is_dir():
-        pytest.skip("TensorFlow is always there")
-    package = packages[exported.suffix]
-    for module in (package, f"{package}.interpreter"):
-        monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=r"effdet-keras\[(litert|onnx|openvino)\]"):
-        ek.Predictor.load(exported)
 
 
 # Blocks all that a Raspberry Pi may not have: whatever effdet_keras requires but NumPy

@@ -104,10 +104,8 @@ def test_a_folder_of_other_things_is_not_touched(model, tmp_path):
     ("path", "format", "match"),
     [
         ("pets.pb", None, r"`format` must be one of .*path='.*pets.pb'"),
-        ("pets", "coreml", "format='coreml'"),
         ("pets.tflite", "onnx", r"must end in '\.onnx'"),
         ("pets.onnx", "saved_model", "folder without an ending"),
-        ("gs://bucket/pets", None, "on this machine.*gs://bucket/pets"),
         ("s3://bucket/pets.onnx", None, "on this machine.*s3://bucket/pets.onnx"),
     ],
 )

@@ -29,10 +29,10 @@ def test_a_writer_takes_the_options_of_the_table(owner):
 
 
 def test_an_unknown_option_and_a_value_that_is_no_choice_are_told():
-    with pytest.raises(TypeError, match=r"onnx .*opset.*Received: precision='int8'"):
+    with pytest.raises(TypeError, match=r"onnx .*outputs.*Received: precision='int8'"):
         format_to_write("a.onnx", None, {"precision": "int8"})
     with pytest.raises(ValueError, match=r"`outputs` must be.*'raw'.*outputs='boxes'"):
-        format_to_write("a.onnx", None, {"outputs": "boxes", "opset": 17})
+        format_to_write("a.onnx", None, {"outputs": "boxes"})
     format_to_write("a.onnx", None, {"outputs": "raw", "batch_size": None})
 
 
@@ -46,7 +46,7 @@ def test_the_end_of_a_path_says_the_format():
 def test_a_file_without_an_ending_is_no_saved_model(tmp_path):
     assert format_of_file(tmp_path).name == "saved_model"
     (tmp_path / "pets").write_text("cat")
-    with pytest.raises(ValueError, match=r"a folder \(SavedModel\).*pets"):
+    with pytest.raises(ValueError, match=r"a folder, or ends.*pets"):
         format_of_file(tmp_path / "pets")
     with pytest.raises(FileNotFoundError, match=r"no exported model.*nowhere\.onnx"):
         format_of_file(tmp_path / "nowhere.onnx")

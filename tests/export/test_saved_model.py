@@ -61,7 +61,6 @@ def example(data):
 FILES = {
     "grey": encoded(random_image(30, 50)[..., 0]),
     "rgba": encoded(np.dstack([random_image(30, 50), random_image(30, 50)[..., 0]])),
-    "16 bits": encoded(random_image(30, 50)[..., 0].astype("uint16") * 256 + 77),
     "1x1": encoded(random_image(1, 1)),
     "palette": encoded(random_image(30, 50)[..., 0] // 64, "GIF"),
     "bmp": encoded(random_image(70, 20), "BMP"),
@@ -77,7 +76,7 @@ def model():
 @pytest.fixture(scope="module")
 def exported(model, tmp_path_factory):
     path = tmp_path_factory.mktemp("export") / "pets"
-    model.export(path, frozen_graph=True, verbose=0)
+    model.export(path, verbose=0)
     return path
 
 
@@ -90,9 +89,7 @@ def inputs():
         "serving_default:pixel": random_image(1, 1)[None],
         "image_bytes:": files,
         "tf_example:": np.array([example(data) for data in files], object),
-        "letterboxed:": np.float32([random_image(64, 96, i) for i in range(3)]),
         "raw:": random_image(64, 96)[None].astype("float32"),
-        "raw_levels:": random_image(64, 96)[None].astype("float32"),
     }
 
 
@@ -146,21 +143,8 @@ def test_files_are_decoded_as_detect_decodes_them(model, served, tmp_path, key, 
 
 def test_the_bare_network(model, served, inputs):
     expected = model(inputs["raw:"])
-    sizes = [(8, 12), (4, 6), (2, 3)]
-    for name, channels in (("class_logits", 27), ("box_deltas", 36)):
-        flat = served[f"raw:/{name}"]
-        np.testing.assert_allclose(flat, expected[name], atol=1e-3)
-        levels = [served[f"raw_levels:/{name}_p{level}"] for level in (3, 4, 5)]
-        assert [x.shape[1:] for x in levels] == [(*size, channels) for size in sizes]
-        joined = [x.reshape(1, -1, flat.shape[-1]) for x in levels]
-        np.testing.assert_array_equal(np.concatenate(joined, 1), flat)
-
-
-def test_letterboxed_images_give_what_predict_gives(model, served, inputs):
-    expected = model.predict_on_batch(inputs["letterboxed:"])
-    for name, value in expected.items():
-        found = served[f"letterboxed:/{name}"]
-        np.testing.assert_allclose(found, value, atol=2e-3, err_msg=name)
+    for name in ("class_logits", "box_deltas"):
+        np.testing.assert_allclose(served[f"raw:/{name}"], expected[name], atol=1e-3)
 
 
 def test_what_is_inside(model, exported):
@@ -190,17 +174,6 @@ def test_the_names_of_the_object_detection_api(model, tmp_path):
     )
     ids = [(3, 7, 20)[label] for label in expected.labels]
     np.testing.assert_array_equal(found["detection_classes"][0, :count], ids)
-
-
-def test_the_frozen_graph_in_a_session(model, exported):
-    graph = tf.compat.v1.GraphDef()
-    graph.ParseFromString((exported / "frozen_graph.pb").read_bytes())
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        tf.import_graph_def(graph, name="")
-        feed = {"images:0": random_image(30, 50)[None]}
-        scores = session.run("scores:0", feed)
-    expected = model.detect(random_image(30, 50), score_threshold=0.0)
-    np.testing.assert_allclose(scores[0][: len(expected)], expected.scores, atol=1e-4)
 
 
 def test_the_guide_runs_without_the_package(exported, tmp_path):

@@ -50,12 +50,6 @@ def test_steps_are_counted_over_the_epochs(traced, tmp_path, capsys):
     assert f"Trace of the steps 3 to 6: {tmp_path}" in capsys.readouterr().out
 
 
-def test_executions_of_several_steps_are_traced_whole(traced, tmp_path):
-    steps = ProfiledSteps(2, 3, tmp_path)
-    fit(steps, steps_per_execution=2)
-    assert traced == ["start", 3, "stop"] and steps.traced == [3, 4]
-
-
 def test_a_training_that_ends_before_says_what_there_is(traced, tmp_path, capsys):
     fit(ProfiledSteps(7, 20, tmp_path))
     assert traced == ["start", 7, 8, "stop"]
@@ -89,11 +83,7 @@ def test_a_run_writes_a_trace_to_its_folder(shapes, tmp_path, capsys):
     assert "Trace of the steps 1 to 1" in capsys.readouterr().out
 
 
-def test_what_cannot_be_traced_is_told_before_the_training(shapes, monkeypatch):
-    with pytest.raises(ValueError, match="a step such as 10, or steps such as '10,20'"):
-        ek.RunConfiguration(profile="20,10")
-    with pytest.raises(ValueError, match=r"name it with `out`.*profile='1,2'"):
-        ek.fine_tune(shapes, **tiny_run(profile="1,2"))
+def test_it_takes_tensorflow(monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
     with pytest.raises(RuntimeError, match="TensorFlow, and Keras runs on torch"):
         ProfiledSteps(1, 2, "folder")

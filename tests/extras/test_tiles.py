@@ -4,7 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from effdet_keras import Detections
 from effdet_keras.box_ops import iou
@@ -64,8 +63,8 @@ def found_boxes(detector, size, **arguments):
     return found.boxes[np.lexsort(found.boxes.T[::-1])].tolist()
 
 
-@pytest.mark.parametrize("overlap", [0, 0.2, 0.5, 0.95])
-@pytest.mark.parametrize("tile_size", [1, 7, 64, (40, 90), 1000])
+@pytest.mark.parametrize("overlap", [0, 0.2, 0.95])
+@pytest.mark.parametrize("tile_size", [1, 64, (40, 90)])
 def test_every_pixel_is_covered_by_tiles_of_one_size(tile_size, overlap):
     for size in ((1, 1), (64, 64), (65, 63), (128, 257), (5, 200)):
         tiles = tile_grid(size, tile_size, overlap)
@@ -84,13 +83,6 @@ def test_every_pixel_is_covered_by_tiles_of_one_size(tile_size, overlap):
             assert (
                 shared >= min(np.ceil(overlap * sides[axis]), sides[axis] - 1)
             ).all()
-
-
-@pytest.mark.parametrize(
-    ("width", "overlap", "count"), [(180, 0.2, 2), (181, 0.2, 3), (100, 0.9, 1)]
-)
-def test_no_more_tiles_than_the_overlap_asks_for(width, overlap, count):
-    assert len(tile_grid((100, width), 100, overlap)) == count
 
 
 LAYOUTS = {
@@ -135,20 +127,6 @@ def test_a_part_is_dropped_where_a_tile_has_the_whole(parts_are_better, include_
     assert found.scores[0] == pytest.approx(best)
 
 
-def test_small_objects_are_found_that_the_whole_image_hides():
-    boxes = [[y, x, y + 10, x + 10] for y, x in itertools.product((20, 150), (30, 290))]
-    detector = KnowingDetector(boxes)
-    whole = detector([map_of(400, 400)])[0]
-    assert len(whole) == 0
-    assert found_boxes(detector, (400, 400)) == boxes
-
-
-def test_objects_of_two_classes_in_one_place_stay():
-    detector = KnowingDetector([[40, 75, 60, 95]] * 2, labels=[0, 1])
-    found = detect_tiled(detector, map_of(100, 170), **TILES)
-    assert sorted(found.labels.tolist()) == [0, 1]
-
-
 def test_a_image_full_of_objects_seen_inexactly():
     """No object is lost, doubled, or left in parts, wherever the seams fall."""
     rng = np.random.default_rng(2)
@@ -161,28 +139,6 @@ def test_a_image_full_of_objects_seen_inexactly():
     overlaps = iou(np.array(boxes)[:, None], found.boxes[None].astype("float64"))
     assert len(found) == len(boxes)
     assert (overlaps.max(axis=1) > 0.7).all()
-
-
-def test_a_image_no_larger_than_a_tile_is_just_detected():
-    detector = KnowingDetector([[10, 10, 30, 30]])
-    image = map_of(60, 90)
-    found = detect_tiled(detector, image, **TILES)
-    assert detector.calls == [[image.shape]]
-    assert found.boxes.tolist() == [[10, 10, 30, 30]]
-
-
-def test_names_and_image_are_those_of_the_whole(tmp_path):
-    path, array = tmp_path / "grey.png", np.zeros((50, 120), "uint8")
-    Image.fromarray(array).save(path)
-
-    def detect(images):
-        boxes, names = [[0, 0, 9, 9]], ("cat",)
-        return [Detections(boxes, [0.5], [0], names, image=p) for p in images]
-
-    found = detect_tiled(detect, path, tile_size=50)
-    assert found.image == path and found.names[0] == "cat"
-    for one in (found, detect_tiled(detect, array, tile_size=50)):
-        assert one.load_image().shape == (50, 120, 3)
 
 
 def merged(*views, size=(100, 170)):
@@ -202,29 +158,13 @@ def test_the_box_is_that_of_the_whole_though_a_part_is_surer():
     assert found.scores.tolist() == pytest.approx([0.9])
 
 
-def test_the_border_of_the_image_cuts_nothing():
-    whole, part = [40, 0, 60, 95], [38, 0, 62, 25]
-    found = merged((LEFT, whole, 0.5, 0), (RIGHT, part, 0.9, 0))
-    assert found.boxes.tolist() == [whole]
-
-
-@pytest.mark.parametrize("far", [[0, 120, 100, 170], [200, 120, 300, 170]])
-def test_boxes_of_views_apart_never_meet(far):
-    box = [0, 0, 500, 500]
-    views = (LEFT, box, 0.9, 0), (far, box, 0.9, 0)
-    assert len(merged(*views, size=(300, 170))) == 2
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"tile_size": 0}, "tile_size=0"),
-        ({"tile_size": (64, 32, 3)}, "tile_size"),
         ({"tile_size": 10.5}, "tile_size=10.5"),
         ({"tile_size": 64, "overlap": 1.0}, "overlap=1.0"),
-        ({"tile_size": 64, "overlap": -0.1}, "overlap=-0.1"),
         ({"tile_size": 64, "iou_threshold": 2}, "iou_threshold=2"),
-        ({"tile_size": 64, "iou_threshold": 0}, "iou_threshold=0"),
     ],
 )
 def test_what_cannot_be_is_told(arguments, message):

@@ -3,7 +3,6 @@
 import dataclasses
 import pathlib
 
-import numpy as np
 import pytest
 
 from effdet_keras._internal.yaml_text import parse_value, read_yaml
@@ -100,76 +99,40 @@ def test_all_fields_come_back_from_yaml(tmp_path):
         assert RunConfiguration.read(tmp_path / "run.yaml") == other
 
 
-def test_an_empty_file_is_the_defaults(tmp_path):
-    (tmp_path / "run.yaml").write_text("# nothing yet\n")
-    assert RunConfiguration.read(tmp_path / "run.yaml") == RunConfiguration()
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
         *(
-            (
-                {"epochs": wrong},
-                "`epochs` must be a whole number of at least 1, or None",
-            )
-            for wrong in (0, 1.0, True, "1")
+            ({"epochs": wrong}, r"`epochs` must be int \| None")
+            for wrong in (0, 1.0, True)
         ),
-        *(
-            ({"flip_probability": wrong}, "`flip_probability` must be a number from 0")
-            for wrong in (-0.1, float("nan"), True, "0.5", None)
-        ),
-        *(
-            ({"freeze_batch_norm": wrong}, "must be True or False. Received: freeze_b")
-            for wrong in (0, "yes", None)
-        ),
-        *(({"data": wrong}, "`data` must be text, or None") for wrong in ("", 1)),
-        *(
-            ({"scale_jitter": wrong}, r"'auto', or \[lowest, highest\] factor")
-            for wrong in ((1,), (1, 2, 3), (1, 0))
-        ),
-        ({"class_names": ("a", 1)}, "`class_names` must be a list of names"),
+        ({"flip_probability": float("nan")}, "`flip_probability` must be float"),
+        ({"freeze_batch_norm": 0}, "must be bool. Received: freeze_b"),
+        ({"scale_jitter": (1, 2, 3)}, r"tuple\[float, float\] \| 'auto'"),
         ({"epochs": 2, "steps": 9}, "one of `epochs`, `steps` and `time_budget`"),
-        ({"epochs": 2, "time_budget": "9s"}, "Received: epochs=2, time_budget='9s'"),
         ({"time_budget": "20"}, "a duration such as '90s', '20m' or '1.5h'"),
-        ({"time_budget": "0m"}, "a duration such as"),
-        ({"evaluate_every": 0, "validation_losses": True}, "leave one of the two out"),
-        ({"batch_size": "all"}, "`batch_size` must be 'auto', or a whole number"),
-        ({"batch_size": 2.5}, "`batch_size` must be 'auto', or a whole number"),
-        ({"image_size": (320,)}, r"`image_size` must be 'auto', or a whole number"),
-        ({"image_size": 0}, "`image_size` must be"),
+        ({"profile": "20,10"}, "a step such as 10, or steps such as '10,20'"),
+        ({"batch_size": "all"}, r"`batch_size` must be int \| 'auto'"),
         ({"precision": "float16"}, "'mixed_bfloat16'"),
-        ({"recipe": "mine"}, "`recipe` must be 'auto', 'reference'"),
-        ({"learning_rate": "high"}, "`learning_rate` must be a number above 0"),
+        ({"recipe": "mine"}, "`recipe` must be one of 'auto', 'reference'"),
         ({"optimizer": "adamm"}, "Did you mean 'adam"),
-        ({"optimizer": {"name": "adam", "beta": 1}}, "'adam' has no setting 'beta'"),
         ({"schedule": "cosinus"}, "Did you mean 'cosine'"),
         ({"augment": ("mosaik",)}, "mosaic"),
         ({"model": "efficientdet-d9"}, "Did you mean 'efficientdet-d"),
         ({"model_config": {"max_levels": 5}}, "Did you mean 'max_level'"),
-        ({"model_config": {"max_level": 4}}, "`max_level` must be at least 5"),
-        ({"model_config": {"num_classes": 3}}, "the classes of the dataset"),
-        ({"model_config": {"image_size": 64}}, "that is `image_size`"),
+        ({"model_config": {"num_classes": 3}}, "not in `model_config`"),
         ({"loss": {"gama": 2.0}}, "Did you mean 'gamma'"),
-        ({"loss": {"gamma": -1.0}}, "`gamma`"),
-        ({"loss": {"gamma": "x"}}, "`loss` has a value of a wrong type"),
         ({"postprocess": {"method": "soft"}}, "'hard'"),
-        ({"postprocess": {"iou": 0.5}}, "`postprocess` has no field 'iou'"),
-        ({"checkpoint_type": "full"}, "`checkpoint_type` says what to take of"),
         ({"monitor": "val_loss"}, "set `validation_losses` to True"),
-        ({"verbose": 3}, "`verbose` must be 'auto', or 0, 1, 2"),
         ({"seeds": 3}, r"no field 'seeds'\. Did you mean 'seed'\? It has"),
-        ({"zzz": 3}, r"no field 'zzz'\. It has"),
         ({"quantize_aware": {"dely": 3}}, "Did you mean 'delay'"),
         ({"quantize_aware": True, "precision": "mixed_bfloat16"}, "needs float32"),
-        ({"teacher": "t.keras", "distribute": "mirrored"}, "leave `distribute` out"),
-        ({"teacher": "t.keras", "teacher_weight": 0.0}, "`teacher_weight` must be"),
     ],
     ids=str,
 )
 def test_what_cannot_be_right_is_told_with_what_may_be(fields, message):
     with pytest.raises((ValueError, TypeError), match=message):
-        RunConfiguration.from_dict(fields)
+        RunConfiguration().replace(**fields)
 
 
 def test_an_error_of_a_file_names_the_file(tmp_path):
@@ -191,16 +154,6 @@ def test_lists_paths_and_mappings_are_taken_over_not_shared():
     assert run.model_config == {"aspect_ratios": (1.0, 2.0)}
 
 
-def test_numbers_of_numpy_are_numbers():
-    run = RunConfiguration(epochs=np.int64(3), flip_probability=np.float32(0.5))
-    assert (run.epochs, run.flip_probability) == (3, 0.5)
-
-
-def test_the_best_loss_is_the_smallest():
-    assert RunConfiguration().monitor_mode == "max"
-    assert RunConfiguration(monitor="loss").monitor_mode == "min"
-
-
 def test_settings_are_read_as_yaml():
     texts = ["learning_rate=1e-3", "image_size=[192, 256]", "freeze=null"]
     texts += ["model_config.max_level=5", "model_config.num_scales=2", "data=a=b"]
@@ -215,21 +168,10 @@ def test_settings_are_read_as_yaml():
     assert parse_value("1E+5") == 1e5 and parse_value("12") == 12
 
 
-@pytest.mark.parametrize(
-    ("texts", "message"),
-    [
-        (["epochs"], "FIELD=VALUE"),
-        (["=3"], "FIELD=VALUE"),
-        (["epochs=1", "epochs=2"], "`epochs` is set twice"),
-        (["loss.gamma=1", "loss.gamma=2"], "`loss.gamma` is set twice"),
-        (["loss=1", "loss.gamma=2"], "`loss.gamma` is set twice"),
-        (["image_size=[1"], "is not a value"),
-    ],
-    ids=str,
-)
-def test_settings_of_another_form_are_refused(texts, message):
-    with pytest.raises(ValueError, match=message):
-        parse_settings(texts)
+def test_settings_of_another_form_are_refused():
+    for text, message in (("epochs", "FIELD=VALUE"), ("size=[1", "is not a value")):
+        with pytest.raises(ValueError, match=message):
+            parse_settings([text])
 
 
 @pytest.mark.parametrize(
@@ -239,10 +181,7 @@ def test_settings_of_another_form_are_refused(texts, message):
         ("a: [1\n", "is not YAML"),
         ("epochs: 1\nepochs: 2\n", "'epochs' is given twice"),
         ("model: !!python/object:os.system x\n", "is not YAML"),
-        ("a: 1\ntrain_on: !!timestamp z\n", r"run\.yaml.*'z' is no timestamp.*line 2"),
-        ("one_batch: !!bool 3\n", "'3' is no bool.*line 1"),
         (f"epochs: {'9' * 400}\n", "is no int.*more than 100 digits.*line 1"),
-        (f"loss: {'9' * 400}.5\n", "is no float.*more than 100 digits"),
     ],
     ids=repr,
 )
@@ -264,18 +203,9 @@ def test_class_names_of_files_and_settings_are_text(tmp_path):
     assert parse_settings(["class_names=null"]) == {"class_names": None}
 
 
-def test_merges_of_merges_are_no_trap(tmp_path):
-    lines = ["a0: &a0 {x: 1}"]
-    lines += [
-        f"a{i}: &a{i}\n  <<: [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 20)
-    ]
-    (tmp_path / "run.yaml").write_text("\n".join(lines))
-    assert read_yaml(tmp_path / "run.yaml")["a19"] == {"x": 1}
-
-
 def test_steps_and_durations():
-    pairs = [range_of_steps(value) for value in ("10,20", 7, (10, 20))]
-    assert pairs == [(10, 20), (7, 7), (10, 20)]
-    assert not any(map(range_of_steps, ("20,10", 0, True, "10-20")))
+    pairs = [range_of_steps(value) for value in ("10,20", 7)]
+    assert pairs == [(10, 20), (7, 7)]
+    assert not any(map(range_of_steps, ("20,10", 0, "10-20")))
     words = [in_words(seconds) for seconds in (0.257, 42, 1234, 5400)]
     assert words == ["0.26 s", "42 s", "20.6 min", "1.5 h"]

@@ -31,7 +31,7 @@ def train_model(
     model = ek.EfficientDet.from_preset(
         "efficientdet-d0", weights="coco", class_names=train.class_names, image_size=512
     )
-    report: ek.LoadReport = model.load_pretrained("d0.h5", checkpoint_type="full")
+    report = model.load_pretrained("d0.h5", checkpoint_type="full")
     print(report.num_loaded)
     model.compile(
         "adamw", loss=ek.DetectionLoss(gamma=2.0), learning_rate=1e-3, freeze="backbone"
@@ -66,7 +66,7 @@ def detect(model: ek.EfficientDet) -> ek.Detections:
     assert isinstance(several, list)
     found.filter(score=0.5, classes=["cat"]).save("found.png")
     print(found.names, found.boxes.shape, found.to_coco())
-    report: ek.ExportReport = model.export("pets.tflite", precision="int8")
+    report = model.export("pets.tflite", precision="int8")
     print(report.metrics)
     predictor = ek.Predictor.load("pets.tflite", num_threads=2)
     for frame in predictor.detect_video("street.mp4", out="drawn.mp4"):
@@ -99,7 +99,7 @@ def analyse(found: ek.Detections) -> None:
     print([row.ap50 for row in rows])
     settings: ek.metrics.ScoreSettings = evaluation.score_settings()
     temperature: float = settings.temperature or evaluation.temperature or 1.0
-    print(ek.metrics.apply_temperature([0.5], temperature))
+    print(temperature)
     print(evaluation.calibration.expected_error, evaluation.suspects[0].kind)
     print(evaluation.worst_images[0].badness)
     if evaluation.errors is not None:
@@ -110,10 +110,8 @@ def parts() -> None:
     config = ek.EfficientDetConfig(num_classes=3, image_size=(384, 640))
     model = ek.EfficientDet(config, class_names=["a", "b", "c"])
     model.postprocess = ek.Postprocess(method="hard", iou_threshold=0.6)
-    anchors = ek.anchors.anchors_of(config)
-    print(ek.box_ops.pairwise_iou(anchors, anchors))
-    print(ek.losses.focal_loss(np.zeros((1, 4)), np.zeros((1, 4, 2)), gamma=2.0))
-    print(ek.MODEL_NAMES[0], ek.COCO_CLASS_NAMES[0], ek.list_presets()[0].url)
+    print(ek.box_ops.clip_boxes(np.zeros((1, 4)), (32, 32)))
+    print(ek.COCO_CLASS_NAMES[0], ek.list_presets()[0].url)
     metric = ek.metrics.COCOMetric("val.json")
     metric.update(1, np.zeros((0, 4)), np.zeros(0), np.zeros(0))
     try:

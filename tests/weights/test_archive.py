@@ -18,7 +18,6 @@ from effdet_keras.weights.archive import (
     write_archive,
 )
 from effdet_keras.weights.kinds.own import read_own_weights
-from effdet_keras.weights.locate import looks_like_weights
 from effdet_keras.weights.read_weights import read_weights
 
 
@@ -157,7 +156,6 @@ PLACES = {
     "Predictor": lambda run: weights_of(ek.Predictor.load(run).detector),
     "load_pretrained": lambda run: weights_of(loaded(run)),
     "weights": lambda run: read_weights(run, None).class_names,
-    "inspect": looks_like_weights,
     "info": lambda run: ek.read_archive_info(run)["epoch"],
     "thresholds": stored_in,
 }

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 from support.torch_files import backbone_state, write_zip
 
-from effdet_keras import cli
-from effdet_keras.detect.predictor import Predictor
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.kinds.registry import open_weights
 from effdet_keras.weights.kinds.torch_state_dict import EFFICIENTNET_PYTORCH
@@ -28,11 +26,3 @@ def test_the_description_says_how_to_use_it(backbone):
     assert f"from_preset('efficientdet-lite0', weights='{backbone}', class_na" in text
     assert "Would load into efficientdet-lite0: 240 of 588 weights" in text
     assert "_fc" in text
-
-
-def test_predictor_and_inspect_say_what_they_were_given(backbone, capsys):
-    with pytest.raises(ValueError, match="holds weights, not a model.*from_preset"):
-        Predictor.load(backbone)
-    assert cli.main(["inspect", str(backbone)]) == 1
-    text = capsys.readouterr().err
-    assert "holds weights, not a dataset. Use `effdet-keras inspect-wei" in text

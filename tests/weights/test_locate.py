@@ -8,7 +8,7 @@ import tarfile
 import pytest
 from support.weights import pack
 
-from effdet_keras.weights.locate import located, looks_like_weights
+from effdet_keras.weights.locate import located
 
 DATA = "data-00000-of-00001"
 
@@ -169,19 +169,3 @@ def test_the_reference_checkpoints_are_found(tmp_path, checkpoint_path):
         for end in (".index", f".{DATA}"):
             written = path.with_name(path.name + end).read_bytes()
             assert written == (copy / f"model{end}").read_bytes()
-
-
-def test_names_and_contents_tell_weights_from_data(tmp_path):
-    for name in ("d0.weights.h5", "d0.PTH", f"model.{DATA}", "https://example.com/any"):
-        assert looks_like_weights(name)
-    for name in ("train.json", "labels.csv", "data.tfrecord", "nothing"):
-        assert not looks_like_weights(name)
-    (tmp_path / "run" / "deeper").mkdir(parents=True)
-    assert not looks_like_weights(tmp_path / "run")
-    (tmp_path / "run" / "deeper" / "model.index").write_text("")
-    assert looks_like_weights(tmp_path / "run")
-    assert looks_like_weights(tmp_path / "run" / "deeper" / "model")
-    assert looks_like_weights(pack(tmp_path / "packed", tmp_path / "run"))
-    (tmp_path / "voc").mkdir()
-    (tmp_path / "voc" / "1.xml").write_text("<annotation/>")
-    assert not looks_like_weights(tmp_path / "voc")

@@ -348,17 +348,14 @@ def findings_of(evaluation) -> Iterator[str]:
             f"{taken[row, column]} of {count} objects of '{one}' are taken for "
             f"'{other}', the most frequent confusion."
         )
-    yield from _weakest(evaluation)
-    few = [one.name for one in evaluation.by_class if 0 < one.num_objects < _FEW]
+    measured = [one for one in evaluation.by_class if one.num_objects]
+    if len(measured) > 1:
+        worst = min(measured, key=lambda one: one.ap)
+        yield f"'{worst.name}' has the lowest AP, {worst.ap:.3f}."
+    few = [one.name for one in measured if one.num_objects < _FEW]
     if few:
-        verb, whose = (
-            ("class has", "its") if len(few) == 1 else ("classes have", "their")
-        )
         names = ", ".join([f"'{name}'" for name in few[:5]] + ["..."] * (len(few) > 5))
-        yield (
-            f"{len(few)} {verb} fewer than {_FEW} objects: {whose} numbers are mostly "
-            f"luck ({names})."
-        )
+        yield f"With fewer than {_FEW} objects numbers are mostly luck: {names}."
     yield from _calibration(evaluation.calibration, evaluation.temperature)
     yield from _suspects(evaluation)
     worst = [image for image in evaluation.worst_images[:3] if image.badness > 0]
@@ -374,21 +371,6 @@ def _threshold(best):
         f"{best.f1:.2f}: {best.precision:.0%} of them are right, and they find "
         f"{best.recall:.0%} of the objects."
     ).replace("%", " %")
-
-
-def _weakest(evaluation):
-    measured = [one for one in evaluation.by_class if one.num_objects]
-    if len(measured) > 1:
-        worst = min(measured, key=lambda one: one.ap)
-        yield f"'{worst.name}' has the lowest AP, {worst.ap:.3f}."
-    measured = [one for one in evaluation.by_object_size if one.num_objects >= _FEW]
-    if len(measured) > 1:
-        worst, best = (pick(measured, key=lambda one: one.ap) for pick in (min, max))
-        if best.ap - worst.ap >= _NOTABLE:
-            yield (
-                f"AP is lowest for objects of {worst.name}, {worst.ap:.3f}, and "
-                f"highest for those of {best.name}, {best.ap:.3f}."
-            ).replace("of under", "under")
 
 
 def _calibration(calibration, temperature):

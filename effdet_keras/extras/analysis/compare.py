@@ -32,10 +32,8 @@ class Difference(NamedTuple):
 
     first: float  # 0 to 1, on the images as they are
     second: float
-    mean: float  # over all draws of second - first
     low: float  # second - first is this or more in 97.5 % of the draws
     high: float  # it is this or less in 97.5 % of them: 95 % lie between the two
-    share_better: float  # of draws in which the second is better; equal ones count half
 
 
 def compare_detectors(
@@ -67,9 +65,7 @@ def compare_detectors(
     found = {}
     for name, one, other, drawn in zip(("AP", "AP50"), *once, differences):
         low, high = np.percentile(drawn, [2.5, 97.5])
-        better = np.mean(drawn > 0) + np.mean(drawn == 0) / 2
-        numbers = (one, other, drawn.mean(), low, high, better)
-        found[name] = Difference(*map(float, numbers))
+        found[name] = Difference(*map(float, (one, other, low, high)))
     return found
 
 
@@ -143,10 +139,6 @@ def _check_same_images(first, second):
 # Percentiles of draws from n images are too narrow, about as the normal distribution is
 # beside Student's: by 44 % of 6 images, and by 6 % of 30.
 _FEWEST = 30
-_OF_ONE_MODEL = (
-    "Both have the same weights, as a model and its export have: the difference comes "
-    "from rounding and suppression. The draws say how far it depends on these images."
-)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -158,7 +150,6 @@ class Comparison:
     second: Evaluation
     differences: dict[str, Difference]  # "AP" and "AP50"
     num_images: int  # with objects: those that were drawn from
-    same_weights: bool = False  # whether both are one model in two formats
 
     def table(self) -> list[tuple[str, ...]]:
         """Each number, then the AP of each class, below the names of the columns."""
@@ -176,23 +167,19 @@ class Comparison:
     @property
     def conclusions(self) -> list[str]:
         """List of sentences: what the draws say of each number."""
-        sentences = [
+        return [
             f"{name}: {x.first:.3f} -> {x.second:.3f}, {x.second - x.first:+.3f}; "
             f"95 % of the draws lie between {x.low:+.3f} and {x.high:+.3f}: "
             f"{self._words(x)}."
             for name, x in self.differences.items()
         ]
-        return sentences + [_OF_ONE_MODEL] * self.same_weights
 
     def _words(self, found):
-        what = "a change" if self.same_weights else "which is better"
         if self.num_images < _FEWEST:
-            what = "what is lost" if self.same_weights else what
-            return f"too few images with objects ({self.num_images}) to tell {what}"
+            few = f"too few images with objects ({self.num_images})"
+            return f"{few} to tell which is better"
         if found.low <= 0 <= found.high:
-            return f"these images do not tell {what}"
-        if self.same_weights:
-            return "the format changes it so, on images like these"
+            return "these images do not tell which is better"
         return f"the {'second' if found.low > 0 else 'first'} detector is better"
 
     def to_dict(self) -> dict[str, Any]:
@@ -208,10 +195,8 @@ def compare_evaluations(
     names: tuple[str, str],
     evaluations: tuple[Evaluation, Evaluation],
     results: tuple[Sequence[ImageResult], Sequence[ImageResult]],
-    *,
-    same_weights: bool = False,
 ) -> Comparison:
     """Puts two detectors side by side, with the paired bootstrap of their AP."""
     num_images = sum(bool((~image.truth_is_crowd).any()) for image in results[0])
     differences = compare_detectors(*results)
-    return Comparison(names, *evaluations, differences, num_images, same_weights)
+    return Comparison(names, *evaluations, differences, num_images)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import pathlib
@@ -43,14 +42,14 @@ def follow_run(
     checkpoint.
     """
     expected = "a duration such as '90s', '20m' or '1.5h'"
-    check_argument(seconds_of(timeout) is not None, "--timeout", timeout, expected)
+    seconds = seconds_of(timeout)
+    check_argument(seconds is not None, "--timeout", timeout, expected)
     folder = RunFolder(run)
-    wait = _Wait(seconds_of(timeout))
-    if not folder.has_run:
-        print(f"Waiting for a run to begin in '{folder.path}' ...", flush=True)
+    ends = time.monotonic() + seconds
     while not folder.has_run:
-        if not wait.goes_on():
+        if time.monotonic() > ends:
             raise FileNotFoundError(f"No run began in '{folder.path}' in {timeout}.")
+        time.sleep(_PAUSE)
     split, dataset = _images(folder, data)
     out = folder.followed if out is None else local_path(out, "`--out`")
     numbers = _Numbers(out, f"{folder.path}", split)
@@ -59,13 +58,24 @@ def follow_run(
         f"ends with the run, or when nothing new came for {timeout}.",
         flush=True,
     )
-    is_done = _evaluate_new_ones(folder, dataset, numbers, wait, batch_size)
-    numbers.close()
+    checkpoints = NewCheckpoints(folder.archive, {moment_of(r) for r in numbers.rows})
+    checkpoint, is_done = OneModel(), False
+    with tempfile.TemporaryDirectory() as place:
+        copy = pathlib.Path(place, "checkpoint.keras")
+        ends = time.monotonic() + seconds
+        while time.monotonic() < ends and not is_done:
+            has_ended = folder.finished.is_file()  # before the last look, not after it
+            taken = checkpoints.take(copy)
+            if taken is None:
+                is_done = has_ended
+                time.sleep(0 if is_done else _PAUSE)
+                continue
+            started = time.monotonic()
+            coco = checkpoint.numbers(copy, taken[1], dataset, batch_size)
+            numbers.add(*taken, coco, time.monotonic() - started, copy)
+            ends = time.monotonic() + seconds
     if not numbers.rows:
-        raise FileNotFoundError(
-            f"The run in '{folder.path}' has no checkpoint"
-            + ("." if is_done else f" after {timeout}.")
-        )
+        raise FileNotFoundError(f"The run in '{folder.path}' has no checkpoint.")
     print(
         "The run is done." if is_done else f"Nothing new came for {timeout}.",
         f"{count_of(len(numbers.rows), 'checkpoint')} evaluated, the best of epoch "
@@ -74,24 +84,6 @@ def follow_run(
     for path in (numbers.path, numbers.best_file):
         print(f"  {path}")
     return numbers.rows
-
-
-def _evaluate_new_ones(folder, dataset, numbers, wait, batch_size):
-    """Whether the run was done in the end."""
-    checkpoints = NewCheckpoints(folder.archive, {moment_of(r) for r in numbers.rows})
-    checkpoint = OneModel()
-    with tempfile.TemporaryDirectory() as place:
-        copy = pathlib.Path(place, "checkpoint.keras")
-        while True:
-            is_done = folder.is_finished  # before the last look, not after it
-            taken = checkpoints.take(copy)
-            if taken is not None:
-                started = time.monotonic()
-                coco = checkpoint.numbers(copy, taken[1], dataset, batch_size)
-                numbers.add(*taken, coco, time.monotonic() - started, copy)
-                wait.since = time.monotonic()
-            elif is_done or not wait.goes_on():
-                return is_done
 
 
 def _images(folder, data) -> tuple[str, DetectionDataset]:
@@ -134,21 +126,6 @@ class OneModel:
         else:
             self.model = EfficientDet.from_archive(path)
             self._made_for = made_for
-
-
-@dataclasses.dataclass
-class _Wait:
-    """Pauses until nothing new came for some seconds, `since` what came last."""
-
-    seconds: float
-    since: float = dataclasses.field(default_factory=time.monotonic)
-
-    def goes_on(self):
-        """Whether there was time left, for a pause that is over now."""
-        left = self.since + self.seconds - time.monotonic()
-        if left > 0:
-            time.sleep(min(_PAUSE, left))
-        return left > 0
 
 
 class _Numbers:
@@ -200,11 +177,6 @@ class _Numbers:
             flush=True,
         )
 
-    def close(self):
-        """Closes the files of TensorBoard."""
-        if self._board is not None:
-            self._board.close()
-
 
 # --- The checkpoints that a training writes, taken one by one from another process.
 
@@ -223,12 +195,12 @@ class NewCheckpoints:
         self._done = set(done)
 
     def take(self, copy: str | os.PathLike) -> tuple[str, dict[str, Any]] | None:
-        """Copies the oldest checkpoint that is new and whole."""
+        """Copies the oldest checkpoint that is new."""
         for _, path in sorted(self._new_files()):
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(InvalidValueError, OSError):  # it may be gone
                 shutil.copyfile(path, copy)
-                info = _info(copy, check_all=True)
-                if info and moment_of(info) not in self._done:
+                info = read_entry(copy, True)
+                if moment_of(info) not in self._done:
                     self._done.add(moment_of(info))
                     return path.name, info
         return None
@@ -238,19 +210,12 @@ class NewCheckpoints:
         for path in self.folder.glob("*.keras"):
             if path.name.startswith((".", _OF_BEST)) or path.name == PREVIOUS_FILE:
                 continue
-            info = _info(path)
-            if info and moment_of(info) not in self._done:
-                yield moment_of(info), path
+            with contextlib.suppress(InvalidValueError, OSError):
+                moment = moment_of(read_entry(path))
+                if moment not in self._done:
+                    yield moment, path
 
 
 def moment_of(info: dict[str, Any]) -> tuple[int, str]:
     """When a checkpoint was written: copies of one file share it."""
     return info.get("epoch", 0), info.get("created", "")
-
-
-def _info(path, check_all=False):
-    """What an archive says of itself; None where it is not there or not whole."""
-    try:
-        return read_entry(path, check_all)
-    except (InvalidValueError, OSError):
-        return None

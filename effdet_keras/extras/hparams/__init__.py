@@ -15,14 +15,11 @@ from typing import Any
 
 from effdet_keras._internal.yaml_text import read_yaml
 from effdet_keras.errors import (
-    InvalidTypeError,
     InvalidValueError,
     check_argument,
     hint,
     require,
 )
-from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
-from effdet_keras.runs.configuration import whole
 from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
 
 _RATE = 0.08  # their default, for a batch of 64
@@ -74,17 +71,12 @@ _CONVERTED = (
     *("moving_average_decay", "mixed_precision", "loss_scale", "fpn_name"),
     *("skip_crowd_during_training", "is_training_bn", "scale_range", "verbose"),
     *("fpn_weight_method", "strategy", "input_rand_hflip", "jitter_min", "jitter_max"),
-    *("target_size", "autoaugment_policy", "grid_mask"),
+    *("autoaugment_policy", "grid_mask"),
 )
 # Their trainer reads it, though it is not among the defaults: pruning and the like.
 _OPTIMIZATIONS = "model_optimizations"
-_INSTEAD = (
-    "there is no pruning here; what makes a model smaller or faster is "
-    "quantization-aware training (--quantize-aware), a smaller model (--model), or one "
-    "that learns from a larger one (--teacher)"
-)
 # Those of the next that change the network, and with it what is trained.
-_OF_NETWORK = ("backbone_config", "fpn_config")
+_OF_TRAINING = ("backbone_config", "fpn_config", "target_size", _OPTIMIZATIONS)
 # What has no place in a run: their default, and why. The default is not told.
 _NO_PLACE = {
     "num_classes": (None, "the classes are those of the dataset, or `class_names`"),
@@ -103,6 +95,11 @@ _NO_PLACE = {
     "dataset_type": (None, "internal there"),
     "nms_configs.pyfunc": (False, "evaluation and prediction use the same suppression"),
     "tflite_max_detections": (100, "see `max_detections` of `model.export`"),
+    "target_size": (None, "the jitter is relative to it there: give `scale_jitter`"),
+    _OPTIMIZATIONS: (
+        None,
+        "there is no pruning here; see --quantize-aware, --model and --teacher",
+    ),
 }
 
 
@@ -137,15 +134,12 @@ def read_hparams(
         >>> reading.notes[0]
         'num_classes=3: the classes are those of the dataset, or `class_names`'
     """
-    whole(1).check("batch_size", batch_size)
     values = _flat(_content(hparams))
-    optimizations = {n: v for n, v in values.items() if n.startswith(_OPTIMIZATIONS)}
-    values = {n: v for n, v in values.items() if n not in optimizations}
+    for name in [name for name in values if name.startswith(_OPTIMIZATIONS)]:
+        values[_OPTIMIZATIONS] = values.pop(name) or None
     _check_known(values)
     reading = _Reading(values, batch_size)
     fields = reading.fields()
-    if any(optimizations.values()):
-        reading.note(_OPTIMIZATIONS, optimizations, _INSTEAD, is_done=False)
     return HparamsReading(fields, tuple(reading.notes), tuple(reading.undone))
 
 
@@ -167,11 +161,11 @@ class _Reading:
         for name in values.keys() & _NO_PLACE.keys():
             default, reason = _NO_PLACE[name]
             if values[name] != default:
-                self.note(name, values[name], reason, name not in _OF_NETWORK)
+                self.note(name, values[name], reason, name not in _OF_TRAINING)
         self.notes.sort()
         fields = {
             "recipe": "reference",
-            "image_size": self.size_of("image_size"),
+            "image_size": self.size(),
             "anchors": None,
             **{_OF_RUN[n]: v for n, v in values.items() if n in _OF_RUN},
             "loss": {n: v for n, v in values.items() if n in _OF_LOSS},
@@ -188,38 +182,11 @@ class _Reading:
         self.switches(fields)
         return fields
 
-    def number(self, name, default):
-        """A hyper-parameter that is calculated with."""
-        value = self.values.get(name, default)
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        rule = f"The hyper-parameter `{name}` must be a number"
-        require(is_number, rule, **{name: value})
-        return value
-
-    def size_of(self, name):
+    def size(self):
         """An int, `(height, width)`, or their text with the width first."""
-        size = self.values.get(name)
+        size = self.values.get("image_size")
         match = re.fullmatch(r"(\d+)x(\d+)", size) if isinstance(size, str) else None
         return (int(match[2]), int(match[1])) if match else size
-
-    def target_factor(self):
-        """`target_size` as a factor on the network's size; 1.0 where it is none."""
-        target, size = self.size_of("target_size"), self.size_of("image_size")
-        if target is None:
-            return 1.0
-        if size is None and self.values.get("name") in MODEL_NAMES:
-            size = EfficientDetConfig.from_name(self.values["name"]).image_size
-        if size is not None:
-            sides = (_both(target), _both(size))
-            factors = {theirs / ours for theirs, ours in zip(*sides)}
-            if len(factors) == 1:
-                return factors.pop()
-        why = (
-            "the jitter is relative to `image_size`: give it as well, of the same "
-            "shape, or `scale_jitter`"
-        )
-        self.note("target_size", self.values["target_size"], why, is_done=False)
-        return 1.0
 
     def optimizer(self):
         """Their SGD is the recipe's, whose rate `fit` scales; any other's is here."""
@@ -229,8 +196,9 @@ class _Reading:
             return {} if rate is None else {"learning_rate": rate}
         rule = "The hyper-parameter `optimizer` must be 'sgd' or 'adam'"
         require(name in ("sgd", "adam"), rule, optimizer=name)
-        rate = _RATE if rate is None else self.number("learning_rate", _RATE)
-        rate = rate * self.batch_size
+        rule = "The hyper-parameter `learning_rate` must be a number"
+        require(isinstance(rate, float | int | None), rule, learning_rate=rate)
+        rate = (_RATE if rate is None else rate) * self.batch_size
         optimizer = {"name": "momentum", "momentum": momentum}
         return {
             "optimizer": "adam" if name == "adam" else optimizer,
@@ -262,10 +230,9 @@ class _Reading:
         values, fields = self.values, {}
         if "input_rand_hflip" in values:
             fields["flip_probability"] = 0.5 if values["input_rand_hflip"] else 0.0
-        factor = self.target_factor()
-        if "jitter_min" in values or "jitter_max" in values or factor != 1.0:
-            jitter = self.number("jitter_min", 0.1), self.number("jitter_max", 2.0)
-            fields["scale_jitter"] = tuple(factor * x for x in jitter)
+        if "jitter_min" in values or "jitter_max" in values:
+            jitter = values.get("jitter_min", 0.1), values.get("jitter_max", 2.0)
+            fields["scale_jitter"] = jitter
         policy = values.get("autoaugment_policy")
         names = []
         if policy is not None:
@@ -317,17 +284,10 @@ class _Reading:
             self.note("strategy", strategy, "only 'gpus' has a place here")
 
 
-def _both(size):
-    return size if isinstance(size, (tuple, list)) else (size, size)
-
-
 def _content(hparams):
     """The names and values, as they are given."""
     if isinstance(hparams, Mapping):
         return hparams
-    is_source = isinstance(hparams, (str, os.PathLike))
-    rule = "`hparams` must be a string, the path of a YAML file, or a dict"
-    require(is_source, rule, InvalidTypeError, hparams=hparams)
     text = os.fspath(hparams)
     if not text or ("=" in text and not os.path.isfile(text)):
         return _parsed(text)
@@ -375,7 +335,7 @@ def known_names() -> list[str]:
 
     Example:
         >>> len(known_names())
-        83
+        84
     """
     of_parts = (*_OF_MODEL_CONFIG, *_OF_LOSS, *_OF_POSTPROCESS)
     return sorted({*_OF_RUN, *of_parts, *_OF_SCHEDULE, *_CONVERTED, *_NO_PLACE})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import math
 import os
 from collections.abc import Mapping
@@ -14,11 +13,9 @@ import keras
 import numpy as np
 
 from effdet_keras._internal.optional_imports import matplotlib_figure
-from effdet_keras._internal.whole_files import replacing
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import (
     InvalidStateError,
-    InvalidTypeError,
     NonFiniteLossError,
     check_argument,
     require,
@@ -79,20 +76,11 @@ class LearningRates:
         # A last loss that has blown up would hide all others.
         axes.set_ylim(0, 1.1 * max(np.max(smoothed), np.percentile(losses, 90)))
         axes.set(xscale="log", xlabel="learning rate", ylabel="loss")
-        title = {"fontsize": 11, "loc": "left", "fontweight": "bold"}
-        axes.set_title("Learning-rate range test", **title)
-        axes.grid(True, alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize=9)
+        axes.set_title("Learning-rate range test")
+        axes.legend()
         if path is not None:
             figure.savefig(os.fspath(path), dpi=130)
         return figure
-
-    def write(self, path: str | os.PathLike[str]) -> None:
-        """Writes all numbers as a file of JSON."""
-        content = {**dataclasses.asdict(self), "smoothed": self.smoothed}
-        with replacing(path) as partial:
-            partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def find_learning_rate(
@@ -143,9 +131,6 @@ Received: lowest=0.1, highest=0.01
     rule = "The rates must rise from above 0"
     require(is_rising, rule, lowest=lowest, highest=highest)
     check_argument(num_steps >= _LEAST, "num_steps", num_steps, f"{_LEAST} or more")
-    is_data = isinstance(data, DetectionDataset) or hasattr(data, "repeat")
-    rule = "`data` must be a `DetectionDataset`, or its batches (`tf.data.Dataset`)"
-    require(is_data, rule, InvalidTypeError, type=type(data))
     copy = _copy_of(model)
     if isinstance(data, DetectionDataset):
         data = copy.batches(data, batch_size, training=True)
@@ -245,10 +230,8 @@ def find_rate(
     """Tests learning rates for a run, which can then begin in its folder."""
     folder = RunFolder(out)
     folder.check_free(overwrite=False)
-    chosen = configured(
-        *(configuration, hparams, dict(fields), pipeline_config),
-        ignore_unknown=ignore_unknown,
-    )
+    sources = (configuration, hparams, dict(fields), pipeline_config)
+    chosen = configured(*sources, ignore_unknown=ignore_unknown)
     splits = choose_splits(chosen)
     chosen = with_batch_size(chosen, splits, hparams, fields)
     keras.utils.set_random_seed(chosen.seed)
@@ -257,21 +240,16 @@ def find_rate(
     batches = training_batches(model, chosen, splits.train)
     found = find_learning_rate(model, batches)
     with folder.taken():
-        found.write(folder.rates)
+        folder.write_json("learning_rates", dataclasses.asdict(found))
         draw_chart(folder.rates_image, found.plot)
     _say(found, folder)
     return found
 
 
 def _say(found, folder):
-    flags = []
-    for name, value in found.arguments.items():
-        is_flag = name == "learning_rate"
-        flags.append(
-            f"--learning-rate {value:g}" if is_flag else f"--set {name}={value}"
-        )
+    settings = (f"--set {name}={value}" for name, value in found.arguments.items())
     print(
         f"The loss is smallest at a rate of about {10 * found.suggestion:.2g}. "
         f"Suggested is a tenth: {found.suggestion:.2g}. To train with it: "
-        f"{' '.join(flags)}\nThe curve: {folder.rates}"
+        f"{' '.join(settings)}\nThe curve: {folder.rates}"
     )

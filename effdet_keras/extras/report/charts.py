@@ -71,23 +71,6 @@ def scatter(points, highlighted, marks, axes):
     return _svg(HEIGHT, *parts, element("path", class_="mark", d=path))
 
 
-def histogram(values, edges, ticks, axes):
-    """How many values lie between each two edges; the last bars have those beyond."""
-    edges = np.asarray(edges, float)
-    inside = np.clip(values, edges[0], np.nextafter(edges[-1], -np.inf))
-    counts, _ = np.histogram(inside, edges)
-    rows = even_ticks(0, max(int(counts.max(initial=0)), 1), least_step=1)
-    rows = [(value, f"{value:,.0f}") for value, _ in rows]
-    frame = _Frame((edges[0], edges[-1]), (0, rows[-1][0]))
-    parts = [frame.grid(ticks, rows, axes)]
-    for count, start, end in zip(counts.tolist(), edges, edges[1:]):
-        (left, y), (right, bottom) = frame.place(start, count), frame.place(end, 0)
-        width = max(right - left - 1, 0.5)
-        bar = _rect(left + 0.5, y, width, bottom - y, "first", f"{count:,}")
-        parts.append(bar)
-    return _svg(HEIGHT, *parts)
-
-
 def bars(names, values, texts):
     """A horizontal bar for each name, with a text at its end."""
     top = max([*values, 1e-9])

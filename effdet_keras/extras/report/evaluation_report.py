@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 from collections.abc import Mapping, Sequence
 
@@ -42,24 +41,18 @@ from effdet_keras.visualize import (
 class EvaluationReport:
     """An evaluation as one HTML file, which needs no network and no scripts.
 
-    It has the numbers, curves, the confusion matrix, calibration, the kinds of errors,
-    slices, the worst images and suspicious annotations with their boxes drawn, and what
-    else is given, for screens, phones and paper.
-
     Args:
         title: string.
         evaluation: `Evaluation`.
         results: the `ImageResult`s that it was made of.
         dataset: `DetectionDataset` whose images are drawn; None draws none.
         facts: mapping from name to text: model, dataset, timing.
-        history: mapping from name to one number per epoch, as `fit` returns it, to
-            draw the curves of the training; None draws none.
+        history: mapping from name to one number per epoch, as `fit` returns it.
         configuration: string, shown as it is, such as a YAML text.
-        comparison: `Comparison` with another detector; None for none.
-        segmentation: mapping from name to number, as of `MeanIoU.result`; None for
-            none.
-        class_maps: mapping from image id to the class map that was found, `[H, W]`, of
-            images of the dataset that are shown beside their masks.
+        comparison: `Comparison` with another detector.
+        segmentation: mapping from name to number, as of `MeanIoU.result`.
+        class_maps: mapping from image id to the class map that was found, `[H, W]`, to
+            be shown beside the mask.
 
     Example:
         >>> from effdet_keras.evaluate.evaluation import analyze_results
@@ -163,7 +156,6 @@ def evaluation_charts(evaluation):
     """Draws the charts of an evaluation."""
     slices = [
         ("size of object", evaluation.by_object_size),
-        ("size of image", evaluation.by_image_size),
         *evaluation.by_column.items(),
     ]
     charts_of = (_precision_recall, _confusion, _errors, _calibration)
@@ -176,19 +168,17 @@ def _precision_recall(evaluation):
     measured = [curve for curve in evaluation.curves if curve.num_objects]
     most = sorted(measured, key=lambda curve: -curve.num_objects)
     shown = [curve for curve in measured if curve in most[: charts.MAX_LINES - 1]]
-    words = ["Best precision at each recall or a higher one, at IoU 0.5."]
-    if len(shown) < len(measured):
-        words.append(
-            f"The {len(shown)} classes with most objects, of {len(measured)}; "
-            "numbers.json has all."
-        )
+    words = (
+        "Best precision at each recall or a higher one, at IoU 0.5. Of many classes "
+        "those with most objects; numbers.json has all.",
+    )
     shown.append(evaluation.class_agnostic_curve)
     reached = [COCO_RECALLS[x.recall.max(initial=-1.0) >= COCO_RECALLS] for x in shown]
     lines = [(r, curve.best_precision_at(r)) for r, curve in zip(reached, shown)]
     svg = charts.curves(lines, UNIT_TICKS, UNIT_TICKS, ("recall", "precision"))
     names = [*(curve.name for curve in shown[:-1]), "all as one class"]
     legend = (f"{x} {curve.average_precision:.3f}" for x, curve in zip(names, shown))
-    return Chart("Precision and recall", svg, tuple(words), tuple(legend))
+    return Chart("Precision and recall", svg, words, tuple(legend))
 
 
 def _confusion(evaluation):
@@ -200,17 +190,12 @@ def _confusion(evaluation):
     names = [*evaluation.class_names, "background"]
     names, cells = [names[label] for label in labels], counts[np.ix_(labels, labels)]
     svg = charts.heat_map(names, names, cells, ("found as", "is"))
-    words = [
+    words = (
         f"Detections from score {evaluation.shown_score:.2f} on, at IoU 0.5, whatever "
         "class they say. The last column counts missed objects, the last row "
-        "detections of nothing."
-    ]
-    if len(most) < background:
-        words.append(
-            f"The {len(most)} classes with most errors, of {background}; numbers.json "
-            "has all."
-        )
-    return Chart("Which class is taken for which", svg, tuple(words))
+        "detections of nothing. Of many classes those with most errors.",
+    )
+    return Chart("Which class is taken for which", svg, words)
 
 
 def _errors(evaluation):
@@ -271,33 +256,17 @@ def training_charts(history):
 
 def _panel(title, lines):
     known = np.concatenate([values[np.isfinite(values)] for values in lines.values()])
-    low, high = float(known.min()), float(known.max())
-    is_log = title.startswith("Loss") and low > 0  # losses fall by factors
-    drawn = [np.log10(values) if is_log else values for values in lines.values()]
+    drawn = list(lines.values())
     svg = charts.curves(
         [(np.arange(1, len(values) + 1), values) for values in drawn],
         charts.even_ticks(0, max(map(len, drawn)), least_step=1),
-        _log_ticks(low, high) if is_log else charts.even_ticks(0.0, high),
-        ("epoch", "logarithmic" if is_log else ""),
+        charts.even_ticks(0.0, float(known.max())),
+        ("epoch", ""),
     )
     legend = list(lines)
     if title == "Average precision":
         legend = [f"{n} (best {np.nanmax(v):.3f})" for n, v in lines.items()]
     return Chart(title, svg, (), tuple(legend))
-
-
-def _log_ticks(low, high):
-    """1, 2 and 5 times powers of ten, around two values, at their logarithms."""
-    powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
-    steps = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
-    first = max(k for k, value in enumerate(steps) if value <= low)
-    last = min((k for k, value in enumerate(steps) if value >= high), default=first + 1)
-    chosen = steps[first : max(last, first + 1) + 1]
-    every = math.ceil(len(chosen) / 8)
-    thin = chosen[::every]
-    if thin[-1] < high:
-        thin.append(chosen[-1])
-    return [(math.log10(value), f"{value:g}") for value in thin]
 
 
 # --- Masks of a report beside the class maps that were found.

@@ -66,7 +66,7 @@ def run(
         if all(record.usable().is_crowd.all() for record in dataset.records):
             # Nothing to fit them to; the first stage says so.
             fields = {"image_size": None, "anchors": None, **fields}
-        tested = make_model(RunConfiguration.from_dict(fields), dataset)
+        tested = make_model(RunConfiguration().replace(**fields), dataset)
     height, width = tested.config.image_size
     print(f"{tested.config.name} at {height}x{width} on {dataset!r}")
     is_eager = bool(fields.get("run_eagerly", False))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict, Unpack
 
-from effdet_keras.cli.arguments import Precision, Runtime
+from effdet_keras.cli.arguments import Runtime
 
 
 class Limits(TypedDict, total=False):
@@ -29,7 +29,6 @@ def run(
     calibrated: bool = False,
     threads: int | None = None,
     runtime: Runtime | None = None,
-    precision: Precision = "float32",
     **limits: Unpack[Limits],
 ) -> None:
     """answer over HTTP: images in, boxes out
@@ -67,7 +66,7 @@ def run(
         package.require("`effdet-keras serve`")
 
     def open_model():
-        return open_any_model(model, threads, runtime=runtime, precision=precision)
+        return open_any_model(model, threads, runtime=runtime)
 
     chosen = service.Limits(**limits)
     run_server(service.DetectionService(open_model, chosen, calibrated), host, port)

@@ -4,38 +4,26 @@ from __future__ import annotations
 
 import importlib.resources
 import json
-import pathlib
 
-import numpy as np
-
-from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import check_argument, require
 from effdet_keras.export.registry import FORMATS, Written
 from effdet_keras.export.runtime import labels_of
 from effdet_keras.extras.targets.tflite import require_detection_alone
 
-WARMUP_NAME = pathlib.Path("assets.extra", "tf_serving_warmup_requests")
 _RUNTIME_VERSION = "1.30.0"
 _RUNTIME = f"https://cdn.jsdelivr.net/npm/onnxruntime-web@{_RUNTIME_VERSION}/dist/"
 
 
-def write_tf_serving(model, folder, path, *, names="effdet", warmup_batches=2):
+def write_tf_serving(model, folder, path, *, names="effdet"):
     """Writes one version of a SavedModel that TF Serving loads.
 
     `path` is `MODEL/VERSION`, such as `models/pets/1`, with a whole number as its last
-    part: TF Serving watches `models/pets` and serves the highest version. Each warm-up
-    request is one that clients send: images, and files of images, of batches 1, 2, 4...
+    part: TF Serving watches `models/pets` and serves the highest version.
     """
     is_version = path.name.isascii() and path.name.isdigit()
     rule = f"`target='tf-serving'` needs a path with a version, such as '{path / '1'}'"
     require(is_version, rule, path=str(path))
-    check_argument(warmup_batches >= 0, "warmup_batches", warmup_batches, "0 or more")
     FORMATS["saved_model"].write(model, folder, names=names)
-    if warmup_batches:
-        requests = folder / WARMUP_NAME
-        requests.parent.mkdir()
-        name = path.parent.name or "model"
-        _write_requests(requests, name, model.config, names, warmup_batches)
     base = path.parent.absolute()
     note = (
         f"  tensorflow_model_server --rest_api_port=8501 "
@@ -44,60 +32,10 @@ def write_tf_serving(model, folder, path, *, names="effdet", warmup_batches=2):
     return Written(folder, "saved_model", (note,))
 
 
-def _write_requests(path, name, config, names, warmup_batches):
-    image = np.zeros((*config.image_size, 3), "uint8")
-    file = tf.io.encode_jpeg(image).numpy()
-    key = "input_tensor" if names == "tfod" else "images"
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for size in (2**i for i in range(warmup_batches)):
-            images = tf.constant(np.stack([image] * size))
-            files = tf.constant([file] * size)
-            for signature, tensor in (
-                ("serving_default", images),
-                ("image_bytes", files),
-            ):
-                writer.write(prediction_log(name, signature, {key: tensor}))
-
-
-# --- `PredictionLog` of TF Serving as bytes, without its package.
-
-_PREDICT_LOG = 6  # PredictionLog.predict_log
-_REQUEST = 1  # PredictLog.request
-_MODEL_SPEC, _INPUTS = 1, 2  # PredictRequest.model_spec, .inputs
-_NAME, _SIGNATURE_NAME = 1, 3  # ModelSpec.name, .signature_name
-_KEY, _VALUE = 1, 2  # of a map's entry
-
-
-def prediction_log(model_name, signature_name, inputs):
-    """A request for one prediction as bytes of a `PredictionLog`, for TF Serving."""
-    spec = _field(_NAME, model_name.encode())
-    spec += _field(_SIGNATURE_NAME, signature_name.encode())
-    request = _field(_MODEL_SPEC, spec)
-    for name, tensor in inputs.items():
-        value = tf.make_tensor_proto(tensor).SerializeToString()
-        entry = _field(_KEY, name.encode()) + _field(_VALUE, value)
-        request += _field(_INPUTS, entry)
-    return _field(_PREDICT_LOG, _field(_REQUEST, request))
-
-
-def _field(number, content):
-    return _varint(number << 3 | 2) + _varint(len(content)) + content
-
-
-def _varint(value):
-    """Seven bits a byte, the lowest first, the eighth for "more follow"."""
-    parts = bytearray()
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)
-
-
 # --- Triton.
 
 
-def write_triton(model, folder, path, *, backend="onnxruntime", max_batch_size=8):
+def write_triton(model, folder, path, *, max_batch_size=8):
     """Writes one model of a Triton model repository.
 
     `path` is `REPOSITORY/MODEL`: its last part is the model's name. It gets
@@ -105,32 +43,26 @@ def write_triton(model, folder, path, *, backend="onnxruntime", max_batch_size=8
     into one batch.
     """
     check_argument(max_batch_size >= 1, "max_batch_size", max_batch_size, "1 or more")
-    is_onnx = backend == "onnxruntime"
-    format = "onnx" if is_onnx else "saved_model"
-    version = folder / "1"
-    version.mkdir()
-    file = version / ("model.onnx" if is_onnx else "model.savedmodel")
-    FORMATS[format].write(model, file)
+    (folder / "1").mkdir()
+    file = folder / "1" / "model.onnx"
+    FORMATS["onnx"].write(model, file)
     names = labels_of(model)
     (folder / "labels.txt").write_text("\n".join(names) + "\n", encoding="utf-8")
-    text = _triton_configuration(path.name, backend, model, max_batch_size)
+    text = _triton_configuration(path.name, model, max_batch_size)
     (folder / "config.pbtxt").write_text(text, encoding="utf-8")
     note = f"  tritonserver --model-repository={path.parent.absolute()}"
-    return Written(file, format, (note,))
+    return Written(file, "onnx", (note,))
 
 
-def _triton_configuration(name, backend, model, max_batch_size):
+def _triton_configuration(name, model, max_batch_size):
     """The text of `config.pbtxt`; shapes are without the batch, which is free."""
-    is_onnx = backend == "onnxruntime"
-    platform = "onnxruntime_onnx" if is_onnx else "tensorflow_savedmodel"
-    size = model.config.image_size if is_onnx else (-1, -1)
-    images = ("images", "TYPE_FP32" if is_onnx else "TYPE_UINT8", (*size, 3))
+    images = ("images", "TYPE_FP32", (*model.config.image_size, 3))
     outputs = "".join(
         f"output [{_triton_tensor(*o)}]\n" for o in _triton_outputs(model)
     )
     return (
         f'name: "{name}"\n'
-        f'platform: "{platform}"\n'
+        'platform: "onnxruntime_onnx"\n'
         f"max_batch_size: {max_batch_size}\n"
         f"input [{_triton_tensor(*images)}]\n"
         f"{outputs}"

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 import subprocess
 
-from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras.errors import InvalidStateError, InvalidValueError
 from effdet_keras.export.registry import FORMATS, Written
 from effdet_keras.export.runtime import labels_of
 
-_schema = OptionalModule(
-    "tensorflow.lite.python.schema_py_generated", install="tensorflow"
-)
-_flatbuffer_utils = OptionalModule(
-    "tensorflow.lite.tools.flatbuffer_utils", install="tensorflow"
-)
 MODEL_NAME, COMPILED_NAME = "model.tflite", "model_edgetpu.tflite"
 _COMPILER = "edgetpu_compiler"
 # Lite4 has 15 million parameters: nothing of it would stay in the 8 MB of the chip.
@@ -53,7 +45,6 @@ def write_coral(model, folder, path, **options):
     and its log. Otherwise a note says how to run it.
     """
     require_edge_tpu_model(model, "coral")
-    require_calibration(model, "coral", options.get("calibration"))
     int8 = {"precision": "int8", "int8_scores": True}
     FORMATS["litert"].write(model, folder / MODEL_NAME, **int8, **options)
     names = labels_of(model)
@@ -74,18 +65,11 @@ def require_edge_tpu_model(model, target):
 
 
 def compile_for_edge_tpu(folder, path):
-    """Checks `model.tflite` of a folder, and compiles it where that can be done.
-
-    Returns notes: what stays on the CPU, and what happened or is to be done.
-    """
-    operations = operations_of(folder / MODEL_NAME)
-    require_compilable(operations)
-    on_cpu = ", ".join(operations_on_cpu(operations)) or "nothing"
-    notes = [f"  stays on the CPU: {on_cpu}"]
+    """Compiles `model.tflite` of a folder where that can be done; returns notes."""
     compiler = shutil.which(_COMPILER)
     if compiler is None:
         command = f"{_COMPILER} -s -o {path} {path / MODEL_NAME}"
-        return *notes, f"  {_COMPILER} is not installed here; where it is: {command}"
+        return (f"  {_COMPILER} is not installed here; where it is: {command}",)
     done = subprocess.run(
         [compiler, "-s", "-o", str(folder), str(folder / MODEL_NAME)],
         capture_output=True,
@@ -99,7 +83,7 @@ def compile_for_edge_tpu(folder, path):
     counts = [
         line for line in done.stdout.splitlines() if "Number of operations" in line
     ]
-    return *notes, f"  compiled: {COMPILED_NAME}", *(f"  {line}" for line in counts)
+    return f"  compiled: {COMPILED_NAME}", *(f"  {line}" for line in counts)
 
 
 def write_frigate(
@@ -121,7 +105,6 @@ def write_frigate(
         )
     if detector == "edgetpu":
         require_edge_tpu_model(model, "frigate")
-    require_calibration(model, "frigate", options.get("calibration"))
     FORMATS["litert"].write(
         model,
         folder / MODEL_NAME,
@@ -185,12 +168,6 @@ def write_gpu(model, folder, path, **options):
     """
     ours = {"precision": "float16", "postprocess_ops": "builtin"}
     FORMATS["litert"].write(model, folder / MODEL_NAME, **ours, **options)
-    custom = [op.name for op in operations_of(folder / MODEL_NAME) if op.is_custom]
-    if custom:
-        raise InvalidStateError(
-            f"The converter left custom operations in the file: {', '.join(custom)}. "
-            "Nothing was written. Another version of TensorFlow may do better."
-        )
     return Written(folder / MODEL_NAME, "litert")
 
 
@@ -205,138 +182,3 @@ def require_detection_alone(model, target):
             f"heads={model.config.heads!r}. Train one with heads='object_detection', "
             "or export with `format='litert'`."
         )
-
-
-def require_calibration(model, target, calibration):
-    """Refuses int8 without images to calibrate with, or learned ranges."""
-    if calibration is None and model.quantization is None:
-        raise InvalidValueError(
-            f"`target={target!r}` is int8, which needs images of the kind the model "
-            "will see, to find the range of every activation. Received: "
-            "calibration=None. Give a dataset, a folder or a list of images, such as "
-            "`calibration=train`; or train the model with `quantize_aware`."
-        )
-
-
-# --- The operations of a `.tflite` file: their names, versions and types.
-
-
-@dataclasses.dataclass(frozen=True)
-class Operation:
-    """One kind of operation in a file, such as "CONV_2D"."""
-
-    name: str
-    version: int
-    is_custom: bool
-    types: frozenset[str]  # of all its tensors that are no constants, such as "INT8"
-    is_static: bool  # whether every tensor of it has a fixed shape
-    count: int  # how often it is there
-
-
-def operations_of(path):
-    """The operations of a `.tflite` file, each kind once, in the order of the first."""
-    model = _flatbuffer_utils.convert_bytearray_to_object(bytearray(path.read_bytes()))
-    names, type_names = map(_by_number, (_schema.BuiltinOperator, _schema.TensorType))
-    found: dict = {}
-    for graph in model.subgraphs:
-        for operator in graph.operators:
-            code = model.operatorCodes[operator.opcodeIndex]
-            is_custom = code.customCode is not None
-            number = max(code.builtinCode, code.deprecatedBuiltinCode)
-            name = code.customCode.decode() if is_custom else names[number]
-            tensors = [graph.tensors[i] for i in operator.inputs if i >= 0]
-            tensors = [t for t in tensors if not _is_constant(model, t)]
-            tensors += [graph.tensors[i] for i in operator.outputs]
-            types = frozenset(type_names[tensor.type] for tensor in tensors)
-            is_static = not any(_is_dynamic(tensor) for tensor in tensors)
-            key = (name, code.version, is_custom, types)
-            found.setdefault(key, []).append(is_static)
-    return [Operation(*key, all(are), len(are)) for key, are in found.items()]
-
-
-def _is_constant(model, tensor):
-    data = model.buffers[tensor.buffer].data
-    return data is not None and len(data) > 0
-
-
-def _is_dynamic(tensor):
-    return tensor.shapeSignature is not None and -1 in tensor.shapeSignature
-
-
-def _by_number(enumeration):
-    return {v: n for n, v in vars(enumeration).items() if isinstance(v, int)}
-
-
-# --- What `edgetpu_compiler` 16 takes, and what of it the Edge TPU runs.
-
-# Operation to its newest version that the compiler parses.
-NEWEST_VERSIONS = {
-    "ADD": 3,
-    "AVERAGE_POOL_2D": 3,
-    "CONCATENATION": 3,
-    "CONV_2D": 5,
-    "DEPTHWISE_CONV_2D": 6,
-    "DEQUANTIZE": 4,
-    "EXPAND_DIMS": 1,
-    "FULLY_CONNECTED": 9,
-    "HARD_SWISH": 1,
-    "LOGISTIC": 3,
-    "MAXIMUM": 4,
-    "MAX_POOL_2D": 3,
-    "MEAN": 3,
-    "MINIMUM": 4,
-    "MUL": 4,
-    "PACK": 3,
-    "PAD": 3,
-    "PADV2": 3,
-    "QUANTIZE": 2,
-    "RELU": 3,
-    "RELU6": 3,
-    "RESHAPE": 1,
-    "RESIZE_BILINEAR": 4,
-    "RESIZE_NEAREST_NEIGHBOR": 4,
-    "SLICE": 5,
-    "SPLIT": 4,
-    "STRIDED_SLICE": 5,
-    "SUB": 5,
-    "SUM": 2,
-    "TRANSPOSE": 5,
-}
-
-# Of these, what the Edge TPU runs itself, in 8 bits.
-_ON_THE_CHIP = frozenset(NEWEST_VERSIONS) - {"DEQUANTIZE", "HARD_SWISH", "PADV2"}
-_CUSTOM = "TFLite_Detection_PostProcess"  # the compiler leaves it to the CPU
-# An operation on these is one in 8 bits: INT32 are biases and sizes.
-_QUANTIZED = frozenset(("INT8", "UINT8", "INT32"))
-
-
-def require_compilable(operations):
-    """Refuses a file that `edgetpu_compiler` 16 would refuse as a whole."""
-    problems = []
-    for operation in operations:
-        known = {_CUSTOM: 1} if operation.is_custom else NEWEST_VERSIONS
-        newest = known.get(operation.name)
-        if newest is None:
-            problems.append(f"{operation.name} is unknown to it")
-        elif operation.version > newest:
-            problems.append(
-                f"{operation.name} is of version {operation.version}, above {newest}"
-            )
-        elif not operation.is_static:
-            problems.append(f"{operation.name} has a shape that is not fixed")
-    if problems:
-        raise InvalidValueError(
-            f"edgetpu_compiler 16 would refuse the file: {'; '.join(problems)}. "
-            "Nothing was written. Train a plain `efficientdet-lite0` to `-lite3`, or "
-            "export with an older TensorFlow."
-        )
-
-
-def operations_on_cpu(operations):
-    """What the compiler leaves to the CPU, such as "DEQUANTIZE (2)"."""
-    counts: dict = {}
-    for operation in operations:
-        runs = operation.name in _ON_THE_CHIP and operation.types <= _QUANTIZED
-        if not runs:
-            counts[operation.name] = counts.get(operation.name, 0) + operation.count
-    return [f"{name} ({count})" for name, count in counts.items()]

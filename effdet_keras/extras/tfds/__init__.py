@@ -1,32 +1,27 @@
-"""TFDS datasets: from TensorFlow Datasets' folders and examples, and to a folder."""
+"""TFDS datasets: from TensorFlow Datasets' folders and examples."""
 
 from __future__ import annotations
 
 import functools
-import json
 import os
 import pathlib
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.data.formats import reading, writing
+from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.label_map import ClassNames
-from effdet_keras.data.formats.sidecar import NO_SIDECAR, read_sidecar, write_sidecar
+from effdet_keras.data.formats.sidecar import NO_SIDECAR
 from effdet_keras.data.formats.tfrecord import (
     Example,
     check_fractions,
-    encode_example,
     missing_shards,
     read_examples,
     shards_in,
     with_ids,
-    write_records,
 )
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError, require
@@ -35,8 +30,6 @@ _INFO, _FEATURES = "dataset_info.json", "features.json"
 _NAMES = "objects-label.labels.txt"
 _SHARD = re.compile(r".+-(?P<split>[^-]+)\.tfrecord-\d{5,9}-of-\d{5,9}")
 _FLAGS = ("objects/is_crowd", "objects/is_difficult", "objects/is_group_of")
-_NAME = "detection"  # of the dataset; in TFDS each has one
-_IMAGES_PER_SHARD = 5000  # somewhat below 1 GB of photographs, as TFDS has them
 
 
 def from_tfds(
@@ -79,17 +72,12 @@ def from_tfds(
             examples have another format.
 
     Example:
-        >>> import tempfile
         >>> examples = [{
         ...     "image": np.zeros((32, 48, 3), "uint8"),
         ...     "objects": {"bbox": [[0.25, 0.5, 0.5, 1.0]], "label": [0]}}]
         >>> dataset = from_tfds(examples, class_names=["cat"])
         >>> dataset[0]["boxes"].tolist()
         [[8.0, 24.0, 16.0, 48.0]]
-        >>> folder = tempfile.mkdtemp() + "/cats"
-        >>> write_tfds(dataset, folder)
-        >>> from_tfds(folder)
-        DetectionDataset(1 image, 1 box, 1 class: cat)
     """
     folder = getattr(source, "data_dir", source)  # of a builder: of this version
     if isinstance(folder, str | os.PathLike):
@@ -144,21 +132,19 @@ def _from_folder(folder, split, class_names, on_error):
     names = folder / _NAMES
     text = names.read_text(encoding="utf-8") if names.is_file() else ""
     known = [line.strip() for line in text.split("\n") if line.strip()]
-    sidecar = read_sidecar(folder).renamed(dict(enumerate(known)))
     found = read_examples(files, "image", _read_image, problems)
     known = dict(enumerate(known, 1))
-    return _made(found, known, class_names, problems, str(folder), sidecar, split)
+    return _made(found, known, class_names, problems, str(folder), split)
 
 
-def _made(found, known, class_names, problems, source, sidecar=NO_SIDECAR, split=None):
+def _made(found, known, class_names, problems, source, split=None):
     return reading.make_dataset(
         found,
         reading.numbered_classes(
-            known, class_names, sidecar, found, are_category_ids=False
+            known, class_names, NO_SIDECAR, found, are_category_ids=False
         ),
         problems,
         source=source,
-        sidecar=sidecar,
         split=split,
         fields=("source_id",),
         keep_unusable=True,
@@ -253,141 +239,8 @@ def _features_of(example):
     return features
 
 
-def write_tfds(
-    datasets: DetectionDataset | Mapping[str, DetectionDataset],
-    folder: str | os.PathLike[str],
-) -> None:
-    """Writes datasets as a folder of TensorFlow Datasets.
-
-    `tfds.builder_from_directory(folder).as_dataset(split="train")` reads it, and
-    `from_tfds` does. Boxes without area in their image are left out; boxes that reach
-    out of it stay as they are. TFDS has no place for category ids, which are kept in
-    `effdet_keras.json` beside it.
-
-    Args:
-        datasets, folder: as for `ek.data.write_coco`.
-
-    Raises:
-        FileExistsError, FileNotFoundError, OSError: As `write_coco` does.
-        ValueError: As `write_coco` does, or if a name of a split or class is none that
-            TFDS can have.
-
-    Example: see `from_tfds`.
-    """
-    splits = writing.named_splits(datasets, usable=True, masks=False)
-    names = next(iter(splits.values())).class_names
-    _check_names(splits, names)
-    with new_folder(folder) as partial:
-        ids = {split: list(map(str, d.image_ids)) for split, d in splits.items()}
-        write_sidecar(partial, splits, ids)
-        (partial / _NAMES).write_text("\n".join(names) + "\n", encoding="utf-8")
-        info = {
-            "fileFormat": "tfrecord",
-            "name": _NAME,
-            "version": "1.0.0",
-            "splits": [
-                _write_split(partial, split, dataset.records)
-                for split, dataset in splits.items()
-            ],
-        }
-        _write_json(partial / _INFO, info)
-        _write_json(partial / _FEATURES, describe_features(len(names)))
-
-
-def _check_names(splits, class_names):
-    bad = [name for name in splits if not re.fullmatch(r"\w+", name)]
-    # TFDS keeps one name per line, without blanks around it.
-    bad += [name for name in class_names if [name.strip()] != name.splitlines()]
-    if bad:
-        raise InvalidValueError(
-            "TFDS has names of splits of letters, digits and `_`, and names of "
-            f"classes of one line, without blanks around. Received: {bad}"
-        )
-
-
-def _write_split(folder, split, records):
-    """Writes the files of a split, and returns what TFDS wants to know of them."""
-    count = max(1, -(-len(records) // _IMAGES_PER_SHARD))
-    lengths, size = [], 0
-    for i in range(count):
-        path = folder / f"{_NAME}-{split}.tfrecord-{i:05d}-of-{count:05d}"
-        members = records[i * _IMAGES_PER_SHARD : (i + 1) * _IMAGES_PER_SHARD]
-        write_records(path, (_encode_record(record) for record in members))
-        lengths.append(str(len(members)))
-        size += path.stat().st_size
-    return {
-        "name": split,
-        "shardLengths": lengths,
-        "numBytes": str(size),
-        "filepathTemplate": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}",
-    }
-
-
-def _encode_record(record):
-    data, _ = writing.encode_image(record)
-    height, width = record.image_size
-    low = record.boxes_xywh[:, 1::-1]  # y, x
-    high = low + record.boxes_xywh[:, :1:-1]
-    boxes = np.concatenate([low, high], axis=1) / (height, width, height, width)
-    return encode_example(
-        {
-            "image": data,
-            "image/filename": record.file_name,
-            "image/id": np.array([record.image_id]),
-            "objects/area": record.area,
-            "objects/bbox": boxes.reshape(-1),
-            "objects/id": record.annotation_ids,
-            "objects/is_crowd": record.is_crowd,
-            "objects/label": record.labels,
-        }
-    )
-
-
-def _write_json(path, content):
-    path.write_text(json.dumps(content, indent=2), encoding="utf-8")
-
-
 def tfds_readers(path):
     """Finds the splits of a TFDS folder: dict to the functions that read them."""
     if not path.is_dir():
         return {}
     return {s: functools.partial(from_tfds, path, s) for s in tfds_splits(path)}
-
-
-# --- `features.json`: how TensorFlow Datasets is told what an example holds.
-
-
-def describe_features(num_classes):
-    """Returns the features of an annotated image, as TFDS has COCO's."""
-
-    def feature(name, key, content):
-        class_name = f"tensorflow_datasets.core.features.{name}"
-        return {"pythonClassName": class_name, key: content}
-
-    def number(dtype):
-        tensor = {"dtype": dtype, "encoding": "none", "shape": {}}
-        return feature("tensor_feature.Tensor", "tensor", tensor)
-
-    def dict_of(features):
-        content = {"features": features}
-        return feature("features_dict.FeaturesDict", "featuresDict", content)
-
-    box = {"bboxFormat": "REL_YXYX", "dtype": "float32", "shape": {"dimensions": ["4"]}}
-    classes = {"numClasses": str(num_classes)}
-    objects = {
-        "area": number("float32"),
-        "bbox": feature("bounding_boxes.BBoxFeature", "boundingBox", box),
-        "id": number("int64"),
-        "is_crowd": number("bool"),
-        "label": feature("class_label_feature.ClassLabel", "classLabel", classes),
-    }
-    sequence = {"feature": dict_of(objects), "length": "-1"}
-    pixels = {"dtype": "uint8", "shape": {"dimensions": ["-1", "-1", "3"]}}
-    return dict_of(
-        {
-            "image": feature("image_feature.Image", "image", pixels),
-            "image/filename": feature("text_feature.Text", "text", {}),
-            "image/id": number("int64"),
-            "objects": feature("sequence_feature.Sequence", "sequence", sequence),
-        }
-    )

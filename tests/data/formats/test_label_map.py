@@ -72,7 +72,7 @@ def test_what_is_no_label_map_is_explained(label_map, error, message):
         label_map_of(label_map)
 
 
-@pytest.mark.parametrize("to", ["voc", "yolo", "csv", "tfrecord", "tfds"])
+@pytest.mark.parametrize("to", ["voc", "yolo", "csv", "tfrecord"])
 def test_class_names_with_ids_give_the_dataset_these_ids(tmp_path, dataset, to):
     data.load(_written(dataset, tmp_path, to))
     for name in ("effdet_keras.json", "label_map.pbtxt"):
@@ -84,7 +84,7 @@ def test_class_names_with_ids_give_the_dataset_these_ids(tmp_path, dataset, to):
     assert sorted(read.records[0].labels.tolist()) == [0, 2]
 
 
-@pytest.mark.parametrize("to", ["coco", "voc", "yolo", "csv", "tfrecord", "tfds"])
+@pytest.mark.parametrize("to", ["coco", "voc", "yolo", "csv", "tfrecord"])
 @pytest.mark.parametrize("is_alone", [False, True], ids=["with", "without the sidecar"])
 def test_class_names_bring_a_second_dataset_in_line(tmp_path, dataset, to, is_alone):
     folder = _written(dataset, tmp_path, to)
@@ -127,7 +127,6 @@ def test_classes_that_got_another_name_keep_what_the_sidecar_knows(tmp_path, dat
     edits = {
         "tfrecord": ("label_map.pbtxt", '"cat"', '"cat" display_name: "Katze"'),
         "yolo": ("data.yaml", "cat", "Katze"),
-        "tfds": ("objects-label.labels.txt", "cat", "Katze"),
         "coco": ("train.json", '"cat"', '"Katze"'),
     }
     for to, (name, old, new) in edits.items():

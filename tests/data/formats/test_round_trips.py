@@ -23,7 +23,6 @@ WRITERS = {
     "csv": data.write_csv,
     "automl": functools.partial(data.write_csv, format="automl"),
     "tfrecord": functools.partial(data.write_tfrecord, num_shards=2),
-    "tfds": data.write_tfds,
 }
 
 

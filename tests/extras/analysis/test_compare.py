@@ -72,24 +72,14 @@ def test_a_class_that_was_not_drawn_is_left_out_of_the_mean():
 def test_the_same_detector_is_not_better():
     results = noisy_results(0)
     for difference in compare_detectors(results, results, num_draws=50).values():
-        assert difference[2:] == (0, 0, 0, 0.5)  # mean, low, high, share better
+        assert difference[2:] == (0, 0)  # low, high
 
 
 def test_a_detector_that_is_much_better_is_seen_to_be():
     rough, exact = noisy_results(1, noise=6.0), noisy_results(2, noise=1.0)
     found = compare_detectors(rough, exact, num_draws=200)["AP"]
     assert found.second - found.first > 0.1
-    assert 0 < found.low < found.mean < found.high
-    assert found.mean == pytest.approx(found.second - found.first, abs=0.05)
-    assert found.share_better == 1
-
-
-def test_two_detectors_of_one_quality_are_not_told_apart():
-    first = noisy_results(1, num_images=30)
-    second = noisy_results(2, num_images=30)
-    found = compare_detectors(first, second, num_draws=100)["AP50"]
-    assert found.low < 0 < found.high
-    assert 0 < found.share_better < 1
+    assert 0 < found.low < found.high
 
 
 def test_the_interval_is_that_of_a_bootstrap_by_hand():
@@ -102,33 +92,7 @@ def test_the_interval_is_that_of_a_bootstrap_by_hand():
     ap50 = compare_detectors(first, second, num_draws=1000)["AP50"]
     assert (ap50.first, ap50.second) == pytest.approx((0.7, 1), abs=0.01)
     # The share that is missed is binomial: 95 % of it lies between 2 and 10 of 20.
-    assert ap50.mean == pytest.approx(0.3, abs=0.02)
     assert (ap50.low, ap50.high) == pytest.approx((0.1, 0.5), abs=0.02)
-
-
-def test_a_seed_gives_the_same_draws_and_another_seed_others():
-    pair = noisy_results(1), noisy_results(2)
-    one, again, other = (
-        compare_detectors(*pair, num_draws=20, seed=seed)["AP"] for seed in (3, 3, 4)
-    )
-    assert one == again
-    assert one != other
-
-
-def test_a_draw_without_objects_is_drawn_again():
-    images = [image_result(image_id=i) for i in range(30)]
-    images.append(image_result([(0, *BOX)], [(0, 0.9, *BOX)], image_id=30))
-    found = compare_detectors(images, images, num_draws=30)["AP"]
-    assert (found.first, found.mean) == (1, 0)
-
-
-def test_detections_are_matched_once_and_not_for_each_draw(monkeypatch):
-    calls, match = [], compare.match_detections
-    monkeypatch.setattr(
-        compare, "match_detections", lambda *args: calls.append(1) or match(*args)
-    )
-    compare_detectors(noisy_results(1), noisy_results(2), num_draws=5)
-    assert len(calls) == 2 * 12 * 10  # detectors, images, IoU thresholds
 
 
 def test_other_images_are_refused():

@@ -49,14 +49,6 @@ def test_the_kinds_by_hand(found, kind):
     assert kinds.gains[kind] == (1 if meant else 0)
 
 
-@pytest.mark.filterwarnings("error")
-def test_a_class_that_is_missed_altogether_stays_in_the_mean():
-    found = [(0, 0.5, *BOX), (1, 0.4, 80, 80, 90, 90)]
-    kinds = decompose_errors([image_result([(0, *BOX), (1, *FAR)], found)])
-    assert kinds.ap == pytest.approx(0.5)
-    assert kinds.gains["missed"] == 0
-
-
 CROWD_CASES = {
     "a crowd is no object, and what lies in it no error": (
         [(0, *BOX), (0, 40, 40, 80, 80)],
@@ -81,13 +73,6 @@ def test_errors_beside_a_crowd(case):
     truth, found, expected = CROWD_CASES[case]
     kinds = decompose_errors([image_result(truth, found, crowds=[False, True])])
     assert one_kind(kinds) == expected
-
-
-def test_images_without_objects_or_detections():
-    one_of_each = [([], []), ([(0, *BOX)], []), ([], [(0, 0.9, *BOX)])]
-    one_of_each.append(([(0, *BOX)], [(0, 0.5, *BOX)]))
-    kinds = decompose_errors([image_result(*one) for one in one_of_each])
-    assert one_kind(kinds) == {"background": 1, "missed": 1}
 
 
 @pytest.mark.parametrize("results", [[], [image_result([], [(0, 0.9, *BOX)])]])
@@ -127,14 +112,6 @@ def image_of(truth, found, image):
         scores=found[:, 6],
         labels=found[:, 1],
     )
-
-
-def test_the_table_has_every_kind():
-    kinds = decompose_errors([image_result([(0, *BOX)], [(1, 0.5, *BOX)])])
-    text = str(kinds)
-    assert all(name in text for name in kinds.gains)
-    assert "classification        1  1.0000" in text
-    assert np.isclose(kinds.ap, 0) and "AP 0.0000" in text
 
 
 # --- The confusion matrix: by hand, and by what its sums must be.
@@ -219,13 +196,6 @@ def test_the_worst_image_comes_first():
     assert [(x.image_id, x.badness) for x in worst[1:]] == order
 
 
-def test_crowds_are_not_missed_and_what_lies_in_them_is_not_false():
-    truth = [(0, *BOX), (0, 40, 40, 80, 80)]
-    found = [(0, 0.9, *BOX), (0, 0.8, *FAR)]
-    [image] = worst_images([image_result(truth, found, crowds=[False, True])])
-    assert (image.badness, image.num_found, image.num_false) == (0, 1, 0)
-
-
 # --- Likely errors of annotations, by hand.
 
 LOOSE = (0, 0, 10, 6)  # IoU 0.6
@@ -240,8 +210,6 @@ BESIDE = (0, 0, 10, 40)  # IoU with BOX 0.25
 BELOW = (0, 0, 10, 9)
 # Annotations, detections, the kinds of the suspects.
 SUSPECTS = {
-    "nothing at all": ([], [], []),
-    "both agree": ([(0, *BOX)], [(0, 0.9, *BOX)], []),
     "a detection that is not sure": ([], [(2, 0.49, *FAR)], []),
     "near an annotation of any class, IoU 0.2, nothing is missing": (
         [(0, *BOX)],
@@ -254,7 +222,6 @@ SUSPECTS = {
         ["missing"],
     ),
     "one place is listed once": ([], [(0, 0.7, *FAR), (1, 0.9, *FAR)], ["missing"]),
-    "a weak detection comes near": ([(0, *BOX)], [(0, 0.2, 0, 0, 10, 2)], []),
     "a weak detection finds it": ([(0, *BOX)], [(0, 0.05, *BOX)], []),
     "a weak one of another class": ([(0, *BOX)], [(1, 0.05, *BOX)], ["unfound"]),
     "a detection of another object does not see this one": (
@@ -267,8 +234,6 @@ SUSPECTS = {
         [(1, 0.9, *BOX), (0, 0.95, *BOX)],
         [],
     ),
-    "another class, but elsewhere, IoU 0.3": ([(0, *BOX)], [(1, 0.9, *NEAR)], []),
-    "a box that fits, IoU 0.8": ([(0, *BOX)], [(0, 0.9, 0, 0, 10, 8)], []),
     "a loose box that is not sure": ([(0, *BOX)], [(0, 0.4, *LOOSE)], []),
 }
 
@@ -314,13 +279,3 @@ def test_the_annotation_that_another_class_overlaps_most_is_the_one_it_is_about(
     found = [(1, 0.9, *BOX), (1, 0.8, *BOX)]  # the first finds the third object
     suspects = find_suspects([image_result(truth, found)])
     assert [x.box for x in suspects if x.kind == "wrong class"] == [BELOW]
-
-
-def test_the_most_suspicious_come_first_over_all_images():
-    images = [
-        image_result([], [(0, 0.6, *FAR)], image_id=1),
-        image_result([(0, *BOX)], [], image_id=2),
-        image_result([], [(0, 0.8, *BOX), (0, 0.7, *FAR), (1, 0.9, *FAR)], image_id=3),
-    ]
-    found = [(x.image_id, x.score) for x in find_suspects(images)]
-    assert found == [(2, 0), (3, 0.9), (3, 0.8), (1, 0.6)]

@@ -7,7 +7,6 @@ import zipfile
 
 import pytest
 
-from effdet_keras.extras import follow as new_checkpoints
 from effdet_keras.extras.follow import NewCheckpoints
 
 
@@ -62,33 +61,3 @@ def test_numbered_ones_come_in_their_order_and_none_comes_twice(
     known = {(epoch, f"2026-01-01T00:00:0{epoch}+00:00") for epoch in (1, 2)}
     copy = tmp_path_factory.mktemp("copies") / "copy.keras"
     assert NewCheckpoints(folder, known).take(copy)[1]["epoch"] == 3
-
-
-def test_half_a_file_is_left_until_it_is_whole(folder, taken):
-    write(folder / "whole", 5)
-    content = (folder / "whole").read_bytes()
-    for count in (0, 100, len(content) - 1):
-        (folder / "last.keras").write_bytes(content[:count])
-        assert taken() == []
-    # The table at the end is there before what it tells of.
-    torn = content.replace(content[-3000:-2900], bytes(100))
-    (folder / "last.keras").write_bytes(torn)
-    assert taken() == []
-    (folder / "last.keras").write_bytes(content)
-    assert taken() == [("last.keras", 5)]
-
-
-def test_files_that_are_replaced_or_go_while_they_are_read(folder, taken, monkeypatch):
-    write(folder / "a.keras", 1)
-    write(folder / "last.keras", 6)
-    write(folder / "new", 7)
-    real = shutil.copyfile
-
-    def copy(source, target):
-        (folder / "a.keras").unlink(missing_ok=True)
-        real(source, target)
-        if (folder / "new").exists():
-            os.replace(folder / "new", source)
-
-    monkeypatch.setattr(new_checkpoints.shutil, "copyfile", copy)
-    assert taken() == [("last.keras", 6), ("last.keras", 7)]

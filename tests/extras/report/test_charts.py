@@ -32,17 +32,6 @@ def test_lines_are_placed_on_their_axes():
     assert 'class="diagonal"' in svg
 
 
-def test_a_line_is_broken_where_nothing_is_known():
-    ticks = [(0, "0"), (4, "4")]
-    values = [1, np.nan, 2, 3]
-    svg = curves([(range(4), values)], ticks, ticks, ("epoch", "AP"))
-    (path,) = lines_of(svg)
-    assert path.count("M") == 2 and path.count("L") == 1
-    assert svg.count("<circle") == 3
-    long = curves([(np.arange(99) / 99, np.ones(99))], ticks, ticks, ("", ""))
-    assert "<circle" not in long
-
-
 @pytest.mark.parametrize(
     ("low", "high"), [(0, 1e-4), (0, 0.37), (3, 3), (0, 0), (-2, 900), (0.99, 1.01)]
 )

@@ -15,7 +15,6 @@ from support.image_results import random_results
 import effdet_keras as ek
 from effdet_keras.evaluate.coco import METRIC_NAMES
 from effdet_keras.extras.analysis.compare import compare_evaluations
-from effdet_keras.extras.report.evaluation_report import crop_around, training_charts
 
 pytestmark = pytest.mark.tensorflow  # `ek.data`
 
@@ -120,21 +119,6 @@ def images_of(page):
     return images
 
 
-def test_images_are_shown_in_the_size_they_are_drawn_in(page, report, results):
-    """So that names, which are drawn in at 11 pixels, are legible on a phone too."""
-    images = images_of(page)
-    assert all(160 < max(image.size) <= 320 for _, image in images)
-    assert "img { display: block; max-width: 100%;" in page
-    worst = [x for x in report.evaluation.worst_images if x.badness > 0]
-    shown = [name for name, _ in images if name.startswith("Ground truth of ")]
-    readable = [x.name for x in worst if x.name != results[-1].name]
-    assert shown == [f"Ground truth of {name}" for name in readable]
-    kinds = {x.kind for x in report.evaluation.suspects}
-    for kind in kinds:
-        count = sum(x.kind == kind for x in report.evaluation.suspects)
-        assert f"<h3>{kind.capitalize()}: {count}</h3>" in page
-
-
 def test_what_is_right_is_green_and_what_is_wrong_is_red():
     image = np.full((200, 200, 3), 90, "uint8")
     truth, found = [[20, 20, 80, 80], [100, 100, 160, 160]], [[20, 20, 80, 80]]
@@ -154,14 +138,6 @@ def test_what_is_right_is_green_and_what_is_wrong_is_red():
     assert max(crop.size) > 160
 
 
-def test_a_crop_is_inside_the_image_and_around_its_box():
-    assert crop_around(np.array([[0, 0, 10, 10]]), (50, 400)) == (0, 0, 37, 37)
-    top, left, bottom, right = crop_around(np.array([[95, 380, 99, 400]]), (100, 400))
-    assert (bottom, right) == (100, 400) and 0 <= top < 95 and 0 <= left < 380
-    outside = crop_around(np.array([[120.0, 500, 130, 520]]), (100, 400))
-    assert outside[2] > outside[0] and outside[3] > outside[1]
-
-
 def test_results_without_objects_or_images_have_a_page():
     nothing = ek.metrics.ImageResult(1, [], [], [[0, 0, 9, 9]], [0.9], [0])
     evaluation = ek.metrics.analyze_results([nothing], ["cat"])
@@ -174,33 +150,14 @@ def test_results_without_objects_or_images_have_a_page():
     assert "No detection is right" in page
 
 
-def test_many_classes_are_cut_and_it_is_said():
+def test_many_classes_are_cut():
     names = [f"class {k}" for k in range(30)]
     boxes = [[0, 10 * k, 9, 10 * k + 9] for k in range(30)]
     result = ek.metrics.ImageResult(1, boxes, range(30), boxes, [0.9] * 30, range(30))
     evaluation = ek.metrics.analyze_results([result], names)
     page = ek.EvaluationReport("Many", evaluation, [result]).html()
-    assert "The 7 classes with most objects, of 30" in page
-    assert "The 9 classes with most errors, of 30" in page
+    assert page.count('class="cell-text"') == 100  # nine classes and background
     assert page.count('data-name="AP50"') == 31
-
-
-def test_curves_of_losses_are_logarithmic_and_empty_ones_left_out():
-    history = {
-        "loss": [100.0, 10.0, 1.0],
-        "val_loss": [float("nan")] * 3,
-        "reg_l2_loss": [0.0] * 3,
-        "AP": [float("nan"), float("nan"), 0.2],
-        "learning_rate": [0.1, 0.05, 0.0],
-    }
-    charts = {chart.title: chart for chart in training_charts(history)}
-    assert list(charts) == ["Loss", "Average precision", "Learning rate"]
-    assert charts["Loss"].legend == ("loss",)
-    (path,) = re.findall(r'class="line" d="([^"]*)"', charts["Loss"].svg)
-    y = [float(point.split()[1]) for point in path[1:].split("L")]
-    assert y[1] - y[0] == pytest.approx(y[2] - y[1], abs=0.2)
-    assert training_charts({"loss": [float("nan")]}) == []
-    assert len(training_charts({"loss": [0.5]})) == 1
 
 
 def test_the_report_has_numbers_and_pictures_of_class_maps():

@@ -11,8 +11,6 @@ import keras
 import numpy as np
 import pytest
 import yaml
-from google.protobuf.empty_pb2 import Empty
-from google.protobuf.unknown_fields import UnknownFieldSet
 from support.tiny import BOTH_HEADS, spread, tiny_model
 
 import effdet_keras as ek
@@ -20,15 +18,12 @@ from effdet_keras import cli
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.cli import files
 from effdet_keras.detect.postprocess import Postprocess
-from effdet_keras.export.litert import write_litert
 from effdet_keras.export.registry import TARGETS, target_to_write
 from effdet_keras.extras.targets import tflite
 from effdet_keras.extras.targets.builtin_postprocess import (
     builtin_operations,
     nearest_postprocess,
 )
-from effdet_keras.extras.targets.servers import prediction_log
-from effdet_keras.extras.targets.tflite import operations_of
 from effdet_keras.model.anchors import anchors_of
 from effdet_keras.weights.archive import write_archive
 
@@ -92,20 +87,14 @@ def image():
     return np.random.default_rng(0).integers(40, 200, (64, 64, 3), "uint8")
 
 
-def test_coral_is_int8_with_a_list_of_what_stays_on_the_cpu(exported):
+def test_coral_is_int8_with_a_note_on_its_compiler(exported):
     pytest.importorskip("ai_edge_litert")
     folder = exported("coral")
     assert (folder / "labels.txt").read_text() == "cat\ndog\nbird\n"
     report = report_of(folder)
     assert (report["target"], report["precision"]) == ("coral", "int8")
-    first = report["notes"][0]
-    assert first == (
-        "  stays on the CPU: DEQUANTIZE (2), TFLite_Detection_PostProcess (1)"
-    )
-    operations = operations_of(folder / "model.tflite")
-    floats = [o.name for o in operations if "FLOAT32" in o.types]
-    assert set(floats) == {"DEQUANTIZE", "TFLite_Detection_PostProcess"}
-    assert all(o.is_static for o in operations)
+    (note,) = report["notes"]
+    assert "edgetpu_compiler -s -o" in note
 
 
 @pytest.fixture
@@ -132,7 +121,7 @@ def test_the_compiler_of_coral_runs_where_it_is_installed(exported, compiler, tm
     compiler()
     notes = tflite.compile_for_edge_tpu(tmp_path, pathlib.Path("out"))
     assert (tmp_path / "model_edgetpu.tflite").is_file()
-    assert notes[1:] == (
+    assert notes == (
         "  compiled: model_edgetpu.tflite",
         "  Number of operations that will run on CPU: 3",
     )
@@ -185,7 +174,6 @@ def test_a_file_for_gpus_runs_in_compiled_model_with_the_models_detections(
 ):
     compiled_model = pytest.importorskip("ai_edge_litert.compiled_model")
     path = exported("litert-gpu") / "model.tflite"
-    assert not any(operation.is_custom for operation in operations_of(path))
     compiled = compiled_model.CompiledModel.from_file(str(path))
     inputs, outputs = (
         compiled.create_input_buffers(0),
@@ -239,42 +227,11 @@ def test_built_in_operations_compute_the_models_postprocess():
 
 
 @pytest.mark.slow
-def test_tf_serving_gets_a_version_and_requests_that_the_model_answers(exported):
+def test_tf_serving_gets_a_version(exported, image):
     folder = exported("tf-serving")
     assert folder.parts[-3:] == ("models", "pets", "1")
-    served = tf.saved_model.load(str(folder))
-    requests = folder / "assets.extra" / "tf_serving_warmup_requests"
-    records = [bytes(r.numpy()) for r in tf.data.TFRecordDataset(str(requests))]
-    assert len(records) == 4
-    for record in records:
-        name, signature, inputs = request_in(record)
-        assert name == "pets"
-        outputs = served.signatures[signature](**inputs)
-        assert len(outputs["num_detections"]) == len(inputs["images"]) in (1, 2)
-
-
-def request_in(record):
-    """Model, signature and inputs of a `PredictionLog`, by TensorFlow's protobuf."""
-    from tensorflow.core.framework import tensor_pb2
-
-    log = fields_in(record)
-    request = fields_in(fields_in(log[6][0])[1][0])
-    spec = fields_in(request[1][0])
-    inputs = {}
-    for entry in request[2]:
-        key_value = fields_in(entry)
-        value = tf.make_ndarray(tensor_pb2.TensorProto.FromString(key_value[2][0]))
-        inputs[key_value[1][0].decode()] = tf.constant(value)
-    return spec[1][0].decode(), spec[3][0].decode(), inputs
-
-
-def fields_in(message):
-    """Number to contents of the fields of a message that has those of type 2 alone."""
-    found = {}
-    for field in UnknownFieldSet(Empty.FromString(bytes(message))):
-        assert field.wire_type == 2
-        found.setdefault(field.field_number, []).append(field.data)
-    return found
+    served = tf.saved_model.load(str(folder)).signatures["serving_default"]
+    assert len(served(images=tf.constant(image[None]))["num_detections"]) == 1
 
 
 def test_triton_gets_a_repository_whose_configuration_fits_the_file(exported):
@@ -296,13 +253,6 @@ def test_triton_gets_a_repository_whose_configuration_fits_the_file(exported):
         assert kinds[tensor.type] == kind
         # The batch is no part of it; Triton knows no tensor without dimensions.
         assert [int(d) for d in dims.split(",")] == (tensor.shape[1:] or [1])
-
-
-@pytest.mark.slow
-def test_triton_gets_a_saved_model_too(exported):
-    folder = exported("triton", "--backend", "tensorflow")
-    assert (folder / "1" / "model.savedmodel" / "saved_model.pb").is_file()
-    assert 'platform: "tensorflow_savedmodel"' in (folder / "config.pbtxt").read_text()
 
 
 @pytest.mark.slow
@@ -345,29 +295,19 @@ def test_every_command_of_a_page_is_one_that_the_target_takes(target, monkeypatc
 @pytest.mark.parametrize(
     "target, path, options, message",
     [
-        ("phone", "out", {}, "`target` must be one of .mediapipe., .coral., .frigate"),
+        ("phone", "out", {}, "`target` must be one of .mediapipe., .coral."),
         ("coral", "out", {"format": "onnx"}, "chooses the format itself"),
         ("coral", "out.tflite", {}, "writes a folder"),
-        ("coral", "out", {"precision": "float16"}, "chooses `precision` itself"),
         ("coral", "out", {}, "needs images of the kind"),
         ("frigate", "out", {"detector": "tpu"}, "`detector` must be one of"),
-        ("frigate", "out", {"detector": "cpu"}, "needs images of the kind"),
-        ("litert-gpu", "out", {"calibration": []}, "chooses `calibration` itself"),
         ("tf-serving", "out", {}, r"such as '.*out/1'"),
-        ("tf-serving", "1", {"warmup_batches": -1}, "must be 0 or more"),
         ("triton", "out", {"max_batch_size": 0}, "must be 1 or more"),
-        ("triton", "out", {"backend": "torch"}, "`backend` must be one of"),
     ],
 )
 def test_what_a_target_refuses_is_told(model, tmp_path, target, path, options, message):
     with pytest.raises(ValueError, match=message):
         model.export(tmp_path / path, target=target, **options)
     assert not list(tmp_path.iterdir())
-
-
-def test_an_unknown_option_names_those_of_the_target(model, tmp_path):
-    with pytest.raises(TypeError, match="has the options backend, max_batch_size"):
-        model.export(tmp_path / "out", target="triton", colour="red")
 
 
 def refused(target, tmp_path, **fields):
@@ -397,54 +337,6 @@ def test_the_edge_tpu_refuses_other_backbones(tmp_path, target, backbone):
     assert "Lite0 to Lite3" in message and backbone in message
 
 
-def test_frigate_refuses_an_input_that_is_not_square(tmp_path):
-    message = refused("frigate", tmp_path, image_size=(128, 256))
-    assert "a square input" in message and "(128, 256)" in message
-
-
-def test_a_file_that_the_compiler_would_refuse_is_told_operation_by_operation():
-    def operation(name, version=1, *, is_custom=False, is_static=True):
-        types = frozenset(["INT8"])
-        return tflite.Operation(name, version, is_custom, types, is_static, 1)
-
-    tflite.require_compilable([operation("CONV_2D", 5)])
-    with pytest.raises(ValueError, match="would refuse the file") as error:
-        tflite.require_compilable(
-            [
-                operation("CONV_2D", 6),
-                operation("GELU"),
-                operation("FlexErf", is_custom=True),
-                operation("ADD", is_static=False),
-            ]
-        )
-    for part in (
-        "CONV_2D is of version 6, above 5",
-        "GELU is unknown",
-        "FlexErf is unknown",
-        "ADD has a shape that is not fixed",
-    ):
-        assert part in str(error.value)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["efficientdet-lite0", "efficientdet-lite3"])
-def test_whole_lite_models_have_no_operation_above_the_compilers(name, tmp_path, image):
-    model = ek.EfficientDet(ek.EfficientDetConfig.from_name(name, num_classes=3))
-    path = tmp_path / "model.tflite"
-    write_litert(model, path, precision="int8", calibration=[image])
-    operations = operations_of(path)
-    tflite.require_compilable(operations)
-    left = ["DEQUANTIZE (2)", "TFLite_Detection_PostProcess (1)"]
-    assert tflite.operations_on_cpu(operations) == left
-
-
-def test_a_warm_up_request_is_the_protobuf_of_tf_serving():
-    images = np.zeros((1, 200, 2, 3), "uint8")  # longer than one byte of a length says
-    name, signature, inputs = request_in(prediction_log("m", "s", {"images": images}))
-    assert (name, signature) == ("m", "s")
-    np.testing.assert_array_equal(inputs["images"], images)
-
-
 @pytest.mark.parametrize(
     ("target", "options"),
     [
@@ -459,7 +351,3 @@ def test_a_quantization_aware_model_needs_no_calibration(target, options, tmp_pa
     learned(pixels.astype("float32"), training=True)
     report = learned.export(tmp_path / "pets", target=target, verbose=0, **options)
     assert report.precision == "int8"
-    operations = operations_of(tmp_path / "pets" / "model.tflite")
-    floats = {o.name for o in operations if "FLOAT32" in o.types}
-    scores = {"LOGISTIC", "SUB"} if target != "coral" else set()
-    assert floats - scores == {"DEQUANTIZE", "TFLite_Detection_PostProcess"}

@@ -1,6 +1,5 @@
-"""`from_tfds`, `write_tfds`: TFDS's own files, its reader, examples, damage."""
+"""`from_tfds`: TFDS's own files, examples, damage."""
 
-import json
 import shutil
 import types
 
@@ -10,17 +9,10 @@ import pytest
 pytest.importorskip("tensorflow")
 
 import tensorflow as tf
-from support.small_datasets import assert_same, odd_splits
 
-from effdet_keras.data import from_arrays
-from effdet_keras.extras.tfds import from_tfds, tfds_splits, write_tfds
+from effdet_keras.extras.tfds import from_tfds, tfds_splits
 
 pytestmark = pytest.mark.tensorflow
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory):
-    return odd_splits(tmp_path_factory.mktemp("images"))["train"]
 
 
 # Folders.
@@ -73,72 +65,6 @@ def test_a_missing_file_is_told(golden_path, tmp_path):
     with pytest.raises(FileNotFoundError, match="1 of the 3 files.*00001-of-00003"):
         from_tfds(folder, "train")
     assert len(from_tfds(folder, "validation")) == 1
-
-
-def test_blanks_around_names_of_classes_do_not_count(golden_path, tmp_path):
-    folder = shutil.copytree(golden_path("tfds_shapes"), tmp_path / "copy")
-    (folder / "objects-label.labels.txt").write_bytes(b"cat \r\n\r\n dog\r\n")
-    assert from_tfds(folder, "train").class_names == ("cat", "dog")
-
-
-def test_without_the_sidecar_only_category_ids_are_lost(tmp_path, dataset):
-    write_tfds(dataset, tmp_path / "out")
-    (tmp_path / "out" / "effdet_keras.json").unlink()
-    read = from_tfds(tmp_path / "out")
-    assert read.category_ids == (1, 2, 3, 4)
-    assert read.class_names == dataset.class_names
-    assert read.image_ids == dataset.image_ids
-    np.testing.assert_array_equal(read.records[0].is_crowd, [0, 0, 0, 1])
-
-
-def test_many_images_go_into_files_in_order(tmp_path, monkeypatch):
-    monkeypatch.setattr("effdet_keras.extras.tfds._IMAGES_PER_SHARD", 2)
-    images = [np.full((8, 8, 3), i, np.uint8) for i in range(5)]
-    dataset = from_arrays(images, [[[1, 1, 4, 4]]] * 5, [[0]] * 5, ["a"])
-    write_tfds(dataset, tmp_path / "out")
-    info = json.loads((tmp_path / "out" / "dataset_info.json").read_text())
-    assert info["splits"][0]["shardLengths"] == ["2", "2", "1"]
-    assert len(tfds_splits(tmp_path / "out")["train"]) == 3
-    assert_same(from_tfds(tmp_path / "out"), dataset)
-
-
-def test_names_that_tfds_cannot_have(tmp_path):
-    images = [np.zeros((8, 8, 3), np.uint8)]
-    for name in ("two\nlines", " blank"):
-        with pytest.raises(ValueError, match="names of classes of one line"):
-            write_tfds(from_arrays(images, [[]], [[]], [name]), tmp_path / "out")
-    dataset = from_arrays(images, [[]], [[]], ["a"])
-    with pytest.raises(ValueError, match="Received: \\['a-b'\\]"):
-        write_tfds({"a-b": dataset}, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_tfds_reads_what_is_written(tmp_path, dataset):
-    tfds = pytest.importorskip("tensorflow_datasets", reason="TFDS is not installed")
-    write_tfds({"train": dataset, "test": dataset[:1]}, tmp_path / "out")
-    builder = tfds.builder_from_directory(str(tmp_path / "out"))
-    assert builder.info.splits["train"].num_examples == 3
-    label = builder.info.features["objects"]["label"]
-    assert tuple(label.names) == dataset.class_names
-    examples = list(tfds.as_numpy(builder.as_dataset(split="train")))
-    for example, record, loaded in zip(examples, dataset.records, dataset):
-        assert example["image/id"] == record.image_id
-        assert example["image/filename"].decode() == record.file_name
-        difference = example["image"].astype(int) - loaded["image"]
-        assert np.abs(difference).max() < 6  # two decoders of JPEG
-        objects = example["objects"]
-        np.testing.assert_array_equal(objects["label"], record.labels)
-        np.testing.assert_array_equal(objects["is_crowd"], record.is_crowd)
-        np.testing.assert_array_equal(objects["id"], record.annotation_ids)
-        y0, x0, y1, x1 = (objects["bbox"] * np.tile(record.image_size, 2)).T
-        boxes = np.stack([x0, y0, x1 - x0, y1 - y0], axis=1)
-        np.testing.assert_allclose(boxes, record.boxes_xywh, atol=1e-4)
-    assert_same(from_tfds(builder, "train"), dataset)
-    read = from_tfds(builder.as_dataset(split="train"), class_names=label.names)
-    assert read.image_ids == dataset.image_ids
-    assert (
-        len(from_tfds(builder.as_dataset(split="test"), class_names=label.names)) == 1
-    )
 
 
 # Examples.

@@ -10,7 +10,6 @@ from effdet_keras.data.pipeline import transforms
 from effdet_keras.detect.letterbox import (
     boxes_in_image,
     boxes_in_input,
-    letterbox,
     letterbox_array,
     scaled_size,
 )
@@ -47,11 +46,6 @@ def test_pixels_are_those_of_the_reference(golden, case):
     assert_equals_reference(pixels, arrays, case)
     size = np.float32(picture.shape[:2]) / scale
     np.testing.assert_allclose(size, arrays[f"{case}/true_image_shape"][:2])
-    in_graph, scale_in_graph = letterbox(picture, *options)
-    np.testing.assert_allclose(
-        ops.convert_to_numpy(in_graph), pixels, rtol=1e-6, atol=1e-4
-    )
-    np.testing.assert_array_equal(ops.convert_to_numpy(scale_in_graph), scale)
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.data")
@@ -85,11 +79,6 @@ def test_boxes_go_to_the_input_and_back():
     np.testing.assert_allclose(
         boxes_in_image(there, scale, (96, 132)), boxes, rtol=1e-6
     )
-
-
-def test_a_wrong_resize_method_is_named():
-    with pytest.raises(ValueError, match="`resize_method` must be one of.*'bicubic'"):
-        letterbox_array(np.zeros((4, 4, 3)), (8, 8), (0, 0, 0), "bicubic")
 
 
 def test_anchors_are_those_of_the_reference(golden):
