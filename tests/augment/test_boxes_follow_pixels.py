@@ -127,50 +127,6 @@ def test_boxes_are_the_hulls_of_masks_moved_with_them(name):
     assert checked >= 2
 
 
-def clipped_polygon(corners, height, width):
-    """Sutherland and Hodgman's clipping of a polygon to the image."""
-    for axis, limit, keeps_below in (
-        (0, 0, 0),
-        (0, height, 1),
-        (1, 0, 0),
-        (1, width, 1),
-    ):
-        result = []
-        for start, end in zip(corners, corners[1:] + corners[:1]):
-            inside = [
-                (p[axis] <= limit) if keeps_below else (p[axis] >= limit)
-                for p in (start, end)
-            ]
-            if inside[0]:
-                result.append(start)
-            if inside[0] != inside[1]:
-                share = (limit - start[axis]) / (end[axis] - start[axis])
-                result.append(start + share * (end - start))
-        corners = result
-    return np.array(corners).reshape(-1, 2)
-
-
-def test_hulls_equal_those_of_clipped_polygons():
-    rng = np.random.default_rng(5)
-    size = np.array([80.0, 100.0])
-    centers = rng.uniform(-20, 120, (200, 1, 2))
-    angle = rng.uniform(0, 2 * np.pi, 200)
-    turn = np.stack([np.cos(angle), -np.sin(angle), np.sin(angle), np.cos(angle)], 1)
-    sides = rng.uniform(1, 150, (200, 1, 2)) * [[-1, -1], [-1, 1], [1, 1], [1, -1]]
-    quads = (sides / 2) @ turn.reshape(-1, 2, 2) + centers
-    hulls = visible_hulls(quads.astype("float32"), *np.float32(size))
-    empty = 0
-    for quad, hull in zip(quads, hulls.numpy()):
-        polygon = clipped_polygon(list(quad), *size)
-        if not len(polygon):
-            empty += 1
-            assert np.prod(hull[2:] - hull[:2]) < 1e-2
-            continue
-        expected = [*polygon.min(0), *polygon.max(0)]
-        np.testing.assert_allclose(hull, expected, atol=2e-2)
-    assert 10 < empty < 150
-
-
 def test_an_image_inside_a_turned_box_is_its_hull():
     quads = np.float32([[[-100, 50], [50, 200], [200, 50], [50, -100]]])
     hulls = visible_hulls(quads, 80.0, 100.0).numpy().tolist()

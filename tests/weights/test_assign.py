@@ -54,7 +54,7 @@ def test_a_backbone_is_no_detector(backbone):
 def test_averages_start_again_from_what_was_loaded():
     model = tiny_model()
     model.compile()
-    model.averages.swap()  # as an interrupted callback leaves them
+    model.averages.swap_in()  # as an interrupted callback leaves them
     assign_source(model, source_for(model.config))
     for source, average in zip(model.averages.sources, model.averages.variables):
         np.testing.assert_array_equal(source, average)

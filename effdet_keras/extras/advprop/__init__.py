@@ -16,14 +16,14 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import InvalidValueError, check_argument, check_choice, require
 from effdet_keras.model.basic_layers import recomputing
 from effdet_keras.train.freezing import batch_norms_of
-from effdet_keras.train.parts import Part, PartOptions
+from effdet_keras.train.parts import Part
 
 _LOSSES = ("max", "both", "class", "box")
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 @dataclasses.dataclass(frozen=True)
-class AdvProp(PartOptions):
+class AdvProp:
     """Trains on adversarial images, with batch norms of their own, beside clean ones.
 
     AdvProp (https://arxiv.org/abs/1911.09665), for detectors Det-AdvProp

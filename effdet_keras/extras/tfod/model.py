@@ -84,7 +84,6 @@ def _compile_arguments(fields):
     # The rest is of `fit`, the data or the model.
     names = ["recipe", *(field.name for field in dataclasses.fields(Recipe))]
     arguments = {name: fields[name] for name in names if name in fields}
-    arguments["gradient_multipliers"] = arguments.get("gradient_multipliers") or None
     arguments["loss"] = DetectionLoss(**fields["loss"])
     if matching := arguments.pop("matching", None):
         arguments["matching"] = IoUMatching(**matching)

@@ -287,7 +287,7 @@ def overall(config):
         "batch_size": train.get("batch_size", 32),
         "steps": train.get("num_steps", 0) or None,
         "clip_norm": train.get("gradient_clipping_by_norm", 0.0) or None,
-        "gradient_multipliers": {"bias$": bias} if bias else {},
+        "learning_rate_multipliers": {"bias$": bias} if bias else None,
         "ema_decay": _average(train.message("optimizer")),
         **_start(train),
         **_quantization(config.message("graph_rewriter")),

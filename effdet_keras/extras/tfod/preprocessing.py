@@ -12,7 +12,7 @@ from typing import Any
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.augment import draws
-from effdet_keras.augment.augmentation import Augmentation, Example, register, size_of
+from effdet_keras.augment.augmentation import Augmentation, Example, size_of
 from effdet_keras.augment.pixels import compressed, rectangle_mask
 from effdet_keras.augment.warps import crop
 from effdet_keras.errors import check_argument, check_choice, require
@@ -123,7 +123,8 @@ def random_jpeg_quality(
     image, seed, random_coef=0.0, min_jpeg_quality=0, max_jpeg_quality=100
 ):
     coin, unit = tf.unstack(draws.uniform(seed, [2]))
-    quality = draws.whole_between(unit, min_jpeg_quality, max_jpeg_quality)
+    steps = max(max_jpeg_quality - min_jpeg_quality, 1)
+    quality = min_jpeg_quality + draws.integer(unit, steps)
     return tf.cond(
         coin >= random_coef,
         lambda: tf.cast(compressed(image, quality), tf.float32),
@@ -143,7 +144,8 @@ def random_patch_gaussian(
 ):
     of_patch, of_noise = draws.split(seed, 2)
     coin, *units = tf.unstack(draws.uniform(of_patch, [5]))
-    side = draws.whole_between(units[0], min_patch_size, max_patch_size)
+    steps = max(max_patch_size - min_patch_size, 1)
+    side = min_patch_size + draws.integer(units[0], steps)
     deviation = draws.between(units[1], min_gaussian_stddev, max_gaussian_stddev)
     shape = tf.shape(image)
     y = draws.integer(units[2], shape[0]) - side // 2
@@ -336,7 +338,6 @@ def _window(example, seed, operation):
 # --- The preprocessing steps of the TensorFlow Object Detection API, by its names.
 
 
-@register
 class PreprocessingStep(Augmentation):
     """One of the Object Detection API's `data_augmentation_options`.
 
@@ -374,8 +375,8 @@ class PreprocessingStep(Augmentation):
         function = STEPS[self.step][0]
         return function({**example, "image": image}, seed, **self.parameters)
 
-    def get_config(self):
-        return {"step": self.step, **self.parameters}
+    def __repr__(self):
+        return f"PreprocessingStep({self.step!r}, **{self.parameters})"
 
 
 def _checked(step, defaults, given):

@@ -1,6 +1,5 @@
 """The preprocessing steps of the Object Detection API."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -67,10 +66,6 @@ def test_results_keep_the_contract(name):
         assert as_float.dtype == "float32"
         # The rounding of a uint8 result.
         np.testing.assert_allclose(as_float, result["image"], atol=0.51)
-    config = keras.saving.serialize_keras_object(augment)
-    again = keras.saving.deserialize_keras_object(config)
-    assert again.get_config() == augment.get_config()
-    assert same(again(example(), [5, 1]), results[1])
 
 
 def test_inside_a_dataset_they_do_what_they_do_outside():
@@ -265,7 +260,7 @@ def test_an_augmentation_is_made_of_its_name_and_arguments():
     assert augmentation_of("rotate").degrees == 15.0
     assert augmentation_of({"name": "rotate", "degrees": 5.0}).degrees == 5.0
     flip = augmentation_of({"name": "random_vertical_flip", "probability": 0.25})
-    assert flip.get_config() == {"step": "random_vertical_flip", "probability": 0.25}
+    assert (flip.step, flip.parameters["probability"]) == ("random_vertical_flip", 0.25)
     for entry, message in (
         ("rotat", "There is no augmentation 'rotat'"),
         ({"degrees": 5.0}, "There is no augmentation None"),
