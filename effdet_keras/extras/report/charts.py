@@ -50,10 +50,8 @@ def _figure(chart):
 def scatter(points, highlighted, marks, axes):
     """Points `[n, 2]` on logarithmic axes, some in red, and crosses `[k, 2]`."""
     points, highlighted = np.asarray(points), np.asarray(highlighted)
-    if len(points) > _MAX_POINTS:
-        rng = np.random.default_rng(0)
-        rows = rng.choice(len(points), _MAX_POINTS, replace=False)
-        points, highlighted = points[rows], highlighted[rows]
+    every = max(1, len(points) // _MAX_POINTS)
+    points, highlighted = points[::every], highlighted[::every]
     logs = np.log2(np.concatenate([points, marks]))
     low, high = (logs.min(), logs.max()) if len(logs) else (0.0, 1.0)
     low = math.floor(low)

@@ -217,25 +217,6 @@ def statistics_like(model, network):
 
 
 @only_tensorflow
-@pytest.mark.slow
-def test_recomputed_blocks_use_and_move_the_second_set_as_others_do():
-    def trained(**options):
-        sgd = keras.optimizers.SGD(0.1)
-        advprop = ek.AdvProp(epsilon=4.0, loss="both")
-        model = model_with(advprop, optimizer=sgd, **options)
-        set_apart(model)
-        logs = model.train_on_batch(*data(), return_dict=True)
-        return arrays((*model.updated_variables(), *model.moved_statistics())), logs
-
-    plain, logs = trained()
-    less, its_logs = trained(grad_checkpoint=True)
-    assert_same(less, plain, **CLOSE)
-    assert its_logs["adversarial_loss"] == pytest.approx(
-        logs["adversarial_loss"], rel=1e-4
-    )
-
-
-@only_tensorflow
 def test_what_no_loss_uses_stays_as_it_is():
     """In a step that runs eagerly as well."""
     model = model_with(None, weight_decay=None, loss=NoBoxes())
@@ -358,17 +339,6 @@ def test_fit_moves_both_sets_apart(case):
         for a, b in zip(arrays(auxiliary.sources), values)
     ]
     assert np.mean(moved) > 0.9 and np.mean(apart) > 0.5
-
-
-@only_tensorflow
-@pytest.mark.slow
-def test_an_export_has_the_main_batch_norms_alone(tmp_path):
-    model = model_with(ek.AdvProp())
-    set_apart(model)
-    model.export(tmp_path / "model", "saved_model", verbose=0)
-    prefix = str(tmp_path / "model" / "variables" / "variables")
-    names = [name for name, _ in tf.train.list_variables(prefix)]
-    assert not [name for name in names if "auxiliary" in name]
 
 
 @pytest.mark.parametrize(

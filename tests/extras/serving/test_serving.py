@@ -232,33 +232,6 @@ def test_health_metrics_description_and_page(client, data):
     assert "connect-src 'self'" in page.headers["content-security-policy"]
 
 
-def batches_of(count, **options):
-    """The sizes of the batches that `count` items at once become, and the results."""
-    sizes = []
-
-    def work(items):
-        sizes.append(len(items))
-        return [2 * item for item in items]
-
-    async def run():
-        batcher = Batcher(work, **options)
-        asked = [asyncio.create_task(batcher.submit(i)) for i in range(count)]
-        await asyncio.sleep(0)
-        await batcher.start()
-        closing = asyncio.create_task(batcher.close())
-        results = await asyncio.gather(*asked, return_exceptions=True)
-        await closing
-        return results
-
-    return sizes, asyncio.run(run())
-
-
-def test_items_become_batches_and_closing_loses_none():
-    sizes, results = batches_of(7, max_batch=3, max_wait=0.0, max_queue=9)
-    assert sizes == [3, 3, 1]
-    assert results == [0, 2, 4, 6, 8, 10, 12]
-
-
 def test_a_batch_that_fails_leaves_the_next_alone():
     def work(items):
         if "bad" in items:

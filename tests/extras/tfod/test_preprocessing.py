@@ -96,17 +96,6 @@ def test_a_probability_of_zero_is_never_and_one_always(name):
         assert not same(step(name, probability=1.0)(example(), [3, i]), example())
 
 
-@pytest.mark.parametrize("name", [n for n in STEPS if "random_coef" in STEPS[n][1]])
-def test_random_coef_is_the_share_of_images_that_stay(name):
-    alone = {"min_patch_size": 60} if "patch" in name else {}
-    for i in range(8):
-        assert same(step(name, random_coef=1.0, **alone)(example(), [3, i]), example())
-    changed = [
-        not same(step(name, **alone)(example(), [3, i]), example()) for i in range(8)
-    ]
-    assert sum(changed) >= 6  # a crop may find no window but the whole
-
-
 # Pixels, with numbers that can be worked out.
 
 
