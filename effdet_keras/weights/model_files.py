@@ -89,6 +89,7 @@ class ModelFiles:
             kept.save(store)
 
     def load_own_variables(self, store: Any) -> None:
+        """Reads what `save_own_variables` wrote."""
         self._loaded = [kept for kept in self._kept_beside() if kept.load(store)]
         self.pretrained = "detector"
 
