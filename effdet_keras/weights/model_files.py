@@ -138,7 +138,6 @@ class ModelFiles:
 
 
 def _may_be_sealed(filepath, overwrite, options):
-    """Whether it is one file of this machine, and Keras need not ask."""
     if not isinstance(filepath, (str, os.PathLike)) or is_remote(filepath):
         return False
     is_one_file = os.fspath(filepath).endswith(ENDING) and not options
