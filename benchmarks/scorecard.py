@@ -166,7 +166,7 @@ SEARCHED = {
     "Muon at twice the rate": {"optimizer": "muon", "rate": 1e-2},
     "Muon at half the rate": {"optimizer": "muon", "rate": 2.5e-3},
     "AdamW": {"optimizer": "adamw", "rate": 5e-3},
-    "last blocks at a fifth of the rate": last_blocks(0.2),
+    "frozen backbone": {"freeze": "backbone"},
     "last blocks at the whole rate": last_blocks(1.0),
     "batches twice as large": {"larger": 2},
     "focal loss of balanced classes": {

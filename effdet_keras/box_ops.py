@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from effdet_keras._internal.optional_imports import keras_ops as ops
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import require
 
 __all__ = ["clip_boxes", "xywh_to_yxyx", "yxyx_to_xywh"]
 
@@ -33,7 +33,7 @@ def yxyx_to_xywh(boxes: Any) -> Any:
         >>> yxyx_to_xywh(np.array([[10.0, 20.0, 40.0, 60.0]]))
         array([[20., 10., 40., 30.]])
     """
-    xp, boxes = _arrays(boxes=boxes)
+    xp, boxes = _arrays(boxes)
     y_min, x_min, y_max, x_max = _columns(boxes)
     return xp.stack([x_min, y_min, x_max - x_min, y_max - y_min], axis=-1)
 
@@ -45,14 +45,14 @@ def xywh_to_yxyx(boxes_xywh: Any) -> Any:
         >>> xywh_to_yxyx(np.array([[20.0, 10.0, 40.0, 30.0]]))
         array([[10., 20., 40., 60.]])
     """
-    xp, boxes = _arrays(boxes_xywh=boxes_xywh)
+    xp, boxes = _arrays(boxes_xywh)
     x_min, y_min, width, height = _columns(boxes)
     return xp.stack([y_min, x_min, y_min + height, x_min + width], axis=-1)
 
 
 def yxyx_to_xyxy(boxes: Any) -> Any:
     """Swaps the axes of corners: `(x_min, y_min, x_max, y_max)`, and back again."""
-    xp, boxes = _arrays(boxes=boxes)
+    xp, boxes = _arrays(boxes)
     y_min, x_min, y_max, x_max = _columns(boxes)
     return xp.stack([x_min, y_min, x_max, y_max], axis=-1)
 
@@ -74,7 +74,7 @@ def clip_boxes(boxes: Any, image_size: Any) -> Any:
         >>> clip_boxes(np.array([[-5.0, 3.0, 20.0, 40.0]]), (16, 32))
         array([[ 0.,  3., 16., 32.]])
     """
-    xp, boxes = _arrays(boxes=boxes)
+    xp, boxes = _arrays(boxes)
     size = _as(xp, image_size, boxes)
     limits = xp.concatenate([size, size], axis=-1)
     return xp.minimum(xp.maximum(boxes, 0.0), limits)
@@ -82,7 +82,7 @@ def clip_boxes(boxes: Any, image_size: Any) -> Any:
 
 def area(boxes: Any) -> Any:
     """The area of boxes `[..., 4]`, in square pixels `[...]`; 0 for an inverted one."""
-    xp, boxes = _arrays(boxes=boxes)
+    xp, boxes = _arrays(boxes)
     return _area(xp, _columns(boxes))
 
 
@@ -103,7 +103,7 @@ def pairwise_iou(boxes1: Any, boxes2: Any) -> Any:
         >>> pairwise_iou(box, np.array([[0.0, 1.0, 2.0, 3.0], [4.0, 4.0, 5.0, 5.0]]))
         array([[0.33333333, 0.        ]])
     """
-    xp, boxes1, boxes2 = _arrays(boxes1=boxes1, boxes2=boxes2)
+    xp, boxes1, boxes2 = _arrays(boxes1, boxes2)
     # Columns kept as [..., M, 1] and [..., 1, N]: no [..., M, N, 4] in memory.
     columns1 = _columns(xp.expand_dims(boxes1, -2))
     columns2 = _columns(xp.expand_dims(boxes2, -3))
@@ -118,13 +118,13 @@ def pairwise_iou(boxes1: Any, boxes2: Any) -> Any:
 
 def iou(boxes1: Any, boxes2: Any) -> Any:
     """The area of the overlap over that of the union, in `[0, 1]`."""
-    xp, boxes1, boxes2 = _arrays(boxes1=boxes1, boxes2=boxes2)
+    xp, boxes1, boxes2 = _arrays(boxes1, boxes2)
     return _iou_and_union(xp, boxes1, boxes2)[0]
 
 
 def giou(boxes1: Any, boxes2: Any) -> Any:
     """The generalized IoU: iou - (area(E) - union) / area(E), `E` around both boxes."""
-    xp, boxes1, boxes2 = _arrays(boxes1=boxes1, boxes2=boxes2)
+    xp, boxes1, boxes2 = _arrays(boxes1, boxes2)
     value, union = _iou_and_union(xp, boxes1, boxes2)
     enclosing = _area(xp, _columns(_enclosing(xp, boxes1, boxes2)))
     return value - _divide_no_nan(xp, enclosing - union, enclosing)
@@ -135,7 +135,7 @@ def diou(boxes1: Any, boxes2: Any) -> Any:
 
     (Section 3.2.)
     """
-    xp, boxes1, boxes2 = _arrays(boxes1=boxes1, boxes2=boxes2)
+    xp, boxes1, boxes2 = _arrays(boxes1, boxes2)
     return _diou_and_iou(xp, boxes1, boxes2)[0]
 
 
@@ -150,7 +150,7 @@ def ciou(boxes1: Any, boxes2: Any) -> Any:
     As in the reference the gradient is that of the formula as it stands; the
     paper holds `alpha` constant and drops the `1 / (w**2 + h**2)` of `v`.
     """
-    xp, boxes1, boxes2 = _arrays(boxes1=boxes1, boxes2=boxes2)
+    xp, boxes1, boxes2 = _arrays(boxes1, boxes2)
     distance_iou, plain_iou = _diou_and_iou(xp, boxes1, boxes2)
     turn = _aspect_angle(xp, boxes1) - _aspect_angle(xp, boxes2)
     v = (4.0 / math.pi**2) * turn**2
@@ -196,7 +196,7 @@ def encode_boxes(
         >>> ops.convert_to_numpy(encode_boxes(box, anchor)).round(4)
         array([[0.5   , 0.5   , 0.6931, 0.6931]], dtype=float32)
     """
-    xp, boxes, anchors = _arrays(boxes=boxes, anchors=anchors)
+    xp, boxes, anchors = _arrays(boxes, anchors)
     center, sides = _center_and_sides(xp, boxes)
     anchor_center, anchor_sides = _center_and_sides(xp, anchors)
     if added_side:
@@ -225,7 +225,7 @@ def decode_boxes(box_deltas: Any, anchors: Any, scales: Sequence[float] = _ONES)
         >>> ops.convert_to_numpy(decode_boxes(deltas, anchor))
         array([[1., 1., 3., 3.]], dtype=float32)
     """
-    xp, box_deltas, anchors = _arrays(box_deltas=box_deltas, anchors=anchors)
+    xp, box_deltas, anchors = _arrays(box_deltas, anchors)
     anchor_center, anchor_sides = _center_and_sides(xp, anchors)
     if tuple(scales) != _ONES:
         box_deltas = box_deltas / _as(xp, scales, box_deltas)
@@ -234,25 +234,17 @@ def decode_boxes(box_deltas: Any, anchors: Any, scales: Sequence[float] = _ONES)
     return xp.concatenate([center - half, center + half], axis=-1)
 
 
-def _arrays(**named):
+def _arrays(*boxes):
     """NumPy or keras.ops, then the arguments as its floating-point arrays, checked."""
-    if all(isinstance(value, np.ndarray) for value in named.values()):
+    if all(isinstance(value, np.ndarray) for value in boxes):
         xp = np
-        arrays = [
-            v if v.dtype.kind == "f" else v.astype("float32") for v in named.values()
-        ]
+        arrays = [v if v.dtype.kind == "f" else v.astype("float32") for v in boxes]
     else:
         xp = ops
-        arrays = [
-            ops.cast(ops.convert_to_tensor(value), "float32")
-            for value in named.values()
-        ]
-    if any(len(array.shape) == 0 or array.shape[-1] != 4 for array in arrays):
-        names = " and ".join(f"`{name}`" for name in named)
-        shapes = ", ".join(
-            f"{name}.shape={tuple(array.shape)}" for name, array in zip(named, arrays)
-        )
-        raise InvalidValueError(f"{names} must end in an axis of 4. Received: {shapes}")
+        arrays = [ops.cast(ops.convert_to_tensor(v), "float32") for v in boxes]
+    shapes = [tuple(array.shape) for array in arrays]
+    is_right = all(shape[-1:] == (4,) for shape in shapes)
+    require(is_right, "Boxes must end in an axis of 4", shapes=shapes)
     return xp, *arrays
 
 

@@ -8,7 +8,6 @@ import io
 import math
 import os
 import pathlib
-import stat
 import warnings
 from collections.abc import Sequence
 
@@ -78,6 +77,7 @@ def decode_image(
 ) -> np.ndarray:
     """Decodes the bytes of an image that a stranger sent, or refuses its header."""
     limit = min(max_pixels or math.inf, Image.MAX_IMAGE_PIXELS or math.inf)
+    side = max_side or math.inf
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of sizes, which are checked below
@@ -86,11 +86,10 @@ def decode_image(
             size = f"The image has {stored.width} x {stored.height} pixels"
             if stored.width * stored.height > limit:
                 raise TooManyPixelsError(f"{size}, and the limit is {limit:,}")
-            if max(stored.size) > (max_side or math.inf):
+            if max(stored.size) > side:
                 raise TooManyPixelsError(
-                    f"{size}, and the limit of each side is {max_side:,}"
+                    f"{size}, and the limit of each side is {side:,}"
                 )
-            _check_whole(stored)
             return _to_rgb(_upright(stored))
     except TooManyPixelsError:
         raise
@@ -140,18 +139,15 @@ def list_images(folder: str | os.PathLike[str]) -> list[pathlib.Path]:
 @contextlib.contextmanager
 def _opened(source, caller):
     """The Pillow image of a file; what Pillow raises becomes a ValueError."""
-    is_part = isinstance(source, EncodedImage)
+    name, file = str(source), source
     if isinstance(source, bytes):
-        is_part, name, source = True, "a file in memory", io.BytesIO(source)
-    else:
-        name = str(source) if is_part else os.fspath(source)
-    if not is_part and is_remote(source):
-        is_part, name = True, shown_address(source)
-        source = io.BytesIO(read_bytes(address_of(source)))
+        name, file = "a file in memory", io.BytesIO(source)
+    elif isinstance(source, EncodedImage):
+        file = io.BytesIO(source.read())
+    elif is_remote(source):
+        name, file = shown_address(source), io.BytesIO(read_bytes(address_of(source)))
     try:
-        if not is_part and not stat.S_ISREG(os.stat(source).st_mode):
-            raise InvalidValueError("it is not a file")  # of a pipe, opening would wait
-        with Image.open(io.BytesIO(source.read()) if is_part else source) as stored:
+        with Image.open(file) as stored:
             pixels, limit = stored.width * stored.height, Image.MAX_IMAGE_PIXELS
             if limit is not None and pixels > limit:  # of which Pillow only warns
                 raise InvalidValueError(
@@ -159,7 +155,6 @@ def _opened(source, caller):
                     f"{limit:,}. If you trust it: `PIL.Image.MAX_IMAGE_PIXELS = "
                     f"{pixels}`"
                 )
-            _check_whole(stored)
             yield stored
     except FileNotFoundError:
         raise
@@ -168,16 +163,6 @@ def _opened(source, caller):
             f"`{caller}` expects an image that Pillow can decode. "
             f"Received: path={name!r} ({error})"
         ) from error
-
-
-def _check_whole(stored):
-    """Refuses a TIFF of fewer rows than it says; Pillow would make the others black."""
-    if stored.format == "TIFF" and stored.tile:
-        rows = max(extents[3] for _, extents, *_ in stored.tile)
-        if rows < stored.height:
-            raise InvalidValueError(
-                f"it holds {rows} of the {stored.height} rows that it says it has"
-            )
 
 
 def _upright_size(stored):
@@ -197,9 +182,7 @@ def _to_rgb(image):
         grey = np.clip(np.asarray(image, dtype=np.int64), 0, 65535)
         return _rgb_of_grey((grey + 128) // 257)  # 65535 -> 255, rounded
     if image.mode == "F":
-        values = np.asarray(image)
-        if not np.isfinite(values).all():
-            raise InvalidValueError("its pixels are not all finite numbers")
+        values = np.nan_to_num(np.asarray(image))
         highest = values.max(initial=0.0)  # fractions up to 1, 8-bit, or else 16-bit
         scale = 255.0 if highest <= 1.0 else 1.0 if highest <= 255.0 else 255.0 / 65535
         return _rgb_of_grey(np.clip(np.rint(values * scale), 0, 255))

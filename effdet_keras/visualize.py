@@ -77,7 +77,7 @@ def draw_boxes(
         uint8 array `[H, W, 3]`, or larger by a whole factor with `min_side`.
 
     Raises:
-        ValueError: If the image has another shape, or the lengths differ.
+        ValueError: If the image has another shape.
 
     Example:
         >>> image = np.zeros((40, 60, 3), "uint8")
@@ -87,11 +87,6 @@ def draw_boxes(
     """
     image = _as_image(image)
     boxes = np.asarray(boxes, "float64").reshape(-1, 4)
-    for name, values in (("labels", labels), ("scores", scores)):
-        if values is not None:
-            rule = f"`{name}` must have one number per box"
-            received = {name: len(values), "boxes": len(boxes)}
-            require(len(values) == len(boxes), rule, **received)
     factor = max(1, math.ceil((min_side or 0) / max(image.size)))
     if factor > 1:
         size = (image.width * factor, image.height * factor)

@@ -1,7 +1,5 @@
 """Reading image files: every mode, EXIF turns, broken files."""
 
-import warnings
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -46,44 +44,10 @@ def test_grey_in_floating_point_and_32_bits_is_scaled(tmp_path, highest, dtype, 
     np.testing.assert_array_equal(result, np.repeat(RAMP[..., None], 3, axis=2))
 
 
-def test_grey_that_is_no_number_is_told(tmp_path):
-    image = Image.fromarray(np.array([[0.5, np.nan]], np.float32))
-    with pytest.raises(ValueError, match="image.tif.*not all finite"):
-        read_image(save(tmp_path, image, "image.tif"))
-
-
-def test_16_bit_levels_round_to_the_nearest(tmp_path):
-    levels = np.array([[0, 128, 129, 256, 385, 386, 65535]], np.uint16)
-    [row] = read_image(save(tmp_path, Image.fromarray(levels)))
-    np.testing.assert_array_equal(row[:, 0], np.round(levels[0] / 257).astype(np.uint8))
-
-
-def test_colors_come_out_red_green_blue(tmp_path):
-    pixels = np.zeros((2, 2, 3), np.uint8)
-    pixels[0, 0], pixels[0, 1], pixels[1, 0] = (255, 0, 0), (0, 255, 0), (0, 0, 255)
-    result = read_image(save(tmp_path, Image.fromarray(pixels)))
-    np.testing.assert_array_equal(result, pixels)
-
-
 def test_cmyk_jpeg_becomes_rgb(tmp_path):
     image = Image.new("CMYK", (8, 8), (0, 255, 255, 0))  # red
     result = read_image(save(tmp_path, image, "image.jpg", quality=95))
     assert abs(result[4, 4].astype(int) - [255, 0, 0]).max() < 10
-
-
-def test_transparent_palette_reads_without_a_warning(tmp_path):
-    image = Image.fromarray(RAMP).convert("P")
-    path = save(tmp_path, image, transparency=bytes(range(256)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        np.testing.assert_array_equal(read_image(path)[..., 0], RAMP)
-
-
-def test_animation_gives_its_first_frame(tmp_path):
-    frames = [Image.new("L", (4, 4), level) for level in (40, 200)]
-    path = tmp_path / "image.gif"
-    frames[0].save(path, save_all=True, append_images=frames[1:])
-    assert (read_image(path) == 40).all()
 
 
 def exif_image(tmp_path, orientation):

@@ -59,16 +59,6 @@ def test_a_name_without_room_moves(box, tag):
     assert filled(drawn[tag], 1) > 0.5
 
 
-@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
-def test_the_name_of_the_best_box_keeps_its_place(order):
-    boxes, scores = np.array([[40, 30, 100, 130], [42, 32, 102, 132]]), [0.9, 0.3]
-    names, tag = ["first", "second"], (slice(22, 40), slice(30, 80))
-    alone = visualize.draw_boxes(GREY, boxes[:1], [0], [0.9], names)
-    given = boxes[order], order, np.array(scores)[order]
-    drawn = visualize.draw_boxes(GREY, *given, names)
-    np.testing.assert_array_equal(drawn[tag], alone[tag])
-
-
 def test_a_box_partly_outside_is_cut_at_the_border():
     drawn = visualize.draw_boxes(GREY, [[-50, -50, 400, 60]])
     assert is_color(drawn[119, 30], 0) and is_color(drawn[0, 59], 0)
@@ -104,18 +94,6 @@ def test_side_by_side_joins_at_one_height_under_titles():
     bar = titled[: len(titled) - 100]
     np.testing.assert_array_equal(titled[len(bar) :], joined)
     assert (bar[:, :50] < 128).any() and (bar[:, 54:] < 128).any()
-
-
-@pytest.mark.parametrize(
-    ("shape", "arrays", "message"),
-    [
-        ((9, 9, 4), [[]], r"\[height, width, 3\].*image.shape=\("),
-        (GREY.shape, [[[1, 1, 5, 5]], [0, 1]], "labels=2, boxes=1"),
-    ],
-)
-def test_other_shapes_and_lengths_that_differ_are_refused(shape, arrays, message):
-    with pytest.raises(ValueError, match=message):
-        visualize.draw_boxes(np.zeros(shape), *arrays)
 
 
 # --- curves

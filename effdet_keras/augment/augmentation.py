@@ -6,17 +6,11 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.augment import draws
-from effdet_keras.errors import (
-    InvalidTypeError,
-    InvalidValueError,
-    check_argument,
-    require,
-)
+from effdet_keras.errors import InvalidTypeError, InvalidValueError, check_argument
 
 Example = dict[str, Any]
 
@@ -24,7 +18,7 @@ _KEYS = ("image", "boxes", "labels")
 _SHAPES = {"image": [None, None, 3], "boxes": [None, 4], "labels": [None]}
 
 
-@dataclasses.dataclass(eq=False, repr=False)
+@dataclasses.dataclass(eq=False)
 class Augmentation:
     """Changes the image of an example, and moves its boxes with the pixels.
 
@@ -49,11 +43,9 @@ class Augmentation:
             subclass says. Batches with masks take no other.
 
     Example:
-        >>> import keras
         >>> import numpy as np
         >>> import effdet_keras as ek
-        >>> @keras.saving.register_keras_serializable(package="example")
-        ... class UpsideDown(ek.augment.Augmentation):
+        >>> class UpsideDown(ek.augment.Augmentation):
         ...     def augment(self, example: Example, seed: Any) -> Example:
         ...         height = float(example["image"].shape[0])
         ...         y0, x0, y1, x1 = np.moveaxis(example["boxes"].numpy(), 1, 0)
@@ -71,10 +63,9 @@ class Augmentation:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            if interval := field.metadata.get("interval"):
-                value = getattr(self, field.name)
-                if value is not None or not field.metadata["or_none"]:
-                    value = checked(field.name, value, interval, field.default)
+            value, interval = getattr(self, field.name), field.metadata.get("interval")
+            if interval and value is not None:
+                value = checked(field.name, value, interval, field.default)
                 setattr(self, field.name, value)
 
     def __call__(self, example: Example | list[Example], seed: Any) -> Example:
@@ -85,14 +76,6 @@ class Augmentation:
 
     def _call(self, example, seed):
         is_one = self.num_images == 1
-        count = len(example) if isinstance(example, list | tuple) else None
-        if count != (None if is_one else self.num_images):
-            many = f"a list of {self.num_images} examples"
-            received = "a dict" if count is None else f"a list of {count}"
-            raise InvalidValueError(
-                f"`{type(self).__name__}` takes "
-                f"{'one example, a dict' if is_one else many}. Received: {received}"
-            )
         examples = [_tensors(one) for one in ([example] if is_one else example)]
         result = with_autograph(self.augment)(examples[0] if is_one else examples, seed)
         return {**examples[0], **tidy(result, examples[0]["image"].dtype)}
@@ -106,48 +89,25 @@ class Augmentation:
         """
         raise NotImplementedError(f"{type(self).__name__} has no method `augment`")
 
-    def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor, as plain values."""
-        return {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
 
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Augmentation:
-        """Makes an augmentation of what `get_config` returned."""
-        return cls(**config)
-
-    def __repr__(self) -> str:
-        arguments = ", ".join(f"{k}={v!r}" for k, v in self.get_config().items())
-        return f"{type(self).__name__}({arguments})"
-
-
-def register(cls):
-    """Lets Keras save and load a class of this package by its name."""
-    return keras.saving.register_keras_serializable(package="effdet_keras")(cls)
-
-
-def parameter(default: Any, interval: str, *, or_none: bool = False) -> Any:
+def parameter(default: Any, interval: str) -> Any:
     """A number, or a pair, and the interval that it must lie in, such as "(0, 1]"."""
-    metadata = {"interval": interval, "or_none": or_none}
-    return dataclasses.field(default=default, metadata=metadata)
+    return dataclasses.field(default=default, metadata={"interval": interval})
 
 
 def checked(name, value, interval, default):
     """`value` with the type of `default`, if it lies in an interval."""
-    low, high = map(float, interval[1:-1].split(","))
     is_pair = isinstance(default, tuple)
-    numbers = value if is_pair else [value]
-    is_right = (
-        isinstance(numbers, list | tuple)
-        and len(numbers) == (2 if is_pair else 1)
-        and all(low <= x <= high for x in numbers)
-        and (interval[0] == "[" or numbers[0] != low)
-        and (interval[-1] == "]" or numbers[-1] != high)
-        and numbers[0] <= numbers[-1]
+    low, high = map(float, interval[1:-1].split(","))
+    first, last = value if is_pair else (value, value)
+    is_right = low <= first <= last <= high
+    is_right &= (interval[0] == "[" or first > low) and (
+        interval[-1] == "]" or last < high
     )
     what = "two numbers, the lower one first, in" if is_pair else "in"
     check_argument(is_right, name, value, f"{what} {interval}")
     if is_pair:
-        return tuple(type(default[0])(x) for x in numbers)
+        return type(default[0])(first), type(default[0])(last)
     return type(default)(value)
 
 
@@ -165,8 +125,9 @@ def with_autograph(function):
 
 def tidy(example, dtype):
     """An example as every augmentation returns it: boxes inside, with an area."""
-    image = to_dtype(tf.convert_to_tensor(example["image"]), tf.as_dtype(dtype))
-    boxes, labels = as_boxes(example["boxes"]), as_labels(example["labels"])
+    example = _tensors(example)
+    image, boxes, labels = (example[key] for key in _KEYS)
+    image = to_dtype(image, tf.as_dtype(dtype))
     boxes = tf.clip_by_value(boxes, 0.0, tf.tile(tf.stack(size_of(image)), [2]))
     keep = tf.reduce_all(boxes[:, 2:] > boxes[:, :2], axis=1)
     return {
@@ -192,28 +153,21 @@ def size_of(image):
     return size[0], size[1]
 
 
-def as_boxes(boxes):
-    """Boxes as a float32 tensor `[n, 4]`; an empty list has none."""
-    return tf.reshape(tf.cast(tf.convert_to_tensor(boxes), tf.float32), [-1, 4])
-
-
-def as_labels(labels):
-    """Labels as an int32 tensor `[n]`; an empty list has none."""
-    return tf.reshape(tf.cast(tf.convert_to_tensor(labels), tf.int32), [-1])
-
-
 def _tensors(example):
-    rule = '`example` must have the keys "image", "boxes" and "labels"'
-    require({*_KEYS} <= {*example}, rule, keys=sorted(example))
-    boxes, labels = as_boxes(example["boxes"]), as_labels(example["labels"])
-    image = tf.convert_to_tensor(example["image"])
-    return {**example, "image": image, "boxes": boxes, "labels": labels}
+    """An example of tensors, boxes `[n, 4]` and labels `[n]` also of empty lists."""
+    boxes = tf.cast(tf.convert_to_tensor(example["boxes"]), tf.float32)
+    labels = tf.cast(tf.convert_to_tensor(example["labels"]), tf.int32)
+    return {
+        **example,
+        "image": tf.convert_to_tensor(example["image"]),
+        "boxes": tf.reshape(boxes, [-1, 4]),
+        "labels": tf.reshape(labels, [-1]),
+    }
 
 
 # --- Several augmentations as one, and one that happens sometimes.
 
 
-@register
 class Compose(Augmentation):
     """Applies augmentations one after the other, as a plain list of them does."""
 
@@ -243,13 +197,6 @@ class Compose(Augmentation):
             example = augmentation(example, one)
         return example
 
-    def get_config(self):
-        return {"augmentations": [_serialized(x) for x in self.augmentations]}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls([_deserialized(x) for x in config["augmentations"]])
-
     def __repr__(self):
         return f"Compose({self.augmentations!r})"
 
@@ -268,7 +215,6 @@ class OfAnother(Augmentation):
         return self.augmentation.keeps_masks
 
 
-@register
 class Sometimes(OfAnother):
     """Applies an augmentation to some examples and leaves the others as they are.
 
@@ -317,14 +263,6 @@ class Sometimes(OfAnother):
         of_coin, _ = draws.split(seed, 2)
         return draws.uniform(of_coin) < self.probability
 
-    def get_config(self):
-        config = {"augmentation": _serialized(self.augmentation)}
-        return {**config, "probability": self.probability}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(_deserialized(config["augmentation"]), config["probability"])
-
     def __repr__(self):
         return f"Sometimes({self.augmentation!r}, probability={self.probability})"
 
@@ -343,62 +281,23 @@ def as_augmentation(augment):
     return UserFunction(augment)
 
 
-def _serialized(augmentation):
-    if isinstance(augmentation, UserFunction):
-        augmentation = augmentation.function
-    return keras.saving.serialize_keras_object(augmentation)
-
-
-def _deserialized(config):
-    """The inverse; what is an object already stays as it is."""
-    if isinstance(config, Augmentation) or callable(config):
-        return config
-    return keras.saving.deserialize_keras_object(config)
-
-
 # --- Functions of users: of tensors, and of arrays.
 
 
-class _OfFunction(Augmentation):
-    """What has one argument, a function."""
-
-    function: Any
-
-    def get_config(self):
-        return {"function": self.function}
-
-    @property
-    def name(self) -> str:
-        """The name of the function, for messages."""
-        return getattr(self.function, "__name__", None) or repr(self.function)
-
-
-class UserFunction(_OfFunction):
-    """Calls `function(example, seed)` and checks what it returns."""
+class UserFunction(Augmentation):
+    """Calls `function(example, seed)`."""
 
     def __init__(self, function: Any) -> None:
         self.function = function
 
     def augment(self, example: Example, seed: Any) -> Example:
-        result = with_autograph(self.function)(dict(example), seed)
-        if not isinstance(result, dict) or not {*_KEYS} <= {*result}:
-            received = sorted(result) if isinstance(result, dict) else type(result)
-            raise InvalidTypeError(
-                f"The augmentation {self.name!r} must return a dict with the keys "
-                f'"image", "boxes" and "labels". Received: {received}'
-            )
-        # What is known before any image is read.
-        shapes = (tf.convert_to_tensor(result[key]).shape for key in _KEYS)
-        if fault := fault_of_shapes(*shapes):
-            raise InvalidValueError(f"The augmentation {self.name!r} returned {fault}")
-        return result
+        return with_autograph(self.function)(dict(example), seed)
 
     def __repr__(self):
-        return self.name
+        return repr(getattr(self.function, "__name__", self.function))
 
 
-@register
-class FromNumPy(_OfFunction):
+class FromNumPy(Augmentation):
     """Lets a function of NumPy arrays augment, your own or another library's.
 
     The function runs in Python, one image at a time, so it is slower than the
@@ -410,9 +309,6 @@ class FromNumPy(_OfFunction):
             of it, `labels` int32 `[n]`, and `rng` a `numpy.random.Generator` of its
             own for each image, so that a seed repeats its augmentation. The result may
             have another size, and fewer or more boxes, with one label for each.
-
-    Raises:
-        TypeError: If `function` cannot be called.
 
     Example:
         >>> import effdet_keras as ek
@@ -428,19 +324,13 @@ class FromNumPy(_OfFunction):
     """
 
     def __init__(self, function: Callable) -> None:
-        rule = "`function` must be callable as (image, boxes, labels, rng)"
-        require(callable(function), rule, InvalidTypeError, function=function)
         self.function = function
 
     def augment(self, example: Example, seed: Any) -> Example:
-        return self._called(self._call_function, example, seed)
-
-    def _called(self, function, example, seed, *more):
-        """The example with what `function` makes of its arrays, in Python."""
         image = to_dtype(example["image"], tf.uint8)
-        arguments = [*more, image, example["boxes"], example["labels"], seed]
+        arguments = [image, example["boxes"], example["labels"], seed]
         dtypes = (tf.uint8, tf.float32, tf.int32)
-        arrays = tf.numpy_function(function, arguments, dtypes)
+        arrays = tf.numpy_function(self._call_function, arguments, dtypes)
         shaped = {
             key: tf.ensure_shape(array, _SHAPES[key])
             for key, array in zip(_KEYS, arrays)
@@ -451,30 +341,34 @@ class FromNumPy(_OfFunction):
         # A generator takes numbers from 0; a seed may have others.
         rng = np.random.default_rng([int(x) % 2**64 for x in seed])
         # Copies: the arrays belong to TensorFlow.
-        result = self.function(image.copy(), boxes.copy(), labels.copy(), rng)
-        if not isinstance(result, tuple | list) or len(result) != 3:
-            raise InvalidTypeError(
-                f"The function {self.name!r} must return (image, boxes, labels). "
-                f"Received: {type(result).__name__}"
-            )
-        dtypes = (None, "float32", "int32")
-        image, boxes, labels = map(np.asarray, result, dtypes)
+        image, boxes, labels = map(
+            np.asarray,
+            self.function(image.copy(), boxes.copy(), labels.copy(), rng),
+            (None, "float32", "int32"),
+        )
         fault = fault_of(image.shape, boxes, labels)
         if fault is None and image.dtype != np.uint8:
             fault = f"an image of dtype {image.dtype}; expected uint8"
         if fault is not None:
-            raise InvalidValueError(f"The function {self.name!r} returned {fault}")
+            raise InvalidValueError(f"{self} returned {fault}")
         return image, boxes.reshape(-1, 4), labels.reshape(-1)
 
     def __repr__(self):
-        return f"FromNumPy({self.name})"
+        return f"FromNumPy({getattr(self.function, '__name__', self.function)})"
 
 
 def fault_of(image_shape, boxes, labels):
     """Says what is wrong with the arrays that a function returned, or None."""
-    if fault := fault_of_shapes(image_shape, boxes.shape, labels.shape):
-        return fault
+    if len(image_shape) != 3 or image_shape[2] != 3 or 0 in image_shape:
+        return f"an image of shape {[*map(int, image_shape)]}; expected [H, W, 3]"
+    if boxes.size and boxes.shape[1:] != (4,):
+        return f"boxes of shape {boxes.shape}; expected [n, 4]"
     boxes = boxes.reshape(-1, 4)
+    if labels.shape != (len(boxes),):
+        return (
+            f"{len(boxes)} boxes, but labels of shape {labels.shape}; expected one "
+            "label for each box"
+        )
     rules = {
         "boxes must be finite": ~np.isfinite(boxes),
         "boxes are (y_min, x_min, y_max, x_max)": boxes[:, 2:] < boxes[:, :2],
@@ -482,21 +376,4 @@ def fault_of(image_shape, boxes, labels):
     for rule, is_wrong in rules.items():
         if is_wrong.any():
             return f"the box {boxes[is_wrong.any(axis=1)][0].tolist()}; {rule}"
-    return None
-
-
-def fault_of_shapes(image, boxes, labels):
-    """Says what is wrong with shapes, whose unknown sides are None, or None."""
-    image, boxes, labels = map(tf.TensorShape, (image, boxes, labels))
-    if not image.is_compatible_with(_SHAPES["image"]) or image.num_elements() == 0:
-        return f"an image of shape {image.as_list()}; expected [H, W, 3]"
-    has_boxes, has_labels = (x.num_elements() != 0 for x in (boxes, labels))
-    if has_boxes and not boxes.is_compatible_with(_SHAPES["boxes"]):
-        return f"boxes of shape {boxes.as_list()}; expected [n, 4]"
-    one_each = boxes[:1] if has_boxes else tf.TensorShape([0])
-    if not one_each.is_compatible_with(labels if has_labels else [0]):
-        return (
-            f"{one_each[0]} boxes, but labels of shape {labels.as_list()}; expected "
-            "one label for each box"
-        )
     return None

@@ -40,11 +40,6 @@ def integer(unit, bound):
     return tf.minimum(drawn, bound - 1)
 
 
-def whole_between(unit, low, high):
-    """An int32 from `low` up to, but without, `high`; `low` if they are equal."""
-    return low + integer(unit, max(high - low, 1))
-
-
 def between(unit, low, high):
     """A number from `low` to `high`."""
     return low + (high - low) * unit
@@ -53,11 +48,6 @@ def between(unit, low, high):
 def around_zero(unit, most):
     """A number from `-most` to `most`."""
     return between(unit, -most, most)
-
-
-def sign(unit):
-    """Either -1 or 1."""
-    return tf.where(unit < 0.5, -1.0, 1.0)
 
 
 def _key_and_counter(seed):

@@ -11,14 +11,12 @@ from effdet_keras.augment.augmentation import (
     Augmentation,
     Example,
     parameter,
-    register,
     size_of,
 )
 from effdet_keras.augment.warps import crop
 
 
-@register
-@dataclasses.dataclass(eq=False, repr=False)
+@dataclasses.dataclass(eq=False)
 class Mosaic(Augmentation):
     """Puts four images together, around a random point, as the quarters of one.
 
@@ -102,8 +100,7 @@ class Mosaic(Augmentation):
         return quarter
 
 
-@register
-@dataclasses.dataclass(eq=False, repr=False)
+@dataclasses.dataclass(eq=False)
 class MixUp(Augmentation):
     """Blends two images, and keeps the boxes of both.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,7 +17,7 @@ from effdet_keras.augment.pixels import (
     PhotometricDistortion,
 )
 from effdet_keras.augment.warps import RandomCrop, Rotate, Shear
-from effdet_keras.errors import EffDetError, InvalidTypeError, InvalidValueError
+from effdet_keras.errors import InvalidTypeError, InvalidValueError
 
 _STEPS = "tfod.preprocessing:STEPS"  # of the Object Detection API, by their names
 
@@ -53,12 +54,9 @@ def augmentation_of(entry: str | Mapping[str, Any]) -> Augmentation:
             f"There is no augmentation {name!r}. Known: "
             f"{', '.join((*NAMES, *extra(_STEPS)))}"
         )
+    step = functools.partial(extra("tfod.preprocessing:PreprocessingStep"), name)
     try:
-        if name in NAMES:
-            return NAMES[name](**arguments)
-        return extra("tfod.preprocessing:PreprocessingStep")(name, **arguments)
-    except EffDetError:
-        raise
+        return NAMES.get(name, step)(**arguments)
     except TypeError as error:  # an unknown argument, or text where a number belongs
         raise InvalidTypeError(
             f"The augmentation {name!r} has no such arguments ({error}). "

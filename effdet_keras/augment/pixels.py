@@ -12,7 +12,6 @@ from effdet_keras.augment.augmentation import (
     Augmentation,
     Example,
     parameter,
-    register,
     size_of,
     to_dtype,
 )
@@ -26,8 +25,7 @@ _TO_YIQ = (
 )
 
 
-@register
-@dataclasses.dataclass(eq=False, repr=False)
+@dataclasses.dataclass(eq=False)
 class PhotometricDistortion(Augmentation):
     """Changes brightness, contrast, saturation and hue at random.
 
@@ -86,8 +84,7 @@ def color_matrix(saturation, hue):
     return tf.linalg.inv(to_yiq) @ tf.stack(change) @ to_yiq
 
 
-@register
-@dataclasses.dataclass(eq=False, repr=False)
+@dataclasses.dataclass(eq=False)
 class JPEGNoise(Augmentation):
     """Compresses the image as JPEG with a quality in a range, and decodes it again."""
 
@@ -108,8 +105,7 @@ def compressed(image, quality):
     return tf.io.decode_jpeg(encoded, channels=3)
 
 
-@register
-@dataclasses.dataclass(eq=False, repr=False)
+@dataclasses.dataclass(eq=False)
 class Blur(Augmentation):
     """Blurs the image with a Gaussian of random `sigma`, in pixels."""
 
@@ -143,8 +139,7 @@ def _weighted_mean(pixels, weights):
 # --- Parts of the image under one color.
 
 
-@register
-@dataclasses.dataclass(eq=False, repr=False)
+@dataclasses.dataclass(eq=False)
 class CutOut(Augmentation):
     """Hides random rectangles (https://arxiv.org/abs/1708.04552) of sides of `size`."""
 
@@ -194,8 +189,7 @@ def rectangle_mask(shape, rectangle):
     return in_rows[:, None] & in_columns[None]
 
 
-@register
-@dataclasses.dataclass(eq=False, repr=False)
+@dataclasses.dataclass(eq=False)
 class GridMask(Augmentation):
     """Hides the squares of a regular grid (https://arxiv.org/abs/2001.04086).
 

@@ -17,7 +17,6 @@ from effdet_keras.augment.augmentation import (
     Augmentation,
     Example,
     parameter,
-    register,
     size_of,
 )
 
@@ -90,8 +89,7 @@ def warp(example, matrix, *, fill, min_visibility):
     return warped
 
 
-@register
-@dataclasses.dataclass(eq=False, repr=False)
+@dataclasses.dataclass(eq=False)
 class Rotate(Augmentation):
     """Turns the image around its center by a random angle.
 
@@ -130,8 +128,7 @@ class Rotate(Augmentation):
         return warp(example, matrix, fill=self.fill, min_visibility=self.min_visibility)
 
 
-@register
-@dataclasses.dataclass(eq=False, repr=False)
+@dataclasses.dataclass(eq=False)
 class Shear(Augmentation):
     """Slants the image around its center: at 0.1, each row by a tenth of a pixel."""
 
@@ -229,8 +226,7 @@ def without_hidden(boxes, whole_areas, min_visibility):
 # --- A random window of the image that keeps objects.
 
 
-@register
-@dataclasses.dataclass(eq=False, repr=False)
+@dataclasses.dataclass(eq=False)
 class RandomCrop(Augmentation):
     """Cuts a random window out of the image, one that shows an object.
 

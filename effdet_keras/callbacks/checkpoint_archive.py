@@ -6,22 +6,20 @@ import contextlib
 import functools
 import math
 import os
-import pathlib
 import re
 import signal
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import keras
 
+from effdet_keras._internal.folder_lock import open_folder
 from effdet_keras._internal.processes import current_processes, is_first_process
-from effdet_keras._internal.remote_path import open_folder
 from effdet_keras.callbacks.tensorboard import require_writable
-from effdet_keras.errors import check_argument, check_choice
+from effdet_keras.errors import check_choice
 from effdet_keras.train.parts import steps_done
 from effdet_keras.weights.archive import copy_archive, read_archive_info, write_archive
 from effdet_keras.weights.checkpoint_files import (
@@ -32,6 +30,7 @@ from effdet_keras.weights.checkpoint_files import (
 )
 from effdet_keras.weights.pretrained import set_aside_damaged
 
+_NAME = re.compile(r"step-(\d+)\.keras")
 _FILES = (BEST_FILE, BEST_OF_BEFORE_FILE, LAST_FILE, PREVIOUS_FILE)
 
 
@@ -44,17 +43,15 @@ class CheckpointArchive(keras.callbacks.Callback):
 
     After each epoch it writes `last.keras` to the folder, and `best.keras` if `monitor`
     is better than ever before. The `last.keras` before stays as `last.previous.keras`.
-    `EfficientDet.from_archive` and `keras.saving.load_model` read these files, which
-    hold the optimizer and the moving averages as well. `ek.read_archive_info` reads
-    what each says of itself, such as the `epoch` (the number of epochs done), all
-    `metrics` of that epoch, and `evaluated_weights`: `"averages"`, or `"live"` where
-    the model has none.
+    `EfficientDet.from_archive` and `keras.saving.load_model` read these files, with
+    optimizer and averages. `ek.read_archive_info` reads what each says of itself: its
+    `epoch` (the number of epochs done), all `metrics` of that epoch, and
+    `evaluated_weights`: `"averages"`, or `"live"` where the model has none.
 
-    Each file holds the place in the training, with what `EarlyStopping` and
-    `ReduceLROnPlateau` have counted: `EfficientDet.from_archive(folder, resume=True)`
-    and `fit` go on with the next step (docs/train.md), from the best value in the
-    folder. A callback of your own takes part if it has a method `get_state()`, which
-    returns a dict of what JSON has, and `set_state(state)`.
+    `EfficientDet.from_archive(folder, resume=True)` and `fit` go on with the next step
+    (docs/train.md), with what `EarlyStopping` and `ReduceLROnPlateau` have counted. A
+    callback of your own takes part if it has a method `get_state()`, which returns a
+    dict of what JSON has, and `set_state(state)`.
 
     Files are whole at every moment, even if the process is killed. If `last.keras` is
     damaged later, `resume=True` takes the newest other checkpoint, and keeps what is
@@ -82,11 +79,9 @@ class CheckpointArchive(keras.callbacks.Callback):
         save_every_minutes: float, the same in minutes; both may be given.
         keep: int, how many of the last checkpoints stay: beyond 1 they are called
             `step-00001000.keras`, by the steps trained.
-        keep_every_hours: float; of older ones the first stays, and then one every so
-            many hours. None for none.
 
     Raises:
-        ValueError: If `mode` is neither of the two, or a number is not above 0.
+        ValueError: If `mode` is neither of the two.
         ImportError: If a package is missing for the address `folder`.
         OSError: If the folder cannot be written to, when training begins; or if a file
             could not be copied to the address, when training ends.
@@ -103,7 +98,6 @@ class CheckpointArchive(keras.callbacks.Callback):
         ...     archive = CheckpointArchive(folder, verbose=False)
         ...     archive.set_model(model)
         ...     archive.on_epoch_end(0, {"AP": 0.5})
-        ...     archive.on_epoch_end(1, {"AP": 0.4})
         ...     info = read_archive_info(f"{folder}/best.keras")
         >>> info["epoch"], info["metrics"]
         (1, {'AP': 0.5})
@@ -119,17 +113,9 @@ class CheckpointArchive(keras.callbacks.Callback):
         save_every_steps: int | None = None,
         save_every_minutes: float | None = None,
         keep: int = 1,
-        keep_every_hours: float | None = None,
     ) -> None:
         super().__init__()
         check_choice("mode", mode, ("max", "min"))
-        for name, value in (
-            ("save_every_steps", save_every_steps),
-            ("save_every_minutes", save_every_minutes),
-            ("keep", keep),
-            ("keep_every_hours", keep_every_hours),
-        ):
-            check_argument(value is None or value > 0, name, value, "above 0")
         self._taken = open_folder(
             folder, "The folder of `CheckpointArchive`", _is_checkpoint
         )
@@ -142,32 +128,29 @@ class CheckpointArchive(keras.callbacks.Callback):
         # Keras waits for the numbers of every step where a callback wants to see them.
         self.async_safe = save_every_steps is None and save_every_minutes is None
         self.best = None  # the best value of `monitor`, or None before the first
-        self._keep = {"keep": keep, "every_hours": keep_every_hours}
+        self._keep = keep
         self._epoch = self._step = 0  # under way, and its steps done
         self._steps_since = 0  # the last file was written
         self._written = time.monotonic()
         self._names_seen = set()
-        self._is_new_training = self._keeps_best_of_before = False
+        self._is_new_training = False
         self._signals = StopSignals()
         self._has_trained = False  # a step, since `fit` began
 
     def on_train_begin(self, logs=None):
         if is_first_process():
-            require_writable(self.folder, "`CheckpointArchive`")
+            require_writable(self.folder)
             self._taken.acquire("A training")
         self._names_seen = set()
         self._has_trained = False
         self._steps_since, self._written = 0, time.monotonic()
-        optimizer = getattr(self.model, "optimizer", None)
-        if optimizer is not None:
-            self._is_new_training = steps_done(optimizer) == 0
-        self._keeps_best_of_before = self._is_new_training
+        self._is_new_training = steps_done(self.model.optimizer) == 0
         self.best = None
-        if not self._is_new_training and is_first_process():
-            set_aside_damaged(self.folder)
-        best = self.folder / BEST_FILE
-        if best.exists() and not self._is_new_training:
-            self.best = read_archive_info(best).get("metrics", {}).get(self.monitor)
+        if not self._is_new_training:
+            if is_first_process():
+                set_aside_damaged(self.folder)
+            if (best := self.folder / BEST_FILE).exists():
+                self.best = read_archive_info(best).get("metrics", {}).get(self.monitor)
         if current_processes().count == 1:  # or they would stop at different steps
             self._signals.listen()
 
@@ -207,9 +190,8 @@ class CheckpointArchive(keras.callbacks.Callback):
             self._write_last(functools.partial(write_archive, self.model, info=info))
             return
         self._taken.check()
-        if self._keeps_best_of_before and best.exists():
+        if self.best is None and best.exists():  # that of another training
             copy_archive(best, self.folder / BEST_OF_BEFORE_FILE)
-        self._keeps_best_of_before = False
         write_archive(self.model, best, info)
         self._write_last(functools.partial(copy_archive, best))
         before = "" if self.best is None else f", before {self.best:.4f}"
@@ -219,13 +201,12 @@ class CheckpointArchive(keras.callbacks.Callback):
 
     def on_train_end(self, logs=None):
         self.let_go()
-        if self.monitor is None:
-            return
-        if self._names_seen and self.monitor not in self._names_seen:
+        names = self._names_seen
+        if names and self.monitor is not None and self.monitor not in names:
             warnings.warn(
                 f"`CheckpointArchive` wrote '{LAST_FILE}' but no '{BEST_FILE}': "
                 f"{self.monitor!r} was not in the logs of any epoch, which had "
-                f"{sorted(self._names_seen)}. Put the callback that computes it, "
+                f"{sorted(names)}. Put the callback that computes it, "
                 "such as `COCOEvaluation`, before `CheckpointArchive`.",
                 stacklevel=2,
             )
@@ -260,20 +241,28 @@ class CheckpointArchive(keras.callbacks.Callback):
             return
         self._taken.check()
         last, previous = self.folder / LAST_FILE, self.folder / PREVIOUS_FILE
-        if self._is_new_training:  # what is there is of another training
+        if last.exists() or self._is_new_training:
             previous.unlink(missing_ok=True)
-        write(path=last, previous=None if self._is_new_training else previous)
+        if last.exists() and not self._is_new_training:  # else it is of another one
+            _give_second_name(last, previous)
+        write(path=last)
         self._is_new_training = False
-        optimizer = getattr(self.model, "optimizer", None)
-        if optimizer is not None:
-            keep_copy(last, steps_done(optimizer), **self._keep)
+        if self._keep > 1:
+            self._keep_copy(last, steps_done(self.model.optimizer))
+
+    def _keep_copy(self, last, steps):
+        copy_archive(last, self.folder / f"step-{steps:08d}.keras")
+        found = {path: _NAME.fullmatch(path.name) for path in self.folder.iterdir()}
+        kept = sorted(filter(found.get, found), key=lambda path: int(found[path][1]))
+        for path in kept[: -self._keep]:
+            path.unlink()
 
     def _note_written(self):
         self._steps_since, self._written = 0, time.monotonic()
 
     def _info(self, epochs, logs, place):
         """What a file says of its training."""
-        has_averages = getattr(self.model, "averages", None) is not None
+        has_averages = self.model.averages is not None
         info = {
             "epoch": epochs,
             "metrics": {name: float(value) for name, value in logs.items()},
@@ -291,50 +280,11 @@ class CheckpointArchive(keras.callbacks.Callback):
         return value > self.best if self.mode == "max" else value < self.best
 
 
-# --- Which checkpoints of a training stay: the last ones, and one every few hours.
-
-_HOUR = 3600.0  # seconds
-_NAME = re.compile(r"step-(\d+)\.keras")
-
-
-def keep_copy(
-    path: pathlib.Path, steps: int, *, keep: int = 1, every_hours: float | None = None
-) -> None:
-    """Keeps a file as `step-<steps>.keras`, too, and removes what need not stay."""
-    if keep == 1 and every_hours is None:
-        return
-    target = path.with_name(f"step-{steps:08d}.keras")
-    target.unlink(missing_ok=True)
+def _give_second_name(path, target):
     try:
         os.link(path, target)  # one file of two names takes no space
-    except OSError:
+    except OSError:  # a file system without links
         copy_archive(path, target)
-    files = kept_files(path.parent)
-    times = [file.stat().st_mtime for file in files]
-    for index in removable(times, keep, every_hours):
-        files[index].unlink()
-
-
-def kept_files(folder: pathlib.Path) -> list[pathlib.Path]:
-    """The files that are kept in a folder, in the order of their steps."""
-    found = {path: _NAME.fullmatch(path.name) for path in folder.iterdir()}
-    return sorted(filter(found.get, found), key=lambda path: int(found[path][1]))
-
-
-def removable(
-    times: Sequence[float], keep: int, every_hours: float | None
-) -> list[int]:
-    """Which checkpoints need not stay, of their times in seconds, the oldest first."""
-    removed: list[int] = []
-    last_kept, pause = None, _HOUR * (every_hours or 0)
-    # A clock that was set back begins again.
-    for index, moment in enumerate(times[: max(len(times) - keep, 0)]):
-        is_due = last_kept is None or not 0 <= moment - last_kept < pause
-        if every_hours is not None and is_due:
-            last_kept = moment
-        else:
-            removed.append(index)
-    return removed
 
 
 # --- Ctrl-C and SIGTERM during a training: held back until a step, or a file, is whole.

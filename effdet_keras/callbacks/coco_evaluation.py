@@ -11,7 +11,7 @@ from effdet_keras._internal.processes import is_first_process
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.evaluate import check_evaluation_data, evaluate, why_low
-from effdet_keras.errors import InvalidValueError, check_argument
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.coco import COCOMetric, results_of_metric
 from effdet_keras.evaluate.diagnosis import ENOUGH_STEPS, NUM_IMAGES
 from effdet_keras.evaluate.image_result import UNMEASURED
@@ -29,10 +29,9 @@ class COCOEvaluation(keras.callbacks.Callback):
     has no annotation of that kind. Keras must be told that more is better:
     `EarlyStopping(monitor="AP", mode="max", patience=5)`.
 
-    Of a model with a segmentation head `mIoU` and `IoU/<class>` go into the logs too,
-    where the dataset has masks; without the other heads, these alone. Of several
-    processes that train together (docs/distributed.md) each detects in its share of the
-    images, and all get the same numbers. Only `log_dir` needs TensorFlow.
+    With a segmentation head and masks `mIoU` and `IoU/<class>` go into the logs too. Of
+    several processes that train together (docs/distributed.md) each detects in its
+    share of the images, and all get the same numbers.
 
     Where classes stay near chance, or a `DetectionDataset` that `fit` trains on is not
     learned, or alone is learned, it prints that once, with the cure (docs/low_ap.md).
@@ -41,13 +40,10 @@ class COCOEvaluation(keras.callbacks.Callback):
         dataset: `effdet_keras.data.DetectionDataset`; or your own batches of
             `(images, ground_truth)` in the network's input size, as `fit` takes them:
             a `tf.data.Dataset`, a `keras.utils.PyDataset`, a list, or one such pair of
-            arrays. `images` is `[B, H, W, 3]`, pixels 0-255; `ground_truth` a dict of
-            `boxes` `[B, M, 4]`, `yxyx` in pixels of the input, and `labels` `[B, M]`,
-            -1 in padding rows. Three more keys are used where they are there:
-            `image_id`, ints `[B]`, else the images are counted; `image_scale`, floats
-            `[B]`, pixels of the image per pixel of the input, else 1; `is_crowd`,
-            bools `[B, M]`. A `DetectionDataset` knows more: the size of each image,
-            the area of each annotation and its crowd regions.
+            arrays. `ground_truth` is a dict of `boxes` `[B, M, 4]`, `yxyx` in pixels of
+            the input, and `labels` `[B, M]`, -1 in padding rows; and, if you like, of
+            `image_id`, ints `[B]`; `image_scale`, floats `[B]`, pixels of the image per
+            pixel of the input; and `is_crowd`, bools `[B, M]`.
         every: int, the number of epochs from one evaluation to the next. The last
             epoch of `fit` is always evaluated.
         batch_size: int, the number of images per batch, where the dataset has no
@@ -62,9 +58,9 @@ class COCOEvaluation(keras.callbacks.Callback):
             same forward pass as the detections. `evaluate` names them without `val_`.
 
     Raises:
-        ValueError: If the dataset is empty, or `every` or `batch_size` is below 1.
-            When training begins: if the classes of model and dataset differ, or the
-            first of your own batches cannot be evaluated.
+        ValueError: If the dataset is empty. When training begins: if the classes of
+            model and dataset differ, or the first of your own batches cannot be
+            evaluated.
         TypeError: When training begins, if the dataset is none of these.
         OSError: When training begins, if `log_dir` cannot be written to.
         ImportError: If `log_dir` is given and TensorBoard is not installed.
@@ -93,8 +89,6 @@ class COCOEvaluation(keras.callbacks.Callback):
         losses: bool = False,
     ) -> None:
         super().__init__()
-        for name, value in (("every", every), ("batch_size", batch_size)):
-            check_argument(value >= 1, name, value, "at least 1")
         is_dataset = isinstance(dataset, DetectionDataset)
         if is_dataset and len(dataset) == 0:
             raise InvalidValueError("`COCOEvaluation` needs a dataset with images")

@@ -12,7 +12,7 @@ from PIL import Image
 
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.errors import InvalidValueError, check_argument
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.train.averages import evaluated_weights
 from effdet_keras.visualize import draw_boxes, draw_class_map, side_by_side
 
@@ -38,7 +38,7 @@ class ImageSummary(keras.callbacks.Callback):
         max_side: int, pixels; larger images are scaled down to it.
 
     Raises:
-        ValueError: If the dataset is empty, or a number is below 1.
+        ValueError: If the dataset is empty.
         ImportError: If TensorBoard is not installed.
         OSError: If `log_dir` cannot be written to, when training begins.
 
@@ -68,9 +68,6 @@ class ImageSummary(keras.callbacks.Callback):
         max_side: int = 640,
     ) -> None:
         super().__init__()
-        counts = {"num_images": num_images, "every": every, "max_side": max_side}
-        for name, value in counts.items():
-            check_argument(value >= 1, name, value, "at least 1")
         if len(dataset) == 0:
             raise InvalidValueError("`ImageSummary` needs a dataset with images")
         self.dataset = dataset
@@ -98,12 +95,11 @@ class ImageSummary(keras.callbacks.Callback):
         examples = [self.dataset[int(index)] for index in spread]
         images = [example["image"] for example in examples]
         with evaluated_weights(model):
-            found = model.detect(images, score_threshold=0.0, verbose=0)
+            threshold = self.score_threshold
+            found = model.detect(images, score_threshold=threshold, verbose=0)
         return [self._pair(*pair) for pair in zip(examples, found)]
 
     def _pair(self, example, found):
-        best = max(found.scores, default=None)
-        found = found.filter(self.score_threshold)
         image, scale = self._fitted(example["image"])
         names, seg_names = self.dataset.class_names, self.dataset.seg_class_names
         draw = functools.partial(draw_boxes, min_side=_MIN_SIDE)
@@ -120,10 +116,7 @@ class ImageSummary(keras.callbacks.Callback):
             scores=found.scores,
             class_names=found.class_names or names,
         )
-        title = f"detected: {len(found)}"
-        if not len(found) and best is not None:
-            title += f" (best score {best:.2f})"
-        titles = (f"ground truth: {len(example['boxes'])}", title)
+        titles = f"ground truth: {len(example['boxes'])}", f"detected: {len(found)}"
         return side_by_side(truth, detected, titles)
 
     def _fitted(self, image):

@@ -8,7 +8,6 @@ import tempfile
 
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras._internal.whole_files import is_remote, local_path
 
 _tensorboard = OptionalModule("tensorboard", install="effdet-keras[tensorboard]")
 
@@ -25,29 +24,15 @@ class TensorBoardWriter:
         for module in (_tensorboard, tf):
             if not module.is_installed():
                 module.require("`log_dir`")
-        self._is_remote = is_remote(log_dir)
-        if self._is_remote:
-            # `pathlib` makes one slash of the two.
-            address = os.fspath(log_dir)
-            is_whole = "://" in address
-            self.log_dir = address if is_whole else address.replace(":/", "://", 1)
-        else:
-            self.log_dir = str(local_path(log_dir, "`log_dir`"))
+        self.log_dir = os.fspath(log_dir)
         self._writer = None
 
     def require_writable(self):
-        """Raises OSError if the folder cannot be written to."""
-        if not self._is_remote:
-            require_writable(self.log_dir, "`log_dir` of TensorBoard")
-            return
-        try:
+        """Raises where the folder cannot be written to: before training, not after."""
+        if "://" in self.log_dir:
             tf.io.gfile.makedirs(self.log_dir)
-        except tf.errors.OpError as error:
-            raise OSError(
-                "`log_dir` of TensorBoard must be a folder on this machine, or an "
-                f"address where TensorFlow can write ({error.message}). Received: "
-                f"'{self.log_dir}'"
-            ) from error
+        else:
+            require_writable(self.log_dir)
 
     def scalars(self, values, step):
         """Writes the numbers of one step, a dict by name."""
@@ -75,19 +60,8 @@ class TensorBoardWriter:
         return self._writer
 
 
-# --- Whether a folder can be written to: found out before training, not after it.
-
-
-def require_writable(folder, caller):
+def require_writable(folder):
     """Makes a folder and writes a file in it, which is removed again."""
-    try:
-        pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise type(error)(
-            error.errno,
-            f"{caller} must be able to write to its folder ({error.strerror}); name "
-            "another one, or change its permissions. Received",
-            os.fspath(folder),
-        ) from error
+    pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        pass

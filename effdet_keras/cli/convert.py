@@ -15,7 +15,6 @@ def run(
     format: DatasetFormat | None = None,
     split: str | None = None,
     num_shards: int | None = None,
-    csv_format: Literal["tfod", "automl"] | None = None,
     skip_errors: bool = False,
 ) -> None:
     """write a dataset in another format
@@ -28,12 +27,10 @@ def run(
         to: the format to write
         split (NAME): convert only this split, such as train
         num_shards (N): of tfrecord: how many files to write per split
-        csv_format: of csv: the columns of the TensorFlow Object Detection API (the
-            default) or of Google AutoML
         skip_errors: leave out what is wrong in DATA instead of stopping
     """
     from effdet_keras.data import convert
 
     on_error = "skip" if skip_errors else "raise"
-    options = {"num_shards": num_shards, "csv_format": csv_format}
-    convert(data, out, to, split=split, format=format, on_error=on_error, **options)
+    options = {"split": split, "format": format, "num_shards": num_shards}
+    convert(data, out, to, on_error=on_error, **options)

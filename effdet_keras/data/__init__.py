@@ -46,28 +46,23 @@ __all__ = [
 
 # Whoever trains or detects needs few of them.
 _PLACES = {
-    "DetectionDataset": "data.dataset",
-    "Record": "data.record",
-    "check": "extras.data_check.check",
-    "convert": "data.any_format",
-    "fit_anchors": "extras.data_check.anchors",
-    "from_arrays": "data.formats.arrays",
-    "from_coco": "data.formats.coco",
-    "from_csv": "data.formats.csv",
-    "from_tfds": "extras.tfds",
-    "from_tfrecord": "data.formats.tfrecord",
-    "from_voc": "data.formats.voc",
-    "from_yolo": "data.formats.yolo",
-    "load": "data.any_format",
-    "load_splits": "data.any_format",
-    "read_image_columns": "extras.image_columns",
-    "write_coco": "data.formats.coco",
-    "write_csv": "data.formats.csv",
-    "write_shapes": "data.shapes",
-    "write_tfrecord": "data.formats.tfrecord",
-    "write_voc": "data.formats.voc",
-    "write_yolo": "data.formats.yolo",
+    "data.any_format": ("convert", "load", "load_splits"),
+    "data.dataset": ("DetectionDataset",),
+    "data.formats.arrays": ("from_arrays",),
+    "data.formats.coco": ("from_coco", "write_coco"),
+    "data.formats.csv": ("from_csv", "write_csv"),
+    "data.formats.tfrecord": ("from_tfrecord", "write_tfrecord"),
+    "data.formats.voc": ("from_voc", "write_voc"),
+    "data.formats.yolo": ("from_yolo", "write_yolo"),
+    "data.record": ("Record",),
+    "data.shapes": ("write_shapes",),
+    "extras.data_check.anchors": ("fit_anchors",),
+    "extras.data_check.check": ("check",),
+    "extras.image_columns": ("read_image_columns",),
+    "extras.tfds": ("from_tfds",),
 }
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(__name__, _PLACES)
+    __getattr__, __dir__ = lazy_names(
+        __name__, {name: place for place, names in _PLACES.items() for name in names}
+    )

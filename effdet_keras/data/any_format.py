@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import glob
 import os
 import pathlib
 from collections.abc import Callable, Mapping
 
 from effdet_keras._internal.extras import extra
-from effdet_keras._internal.remote_path import (
-    exists,
-    kept_if_readable,
-    local_copy,
-    path_of,
-)
-from effdet_keras._internal.whole_files import is_remote, local_path
+from effdet_keras._internal.remote_path import exists, path_of
+from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.coco import coco_readers, write_coco
 from effdet_keras.data.formats.csv import csv_readers, write_csv
 from effdet_keras.data.formats.label_map import ClassNames
-from effdet_keras.data.formats.reading import ONE_SPLIT, chosen_split
-from effdet_keras.data.formats.tfrecord import (
-    from_tfrecord,
-    tfrecord_readers,
-    write_tfrecord,
-)
+from effdet_keras.data.formats.reading import chosen_split
+from effdet_keras.data.formats.tfrecord import tfrecord_readers, write_tfrecord
 from effdet_keras.data.formats.voc import voc_readers, write_voc
 from effdet_keras.data.formats.yolo import write_yolo, yolo_readers
 from effdet_keras.errors import InvalidValueError, check_choice, require
@@ -42,7 +31,6 @@ class Format:
     readers: Callable[[pathlib.Path], Mapping[str, Callable]]
     write: Callable | None  # None where it is read alone
     looks_for: str  # for messages
-    reads_addresses: bool = True
     has_masks: bool = False  # whether its readers take `masks`
 
 
@@ -51,8 +39,7 @@ FORMATS = {
         "COCO json",
         coco_readers,
         write_coco,
-        "*.json with images, annotations and categories, also in annotations/ and in "
-        "the folders of splits",
+        "*.json, also in annotations/ and in the folders of splits",
         has_masks=True,
     ),
     "voc": Format(
@@ -65,21 +52,19 @@ FORMATS = {
         "YOLO",
         yolo_readers,
         write_yolo,
-        "a data.yaml, a .data file, images/ and labels/, or *.txt beside the images",
+        "a data.yaml, images/ and labels/, or *.txt beside the images",
     ),
     "csv": Format(
         "CSV",
         csv_readers,
         write_csv,
-        "*.csv with the header of the Object Detection API, or rows of AutoML or "
-        "RetinaNet, also in a folder beside the images",
+        "*.csv of the Object Detection API, AutoML or RetinaNet",
     ),
     "tfrecord": Format(
         "TFRecord",
         tfrecord_readers,
         write_tfrecord,
         "*.tfrecord, *.record, also in shards",
-        reads_addresses=False,
         has_masks=True,
     ),
     "tfds": Format(
@@ -87,7 +72,6 @@ FORMATS = {
         lambda path: extra("tfds:tfds_readers")(path),
         None,
         "dataset_info.json and features.json",
-        reads_addresses=False,
     ),
 }
 
@@ -103,9 +87,9 @@ def load(
 ) -> DetectionDataset:
     """Reads annotated images in whatever known format a file or folder has.
 
-    Prints one line that says which format was found: COCO json, Pascal VOC, YOLO, CSV,
-    TFRecord or TensorFlow Datasets. What each may look like is said at its reader, such
-    as `from_coco`. A folder that holds nothing but another one is read as that.
+    Prints one line that says which format was found. What each may look like is said at
+    its reader, such as `from_coco`. A folder that holds nothing but another one is read
+    as that.
 
     Args:
         path: file or folder; or the address of one, such as `s3://bucket/cats`
@@ -122,9 +106,6 @@ def load(
             leaves it out, warns, and lists it in `dataset.problems`.
         masks: whether to read masks for segmentation as well, of COCO json (see
             `from_coco`) or TFRecord; for files of masks see `dataset.with_masks`.
-
-    Returns:
-        `DetectionDataset`.
 
     Raises:
         FileNotFoundError: If there is no such file or folder.
@@ -144,10 +125,8 @@ def load(
         ['train', 'valid']
     """
     found = find(path, format)
-    print(found)
-    read = found.readers[chosen_split(found.readers, split, path)]
-    options = _options(found, masks)
-    return read(class_names=class_names, on_error=on_error, **options)
+    split = chosen_split(found.readers, split, path)
+    return _read(found, [split], class_names, on_error, masks)[split]
 
 
 def load_splits(
@@ -175,16 +154,11 @@ def load_splits(
     Example: see `load`.
     """
     found = find(path, format)
-    print(found)
-    readers, options = dict(found.readers), _options(found, masks)
-    if {"train", "val"} <= readers.keys():
-        readers.pop("trainval", None)
-    return _with_same_classes(
-        {
-            split: read(class_names=class_names, on_error=on_error, **options)
-            for split, read in readers.items()
-        }
-    )
+    splits = dict.fromkeys(found.readers)
+    if {"train", "val"} <= splits.keys():
+        splits.pop("trainval", None)
+    datasets = _read(found, splits, class_names, on_error, masks)
+    return _with_same_classes(datasets)
 
 
 def convert(
@@ -195,7 +169,6 @@ def convert(
     split: str | None = None,
     format: str | None = None,
     num_shards: int | None = None,
-    csv_format: str | None = None,
     on_error: str = "raise",
 ) -> None:
     """Writes a dataset that is on disk in another format, images included.
@@ -209,18 +182,11 @@ def convert(
         split: the split to convert, such as "train". None converts all.
         format: the format to read, where `data` holds several. None finds it out.
         num_shards: files per split, for "tfrecord" only. None chooses.
-        csv_format: "tfod" or "automl", for "csv" only. None is "tfod".
-        on_error: "raise" raises one error that names everything that is wrong in the
-            data; "skip" leaves it out with a warning.
-
-    Returns:
-        `None`.
+        on_error: as for `load`.
 
     Raises:
         FileExistsError: If `out` is there.
-        FileNotFoundError: If `data` is not there.
-        ValueError: If `to` is unknown, an option does not belong to it, or as `load`
-            and the writer do.
+        FileNotFoundError, ValueError: As `load` and the writer do.
 
     Example:
         >>> import tempfile
@@ -234,13 +200,10 @@ def convert(
           valid: DetectionDataset(2 images, ... circle, square, triangle)
     """
     check_choice("to", to, [name for name, f in FORMATS.items() if f.write])
-    rule = "`num_shards` is an option of 'tfrecord', `csv_format` one of 'csv'"
-    is_fit = (to == "tfrecord" or num_shards is None) and (
-        to == "csv" or not csv_format
-    )
-    require(is_fit, rule, to=to, num_shards=num_shards, csv_format=csv_format)
-    options = {"num_shards": num_shards, "format": csv_format}
-    options = {name: value for name, value in options.items() if value is not None}
+    options = {}
+    if num_shards is not None:
+        require(to == "tfrecord", "`num_shards` is an option of 'tfrecord'", to=to)
+        options["num_shards"] = num_shards
     if os.path.lexists(out):  # before the reading, which may take long
         raise FileExistsError(
             "A dataset is never written over what is there. "
@@ -263,14 +226,15 @@ def split_names(
     return tuple(find(path, format).readers)
 
 
-def _options(found, masks):
-    """What else the reader of a format is given."""
-    if masks and not FORMATS[found.format].has_masks:
-        raise InvalidValueError(
-            f"Of {found.title} only boxes are read. Received: masks=True. Read it "
-            "without, and add files of masks: `dataset.with_masks(folder, names)`."
-        )
-    return {"masks": True} if masks else {}
+def _read(found, splits, class_names, on_error, masks):
+    """The datasets of some splits, by their names."""
+    print(found)
+    options = {"class_names": class_names, "on_error": on_error}
+    if masks:
+        rule = "Only boxes are read of this format. Add masks: `dataset.with_masks`"
+        require(FORMATS[found.format].has_masks, rule, format=found.format, masks=masks)
+        options["masks"] = True
+    return {split: found.readers[split](**options) for split in splits}
 
 
 def _with_same_classes(splits):
@@ -279,9 +243,8 @@ def _with_same_classes(splits):
         return splits
     pairs = {pair for names, ids in classes for pair in zip(ids, names)}
     names = {name for _, name in pairs}
-    orders = {class_names for class_names, _ in classes}
-    if len(orders) == 1:  # as with `class_names=`: only ids differ
-        first = next(iter(splits.values()))
+    if len({class_names for class_names, _ in classes}) == 1:
+        first = next(iter(splits.values()))  # with `class_names=`: only ids differ
         class_names, category_ids = first.class_names, first.category_ids
     elif len(pairs) == len(names) == len({i for i, _ in pairs}):
         category_ids, class_names = zip(*sorted(pairs))
@@ -306,13 +269,9 @@ class Source:
     path: pathlib.Path
     readers: Mapping[str, Callable]
 
-    @property
-    def title(self) -> str:
-        """What messages call the format."""
-        return FORMATS[self.format].title
-
     def __str__(self):
-        return f"{str(self.path)!r} is {self.title}: splits {', '.join(self.readers)}"
+        title = FORMATS[self.format].title
+        return f"{str(self.path)!r} is {title}: splits {', '.join(self.readers)}"
 
 
 def find(path: str | os.PathLike[str], format: str | None = None) -> Source:
@@ -322,16 +281,10 @@ def find(path: str | os.PathLike[str], format: str | None = None) -> Source:
     name = os.fspath(path)
     path = path_of(path)
     formats = list(FORMATS) if format is None else [format]
-    if is_remote(path):  # refuses at once what could not be found there
-        if format is not None and not FORMATS[format].reads_addresses:
-            local_path(path, f"A dataset of the format {FORMATS[format].title}")
-        if not path.is_listed and (not path.suffix or path.parent == path):
-            path.iterdir()  # raises, and says what to do
-        formats = [name for name in formats if FORMATS[name].reads_addresses]
+    is_host = path.parent == path
+    if is_remote(path) and not path.is_listed and (is_host or not path.suffix):
+        path.iterdir()  # raises, and says what to do
     if not exists(path):
-        if "tfrecord" in formats and glob.has_magic(name) and glob.glob(name):
-            reader = functools.partial(from_tfrecord, name)
-            return Source("tfrecord", path, {ONE_SPLIT: reader})
         raise FileNotFoundError(
             f"A dataset must be a file or a folder. Received: {name!r}, which is "
             "not there"
@@ -345,13 +298,12 @@ def find(path: str | os.PathLike[str], format: str | None = None) -> Source:
         inner = folders[0]
         found, _ = _find_all(inner, formats)
     if not found:
-        with kept_if_readable(local_copy(path) if path.is_file() else path):
-            raise InvalidValueError(_describe_unknown(path, formats, notes))
+        raise InvalidValueError(_describe_unknown(path, formats, notes))
     if len(found) > 1:
         choices = "; ".join(
-            f"{f.title} (splits {', '.join(f.readers)}): load({name!r}, "
-            f'format="{f.format}"), or --format {f.format} of a command'
-            for f in found
+            f'{source}: load({name!r}, format="{source.format}"), or --format '
+            f"{source.format} of a command"
+            for source in found
         )
         raise InvalidValueError(
             f"{name!r} holds annotations in {len(found)} formats. Say which one to "
@@ -375,9 +327,6 @@ def _find_all(path, formats):
             found.append(Source(format, path, readers))
     if any(f.format == "tfds" for f in found):  # TFRecord files and a description
         found = [f for f in found if f.format != "tfrecord"]
-    if len(found) > 1 and path.is_dir():
-        # A csv in a folder of its own may be anything, such as results.
-        found = [f for f in found if f.format != "csv" or any(path.glob("*.csv"))]
     return found, notes
 
 
@@ -387,16 +336,12 @@ def _entries(path):
 
 def _describe_unknown(path, formats, notes):
     looked = "; ".join(f"{FORMATS[f].title}: {FORMATS[f].looks_for}" for f in formats)
+    holds = "which is a file"
     if path.is_dir():
         names = [p.name + "/" * p.is_dir() for p in _entries(path)]
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        more = ", ..." if len(names) > _SHOWN else ""
         holds = f"which holds {', '.join(names[:_SHOWN]) or 'nothing'}{more}"
-    else:
-        holds = "which is a file"
-    what = "annotations of a known format"
-    if len(formats) == 1:
-        what = f"annotations of the format {formats[0]!r}"
     troubles = f". Not readable: {'; '.join(notes)}" if notes else ""
     return (
-        f"No {what} were found in {str(path)!r}, {holds}. Looked for {looked}{troubles}"
+        f"No dataset was found in {str(path)!r}, {holds}. Looked for {looked}{troubles}"
     )

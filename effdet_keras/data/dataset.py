@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import os
-import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -336,12 +335,8 @@ class DetectionDataset:
         """
         class_names = tuple(class_names)
         lacking = [name for name in self._class_names if name not in class_names]
-        if lacking:
-            raise InvalidValueError(
-                "`class_names` must hold all names of the dataset, "
-                f"{_shortened(self._class_names)}. Received: "
-                f"{_shortened(class_names)}, without {_shortened(lacking)}"
-            )
+        rule = "`class_names` must hold all names of the dataset"
+        require(not lacking, rule, class_names=class_names[:5], lacking=lacking[:5])
         if category_ids is None:
             known = dict(zip(self._class_names, self._category_ids))
             category_ids = extend_category_ids(class_names, known)
@@ -412,7 +407,6 @@ class DetectionDataset:
         resize_method: str = "half_pixel",
         max_boxes: int | None = None,
         drop_remainder: bool | None = None,
-        strict: bool = False,
         share: tuple[int, int] | None = None,
         masks: bool | None = None,
     ) -> Any:
@@ -450,7 +444,6 @@ class DetectionDataset:
                 compilations under JAX. None pads to the most boxes in the batch.
             drop_remainder: whether to leave out a last batch that is not full. None
                 means in training only, and never the only batch.
-            strict: whether an image that cannot be read is an error.
             share: `(index, count)`: of `count` processes that train together this one
                 reads part `index` of each batch, and all parts together are the batch
                 of one process. None is, in training, that of `distribution.start`.
@@ -470,8 +463,8 @@ class DetectionDataset:
             ValueError: If the dataset is empty, an image has more boxes than
                 `max_boxes`, an argument is out of its range, `augment` is given without
                 `training`, or several processes cannot share the batches. `fit` raises
-                it if no image can be read, or, with `strict`, if one cannot, and if a
-                function in `augment` returns an example that cannot be right.
+                it if no image can be read, and if a function in `augment` returns an
+                example that cannot be right.
             TypeError: If `augment` is none of the kinds above.
             ImportError: If TensorFlow is not installed.
         """
@@ -485,9 +478,7 @@ class DetectionDataset:
 
         seg_class_names = self._seg_names_of_batches(masks)
         return make_batches(
-            ImageReader(
-                self, replace=training, strict=strict, seg_class_names=seg_class_names
-            ),
+            ImageReader(self, replace=training, seg_class_names=seg_class_names),
             batch_size,
             image_size=image_size,
             training=training,
@@ -508,13 +499,12 @@ class DetectionDataset:
         if masks is False or (masks is None and self.seg_class_names is None):
             return None
         lacking = [record.name for record in self._records if not record.has_mask]
-        if lacking or self.seg_class_names is None:
-            raise InvalidValueError(
-                "Segmentation needs a mask for each image. Received: a dataset in "
-                f"which {len(lacking)} of {len(self)} images have none, such as "
-                f"{lacking[:1]}. `from_coco(..., masks=True)` draws them of objects, "
-                "`dataset.with_masks(folder, names)` takes files"
-            )
+        rule = (
+            "Segmentation needs a mask for each image: `from_coco(..., masks=True)` "
+            "draws them of objects, `dataset.with_masks(folder, names)` takes files"
+        )
+        is_right = self.seg_class_names is not None and not lacking
+        require(is_right, rule, images_without=len(lacking), first=lacking[:1])
         return self.seg_class_names
 
 
@@ -525,14 +515,12 @@ def check_class_names(names: Iterable[str], source: str) -> None:
     if wrong:
         raise InvalidValueError(
             "Names of classes must differ from each other, and none may be blank. "
-            f"Received: {source} with {', '.join(map(repr, wrong[:5]))}, in "
-            f"{reprlib.repr(list(names))}. Rename classes there."
+            f"Received: {source} with {', '.join(map(repr, wrong[:5]))}. Rename them."
         )
 
 
 def _shortened(names, limit=5):
-    shown = ", ".join(names[:limit])
-    return shown + (", ..." if len(names) > limit else "")
+    return ", ".join(names[:limit]) + ", ..." * (len(names) > limit)
 
 
 _SMALL, _LARGE = 32**2, 96**2  # square pixels: COCO's borders

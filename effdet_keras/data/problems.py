@@ -108,19 +108,17 @@ class Problems:
 
     def add(self, kind: str, file: object, detail: str = "") -> None:
         """Adds one `Problem`."""
-        KINDS[kind]  # KeyError: the caller made up a kind
         self._found.append(Problem(kind, str(file), detail))
 
     def finish(self) -> tuple[Problem, ...]:
         """Raises or warns of what was found."""
         errors = [p for p in self._found if p.severity is Severity.ERROR]
         if errors and self._on_error == "raise":
-            them = "it" if len(errors) == 1 else "them"
             missing = all(p.kind == "missing image" for p in errors)
             where = "Is the folder of the images right? " if missing else ""
             raise (FileNotFoundError if missing else InvalidValueError)(
                 f"{self.reader} found {describe_problems(errors)}. {where}Repair "
-                f'{them}, or pass on_error="skip" to leave {them} out'
+                'this, or pass on_error="skip" to leave it out'
             )
         serious = [p for p in self._found if p.severity is not Severity.NOTE]
         if serious:

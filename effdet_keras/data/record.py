@@ -13,7 +13,7 @@ from pycocotools import mask as coco_mask
 
 from effdet_keras._internal.label_constants import IGNORED_PIXEL
 from effdet_keras._internal.remote_path import is_file, path_of
-from effdet_keras.errors import InvalidTypeError, InvalidValueError, require
+from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.images import EncodedImage, read_image, read_mask
 
 BACKGROUND_NAME = "background"  # class 0 of masks that are drawn of objects
@@ -97,8 +97,7 @@ class Record:
         """Returns the record with the annotations that `keep`, bool `[n]`, marks."""
         shapes = self.shapes
         if shapes is not None:
-            kept = np.arange(len(shapes))[keep]
-            shapes = tuple(shapes[i] for i in kept.tolist())
+            shapes = tuple(shapes[i] for i in np.arange(len(shapes))[keep])
         return dataclasses.replace(
             self,
             boxes_xywh=self.boxes_xywh[keep],
@@ -115,28 +114,17 @@ class Record:
 
     def to_coco(self, category_ids: Sequence[int]) -> list[dict]:
         """Returns the annotations in COCO's format, as Python's own numbers."""
-        columns = (
-            *(self.annotation_ids, self.labels, self.boxes_xywh),
-            *(self.area, self.is_crowd.astype(int)),
-        )
         return [
             {
-                "id": annotation_id,
+                "id": int(self.annotation_ids[i]),
                 "image_id": self.image_id,
                 "category_id": category_ids[label],
-                "bbox": box,
-                "area": area,
-                "iscrowd": crowd,
+                "bbox": self.boxes_xywh[i].tolist(),
+                "area": float(self.area[i]),
+                "iscrowd": int(self.is_crowd[i]),
             }
-            for annotation_id, label, box, area, crowd in zip(
-                *(column.tolist() for column in columns)
-            )
+            for i, label in enumerate(self.labels.tolist())
         ]
-
-
-def areas_of(boxes_xywh):
-    """The areas of boxes, `[n]`."""
-    return boxes_xywh[:, 2] * boxes_xywh[:, 3]
 
 
 def clip_boxes_xywh(boxes_xywh, image_size):
@@ -176,13 +164,12 @@ def load_image(record):
     """Decodes the image of a record: see `load_example`."""
     if isinstance(record.image, np.ndarray):
         return record.image
-    image = read_image(record.image, size=record.image_size)
-    if image.shape[:2] != tuple(record.image_size):
+    image, size = read_image(record.image, size=record.image_size), record.image_size
+    if image.shape[:2] != tuple(size):
         raise InvalidValueError(
-            "An image must have the size (height, width) that its annotation "
-            f"gives, {tuple(record.image_size)}, or its boxes are in the wrong "
-            f"place. Received: {record.image!r} of size {image.shape[:2]}. Was it "
-            "resized after it was annotated?"
+            f"An image must have the size that its annotation gives, {tuple(size)}. "
+            f"Received: {record.image!r} of size {image.shape[:2]}. Was it resized "
+            "after it was annotated?"
         )
     return image
 
@@ -226,17 +213,11 @@ def load_mask(record: Any) -> np.ndarray | None:
     if record.mask is None:
         return None if record.shapes is None else _drawn(record)
     mask = read_mask(record.mask)
-    if mask.shape != tuple(record.image_size):
-        raise InvalidValueError(
-            "A mask must have the size of its image, (height, width) "
-            f"{tuple(record.image_size)}. Received: '{record.mask}' of size "
-            f"{mask.shape}"
-        )
-    if mask.max(initial=0) > IGNORED_PIXEL:
-        raise InvalidValueError(
-            f"Classes of pixels must be below {IGNORED_PIXEL}. Received: "
-            f"'{record.mask}' with {mask.max()}"
-        )
+    size, highest = tuple(record.image_size), mask.max(initial=0)
+    is_right = mask.shape == size and highest <= IGNORED_PIXEL
+    rule = f"A mask must have the size of its image, {size}, and classes below 256"
+    received = {"mask": record.mask, "shape": mask.shape, "highest": int(highest)}
+    require(is_right, rule, **received)
     return mask.astype(np.uint8)
 
 
@@ -258,12 +239,22 @@ def _drawn(record):
 
 def pixels_of_shape(shape: Any, height: int, width: int) -> np.ndarray:
     """Which pixels belong to an object, bool `[height, width]`."""
-    is_file = isinstance(shape, bytes)
-    pixels = read_mask(shape) if is_file else _decoded(shape, height, width)
-    size = (height, width)
-    rule = f"The shape of an object must have the size of its image, {size}"
-    require(pixels.shape == size, rule, shape=pixels.shape)
-    return pixels != 0
+    if isinstance(shape, bytes):  # an image file
+        return read_mask(shape) != 0
+    try:
+        if isinstance(shape, dict):
+            if isinstance(shape["counts"], list):
+                shape = coco_mask.frPyObjects(shape, *shape["size"])
+            return coco_mask.decode(shape) != 0
+        polygons = [np.asarray(points, "float64").tolist() for points in shape]
+        runs = coco_mask.frPyObjects(polygons, height, width)
+        return coco_mask.decode(coco_mask.merge(runs)) != 0
+    except Exception as error:  # of Cython: almost anything
+        raise InvalidValueError(
+            "The `segmentation` of an annotation must be a list of polygons, each of "
+            "six numbers or more, or run lengths with `size` and `counts`. "
+            f"Received: {str(shape)[:80]} ({error})"
+        ) from error
 
 
 def shape_as_coco(shape: Any, height: int, width: int) -> list | dict:
@@ -284,48 +275,27 @@ def run_lengths(pixels):
     return {"size": list(pixels.shape), "counts": runs["counts"].decode()}
 
 
-def _decoded(shape, height, width):
-    try:
-        if isinstance(shape, dict):
-            counts = shape["counts"]
-            if isinstance(counts, list):
-                shape = coco_mask.frPyObjects(shape, *shape["size"])
-            return coco_mask.decode(shape)
-        polygons = [np.asarray(points, "float64").tolist() for points in shape]
-        runs = coco_mask.frPyObjects(polygons, height, width)
-        return coco_mask.decode(coco_mask.merge(runs))
-    except Exception as error:  # of Cython: almost anything
-        raise InvalidValueError(
-            "The `segmentation` of an annotation must be a list of polygons, each of "
-            "six numbers or more, or run lengths with `size` and `counts`. "
-            f"Received: {str(shape)[:80]} ({error})"
-        ) from error
-
-
 def masks_of(records: Sequence[Any], folder: Any, suffix: str) -> list[str]:
     """The path of the mask of each record in a folder; see `with_masks`."""
     folder, found, lacking = path_of(folder), [], []
     for record in records:
         name = pathlib.PurePosixPath(record.file_name or str(record.image))
-        own = [folder / str(name.with_suffix(suffix)), folder / f"{name.stem}{suffix}"]
-        places = own[1:] if name.is_absolute() else own
-        path = next((place for place in places if is_file(place)), None)
-        lacking += [str(places[-1])] if path is None else []
+        path = folder / str(name.with_suffix(suffix)).lstrip("/")
+        if not is_file(path):
+            path = folder / f"{name.stem}{suffix}"
+        if not is_file(path):
+            lacking.append(str(path))
         found.append(str(path))
     if lacking:
         raise FileNotFoundError(
-            f"{len(lacking)} of {len(found)} images have no mask in {str(folder)!r}, "
-            f"such as {lacking[0]!r}. A mask has the name of its image and ends in "
-            f"{suffix!r}: pass `suffix` for another ending."
+            f"{len(lacking)} of {len(found)} images have no mask, such as "
+            f"{lacking[0]!r}. Pass `suffix` for another ending."
         )
     return found
 
 
 def check_seg_class_names(class_names: Iterable[str]) -> tuple[str, ...]:
     """Returns names of classes of pixels as a tuple; raises where they cannot be."""
-    rule = "`class_names` must be a list of names, one for each class of pixels"
-    is_list = not isinstance(class_names, str)
-    require(is_list, rule, InvalidTypeError, class_names=class_names)
     names = tuple(map(str, class_names))
     is_right = len(set(names)) == len(names) and 1 <= len(names) <= IGNORED_PIXEL
     rule = f"Names of classes of pixels must differ, and be 1 to {IGNORED_PIXEL}"

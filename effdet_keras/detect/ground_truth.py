@@ -62,7 +62,6 @@ class DatasetToEvaluate:
         reader = ImageReader(
             self._dataset,
             replace=False,
-            strict=False,
             seg_class_names=self.seg_class_names,
         )
         size, (first, count) = self._batch_size, self._share

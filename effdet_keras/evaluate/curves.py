@@ -45,13 +45,9 @@ class PrecisionRecallCurve(NamedTuple):
     @property
     def average_precision(self) -> float:
         """COCO's: the mean of the best precision at the recalls 0, 0.01, ..., 1."""
-        return self.mean_precision(COCO_RECALLS)
-
-    def mean_precision(self, recalls: ArrayLike) -> float:
-        """The mean of the best precision at some recalls; -1 without objects."""
         if not self.num_objects:
             return UNMEASURED
-        return float(self.best_precision_at(recalls).mean())
+        return float(self.best_precision_at(COCO_RECALLS).mean())
 
     def best_precision_at(self, recalls: ArrayLike) -> np.ndarray:
         """Floats `[r]`: the best precision at each recall, 0 where not reached."""
@@ -121,13 +117,11 @@ def voc_average_precision(
     results: Sequence[ImageResult],
     num_classes: int,
     *,
-    rule: str = "10",
     iou_threshold: float = 0.5,
 ) -> VOCAveragePrecision:
-    """Computes Pascal VOC's average precision, by the rule of 2007 or of 2010.
+    """Computes Pascal VOC's average precision, by the rule of 2010.
 
-    Rule "10" takes the area under the curve of the best precision at each recall or a
-    higher one; rule "07" the mean of that precision at the recalls 0, 0.1, ..., 1.
+    It is the area under the curve of the best precision at each recall or a higher one.
     Everingham et al., "The Pascal Visual Object Classes Challenge: A Retrospective",
     IJCV 2015, section 2.4. The VOC2010 kit adds 1 to each side of a box for its IoU;
     here, as in the Object Detection API and google/automl, nothing is added.
@@ -135,12 +129,7 @@ def voc_average_precision(
     outcomes = outcomes_of(
         results, num_classes, iou_threshold, match=_match_most_overlapped
     )
-    # 3 / 10 equals the recall of three objects of ten; 3 * 0.1 is above it.
-    recalls = np.arange(11) / 10
-    curves = [_curve_of("", one) for one in outcomes]
-    per_class = np.array(
-        [_area_under(x) if rule == "10" else x.mean_precision(recalls) for x in curves]
-    )
+    per_class = np.array([_area_under(_curve_of("", one)) for one in outcomes])
     return VOCAveragePrecision(mean_of_measured(per_class), per_class)
 
 

@@ -65,12 +65,11 @@ class Evaluation:
         class_names: tuple of `C` strings, in the order of the labels.
         num_images, num_objects, num_detections: ints, crowd regions not counted.
         coco: dict of floats by name: COCO's twelve numbers, then `AP/<class>`.
-        voc_07, voc_10: Pascal VOC's AP by the rule of that year: `mean`, and
-            `per_class`, floats `[C]`.
+        voc_10: Pascal VOC's AP by the rule of 2010: `mean`, and `per_class`, floats
+            `[C]`.
         class_agnostic_ap: float, COCO's AP if all classes were one.
         curves: for each class `name`, `num_objects`, and floats `[k]`, `scores`
             (descending), `precision` and `recall`; `average_precision` is COCO's.
-        class_agnostic_curve: the same, if all classes were one.
         thresholds: for each class the score from which to show detections for the best
             F1: `name`, `threshold` (infinity to show none), `f1`, `precision`,
             `recall`.
@@ -103,11 +102,9 @@ class Evaluation:
     num_objects: int
     num_detections: int
     coco: dict[str, float]
-    voc_07: VOCAveragePrecision
     voc_10: VOCAveragePrecision
     class_agnostic_ap: float
     curves: tuple[PrecisionRecallCurve, ...]
-    class_agnostic_curve: PrecisionRecallCurve
     thresholds: tuple[BestThreshold, ...]
     common_threshold: BestThreshold
     shown_score: float
@@ -191,14 +188,13 @@ class Evaluation:
             "objects": self.num_objects,
             "detections": self.num_detections,
             "coco": self.coco,
-            "voc": {"07": self.voc_07.mean, "10": self.voc_10.mean},
+            "voc": {"10": self.voc_10.mean},
             "class_agnostic_ap": self.class_agnostic_ap,
             "all_classes": every,
             "classes": classes,
             "curves": {
                 "recall": COCO_RECALLS,
                 "precision": {x.name: _best_at_recalls(x) for x in self.curves},
-                "class_agnostic_precision": _best_at_recalls(self.class_agnostic_curve),
             },
             "shown_score": self.shown_score,
             "confusion": {
@@ -291,11 +287,9 @@ def analyze_results(
         num_objects=num_objects,
         num_detections=sum(len(result.scores) for result in results),
         coco=coco,
-        voc_07=voc_average_precision(results, count, rule="07"),
-        voc_10=voc_average_precision(results, count, rule="10"),
+        voc_10=voc_average_precision(results, count),
         class_agnostic_ap=mean_of_measured(average_precisions(as_one, 1)[..., 0]),
         curves=tuple(precision_recall_curves(results, class_names)),
-        class_agnostic_curve=precision_recall_curves(as_one, ["all classes"])[0],
         thresholds=tuple(thresholds),
         common_threshold=common,
         shown_score=shown_score,
@@ -349,7 +343,6 @@ def main_numbers(evaluation):
     """COCO's twelve numbers, Pascal VOC's, and one class's AP, by name."""
     return {
         **{name: evaluation.coco[name] for name in METRIC_NAMES},
-        "VOC 07": evaluation.voc_07.mean,
         "VOC 10": evaluation.voc_10.mean,
         "one class": evaluation.class_agnostic_ap,
     }
@@ -357,7 +350,6 @@ def main_numbers(evaluation):
 
 _MEANINGS = {
     **COCO_MEANINGS,
-    "VOC 07": "Pascal VOC's mAP, rule of 2007, IoU 0.5",
     "VOC 10": "Pascal VOC's mAP, rule of 2010, IoU 0.5",
     "one class": "AP if all classes were one: how well objects are found",
 }
@@ -401,7 +393,6 @@ def class_rows(evaluation: Evaluation) -> list[dict[str, Any]]:
     every = Slice("all classes", evaluation.num_images, evaluation.num_objects, *aps)
     rows = zip(
         (*evaluation.by_class, every),
-        (*evaluation.voc_07.per_class.tolist(), evaluation.voc_07.mean),
         (*evaluation.voc_10.per_class.tolist(), evaluation.voc_10.mean),
         (*evaluation.thresholds, evaluation.common_threshold),
     )
@@ -411,20 +402,19 @@ def class_rows(evaluation: Evaluation) -> list[dict[str, Any]]:
             "num_objects": one.num_objects,
             "ap": one.ap,
             "ap50": one.ap50,
-            "voc_07": voc_07,
             "voc_10": voc_10,
             "threshold": best.threshold if math.isfinite(best.threshold) else None,
             "precision": best.precision,
             "recall": best.recall,
             "f1": best.f1,
         }
-        for one, voc_07, voc_10, best in rows
+        for one, voc_10, best in rows
     ]
 
 
 def class_table(evaluation):
     """The cells of `class_rows`, below the names of the columns."""
-    columns = ("class", "objects", "AP", "AP50", "VOC 07", "VOC 10")
+    columns = ("class", "objects", "AP", "AP50", "VOC 10")
     columns += ("from score", "precision", "recall", "F1")
     return [columns, *(_cells(row.values()) for row in class_rows(evaluation))]
 

@@ -35,11 +35,12 @@ class Limits:
 
 # Weights in 8 bits change what a network finds: there the limits only tell a broken
 # file from a rounded one; `evaluate` says what the rounding costs.
+_IN_8_BITS = Limits(outputs=0.5, scores=0.3, matched=0.5, pixels=0.8)
 LIMITS = {
     "float32": Limits(outputs=1e-3, scores=1e-3, matched=0.98, pixels=0.999),
     "float16": Limits(outputs=0.05, scores=0.05, matched=0.9, pixels=0.98),
-    "dynamic": Limits(outputs=0.5, scores=0.3, matched=0.5, pixels=0.8),
-    "int8": Limits(outputs=0.5, scores=0.3, matched=0.5, pixels=0.8),
+    "dynamic": _IN_8_BITS,
+    "int8": _IN_8_BITS,
 }
 
 

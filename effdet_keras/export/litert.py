@@ -49,6 +49,7 @@ def write_litert(
     max_detections=None,
     score_threshold=None,
     iou_threshold=None,
+    per_class=False,
     postprocess_ops="custom",
     int8_scores=False,
 ):
@@ -57,6 +58,7 @@ def write_litert(
         "max_detections": max_detections,
         "score_threshold": score_threshold,
         "iou_threshold": iou_threshold,
+        "per_class": per_class or None,
     }
     nms = {name: value for name, value in nms.items() if value is not None}
     uses_builtin = postprocess_ops == "builtin"
@@ -177,15 +179,16 @@ _DEFAULT_SCORE_THRESHOLD = 0.01
 
 def hard_postprocess(postprocess, **options):
     """The nearest to a postprocess that the operation can do."""
-    # Across classes, an anchor can keep its best class alone: all have one box.
-    fixed = {"per_class": False, "pre_nms_top_k": 0, "drop_empty": False}
-    hard = dataclasses.replace(postprocess, method="hard", **fixed, **options)
+    options = {"per_class": False, "drop_empty": False, **options}
+    hard = dataclasses.replace(postprocess, method="hard", **options)
     threshold = hard.score_threshold
     if threshold is None:
         threshold = _DEFAULT_SCORE_THRESHOLD
     is_share = 0 <= threshold <= 1
     check_argument(is_share, "score_threshold", threshold, "between 0 and 1")
-    return dataclasses.replace(hard, score_threshold=threshold)
+    # Across classes, an anchor can keep its best class alone: all have one box.
+    top_k = hard.pre_nms_top_k if hard.per_class else 0
+    return dataclasses.replace(hard, score_threshold=threshold, pre_nms_top_k=top_k)
 
 
 def postprocess_op(postprocess, config):
@@ -215,7 +218,7 @@ def _operation(postprocess, config):
         "max_classes_per_detection": "i: 1",
         "detections_per_class": f"i: {postprocess.max_detections_per_class or count}",
         "num_classes": f"i: {config.num_classes}",
-        "use_regular_nms": "b: false",
+        "use_regular_nms": f"b: {str(postprocess.per_class).lower()}",
         "nms_score_threshold": f"f: {postprocess.score_threshold}",
         "nms_iou_threshold": f"f: {postprocess.iou_threshold}",
         "y_scale": f"f: {y_scale}",
@@ -332,7 +335,7 @@ class LiteRTRuntime(Runtime):
         network, self.description = _opened(self.path)
         description = self.description
         if description.outputs == "detections" and description.postprocess.per_class:
-            num_threads = 1  # in older files: in `n`, suppression skips class `n`
+            num_threads = 1  # in `n` the operation's suppression skips class `n`
         self._interpreter = ai_edge_litert.Interpreter(
             model_content=network, num_threads=num_threads or os.cpu_count()
         )

@@ -48,10 +48,6 @@ def write_openvino(
 
 # --- The runtime.
 
-# Numbers of images, the first that come, for each of which there is a model of its own:
-# that takes 0.3 s, and the network 0.85 of the time.
-_SIZES = 2
-
 
 class OpenVINORuntime(Runtime):
     """An OpenVINO model of `EfficientDet.export`."""
@@ -72,7 +68,6 @@ class OpenVINORuntime(Runtime):
         try:
             check_seal(self.path, [self.path.with_suffix(".bin")])
             network = self._core.read_model(os.fspath(self.path))
-            self._models = {None: self._compiled(network)}  # by the number of images
         except (RuntimeError, OSError, InvalidValueError) as error:
             raise InvalidValueError(
                 f"'{self.path}' cannot be read as an OpenVINO model "
@@ -83,6 +78,7 @@ class OpenVINORuntime(Runtime):
         text = network.get_rt_info([DESCRIPTION_NAME]).astype(str) if is_ours else None
         self.description = Description.of_file(text, self.path, "OpenVINO")
         self._network = network
+        self._models = {}  # by the number of images: that takes 0.85 of the time
         self._lock = threading.Lock()  # a model called like this has one request
 
     def run(self, images):
@@ -96,16 +92,13 @@ class OpenVINORuntime(Runtime):
             }
 
     def _model_for(self, count):
-        """The model of so many images, or of any number."""
-        is_fixed = self.description.batch_size is not None
-        if not is_fixed and count not in self._models and len(self._models) <= _SIZES:
+        """The model of so many images, compiled when they first come."""
+        if count not in self._models:
             network = self._network.clone()
             network.reshape([count, *self.description.config.image_size, 3])
-            self._models[count] = self._compiled(network)
-        return self._models.get(count, self._models[None])
-
-    def _compiled(self, network):
-        return self._core.compile_model(network, "CPU", self._options)
+            compiled = self._core.compile_model(network, "CPU", self._options)
+            self._models[count] = compiled
+        return self._models[count]
 
 
 def _last_line(error):

@@ -41,6 +41,7 @@ OPTIONS: dict[str, tuple[type | None, str]] = {
     "max_detections": (int, "boxes per image at most; by default, the model's number"),
     "score_threshold": (float, "lowest score to keep; by default, the model's own"),
     "iou_threshold": (float, "overlap above which a box suppresses another"),
+    "per_class": (bool, "let a box suppress boxes of its own class only"),
     "postprocess_ops": (
         str,
         'what detects behind the network: "custom", the operation '
@@ -70,6 +71,7 @@ _LITERT = {
     **_CALIBRATION,
     "batch_size": _ANY,
     **_NMS,
+    "per_class": _ANY,
     "postprocess_ops": ("custom", "builtin"),
     "int8_scores": _ANY,
 }

@@ -67,10 +67,7 @@ def _raw_and_averaged(model):
         return raw, dict(raw)
     with averages.swapped():
         averaged = _named(model.weights, model.weights)
-        raw = {**averaged, **_named(averages.sources, averages.variables)}
-        exact = averages.exact  # of weights that hold their average only rounded
-        coarse = [averages.sources[i] for i in exact]
-        return raw, {**averaged, **_named(coarse, exact.values())}
+        return {**averaged, **_named(averages.sources, averages.variables)}, averaged
 
 
 def _named(variables, values):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import keras
 
-from effdet_keras.errors import check_choice, require
+from effdet_keras.errors import require
 from effdet_keras.model.basic_layers import (
     BatchNormOptions,
     ConfiguredLayer,
@@ -83,24 +83,6 @@ _V2_S = (
     ("mbconv", 9, 1, 6, 160),
     ("mbconv", 15, 2, 6, 256),
 )
-_V2_M = (
-    ("conv", 3, 1, 1, 24),
-    ("fused", 5, 2, 4, 48),
-    ("fused", 5, 2, 4, 80),
-    ("mbconv", 7, 2, 4, 160),
-    ("mbconv", 14, 1, 6, 176),
-    ("mbconv", 18, 2, 6, 304),
-    ("mbconv", 5, 1, 6, 512),
-)
-_V2_L = (
-    ("conv", 4, 1, 1, 32),
-    ("fused", 7, 2, 4, 64),
-    ("fused", 7, 2, 4, 96),
-    ("mbconv", 10, 2, 4, 192),
-    ("mbconv", 19, 1, 6, 224),
-    ("mbconv", 25, 2, 6, 384),
-    ("mbconv", 7, 1, 6, 640),
-)
 _V2_B = (
     ("conv", 1, 1, 1, 16),
     ("fused", 2, 2, 4, 32),
@@ -119,8 +101,6 @@ _V2_VARIANTS = {
     "efficientnetv2-b2": _V2(_V2_B, 32, 1.1, 1.2),
     "efficientnetv2-b3": _V2(_V2_B, 32, 1.2, 1.4),
     "efficientnetv2-s": _V2(_V2_S, 24),
-    "efficientnetv2-m": _V2(_V2_M, 24),
-    "efficientnetv2-l": _V2(_V2_L, 32),
     # timm's "tiny": V2-S scaled down, by EfficientNet's rule of rounding.
     "efficientnetv2-rw-t": _V2(_V2_S, 24, 0.8, 0.9, 0.9),
     "efficientnetv2-rw-s": _V2(_V2_RW_S, 24, lowest=0.9),
@@ -139,7 +119,7 @@ def stem_filters(variant):
     if variant in _V2_VARIANTS:
         v2 = _V2_VARIANTS[variant]
         return v2.scale(v2.stem_filters)
-    width, _ = _scale(variant)
+    width, _ = _SCALES[variant]
     return _STEM_FILTERS if "lite" in variant else scale_filters(_STEM_FILTERS, width)
 
 
@@ -160,18 +140,13 @@ def _stages(variant):
             first = Block(3, stride, expansion, v2.scale(filters), kind, se_ratio)
             yield first, math.ceil(v2.depth * repeats)
         return
-    width, depth = _scale(variant)
+    width, depth = _SCALES[variant]
     is_lite = "lite" in variant
     for index, (repeats, kernel, stride, expansion, filters) in enumerate(_STAGES):
         is_end_of_lite = is_lite and index in (0, len(_STAGES) - 1)
         filters, se_ratio = scale_filters(filters, width), None if is_lite else 0.25
         first = Block(kernel, stride, expansion, filters, se_ratio=se_ratio)
         yield first, repeats if is_end_of_lite else math.ceil(depth * repeats)
-
-
-def _scale(variant):
-    check_choice("variant", variant, {**_SCALES, **_V2_VARIANTS})
-    return _SCALES[variant]
 
 
 def tapped_blocks(variant, min_level, taps=None):
@@ -183,13 +158,10 @@ def tapped_blocks(variant, min_level, taps=None):
     blocks = blocks[min_level - 1 :]
     if taps is None:
         return [of_level[-1] for of_level in blocks]
-    known = "; ".join(
-        f"level {level} has the blocks {of_level[0]} to {of_level[-1]}"
-        for level, of_level in enumerate(blocks, start=min_level)
-    )
     require(
         len(taps) == len(blocks) and all(map(operator.contains, blocks, taps)),
-        f"`backbone_taps` of {variant} must be a block of each level: {known}",
+        f"`backbone_taps` of {variant} must be a block of each level, of "
+        f"{'; '.join(f'{one[0]} to {one[-1]}' for one in blocks)}",
         backbone_taps=tuple(taps),
     )
     return list(taps)

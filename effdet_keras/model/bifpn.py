@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from effdet_keras.errors import check_choice, require
+from effdet_keras.errors import require
 from effdet_keras.model.basic_layers import (
     BatchNormOptions,
     ConfiguredLayer,
@@ -24,7 +24,6 @@ from effdet_keras.model.computing import (
     normalize,
     quantized,
 )
-from effdet_keras.model.config import FUSION_METHODS, PYRAMIDS
 from effdet_keras.model.resample import Resample
 
 
@@ -52,8 +51,7 @@ class WeightedFusion(ConfiguredLayer):
         Tensor `[B, H, W, C]`.
 
     Raises:
-        ValueError: If `method` is unknown, there are fewer than two inputs, or
-            their shapes differ.
+        ValueError: If there are fewer than two inputs, or their shapes differ.
 
     Example:
         >>> fuse = WeightedFusion()
@@ -66,7 +64,6 @@ class WeightedFusion(ConfiguredLayer):
         self, method: str = "fastattn", epsilon: float = 1e-4, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        check_choice("method", method, FUSION_METHODS)
         self.method = method
         self.epsilon = epsilon
 
@@ -131,12 +128,7 @@ def pyramid_nodes(graph, min_level, max_level):
     a BiFPN, a second one that begins at the finest level, and a node for each level
     that fuses the last features of both, always with "fastattn"
     (https://ieeexplore.ieee.org/document/9225379; google/automl's "qufpn").
-
-    Example:
-        >>> [(node.level, node.inputs) for node in pyramid_nodes("bifpn", 3, 5)]
-        [(4, (1, 2)), (3, (0, 3)), (4, (1, 3, 4)), (5, (2, 5))]
     """
-    check_choice("graph", graph, PYRAMIDS)
     nodes = []
     levels = range(min_level, max_level + 1)
     first = _add_there_and_back(levels[::-1], min_level, nodes)
@@ -179,9 +171,6 @@ class BiFPN(ConfiguredLayer):
 
     Returns:
         List of tensors `[B, H_l, W_l, filters]`, one per level.
-
-    Raises:
-        ValueError: If the number of inputs is not the number of levels.
 
     Example:
         >>> fpn = BiFPN(8, repeats=1, min_level=3, max_level=5)
@@ -244,12 +233,6 @@ class BiFPNCell(ConfiguredLayer):
         self._graph = pyramid_nodes(self.options.graph, min_level, max_level)
 
     def build(self, input_shape):
-        levels = f"{self.min_level} to {self.max_level}"
-        require(
-            len(input_shape) == self.max_level - self.min_level + 1,
-            f"`BiFPN` expects one input per level, from {levels}",
-            input_shape=input_shape,
-        )
         shapes = [tuple(shape) for shape in input_shape]
         self.nodes = []
         for index, node in enumerate(self._graph):

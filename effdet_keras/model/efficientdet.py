@@ -2,19 +2,17 @@
 
 Its mix-ins: `weights/model_weights.py` loads weights of all kinds, `model/trained.py`
 freezes, quantizes and exports, `weights/model_files.py` is about Keras' own files, and
-`train/model_steps.py` has the losses and what Keras asks for around a step.
+`train/model_steps.py` has batches, losses and what Keras asks for around a step.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from effdet_keras._internal.backend import default_jit_compile
@@ -24,8 +22,6 @@ from effdet_keras.detect.detect import ScoreThreshold, detect
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.postprocess import Postprocess, finished_outputs
 from effdet_keras.errors import (
-    InvalidStateError,
-    InvalidTypeError,
     InvalidValueError,
     require,
 )
@@ -35,11 +31,10 @@ from effdet_keras.model.anchors import anchors_of
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.model.network import build_network
 from effdet_keras.model.trained import TrainedModel
-from effdet_keras.train import auto_recipe, fitting, freezing, inputs
+from effdet_keras.train import fitting, freezing, inputs
 from effdet_keras.train.averages import WeightAverages
 from effdet_keras.train.fit_callbacks import (
     EpochLines,
-    FiniteWeights,
     let_go_afterwards,
     others_in,
 )
@@ -56,11 +51,9 @@ from effdet_keras.train.recipe import Recipe
 from effdet_keras.train.resume import (
     DataOrder,
     FromPlaceOn,
-    Place,
     PlaceKeeper,
     say_where,
 )
-from effdet_keras.train.steps import EvaluationStep
 from effdet_keras.weights.model_files import ModelFiles
 from effdet_keras.weights.model_weights import ModelWeights
 
@@ -118,10 +111,11 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
     parts: Mapping[str, Part] = types.MappingProxyType({})  # of training steps, by name
     # What of the weights was loaded: "backbone" or "detector"; None if all are new.
     pretrained: str | None = None
+    # Thresholds and temperature for `detect`, or None where none were chosen.
+    score_settings: ScoreSettings | None = None
     settings: fitting.Settings | None = None  # what `compile` set
     is_trained_recipe = False  # whether the weights were trained with these settings
     training_dataset: DetectionDataset | None = None  # of the `fit` under way
-    _place: Place | None = None  # where the training was whose file was loaded
 
     def __init__(
         self,
@@ -156,6 +150,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         self.features = features
         if isinstance(score_settings, Mapping):
             score_settings = ScoreSettings.from_dict(score_settings)
+            _one_per_class("thresholds", score_settings.thresholds, config.num_classes)
         self.score_settings = score_settings
         self._network_dtype = dtype
         self.parts: dict[str, Part] = {}
@@ -164,18 +159,6 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         self.jit_compile = default_jit_compile()
         if quantization is not None:
             self.quantize_aware(**quantization)
-
-    def __call__(self, images: Any, *args: Any, **kwargs: Any) -> Any:
-        size = tuple(getattr(images, "shape", ()))[1:]
-        if size and size != (*self.config.image_size, 3) and None not in size:
-            raise InvalidValueError(
-                f"`{self.name}` takes images of shape "
-                f"(batch, {', '.join(map(str, self.config.image_size))}, 3). "
-                f"Received: images.shape={tuple(images.shape)}. Give `image_size` to "
-                "`batches` or `from_preset` so that they agree; `detect` takes "
-                "images of any size."
-            )
-        return super().__call__(images, *args, **kwargs)
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
         run = functools.partial(super().call, inputs, training=training, mask=mask)
@@ -198,24 +181,6 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         self._postprocess = postprocess
         self.predict_function = None  # its graph has the one of before
 
-    @property
-    def score_settings(self) -> ScoreSettings | None:
-        """Thresholds and temperature for `detect`, or None where none were chosen."""
-        return self._score_settings
-
-    @score_settings.setter
-    def score_settings(self, settings: ScoreSettings | None) -> None:
-        if settings is not None:
-            require(
-                isinstance(settings, ScoreSettings),
-                "`score_settings` must be `ek.metrics.ScoreSettings`, such as "
-                "`evaluation.score_settings(model.class_names)`, or None",
-                InvalidTypeError,
-                type=type(settings).__name__,
-            )
-            _one_per_class("thresholds", settings.thresholds, self.num_classes)
-        self._score_settings = settings
-
     # --- How it is trained.
 
     def compile(
@@ -224,7 +189,6 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         loss: Any = None,
         *,
         recipe: str | Recipe = "auto",
-        metrics: Any = None,
         jit_compile: bool | str = "auto",
         run_eagerly: bool = False,
         steps_per_execution: int = 1,
@@ -235,17 +199,14 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
 
         `recipe="auto"` leaves every argument that is not given to `fit`, which prints
         what it chose and why (docs/fine_tuning.md). For 100,000 steps or more it is
-        `recipe="reference"`: SGD with momentum 0.9, a learning rate of 0.08 for a
-        batch of 64 (scaled to yours), one epoch of warm-up, then a cosine to zero
-        over the epochs of `fit`; L2 decay of kernels, two-stage gradient clipping,
-        and moving averages of all weights. Optimizer and averages start again from the
-        weights that the model has: after `fit` these are the averages.
+        `recipe="reference"`: SGD with momentum, a warm-up and a cosine to zero over the
+        epochs of `fit`, L2 decay, clipping, moving averages (see `Recipe`). Optimizer
+        and averages start again from the weights that the model has: after `fit` these
+        are the averages.
 
         Args:
             optimizer, loss, **changes: fields of `Recipe`, such as `ema_decay=0.99`, in
                 the place of the recipe's.
-            metrics: must be None: `effdet_keras.callbacks.COCOEvaluation` logs average
-                precision, and `DetectionLoss` weighs the parts of the loss.
             recipe: "auto"; "reference" for google/automl's; "tfod" for that of the TF
                 Object Detection API's configs; or a `Recipe`.
             jit_compile: bool or "auto": XLA only where it pays; on CPUs it does not.
@@ -266,10 +227,6 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
                 ...
             effdet_keras.errors.InvalidTypeError: `compile` has no argument 'clip'. ...
         """
-        fitting.refuse_keras_metrics(
-            metrics=metrics,
-            **{n: changes.pop(n, None) for n in ("weighted_metrics", "loss_weights")},
-        )
         given = {"optimizer": optimizer, "loss": loss}
         changes |= {name: value for name, value in given.items() if value is not None}
         open_recipe = Recipe.of(recipe, changes)
@@ -281,12 +238,8 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
             "steps_per_execution": steps_per_execution,
             "auto_scale_loss": auto_scale_loss,
         }
-        self._set_up(open_recipe, open_recipe.chosen(), keras_options)
+        fitting.set_up(self, open_recipe, open_recipe.chosen(), keras_options)
         self.is_trained_recipe = False
-
-    def _set_up(self, open_recipe, recipe, keras_options):
-        with self._step.scope():  # `fit` may be called outside of it
-            fitting.set_up(self, super().compile, open_recipe, recipe, keras_options)
 
     # --- Training.
 
@@ -308,9 +261,8 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         averages, where there are any. So validation, the `on_epoch_end` of callbacks,
         `detect`, saved files and exports all have the same weights. The weights of
         training are kept beside them, in files as well, and the next `fit` goes on from
-        them, bit by bit. A `fit` that is stopped by an error or by Ctrl-C leaves the
-        model as one that ends. A model without `category_ids` or `class_names` takes
-        those of the dataset.
+        them, bit by bit, also after an error or Ctrl-C. A model without `category_ids`
+        or `class_names` takes those of the dataset.
 
         Args:
             x: batches of `(images, {"boxes", "labels"})` in any form that Keras
@@ -353,8 +305,9 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
             kwargs["initial_epoch"] = place.epoch
             say_where(place, epochs, verbose)
         seed = None if place is None else place.seed
-        options = {"seed": seed, "epochs": epochs}
-        x, batch_size = self._batched(x, batch_size, training=True, **options)
+        x, batch_size = self._batched(
+            x, batch_size, training=True, seed=seed, epochs=epochs
+        )
         inputs.check_data(self, x, y)
         inputs.check_validation_data(self, validation_data)
         inputs.adopt_classes(self, dataset)
@@ -363,11 +316,12 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         if verbose != 0:
             inputs.say_what_to_expect(self, dataset)
         initial_epoch = kwargs.get("initial_epoch", 0)
+        steps_per_epoch = kwargs.get("steps_per_epoch")
         fitting.fit_to_length(
             self,
             x,
             batch_size,
-            kwargs.get("steps_per_epoch"),
+            steps_per_epoch,
             epochs=epochs - initial_epoch,
             chosen=chosen,
             verbose=verbose != 0,
@@ -375,15 +329,15 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         )
         has_epoch_lines = verbose == "auto"
         keeper = PlaceKeeper(
-            DataOrder(x, kwargs.get("steps_per_epoch"), initial_epoch),
+            DataOrder(x, steps_per_epoch, initial_epoch),
             place,
             is_given_batches=self._step.is_given_batches,
         )
         given = others_in(callbacks)
         if keeper.must_skip:
             given = [FromPlaceOn(callback, keeper) for callback in given]
-        first = [keeper, *fitting.swaps(self, callbacks), FiniteWeights()]
-        callbacks = [*first, *given, *([EpochLines()] if has_epoch_lines else [])]
+        lines = [EpochLines()] if has_epoch_lines else []
+        callbacks = [keeper, *fitting.swaps(self, callbacks), *given, *lines]
         keeper.watch(callbacks)
         data = dataset if isinstance(dataset, DetectionDataset) else None
         with self._training_on(x, keeper, data), let_go_afterwards(callbacks):
@@ -398,69 +352,11 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
                 **kwargs,
             )
 
-    def choose_recipe(self, facts: auto_recipe.Facts, verbose: bool = True) -> None:
-        """Fills the fields that `compile` left open, before the first step."""
-        fitting.choose_recipe(self, facts, verbose)
-
-    def _batched(self, data, batch_size, training, **options):
-        """A `DetectionDataset` in batches for this model, else what was given."""
-        inputs.check_batch_size(batch_size)
-        if not isinstance(data, DetectionDataset):
-            return data, batch_size
-        size = batch_size or fitting.BATCH_SIZE
-        return self.batches(data, size, training=training, **options), None
-
-    def batches(
-        self,
-        dataset: DetectionDataset,
-        batch_size: int = fitting.BATCH_SIZE,
-        *,
-        training: bool = False,
-        epochs: int = 1,
-        **options: Any,
-    ) -> Any:
-        """`dataset.batches` in this model's image size, padding and labels.
-
-        What `fit` makes of a `DetectionDataset`; call it to set more:
-        `model.fit(model.batches(train, 16, training=True, scale_jitter=(0.8, 1.2)))`.
-        With `recipe="auto"` scale jitter and mosaics are chosen from the number of
-        images, and of the `epochs` for which they are trained on.
-        Labels follow the model's `class_names`, where these hold all of the dataset's:
-        COCO's 80 classes train a model of 90 outputs.
-        """
-        sizes = {
-            "image_size": self.config.image_size,
-            "pad_value": self.config.padding_rgb,
-            "resize_method": self.config.resize_method,
-            "masks": self.config.has_segmentation,
-        }
-        if training and (self.settings is None or self.settings.open_recipe.is_open):
-            sizes["scale_jitter"] = auto_recipe.scale_jitter(len(dataset))
-            sizes["augment"] = auto_recipe.augmentation(
-                len(dataset), batch_size, epochs
-            )
-        names = self.class_names
-        # Where they do not, `inputs.check_data` says what is wrong.
-        if names is not None and set(dataset.class_names) <= set(names):
-            dataset = dataset.with_classes(names, self.category_ids)
-        return dataset.batches(batch_size, training=training, **{**sizes, **options})
-
-    def go_on_from(self, place: Mapping[str, Any]) -> None:
-        """Makes the next `fit` go on from a `Place.to_dict`."""
-        self._place = Place.from_dict(place)
-
-    def _place_to_go_on_from(self, initial_epoch):
-        """The place of the file, where the training that begins is the one of it."""
-        place, self._place = self._place, None
-        if place is None or self.settings is None or place.steps != self._steps_done:
-            return None
-        return place if initial_epoch in (None, place.epoch) else None
-
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         """One training step; see `keras.Model.train_on_batch`, and `fit` for weights.
 
-        Weights and averages change places twice in each call, which `fit` does once
-        per epoch: many steps are faster with `fit`.
+        Weights and averages change places twice in each call: many steps are faster
+        with `fit`.
         """
         with self._training_on(None):
             self.score_settings = None
@@ -485,7 +381,6 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         self._loss_tracker.update_state(loss)
         for part in parts:
             loss, gradients = part.gradients(loss, gradients, data, step)
-        gradients = self.settings.multiplied(gradients)
         together, scale = gradients, optimizer.scale_loss(ops.ones(()))
         for part in parts:
             together = part.together(together, scale)
@@ -495,7 +390,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         after = settled = joined(statistics)
         is_fine = backend.on_all_replicas(all_finite([loss, norm, after, *others]))
         goes_on = is_fine
-        loss_scale = self.settings.loss_scale(optimizer)
+        loss_scale = getattr(optimizer, "dynamic_scale", None)  # of float16
         if loss_scale is not None:
             # Gradients that overflow a smaller scale may mend: the optimizer leaves
             # the step out by itself, and halves it.
@@ -523,7 +418,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         if self.averages is None:
             return
         count = steps_per_update(self.optimizer)
-        if count == 1 and self.settings.loss_scale(self.optimizer) is None:
+        if count == 1 and not hasattr(self.optimizer, "dynamic_scale"):
             self.averages.update(step, descend=self._step.descend)
             return
         # A step that only adds up gradients, or whose gradients overflow, moves none.
@@ -584,48 +479,13 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         with self._running_on(x):
             return super().evaluate(x, y, batch_size=batch_size, **kwargs)
 
-    def evaluate_and_detect_on_batch(
-        self, images: Any, truth: dict, is_counted: Any, content_sizes: Any = None
-    ) -> tuple[dict[str, Any], dict[str, float]]:
-        """Detections and losses of a batch, for `COCOEvaluation(losses=True)`.
-
-        Images that fill up the batch are not `is_counted`.
-        """
-        if self.settings is None:
-            raise InvalidStateError(
-                f"`{self.name}` was never compiled, so it has no losses. Call "
-                "`model.compile()`, or evaluate without losses."
-            )
-        inputs.check_truth(truth, None, self.config)
-        counted = np.asarray(is_counted, bool)
-        arrays = {"images": images, **truth, "is_counted": counted}
-        if content_sizes is not None:
-            arrays["content_sizes"] = content_sizes
-        outputs = self._evaluated(arrays)
-        losses = {name: float(x[0]) for name, x in outputs["losses"].items()}
-        if not math.isfinite(losses["loss"]):
-            raise self.refusal(truth)
-        return outputs["detections"], losses
-
-    @functools.cached_property
-    def _evaluation_step(self):
-        """Keeps the `EvaluationStep`, where Keras does not take it for a layer."""
-        return types.SimpleNamespace(step=None)
-
-    def _evaluated(self, arrays):
-        """What the `EvaluationStep` of the model as it is now returns of a batch."""
-        kept = self._evaluation_step
-        if kept.step is None or not kept.step.is_for(self):
-            kept.step = EvaluationStep(self)
-        return kept.step.predict_on_batch(arrays)
-
     def predict(
         self, x: Any, batch_size: int | None = None, **kwargs: Any
     ) -> dict[str, Any]:
         """Detections in letterboxed images, as padded arrays in pixels of the input.
 
-        As `keras.Model.predict`; `x` may be a `DetectionDataset`, and is taken in its
-        order. `detect` takes images of any size, and gives boxes in their pixels.
+        As `keras.Model.predict`; `x` may be a `DetectionDataset`. `detect` takes images
+        of any size, and gives boxes in their pixels.
 
         Returns:
             Dict of arrays: `boxes` `[B, D, 4]` (`yxyx`), `scores` `[B, D]`, `labels`
@@ -640,8 +500,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
     def predict_on_batch(self, x: Any, content_sizes: Any = None) -> dict[str, Any]:
         """As `predict`, of one batch of images `[B, H, W, 3]`, pixels 0-255.
 
-        Of several processes that train together each may call it with images of its
-        own. `content_sizes` is a float32 array `[B, 2]`, height and width of each image
+        `content_sizes` is a float32 array `[B, 2]`, height and width of each image
         inside the input, for a `postprocess` with `drop_empty`; None where it fills it.
         """
         if content_sizes is not None:
@@ -686,8 +545,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
                 more than one batch.
             calibrated: bool, whether scores get the temperature of `score_settings`,
                 which makes them more like the share of detections that is right.
-                A number in `score_threshold` is then compared with calibrated scores;
-                those of "best" are not.
+                A number in `score_threshold` is compared with calibrated scores.
 
         Returns:
             `Detections` for one image, else a list of them.
@@ -714,40 +572,6 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
             verbose=verbose,
             calibrated=calibrated,
         )
-
-    # --- What files say of the model; `weights/model_files.py` has the rest.
-
-    def get_config(self) -> dict[str, Any]:
-        policy, settings = self._network_dtype, self.score_settings
-        config = {
-            "name": self.name,
-            "trainable": self.trainable,
-            "config": self.config.to_dict(),
-            "class_names": self.class_names,
-            "category_ids": self.category_ids,
-            "postprocess": keras.saving.serialize_keras_object(self.postprocess),
-            "features": keras.saving.serialize_keras_object(self.features),
-            "score_settings": settings.to_dict() if settings is not None else None,
-            "dtype": keras.saving.serialize_keras_object(policy) if policy else None,
-        }
-        # Without these, files are as they were before there was either.
-        if self.config.has_segmentation:
-            config["seg_class_names"] = self.seg_class_names
-        if self.quantization is not None:
-            config["quantization"] = self.quantization.get_config()
-        return config
-
-    @classmethod
-    def from_config(
-        cls, config: dict, custom_objects: dict | None = None
-    ) -> EfficientDet:
-        return cls(**keras.saving.deserialize_keras_object(config, custom_objects))
-
-    def get_compile_config(self) -> dict:
-        return fitting.compile_config(self)
-
-    def compile_from_config(self, config: dict) -> None:
-        fitting.compile_from(self, config)
 
 
 def _one_per_class(field, values, num_classes):

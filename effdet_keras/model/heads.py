@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-
 import keras
 from keras import ops
 
-from effdet_keras.errors import require
 from effdet_keras.model.basic_layers import (
     BatchNormOptions,
     ConfiguredLayer,
@@ -193,7 +190,6 @@ class SegmentationHead(ConfiguredLayer):
 
     def build(self, input_shape):
         shapes = [tuple(shape) for shape in input_shape]
-        _check_levels(shapes)
         skips = shapes[-2::-1]  # coarsest first
         self.convs = [
             self._doubling(self.filters, index, use_bias=False)
@@ -239,14 +235,3 @@ class SegmentationHead(ConfiguredLayer):
     def compute_output_shape(self, input_shape):
         finest = tuple(input_shape[0])
         return (finest[0], *self._size(finest), self.num_classes)
-
-
-def _check_levels(shapes):
-    sizes = [shape[1:3] for shape in shapes]
-    for finer, coarser in itertools.pairwise(sizes):
-        require(
-            all(-(-a // 2) == b for a, b in zip(finer, coarser)),
-            "`SegmentationHead` expects levels of which each is half as large as the "
-            "one before, rounded up",
-            sizes=sizes,
-        )

@@ -7,7 +7,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from effdet_keras.errors import check_choice
 from effdet_keras.model.basic_layers import (
     BatchNormOptions,
     ConfiguredLayer,
@@ -21,7 +20,6 @@ from effdet_keras.model.computing import (
     normalize,
     quantized,
 )
-from effdet_keras.model.config import PADDINGS
 
 
 def rows_to_add(padding, kernel_size, stride):
@@ -32,7 +30,6 @@ def rows_to_add(padding, kernel_size, stride):
     results have the same size. 0 if the convolution itself does the padding, with
     "same"; after any other number it must be "valid".
     """
-    check_choice("padding", padding, PADDINGS)
     symmetric = padding == "symmetric" and stride > 1
     return (kernel_size - 1) // 2 if symmetric else 0
 

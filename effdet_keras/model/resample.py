@@ -6,10 +6,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from effdet_keras.errors import check_choice, require
+from effdet_keras.errors import require
 from effdet_keras.model.basic_layers import ConfiguredLayer, PyramidOptions
 from effdet_keras.model.computing import computing, convolve, normalize, quantized
-from effdet_keras.model.config import DOWNSAMPLINGS, PADDINGS, UPSAMPLINGS
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
@@ -31,28 +30,17 @@ class Resample(ConfiguredLayer):
         self.filters = filters
         self.target_size = tuple(target_size)
         self.options = options = PyramidOptions.from_value(options)
-        check_choice("downsampling", options.downsampling, DOWNSAMPLINGS)
-        check_choice("upsampling", options.upsampling, UPSAMPLINGS)
-        check_choice("padding", options.padding, PADDINGS)
         self.conv = self.bn = None
 
     def build(self, input_shape):
         size = tuple(input_shape[1:3])
-        received = {"input_shape": input_shape, "target_size": self.target_size}
-        rule = "`Resample` needs a known height, width and number of channels"
-        require(None not in input_shape[1:], rule, **received)
         pairs = list(zip(size, self.target_size))
         self._shrinks = any(n > t for n, t in pairs)
-        is_one_way = not (self._shrinks and any(n < t for n, t in pairs))
-        rule = "`Resample` cannot shrink one side and grow the other"
-        require(is_one_way, rule, **received)
         self._strides = tuple((n - 1) // t + 1 for n, t in pairs)
-        pools = self._shrinks and self.options.downsampling == "max"
-        is_symmetric = pools and self.options.padding == "symmetric"
-        rule = (
-            "`Resample` with symmetric padding can halve a size, not shrink it further"
-        )
-        require(not is_symmetric or max(self._strides) <= 2, rule, **received)
+        is_symmetric = self._shrinks and self.options.padding == "symmetric"
+        rule = "`Resample` with symmetric padding can halve a size, not shrink it more"
+        is_right = not is_symmetric or max(self._strides) <= 2
+        require(is_right, rule, input_shape=input_shape, target_size=self.target_size)
         if input_shape[-1] != self.filters:
             self._build_conv(input_shape)
 

@@ -1,4 +1,4 @@
-"""What else can be done with a trained model: freeze, quantize, export, hand on."""
+"""What else can be done with a trained model: freeze, quantize, export, describe."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+import keras
+
 from effdet_keras._internal.extras import extra
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.train import freezing
-from effdet_keras.train.fitting import compile_config, refining_config
+from effdet_keras.train.fitting import compile_config, compile_from, refining_config
 from effdet_keras.train.parts import Part
 
 if TYPE_CHECKING:
@@ -43,13 +45,8 @@ class TrainedModel:
             >>> len(model.trainable_variables) < len(model.weights) / 3
             True
         """
-        before = freezing.frozen_state(self)
         freezing.freeze(self, what, batch_norm)
-        try:
-            self._compile_again()
-        except ValueError:  # such as a gradient multiplier that is for nothing now
-            freezing.restore_frozen(self, before)
-            raise
+        self._compile_again()
 
     def unfreeze(self) -> None:
         """Lets all weights train again; see `freeze`."""
@@ -77,12 +74,11 @@ class TrainedModel:
     ) -> Self:
         """Lets the next trainings learn to live with the rounding of an int8 file.
 
-        From now on `fit` computes with kernels, features and images in 8 bits, where
-        LiteRT will; and so do `detect` and `evaluate` after the first step that did.
-        `export("pets.tflite", precision="int8")` then needs no `calibration`. All other
-        exports are those of the float network. Start from a trained model
-        (docs/quantization.md); a compiled one is compiled again, with a tenth of the
-        learning rate that it was trained with.
+        From now on `fit` computes in 8 bits where LiteRT will; and so do `detect` and
+        `evaluate` after the first step that did. `export("pets.tflite",
+        precision="int8")` then needs no `calibration`. All other exports are those of
+        the float network. Start from a trained model (docs/quantization.md); a compiled
+        one is compiled again, with a tenth of the learning rate.
 
         Args:
             delay: int, steps of training before the first that rounds: the
@@ -99,15 +95,6 @@ class TrainedModel:
                 module, mixed precision, or an activation that is not "swish", "hswish",
                 "relu" or "relu6".
             RuntimeError: If Keras runs on another backend than TensorFlow.
-
-        Example:
-            >>> from effdet_keras.model.efficientdet import EfficientDet
-            >>> model = EfficientDet.from_preset(
-            ...     "efficientdet-lite0", image_size=64, num_classes=2)
-            >>> model.quantize_aware(delay=100, range_steps=50)
-            Traceback (most recent call last):
-                ...
-            effdet_keras.errors.InvalidValueError: `range_steps` must be above ...
         """
         quantization = extra("quantization:Quantization")
         with self._step.scope():
@@ -168,9 +155,8 @@ class TrainedModel:
     ) -> ExportReport:
         """Writes the model as a file of another runtime, checked in that runtime.
 
-        The export has the moving averages as its weights, where there are any. The
-        written file and this model then run on the same images; the result is
-        printed, and stored as `export_report.json` in the folder, or beside a file
+        The written file and this model run on the same images; the result is printed,
+        and stored as `export_report.json` in the folder, or beside a file
         (`pets.tflite.export_report.json`). If they disagree, nothing is written, and an
         earlier export at `path` stays.
 
@@ -195,15 +181,6 @@ class TrainedModel:
             FileExistsError: If `path` is a folder that is not an export.
             RuntimeError: If Keras runs on another backend than TensorFlow.
             ImportError: If a package is missing that writes or runs the format.
-
-        Example:
-            >>> from effdet_keras.model.efficientdet import EfficientDet
-            >>> model = EfficientDet.from_preset(
-            ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2)
-            >>> model.export("out/model.pb")
-            Traceback (most recent call last):
-                ...
-            effdet_keras.errors.InvalidValueError: `format` must be one of ...
         """
         from effdet_keras.export.export_model import export_model
 
@@ -226,10 +203,9 @@ class TrainedModel:
         """A model from a TF-Hub module: with new last layers, to fine-tune.
 
         A module that is an EfficientDet becomes this package's network with its
-        weights; the module is not needed again. Of any other feature module the graph
-        itself is used, on TensorFlow; a saved model then needs the module on the
-        machine that loads it. Needs tensorflow_hub. A module is a program: load those
-        you trust.
+        weights. Of any other feature module the graph itself is used, on TensorFlow; a
+        saved model then needs the module on the machine that loads it. A module is a
+        program: load those you trust.
 
         Args:
             handle: http(s) address or folder of a feature module in google/automl's
@@ -251,15 +227,6 @@ class TrainedModel:
             ValueError: If the module has another format, or its levels do not fit
                 the config; the message tells what was found.
             ImportError: If tensorflow_hub cannot be imported.
-
-        Example:
-            >>> from effdet_keras.model.efficientdet import EfficientDet
-            >>> EfficientDet.from_hub("nowhere", num_classes=2)
-            Traceback (most recent call last):
-                ...
-            FileNotFoundError: There is no TF-Hub module 'nowhere': ...
-
-            `export_hub_module` has one that finds its module.
         """
         from effdet_keras.hub.from_hub import from_hub
 
@@ -307,3 +274,35 @@ class TrainedModel:
         from effdet_keras.hub.export import export_hub_module
 
         export_hub_module(self, path)
+
+    # --- What files say of the model; `weights/model_files.py` has the rest.
+
+    def get_config(self) -> dict[str, Any]:
+        policy, settings = self._network_dtype, self.score_settings
+        config = {
+            "name": self.name,
+            "trainable": self.trainable,
+            "config": self.config.to_dict(),
+            "class_names": self.class_names,
+            "category_ids": self.category_ids,
+            "postprocess": keras.saving.serialize_keras_object(self.postprocess),
+            "features": keras.saving.serialize_keras_object(self.features),
+            "score_settings": settings.to_dict() if settings is not None else None,
+            "dtype": keras.saving.serialize_keras_object(policy) if policy else None,
+        }
+        # Without these, files are as they were before there was either.
+        if self.config.has_segmentation:
+            config["seg_class_names"] = self.seg_class_names
+        if self.quantization is not None:
+            config["quantization"] = self.quantization.get_config()
+        return config
+
+    @classmethod
+    def from_config(cls, config: dict, custom_objects: dict | None = None) -> Self:
+        return cls(**keras.saving.deserialize_keras_object(config, custom_objects))
+
+    def get_compile_config(self) -> dict:
+        return compile_config(self)
+
+    def compile_from_config(self, config: dict) -> None:
+        compile_from(self, config)

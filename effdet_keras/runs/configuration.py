@@ -110,8 +110,8 @@ class RunConfiguration:
             (docs/distributed.md). `batch_size` counts the images of all.
         recipe: "auto", "reference" or "tfod", see `EfficientDet.compile`, as are
             `optimizer`, `schedule`, `learning_rate`, `weight_decay`, `clip_norm`,
-            `ema_decay`, `learning_rate_multipliers`, `gradient_multipliers`,
-            `accumulate_steps`, `grad_checkpoint`, `loss_scale`, `batch_norm_warmup`,
+            `ema_decay`, `learning_rate_multipliers`, `accumulate_steps`,
+            `grad_checkpoint`, `batch_norm_warmup`,
             `freeze`, `freeze_batch_norm`, `jit_compile`, `run_eagerly` and
             `steps_per_execution`.
         loss: dict, fields of `DetectionLoss`; empty for the recipe's loss.
@@ -153,8 +153,8 @@ class RunConfiguration:
             nothing, not even at the end: then there is the last checkpoint alone.
         validation_losses: bool, whether an evaluation computes the losses as well, from
             the same forward pass.
-        save_every_steps, save_every_minutes, keep, keep_every_hours: which checkpoints
-            are written and stay, as in `ek.callbacks.CheckpointArchive`.
+        save_every_steps, save_every_minutes, keep: which checkpoints are written and
+            stay, as in `ek.callbacks.CheckpointArchive`.
         tensorboard: bool, whether to write files for TensorBoard; "auto" where it is
             installed.
         profile: the steps to trace, such as "10,20" for a first and a last one, or 10.
@@ -204,10 +204,8 @@ mean 'epochs'? It has: data, format, ...
     learning_rate_multipliers: dict[str, float] | Auto | None = (
         Recipe.learning_rate_multipliers
     )
-    gradient_multipliers: dict[str, float] | None = Recipe.gradient_multipliers
     accumulate_steps: int = Recipe.accumulate_steps
     grad_checkpoint: bool = Recipe.grad_checkpoint
-    loss_scale: float | None = Recipe.loss_scale
     batch_norm_warmup: bool | Auto = Recipe.batch_norm_warmup
     freeze: str | None = Recipe.freeze
     freeze_batch_norm: bool = Recipe.freeze_batch_norm
@@ -241,7 +239,6 @@ mean 'epochs'? It has: data, format, ...
     save_every_steps: int | None = None
     save_every_minutes: float | None = None
     keep: int = 1
-    keep_every_hours: float | None = None
     tensorboard: bool | Auto = "auto"
     profile: str | int | None = None
     verbose: Literal["auto", 0, 1, 2] = "auto"
@@ -351,7 +348,6 @@ mean 'epochs'? It has: data, format, ...
         names = [field.name for field in dataclasses.fields(Recipe)][1:]
         arguments = {name: getattr(self, name) for name in names}
         arguments |= {"loss": None, "matching": "auto", "adversarial": None}
-        arguments["gradient_multipliers"] = self.gradient_multipliers or None
         if self.loss:
             arguments["loss"] = _made(DetectionLoss, "loss", self.loss)
         if self.matching:
@@ -498,7 +494,7 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
         field, is_inner, key = name.strip().partition(".")
         place = fields.setdefault(field, {}) if is_inner else fields
         key = key if is_inner else field
-        place[key] = parse_value(value, of=key)
+        place[key] = parse_value(value)
     return fields
 
 

@@ -268,7 +268,6 @@ def callbacks_of_run(
         save_every_steps=configuration.save_every_steps,
         save_every_minutes=configuration.save_every_minutes,
         keep=configuration.keep,
-        keep_every_hours=configuration.keep_every_hours,
     )
     callbacks: list[keras.callbacks.Callback] = [log]
     if every:

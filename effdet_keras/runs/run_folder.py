@@ -21,9 +21,9 @@ from typing import Any, TextIO
 import keras
 import numpy as np
 
+from effdet_keras._internal.folder_lock import open_folder
 from effdet_keras._internal.optional_imports import matplotlib_figure
 from effdet_keras._internal.processes import current_processes
-from effdet_keras._internal.remote_path import open_folder
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras._version import __version__
 from effdet_keras.data.dataset import DetectionDataset

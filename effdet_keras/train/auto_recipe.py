@@ -28,7 +28,8 @@ _MOSAIC_OF_MANY = (60, 0.5)
 
 BOX_LOSS = DetectionLoss(iou_loss_type="ciou", iou_loss_weight=4.0)
 
-SHORT = 3_000  # steps in which a pretrained backbone is better left as it is
+SHORT = 500  # steps: in fewer a pretrained backbone is left as it is
+_FULL_RATE = 3_000  # steps: the rate of longer trainings falls
 _BACKBONE, _DETECTOR = "backbone", "detector"
 # A pretrained backbone that trains moves slower than what is new, and keeps its first
 # blocks and the statistics of its batch norms: else it forgets what it knew.
@@ -68,7 +69,7 @@ def choose(facts: Facts) -> list[Choice]:
         trains = facts.steps >= SHORT
     warmup = max(1, min(facts.steps // 10, 200))
     rate = _LEARNING_RATE[facts.pretrained] * math.sqrt(min(facts.batch_size, 16) / 8)
-    rate *= math.sqrt(min(SHORT / facts.steps, 1.0))
+    rate *= math.sqrt(min(_FULL_RATE / facts.steps, 1.0))
     averages = "averages, short ones in the first steps"
     clipping = "a batch of few images can have any gradient"
     schedule = {"name": "cosine", "warmup_steps": warmup}

@@ -47,46 +47,28 @@ class WeightAverages:
 
         a = a - (a - w) * (1 - d)    d = min(decay, (1 + k) / (10 + k))
 
-    so that early on, when the weights move fast, the average is short. With
-    `dynamic=False`, `d` is `decay` at every step. This is the moving average
-    of the reference (tf2/train.py, by TensorFlow Addons), over whichever
-    variables it is given: give it the batch-norm statistics as well.
-
-    An average starts as a copy of its variable. When weights are loaded into
-    the variables afterwards, call `reset`.
+    so that early on, when the weights move fast, the average is short. This is the
+    moving average of the reference (tf2/train.py, by TensorFlow Addons).
 
     A swap exchanges the values of variables and averages. It can last: `fit` leaves
     the averages in the variables when it ends, and begins with `restore`, which puts
     every value back, bit by bit, also after an interruption in the middle of a swap.
     A variable that was given another value meanwhile keeps it, and so does its
-    average.
+    average. When weights are loaded, call `reset`.
 
     `update` runs inside a compiled train step on every backend, the other
     methods outside of one.
-
-    Example:
-        >>> weight = keras.Variable([0.0, 4.0])
-        >>> averages = WeightAverages([weight])
-        >>> _ = weight.assign([10.0, 4.0])
-        >>> averages.update(step=0)  # d = 0.1
-        >>> with averages.swapped():
-        ...     print(ops.convert_to_numpy(weight))
-        [9. 4.]
-        >>> print(ops.convert_to_numpy(weight))
-        [10.  4.]
     """
 
-    def __init__(self, variables, decay=0.9998, dynamic=True):
+    def __init__(self, variables, decay=0.9998):
         check_argument(0 <= decay < 1, "decay", decay, "at least 0 and below 1")
         self.decay = decay
-        self.dynamic = dynamic
         self._sources = list(variables)
         self._averages = [_average_of(variable) for variable in self._sources]
         self._is_swapped = False
         # While swapped: a checksum of what each variable was given, or None where
-        # that is not known; and the averages that a variable is too coarse to hold.
+        # that is not known.
         self._given = None
-        self._exact = {}
         # During an exchange: the values before the swap, to go back to.
         self._before = None
 
@@ -106,19 +88,13 @@ class WeightAverages:
         return self._is_swapped or self._before is not None
 
     @property
-    def exact(self):
-        """While swapped: averages, by index, that a variable of 16 bits has rounded."""
-        return dict(self._exact)
-
-    @property
     def state(self):
         """What it is in the middle of, besides values: it can be set again."""
-        names = ("_is_swapped", "_given", "_exact", "_before")
-        return {name: getattr(self, name) for name in names}
+        return self._is_swapped, self._given, self._before
 
     @state.setter
     def state(self, state):
-        vars(self).update(state)
+        self._is_swapped, self._given, self._before = state
 
     def update(self, step, has_moved=None, *, descend=descend):
         """Moves every average towards its variable, behind the 0-based `step`.
@@ -132,21 +108,19 @@ class WeightAverages:
                 "back; in a loop of your own call `model.averages.restore()` before "
                 "the first step and `model.averages.swap_in()` after the last."
             )
-        rate = 1.0 - self.decay
-        if self.dynamic:
-            # 1 - (1 + k) / (10 + k) without the loss of digits.
-            rate = ops.maximum(rate, 9.0 / (10.0 + ops.cast(step, "float32")))
+        # 1 - (1 + k) / (10 + k) without the loss of digits.
+        rate = 9.0 / (10.0 + ops.cast(step, "float32"))
+        rate = ops.maximum(1.0 - self.decay, rate)
         if has_moved is not None:
             rate = ops.where(has_moved, rate, 0.0)
         for source, average in zip(self._sources, self._averages):
-            away = average.value - ops.cast(source.value, average.dtype)
-            descend(average, rate, away)
+            descend(average, rate, average.value - source.value)
 
     def reset(self):
         """Makes each average a copy of its variable, also while they are swapped."""
         for source, average in zip(self._sources, self._averages):
             # A copy: a step on JAX may not be given one buffer for both.
-            average.assign(ops.copy(_value(source, average.dtype)))
+            average.assign(ops.copy(ops.stop_gradient(source.value)))
         self._end_swap()
 
     def adopt(self):
@@ -154,38 +128,22 @@ class WeightAverages:
         self.swap_in()
         self.reset()
 
-    def swap(self):
-        """Exchanges the values of variables and averages; the second call undoes it."""
-        if self.is_swapped:
+    def swap_in(self):
+        """Puts the averages into the variables, if they are not there already."""
+        if self._before is not None:  # an interrupted exchange
             self.restore()
+        if self._is_swapped:
             return
         sources, averages = _values(self._sources), _values(self._averages)
         # From here on `restore` can undo the exchange, however far it comes.
         self._before = (sources, averages)
         _assign(self._sources, averages)
         _assign(self._averages, sources)
-        pairs = zip(self._sources, self._averages)
-        coarse = [i for i, (v, average) in enumerate(pairs) if v.dtype != average.dtype]
-        self._exact = {i: averages[i] for i in coarse}
-        held = list(averages)
-        for i in coarse:
-            (held[i],) = _values([self._sources[i]])
-        self._given = [_checksum(value) for value in held]
+        self._given = [_checksum(value) for value in averages]
         self._is_swapped, self._before = True, None
 
-    def swap_in(self):
-        """Puts the averages into the variables, if they are not there already."""
-        if self._before is not None:  # an interrupted exchange
-            self.restore()
-        if not self._is_swapped:
-            self.swap()
-
     def restore(self):
-        """Puts the variables' own values back if the averages are swapped in.
-
-        A variable that was given another value since then keeps it, and so does its
-        average. If it is interrupted, call it again.
-        """
+        """Puts the variables' own values back; after an interruption call it again."""
         if not self.is_swapped:
             return
         if self._before is None:
@@ -194,13 +152,6 @@ class WeightAverages:
         _assign(self._sources, sources)
         _assign(self._averages, averages)
         self._end_swap()
-
-    def take_swapped(self, training, exact=None):
-        """Declares that the variables hold averages: those of a file, for instance."""
-        _assign(self._averages, training)
-        self._end_swap()
-        self._exact = {i: np.asarray(value) for i, value in (exact or {}).items()}
-        self._is_swapped = True
 
     def settle(self):
         """Puts the averages in place after both were loaded."""
@@ -224,8 +175,6 @@ class WeightAverages:
         prefix = TRAINING if self.is_swapped else AVERAGE
         for source, value in zip(self._sources, self._averages):
             store[_key(prefix, source)] = ops.convert_to_numpy(value)
-        for index, value in self._exact.items():
-            store[_key(AVERAGE, self._sources[index])] = value
 
     def load(self, store):
         """Reads what `save` wrote; returns whether there was something."""
@@ -243,10 +192,10 @@ class WeightAverages:
                 "when the file was written."
             )
         values = [store[key] for key in keys]
-        if is_swapped:
-            coarse = [_key(AVERAGE, source) for source in self._sources]
-            exact = {i: store[key] for i, key in enumerate(coarse) if key in names}
-            self.take_swapped(values, exact)
+        if is_swapped:  # the variables of the file hold the averages
+            _assign(self._averages, values)
+            self._end_swap()
+            self._is_swapped = True
         else:
             self.restore()
             for average, value in zip(self._averages, values):
@@ -256,19 +205,14 @@ class WeightAverages:
     def _values_before(self):
         """The weights of training and the averages, as they were before the swap."""
         training, averages = _values(self._averages), _values(self._sources)
-        written = []
-        if self._given is not None:
-            pairs = zip(averages, self._given)
-            written = [i for i, (a, given) in enumerate(pairs) if _checksum(a) != given]
-        for i, value in self._exact.items():
-            averages[i] = value if i not in written else averages[i]
-        for i in written:
-            training[i] = np.array(averages[i])  # not one buffer for both
+        given = [None] * len(averages) if self._given is None else self._given
+        for i, (average, checksum) in enumerate(zip(averages, given)):
+            if checksum not in (None, _checksum(average)):
+                training[i] = np.array(average)  # not one buffer for both
         return training, averages
 
     def _end_swap(self):
-        self._is_swapped, self._before = False, None
-        self._given, self._exact = None, {}
+        self._is_swapped, self._before, self._given = False, None, None
 
 
 def _key(prefix, variable):
@@ -276,16 +220,20 @@ def _key(prefix, variable):
 
 
 def _average_of(variable):
-    """A float32 (or float64) variable that starts with `variable`'s value."""
-    rule = "`WeightAverages` averages floating-point variables only"
-    received = {"variable": variable.path, "dtype": variable.dtype}
-    require("float" in variable.dtype, rule, **received)
-    # In 16 bits an average would stand still: 1 - decay is below epsilon.
-    dtype = "float64" if variable.dtype == "float64" else "float32"
+    """A variable that starts with the value of a float32 (or float64) one.
+
+    In 16 bits an average would stand still: 1 - decay is below epsilon.
+    """
+    dtype = variable.dtype
+    rule = (
+        "`WeightAverages` averages float32 variables, as models of mixed precision "
+        "have as well"
+    )
+    require(dtype in ("float32", "float64"), rule, path=variable.path, dtype=dtype)
     return keras.Variable(
         # A function, because a model may be built in a stateless scope.
         # A copy, because torch would share the variable's memory.
-        lambda shape, dtype: ops.copy(_value(variable, dtype)),
+        lambda shape, dtype: ops.copy(ops.stop_gradient(variable.value)),
         shape=variable.shape,
         dtype=dtype,
         trainable=False,
@@ -293,10 +241,6 @@ def _average_of(variable):
         aggregation="only_first_replica",  # replicas hold equal weights
         name="average_" + variable.path.replace("/", "_"),
     )
-
-
-def _value(variable, dtype):
-    return ops.cast(ops.stop_gradient(variable.value), dtype)
 
 
 def _values(variables):
@@ -328,13 +272,8 @@ class SwapEMA(OwnCallback):
     It swaps before a validation and at the end of an epoch, and back before the next
     step. `fit` adds it to a model with moving averages, in front of all other
     callbacks, so that their `on_epoch_end`, `on_test_...` and `on_train_end` find the
-    averages; one that it is given takes that place. In `evaluate(...,
-    callbacks=[SwapEMA()])` the weights that were there come back, bit by bit, when it
-    ends.
-
-    Raises:
-        ValueError: At the start of training or evaluation, if the model has no
-            averages.
+    averages; one that it is given takes that place. `evaluate(...,
+    callbacks=[SwapEMA()])` puts the averages in place, too.
 
     Example:
         >>> from effdet_keras.model.efficientdet import EfficientDet
@@ -347,47 +286,17 @@ class SwapEMA(OwnCallback):
         True
     """
 
-    _is_in_fit = False
-    _has_swapped = False  # whether the validation under way found weights of training
-
-    def on_train_begin(self, logs: dict | None = None) -> None:
-        self._averages()
-        self._is_in_fit = True
-
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
-        self._averages().restore()
+        self.model.averages.restore()
 
     def on_test_begin(self, logs: dict | None = None) -> None:
-        # After an interrupted validation they are in place still.
-        self._has_swapped |= not self._averages().is_swapped
-        self._averages().swap_in()
-
-    def on_test_end(self, logs: dict | None = None) -> None:
-        # Within `fit` they stay for the callbacks of the epoch's end.
-        if self._has_swapped and not self._is_in_fit:
-            self._averages().restore()
-        self._has_swapped = False
+        self.model.averages.swap_in()
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        self._averages().swap_in()
+        self.model.averages.swap_in()
 
     def on_train_end(self, logs: dict | None = None) -> None:
-        self._averages().swap_in()
-        self._is_in_fit = False
-
-    def let_go(self) -> None:
-        """Ends a `fit` that an error stopped."""
-        self._is_in_fit = False
-
-    def _averages(self):
-        averages = getattr(self.model, "averages", None)
-        if averages is None:
-            raise InvalidValueError(
-                "`SwapEMA` needs a model with moving averages. Compile it with "
-                "`ema_decay` (0.9998 by default), or leave the callback out. "
-                f"Received: model={self.model.name!r} without averages"
-            )
-        return averages
+        self.model.averages.swap_in()
 
 
 @contextlib.contextmanager

@@ -11,8 +11,6 @@ from typing import Any
 
 import keras
 
-from effdet_keras._internal.weights_h5 import check_finite
-
 
 class OwnCallback(keras.callbacks.Callback):
     """A callback that `fit` adds, and puts in its place where it is given."""
@@ -103,16 +101,3 @@ class EpochLines(OwnCallback):
     def _title(self):
         total = self.params.get("epochs") or self._epoch
         return f"epoch {self._epoch:>{len(str(total))}}/{total}"
-
-
-# --- The callback of `fit` that stops where the weights are no numbers any more.
-
-
-class FiniteWeights(OwnCallback):
-    """Raises after an epoch whose weights or averages are NaN or infinite.
-
-    A bad step is refused before it moves a weight: left is an update that overflows.
-    """
-
-    def on_epoch_end(self, epoch, logs=None):
-        check_finite(self.model, f"The training cannot go on after epoch {epoch + 1}")

@@ -9,11 +9,10 @@ import keras
 
 from effdet_keras._internal.backend import default_jit_compile
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.errors import InvalidStateError, InvalidValueError, require
 from effdet_keras.train import auto_recipe, freezing, inputs
 from effdet_keras.train.averages import SwapEMA, WeightAverages
 from effdet_keras.train.fit_callbacks import flat
-from effdet_keras.train.gradients import check_found, factors_of
+from effdet_keras.train.gradients import check_found
 from effdet_keras.train.parts import (
     Accumulation,
     StatisticsWarmup,
@@ -27,8 +26,13 @@ _TRAINED = "trained"  # in the config of a `compile`
 _REFINING = 10.0  # what a learning rate is divided by, to go on from what was learned
 
 
-def set_up(model, keras_compile, open_recipe, recipe, keras_options):
+def set_up(model, open_recipe, recipe, keras_options):
     """What `compile` does once its arguments are known to be right."""
+    with model._step.scope():  # `fit` may be called outside of it
+        _set_up(model, open_recipe, recipe, keras_options)
+
+
+def _set_up(model, open_recipe, recipe, keras_options):
     options = dict(keras_options)
     if options["jit_compile"] == "auto":
         options["jit_compile"] = default_jit_compile()
@@ -38,16 +42,13 @@ def set_up(model, keras_compile, open_recipe, recipe, keras_options):
     if recipe.adversarial is not None:
         jit_compile = options["jit_compile"]
         parts["adversarial"] = recipe.adversarial.new_part(model, jit_compile)
-    sources = list(model.trainable_variables)
-    sources += [v for part in parts.values() for v in part.trainable_sources]
-    check_found("gradient_multipliers", recipe.gradient_multipliers or {}, sources)
     multipliers = recipe.learning_rate_multipliers or {}
     check_found("learning_rate_multipliers", multipliers, model.variables)
     if isinstance(recipe.weight_decay, dict):
         check_found("weight_decay", recipe.weight_decay, model.variables)
-    optimizer = _with_loss_scale(model, recipe.new_optimizer(), recipe.loss_scale)
+    optimizer = recipe.new_optimizer()
     # No loss of Keras' kind: `EfficientDet.compute_loss` is ours.
-    keras_compile(optimizer=optimizer, loss=None, **options)
+    keras.Model.compile(model, optimizer=optimizer, loss=None, **options)
     model.parts = parts
     # Built here, so that loading weights finds the optimizer's variables, and
     # the first step, which would make them, is not traced a second time.
@@ -61,12 +62,10 @@ def set_up(model, keras_compile, open_recipe, recipe, keras_options):
     trackers = Trackers(_names_of_losses(model.config, recipe.loss))
     for part in model.parts.values():
         trackers.add(part.logs)
-    factors = factors_of(recipe.gradient_multipliers, sources)
     model.settings = Settings(
         recipe=recipe,
         open_recipe=open_recipe,
         trackers=trackers,
-        gradient_factors=factors if recipe.gradient_multipliers else None,
         keras_options=keras_options,
     )
     if model.averages is not None and model.averages.is_swapped:
@@ -77,59 +76,17 @@ def set_up(model, keras_compile, open_recipe, recipe, keras_options):
         model.averages = WeightAverages(sources, decay=recipe.ema_decay)
 
 
-def _with_loss_scale(model, optimizer, scale):
-    """The optimizer; with a `scale` of its own, where Keras would add one."""
-    if scale is None:
-        return optimizer
-    dtype = model.dtype_policy.name
-    rule = '`loss_scale` is for models of `dtype="mixed_float16"`: no other is scaled'
-    require(dtype == "mixed_float16", rule, loss_scale=scale, dtype=dtype)
-    return keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=scale)
-
-
-def refuse_keras_metrics(**arguments: Any) -> None:
-    """Raises ValueError if any of the arguments, which `compile` lacks, is given."""
-    for name, value in arguments.items():
-        if value is None:
-            continue
-        cure = (
-            "The loss is a sum of parts: weigh them with "
-            "`loss=DetectionLoss(box_loss_weight=..., iou_loss_weight=...)`."
-            if name == "loss_weights"
-            else "For average precision after each epoch pass "
-            "`callbacks=[effdet_keras.callbacks.COCOEvaluation(dataset)]` to `fit`; "
-            "the parts of the loss are always logged."
-        )
-        raise InvalidValueError(
-            f"`compile` of `EfficientDet` does not take `{name}`. {cure} "
-            f"Received: {name}={value!r}"
-        )
-
-
 # --- What a step reads and logs.
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How a compiled model trains; `gradient_factors` is None where all are 1."""
+    """How a compiled model trains."""
 
     recipe: Recipe
     open_recipe: Recipe  # as `compile` was given it
     trackers: Trackers
-    gradient_factors: list | None
     keras_options: dict
-
-    def multiplied(self, gradients: list) -> list:
-        """Gradients by their `gradient_multipliers`."""
-        factors = self.gradient_factors or [1.0] * len(gradients)
-        pairs = zip(gradients, factors, strict=True)
-        return [g if f == 1.0 else g * f for g, f in pairs]
-
-    def loss_scale(self, optimizer: Any) -> keras.Variable | None:
-        """The variable of a float16 optimizer's loss scale, else None."""
-        if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-            return optimizer.dynamic_scale
-        return None
 
 
 class _Latest(keras.metrics.Mean):
@@ -187,8 +144,10 @@ def _names_of_losses(config, loss):
 
 def swaps(model, callbacks):
     """The callback that swaps weights and averages: one that is given, or new."""
+    if model.averages is None:
+        return []
     given = [one for one in flat(callbacks) if isinstance(one, SwapEMA)]
-    return given[:1] or ([] if model.averages is None else [SwapEMA()])
+    return given[:1] or [SwapEMA()]
 
 
 def num_epochs(model, data, batch_size):
@@ -232,7 +191,7 @@ def fit_to_length(model, x, batch_size, steps_per_epoch, *, epochs, chosen, **of
         backbone=model.config.backbone,
         chosen_by_fit=chosen,
     )
-    model.choose_recipe(facts, verbose=of_fit["verbose"])
+    choose_recipe(model, facts, verbose=of_fit["verbose"])
     if model.settings.recipe.needs_length:
         done = steps_done(model.optimizer) - of_fit["steps_of_epoch"]
         model.optimizer.learning_rate = model.settings.recipe.resolve_schedule(
@@ -243,7 +202,7 @@ def fit_to_length(model, x, batch_size, steps_per_epoch, *, epochs, chosen, **of
         model.train_function = None  # its trace holds the schedule of before
 
 
-def choose_recipe(model, facts, verbose):
+def choose_recipe(model, facts, verbose=True):
     """Fills the fields that `compile` left open, before the first step."""
     open_recipe = model.settings.open_recipe
     if not _may_choose(model):
@@ -258,7 +217,7 @@ def choose_recipe(model, facts, verbose):
     recipe = open_recipe.chosen(**{choice.field: choice.value for choice in choices})
     if any(choice.field == "freeze" for choice in choices):
         freezing.freeze(model, recipe.freeze, recipe.freeze_batch_norm)
-    model._set_up(open_recipe, recipe, model.settings.keras_options)
+    set_up(model, open_recipe, recipe, model.settings.keras_options)
     model.train_function = None  # its graph has the recipe of before
     if verbose:
         print(auto_recipe.describe(choices, facts, open_recipe.given), flush=True)
@@ -283,35 +242,14 @@ def compile_config(model) -> dict[str, Any]:
         "recipe": recipe.get_config(),
         **({_TRAINED: True} if has_begun or model.is_trained_recipe else {}),
         "frozen": freezing.frozen_state(model),
-        "of": keras.saving.serialize_keras_object(CompiledDetector()),
         **settings.keras_options,
     }
 
 
-@keras.saving.register_keras_serializable(package="effdet_keras")
-class CompiledDetector:
-    """Tells, in the config of a `compile`, that no other kind of model can use it.
-
-    Only `keras.models.clone_model` tries: it makes of every network a plain
-    `keras.Model`, and compiles that as the detector was compiled.
-    """
-
-    def get_config(self):
-        return {}
-
-    @classmethod
-    def from_config(cls, config):
-        raise InvalidStateError(
-            "`keras.models.clone_model` makes a plain network, which cannot be trained "
-            "as a detector. `EfficientDet.from_config(model.get_config())` makes "
-            "another detector, with new weights; `set_weights(model.get_weights())` "
-            "gives it the same ones."
-        )
-
-
 def compile_from(model, config):
     """`EfficientDet.compile_from_config`."""
-    options = {name: value for name, value in config.items() if name != "of"}
+    options = dict(config)
+    options.pop("of", None)  # in files of before
     if "frozen" in options:  # not in files of before there was freezing
         freezing.restore_frozen(model, options.pop("frozen"))
     is_trained = options.pop(_TRAINED, False)

@@ -15,7 +15,7 @@ STATISTICS = ("moving_mean", "moving_variance")  # of a batch norm
 
 def freeze(model, what, batch_norm=True):
     """Stops some weights from training, and lets all others train; see the model's."""
-    pattern = _compiled(PARTS.get(what, what))
+    pattern = re.compile(PARTS.get(what, what))
     weights = [v for v in model.weights if v.name not in STATISTICS]
     frozen = {v.path for v in weights if pattern.match(v.path)}
     if not frozen:
@@ -85,15 +85,3 @@ def batch_norms_of(model):
     """The batch norms of a model, in the order of its layers."""
     layers = model._flatten_layers(include_self=False)
     return [x for x in layers if isinstance(x, keras.layers.BatchNormalization)]
-
-
-def _compiled(expression):
-    rule = f"`freeze` must be {', '.join(map(repr, PARTS))}, or a regular expression"
-    require(isinstance(expression, str) and expression, rule, freeze=expression)
-    try:
-        return re.compile(expression)
-    except re.error as error:
-        raise InvalidValueError(
-            f"`freeze` is no regular expression ({error}). Received: "
-            f"freeze={expression!r}"
-        ) from error

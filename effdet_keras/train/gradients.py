@@ -10,7 +10,7 @@ import re
 from keras import ops
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.errors import InvalidTypeError, InvalidValueError, require
+from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.model.batch_norm import ON_TENSORFLOW
 
 KERNELS = "kernel$"  # of all convolutions, depthwise and pointwise ones as well
@@ -20,50 +20,29 @@ KERNELS = "kernel$"  # of all convolutions, depthwise and pointwise ones as well
 # in a path counts.
 
 
-def check_multipliers(argument, multipliers):
+def check_multipliers(multipliers):
     """Raises unless they are None or a dict of factors above 0."""
-    if multipliers is None:
-        return
-    value = {argument: multipliers}
-    rule = (
-        f"`{argument}` must be a dict of regular expressions on variable paths to "
-        "factors, such as {'bias$': 2.0}, or None"
+    is_right = multipliers is None or (
+        isinstance(multipliers, dict)
+        and all(_is_number(factor) and factor > 0 for factor in multipliers.values())
     )
-    require(isinstance(multipliers, dict), rule, InvalidTypeError, **value)
-    rule = f"`{argument}` must hold at least one pattern, or be None"
-    require(multipliers, rule, **value)
-    cure = ". For 0 use `freeze`: what is frozen costs no time"
-    for pattern, factor in multipliers.items():
-        is_right = _is_number(factor) and factor > 0
-        expected = f"above 0{cure if factor == 0 else ''}"
-        _check_entry(argument, pattern, factor, is_right, expected)
+    require(
+        is_right,
+        "`learning_rate_multipliers` must be a dict of regular expressions on variable "
+        "paths to factors above 0, such as {'bias$': 2.0}, or None (0: see `freeze`)",
+        learning_rate_multipliers=multipliers,
+    )
 
 
 def check_decay(decay):
     """Raises unless it is a number of at least 0, a dict of such, or None."""
-    if isinstance(decay, dict):
-        for pattern, value in decay.items():
-            is_right = _is_number(value) and value >= 0
-            _check_entry("weight_decay", pattern, value, is_right, "of at least 0")
-        return
-    require(
-        decay is None or (_is_number(decay) and decay >= 0),
-        "`weight_decay` must be a number of at least 0, a dict of regular expressions "
-        "on variable paths to such numbers, 'auto' or None",
-        weight_decay=decay,
-    )
-
-
-def _check_entry(argument, pattern, value, is_right, expected):
-    try:
-        re.compile(pattern)
-    except (re.error, TypeError) as error:
-        raise InvalidValueError(
-            f"`{argument}` must have regular expressions as its keys. "
-            f"Received: {pattern!r} ({error})"
-        ) from error
-    rule = f"A value of `{argument}` must be a number {expected}"
-    require(is_right, rule, **{argument: {pattern: value}})
+    for value in decay.values() if isinstance(decay, dict) else [decay]:
+        require(
+            value is None or (_is_number(value) and value >= 0),
+            "`weight_decay` must be a number of at least 0, a dict of regular "
+            "expressions on variable paths to such numbers, 'auto' or None",
+            weight_decay=decay,
+        )
 
 
 def check_found(argument, patterns, variables):

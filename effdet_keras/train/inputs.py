@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import reprlib
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,16 +16,12 @@ from effdet_keras._internal.processes import current_processes
 from effdet_keras.category_ids import category_ids_or_default, extend_category_ids
 from effdet_keras.data.dataset import DetectionDataset, what_to_expect
 from effdet_keras.data.pipeline.image_reader import ImageReader, readers_of
-from effdet_keras.data.record import BACKGROUND_NAME
 from effdet_keras.errors import (
     InvalidValueError,
     NonFiniteLossError,
-    check_argument,
     require,
 )
 from effdet_keras.train.parts import steps_done
-
-_MAX_PIXEL = 1024.0  # a few times white: augmentation may go beyond 255
 
 
 def check_data(model, x, y=None):
@@ -40,13 +35,13 @@ def check_data(model, x, y=None):
             names = reader.seg_class_names, model.seg_class_names
             count = config.seg_num_classes
             _check_classes("classes of pixels", "seg_class_names", *names, count)
-    if x is None or isinstance(x, (str, list, tuple, dict)):
-        raise InvalidValueError(
-            "`fit` and `evaluate` take a `DetectionDataset`, batches of `(images, "
-            "ground truth)` (`tf.data.Dataset`, `keras.utils.PyDataset`), or arrays: "
-            "images `[B, H, W, 3]` and a dict of ground truth. Received: x of type "
-            f"{type(x).__name__}. `effdet_keras.data.load(path)` reads files."
-        )
+    require(
+        not (x is None or isinstance(x, (str, list, tuple, dict))),
+        "`fit` and `evaluate` take a `DetectionDataset`, which "
+        "`effdet_keras.data.load(path)` reads; batches of `(images, ground truth)`; or "
+        "arrays: images `[B, H, W, 3]` and a dict of ground truth",
+        x_type=type(x).__name__,
+    )
     if hasattr(x, "element_spec"):  # tf.data
         size = int(x.cardinality())
         require(size != 0, "The dataset is empty", cardinality=size)
@@ -60,10 +55,8 @@ def check_data(model, x, y=None):
 
 def check_validation_data(model, data):
     """`check_data` for the `validation_data` of `fit`: data, or `(images, truth)`."""
-    if isinstance(data, (tuple, list)):
-        check_data(model, *data[:2])
-    elif data is not None:
-        check_data(model, data)
+    if data is not None:
+        check_data(model, *(data[:2] if isinstance(data, (tuple, list)) else (data,)))
 
 
 def say_what_to_expect(model, data):
@@ -76,19 +69,16 @@ def say_what_to_expect(model, data):
 
 def check_truth(truth, sample_weight, config):
     """Raises ValueError unless the ground truth of a batch has what the heads need."""
-    if sample_weight is not None:
-        raise InvalidValueError(
-            "`EfficientDet` does not take `sample_weight` or `class_weight`. Set "
-            "`alpha` and `gamma` of `DetectionLoss` in `compile(loss=...)`."
-        )
+    rule = "`EfficientDet` takes no `sample_weight`: the ground truth has `weights`"
+    require(sample_weight is None, rule, type=type(sample_weight))
     keys = set(truth if isinstance(truth, dict) else ())
-    if config.has_segmentation and "masks" not in keys:
-        raise InvalidValueError(
-            "A model with a segmentation head needs 'masks' `[B, H, W]` in the ground "
-            "truth of a batch: the class of each pixel, 255 where it has none. "
-            f"Received: {sorted(keys) or type(truth)}. Datasets have them with "
-            "`from_coco(..., masks=True)` or `dataset.with_masks(folder, names)`."
-        )
+    require(
+        "masks" in keys or not config.has_segmentation,
+        "A model with a segmentation head needs 'masks' `[B, H, W]` in the ground "
+        "truth: the class of each pixel, 255 where it has none. Datasets have them "
+        "with `from_coco(..., masks=True)` or `dataset.with_masks(folder, names)`",
+        keys=sorted(keys) or type(truth),
+    )
     require(
         {"boxes", "labels"} <= keys or not config.has_detection,
         "The ground truth of a batch must be a dict with 'boxes' `[B, M, 4]` (yxyx, "
@@ -105,29 +95,29 @@ def batch_size_and_steps(x, batch_size, steps_per_epoch, *, must_know=True):
     if hasattr(x, "element_spec"):  # tf.data
         batch = keras.tree.flatten(x.element_spec)[0].shape[0]
         if batch is None:
-            batch = len(_first_batch(x))
+            first = next(iter(x), None)
+            require(first is not None, "The dataset is empty", x=x)
+            batch = len(keras.tree.flatten(first)[0])
         steps = int(x.cardinality())
     elif hasattr(x, "shape"):  # arrays
         batch = batch_size or 32
         steps = -(-len(x) // batch)
-    elif hasattr(x, "__len__") and hasattr(x, "__getitem__"):  # keras.utils.PyDataset
-        batch = len(keras.tree.flatten(x[0])[0])
-        steps = len(x)
-    elif hasattr(x, "__len__"):  # torch.utils.data.DataLoader
-        batch, steps = getattr(x, "batch_size", batch_size), len(x)
+    elif hasattr(x, "__len__"):
+        steps, batch = len(x), getattr(x, "batch_size", batch_size)  # a DataLoader
+        if hasattr(x, "__getitem__"):  # keras.utils.PyDataset
+            batch = len(keras.tree.flatten(x[0])[0])
     else:
         batch, steps = batch_size, -1
     steps = steps_per_epoch or steps
     if not must_know:
         batch, steps = batch or 1, max(steps, 1)
-    if batch is None or steps < 1:
-        raise InvalidValueError(
-            "The learning-rate schedule needs the batch size and the steps per epoch, "
-            f"and this data does not tell them. Received: x={x!r}, "
-            f"batch_size={batch_size}, steps_per_epoch={steps_per_epoch}. Give "
-            "`steps_per_epoch` (and `batch_size`) to `fit`; or `compile` with a "
-            "schedule or an optimizer that has its own learning rate."
-        )
+    require(
+        batch is not None and steps >= 1,
+        "The learning-rate schedule needs the batch size and the steps per epoch, and "
+        "this data does not tell them: give `steps_per_epoch` (and `batch_size`) to "
+        "`fit`, or `compile` with a schedule or an optimizer of your own",
+        x=x,
+    )
     # Of several processes each has its part of a batch.
     return batch * current_processes().count, steps
 
@@ -143,87 +133,42 @@ def num_images(x, batch_size, steps_per_epoch):
 def _check_classes(what, argument, names, known, count):
     """Raises ValueError unless a label names the same class in dataset and model."""
     names = tuple(names)
-    if len(names) > count:
-        raise InvalidValueError(
-            f"The dataset has {len(names)} {what}, {_short(names)}, but the model "
-            f"`{argument.replace('class_names', 'num_classes')}` {count}, so labels "
-            f"from {count} on have no output. Make it with `{argument}=dataset."
-            f"{argument}`."
-        )
-    if known is not None and names != tuple(known)[: len(names)]:
+    known = (None,) * count if known is None else tuple(known)
+    if len(names) > count or any(
+        other not in (None, name) for name, other in zip(names, known)
+    ):
         raise InvalidValueError(
             f"Dataset and model must name the same {what} in the same order. Received: "
-            f"a dataset with {_short(names)}, a model with {_short(known)}. Make the "
-            f"model with `{argument}=dataset.{argument}`, or read the data with the "
-            "model's."
+            f"a dataset with {len(names)}, {_short(names)}; a model with {count}"
+            f"{', ' + _short(known) if known[0] else ''}. Make the model with "
+            f"`{argument}=dataset.{argument}`, or read the data with the model's."
         )
 
 
 def _check_arrays(model, images, truth):
     require(len(images) > 0, "There are no images", **{"x.shape": images.shape})
     _check_images(model, images.shape)
-    _check_pixels(images)
     check_truth(truth, None, model.config)
-    if model.config.has_segmentation:
-        _check_masks(truth, len(images))
-    if model.config.has_detection:
-        _check_boxes(truth, len(images))
+    for name in ("boxes", "labels"):
+        _check_numbers(name, truth.get(name, np.zeros(0)))
     fault = explain_batch(truth, model.config)
     if fault is not None:
         raise InvalidValueError(f"{fault}.")
 
 
-def _check_masks(truth, count):
-    masks = np.asarray(truth["masks"])
-    require(
-        masks.ndim == 3 and len(masks) == count and masks.dtype.kind in "iu",
-        f"`masks` must be ints `[B, H, W]`, one for each of the {count} images",
-        **{"masks.shape": masks.shape, "masks.dtype": str(masks.dtype)},
-    )
-
-
-def _check_boxes(truth, count):
-    boxes, labels = _rows(truth, "boxes"), _rows(truth, "labels")
-    require(
-        boxes.shape == (*labels.shape, 4) and len(boxes) == count,
-        "`boxes` must be `[B, M, 4]` and `labels` `[B, M]`, with a row for each of the "
-        f"{count} images",
-        **{"boxes.shape": boxes.shape, "labels.shape": labels.shape},
-    )
-
-
-def _check_pixels(images):
-    """Raises where a pixel is no number, or far from 0 to 255; ints are taken as is."""
-    for number in range(len(images)):
-        pixels = np.asarray(images[number])
-        if pixels.dtype.kind != "f":
-            return
-        if not np.isfinite(pixels).all():
-            raise InvalidValueError(
-                f"Pixels must be finite. Received: NaN or infinity in x[{number}]"
-            )
-        if np.abs(pixels).max(initial=0) > _MAX_PIXEL:
-            raise InvalidValueError(
-                "Pixels are numbers from 0 to 255: mean and standard deviation are the "
-                f"model's own. Received: x[{number}] with {pixels.min():.3g} to "
-                f"{pixels.max():.3g}. Images of 16 bits are divided by 257."
-            )
-
-
-def _rows(truth, name):
-    """The numbers of an array of ground truth; raises for lists of unequal length."""
+def _check_numbers(name, values):
+    """Raises for lists of unequal length, and for names of classes."""
     try:
-        rows = np.asarray(truth[name])
+        kind = np.asarray(values).dtype.kind
     except ValueError:  # NumPy's word for it is "inhomogeneous"
-        rows = np.asarray(truth[name], dtype=object)
-    if rows.dtype.kind not in "iuf":
+        kind = "O"
+    if kind not in "iuf":
         raise InvalidValueError(
             f"`{name}` must be one array of numbers, with as many rows for each image: "
             "fill up with zeros for `boxes` and -1 for `labels`. Received: "
-            f"{reprlib.repr(truth[name])}. `effdet_keras.data.from_arrays` takes lists "
-            "of any length, and `class_names`."
+            f"{reprlib.repr(values)}. `effdet_keras.data.from_arrays` takes lists of "
+            "any length, and `class_names`."
         )
-    return rows
 
 
 def _check_truth_spec(spec):
@@ -241,34 +186,19 @@ def _check_truth_spec(spec):
         )
 
 
-def check_batch_size(batch_size):
-    """Raises ValueError unless it is None or a number of images."""
-    is_right = batch_size is None or batch_size >= 1
-    check_argument(is_right, "batch_size", batch_size, "1 or more")
-
-
-def _first_batch(batches):
-    """The images of the first batch of a stream."""
-    first = next(iter(batches), None)
-    if first is None:
-        raise InvalidValueError("The dataset is empty: it has no batch.")
-    return keras.tree.flatten(first)[0]
-
-
 def _check_images(model, shape):
     """`shape` is that of a batch, with None for what is not known."""
-    if shape is None or getattr(shape, "rank", 4) is None:
+    expected = (None, *model.config.image_size, 3)
+    if getattr(shape, "rank", 4) is None:
         return
-    shape, expected = tuple(shape), (*model.config.image_size, 3)
-    rule = "`fit` takes batches `[B, H, W, 3]`, not single images: call `.batch(size)`"
-    require(len(shape) != 3, rule, shape=shape)
-    differs = [s is not None and s != e for s, e in zip(shape[1:], expected)]
-    if len(shape) != 4 or any(differs):
-        raise InvalidValueError(
-            f"The model takes images of shape (batch, {', '.join(map(str, expected))}"
-            f"). Received: images of shape {shape}. Give `image_size` to `batches` or "
-            "`from_preset` so that they agree."
-        )
+    require(
+        len(shape) == 4
+        and all(None in pair or pair[0] == pair[1] for pair in zip(shape, expected)),
+        "Images must be in batches, which `.batch(size)` makes, and of the size of the "
+        "model: see `image_size` of `batches` and `from_preset`",
+        expected=expected,
+        shape=tuple(shape),
+    )
 
 
 def _short(names, shown=8):
@@ -286,29 +216,26 @@ def is_valid_batch(truth, config):
         rules.append(is_valid(truth["boxes"], truth["labels"], *size))
     if config.has_segmentation:
         wrong = _wrong_pixels(truth["masks"], config.seg_num_classes)
-        rules.append(ops.logical_not(ops.any(wrong)))
+        rules.append(~ops.any(wrong))
     return ops.all(ops.stack(rules))
 
 
 def explain_batch(truth, config):
     """Explains what is wrong with the ground truth of a batch; see `is_valid_batch`."""
     fault = None
-    if config.has_detection and {"boxes", "labels"} <= set(truth):
+    if config.has_detection:
         size = config.image_size, config.num_classes
         fault = explain(truth["boxes"], truth["labels"], *size)
-    if fault is None and config.has_segmentation and "masks" in truth:
+    if fault is None and config.has_segmentation:
         masks = np.asarray(ops.convert_to_numpy(truth["masks"]))
-        wrong = np.argwhere(
-            ops.convert_to_numpy(_wrong_pixels(masks, config.seg_num_classes))
-        )
-        if len(wrong):
+        wrong = _wrong_pixels(masks, config.seg_num_classes)
+        if len(wrong := np.argwhere(ops.convert_to_numpy(wrong))):
             image, row, column = wrong[0].tolist()
             fault = (
-                "Classes of pixels must be whole numbers below the model's "
-                f"`seg_num_classes`, {config.seg_num_classes}, and count from 0; "
-                f"{IGNORED_PIXEL} is for pixels without a class. Received: "
-                f"{masks[image, row, column]} in row {row}, column {column} of mask "
-                f"{image}"
+                "Classes of pixels must be whole numbers from 0 to below the model's "
+                f"`seg_num_classes`, {config.seg_num_classes}, or {IGNORED_PIXEL} for "
+                f"none. Received: {masks[image, row, column]} in row {row}, column "
+                f"{column} of mask {image}"
             )
     return fault
 
@@ -316,11 +243,9 @@ def explain_batch(truth, config):
 def _wrong_pixels(masks, num_classes):
     given = ops.convert_to_tensor(masks)
     masks = ops.cast(given, "int32")
-    is_class = ops.logical_and(masks >= 0, masks < num_classes)
-    is_known = ops.logical_or(is_class, masks == IGNORED_PIXEL)
+    is_known = ((masks >= 0) & (masks < num_classes)) | (masks == IGNORED_PIXEL)
     # A cast cuts 0.7 down to 0: a pixel of another class.
-    is_whole = given == ops.cast(masks, given.dtype)
-    return ops.logical_not(ops.logical_and(is_known, is_whole))
+    return ~(is_known & (given == ops.cast(masks, given.dtype)))
 
 
 def is_valid(boxes, labels, image_size, num_classes):
@@ -358,40 +283,33 @@ def _faults(boxes, labels, image_size, num_classes):
     labels = ops.cast(given, "int32")
     low, high = boxes[..., :2], boxes[..., 2:]
     # NaN is not equal to 0, so a row with NaN counts as used.
-    used = ops.logical_and(labels >= 0, ops.any(boxes != 0.0, axis=-1))
+    has_box = ops.any(boxes != 0.0, axis=-1)
+    used = (labels >= 0) & has_box
     center = (low + high) / 2
     limit = ops.convert_to_tensor(image_size, dtype="float32")
-    inside = ops.all(ops.logical_and(center >= 0.0, center <= limit), axis=-1)
+    inside = ops.all((center >= 0.0) & (center <= limit), axis=-1)
     finite = ops.all(ops.isfinite(boxes), axis=-1)
-    tiny = ops.all(ops.logical_and(boxes >= 0.0, boxes <= 1.0), axis=-1)
+    tiny = ops.all((boxes >= 0.0) & (boxes <= 1.0), axis=-1)
     # One such box may be what a crop left of an object, two are no accident.
-    all_tiny = ops.logical_and(
-        ops.all(ops.logical_or(tiny, ops.logical_not(used))),
-        ops.sum(ops.cast(used, "int32")) > 1,
-    )
-    has_box = ops.any(boxes != 0.0, axis=-1)
-    outside = ops.logical_and(finite, ops.logical_not(inside))
-    rules = {
-        # A cast cuts 0.7 down to 0: the label of another class.
+    all_tiny = ops.all(tiny | ~used) & (ops.sum(ops.cast(used, "int32")) > 1)
+    return {
         "Labels must be whole numbers": given != ops.cast(labels, given.dtype),
-        "Labels must count from 0, and be -1 in rows of padding": ops.logical_and(
-            labels < BACKGROUND, has_box
+        "Labels must count from 0, and be -1 in rows of padding": (
+            (labels < BACKGROUND) & has_box
         ),
         f"Labels must lie below the model's `num_classes`, {num_classes}, and count "
         "from 0": labels >= num_classes,
-    }
-    rules_of_used = {
-        "Boxes must be finite numbers": ops.logical_not(finite),
+        "Boxes must be finite numbers": used & ~finite,
         "Boxes must be `yxyx`: top, left, bottom, right; here one ends before it "
-        "begins": ops.any(high < low, axis=-1),
+        "begins": used & ops.any(high < low, axis=-1),
         "Boxes must be `yxyx` in pixels of the input, of (height, width) "
         f"{tuple(image_size)}; here the center of one lies outside. Are x and y "
-        "exchanged, or the boxes those of the image before it was resized?": outside,
+        "exchanged, or the boxes those of the image before it was resized?": (
+            used & finite & ~inside
+        ),
         "Boxes must be in pixels; here all lie between 0 and 1. Multiply them by the "
-        "height and width of the input": all_tiny,
+        "height and width of the input": used & all_tiny,
     }
-    rules |= {rule: ops.logical_and(used, x) for rule, x in rules_of_used.items()}
-    return rules
 
 
 # --- One call of `fit`, `evaluate` or `predict`: its errors, in plain words.
@@ -488,23 +406,8 @@ def _adopt_seg_class_names(model, data):
     config = model.config
     if not config.has_segmentation or model.seg_class_names is not None:
         return
-    if not known and config.has_detection:
-        _name_by_objects(model)
-    elif len(known) == 1 and len(names := known.pop()) == config.seg_num_classes:
+    if len(known) == 1 and len(names := known.pop()) == config.seg_num_classes:
         model.seg_class_names = names
-
-
-def _name_by_objects(model):
-    """Names the classes of pixels as masks that are drawn of objects have them."""
-    names = (BACKGROUND_NAME, *(model.class_names or ()))
-    if len(names) == model.config.seg_num_classes > 1:
-        model.seg_class_names = names
-        warnings.warn(
-            "The ground truth does not name the classes of its masks. They are taken "
-            f"to be {names}, as where masks are drawn of objects. If they are others, "
-            "set `model.seg_class_names`.",
-            stacklevel=4,
-        )
 
 
 def _ids(classes):

@@ -12,7 +12,7 @@ from keras import ops
 
 from effdet_keras import box_ops
 from effdet_keras._internal.label_constants import IGNORE
-from effdet_keras.errors import InvalidValueError, check_argument, check_choice
+from effdet_keras.errors import check_argument, check_choice
 from effdet_keras.model.anchors import at_places
 
 __all__ = ["DetectionLoss", "focal_loss"]
@@ -21,6 +21,15 @@ _DIVISORS = {
     "positives_plus_one": lambda num_positives: num_positives + 1.0,
     "positives": lambda num_positives: ops.maximum(num_positives, 1.0),
     "one": ops.ones_like,
+}
+_HIGHEST = {  # of numbers of a `DetectionLoss`; their lowest is 0
+    "alpha": 1.0,
+    "gamma": math.inf,
+    "label_smoothing": 1.0,
+    "delta": math.inf,
+    "box_loss_weight": math.inf,
+    "iou_loss_weight": math.inf,
+    "class_loss_weight": math.inf,
 }
 _IOU_METRICS = {
     "iou": box_ops.iou,
@@ -37,7 +46,6 @@ def focal_loss(
     alpha: float = 0.25,
     gamma: float = 1.5,
     label_smoothing: float = 0.0,
-    class_weights: Sequence[float] | None = None,
 ) -> Any:
     """Computes the focal loss of each anchor, summed over its classes.
 
@@ -57,15 +65,10 @@ def focal_loss(
         alpha: in `[0, 1]`, weight of `y = 1`.
         gamma: 0 or above; how much confident right answers are discounted.
         label_smoothing: in `[0, 1]`.
-        class_weights: `C` floats of 0 or above, factors on the losses of the classes,
-            of their `y = 1` and `y = 0` alike; None for 1.
 
     Returns:
         Float32 tensor `[..., N]`. Loss and gradient are finite for all finite
         logits.
-
-    Raises:
-        ValueError: If the shapes do not fit, or a number is out of its range.
 
     Example:
         >>> loss = focal_loss([[1, -1, -2]], ops.zeros((1, 3, 2)))
@@ -74,20 +77,10 @@ def focal_loss(
     """
     class_targets = _tensor(class_targets, "int32")
     class_logits = _tensor(class_logits)
-    _check_fit(
-        "`class_targets` must have the shape of `class_logits` without the classes",
-        class_targets=(class_targets, class_logits.shape[:-1]),
-        class_logits=(class_logits, class_logits.shape),
-    )
-    _check_numbers(alpha=alpha, gamma=gamma, label_smoothing=label_smoothing)
     classes = ops.arange(class_logits.shape[-1], dtype="int32")
     is_class = ops.expand_dims(class_targets, -1) == classes  # [..., N, C]
     smoothing = label_smoothing / 2.0
     yes, no = (ops.convert_to_tensor(w, "float32") for w in (alpha, 1.0 - alpha))
-    if class_weights is not None:
-        _check_weights("class_weights", class_weights, class_logits.shape[-1])
-        factors = ops.convert_to_tensor(class_weights, "float32")
-        yes, no = yes * factors, no * factors  # [C]
 
     # Written out because the arrays [B, N, C] are the largest of a training step:
     # 35 million logits at batch 8, 512 pixels and 90 classes. On a CPU this takes 40%
@@ -117,7 +110,6 @@ def focal_loss(
 
 def huber_loss(box_targets: Any, box_deltas: Any, *, delta: float = 0.1) -> Any:
     """The Huber loss of each number: `e**2 / 2` up to `delta`, then straight."""
-    _check_numbers(delta=delta)
     error = ops.abs(_tensor(box_deltas) - _tensor(box_targets))
     inner = ops.minimum(error, delta)
     return inner * (error - 0.5 * inner)
@@ -125,7 +117,6 @@ def huber_loss(box_targets: Any, box_deltas: Any, *, delta: float = 0.1) -> Any:
 
 def iou_loss(target_boxes: Any, boxes: Any, *, iou_loss_type: str) -> Any:
     """`1 - metric` of boxes `[..., 4]` and targets, `[...]`; 0 for an empty target."""
-    check_choice("iou_loss_type", iou_loss_type, _IOU_METRICS)
     boxes, target_boxes = _tensor(boxes), _tensor(target_boxes)
     # Boxes first: where a box equals its target TensorFlow's slope follows the
     # first argument, as in the reference.
@@ -161,13 +152,6 @@ class DetectionLoss:
         iou_loss_weight, class_loss_weight: factors of the terms.
         divide_by: what `n` is: "positives_plus_one"; "positives", at least 1, as in the
             TF Object Detection API; or "one".
-        class_weights: one float of 0 or above per class, see `focal_loss`; or None.
-        box_class_weights: one float of 0 or above per class, factors on both box
-            losses of the anchors that have to predict it; or None.
-        positives_momentum: as the reference's hyper-parameter really acts: above 0, `n`
-            is multiplied by `1 - positives_momentum`, because its moving average
-            starts from zero in every step. None, 0 and below change nothing: `n` counts
-            all devices anyway.
 
     Call arguments:
         class_targets: int tensor `[B, N]`, of a `Matching`.
@@ -187,7 +171,7 @@ class DetectionLoss:
         `iou_loss_type`, `box_iou_loss`. The terms are without their weights.
 
     Raises:
-        ValueError: If an argument is out of its range or shapes do not fit.
+        ValueError: If an argument is out of its range.
 
     Example:
         >>> loss = DetectionLoss(iou_loss_type="giou")
@@ -208,22 +192,14 @@ class DetectionLoss:
     iou_loss_weight: float = 1.0
     class_loss_weight: float = 1.0
     divide_by: Literal["positives_plus_one", "positives", "one"] = "positives_plus_one"
-    class_weights: tuple[float, ...] | None = None
-    box_class_weights: tuple[float, ...] | None = None
-    positives_momentum: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("class_weights", "box_class_weights"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, tuple(getattr(self, name)))
-                _check_weights(name, getattr(self, name))
-        momentum = self.positives_momentum
-        is_right = momentum is None or momentum < 1.0
-        check_argument(is_right, "positives_momentum", momentum, "None or below 1")
-        _check_numbers(**{name: getattr(self, name) for name in _RANGES})
+        for name, highest in _HIGHEST.items():
+            value = getattr(self, name)
+            is_right = 0.0 <= value <= highest and math.isfinite(value)
+            check_argument(is_right, name, value, f"from 0 to {highest}")
         check_choice("divide_by", self.divide_by, _DIVISORS)
-        if self.iou_loss_type is not None:
-            check_choice("iou_loss_type", self.iou_loss_type, _IOU_METRICS)
+        check_choice("iou_loss_type", self.iou_loss_type, (None, *_IOU_METRICS))
 
     def __repr__(self) -> str:
         """The call that makes it, without the defaults."""
@@ -246,20 +222,10 @@ class DetectionLoss:
     ) -> dict[str, Any]:
         class_targets = _tensor(class_targets, "int32")
         box_targets, box_deltas = _tensor(box_targets), _tensor(box_deltas)
-        _check_fit(
-            "`box_targets` and `box_deltas` must have the shape of `class_targets` and "
-            "an axis of 4",
-            class_targets=(class_targets, class_targets.shape),
-            box_targets=(box_targets, (*class_targets.shape, 4)),
-            box_deltas=(box_deltas, (*class_targets.shape, 4)),
-        )
         if normalizer is None:
             normalizer = self.normalizer_of(
                 count_positives(class_targets, box_targets, anchor_weights)
             )
-        if self.positives_momentum is not None and self.positives_momentum > 0:
-            normalizer = normalizer * (1.0 - self.positives_momentum)
-        box_weights = self._box_weights(class_targets, anchor_weights)
         # Before anything is computed, as an overflow times 0 would be NaN. With zeros
         # in both, background rows have equal boxes and no loss.
         is_positive = _is_positive(class_targets, box_targets)
@@ -270,14 +236,13 @@ class DetectionLoss:
             alpha=self.alpha,
             gamma=self.gamma,
             label_smoothing=self.label_smoothing,
-            class_weights=self.class_weights,
         )
         of_box = ops.zeros_like(box_targets)
         if self.box_loss_weight != 0:
             of_box = huber_loss(box_targets, box_deltas, delta=self.delta)
         terms = {
             "class_loss": _total(of_class, anchor_weights) / normalizer,
-            "box_loss": _total(of_box, box_weights) / (4.0 * normalizer),
+            "box_loss": _total(of_box, anchor_weights) / (4.0 * normalizer),
         }
         loss = (
             self.class_loss_weight * terms["class_loss"]
@@ -289,7 +254,7 @@ class DetectionLoss:
                 for codes in (box_targets, box_deltas)
             )
             of_iou = iou_loss(*boxes, iou_loss_type=self.iou_loss_type)
-            total = _total(of_iou, box_weights)
+            total = _total(of_iou, anchor_weights)
             # By 4 as in the reference, although there is one value per box.
             terms["box_iou_loss"] = total / (4.0 * normalizer)
             loss = loss + self.iou_loss_weight * terms["box_iou_loss"]
@@ -298,16 +263,6 @@ class DetectionLoss:
     def normalizer_of(self, num_positives: Any) -> Any:
         """What sums of losses are divided by: `n`, of the `P` of `count_positives`."""
         return _DIVISORS[self.divide_by](num_positives)
-
-    def _box_weights(self, class_targets, anchor_weights):
-        """The factor of each anchor's box losses `[B, N]`, or None."""
-        if self.box_class_weights is None:
-            return anchor_weights
-        weights = ops.convert_to_tensor(self.box_class_weights, "float32")
-        # An anchor whose class is ignored may have a box, of a class not known here.
-        weight = ops.take(weights, ops.maximum(class_targets, 0), axis=0)
-        weight = ops.where(class_targets >= 0, weight, 1.0)
-        return weight if anchor_weights is None else weight * anchor_weights
 
     def get_config(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -336,11 +291,6 @@ def segmentation_loss(masks, segmentation_logits):
     """
     logits = _tensor(segmentation_logits)
     masks = ops.convert_to_tensor(masks)
-    _check_fit(
-        "`masks` must be `[B, H, W]`, one for each image",
-        masks=(masks, (logits.shape[0], None, None)),
-        segmentation_logits=(logits, logits.shape),
-    )
     masks = ops.cast(at_places(masks, tuple(logits.shape[1:3])), "int32")
     # A number that is neither a class nor 255 is for `train/inputs.py` to refuse.
     has_class = ops.logical_and(masks >= 0, masks < logits.shape[-1])
@@ -370,38 +320,3 @@ def _is_positive(class_targets, box_targets):
     # An ignored anchor may have a box: only its class is ignored.
     has_box = ops.any(box_targets != 0.0, axis=-1)
     return ops.logical_or(has_box, class_targets >= 0)
-
-
-_RANGES = {  # whether a number is right, and what it must be
-    "alpha": (lambda x: 0.0 <= x <= 1.0, "from 0 to 1"),
-    "gamma": (lambda x: 0.0 <= x < math.inf, "0 or above"),
-    "label_smoothing": (lambda x: 0.0 <= x <= 1.0, "from 0 to 1"),
-    "delta": (lambda x: 0.0 < x < math.inf, "above 0"),
-    "box_loss_weight": (lambda x: 0.0 <= x < math.inf, "0 or above"),
-    "iou_loss_weight": (lambda x: 0.0 <= x < math.inf, "0 or above"),
-    "class_loss_weight": (lambda x: 0.0 <= x < math.inf, "0 or above"),
-}
-
-
-def _check_numbers(**values):
-    for name, value in values.items():
-        is_right, expected = _RANGES[name]
-        check_argument(is_right(value), name, value, expected)
-
-
-def _check_weights(name, weights, count=None):
-    is_right = all(0.0 <= w < math.inf for w in weights)
-    is_right = is_right and count in (None, len(weights))
-    expected = f"{count or ''} numbers of 0 or above, one per class".lstrip()
-    check_argument(is_right, name, tuple(weights), expected)
-
-
-def _check_fit(rule, **tensors):
-    """Raises ValueError unless each tensor has its shape, where sizes are known."""
-    for tensor, expected in tensors.values():
-        if len(tensor.shape) != len(expected) or any(
-            n is not None and m is not None and n != m
-            for n, m in zip(tensor.shape, expected)
-        ):
-            shapes = (f"{n}.shape={tuple(x.shape)}" for n, (x, _) in tensors.items())
-            raise InvalidValueError(f"{rule}. Received: {', '.join(shapes)}")

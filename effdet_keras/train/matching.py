@@ -117,12 +117,9 @@ background_weight=1.0, in_fractions=False)
 
     def __post_init__(self) -> None:
         threshold, ignore = self.iou_threshold, self.ignore_threshold
-        require(
-            ignore is None or 0.0 < ignore <= threshold,
-            "`ignore_threshold` must be above 0 and at most `iou_threshold`",
-            ignore_threshold=ignore,
-            iou_threshold=threshold,
-        )
+        is_right = ignore is None or 0.0 < ignore <= threshold
+        expected = f"above 0 and at most `iou_threshold`, {threshold}"
+        check_argument(is_right, "ignore_threshold", ignore, expected)
         is_right = 0.0 < threshold <= 1.0
         check_argument(is_right, "iou_threshold", threshold, "above 0 and at most 1")
         weight, expected = self.background_weight, "a number of at least 0"
@@ -139,7 +136,7 @@ background_weight=1.0, in_fractions=False)
         boxes = ops.where(ops.expand_dims(is_object, -1), boxes, 0.0)
         claims = is_object if self.force else ops.zeros_like(is_object)
         if weights is not None:
-            weights = _as_weights(weights, labels)
+            weights = _tensor(weights)
             claims = ops.logical_and(claims, weights > 0.0)
         # Two more rows stand for background and for what is ignored.
         boxes = ops.pad(boxes, [[0, 0], [0, 2], [0, 0]])
@@ -190,14 +187,8 @@ class ATSSMatching(Matching):
         boxes, labels, anchors = _as_tensors(boxes, labels, anchors)
         levels = level_sizes(config.image_size, config.min_level, config.max_level)
         places = [height * width for height, width in levels]
-        require(
-            anchors.shape[0] % sum(places) == 0,
-            "`anchors` must be those of the levels of `config`",
-            **_shapes(anchors=anchors),
-            levels=levels,
-        )
         if weights is not None:
-            weights = _as_weights(weights, labels)
+            weights = _tensor(weights)
         # One more row stands for background, so that there is one when M is 0.
         boxes = ops.pad(boxes, [[0, 0], [0, 1], [0, 0]])
         labels = ops.pad(labels, [[0, 0], [0, 1]], constant_values=BACKGROUND)
@@ -366,37 +357,16 @@ def _deviation(values):
     return ops.std(values, axis=-1) * math.sqrt(count / max(count - 1, 1))
 
 
-def _as_weights(weights, labels):
-    """Float32 weights of boxes; ValueError unless they have the shape of labels."""
-    weights = _tensor(weights)
-    require(
-        len(weights.shape) == 2 and _fit(weights.shape, labels.shape),
-        "`weights` must have the shape of `labels`, [B, M]",
-        **_shapes(weights=weights, labels=labels),
-    )
-    return weights
-
-
 def _as_tensors(boxes, labels, anchors):
     """Float32 boxes, int32 labels and float32 anchors; ValueError for wrong shapes."""
     boxes, labels, anchors = _tensor(boxes), _tensor(labels, "int32"), _tensor(anchors)
-    ranks = (len(boxes.shape), len(labels.shape), len(anchors.shape))
-    require(
-        ranks == (3, 2, 2) and _fit(boxes.shape, labels.shape),
-        "`boxes` must be [B, M, 4], `labels` [B, M] and `anchors` [N, 4]",
-        **_shapes(boxes=boxes, labels=labels, anchors=anchors),
-    )
+    shapes = tuple(boxes.shape), tuple(labels.shape)
+    # Where one has a single row, arrays would be stretched to fit.
+    is_right = len(shapes[0]) == 3 and shapes[0][1] in (None, *shapes[1][1:2])
+    rule = "`boxes` must be [B, M, 4] and `labels` [B, M]"
+    require(is_right or None in shapes[1], rule, boxes=shapes[0], labels=shapes[1])
     return boxes, labels, anchors
 
 
 def _tensor(value, dtype="float32"):
     return ops.cast(ops.convert_to_tensor(value), dtype)
-
-
-def _fit(shape, other):
-    """Whether the sizes that two shapes share are equal, where both are known."""
-    return all(n is None or m is None or n == m for n, m in zip(shape, other))
-
-
-def _shapes(**tensors):
-    return {f"{name}.shape": tuple(x.shape) for name, x in tensors.items()}

@@ -1,30 +1,93 @@
-"""What surrounds the steps of a model: losses, parts, variables, compiled functions."""
+"""What surrounds the steps of a model: batches, losses, parts, compiled functions."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+import math
+import types
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from effdet_keras._internal.label_constants import IGNORE
-from effdet_keras.train import freezing
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.errors import InvalidStateError
+from effdet_keras.train import auto_recipe, freezing
+from effdet_keras.train.fitting import BATCH_SIZE
 from effdet_keras.train.gradients import decay_loss
-from effdet_keras.train.inputs import Run, is_valid_batch
+from effdet_keras.train.inputs import Run, check_truth, is_valid_batch
 from effdet_keras.train.losses import count_positives, segmentation_loss
 from effdet_keras.train.parts import Part, steps_done
-from effdet_keras.train.resume import PlaceKeeper
-from effdet_keras.train.steps import BackendStep, step_of_backend
+from effdet_keras.train.resume import Place, PlaceKeeper
+from effdet_keras.train.steps import BackendStep, EvaluationStep, step_of_backend
 
 
 class ModelSteps:
     """What Keras and `train/steps` ask of `EfficientDet` around a step, as a mix-in."""
 
     place_keeper: PlaceKeeper | None = None  # of the `fit` under way, for checkpoints
+    _place: Place | None = None  # where the training was whose file was loaded
     _run = Run()  # of the call under way
+
+    # --- Data.
+
+    def _batched(self, data, batch_size, training, **options):
+        """A `DetectionDataset` in batches for this model, else what was given."""
+        if not isinstance(data, DetectionDataset):
+            return data, batch_size
+        size = batch_size or BATCH_SIZE
+        return self.batches(data, size, training=training, **options), None
+
+    def batches(
+        self,
+        dataset: DetectionDataset,
+        batch_size: int = BATCH_SIZE,
+        *,
+        training: bool = False,
+        epochs: int = 1,
+        **options: Any,
+    ) -> Any:
+        """`dataset.batches` in this model's image size, padding and labels.
+
+        What `fit` makes of a `DetectionDataset`; call it to set more:
+        `model.fit(model.batches(train, 16, training=True, scale_jitter=(0.8, 1.2)))`.
+        With `recipe="auto"` scale jitter and mosaics are chosen from the number of
+        images and `epochs`. Labels follow the model's `class_names`, where these hold
+        all of the dataset's: COCO's 80 classes train a model of 90 outputs.
+        """
+        sizes = {
+            "image_size": self.config.image_size,
+            "pad_value": self.config.padding_rgb,
+            "resize_method": self.config.resize_method,
+            "masks": self.config.has_segmentation,
+        }
+        if training and (self.settings is None or self.settings.open_recipe.is_open):
+            sizes["scale_jitter"] = auto_recipe.scale_jitter(len(dataset))
+            sizes["augment"] = auto_recipe.augmentation(
+                len(dataset), batch_size, epochs
+            )
+        names = self.class_names
+        # Where they do not, `inputs.check_data` says what is wrong.
+        if names is not None and set(dataset.class_names) <= set(names):
+            dataset = dataset.with_classes(names, self.category_ids)
+        return dataset.batches(batch_size, training=training, **{**sizes, **options})
+
+    def go_on_from(self, place: Mapping[str, Any]) -> None:
+        """Makes the next `fit` go on from a `Place.to_dict`."""
+        self._place = Place.from_dict(place)
+
+    def _place_to_go_on_from(self, initial_epoch):
+        """The place of the file, where the training that begins is the one of it."""
+        place, self._place = self._place, None
+        if place is None or self.settings is None or place.steps != self._steps_done:
+            return None
+        return place if initial_epoch in (None, place.epoch) else None
+
+    # --- Losses and parts.
 
     def losses_of(
         self,
@@ -168,6 +231,41 @@ class ModelSteps:
                     self.train_function = None
                 if self.averages is not None:
                     self.averages.swap_in()
+
+    def evaluate_and_detect_on_batch(
+        self, images: Any, truth: dict, is_counted: Any, content_sizes: Any = None
+    ) -> tuple[dict[str, Any], dict[str, float]]:
+        """Detections and losses of a batch, for `COCOEvaluation(losses=True)`.
+
+        Images that fill up the batch are not `is_counted`.
+        """
+        if self.settings is None:
+            raise InvalidStateError(
+                f"`{self.name}` was never compiled, so it has no losses. Call "
+                "`model.compile()`, or evaluate without losses."
+            )
+        check_truth(truth, None, self.config)
+        counted = np.asarray(is_counted, bool)
+        arrays = {"images": images, **truth, "is_counted": counted}
+        if content_sizes is not None:
+            arrays["content_sizes"] = content_sizes
+        outputs = self._evaluated(arrays)
+        losses = {name: float(x[0]) for name, x in outputs["losses"].items()}
+        if not math.isfinite(losses["loss"]):
+            raise self.refusal(truth)
+        return outputs["detections"], losses
+
+    @functools.cached_property
+    def _evaluation_step(self):
+        """Keeps the `EvaluationStep`, where Keras does not take it for a layer."""
+        return types.SimpleNamespace(step=None)
+
+    def _evaluated(self, arrays):
+        """What the `EvaluationStep` of the model as it is now returns of a batch."""
+        kept = self._evaluation_step
+        if kept.step is None or not kept.step.is_for(self):
+            kept.step = EvaluationStep(self)
+        return kept.step.predict_on_batch(arrays)
 
     def refusal(self, truth: dict, *, step: int | None = None) -> Exception:
         """The error for a batch whose loss is not finite; see `Run.refusal`."""

@@ -11,7 +11,6 @@ import keras
 from keras import ops
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.batch_norm import ON_TENSORFLOW, num_replicas
 from effdet_keras.train.gradients import factors_of
 from effdet_keras.train.schedules import choice
@@ -28,11 +27,8 @@ class _Fused:
     """
 
     def _is_fused(self):
-        return (
-            ON_TENSORFLOW
-            and num_replicas() == 1
-            and not getattr(self, "amsgrad", False)
-        )
+        is_plain = not getattr(self, "amsgrad", False)
+        return ON_TENSORFLOW and num_replicas() == 1 and is_plain
 
     def _factor(self, index):
         """What the learning rate of a variable is multiplied with."""
@@ -230,29 +226,12 @@ _OPTIMIZERS = {
     "muon": (Muon, 0.001, _OF_ADAM),
 }
 _DECAYING = ("adamw", "muon")  # themselves
-# `compile` has arguments for what these do, the same for every optimizer.
-_OF_COMPILE = {
-    "learning_rate": "learning_rate",
-    "weight_decay": "weight_decay",
-    "clipnorm": "clip_norm",
-    "global_clipnorm": "clip_norm",
-    "use_ema": "ema_decay",
-    "ema_momentum": "ema_decay",
-    "gradient_accumulation_steps": "accumulate_steps",
-}
-# All variables whose names do not end like a kernel's: TensorFlow's names go on
-# with ":0" or "/replica_1:0".
+# TensorFlow's names go on with ":0" or "/replica_1:0".
 _NO_KERNEL = "^(?!.*kernel)"
 
 
 def optimizer_choice(optimizer):
     """The name and settings of an optimizer by name or dict, checked."""
-    for key in optimizer if isinstance(optimizer, dict) else ():
-        if key in _OF_COMPILE:
-            raise InvalidValueError(
-                f"{key!r} is no setting of an optimizer here: give "
-                f"`{_OF_COMPILE[key]}` to `compile`. Received: optimizer={optimizer!r}"
-            )
     known = {name: settings for name, (_, _, settings) in _OPTIMIZERS.items()}
     return choice("optimizer", optimizer, known, otherwise="a Keras optimizer")
 

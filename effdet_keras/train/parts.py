@@ -25,9 +25,8 @@ class Part:
     logs: tuple[str, ...] = ()  # names of losses that `fit` logs of it
     # What it keeps in files, beside the weights of the model.
     variables: Sequence[keras.Variable] = ()
-    # Those of them that the optimizer moves, and what of the model they are copies of.
+    # Those of them that the optimizer moves.
     trainable_variables: Sequence[keras.Variable] = ()
-    trainable_sources: Sequence[keras.Variable] = ()
     # Those that forward passes move: statistics of batch norm, and other numbers.
     statistics: Sequence[keras.Variable] = ()
     moved: Sequence[keras.Variable] = ()
@@ -77,14 +76,6 @@ class Part:
         return False
 
 
-class PartOptions:
-    """What a field of a `Recipe` holds where it gives the model a part: `AdvProp`."""
-
-    def new_part(self, model: Any, jit_compile: bool) -> Part:
-        """The part of a model that is being compiled."""
-        raise NotImplementedError
-
-
 def steps_per_update(optimizer: keras.optimizers.Optimizer) -> int:
     """The number of steps whose gradients make one update of the weights."""
     return _inner(optimizer).gradient_accumulation_steps or 1
@@ -103,15 +94,15 @@ def steps_done(optimizer: keras.optimizers.Optimizer) -> int:
 class Accumulation(Part):
     """Makes N batches one: the update that all their images in one batch would give.
 
-    The loss of a batch is divided by `P + 1`, with its `P` anchors that have something
-    to predict: the mean over several batches is not that of all their images. Here a
-    batch `i` has the normalizer `n_i = P_i + 1 / N`, and its gradient the weight `n_i`:
+    The loss of a batch is divided by `P + 1`, of its `P` anchors that have something to
+    predict. Here a batch `i` has the normalizer `n_i = P_i + 1 / N`, and its gradient
+    the weight `n_i`:
 
         sum(n_i * gradient_i) / sum(n_i)
 
-    is the gradient of one batch. What is clipped, and moves the weights, is this. Batch
-    norm still sees one batch at a time. The optimizer, which must be built, gets a
-    variable for the sum of the `n_i`, so that checkpoints have it.
+    is the gradient of one batch. What is clipped, and moves the weights, is this. The
+    optimizer, which must be built, gets a variable for the sum of the `n_i`, so that
+    checkpoints have it.
     """
 
     _SUM = "accumulated_anchors"

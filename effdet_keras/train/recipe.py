@@ -12,7 +12,14 @@ from typing import Any
 import keras
 
 from effdet_keras._internal.extras import extra
-from effdet_keras.errors import InvalidTypeError, InvalidValueError, hint, require
+from effdet_keras.errors import (
+    InvalidTypeError,
+    InvalidValueError,
+    check_argument,
+    check_choice,
+    hint,
+    require,
+)
 from effdet_keras.train.gradients import check_decay, check_multipliers
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import IoUMatching, Matching
@@ -21,7 +28,6 @@ from effdet_keras.train.optimizers import (
     has_own_decay,
     named_optimizer,
 )
-from effdet_keras.train.parts import PartOptions
 from effdet_keras.train.schedules import (
     REFERENCE_BATCH_SIZE,
     has_own_rates,
@@ -32,7 +38,9 @@ from effdet_keras.train.schedules import (
 AUTO = "auto"  # the value of a field that the recipe is to choose
 REFERENCE_NAME, TFOD_NAME = "reference", "tfod"
 NAMES = (AUTO, REFERENCE_NAME, TFOD_NAME)
-_OBJECTS = ("optimizer", "loss", "matching", "schedule", "adversarial")
+_OF_NAMED_OPTIMIZERS = (
+    *("schedule", "learning_rate", "learning_rate_multipliers", "accumulate_steps"),
+)
 _OF_OPTIMIZER = ("optimizer", "schedule", "learning_rate", "weight_decay")
 REFERENCE = {  # what the reference has in fields that are "auto"
     "clip_norm": 10.0,
@@ -57,12 +65,10 @@ TFOD_SCHEDULE = {
 }
 _LEARNING_RATE, _WARMUP_INIT = 0.08, 0.008  # the reference's
 _TFOD_WARMUP_INIT = 0.001  # and that of the TF Object Detection API, for 0.08 as well
+_AN_OPTIMIZER = "a name, a dict of a name and settings, a Keras optimizer, or None"
+_A_LOSS = "an `ek.DetectionLoss` or None"
 _L2_DECAY = 4e-5  # the reference's, of the loss
 _ADAMW_DECAY = 0.004  # Keras' own default
-_OF_KERAS = {
-    "accumulate_steps": "gradient_accumulation_steps",
-    "loss_scale": "initial_scale",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,10 +98,10 @@ class Recipe:
             the heads are new `ATSSMatching()`.
         schedule: "cosine" (the default), "stepwise" or "polynomial", which are as long
             as the training; "constant"; a dict of a name and settings, such as
-            `{"name": "cosine", "warmup_steps": 500}` (with "total_steps" it is as long
-            as that says), `{"name": "exponential", "decay_steps": 1000, "decay_rate":
-            0.9}` or `{"name": "manual_step", "boundaries": [...], "rates": [...]}` (all
-            settings: `train/recipe.py`); or a Keras `LearningRateSchedule`.
+            `{"name": "cosine", "warmup_steps": 500}`, `{"name": "exponential",
+            "decay_steps": 1000, "decay_rate": 0.9}` or `{"name": "manual_step",
+            "boundaries": [...], "rates": [...]}` (all settings: `named_schedule` of
+            `train/schedules.py`); or a Keras `LearningRateSchedule`.
         learning_rate: the highest rate of a named schedule: that of the optimizer that
             "auto" chooses, or of one by name, where Keras' own default is 0.001, and
             0.01 for SGD. The reference's is for a batch of 64, scaled to yours, 0.08 by
@@ -117,9 +123,6 @@ class Recipe:
             expression is found, the first that is, has its factor times the learning
             rate, and decays by that much less. "auto" is None for the reference. Not
             for a Keras optimizer.
-        gradient_multipliers: dict of regular expressions to factors above 0, such as
-            `{"bias$": 2.0}`. The gradient of a variable in whose `path` an expression
-            is found, the first that is, is multiplied by its factor, before clipping.
         adversarial: `effdet_keras.AdvProp`, to train on adversarial images as well,
             with TensorFlow on one device and without XLA; None trains on clean ones
             alone. The log has the loss of adversarial images as `adversarial_loss`, and
@@ -133,10 +136,6 @@ class Recipe:
         grad_checkpoint: whether the blocks of the backbone and the cells of the
             BiFPN keep only their outputs for the backward pass, which computes the rest
             again: less memory, the same gradients, more time (docs/train.md).
-        loss_scale: the number by which a "mixed_float16" model multiplies its
-            loss in the first steps, so that small gradients are not lost. From there it
-            halves where gradients overflow, and doubles after 2,000 steps in which none
-            did. None is Keras' own, 32,768.
         batch_norm_warmup: "auto" is True but for the reference. Whether the
             moving statistics of batch norm have a short memory in the first 900 steps;
             see `train/parts.py`. Without it they lag behind the weights in
@@ -167,73 +166,45 @@ class Recipe:
     clip_norm: float | str | None = AUTO
     ema_decay: float | str | None = AUTO
     learning_rate_multipliers: dict | str | None = AUTO
-    gradient_multipliers: dict | None = None
-    adversarial: PartOptions | None = None
+    adversarial: Any = None
     accumulate_steps: int = 1
     grad_checkpoint: bool = False
-    loss_scale: float | None = None
     batch_norm_warmup: bool | str = AUTO
     freeze: str | None = AUTO
     freeze_batch_norm: bool = True
 
     def __post_init__(self):
-        kinds = {
-            "loss": ((DetectionLoss, NoneType), "an `ek.DetectionLoss` or None"),
-            "adversarial": ((PartOptions, NoneType), "an `ek.AdvProp` or None"),
-            "grad_checkpoint": (bool, "True or False"),
-            "optimizer": (
-                (str, dict, keras.optimizers.Optimizer, NoneType),
-                "a name, a dict of a name and settings, a Keras optimizer, or None",
-            ),
-        }
-        for field, (kind, expected) in kinds.items():
-            is_right = isinstance(getattr(self, field), kind)
-            self._require(field, is_right, expected, InvalidTypeError)
+        check_choice("recipe", self.name, NAMES)
+        rate, clip_norm = self.learning_rate, self.clip_norm
+        kinds = (str, dict, keras.optimizers.Optimizer, NoneType)
         is_rule = self.matching == AUTO or isinstance(self.matching, Matching)
-        expected = "'auto' or an `ek.matching.Matching`"
-        self._require("matching", is_rule, expected, InvalidTypeError)
-        rule = f"`recipe` must be one of {', '.join(map(repr, NAMES))}"
-        require(self.name in NAMES, rule, recipe=self.name)
-        is_right = self.batch_norm_warmup in (True, False, AUTO)
-        self._require("batch_norm_warmup", is_right, "True, False or 'auto'")
-        is_right = self.clip_norm in (None, AUTO) or _is_number(self.clip_norm, 0)
-        self._require("clip_norm", is_right, "a number of at least 0, or None")
-        steps = self.accumulate_steps
-        is_right = isinstance(steps, numbers.Integral) and _is_number(steps, 1)
-        self._require("accumulate_steps", is_right, "a whole number of at least 1")
-        for field in ("loss_scale", "learning_rate"):
-            value = getattr(self, field)
-            is_right = value is None or (_is_number(value, 0) and value > 0)
-            self._require(field, is_right, "a number above 0, or None")
-        check_multipliers("gradient_multipliers", self.gradient_multipliers)
+        is_rate = rate is None or (_is_number(rate, 0) and rate > 0)
+        is_norm = clip_norm in (None, AUTO) or _is_number(clip_norm, 0)
+        for field, is_right, expected in (
+            ("optimizer", isinstance(self.optimizer, kinds), _AN_OPTIMIZER),
+            ("loss", isinstance(self.loss, (DetectionLoss, NoneType)), _A_LOSS),
+            ("matching", is_rule, "'auto' or an `ek.matching.Matching`"),
+            ("learning_rate", is_rate, "a number above 0, or None"),
+            ("clip_norm", is_norm, "a number of at least 0, or None"),
+            ("accumulate_steps", _is_number(self.accumulate_steps, 1), "at least 1"),
+        ):
+            check_argument(is_right, field, getattr(self, field), expected)
         if self.learning_rate_multipliers != AUTO:
-            rates = self.learning_rate_multipliers
-            check_multipliers("learning_rate_multipliers", rates)
+            check_multipliers(self.learning_rate_multipliers)
         if self.weight_decay != AUTO:
             check_decay(self.weight_decay)
         self._check_optimizer()
 
-    def _require(self, field, is_right, expected, error=InvalidValueError):
-        value = {field: getattr(self, field)}
-        require(is_right, f"`{field}` must be {expected}", error, **value)
-
     def _check_optimizer(self):
         """What goes with an optimizer: a Keras one brings its own of much."""
         if self._brings_optimizer:
-            own = {"schedule": self.schedule, "learning_rate": self.learning_rate}
-            if self.learning_rate_multipliers != AUTO:
-                own["learning_rate_multipliers"] = self.learning_rate_multipliers
-            if self.accumulate_steps > 1:
-                own["accumulate_steps"] = self.accumulate_steps
-            if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
-                own["loss_scale"] = self.loss_scale
-            for name, value in own.items():
-                if value is not None:
+            for field in _OF_NAMED_OPTIMIZERS:
+                if self.is_given(field) and getattr(self, field) is not None:
                     raise InvalidValueError(
-                        f"`{name}` is for the reference's optimizer and those by name; "
-                        f"a Keras optimizer has `{_OF_KERAS.get(name, name)}` itself. "
-                        f"Received: {name}={value!r} and optimizer={self.optimizer!r}. "
-                        "Leave one of the two out."
+                        f"`{field}` is for the reference's optimizer and those by "
+                        "name; a Keras optimizer has its own. Leave one of the two "
+                        f"out. Received: {field}={getattr(self, field)!r} and "
+                        f"optimizer={self.optimizer!r}"
                     )
             return
         is_one = not isinstance(self.weight_decay, dict)
@@ -260,7 +231,8 @@ class Recipe:
             if name not in known:
                 raise InvalidTypeError(
                     f"`compile` has no argument {name!r}.{hint(name, known)} The "
-                    f"fields of a `Recipe` are {', '.join(known)}."
+                    f"fields of a `Recipe` are {', '.join(known)}. For metrics pass "
+                    "`callbacks=[ek.callbacks.COCOEvaluation(dataset)]` to `fit`."
                 )
         if not isinstance(recipe, cls):
             return cls(recipe, **changes)
@@ -273,10 +245,7 @@ class Recipe:
 
     def is_given(self, field: str) -> bool:
         """Whether the caller chose a field, so that nothing else may."""
-        value = getattr(self, field)
-        if field == "gradient_multipliers":
-            return bool(value)
-        return value != getattr(Recipe, field)
+        return getattr(self, field) != getattr(Recipe, field)
 
     @property
     def given(self) -> list[str]:
@@ -404,13 +373,7 @@ class Recipe:
 
     def get_config(self):
         """All fields; objects as Keras serialises them."""
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {
-            name: keras.saving.serialize_keras_object(value)
-            if name in _OBJECTS
-            else value
-            for name, value in fields.items()
-        }
+        return keras.saving.serialize_keras_object(dict(vars(self)))
 
     @classmethod
     def from_config(cls, config):

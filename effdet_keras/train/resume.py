@@ -36,9 +36,8 @@ class Place:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Place:
-        """Reads what `to_dict` gave; fields of a later version are left out."""
-        known = {field.name for field in dataclasses.fields(cls)}
-        return cls(**{name: x for name, x in fields.items() if name in known})
+        """Reads what `to_dict` gave."""
+        return cls(**fields)
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, in types that JSON has."""

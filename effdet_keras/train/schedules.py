@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -82,43 +80,15 @@ class WarmupCosine(_Warmup):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            0 <= self.hold_steps <= self.total_steps - self.warmup_steps,
-            "`hold_steps` must be between 0 and the steps behind the warm-up",
-            hold_steps=self.hold_steps,
-            warmup_steps=self.warmup_steps,
-            total_steps=self.total_steps,
-        )
+        rest = self.total_steps - self.warmup_steps
+        is_right = 0 <= self.hold_steps <= rest
+        check_argument(is_right, "hold_steps", self.hold_steps, f"0 to {rest}")
 
     def _decayed(self, step):
         first = self.warmup_steps + self.hold_steps
         steps = max(self.total_steps - first, 1)
         progress = ops.clip((step - first) / steps, 0.0, 1.0)
         return self.learning_rate * 0.5 * (1.0 + ops.cos(math.pi * progress))
-
-
-@keras.saving.register_keras_serializable(package="effdet_keras")
-@dataclasses.dataclass(eq=False, kw_only=True)
-class WarmupStepwise(_Warmup):
-    """Linear warm-up, then the full rate, a tenth and a hundredth of it.
-
-    The rate at the end of the warm-up holds for the steps below
-    `drop_steps[0]`, a tenth of it below `drop_steps[1]`, and so on.
-    """
-
-    drop_steps: Sequence[int]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.drop_steps = tuple(self.drop_steps)
-        rises = _rises(self.drop_steps)
-        require(rises, "`drop_steps` must rise", drop_steps=self.drop_steps)
-
-    def _decayed(self, step):
-        rate = ops.full((), self.learning_rate, dtype="float32")
-        for drops, first in enumerate(self.drop_steps, start=1):
-            rate = ops.where(step < first, rate, self.learning_rate * 0.1**drops)
-        return rate
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
@@ -137,10 +107,6 @@ class WarmupPolynomial(_Warmup):
     """
 
     power: float = 0.9
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_argument(self.power > 0, "power", self.power, "above 0")
 
     def _decayed(self, step):
         left = ops.maximum(self.total_steps - step, 0.0) / self.total_steps
@@ -210,10 +176,6 @@ def _check_not_negative(schedule, *names):
         check_argument(is_right, name, value, "a number of at least 0")
 
 
-def _rises(steps):
-    return all(a < b for a, b in itertools.pairwise(steps))
-
-
 # --- By name, or by a dict of a name and settings.
 
 
@@ -221,21 +183,18 @@ def choice(argument, value, known, *, otherwise):
     """The name and the settings of what an argument chooses, by name or dict."""
     settings = dict(value) if isinstance(value, dict) else {"name": value}
     name = str(settings.pop("name", "")).lower()
-    rule = (
-        f"`{argument}` must be one of {', '.join(known)}; a dict of such a 'name' and "
-        f"its settings; or {otherwise}"
-    )
     if name not in known:
         raise InvalidValueError(
-            f"{rule}.{hint(name, known)} Received: {argument}={value!r}"
+            f"`{argument}` must be one of {', '.join(known)}; a dict of such a 'name' "
+            f"and its settings; or {otherwise}.{hint(name, known)} "
+            f"Received: {argument}={value!r}"
         )
-    for key in settings:
-        if key not in known[name]:
-            raise InvalidValueError(
-                f"{name!r} has no setting {key!r}.{hint(key, known[name])} "
-                f"It has: {', '.join(known[name]) or 'none'}. "
-                f"Received: {argument}={value!r}"
-            )
+    for key in set(settings) - set(known[name]):
+        raise InvalidValueError(
+            f"{name!r} has no setting {key!r}.{hint(key, known[name])} It has: "
+            f"{', '.join(known[name]) or 'none'}; the rest are arguments of `compile`. "
+            f"Received: {argument}={value!r}"
+        )
     return name, settings
 
 
@@ -251,28 +210,12 @@ _SETTINGS = {
     "exponential": ("decay_steps", "decay_rate", "staircase", *_WARMUP),
     "manual_step": ("boundaries", "rates", *_WARMUP),
 }
-_REQUIRED = {
-    "exponential": ("decay_steps", "decay_rate"),
-    "manual_step": ("boundaries", "rates"),
-}
 
 
 def schedule_choice(schedule):
     """The name and settings of a schedule by name or dict, checked."""
-    name, settings = choice(
-        "schedule",
-        schedule,
-        _SETTINGS,
-        otherwise="a Keras `LearningRateSchedule`",
-    )
-    missing = [key for key in _REQUIRED.get(name, ()) if key not in settings]
-    needed = " and ".join(map(repr, missing))
-    rule = f"The schedule {name!r} needs {needed}, in a dict beside its name"
-    require(not missing, rule, schedule=schedule)
-    rule = "A warm-up is as long as 'warmup_epochs' or 'warmup_steps' says, not both"
-    is_one = not {"warmup_epochs", "warmup_steps"} <= set(settings)
-    require(is_one, rule, schedule=schedule)
-    return name, settings
+    otherwise = "a Keras `LearningRateSchedule`"
+    return choice("schedule", schedule, _SETTINGS, otherwise=otherwise)
 
 
 def is_fitted(schedule):
@@ -296,14 +239,6 @@ def named_schedule(schedule, learning_rate, *, warmup_init, steps_per_epoch, epo
     `warmup_steps` and `warmup_init` (0.0) say so: "constant"; "exponential" with
     `decay_steps`, `decay_rate`, `staircase` of Keras' `ExponentialDecay`; "manual_step"
     with `rates`, and `boundaries`: the first step of each rate but the first one's.
-
-    Example:
-        >>> drop = {"name": "manual_step", "boundaries": [10], "rates": [0.1, 0.01]}
-        >>> rate = named_schedule(
-        ...     drop, 0.1, warmup_init=0.0, steps_per_epoch=5, epochs=4
-        ... )
-        >>> [round(float(rate(step)), 2) for step in (0, 9, 10)]
-        [0.1, 0.1, 0.01]
     """
     name, settings = schedule_choice(schedule)
     if name in _FITTED:
@@ -312,8 +247,6 @@ def named_schedule(schedule, learning_rate, *, warmup_init, steps_per_epoch, epo
     warmup = {key: settings.pop(key) for key in _WARMUP if key in settings}
     after = learning_rate
     if name == "exponential":
-        for key in _REQUIRED[name]:
-            check_argument(settings[key] > 0, key, settings[key], "above 0")
         after = keras.optimizers.schedules.ExponentialDecay(learning_rate, **settings)
     elif name == "manual_step":
         after = _manual_step(**settings)
@@ -335,32 +268,21 @@ def _fitted(
         total_steps = int(epochs * steps_per_epoch)
     if warmup_steps is None:
         warmup_steps = int(warmup_epochs * steps_per_epoch)
-    settings |= {
-        "learning_rate": learning_rate,
-        "total_steps": total_steps,
-        "warmup_steps": min(warmup_steps, total_steps),
-    }
-    if name == "polynomial":
-        return WarmupPolynomial(**settings)
-    if name == "stepwise":
+    warmup_steps = min(warmup_steps, total_steps)
+    if name == "stepwise":  # the full rate, a tenth, a hundredth
         drop_epochs = settings.pop("drop_epochs", (200.0, 250.0))
         drops = [int(epoch * steps_per_epoch) for epoch in drop_epochs]
-        return WarmupStepwise(**settings, drop_steps=drops)
-    rest = total_steps - settings["warmup_steps"]
-    hold_steps = min(settings.pop("hold_steps", 0), rest)
-    return WarmupCosine(**settings, hold_steps=hold_steps)
+        rates = [learning_rate * 0.1**i for i in range(len(drops) + 1)]
+        decay = _manual_step(drops, rates)
+        return Warmup(decay, warmup_steps=warmup_steps, **settings)
+    settings |= {"total_steps": total_steps, "warmup_steps": warmup_steps}
+    if name == "polynomial":
+        return WarmupPolynomial(learning_rate, **settings)
+    hold_steps = min(settings.pop("hold_steps", 0), total_steps - warmup_steps)
+    return WarmupCosine(learning_rate, **settings, hold_steps=hold_steps)
 
 
 def _manual_step(boundaries, rates):
-    boundaries, rates = list(boundaries), list(rates)
-    fits = len(rates) == len(boundaries) + 1 and min(rates) >= 0
-    require(
-        fits and _rises([0, *boundaries]),
-        "`boundaries` must be steps above 0 in rising order, `rates` numbers of at "
-        "least 0, one more than boundaries",
-        boundaries=boundaries,
-        rates=rates,
-    )
     # Keras' boundaries are the last step of a rate, not the first of the next one.
     return keras.optimizers.schedules.PiecewiseConstantDecay(
         [int(step) - 1 for step in boundaries], [float(rate) for rate in rates]

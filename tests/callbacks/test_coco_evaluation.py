@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from support.image_results import NOTHING, postprocessed
-from support.tiny import assert_equal, tiny_model
+from support.tiny import tiny_model
 
 from effdet_keras.callbacks import COCOEvaluation
 from effdet_keras.data import from_arrays
@@ -80,27 +80,6 @@ def test_the_numbers_are_those_of_detecting_image_by_image(model, valid):
     for name, value in expected.items():
         # Batches of other sizes round otherwise; a tie may fall the other way.
         assert numbers[name] == pytest.approx(value, abs=1e-3), name
-
-
-@pytest.fixture
-def spied(model, monkeypatch):
-    """Notes whether the averages are swapped in at each prediction."""
-    noted, predict = [], model.predict_on_batch
-
-    def predict_on_batch(images):
-        noted.append(model.averages.is_swapped)
-        return predict(images)
-
-    monkeypatch.setattr(model, "predict_on_batch", predict_on_batch)
-    return noted
-
-
-def test_the_averages_are_evaluated_and_go_back(model, valid, spied):
-    before = model.get_weights()
-    quiet(valid).evaluate(model)
-    assert spied == [True]
-    assert not model.averages.is_swapped
-    assert_equal(model.get_weights(), before)
 
 
 def test_the_screen_shows_which_weights_the_progress_and_a_table(model, valid, capsys):
@@ -250,17 +229,6 @@ def test_tensorboard_gets_the_numbers(valid, tmp_path):
     assert float(tf.make_ndarray(event.tensor_proto)) == pytest.approx(1.0)
 
 
-def test_padding_rows_are_no_detections(valid, monkeypatch):
-    counts = []
-    monkeypatch.setattr(
-        COCOMetric,
-        "update",
-        lambda self, image_id, boxes, *_: counts.append(len(boxes)),
-    )
-    quiet(valid).evaluate(Oracle(valid))
-    assert counts == [2, 1, 2, 0, 1]
-
-
 # Labels to category ids.
 
 
@@ -292,24 +260,3 @@ def test_labels_become_category_ids(valid, monkeypatch, names, ids):
     oracle = Oracle(valid, class_names=names, category_ids=ids)
     expected = {8, 7, 9} if ids and 8 in ids else {5, 7, 9}
     assert ids_seen(oracle, valid, monkeypatch) == expected
-
-
-@pytest.mark.parametrize(
-    ("names", "ids"),
-    [
-        (("dog", "cat", "bird"), None),  # same classes in another order
-        (("dog", "cat", "bird"), (5, 7, 9)),
-        (None, (1, 2, 3)),  # no id in common
-    ],
-)
-def test_labels_of_another_meaning_are_refused_before_training(valid, names, ids):
-    evaluation = quiet(valid)
-    evaluation.set_model(Oracle(valid, class_names=names, category_ids=ids))
-    with pytest.raises(ValueError, match=r"cat, dog, bird; category ids 5, 7, 9"):
-        evaluation.on_train_begin()
-
-
-def test_another_number_of_classes_is_refused(valid):
-    config = tiny_model.config.replace(num_classes=90)
-    with pytest.raises(ValueError, match=r"90 classes.*dataset with 3"):
-        quiet(valid).evaluate(Oracle(valid, class_names=None, config=config))

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from effdet_keras._internal.optional_imports import OptionalModule
-from effdet_keras.callbacks import ImageSummary, image_summary, tensorboard
+from effdet_keras.callbacks import ImageSummary, image_summary
 from effdet_keras.data import from_arrays
 from effdet_keras.detect.detections import Detections
 
@@ -64,34 +63,6 @@ def test_large_images_are_scaled_down_with_their_boxes(model, monkeypatch):
     assert drawn[0] == ((50, 150, 3), [[5.0, 10.0, 40.0, 50.0]])
 
 
-@pytest.mark.parametrize(
-    ("threshold", "title"),
-    [(0.5, "detected: 0 (best score 0.40)"), (0.3, "detected: 1")],
-)
-def test_where_no_box_is_shown_the_best_score_is(valid, monkeypatch, threshold, title):
-    titles = []
-    monkeypatch.setattr(
-        image_summary, "side_by_side", lambda *arrays: titles.append(arrays[2])
-    )
-    model = Finder(([[1, 1, 9, 9], [2, 2, 8, 8]], [0.4, 0.1], [0, 0]))
-    arguments = {"num_images": 1, "score_threshold": threshold}
-    ImageSummary(valid, "unused", **arguments).pairs(model)
-    assert titles[0][1] == title
-
-
-def test_the_averages_are_used_and_go_back(valid, model, monkeypatch):
-    noted, detect = [], model.detect
-
-    def spy(images, **arguments):
-        noted.append(model.averages.is_swapped)
-        return detect(images, **arguments)
-
-    monkeypatch.setattr(model, "detect", spy)
-    ImageSummary(valid, "unused", num_images=1).pairs(model)
-    assert noted == [True]
-    assert not model.averages.is_swapped
-
-
 @pytest.mark.slow
 def test_tensorboard_gets_the_pairs_of_the_wanted_epochs(valid, train, model, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -108,10 +79,3 @@ def test_tensorboard_gets_the_pairs_of_the_wanted_epochs(valid, train, model, tm
     tags = [tag for tag in events.Tags()["tensors"] if "detections" in tag]
     assert sorted(tags) == ["detections/0", "detections/1"]
     assert [event.step for event in events.Tensors("detections/0")] == [1, 2]
-
-
-def test_a_missing_tensorboard_is_told_with_its_cure(valid, monkeypatch):
-    missing = OptionalModule("no_such_module", install="effdet-keras[tensorboard]")
-    monkeypatch.setattr(tensorboard, "_tensorboard", missing)
-    with pytest.raises(ImportError, match=r'`log_dir`.*"effdet-keras\[tensorboard\]"'):
-        ImageSummary(valid, "unused")

@@ -5,21 +5,12 @@ import pytest
 from support.remote import memory_files
 from support.tiny import StandIn, tiny_model
 
-from effdet_keras._internal.remote_path import path_of
 from effdet_keras.callbacks import CheckpointArchive
 from effdet_keras.detect.predictor import Predictor
-from effdet_keras.extras.remote import folder as remote_folder
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.weights.archive import read_archive_info
-from effdet_keras.weights.checkpoint_files import folder_of_checkpoints
 
 pytestmark = pytest.mark.tensorflow
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(remote_folder, "_SETTLE", 0.0)
-    monkeypatch.setattr(remote_folder, "_AGAIN", 0.0)
 
 
 def train(model, epoch):
@@ -68,15 +59,6 @@ def test_a_training_whose_files_cannot_be_copied_fails_at_its_end(memory, monkey
     folder = CheckpointArchive("memory://bucket/run").folder
     assert (folder / "last.keras").is_file()
     assert memory_files() == {}
-
-
-def test_the_address_of_a_run_means_its_archive(memory):
-    memory.pipe_file("/bucket/run/archive/last.keras", b"1")
-    archive = folder_of_checkpoints(path_of("memory://bucket/run"))
-    assert str(archive) == "memory://bucket/run/archive"
-    assert folder_of_checkpoints(archive) == archive
-    bucket = path_of("memory://bucket")
-    assert folder_of_checkpoints(bucket) == bucket
 
 
 def test_a_last_checkpoint_that_was_cut_off_at_its_address(memory, tmp_path):

@@ -1,7 +1,6 @@
 """Ctrl-C and SIGTERM: what waits, what acts at once, and what is put back."""
 
 import signal
-import threading
 
 import keras
 import pytest
@@ -87,13 +86,6 @@ def test_what_is_ignored_stays_ignored():
     signals.stop_listening()
 
 
-def test_other_threads_leave_handlers_alone():
-    thread = threading.Thread(target=StopSignals().listen)
-    thread.start()
-    thread.join()
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-
-
 class Sender(keras.callbacks.Callback):
     """Sends a signal to its own process: in a step, or behind those of an epoch."""
 
@@ -141,19 +133,3 @@ def test_a_training_is_saved_before_it_stops(sender, error, step, tmp_path, caps
     assert f"{name}: a checkpoint was written to" in capsys.readouterr().out
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     assert not list(tmp_path.glob(".*"))  # nor is the folder in use
-
-
-def test_one_that_ended_before_another_hands_signals_on():
-    """Its handler comes back when the other ends, which took its place."""
-    told = []
-    before = signal.signal(signal.SIGTERM, lambda *_: told.append("told"))
-    first, second = StopSignals(), StopSignals()
-    try:
-        first.listen()
-        second.listen()
-        first.stop_listening()
-        second.stop_listening()
-        signal.raise_signal(signal.SIGTERM)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert told == ["told"]

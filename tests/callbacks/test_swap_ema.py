@@ -53,25 +53,6 @@ def test_fit_gives_the_same_with_and_without_it(model, train):
         assert losses[-1] == [pytest.approx(ends[-1], rel=1e-5)]
 
 
-def test_evaluate_uses_the_averages(model, train):
-    spread(model)
-    before = model.get_weights()
-    swapped = loss(model, train, callbacks=[SwapEMA()])
-    assert_equal(model.get_weights(), before)
-    with model.averages.swapped():
-        expected = loss(model, train)
-    assert swapped == pytest.approx(expected, rel=1e-5)  # of the order of a sum
-
-
-def test_weights_in_place_stay_there(model, train):
-    spread(model)
-    model.averages.swap_in()
-    before = model.get_weights()
-    loss(model, train, callbacks=[SwapEMA()])
-    assert model.averages.is_swapped
-    assert_equal(model.get_weights(), before)
-
-
 def test_training_after_an_interrupted_validation_goes_on_from_its_own_weights(
     model, train
 ):
@@ -90,31 +71,6 @@ def test_training_after_an_interrupted_validation_goes_on_from_its_own_weights(
     assert_equal(started, own)
 
 
-@pytest.mark.parametrize("validations", [1, 2])  # the second after an interrupted one
-@pytest.mark.parametrize(
-    ("method", "arguments"), [("on_test_end", []), ("on_epoch_begin", [1])]
-)
-def test_every_next_opportunity_restores(model, method, arguments, validations):
-    spread(model)
-    before = model.get_weights()
-    callback = SwapEMA()
-    callback.set_model(model)
-    for _ in range(validations):
-        callback.on_test_begin()
-        assert model.averages.is_swapped
-    getattr(callback, method)(*arguments)
-    assert not model.averages.is_swapped
-    assert_equal(model.get_weights(), before)
-
-
-@pytest.mark.parametrize("method", ["on_train_begin", "on_test_begin"])
-def test_a_model_without_averages_is_refused(method):
-    callback = SwapEMA()
-    callback.set_model(keras.Sequential(name="plain"))
-    with pytest.raises(ValueError, match=r"ema_decay.*'plain'"):
-        getattr(callback, method)()
-
-
 def test_evaluated_weights_are_the_averages_and_go_back(model):
     spread(model)
     before = model.get_weights()
@@ -123,9 +79,3 @@ def test_evaluated_weights_are_the_averages_and_go_back(model):
         assert model.averages.is_swapped
         raise RuntimeError("stop")
     assert_equal(model.get_weights(), before)
-
-
-def test_without_averages_the_weights_are_evaluated_as_they_are():
-    plain = keras.Sequential()
-    with evaluated_weights(plain) as which:
-        assert which == "live"

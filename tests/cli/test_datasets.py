@@ -87,14 +87,14 @@ def test_each_split_has_a_file_where_images_are_asked_for(
 
 def test_convert_writes_another_format_and_says_what(tmp_path, shapes, command):
     out, records = tmp_path / "csv", tmp_path / "records"
-    text = command("convert", shapes, out, "--to", "csv", "--csv-format", "automl")
+    text = command("convert", shapes, out, "--to", "csv")
     assert "is COCO json: splits train, valid" in text
     assert "train: DetectionDataset(4 images" in text
-    assert list(load_splits(out)) == ["train", "validation"]
-    options = ["--to", "tfrecord", "--split", "validation", "--num-shards", 2]
+    assert list(load_splits(out)) == ["train", "valid"]
+    options = ["--to", "tfrecord", "--split", "valid", "--num-shards", 2]
     command("convert", out, records, *options)
     names = {path.name for path in records.glob("*.tfrecord")}
-    assert names == {f"validation-0000{i}-of-00002.tfrecord" for i in (0, 1)}
+    assert names == {f"valid-0000{i}-of-00002.tfrecord" for i in (0, 1)}
 
 
 def test_convert_tells_errors_in_one_line_or_skips_them(tmp_path, capsys, command):

@@ -58,7 +58,7 @@ def test_a_model_is_evaluated_and_all_is_written(
     said = capsys.readouterr()
     assert f"'{archive}' on the 4 images of 'valid':" in said.out
     assert f"AP50        {numbers['AP50']:.4f}" in said.out and not said.err
-    for words in ("VOC 07", "circle", "localization", "What matters most"):
+    for words in ("VOC 10", "circle", "localization", "What matters most"):
         assert words in said.out
     assert "\r" not in said.out.replace("\r\n", "")
     content = json.loads((out / "numbers.json").read_text())

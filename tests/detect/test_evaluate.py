@@ -166,14 +166,6 @@ def test_image_scale_brings_boxes_back_to_the_images(case, arrays, numbers):
     assert scaled == pytest.approx(expected)
 
 
-def test_a_crowd_region_is_neither_right_nor_wrong(case, arrays):
-    images, truth = arrays
-    is_crowd = truth["labels"] >= 0
-    crowds = {**truth, "is_crowd": is_crowd}
-    numbers = evaluate(NearMisses(*case), (images, crowds), verbose=False)
-    assert set(numbers.values()) == {-1.0}  # nothing is left to be found
-
-
 def test_the_models_category_ids_and_names_are_those_of_the_batches(arrays, case):
     detector = NearMisses(*case)
     detector.category_ids, detector.class_names = (7, 5, 9), None

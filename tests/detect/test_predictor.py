@@ -158,20 +158,6 @@ def test_archives_are_loaded(model, images, tmp_path):
         ek.Predictor.load(tmp_path, num_threads=2)
 
 
-def test_other_paths_are_opened_as_exports(model, monkeypatch, tmp_path):
-    asked = []
-
-    def open_runtime(path, num_threads):
-        asked.append((path.name, num_threads))
-        return LiveRuntime(model)
-
-    monkeypatch.setattr(module, "open_runtime", open_runtime)
-    predictor = ek.Predictor.load(tmp_path / "pets.tflite", num_threads=3)
-    assert isinstance(predictor.detector, ExportedDetector)
-    ek.Predictor.load(tmp_path)
-    assert asked == [("pets.tflite", 3), (tmp_path.name, None)]
-
-
 def test_what_is_no_model_is_told(tmp_path):
     (tmp_path / "notes.txt").write_text("cat")
     (tmp_path / "cats.keras").write_text("cat")

@@ -68,17 +68,15 @@ def test_class_agnostic_is_cocos_with_one_label(seed):
 
 
 AREA = 1 / 3 * 1 + 1 / 3 * 2 / 3
-ELEVEN = (4 * 1 + 3 * 2 / 3) / 11  # 1 to a recall of 0.3, 2/3 to 0.6, 0 above
 
 
-@pytest.mark.parametrize(("rule", "expected"), [("10", AREA), ("07", ELEVEN)])
-def test_both_rules_by_hand(rule, expected):
+def test_the_rule_by_hand():
     """Right, wrong, right: precision 1, 1/2, 2/3 at the recall 1/3, 1/3, 2/3."""
     truth = [(0, 0, 0, 10, 10), (0, 20, 20, 30, 30), (0, 50, 50, 60, 60)]
     found = [truth[0], (0, 70, 70, 80, 80), truth[1]]
     rows = [(0, score, *box) for score, (_, *box) in zip((0.9, 0.8, 0.7), found)]
-    mean = voc_average_precision([image_result(truth, rows)], 1, rule=rule).mean
-    assert mean == pytest.approx(expected)
+    mean = voc_average_precision([image_result(truth, rows)], 1).mean
+    assert mean == pytest.approx(AREA)
 
 
 def test_boxes_have_no_extra_pixel():
@@ -89,17 +87,16 @@ def test_boxes_have_no_extra_pixel():
 
 
 @pytest.mark.parametrize("threshold", [0.5, 0.7])
-@pytest.mark.parametrize("rule", ["07", "10"])
 @pytest.mark.parametrize("seed", range(3))
-def test_it_is_the_slow_definition(seed, rule, threshold):
+def test_it_is_the_slow_definition(seed, threshold):
     results = random_results(seed)
-    found = voc_average_precision(results, 3, rule=rule, iou_threshold=threshold)
-    expected = [slow_ap(results, label, rule, threshold) for label in range(3)]
+    found = voc_average_precision(results, 3, iou_threshold=threshold)
+    expected = [slow_ap(results, label, threshold) for label in range(3)]
     assert found.per_class.tolist() == pytest.approx(expected)
     assert found.mean == pytest.approx(np.mean(expected[:2]))
 
 
-def slow_ap(results, label, rule, threshold):
+def slow_ap(results, label, threshold):
     """From the paper, detection by detection and recall by recall."""
     detections, num_objects = [], 0
     for result in sorted(results, key=lambda result: result.image_id):
@@ -135,10 +132,8 @@ def slow_ap(results, label, rule, threshold):
     def best_from(num_right):
         return max((p for reached, p in points if reached >= num_right), default=0)
 
-    if rule == "10":  # each object adds a step of 1 / num_objects to the recall
-        return sum(best_from(k) for k in range(1, num_objects + 1)) / num_objects
-    needed = [-(-k * num_objects // 10) for k in range(11)]  # rounded up
-    return sum(best_from(number) for number in needed) / 11
+    # Each object adds a step of 1 / num_objects to the recall.
+    return sum(best_from(k) for k in range(1, num_objects + 1)) / num_objects
 
 
 def slow_iou(first, second):

@@ -136,6 +136,14 @@ def test_outputs_are_those_of_the_task_libraries_and_come_back_as_ours(written, 
     assert without_clip(runtime).run(images[0][None])["boxes"].max() > 64
 
 
+def test_suppression_per_class_loses_no_class(written, model, images):
+    options = {"per_class": True, "iou_threshold": 0.3, "max_detections": 60}
+    path = written(**options, score_threshold=0.02)
+    runtime = open_runtime(path, num_threads=2)  # in which the third class was lost
+    report = check_export(model, runtime, images, format="litert")
+    assert report.matched == report.live_detections > 20
+
+
 def without_clip(runtime):
     postprocess = dataclasses.replace(runtime.description.postprocess, clip=False)
     runtime.description = dataclasses.replace(

@@ -1,6 +1,5 @@
 """The whole network: parameter counts, and outputs equal to the reference's."""
 
-import collections
 import csv
 import json
 
@@ -15,12 +14,10 @@ from effdet_keras.model.anchors import level_sizes
 from effdet_keras.model.backbone import (
     EfficientNet,
     block_table,
-    scale_filters,
     stem_filters,
 )
 from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.model.network import build_network
-from effdet_keras.train.freezing import batch_norms_of
 from effdet_keras.weights.network_arrays import network_arrays, tf1_name
 
 
@@ -178,36 +175,6 @@ def test_every_option_builds_and_runs(overrides):
     assert np.isfinite(ops.convert_to_numpy(outputs["box_deltas"])).all()
 
 
-@pytest.mark.slow_elsewhere
-def test_frozen_batch_norm_neither_trains_nor_moves():
-    _, network = build(
-        "efficientdet-d0", image_size=64, max_level=6, frozen_batch_norm=True
-    )
-    assert not [v for v in network.trainable_variables if v.name == "gamma"]
-    statistics = [v for v in network.weights if v.name == "moving_mean"]
-    before = [ops.convert_to_numpy(v) for v in statistics]
-    network(np.full((2, 64, 64, 3), 200, "uint8"), training=True)
-    for variable, value in zip(statistics, before):
-        np.testing.assert_array_equal(ops.convert_to_numpy(variable), value)
-
-
-@pytest.mark.tensorflow
-def test_options_of_batch_norm_reach_every_norm():
-    _, network = build(
-        "efficientdet-d0",
-        image_size=64,
-        max_level=6,
-        sync_batch_norm=True,
-        batch_norm_momentum=0.98,
-        backbone_batch_norm_epsilon=1e-5,
-    )
-    norms = batch_norms_of(network)
-    assert all(norm.synchronized for norm in norms)
-    options = collections.Counter((norm.momentum, norm.epsilon) for norm in norms)
-    # Backbone, with an epsilon of its own; P6, BiFPN, heads.
-    assert options == {(0.98, 1e-5): 48, (0.98, 1e-3): 1 + 23 + 24}
-
-
 BACKBONES = {EfficientDetConfig.from_name(name).backbone for name in MODEL_NAMES}
 VARIANTS = sorted(name for name in BACKBONES if name.startswith("efficientnet-"))
 
@@ -240,20 +207,3 @@ def test_layers_equal_the_reference_blocks(golden_path, variant):
             assert survival == pytest.approx(row["survival_prob_default"])
         else:
             assert survival == 1.0
-
-
-def test_filters_round_by_hand():
-    # 32 * 1.1 = 35.2 -> 32, which is above 90 %; 24 * 1.4 = 33.6 -> 32;
-    # 88 / 8 = 11 exactly; 16 * 1.4 = 22.4 -> 24.
-    assert [
-        scale_filters(f, w) for f, w in ((32, 1.1), (24, 1.4), (80, 1.1), (16, 1.4))
-    ] == [*(32, 32, 88, 24)]
-    assert scale_filters(10, 1.0) == 16  # 8 would lose more than a tenth
-
-
-def test_levels_have_the_strides_of_their_number():
-    backbone = EfficientNet("efficientnet-b0", min_level=1)
-    features = backbone(np.zeros((1, 65, 64, 3), "float32"))
-    assert [f.shape[1:3] for f in features] == [
-        *((33, 32), (17, 16), (9, 8), (5, 4), (3, 2))
-    ]

@@ -52,8 +52,3 @@ def test_nothing_is_recomputed_outside_of_training(monkeypatch):
     block.build((None, 2, 2, 3))
     with recompute.recomputing():
         recompute.call_block(block, ops.ones((1, 2, 2, 3)), training=False)
-
-
-def test_a_switch_that_is_none_is_refused():
-    with pytest.raises(TypeError, match="grad_checkpoint=1"):
-        tiny_model().compile(grad_checkpoint=1)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from effdet_keras.model.basic_layers import BatchNormOptions, PyramidOptions
+from effdet_keras.model.basic_layers import PyramidOptions
 from effdet_keras.model.resample import Resample
 
 NO_NORM = {"apply_bn_for_resampling": False}
@@ -57,41 +57,6 @@ def test_order_of_pooling_and_convolution():
         layer.conv.kernel.assign(np.full((1, 1, 1, 2), -2.0))
         # Minus two times the largest, or the largest of minus two times.
         assert ops.convert_to_numpy(layer(x)).ravel().tolist() == [expected] * 2
-
-
-def test_has_weights_only_where_channels_differ():
-    same, other = Resample(4, (2, 2)), Resample(8, (2, 2))
-    same.build((None, 4, 4, 4))
-    other.build((None, 4, 4, 4))
-    assert same.weights == []
-    assert [w.path.split("/", 1)[1] for w in other.weights] == [
-        "conv2d/kernel",
-        "conv2d/bias",
-        "bn/gamma",
-        "bn/beta",
-        "bn/moving_mean",
-        "bn/moving_variance",
-    ]
-
-
-def test_batch_norm_options_reach_the_layer():
-    norm = BatchNormOptions(frozen=True, momentum=0.5)
-    layer = Resample(8, (2, 2), PyramidOptions(batch_norm=norm))
-    layer.build((None, 4, 4, 4))
-    assert (layer.bn.trainable, layer.bn.momentum) == (False, 0.5)
-
-
-@pytest.mark.parametrize(
-    "shape, target, options, message",
-    [
-        ((1, 4, 8, 2), (8, 4), None, "cannot shrink one side and grow the other"),
-        ((1, None, 8, 2), (8, 8), None, "known height, width"),
-        ((1, 6, 6, 2), (2, 2), SYMMETRIC, "can halve a size.*target_size=.2, 2."),
-    ],
-)
-def test_wrong_sizes_are_named(shape, target, options, message):
-    with pytest.raises(ValueError, match=message):
-        Resample(2, target, options).build(shape)
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 7])

@@ -53,8 +53,3 @@ def test_the_output_ends_where_the_image_does():
         ops.convert_to_numpy(head(levels)),
         ops.convert_to_numpy(whole(levels))[:, :9],
     )
-
-
-def test_levels_that_are_no_halves_are_refused():
-    with pytest.raises(ValueError, match=r"half as large.*\(5, 7\), \(2, 4\)"):
-        SegmentationHead(2, filters=3)(maps((5, 7), (2, 4)))

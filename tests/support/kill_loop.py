@@ -7,7 +7,6 @@ may be forks, which have all modules loaded when they start.
 """
 
 import collections
-import functools
 import itertools
 import json
 import os
@@ -19,12 +18,7 @@ import sys
 import time
 import zipfile
 
-import h5py
-import numpy as np
-
 import effdet_keras as ek
-from effdet_keras._internal.seal import check_seal
-from effdet_keras._internal.weights_h5 import write_weights_h5
 from effdet_keras.data import write_shapes, write_yolo
 from effdet_keras.weights.archive import read_archive_info, write_archive
 
@@ -48,23 +42,6 @@ def archive_is_whole(path):
         return archive.testzip() is None and "epoch" in read_archive_info(path)
 
 
-def write_weights(folder, number):
-    """One file over and over, of a megabyte."""
-    for value in itertools.count(number * 1000):
-        write = functools.partial(_write_numbers, value)
-        write_weights_h5(folder / "model.weights.h5", write)
-        yield
-
-
-def _write_numbers(value, path):
-    with h5py.File(path, "w") as file:
-        file["kernel"] = np.full((250, 1000), value, "float32")
-
-
-def weights_are_whole(path):
-    return check_seal(path)
-
-
 def write_datasets(folder, number):
     """A folder after the other."""
     dataset = ek.data.load(folder.parent / "shapes", "train")
@@ -79,7 +56,6 @@ def dataset_is_whole(path):
 
 WRITERS = {
     "archives": (write_archives, archive_is_whole),
-    "weights": (write_weights, weights_are_whole),
     "datasets": (write_datasets, dataset_is_whole),
 }
 
@@ -116,14 +92,12 @@ def main(writer, folder, kills):
         for path in sorted(folder.iterdir()):
             if path.name.startswith("."):
                 counts["left half written"] += 1
-                for item in (path, *path.rglob("*")):  # as two hours later
-                    os.utime(item, (time.time() - 7200,) * 2)
             else:
                 counts["whole" if is_whole(path) else "broken"] += 1
-                if path.is_dir():
-                    shutil.rmtree(path)
-    next(write(folder, kills))  # the next run tidies up
-    counts["left in the end"] = sum(p.name.startswith(".") for p in folder.iterdir())
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name.startswith("."):
+                path.unlink()
     print(json.dumps(counts))
 
 

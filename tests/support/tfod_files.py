@@ -52,7 +52,7 @@ model {{ ssd {{
     classification_loss {{ weighted_sigmoid_focal {{ gamma: 1.5 alpha: 0.25 }} }}
     classification_weight: 1.0 localization_weight: 1.0 }}
   normalize_loc_loss_by_codesize: true
-  add_background_class: {background}
+  add_background_class: false
 }} }}
 train_config: {{
   batch_size: 16
@@ -73,7 +73,7 @@ eval_config {{ metrics_set: "coco_detection_metrics" }}
 LABEL_MAP = 'train_input_reader { label_map_path: "somewhere/labels.pbtxt" }'
 
 
-def pipeline_text(config, background="false", readers=LABEL_MAP):
+def pipeline_text(config, readers=LABEL_MAP):
     """The `pipeline.config` of a config with one side."""
     return PIPELINE.format(
         num_classes=config.num_classes,
@@ -84,7 +84,6 @@ def pipeline_text(config, background="false", readers=LABEL_MAP):
         scales=config.box_scales,
         repeats=config.head_repeats,
         anchor_scale=config.anchor_scale,
-        background=background,
         readers=readers,
     )
 

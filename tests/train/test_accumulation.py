@@ -89,13 +89,3 @@ def test_a_batch_that_is_refused_between_them_is_as_if_it_had_not_been(place):
     assert_equal(before, everything(interrupted))  # also the sums of the gradients
     interrupted.fit(Stream(*parts[place:]), shuffle=False, verbose=0)
     tiny.assert_equal(everything(interrupted).values(), everything(whole).values())
-
-
-@pytest.mark.tensorflow
-def test_several_devices_are_refused(monkeypatch):
-    from effdet_keras.train.steps import tensorflow as steps
-
-    model = model_without_batches(4, None)
-    monkeypatch.setattr(steps, "num_replicas", lambda: 2)
-    with pytest.raises(ValueError, match="accumulate_steps=4"):
-        model._step.clipped([])

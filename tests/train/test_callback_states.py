@@ -44,9 +44,3 @@ def test_each_callback_gets_what_one_of_its_name_had():
     assert after[1].best is None and after[2].wait == 4
     assert after[2].best == before[2].best and after[3].count == 7
     assert after[4].get_state() == {"best": (0.5, 1)}
-
-
-def test_callbacks_that_are_new_or_gone_change_nothing():
-    callbacks = new()
-    set_states(callbacks, {"Gone": {"count": 3}, "Counting_2": {"count": 3}})
-    assert callbacks[3].count == 0

@@ -68,9 +68,3 @@ def test_the_best_ap_and_its_epoch_are_remembered(lines, capsys):
     assert "AP 0.300  AP50 0.600  best AP 0.300 (epoch 2)" in printed[1]
     assert "AP 0.200  AP50 0.400  best AP 0.300 (epoch 2)" in printed[2]
     assert "AP" not in printed[3]
-
-
-def test_a_terminal_sees_the_steps_before_the_line(lines, capsys):
-    lines._is_terminal = True
-    run_epoch(lines, 0, loss=1.0)
-    assert "\repoch  1/12  step 1/3  loss 1" in capsys.readouterr().out

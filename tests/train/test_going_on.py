@@ -95,29 +95,6 @@ def test_the_rest_of_an_epoch_is_trained_as_if_it_had_not_stopped(
     assert all(np.array_equal(a.numpy(), b.numpy()) for a, b in pairs)
 
 
-class Trained:
-    """A model after so many steps, for the choice of the place alone."""
-
-    settings = object()
-    _place_to_go_on_from = EfficientDet._place_to_go_on_from
-    go_on_from = EfficientDet.go_on_from
-
-    def __init__(self, steps):
-        self._steps_done = steps
-        self.go_on_from({"epoch": 2, "step": 1, "steps": 5})
-
-
-@pytest.mark.parametrize(
-    ("steps", "initial_epoch", "expected"),
-    [(5, None, 2), (5, 2, 2), (5, 0, None), (5, 3, None), (0, None, None)],
-)
-def test_only_the_training_of_the_checkpoint_goes_on(steps, initial_epoch, expected):
-    model = Trained(steps)
-    place = model._place_to_go_on_from(initial_epoch)
-    assert getattr(place, "epoch", None) == expected
-    assert model._place_to_go_on_from(initial_epoch) is None  # one time alone
-
-
 def test_a_training_that_is_done_says_so():
     model = tiny_model()
     model.compile(keras.optimizers.SGD(0.01), run_eagerly=EAGER)

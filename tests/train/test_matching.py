@@ -5,7 +5,6 @@ import types
 import numpy as np
 import pytest
 from keras import ops
-from support.gradients import compiled
 
 from effdet_keras import box_ops
 from effdet_keras._internal.label_constants import IGNORE
@@ -137,20 +136,6 @@ def test_iou_by_hand(boxes, labels, expected):
     assert classes.dtype == "int32" and classes.tolist() == [expected]
 
 
-def test_codes_by_hand():
-    _, deltas = match([[[0, 8, 8, 16]]], [[4]], SQUARES)
-    assert deltas.dtype == "float32" and not deltas.any()
-    _, deltas = match([[[0, 0, 8, 16]]], [[2]], SQUARES)
-    np.testing.assert_allclose(deltas[0, 1], [0, -0.5, 0, np.log(2)], atol=1e-6)
-    _, deltas = match([[[0, 0, 4, 4]]], [[7]], SQUARES)
-    np.testing.assert_allclose(deltas[0, 0], [-0.25, -0.25, -np.log(2), -np.log(2)])
-
-
-def test_below_the_threshold_only_the_claim_is_left():
-    classes, _ = match([[[0, 0, 8, 16]]], [[2]], SQUARES, iou_threshold=0.51)
-    assert classes.tolist() == [[2, -1, -1]]
-
-
 @pytest.mark.slow_elsewhere
 @pytest.mark.parametrize(
     ("box", "expected"),
@@ -184,25 +169,6 @@ def test_by_atss_a_box_that_would_have_none_comes_first():
 
 @pytest.mark.slow_elsewhere
 @each_rule
-def test_equal_boxes_give_their_anchors_to_the_first(rule):
-    box = [8, 8, 40, 40]
-    alone, _ = match([[box]], [[3]], rule=rule)
-    both, _ = match([[box, box]], [[3, 4]], rule=rule)
-    np.testing.assert_array_equal(both, alone)
-
-
-@pytest.mark.slow_elsewhere
-@each_rule
-@pytest.mark.parametrize("num_boxes", [0, 1, 5])
-def test_image_without_objects_is_all_background(rule, num_boxes):
-    boxes, labels = np.zeros((2, num_boxes, 4)), np.full((2, num_boxes), -1)
-    classes, deltas = match(boxes, labels, rule=rule)
-    assert (classes == -1).all() and classes.shape == (2, len(ANCHORS))
-    assert (deltas == 0).all() and deltas.shape == (2, len(ANCHORS), 4)
-
-
-@pytest.mark.slow_elsewhere
-@each_rule
 def test_padding_never_matches(rule):
     boxes, labels = random_truth(1, 1, 6)
     expected = match(boxes, labels, rule=rule)
@@ -220,29 +186,6 @@ def test_padding_never_matches(rule):
         found = match(padded, more, rule=rule)
         np.testing.assert_array_equal(found[0], expected[0])
         np.testing.assert_array_equal(found[1], expected[1])
-
-
-@pytest.mark.slow_elsewhere
-@each_rule
-def test_batch_equals_its_images_one_by_one(rule):
-    boxes, labels = random_truth(3, 4, 7)
-    together = match(boxes, labels, rule=rule)
-    for i in range(4):
-        alone = match(boxes[i : i + 1], labels[i : i + 1], rule=rule)
-        np.testing.assert_array_equal(together[0][i], alone[0][0])
-        # JAX fuses multiply and add differently for another shape.
-        np.testing.assert_allclose(together[1][i], alone[1][0], atol=1e-5)
-
-
-def test_compiled_equals_eager():
-    boxes, labels = random_truth(5, 2, 6)
-    expected = match(boxes, labels)
-    found = compiled(lambda b, c: IoUMatching()(b, c, ANCHORS, CONFIG))(
-        ops.convert_to_tensor(boxes), ops.convert_to_tensor(labels)
-    )
-    np.testing.assert_array_equal(ops.convert_to_numpy(found[0]), expected[0])
-    # Compiled code fuses multiply and add.
-    np.testing.assert_allclose(ops.convert_to_numpy(found[1]), expected[1], atol=1e-5)
 
 
 @pytest.mark.tensorflow
@@ -296,14 +239,9 @@ def test_targets_equal_the_reference(golden, name):
 @pytest.mark.parametrize(
     ("rule", "wrong", "message"),
     [
-        *[
-            ("iou", {"iou_threshold": x}, f"`iou_threshold`.*iou_threshold={x}")
-            for x in (0.0, -0.5, 1.5)
-        ],
+        ("iou", {"iou_threshold": 1.5}, "`iou_threshold`.*iou_threshold=1.5"),
         ("iou", {"ignore_threshold": 0.6}, "`ignore_threshold`.*ignore_threshold=0.6"),
-        ("iou", {"background_weight": -1.0}, "`background_weight`.*weight=-1.0"),
         ("atss", {"top_k": 0}, "`top_k` must be at least 1.*top_k=0"),
-        ("atss", {"anchors": SQUARES}, "`anchors` must be those of the levels.*12"),
     ],
 )
 def test_wrong_numbers_are_named(rule, wrong, message):
@@ -311,18 +249,6 @@ def test_wrong_numbers_are_named(rule, wrong, message):
         match(*random_truth(8, 1, 2), rule=rule, **wrong)
 
 
-@pytest.mark.parametrize(
-    ("boxes", "labels", "anchors"),
-    [
-        ((2, 4), (2,), (5, 4)),
-        ((1, 2, 4), (1, 2, 1), (5, 4)),
-        ((1, 2, 4), (1, 3), (5, 4)),
-        ((2, 2, 4), (1, 2), (5, 4)),
-        ((1, 2, 4), (1, 2), (1, 5, 4)),
-        ((1, 2, 5), (1, 2), (5, 4)),
-        ((1, 2, 4), (1, 2), (5, 5)),
-    ],
-)
-def test_wrong_shape_is_named(boxes, labels, anchors):
-    with pytest.raises(ValueError, match=r"`(boxes|anchors)`.*shape="):
-        match(np.zeros(boxes), np.zeros(labels), np.zeros(anchors))
+def test_a_row_is_not_stretched_to_many_labels():
+    with pytest.raises(ValueError, match=r"`boxes` must be .*\(1, 1, 4\)"):
+        match(np.zeros((1, 1, 4)), np.zeros((1, 3)))

@@ -46,26 +46,3 @@ def test_matching_losses_and_detections_are_float32(dtype):
     assert {block.compute_dtype for block in blocks} == {half}
     again = EfficientDet.from_config(model.get_config())
     assert again.get_layer("fpn_cells").compute_dtype == half
-
-
-@pytest.mark.parametrize("optimizer", [None, "adamw"])
-def test_the_loss_scale_begins_where_it_should(optimizer):
-    model = tiny_model(dtype="mixed_float16")
-    model.compile(optimizer, loss_scale=128.0)
-    assert float(model.optimizer.dynamic_scale) == 128.0
-    again = tiny_model(dtype="mixed_float16")
-    again.compile_from_config(model.get_compile_config())
-    assert float(again.optimizer.dynamic_scale) == 128.0
-    model.compile(optimizer)
-    assert float(model.optimizer.dynamic_scale) == 32768.0
-
-
-def test_a_loss_scale_that_scales_nothing_is_told():
-    with pytest.raises(ValueError, match="dtype='mixed_bfloat16'"):
-        tiny_model(dtype="mixed_bfloat16").compile(loss_scale=128.0)
-    model = tiny_model(dtype="mixed_float16")
-    with pytest.raises(ValueError, match="loss_scale=0"):
-        model.compile(loss_scale=0)
-    scaling = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1))
-    with pytest.raises(ValueError, match="initial_scale"):
-        model.compile(scaling, loss_scale=128.0)

@@ -164,17 +164,6 @@ def test_early_stopping_leaves_the_model_whose_ap_was_best(model):
 
 
 @pytest.mark.slow_elsewhere
-def test_weights_that_are_set_are_those_of_training_and_of_the_averages(trained):
-    model = trained
-    first = [w + 0.5 for w in model.get_weights()]
-    model.set_weights(first)
-    assert_equal(model.get_weights(), first)
-    training, averages = both_sets(model)
-    assert_equal(training, first)
-    assert_equal(model.averages.sources, averages)
-
-
-@pytest.mark.slow_elsewhere
 def test_a_weight_that_is_assigned_after_fit_trains_on_from_its_new_value(trained):
     model = trained
     training, _ = both_sets(model)
@@ -228,24 +217,6 @@ def test_what_is_saved_after_fit_detects_alike_and_trains_on(tmp_path, both, nam
 
 @pytest.mark.slow
 @pytest.mark.slow_elsewhere
-def test_a_file_saved_between_steps_has_the_averages_in_place(tmp_path, model):
-    path, sets = tmp_path / "model.keras", []
-
-    def save(step, logs):
-        if step == 0:
-            assert not model.averages.is_swapped
-            model.save(path)
-            assert not model.averages.is_swapped
-            sets.extend(both_sets(model))
-
-    fit(model, callbacks=[keras.callbacks.LambdaCallback(on_train_batch_end=save)])
-    again = keras.saving.load_model(path)
-    assert again.averages.is_swapped
-    assert_same_sets(again, sets)
-
-
-@pytest.mark.slow
-@pytest.mark.slow_elsewhere
 def test_an_archive_is_resumed_from_the_weights_of_training(tmp_path, trained):
     model = trained
     write_archive(model, tmp_path / "a.keras")
@@ -287,30 +258,6 @@ def test_single_steps_leave_the_averages_in_place_and_train_as_fit_does(both):
         assert model.averages.is_swapped
     other.fit(images, truth, batch_size=2, epochs=2, shuffle=False, verbose=0)
     assert_same_sets(model, both_sets(other))
-
-
-@pytest.mark.slow_elsewhere
-def test_compiling_again_starts_from_the_weights_in_place(tmp_path, trained):
-    trained.save(tmp_path / "model.keras")
-    model = keras.saving.load_model(tmp_path / "model.keras")
-    before = model.get_weights()
-    model.compile(keras.optimizers.SGD(0.01), run_eagerly=EAGER)
-    assert_equal(model.get_weights(), before)
-    training, averages = both_sets(model)
-    assert_equal(training, before)
-    assert_equal(model.averages.sources, averages)
-
-
-def test_a_damaged_file_of_weights_is_told(tmp_path):
-    model, path = tiny_model(), tmp_path / "model.weights.h5"
-    model.save_weights(path)
-    whole = path.read_bytes()
-    for place in np.random.default_rng(0).integers(len(whole), size=20):
-        damaged = bytearray(whole)
-        damaged[place] ^= 255
-        path.write_bytes(damaged)
-        with pytest.raises(ValueError, match="model.weights.h5'.*is damaged"):
-            model.load_weights(path)
 
 
 @pytest.mark.slow_elsewhere

@@ -11,8 +11,6 @@ from support.tiny import batch, tiny_model
 from effdet_keras.train import optimizers
 from effdet_keras.train.matching import ATSSMatching
 from effdet_keras.train.optimizers import (
-    default_learning_rate,
-    has_own_decay,
     named_optimizer,
 )
 from effdet_keras.train.recipe import Recipe
@@ -66,36 +64,19 @@ def rmsprop(rho=0.9, momentum=0.0, epsilon=1e-7, centered=False):
     ("optimizer", "expected"),
     [
         ("sgd", momentum_of(0.0)),
-        ("SGD", momentum_of(0.0)),
         ("momentum", momentum_of(0.9)),
         ({"name": "momentum", "momentum": 0.5}, momentum_of(0.5)),
-        ({"name": "sgd", "momentum": 0.5}, momentum_of(0.5)),
         ("adam", adam()),
         ({"name": "adam", "beta_1": 0.5}, adam(beta_1=0.5)),
-        ({"name": "adam", "beta_2": 0.9}, adam(beta_2=0.9)),
-        ({"name": "adam", "epsilon": 1.0}, adam(epsilon=1.0)),
         ("adamw", adam()),
-        ({"name": "adamw", "epsilon": 1.0}, adam(epsilon=1.0)),
         ("rmsprop", rmsprop()),
-        ({"name": "rmsprop", "rho": 0.5}, rmsprop(rho=0.5)),
         ({"name": "rmsprop", "momentum": 0.9}, rmsprop(momentum=0.9)),
-        ({"name": "rmsprop", "epsilon": 1.0}, rmsprop(epsilon=1.0)),
-        ({"name": "rmsprop", "centered": True}, rmsprop(centered=True)),
     ],
     ids=str,
 )
 def test_two_steps_are_those_of_the_equations(optimizer, expected):
     made = named_optimizer(optimizer, RATE, weight_decay=0.0)
     np.testing.assert_allclose(after_steps(made), expected, rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("name", "key"), [("sgd", "nesterov"), ("adam", "amsgrad"), ("adamw", "amsgrad")]
-)
-def test_switches_reach_the_optimizer(name, key):
-    assert not getattr(named_optimizer(name, RATE, weight_decay=0.0), key)
-    made = named_optimizer({"name": name, key: True}, RATE, weight_decay=0.0)
-    assert getattr(made, key)
 
 
 def test_adamw_by_name_decays_kernels_and_nothing_else():
@@ -217,25 +198,10 @@ def test_a_variable_has_its_multiplier_on_the_learning_rate(name):
     np.testing.assert_allclose(both["b/kernel"], plain["b/kernel"], rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["sgd", "momentum", "adam", "adamw", "rmsprop"])
-def test_the_rate_of_a_name_alone_is_keras_own(name):
-    made = named_optimizer(name, RATE, weight_decay=0.0)
-    keras_own = float(type(made)().learning_rate)
-    assert default_learning_rate(name) == pytest.approx(keras_own)
-    recipe = Recipe(optimizer=name)
-    schedule = recipe.resolve_schedule(batch_size=8, steps_per_epoch=10, epochs=3)
-    assert schedule.learning_rate == pytest.approx(keras_own)  # for any batch size
-    assert (schedule.total_steps, schedule.warmup_steps) == (30, 10)
-    assert schedule.warmup_init == pytest.approx(keras_own / 10)
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
         ({"optimizer": "adamv"}, ValueError, "'adamw?'.*optimizer='adamv'"),
-        ({"optimizer": "lion"}, ValueError, "sgd, momentum, adam, adamw, rmsprop"),
-        ({"optimizer": ""}, ValueError, "sgd, momentum, adam, adamw, rmsprop"),
-        ({"optimizer": {}}, ValueError, "sgd, momentum, adam, adamw, rmsprop"),
         ({"optimizer": {"momentum": 0.9}}, ValueError, "a dict of such a 'name'"),
         (
             {"optimizer": {"name": "rmsprop", "roh": 0.9}},
@@ -243,17 +209,10 @@ def test_the_rate_of_a_name_alone_is_keras_own(name):
             "'rmsprop' has no setting 'roh'. Did you mean 'rho'.*It has: rho, momentum",
         ),
         (
-            {"optimizer": {"name": "adam", "learning_rate": 0.1}},
+            {"optimizer": keras.optimizers.Adam},
             ValueError,
-            "give `learning_rate` to `compile`",
+            "`optimizer` must be a name",
         ),
-        (
-            {"optimizer": {"name": "adamw", "weight_decay": 0.1}},
-            ValueError,
-            "give `weight_decay` to `compile`",
-        ),
-        ({"optimizer": keras.optimizers.Adam}, TypeError, "`optimizer` must be a name"),
-        ({"optimizer": 3}, TypeError, "`optimizer` must be a name"),
         ({"weight_decay": "none"}, ValueError, "`weight_decay` must be a number"),
         ({"learning_rate": "high"}, ValueError, "`learning_rate` must be a number"),
     ],
@@ -262,12 +221,6 @@ def test_the_rate_of_a_name_alone_is_keras_own(name):
 def test_wrong_settings_are_named(arguments, error, message):
     with pytest.raises(error, match=message):
         Recipe(**arguments)
-
-
-def test_the_settings_are_not_changed():
-    settings = {"name": "rmsprop", "momentum": 0.9}
-    Recipe(optimizer=settings).new_optimizer()
-    assert settings == {"name": "rmsprop", "momentum": 0.9}
 
 
 # Weight decay
@@ -312,11 +265,6 @@ def test_weight_decay_is_that_of_adamw_by_name(weight_decay, expected):
     assert adam.weight_decay is None
 
 
-def test_who_has_a_decay_of_its_own():
-    assert has_own_decay("AdamW") and has_own_decay({"name": "adamw"})
-    assert not (has_own_decay(None) or has_own_decay("adam"))
-
-
 # In a model
 
 
@@ -324,60 +272,6 @@ def test_who_has_a_decay_of_its_own():
 def model():
     """For tests that look at no weight, each of which compiles it anew."""
     return tiny_model()
-
-
-def eager_step(**arguments):
-    """The model after one step, its weights before by name, and the logs."""
-    keras.utils.set_random_seed(1)
-    model = tiny_model()
-    for layer in model._flatten_layers():
-        if hasattr(layer, "survival_prob"):
-            layer.survival_prob = 1.0
-    model.compile(run_eagerly=True, **arguments)
-    before = values(model.trainable_variables)
-    logs = model.fit(*batch(), batch_size=2, verbose=0, shuffle=False).history
-    model.averages.restore()
-    return model, before, logs
-
-
-@pytest.mark.slow
-@pytest.mark.slow_elsewhere
-def test_adamw_decays_a_models_kernels_and_adds_nothing_to_the_loss():
-    # Without `epsilon` a step is the gradient's sign: noise, where the gradient is 0.
-    adamw = {"name": "adamw", "epsilon": 1.0}
-    rate = {"optimizer": adamw, "schedule": "constant", "learning_rate": 1e-3}
-    model, before, logs = eager_step(**rate, weight_decay=0.5)
-    plain, _, _ = eager_step(**rate, weight_decay=0.0)
-    assert logs["reg_l2_loss"] == [0.0]
-    moved = 0
-    for old, decayed, undecayed in zip(
-        before, model.trainable_variables, plain.trainable_variables, strict=True
-    ):
-        is_kernel = decayed.name.endswith("kernel")
-        moved += is_kernel
-        expected = 0.5 * 1e-3 * old if is_kernel else np.zeros_like(old)
-        actual = np.array(undecayed) - np.array(decayed)
-        # Differences of weights up to 3: float32 leaves 2e-7.
-        np.testing.assert_allclose(actual, expected, atol=1e-6, err_msg=decayed.path)
-    assert 10 < moved < len(before)
-
-
-@pytest.mark.skipif(
-    keras.backend.backend() == "jax", reason="minutes of eager compiling"
-)
-def test_an_optimizer_by_name_is_clipped_like_the_references():
-    model, before, logs = eager_step(
-        optimizer="sgd",
-        schedule="constant",
-        learning_rate=0.5,
-        clip_norm=0.1,
-        weight_decay=0.0,
-    )
-    after = values(model.trainable_variables)
-    norm = np.sqrt(sum(np.sum((a - b) ** 2) for a, b in zip(after, before)))
-    if keras.backend.backend() == "tensorflow":  # the others do not log it
-        assert logs["gradient_norm"][0] == pytest.approx(0.1, rel=1e-3)
-    assert norm == pytest.approx(0.5 * 0.1, rel=1e-3)
 
 
 @pytest.mark.slow_elsewhere
@@ -390,22 +284,6 @@ def test_fit_gives_a_named_optimizer_its_schedule(model):
 
 
 @pytest.mark.slow_elsewhere
-def test_a_constant_rate_is_a_variable_that_callbacks_may_set(model):
-    model.compile("adam", schedule="constant", learning_rate=0.02, run_eagerly=True)
-    halve = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2)
-    model.fit(*batch(), 2, verbose=0, callbacks=[halve])
-    assert float(model.optimizer.learning_rate) == pytest.approx(0.01)
-
-
-@pytest.mark.slow_elsewhere
-def test_the_references_constant_rate_is_scaled_to_the_batch(model):
-    options = {"schedule": "constant", "learning_rate": 0.64}
-    model.compile(recipe="reference", run_eagerly=True, **options)
-    model.fit(*batch(), batch_size=2, verbose=0)
-    assert float(model.optimizer.learning_rate) == pytest.approx(0.64 * 2 / 64)
-
-
-@pytest.mark.slow_elsewhere
 @pytest.mark.slow
 def test_training_with_a_named_optimizer_goes_on_from_a_file_bit_for_bit(tmp_path):
     recipe = {
@@ -414,7 +292,7 @@ def test_training_with_a_named_optimizer_goes_on_from_a_file_bit_for_bit(tmp_pat
         "learning_rate": 0.01,
         "weight_decay": 0.1,
         # "bias" would be first, were the order lost and the names sorted.
-        "gradient_multipliers": {"class_net.*bias$": 3.0, "bias$": 2.0},
+        "learning_rate_multipliers": {"class_net.*bias$": 3.0, "bias$": 2.0},
     }
     keras.utils.set_random_seed(1)
     model = tiny_model()
@@ -429,9 +307,8 @@ def test_training_with_a_named_optimizer_goes_on_from_a_file_bit_for_bit(tmp_pat
     for layer in again._flatten_layers():
         if hasattr(layer, "survival_prob"):
             layer.survival_prob = 1.0
-    factors = again.settings.gradient_factors
-    assert factors == model.settings.gradient_factors
-    assert {1.0, 2.0, 3.0} == set(factors)
+    assert again.optimizer._factors == model.optimizer._factors
+    assert {1.0, 2.0, 3.0} == set(model.optimizer._factors)
     for m in (model, again):
         m.fit(*batch(), epochs=4, initial_epoch=2, **options)
         assert m.optimizer._learning_rate.total_steps == 4
@@ -453,7 +330,7 @@ def test_training_with_a_named_optimizer_goes_on_from_a_file_bit_for_bit(tmp_pat
         Recipe(optimizer={"name": "rmsprop", "rho": 0.5}, learning_rate=0.1),
         Recipe(
             schedule={"name": "manual_step", "boundaries": [3, 6], "rates": [3, 2, 1]},
-            gradient_multipliers={"z": 2.0, "a": 3.0},
+            learning_rate_multipliers={"z": 2.0, "a": 3.0},
         ),
     ],
     ids=str,
@@ -463,6 +340,6 @@ def test_a_recipe_comes_back_from_its_config(recipe):
     names = ("optimizer", "schedule", "learning_rate", "weight_decay", "matching")
     for name in names:
         assert getattr(again, name) == getattr(recipe, name)
-    multipliers = again.gradient_multipliers
-    assert multipliers == recipe.gradient_multipliers
-    assert list(multipliers or ()) == list(recipe.gradient_multipliers or ())
+    multipliers = again.learning_rate_multipliers
+    assert multipliers == recipe.learning_rate_multipliers
+    assert list(multipliers or ()) == list(recipe.learning_rate_multipliers or ())

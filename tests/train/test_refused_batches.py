@@ -93,47 +93,6 @@ def test_in_float16_a_loss_scale_hides_nothing():
     assert_equal(before, everything(model))
 
 
-def test_what_came_before_it_in_the_same_epoch_counts(model):
-    before = everything(model)
-    with pytest.raises(FloatingPointError):
-        model.fit(Stream(batch(), with_pixel(np.nan)), shuffle=False, verbose=0)
-    after = everything(model)
-    assert all(np.isfinite(value).all() for value in after.values())
-    assert any(not np.array_equal(before[n], after[n]) for n in before)
-
-
-@pytest.mark.tensorflow
-def test_several_steps_at_a_time_refuse_alike():
-    model = tiny_model()
-    model.compile(keras.optimizers.SGD(1e-3), steps_per_execution=2)
-    with pytest.raises(FloatingPointError):
-        model.fit(Stream(batch(), with_pixel(np.nan)), shuffle=False, verbose=0)
-    assert int(model.optimizer.iterations) == 1
-    assert all(np.isfinite(value).all() for value in everything(model).values())
-
-
-@pytest.mark.skipif(
-    keras.backend.backend() == "jax",
-    reason="there no callback changes weights in an epoch, and the step sees its own",
-)
-def test_weights_that_an_update_itself_ruined_end_the_training():
-    """No callback that evaluates or writes comes to see them."""
-    model = tiny_model()
-    model.compile("sgd", run_eagerly=keras.backend.backend() == "tensorflow")
-    kernel, seen = model.trainable_variables[0], []
-
-    class Ruins(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            kernel.assign(np.full(kernel.shape, np.inf))
-
-        def on_epoch_end(self, epoch, logs=None):
-            seen.append(epoch)
-
-    with pytest.raises(FloatingPointError, match="after epoch 1: .*NaN or infinite"):
-        model.fit(Stream(batch()), verbose=0, callbacks=[Ruins()])
-    assert not seen
-
-
 _REPLICAS = """
 import tensorflow as tf
 

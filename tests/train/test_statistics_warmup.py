@@ -20,17 +20,6 @@ def test_the_momentum_grows_as_the_decay_of_the_averages_does(step, momentum):
     assert 1 - float(moved[0]) / 8.0 == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("before", "step"),
-    [(7.0, 891), (7.0, 5_000), (0.1234567, 0)],
-    ids=["the layers have the last word", "and later", "frozen statistics"],
-)
-def test_statistics_stay_what_layers_made_them_to_the_bit(before, step):
-    after = ops.array([0.1234567])
-    moved = StatisticsWarmup(0.99).settled(ops.array([before]), after, step)
-    np.testing.assert_array_equal(ops.convert_to_numpy(moved), after)
-
-
 @pytest.fixture(scope="module")
 def model():
     return tiny_model()

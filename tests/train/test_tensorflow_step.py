@@ -12,21 +12,10 @@ from support.tiny import (
     batch,
     tiny_model,
     values,
-    without_stochastic_depth,
 )
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
-
-
-@pytest.mark.slow
-def test_logged_learning_rate_is_that_of_the_last_step():
-    model = tiny_model()
-    model.compile(
-        schedule=keras.optimizers.schedules.PiecewiseConstantDecay([0], [0.5, 0.25])
-    )
-    history = model.fit(*batch(4), batch_size=2, verbose=0).history
-    assert history["learning_rate"] == [0.25]
 
 
 @pytest.mark.slow  # half a minute, as the next
@@ -46,20 +35,6 @@ def test_overflow_in_float16_is_skipped_and_leaves_no_trace():
     assert float(model.optimizer.dynamic_scale) == scale * 2.0**29
     for average in model.averages.variables:
         assert np.isfinite(np.array(average)).all()
-
-
-@pytest.mark.slow  # two minutes: CPUs compute in float16 step by step
-def test_float16_has_gradients_of_the_size_of_float32():
-    norms = []
-    for dtype in ("float32", "mixed_float16"):
-        keras.utils.set_random_seed(5)
-        model = without_stochastic_depth(tiny_model(dtype=dtype))
-        model.compile(keras.optimizers.SGD(0.0), clip_norm=None)
-        # The first scale is too large: it halves until the gradients are finite.
-        history = model.fit(*batch(), batch_size=2, epochs=14, verbose=0).history
-        norms.append(history["gradient_norm"][-1])
-    # A loss scale of 2**15 that were not undone would show.
-    assert 1 / 3 < norms[0] / norms[1] < 3
 
 
 _TWO_REPLICAS = """

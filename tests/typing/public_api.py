@@ -90,7 +90,7 @@ def analyse(found: ek.Detections) -> None:
     )
     columns = {"light": {1: "night"}}
     evaluation = ek.metrics.analyze_results([result], names, columns=columns)
-    print(evaluation.voc_07.mean, evaluation.voc_10.per_class.tolist())
+    print(evaluation.voc_10.mean, evaluation.voc_10.per_class.tolist())
     print([curve.average_precision for curve in evaluation.curves])
     thresholds = {x.name: x.threshold for x in evaluation.thresholds}
     matrix: np.ndarray = evaluation.confusion

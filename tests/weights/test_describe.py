@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 from support.torch_files import backbone_state, write_zip
 
-from effdet_keras import cli
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.kinds.registry import open_weights
 from effdet_keras.weights.kinds.torch_state_dict import EFFICIENTNET_PYTORCH
-from effdet_keras.weights.read_weights import describe_weights, what_weights_are
+from effdet_keras.weights.read_weights import describe_weights
 
 
 @pytest.fixture(scope="module")
@@ -20,28 +19,10 @@ def backbone(tmp_path_factory):
     return write_zip(tmp_path_factory.mktemp("files") / "lite0.pth", state)
 
 
-def assert_told(text, path):
-    assert "EfficientNet-PyTorch classifier of 10 classes" in text
-    assert "the backbone of efficientdet-lite0" in text
-    assert f"from_preset('efficientdet-lite0', weights='{path}', class_names=" in text
-    assert "train: BiFPN and heads start new" in text
-
-
 def test_the_description_says_how_to_use_it(backbone):
     text = describe_weights(open_weights(backbone))
-    assert_told(text, backbone)
+    assert "EfficientNet-PyTorch classifier of 10 classes" in text
+    assert "the backbone of efficientdet-lite0" in text
+    assert f"from_preset('efficientdet-lite0', weights='{backbone}', class_na" in text
     assert "Would load into efficientdet-lite0: 240 of 588 weights" in text
     assert "_fc" in text
-
-
-def test_inspect_says_what_it_was_given(backbone, capsys):
-    assert cli.main(["inspect", str(backbone)]) == 1
-    text = capsys.readouterr().err
-    assert "holds weights, not a dataset" in text
-    assert_told(text, backbone)
-    assert f"effdet-keras inspect-weights {backbone}" in text
-
-
-def test_weights_that_cannot_be_read_are_weights_all_the_same(tmp_path):
-    (tmp_path / "broken.pth").write_text("no weights")
-    assert what_weights_are(tmp_path / "broken.pth") == ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import os
 from collections.abc import Sequence
 
@@ -12,14 +11,9 @@ from numpy.typing import ArrayLike
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.label_map import ClassNames, requested_classes
-from effdet_keras.data.formats.reading import Classes, Found, make_dataset
+from effdet_keras.data.formats.reading import Found, make_dataset
 from effdet_keras.data.problems import Problems
-from effdet_keras.errors import (
-    InvalidValueError,
-    check_argument,
-    check_choice,
-    require,
-)
+from effdet_keras.errors import InvalidValueError, check_choice, require
 from effdet_keras.images import read_image_size
 
 _BOX_FORMATS = ("yxyx", "xyxy", "xywh")
@@ -55,9 +49,6 @@ def from_arrays(
         box_format: `"yxyx"` or `"xyxy"`: two corners; `"xywh"`: left, top, width,
             height.
 
-    Returns:
-        `DetectionDataset`.
-
     Raises:
         FileNotFoundError: If an image given as a path is missing.
         ValueError: If the lists differ in length, an image is not uint8 `[H, W, 3]`, a
@@ -81,39 +72,31 @@ def from_arrays(
     found = []
     for i, image in enumerate(images):
         is_path = isinstance(image, str | os.PathLike)
-        image_id = i + 1 if image_ids is None else _image_id(image_ids[i])
-        crowd = () if is_crowd is None else is_crowd[i]
+        image_id = i + 1 if image_ids is None else int(image_ids[i])
+        crowd = None if is_crowd is None else np.asarray(is_crowd[i], bool)
         item = Found(
             place=f"image_id={image_id}",
             image=path_of(image) if is_path else _checked_image(image, i),
             boxes=_boxes_xywh(boxes[i], box_format, i),
-            classes=_labels(labels[i], len(boxes[i]), i, len(names)),
+            classes=np.asarray(labels[i]),
             source_id=image_id,
             file_name=os.path.basename(os.fspath(image)) if is_path else "",
             image_size=read_image_size(image) if is_path else None,
-            is_crowd=_flags(crowd, len(boxes[i]), i) if len(crowd) else None,
+            is_crowd=crowd,
             image_id=image_id,
         )
+        _check_labels(item, i, len(names))
         found.append(item)
-    every = np.concatenate([np.zeros((0, 4)), *(item.boxes for item in found)])
-    corners = np.concatenate([every[:, :2], every[:, :2] + every[:, 2:]])
-    if np.abs(corners).max(initial=0) <= 1.0 and (every[:, 2:] > 0).any():
-        raise InvalidValueError(
-            "`boxes` must be in pixels. Received boxes between 0 and 1: multiply "
-            "them by the height and width of their image"
-        )
-    classes = Classes(names, category_ids, range(len(names)))
+    classes = names, category_ids, range(len(names))
     return make_dataset(found, classes, Problems("`from_arrays`"), source="`boxes`")
 
 
 def _checked_image(image, position):
     image = np.asarray(image)
-    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
-        raise InvalidValueError(
-            "Each of `images` must be a uint8 array [H, W, 3] of values from 0 to "
-            f"255. Received: images[{position}] with shape={image.shape}, "
-            f"dtype={image.dtype}"
-        )
+    is_right = image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3
+    rule = "Each of `images` must be a uint8 array [H, W, 3] of values from 0 to 255"
+    received = {"position": position, "shape": image.shape, "dtype": image.dtype}
+    require(is_right, rule, **received)
     return image
 
 
@@ -121,11 +104,9 @@ def _boxes_xywh(boxes, box_format, position):
     boxes = np.asarray(boxes, np.float64)
     if boxes.size == 0:
         return np.zeros((0, 4))
-    if boxes.ndim != 2 or boxes.shape[1] != 4 or not np.isfinite(boxes).all():
-        raise InvalidValueError(
-            "`boxes` of an image must be finite numbers of shape [n, 4]. "
-            f"Received: boxes[{position}] with shape={boxes.shape}"
-        )
+    is_right = boxes.ndim == 2 and boxes.shape[1] == 4 and np.isfinite(boxes).all()
+    rule = "`boxes` of an image must be finite numbers of shape [n, 4]"
+    require(is_right, rule, position=position, shape=boxes.shape)
     if box_format == "yxyx":
         boxes = boxes[:, [1, 0, 3, 2]]
     if box_format != "xywh":
@@ -139,34 +120,14 @@ def _boxes_xywh(boxes, box_format, position):
     return boxes
 
 
-def _labels(labels, num_boxes, position, num_classes):
-    array = np.asarray(labels)
-    is_whole = array.size == 0 or np.issubdtype(array.dtype, np.integer)
-    _check_per_box("labels", "int", labels, num_boxes, position, is_whole)
-    if array.size and not 0 <= array.min() <= array.max() < num_classes:
-        raise InvalidValueError(
-            f"Labels must lie from 0 to {num_classes - 1}, as there are "
-            f"{num_classes} `class_names`. Received: labels[{position}]={labels!r}"
-        )
-    return array.astype(np.int32)
-
-
-def _flags(is_crowd, num_boxes, position):
-    flags = np.asarray(is_crowd).astype(bool)
-    is_right = np.array_equal(flags, is_crowd)
-    _check_per_box("is_crowd", "flag", is_crowd, num_boxes, position, is_right)
-    return flags
-
-
-def _check_per_box(name, what, values, num_boxes, position, is_right):
-    if np.shape(values) != (num_boxes,) or not is_right:
-        raise InvalidValueError(
-            f"`{name}` of an image must be one {what} per box, here {num_boxes}. "
-            f"Received: {name}[{position}]={values!r}"
-        )
-
-
-def _image_id(value):
-    is_id = isinstance(value, numbers.Integral) and abs(int(value)) < 2**63
-    check_argument(is_id, "image_ids", value, "ints of at most 64 bits")
-    return int(value)
+def _check_labels(found, position, num_classes):
+    """Raises unless an image has a label, and maybe a flag, for each box."""
+    labels, crowd, count = found.classes, found.is_crowd, len(found.boxes)
+    is_right = labels.shape == (count,) and (crowd is None or crowd.shape == (count,))
+    rule = f"`labels` and `is_crowd` of an image must be one per box, here {count}"
+    require(is_right, rule, position=position, labels=labels, is_crowd=crowd)
+    is_right = not count or (
+        labels.dtype.kind in "iu" and 0 <= labels.min() <= labels.max() < num_classes
+    )
+    rule = f"Labels must be ints from 0 to {num_classes - 1}, below the `class_names`"
+    require(is_right, rule, position=position, labels=labels)

@@ -5,20 +5,13 @@ from __future__ import annotations
 import collections
 import functools
 import json
-import mmap
 import os
-import pathlib
 import reprlib
 from collections.abc import Mapping
 
 import numpy as np
 
-from effdet_keras._internal.remote_path import (
-    is_file,
-    kept_if_readable,
-    local_copy,
-    path_of,
-)
+from effdet_keras._internal.remote_path import is_file, local_copy, path_of
 from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.data.dataset import DetectionDataset, check_class_names
 from effdet_keras.data.formats import reading, writing
@@ -27,7 +20,6 @@ from effdet_keras.data.formats.label_map import (
     ids_of_classes,
     requested_classes,
 )
-from effdet_keras.data.formats.sidecar import NO_SIDECAR, read_sidecar, write_sidecar
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import load_mask, shape_as_coco
 from effdet_keras.errors import InvalidValueError
@@ -81,37 +73,24 @@ def from_coco(
         >>> folder = pathlib.Path(tempfile.mkdtemp()) / "cats"
         >>> write_coco(dataset, folder)
         >>> sorted(path.name for path in folder.iterdir())
-        ['effdet_keras.json', 'train', 'train.json']
+        ['train', 'train.json']
         >>> from_coco(folder / "train.json")[0]["boxes"].tolist()
         [[4.0, 8.0, 20.0, 40.0]]
     """
     content, source = _read_json(annotations)
     problems = Problems(f"`from_coco` of {source!r}", on_error)
-    sidecar, split = NO_SIDECAR, None
-    if not isinstance(annotations, dict):
-        split = path_of(annotations).stem
-        beside = read_sidecar(path_of(annotations).parent)
-        sidecar = beside if split in beside.images else NO_SIDECAR
-    classes, sidecar = _read_classes(content, class_names, sidecar, source)
+    classes = _read_classes(content, class_names, source)
     images = _read_images(content["images"], source, problems)
     groups = _group_annotations(content["annotations"], images, source, problems)
     if image_dir is None:
         image_dir = _find_image_dir(annotations, images)
-    folder, counted = path_of(image_dir), not all(map(_is_id, images))
+    folder, are_counted = path_of(image_dir), not all(map(_is_id, images))
     found = [
-        _found(image, groups[key], folder, source, number if counted else key, masks)
-        for number, (key, image) in enumerate(images.items(), 1)
+        _found(image, groups[key], folder, i if are_counted else key, masks)
+        for i, (key, image) in enumerate(images.items(), 1)
     ]
     return reading.make_dataset(
-        found,
-        classes,
-        problems,
-        source=source,
-        sidecar=sidecar,
-        split=split,
-        key="file_name",
-        fields=("source_id", "file_name"),  # COCO has the others itself
-        keep_unusable=True,
+        found, classes, problems, source=source, keep_unusable=True
     )
 
 
@@ -121,19 +100,16 @@ def _find_image_dir(annotations, images):
         raise InvalidValueError("`image_dir` is needed where `annotations` is a dict")
     path = path_of(annotations)
     folder, split = path.parent, split_of_json(path)
-    places = (path.stem, split, "", "images", f"images/{split}", "data", "JPEGImages")
+    places = (path.stem, split, "", "images", f"images/{split}", "data")
     candidates = [folder / place for place in places]
-    candidates += [folder.parent / place for place in places[1:5]]
+    candidates += [folder.parent / place for place in places[1:]]
     names = [image["file_name"] for image in images.values()][:10]
     for candidate in candidates:
-        if any(is_file(_path_in(candidate, name)) for name in names):
+        if not names or any(is_file(_path_in(candidate, name)) for name in names):
             return candidate
-    if not names:
-        return folder
     raise FileNotFoundError(
         f"`from_coco` found no folder with the images of {os.fspath(path)!r}, such "
-        f"as {names[0]!r}. Pass `image_dir`. Looked in: "
-        f"{[str(candidate) for candidate in dict.fromkeys(candidates)]}"
+        f"as {names[0]!r}. Pass `image_dir`. Looked in: {list(map(str, candidates))}"
     )
 
 
@@ -153,38 +129,37 @@ def split_of_json(path):
     return path.stem.removeprefix("instances_")
 
 
-def _found(image, annotations, folder, source, image_id, masks):
+def _found(image, annotations, folder, image_id, masks):
+    items = [item for _, item in annotations]
     return reading.Found(
-        place=source,
+        place=image["file_name"],
         image=_path_in(folder, image["file_name"]),
-        boxes=[annotation["bbox"] for _, _, annotation in annotations],
-        classes=[category_id for _, category_id, _ in annotations],
-        source_id=_key(image["id"]),
+        boxes=[item["bbox"] for item in items],
+        classes=[item.get("category_id") for item in items],
+        source_id=image["id"],
         file_name=image["file_name"],
         image_size=reading.check_size(image.get("height"), image.get("width")),
-        is_crowd=[a.get("iscrowd") in (1, "1") for _, _, a in annotations],
-        area=[_area(annotation) for _, _, annotation in annotations],
+        is_crowd=[item.get("iscrowd") == 1 for item in items],
+        area=[_area(item) for item in items],
         image_id=image_id,
-        annotation_ids=[annotation_id for annotation_id, _, _ in annotations],
-        shapes=tuple(_shape(a) for _, _, a in annotations) if masks else None,
+        annotation_ids=[annotation_id for annotation_id, _ in annotations],
+        shapes=tuple(_shape(item) for item in items) if masks else None,
     )
 
 
 def _area(annotation):
     area, (_, _, width, height) = annotation.get("area"), annotation["bbox"]
-    is_area = type(area) in (int, float) and 0 <= area <= 1e18  # not NaN nor infinite
+    is_area = isinstance(area, int | float) and 0 <= area <= _MAX_AREA  # not NaN
     return area if is_area else width * height
 
 
 def _shape(annotation):
     """The `segmentation` of an annotation in little memory, or None without one."""
     shape = annotation.get("segmentation")
-    if isinstance(shape, dict) and {"size", "counts"} <= set(shape):
+    if not isinstance(shape, list):
         return shape
-    if not isinstance(shape, list) or not shape:
-        return None
     try:
-        return [np.asarray(points, np.float32) for points in shape]
+        return [np.asarray(points, np.float32) for points in shape] or None
     except (TypeError, ValueError):
         return shape  # which `load_mask` refuses, with the name of the image
 
@@ -196,11 +171,10 @@ def write_coco(
     """Writes a new folder in COCO's format: `SPLIT.json` and `SPLIT/` with images.
 
     Boxes, areas, crowd flags, image and category ids are exactly those of the dataset.
-    JPEG and PNG files are copied; other images become PNG files. `effdet_keras.json`
-    keeps source ids and file names. The shapes of objects, where the dataset was read
-    with `masks=True`, are the `segmentation` of the annotations; masks of whole images
-    (`with_masks`) become PNG files in `SPLIT_masks/`, which `with_masks(folder /
-    "SPLIT_masks", seg_class_names)` reads.
+    JPEG and PNG files are copied; other images become PNG files. The shapes of objects,
+    where the dataset was read with `masks=True`, are the `segmentation` of the
+    annotations; masks of whole images (`with_masks`) become PNG files in
+    `SPLIT_masks/`, which `with_masks(folder / "SPLIT_masks", seg_class_names)` reads.
 
     Args:
         datasets: `DetectionDataset`, or dict from split name to one.
@@ -208,26 +182,23 @@ def write_coco(
 
     Raises:
         FileExistsError: If the folder is there.
-        FileNotFoundError: If an image is gone.
-        OSError: If the folder cannot be written.
+        OSError: If an image is gone, or the folder cannot be written.
         ValueError: If the splits differ in their classes, a name of one cannot be that
             of a folder, or an image cannot be decoded.
 
     Example: see `from_coco`.
     """
     datasets = writing.named_splits(datasets)
-    names = {}
     with new_folder(folder) as partial:
         for split, dataset in datasets.items():
-            names[split] = writing.write_images(dataset.records, partial / split)
+            names = writing.write_images(dataset.records, partial / split)
             content = dataset.to_coco()
-            for image, name in zip(content["images"], names[split]):
+            for image, name in zip(content["images"], names):
                 image["file_name"] = name
             _add_shapes(content["annotations"], dataset.records)
-            _write_masks(partial / f"{split}_masks", dataset.records, names[split])
+            _write_masks(partial / f"{split}_masks", dataset.records, names)
             text = json.dumps(content)
             (partial / f"{split}.json").write_text(text, encoding="utf-8")
-        write_sidecar(partial, datasets, names)
 
 
 def _add_shapes(annotations, records):
@@ -243,13 +214,11 @@ def _add_shapes(annotations, records):
 
 
 def _write_masks(folder, records, names):
-    """Writes the masks of whole images, each by the name that its image keeps."""
+    """Writes the masks of whole images, each by the name that its image has now."""
     for record, name in zip(records, names):
         if record.mask is not None:
-            kept = pathlib.PurePosixPath(record.file_name or name)
-            is_outside = kept.is_absolute() or ".." in kept.parts
-            path = (folder / (name if is_outside else kept)).with_suffix(".png")
-            path.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(exist_ok=True)
+            path = (folder / name).with_suffix(".png")
             path.write_bytes(writing.png_of(load_mask(record)))
 
 
@@ -280,20 +249,18 @@ def _coco_files(folder):
 
 
 def _is_coco(path):
-    """Whether a file has the three keys; without reading the gigabyte it may be."""
+    """Whether a file has the three keys, without parsing the gigabyte it may be."""
     if path.suffix.lower() != ".json":
         return False
-    keys = (b'"images"', b'"annotations"', b'"categories"')
-    with open(local_copy(path), "rb") as file:
-        if not os.fstat(file.fileno()).st_size:
-            return False
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return all(content.find(key) >= 0 for key in keys)
+    content = local_copy(path).read_bytes()
+    return all(b'"%b"' % key.encode() in content for key in _LISTS)
 
 
 # --- What a COCO json file says: its classes, images and annotations, checked.
 
+_LISTS = ("images", "annotations", "categories")
 _MAX_ID = 2**63 - 1  # ids travel as int64
+_MAX_AREA = 1e18  # square pixels
 
 
 def _read_json(annotations):
@@ -301,56 +268,38 @@ def _read_json(annotations):
     content, source = annotations, "a dict"
     if not isinstance(annotations, dict):
         source = os.fspath(annotations)
-        copy = local_copy(annotations)
-        with kept_if_readable(copy):
-            try:
-                content = json.loads(copy.read_bytes())  # finds out which UTF it is
-            except (ValueError, RecursionError) as error:
-                raise InvalidValueError(
-                    f"`from_coco` expects a json file. Received: {source!r} ({error})"
-                ) from error
-    needed = ("images", "annotations", "categories")
-    found = type(content).__name__
-    are_there = False
-    if isinstance(content, dict):
-        found = {key: type(value).__name__ for key, value in content.items()}
-        are_there = all(found.get(key) == "list" for key in needed)
-    lists = ", ".join(f"`{key}`" for key in needed)
-    rule = f"`from_coco` expects a json object with the lists {lists}"
-    reading.require_content(are_there, rule, source, found)
+        try:  # `json` finds out which UTF it is
+            content = json.loads(local_copy(annotations).read_bytes())
+        except ValueError as error:
+            raise InvalidValueError(
+                f"`from_coco` expects a json file. Received: {source!r} ({error})"
+            ) from error
+    is_coco = isinstance(content, dict) and all(
+        isinstance(content.get(key), list) for key in _LISTS
+    )
+    rule = f"`from_coco` expects a json object with the lists {', '.join(_LISTS)}"
+    reading.require_content(is_coco, rule, source, content)
     return content, source
 
 
-def _read_classes(content, class_names, sidecar, source):
-    """The name and the category id of each label; the sidecar with today's names."""
+def _read_classes(content, class_names, source):
+    """The name and the category id of each label."""
     categories = content["categories"]
-    ids = [_get(category, "id") for category in categories]
+    ids = [category.get("id") for category in categories]
     is_one_each = all(map(_is_id, ids)) and len(set(ids)) == len(ids)
     rule = "Each category must have an int `id` of its own"
     reading.require_content(is_one_each, rule, source, ids)
-    names = [_get(category, "name") for category in categories]
-    are_names = all(isinstance(name, str | int) for name in names)
-    rule = "Each category must have a `name`"
-    reading.require_content(are_names, rule, source, names)
-    name_of = {i: str(name) for i, name in sorted(zip(ids, names))}
-    name_of = _without_useless_names(name_of, content["annotations"])
+    name_of = {c["id"]: str(c.get("name", "")) for c in categories}
+    name_of = _without_useless_names(
+        dict(sorted(name_of.items())), content["annotations"]
+    )
     check_class_names(tuple(name_of.values()), f"{source!r}")
-    written = enumerate(sidecar.category_ids)
-    sidecar = sidecar.renamed({i: name_of[k] for i, k in written if k in name_of})
-    same = sorted(sidecar.class_names) == sorted(name_of.values())
-    if class_names is None and same:
-        class_names = sidecar.class_names  # its order
-    category_ids = list(name_of)
     if class_names is None:
-        class_names = tuple(name_of.values())
+        names, category_ids = tuple(name_of.values()), list(name_of)
     else:
-        class_names, ids = requested_classes(class_names)
-        category_ids = ids_of_classes(class_names, name_of, ids)
-
-    def describe(key):
-        return f"category id {key if isinstance(key, str) else reprlib.repr(key)}"
-
-    return reading.Classes(class_names, category_ids, category_ids, describe), sidecar
+        names, ids = requested_classes(class_names)
+        category_ids = ids_of_classes(names, name_of, ids)
+    return names, category_ids, category_ids
 
 
 def _without_useless_names(name_of, annotations):
@@ -358,7 +307,7 @@ def _without_useless_names(name_of, annotations):
     uses = collections.Counter(name for name in name_of.values() if name.strip())
     if len(uses) == len(name_of):
         return name_of
-    used = {reading.whole_number(_get(a, "category_id")) for a in annotations}
+    used = {annotation.get("category_id") for annotation in annotations}
     return {i: name for i, name in name_of.items() if uses[name] == 1 or i in used}
 
 
@@ -366,9 +315,8 @@ def _read_images(images, source, problems):
     """The usable items of `images` by their id."""
     found = {}
     for i, image in enumerate(images):
-        key = _key(_get(image, "id"))
-        file_name = _get(image, "file_name")
-        if key is None or not isinstance(file_name, str) or not file_name:
+        key, file_name = image.get("id"), image.get("file_name")
+        if not isinstance(key, int | str) or not file_name:
             problems.add(
                 "unreadable annotation",
                 source,
@@ -382,33 +330,25 @@ def _read_images(images, source, problems):
 
 
 def _group_annotations(annotations, images, source, problems):
-    """`(annotation id, category id, annotation)` by the key of the image."""
-    ids = [_get(annotation, "id") for annotation in annotations]
+    """`(annotation id, annotation)` of each image, by the image's id."""
+    ids = [annotation.get("id") for annotation in annotations]
     if not all(map(_is_id, ids)) or len(set(ids)) != len(ids):
         # pycocotools keeps annotations by id: without one each, some are lost.
         ids = range(1, len(annotations) + 1)
     groups, strangers = {key: [] for key in images}, collections.Counter()
-    for i, (annotation_id, annotation) in enumerate(zip(ids, annotations)):
-        if not isinstance(annotation, dict):
-            detail = f"annotations[{i}] is {reprlib.repr(annotation)}"
-            problems.add("unreadable annotation", source, detail)
-            continue
-        key, is_good = _key(annotation.get("image_id")), _is_box(annotation.get("bbox"))
-        if not is_good:
+    for annotation_id, annotation in zip(ids, annotations):
+        key, box = annotation.get("image_id"), annotation.get("bbox")
+        if key not in groups:
+            strangers[key] += 1
+        elif not _is_box(box):
             problems.add(
                 "bad box",
-                images.get(key, {}).get("file_name", source),
-                f"bbox={reprlib.repr(annotation.get('bbox'))} of annotation "
-                f"{reprlib.repr(annotation.get('id'))} is not four finite numbers: "
-                "left, top, width, height",
+                images[key]["file_name"],
+                f"bbox={reprlib.repr(box)} of annotation {annotation.get('id')!r} is "
+                "not four finite numbers: left, top, width, height",
             )
-        if key not in groups:
-            strangers[reprlib.repr(annotation.get("image_id"))] += 1
-        elif is_good:
-            category_id = annotation.get("category_id")
-            number = reading.whole_number(category_id)
-            category_id = reprlib.repr(category_id) if number is None else number
-            groups[key].append((annotation_id, category_id, annotation))
+        else:
+            groups[key].append((annotation_id, annotation))
     _note_strangers(strangers, images, len(annotations), source, problems)
     return groups
 
@@ -416,36 +356,21 @@ def _group_annotations(annotations, images, source, problems):
 def _note_strangers(strangers, images, count, source, problems):
     if count and strangers.total() == count:
         image_id, image = next(iter(strangers)), next(iter(images), None)
-        problems.add(
-            "only stray annotations",
-            source,
-            f"none of the {count:,} annotations has the id of an image: `image_id` is "
-            f"such as {image_id}, and `id` of `images` such as {image!r}",
-        )
+        detail = f"`image_id` is such as {image_id!r}, `id` of images such as {image!r}"
+        problems.add("only stray annotations", source, detail)
         return
-    for image_id, count in strangers.items():
-        what = "1 annotation" if count == 1 else f"{count:,} annotations"
-        detail = f"{what} of image_id {image_id}, which is not in `images`"
+    for image_id, number in strangers.items():
+        detail = f"{number:,} of image_id {image_id!r}, which is not in `images`"
         problems.add("stray annotation", source, detail)
 
 
 def _is_box(box):
     return (
-        type(box) in (list, tuple)
+        isinstance(box, list | tuple)
         and len(box) == 4
-        and all(
-            type(n) in (int, float) and abs(n) <= reading.MAX_COORDINATE for n in box
-        )
+        and all(isinstance(n, int | float) for n in box)
+        and all(abs(n) <= reading.MAX_COORDINATE for n in box)
     )
-
-
-def _key(value):
-    """An id by which things find each other, or None."""
-    return value if isinstance(value, str) else reading.whole_number(value)
-
-
-def _get(item, key):
-    return item.get(key) if isinstance(item, dict) else None
 
 
 def _is_id(value):

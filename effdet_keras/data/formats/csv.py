@@ -7,28 +7,19 @@ import csv
 import dataclasses
 import functools
 import os
-import re
 from collections.abc import Mapping
 
 import numpy as np
 
-from effdet_keras._internal.remote_path import (
-    is_file,
-    kept_if_readable,
-    local_copy,
-    path_of,
-)
+from effdet_keras._internal.remote_path import is_file, local_copy, path_of
 from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.label_map import ClassNames
-from effdet_keras.data.formats.sidecar import read_sidecar, write_sidecar
 from effdet_keras.data.problems import Problems
-from effdet_keras.data.record import clip_boxes_xywh
-from effdet_keras.errors import InvalidValueError, check_choice, require
+from effdet_keras.errors import InvalidValueError
 
 _HEADER = ("filename", "width", "height", "class", "xmin", "ymin", "xmax", "ymax")
-_FORMATS = ("tfod", "automl")
 
 
 def from_csv(
@@ -94,13 +85,11 @@ def from_csv(
     for row in rows:
         groups[row.image].append(row)
     folder = _image_folder(path, image_dir, list(groups))
-    sidecar = read_sidecar(path.parent)
     return reading.make_dataset(
         [_found(name, rows, folder) for name, rows in groups.items()],
-        reading.named_classes(known, class_names, sidecar),
+        reading.named_classes(known, class_names),
         problems,
         source=path,
-        sidecar=sidecar,
     )
 
 
@@ -108,12 +97,12 @@ def _image_folder(path, image_dir, names):
     """The folder that the names of the images start from."""
     if image_dir is not None:
         return path_of(image_dir)
-    stem = path.stem.removesuffix("_labels")
-    for parent in (path.parent, path.parent.parent):
-        for place in (stem, "", "images", f"images/{stem}", "JPEGImages"):
-            if any(is_file(_path_in(parent / place, name)) for name in names[:10]):
-                return parent / place
-    return path.parent
+    stem, folder = path.stem.removesuffix("_labels"), path.parent
+    places = [folder / p for p in (stem, "", "images", f"images/{stem}")]
+    for place in [*places, folder.parent / "images"]:
+        if any(is_file(_path_in(place, name)) for name in names[:10]):
+            return place
+    return folder
 
 
 def _path_in(folder, name):
@@ -132,7 +121,7 @@ def _found(name, rows, folder):
         classes=[row.label for row in rows if row.box is not None],
         source_id=name,
         file_name=name,
-        image_size=next((row.size for row in rows if row.size is not None), None),
+        image_size=rows[0].size,
         in_fractions=rows[0].in_fractions,
     )
 
@@ -140,97 +129,51 @@ def _found(name, rows, folder):
 def write_csv(
     datasets: DetectionDataset | Mapping[str, DetectionDataset],
     folder: str | os.PathLike[str],
-    *,
-    format: str = "tfod",
 ) -> None:
-    """Writes a new folder with csv files, and with the images in `SPLIT/`.
+    """Writes a new folder with a `SPLIT.csv` per split, and its images in `SPLIT/`.
 
-    Boxes without an area in their image are left out. These formats cannot mark crowds:
-    other programs see ordinary boxes. `effdet_keras.json` keeps which boxes are crowds,
-    and ids, file names, areas and classes.
+    The format is that of the TF Object Detection API. Boxes without an area in their
+    image are left out. The format cannot mark crowds, which become ordinary boxes, with
+    a warning; nor does it keep ids and areas.
 
     Args:
         datasets, folder: as for `write_coco`.
-        format: "tfod", of the TF Object Detection API: one file `SPLIT.csv` per split,
-            boxes in pixels; or "automl": one file `data.csv`, boxes in fractions and
-            clipped to their image.
 
     Raises:
-        FileExistsError: As `write_coco` does.
-        ValueError: As `write_coco` does, or if `format` is unknown, or AutoML has no
-            such split.
+        FileExistsError, ValueError: As `write_coco` does.
 
     Example: see `from_csv`.
     """
-    check_choice("format", format, _FORMATS)
-    datasets = writing.named_splits(datasets, usable=True, masks=False)
-    sets = _automl_sets(datasets) if format == "automl" else {}
-    names, rows = {}, []
+    datasets = writing.named_splits(datasets, usable=True, masks=False, crowds=False)
     with new_folder(folder) as partial:
         for split, dataset in datasets.items():
-            files = writing.write_images(dataset.records, partial / split)
-            names[split] = [f"{split}/{file}" for file in files]
-            pairs = list(zip(names[split], dataset.records))
-            if format == "automl":
-                rows += _automl_rows(pairs, sets[split], dataset.class_names)
-            else:
-                body = _tfod_rows(pairs, dataset.class_names)
-                _write_rows(partial / f"{split}.csv", [_HEADER, *body])
-        if format == "automl":
-            _write_rows(partial / "data.csv", rows)
-        write_sidecar(partial, datasets, names)
+            names = writing.write_images(dataset.records, partial / split)
+            path = partial / f"{split}.csv"
+            with open(path, "w", encoding="utf-8", newline="") as file:
+                writer = csv.writer(file, lineterminator="\n")
+                writer.writerow(_HEADER)
+                for name, record in zip(names, dataset.records):
+                    writer.writerows(_rows(f"{split}/{name}", record, dataset))
 
 
-def _automl_sets(datasets):
-    words = {"val": "VALIDATION", "valid": "VALIDATION"}
-    sets = {split: words.get(split, split.upper()) for split in datasets}
-    different = set(sets.values())
-    are_known = different <= _AUTOML_SPLITS.keys() and len(different) == len(sets)
-    rule = "AutoML's csv has the splits train, validation (or val) and test alone"
-    require(are_known, rule, splits=list(datasets))
-    return sets
-
-
-def _tfod_rows(pairs, class_names):
-    for name, record in pairs:
-        height, width = record.image_size
-        low, sides = record.boxes_xywh[:, :2], record.boxes_xywh[:, 2:]
-        corners = np.concatenate([low, low + sides], axis=1)
-        for label, box in zip(record.labels, corners):
-            numbers = [f"{value:.10g}" for value in box]
-            yield (name, width, height, class_names[label], *numbers)
-        if not len(corners):
-            yield (name, width, height, "", "", "", "", "")
-
-
-def _automl_rows(pairs, set_name, class_names):
-    for name, record in pairs:
-        boxes, _ = clip_boxes_xywh(record.boxes_xywh, record.image_size)
-        boxes = boxes / np.tile(np.float64(record.image_size), 2)
-        for label, box in zip(record.labels, boxes):
-            top, left, bottom, right = (f"{value:.9g}" for value in box)
-            place = (left, top, "", "", right, bottom, "", "")
-            yield (set_name, name, class_names[label], *place)
-        if not len(boxes):
-            yield (set_name, name, *[""] * 9)
-
-
-def _write_rows(path, rows):
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerows(map(_plain_cell, row) for row in rows)
+def _rows(name, record, dataset):
+    height, width = record.image_size
+    low, sides = record.boxes_xywh[:, :2], record.boxes_xywh[:, 2:]
+    corners = np.concatenate([low, low + sides], axis=1)
+    for label, box in zip(record.labels, corners):
+        numbers = [f"{value:.10g}" for value in box]
+        yield (name, width, height, dataset.class_names[label], *numbers)
+    if not len(corners):
+        yield (name, width, height, "", "", "", "", "")
 
 
 def csv_readers(path):
     """Finds csv files of annotations: dict from split to the function that reads it."""
     files = [path] if path.is_file() else sorted(path.glob("*.csv"))
-    splits = {file: csv_splits(file) for file in files}
-    if path.is_dir() and not any(splits.values()):
-        splits = {file: csv_splits(file) for file in sorted(path.glob("*/*.csv"))}
     readers = {}
-    for file, of_file in splits.items():
+    for file in files:
         stem = file.stem.removesuffix("_labels")
-        for split in of_file:
+        for split in csv_splits(file):
             name = split or reading.split_of_name(stem)
             readers[name] = functools.partial(from_csv, file, split=split)
     return readers
@@ -238,14 +181,12 @@ def csv_readers(path):
 
 def csv_splits(path):
     """The splits that a csv file names, or [None]; none if it has no annotations."""
+    if path.suffix.lower() != ".csv":
+        return []
     try:
-        format = _format_of(read_lines(path, limit=1))
-    except (ValueError, OSError):
+        rows = _read_rows(path, Problems("`csv_splits`", "skip"))
+    except ValueError:
         return []
-    if format is None or path.suffix.lower() != ".csv":
-        return []
-    is_automl = format[0] is _read_automl
-    rows = _read_rows(path, Problems("`csv_splits`", "skip")) if is_automl else []
     return _splits_of(rows) or [None]
 
 
@@ -256,12 +197,12 @@ def _splits_of(rows):
 # --- The rows of a csv file, in each of the formats that people write boxes in.
 
 _COLUMNS = {  # each column of the Object Detection API, and what others call it
-    "filename": ("filename", "image", "path", "image_path", "file_name", "file"),
-    "class": ("class", "label", "name", "class_name"),
-    "xmin": ("xmin", "x1", "x_min"),
-    "ymin": ("ymin", "y1", "y_min"),
-    "xmax": ("xmax", "x2", "x_max"),
-    "ymax": ("ymax", "y2", "y_max"),
+    "filename": ("filename", "image", "path", "image_path", "file_name"),
+    "class": ("class", "label"),
+    "xmin": ("xmin", "x1"),
+    "ymin": ("ymin", "y1"),
+    "xmax": ("xmax", "x2"),
+    "ymax": ("ymax", "y2"),
     "height": ("height",),
     "width": ("width",),
 }
@@ -271,7 +212,6 @@ _AUTOML_SPLITS = {
     "TRAIN": "train",
     "TRAINING": "train",
     "VALIDATION": "validation",
-    "VALIDATE": "validation",
     "TEST": "test",
     "UNASSIGNED": reading.ONE_SPLIT,
 }
@@ -304,40 +244,19 @@ def _read_rows(path, problems):
     return reading.read_rows(read, lines, problems, path.name, "row")
 
 
-# What a spreadsheet takes for a formula, and what stands before it to make it text.
-_FORMULA = re.compile(r"'*[=+@-](?![\d.]+$)")
-
-
-def _plain_cell(cell):
-    """A cell that no spreadsheet computes: `'` stands before what begins a formula."""
-    return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell
-
-
-def _cell(text):
-    """What a cell says; the inverse of `_plain_cell`."""
-    text = text.strip()
-    return text[1:] if text[:1] == "'" and _FORMULA.match(text) else text
-
-
-def read_lines(path, limit=None, reader="from_csv", delimiters=","):
-    """`(number, cells)` of each row that is not empty, or of the first `limit`."""
+def read_lines(path, reader="from_csv", delimiters=","):
+    """`(number, cells)` of each row that is not empty."""
     lines = []
-    copy = local_copy(path)
     try:
-        with (
-            kept_if_readable(copy),
-            open(copy, encoding="utf-8-sig", newline="") as file,
-        ):
+        with open(local_copy(path), encoding="utf-8-sig", newline="") as file:
             first = file.readline()
             file.seek(0)
             # Spreadsheets of many countries write semicolons; of equal ones the first.
             rows = csv.reader(file, delimiter=max(delimiters, key=first.count))
             for row in rows:
-                cells = [_cell(cell) for cell in row]
+                cells = [cell.strip() for cell in row]
                 if any(cells):
                     lines.append((rows.line_num, cells))
-                if len(lines) == limit:
-                    break
     except (UnicodeDecodeError, csv.Error) as error:
         raise InvalidValueError(
             f"`{reader}` expects a CSV file, which must be text in UTF-8: spreadsheets "
@@ -356,9 +275,9 @@ def _format_of(lines):
     places = {column: names.index(own[0]) for column, own in found.items() if own}
     if places.keys() >= _COLUMNS.keys() - {*_SIDES}:
         return functools.partial(_read_pixels, places), True
-    if first[0].upper() in _AUTOML_SPLITS and len(first) in (2, 3, 7, 9, 10, 11):
+    if first[0].upper() in _AUTOML_SPLITS and len(first) > 1:
         return _read_automl, False
-    are_numbers = all(_number(cell) is not None for cell in first[1:5])
+    are_numbers = None not in map(_number, first[1:5])
     if len(first) == 6 and first[0] and (are_numbers or not any(first[1:])):
         return functools.partial(_read_pixels, _RETINANET), False
     return None
@@ -373,23 +292,16 @@ def _read_pixels(places, cells):
 
 
 def _read_automl(cells):
-    """AutoML's format: `set,path,label` and up to four corners in fractions."""
+    """AutoML's format: `set,path,label` and two or four corners in fractions."""
     cells = cells + [""] * (11 - len(cells))
     split = _AUTOML_SPLITS.get(cells[0].upper())
     if split is None:
         return f"the first column must be one of {list(_AUTOML_SPLITS)}"
-    x = [cell for cell in cells[3:11:2] if cell]
-    y = [cell for cell in cells[4:11:2] if cell]
-    box = _around(x, y)
+    x, y = ([_number(cell) for cell in cells[start:11:2] if cell] for start in (3, 4))
+    box = [None] * 4 if None in x + y else []
+    if x and y and not box:
+        box = [min(x), min(y), max(x), max(y)]
     return _make_row(cells[1], cells[2], box, in_fractions=True, split=split)
-
-
-def _around(x, y):
-    """The ends of the box around corners, as cells."""
-    x_numbers, y_numbers = [_number(cell) for cell in x], [_number(cell) for cell in y]
-    if len(x) < 2 or len(x) != len(y) or None in x_numbers + y_numbers:
-        return x + y or [""] * 4
-    return [min(x_numbers), min(y_numbers), max(x_numbers), max(y_numbers)]
 
 
 def _make_row(image, label, box, *, in_fractions=False, size=None, split=None):
@@ -400,11 +312,7 @@ def _make_row(image, label, box, *, in_fractions=False, size=None, split=None):
     if not label and not any(cell != "" for cell in box):
         return _Row(image, "", None, **common)
     numbers = [_number(cell) for cell in box]
-    if (
-        None in numbers
-        or len(numbers) != 4
-        or not reading.are_coordinates(np.array(numbers))
-    ):
+    if None in numbers or not numbers or not reading.are_coordinates(np.array(numbers)):
         return "four finite numbers are expected"
     if not label:
         return "a class is expected"
@@ -416,5 +324,5 @@ def _make_row(image, label, box, *, in_fractions=False, size=None, split=None):
 def _number(cell):
     try:
         return float(cell)
-    except ValueError:
+    except (TypeError, ValueError):
         return None

@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import os
 import reprlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,15 +15,8 @@ from effdet_keras._internal.remote_path import for_each, is_file
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.label_map import ids_of_classes, requested_classes
-from effdet_keras.data.formats.sidecar import (
-    FIELDS,
-    NO_SIDECAR,
-    Sidecar,
-    apply_sidecar,
-)
 from effdet_keras.data.record import (
     Record,
-    areas_of,
     clip_boxes_xywh,
     count_unusable,
     joined,
@@ -62,84 +55,55 @@ class Found:
     is_good: Any = None  # bool [n]: boxes to keep; None: all of them
 
 
-@dataclasses.dataclass(frozen=True)
-class Classes:
-    """The classes of a dataset, and what its file calls each."""
-
-    names: Sequence[str]
-    category_ids: Sequence[int] | None
-    keys: Sequence  # as in `Found.classes`, in the order of the labels
-    describe: Callable = repr  # of a key: what messages call it
+# The classes of a dataset are three lists in the order of the labels: their names,
+# their category ids, or None, and their keys, as in `Found.classes`.
 
 
-def named_classes(known, class_names, sidecar):
+def named_classes(known, class_names):
     """The classes of files that name them, of which they have the names `known`."""
-    names, ids = _chosen_names(known, class_names, sidecar)
-    return Classes(names, ids or sidecar.category_ids_of(names), names)
-
-
-def numbered_classes(known, class_names, sidecar, found, *, are_category_ids):
-    """The classes of files that number them from 1; `known` are names by number."""
-    numbers = [known[i] for i in sorted(known)]
-    if not known and class_names is None:
-        numbers = _numbers_as_names(found)
-    names, ids = _chosen_names(numbers, class_names, sidecar)
-    keys = ids_of_classes(names, known, ids if are_category_ids else None)
-    category_ids = sidecar.category_ids_of(names)
-    category_ids = category_ids or (keys if ids is None or are_category_ids else ids)
-
-    def describe(key):
-        return repr(known[key]) if key in known else f"class {key}, from 1,"
-
-    return Classes(names, category_ids, keys, describe)
-
-
-def _chosen_names(known, class_names, sidecar):
-    """The names, and ids where a label map asks for some."""
+    names, ids = known, None
     if class_names is not None:
-        return requested_classes(class_names)
-    is_kept = set(known) <= set(sidecar.class_names)
-    return sidecar.class_names if is_kept else tuple(known), None
+        names, ids = requested_classes(class_names)
+    return names, ids, names
 
 
-def _numbers_as_names(found):
-    ids = np.concatenate([[0], *(image.classes for image in found)])
-    highest = int(ids[ids <= MAX_CLASSES].max(initial=0))
-    return tuple(str(i) for i in range(1, highest + 1))
+def numbered_classes(known, class_names, found, *, are_category_ids):
+    """The classes of files that number them from 1; `known` are names by number."""
+    if class_names is not None:
+        names, ids = requested_classes(class_names)
+    else:
+        if not known:
+            used = np.concatenate([[0], *(image.classes for image in found)])
+            highest = int(used[used <= MAX_CLASSES].max(initial=0))
+            known = {i: str(i) for i in range(1, highest + 1)}
+        names, ids = tuple(known[i] for i in sorted(known)), None
+    keys = ids_of_classes(names, known, ids if are_category_ids else None)
+    return names, keys if ids is None or are_category_ids else ids, keys
 
 
 def make_dataset(
     found: Sequence[Found],
-    classes: Classes,
+    classes: tuple,
     problems: Any,
     *,
     source: Any,
-    sidecar: Sidecar = NO_SIDECAR,
-    split: str | None = None,
-    key: str = "source_id",  # by which the sidecar knows an image
-    fields: Sequence[str] = FIELDS,  # that it restores
     keep_unusable: bool = False,
 ) -> DetectionDataset:
     """The dataset of what was found; raises or warns of what is wrong."""
-    if not classes.names:
+    names, category_ids, keys = classes
+    if not names:
         problems.finish()  # says more, if there are any
         text = f"{problems.reader} found no object: pass `class_names`"
         raise InvalidValueError(text)
-    labels = _labels(found, classes, problems)
+    labels = _labels(found, keys, problems)
     records = _records(found, labels, problems)
-    names = [str(getattr(record, key)) for record in records]
-    records = apply_sidecar(
-        sidecar, split, records, names, classes.names, fields=fields
-    )
     known = [record.labels >= 0 for record in records]
     records = [r if k.all() else r.select(k) for r, k in zip(records, known)]
     records = _check_boxes(records, problems, source)
     if not keep_unusable:
         records = usable_only(records)
     problems = problems.finish()
-    return DetectionDataset(
-        records, classes.names, classes.category_ids, problems=problems
-    )
+    return DetectionDataset(records, names, category_ids, problems=problems)
 
 
 def usable_only(records: Sequence[Record]) -> list[Record]:
@@ -148,16 +112,16 @@ def usable_only(records: Sequence[Record]) -> list[Record]:
     return [r.usable() if count else r for r, count in zip(records, counts)]
 
 
-def _labels(found, classes, problems):
+def _labels(found, keys, problems):
     """The labels of each image, -1 for an unknown class: one problem of each."""
-    label_of = {key: label for label, key in enumerate(classes.keys)}
+    label_of = {key: label for label, key in enumerate(keys)}
     unknown, place = collections.Counter(), {}
     labels = []
     for image in found:
-        keys = image.classes
-        keys = keys.tolist() if isinstance(keys, np.ndarray) else keys
-        labels.append(np.array([label_of.get(key, -1) for key in keys], np.int32))
-        for name in [key for key in keys if key not in label_of]:
+        used = image.classes
+        used = used.tolist() if isinstance(used, np.ndarray) else used
+        labels.append(np.array([label_of.get(key, -1) for key in used], np.int32))
+        for name in [key for key in used if key not in label_of]:
             unknown[name] += 1
             place.setdefault(name, image.place)
     for name, count in unknown.items():
@@ -165,9 +129,8 @@ def _labels(found, classes, problems):
         problems.add(
             "unknown class",
             place[name],
-            f"{classes.describe(name)} of {boxes} (if you passed `class_names`, name "
-            "it too: classes are left out afterwards, with "
-            "`dataset.filter(classes=...)`)",
+            f"{name!r} of {boxes} (if you passed `class_names`, name it too: classes "
+            "are left out afterwards, with `dataset.filter(classes=...)`)",
         )
     return labels
 
@@ -184,16 +147,18 @@ def _records(found, labels, problems):
         boxes = np.asarray(image.boxes, np.float64).reshape(-1, 4)
         if image.in_fractions:
             boxes = boxes * (width, height, width, height)
-        count, area = len(image_labels), areas_of(boxes)
+        count, area = len(image_labels), boxes[:, 2] * boxes[:, 3]
         if image.area is not None:
             # google/automl's VOC converter writes the area as a fraction as well.
             given = np.asarray(image.area, np.float64)
             is_close = np.isclose(given * height * width, area, rtol=1e-3, atol=0)
             area = np.where(is_close & image.in_fractions, area, given)
         image_id = len(records) + 1 if image.image_id is None else image.image_id
-        is_path = isinstance(image.image, os.PathLike)
+        ids = image.annotation_ids
         record = Record(
-            image=str(image.image) if is_path else image.image,
+            image=str(image.image)
+            if isinstance(image.image, os.PathLike)
+            else image.image,
             image_size=size,
             image_id=image_id,
             source_id=image_id if image.source_id == "" else image.source_id,
@@ -202,9 +167,7 @@ def _records(found, labels, problems):
             labels=image_labels,
             is_crowd=np.zeros(count) if image.is_crowd is None else image.is_crowd,
             area=area,
-            annotation_ids=first_id + np.arange(count)
-            if image.annotation_ids is None
-            else image.annotation_ids,
+            annotation_ids=first_id + np.arange(count) if ids is None else ids,
             shapes=image.shapes,
         )
         is_all = image.is_good is None or np.all(image.is_good)
@@ -269,15 +232,9 @@ def _are_normalized(records):
 
 def check_size(height, width):
     """`(height, width)` as ints, or None if it is no size of an image."""
-    sides = (whole_number(height), whole_number(width))
-    return sides if all(s is not None and 0 < s < _MAX_SIDE for s in sides) else None
-
-
-def whole_number(value):
-    """An int, or a float without fraction, as int; of anything else None."""
-    if type(value) is int:
-        return value
-    return int(value) if type(value) is float and value.is_integer() else None
+    sides = (height, width)
+    is_size = all(isinstance(s, int | float) and 0 < s < _MAX_SIDE for s in sides)
+    return (int(height), int(width)) if is_size else None
 
 
 def require_content(is_right, rule, source, content):

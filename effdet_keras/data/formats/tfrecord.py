@@ -6,24 +6,18 @@ import collections
 import functools
 import glob
 import hashlib
+import itertools
 import os
 import pathlib
 import re
-import struct
 import warnings
 from collections.abc import Mapping, Sequence
 
 import google.protobuf.message
-import google_crc32c
 import numpy as np
-from google.protobuf import (
-    descriptor_pb2,
-    descriptor_pool,
-    message_factory,
-    text_format,
-)
 
-from effdet_keras._internal.whole_files import is_remote, local_path, new_folder
+from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras._internal.whole_files import local_path, new_folder
 from effdet_keras.category_ids import category_ids_or_default
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading, writing
@@ -33,7 +27,6 @@ from effdet_keras.data.formats.label_map import (
     read_label_map,
     write_label_map,
 )
-from effdet_keras.data.formats.sidecar import NO_SIDECAR, read_sidecar, write_sidecar
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import pixels_of_shape
 from effdet_keras.errors import InvalidValueError, check_argument, require
@@ -65,15 +58,12 @@ def from_tfrecord(
     The labels in the files are the `category_ids`. Their names come from `label_map`,
     or else from the one `.pbtxt` beside the files, or else from the `class/text` of the
     objects. Without any of these they are `class_names` in order, or else "1", "2", ...
-    TensorFlow is not needed.
 
     Args:
         files: path, glob pattern such as `"data/train-?????-of-00032.tfrecord"`, list
             of these, or a folder with the files of one split.
         class_names: as for `load`.
-        label_map: dict from label to name; "coco", "voc" or "waymo"; or the path of a
-            file: `item { id: 1 name: 'cat' }` in a .pbtxt, `{"cat": 1}` in a .json, or
-            `1: cat` in a .yaml.
+        label_map: dict from label to name, or what else `load` takes for one.
         on_error: as for `load`.
         masks: whether to read `image/object/mask`, a PNG of each object in which its
             pixels are not 0, for a model with a segmentation head. The classes of
@@ -81,7 +71,7 @@ def from_tfrecord(
             memory.
 
     Returns:
-        `DetectionDataset`. `image_id` is the `image/source_id` if these are different
+        `DetectionDataset`. `image_id` is the `image/source_id` if all are different
         ints, else 1, 2, ...
 
     Raises:
@@ -100,10 +90,8 @@ def from_tfrecord(
         DetectionDataset(1 image, 1 box, 1 class: cat)
     """
     paths = _find_files(files)
-    source = repr(paths[0]) + (f" and {len(paths) - 1} more" if paths[1:] else "")
-    if isinstance(files, str | os.PathLike):
-        source = repr(os.fspath(files))
-    problems = Problems(f"`from_tfrecord` of {source}", on_error)
+    source = os.fspath(files) if isinstance(files, str | os.PathLike) else paths[0]
+    problems = Problems(f"`from_tfrecord` of {source!r}", on_error)
     for name, there, count in missing_shards(paths):
         warnings.warn(
             f"{problems.reader}: {there} of the {count} files are there, and read: "
@@ -111,27 +99,15 @@ def from_tfrecord(
             stacklevel=2,
         )
     folders = {pathlib.Path(path).parent for path in paths}
-    sidecar = read_sidecar(*folders) if len(folders) == 1 else NO_SIDECAR
     names = _read_label_maps(folders) if label_map is None else label_map_of(label_map)
     texts = {}
     read_image = functools.partial(_read_image, names=texts, masks=masks)
     found = read_examples(paths, "image/encoded", read_image, problems)
-    known = names or texts
-    written = enumerate(_file_ids(sidecar.category_ids))
-    sidecar = sidecar.renamed({i: known[k] for i, k in written if k in known})
-    shards = [_SHARD.fullmatch(os.path.basename(path)) for path in paths]
-    splits = {shard and shard["split"] for shard in shards}
+    classes = reading.numbered_classes(
+        names or texts, class_names, found, are_category_ids=True
+    )
     return reading.make_dataset(
-        found,
-        reading.numbered_classes(
-            known, class_names, sidecar, found, are_category_ids=True
-        ),
-        problems,
-        source=source,
-        sidecar=sidecar,
-        split=splits.pop() if len(splits) == 1 else None,
-        fields=("image_id", "source_id", "annotation_ids"),
-        keep_unusable=True,
+        found, classes, problems, source=source, keep_unusable=True
     )
 
 
@@ -139,22 +115,23 @@ def _read_label_maps(folders):
     """Names of the classes by id, of the label map beside the files; or empty."""
     found = sorted(path for folder in folders for path in folder.glob("*.pbtxt"))
     maps = [read_label_map(path) for path in found]
-    if any(names != maps[0] for names in maps):
-        raise InvalidValueError(
-            "There must be one label map beside the files, or `label_map` must say "
-            f"which one. Received: {[str(path) for path in found]}"
-        )
+    is_one = all(names == maps[0] for names in maps)
+    rule = "There must be one label map beside the files, or pass `label_map`"
+    require(is_one, rule, found=list(map(str, found)))
     return maps[0] if maps else {}
 
 
 def _read_image(place, example, names, masks):
     """One image; adds to `names` what its objects say of the classes."""
     corners = [example.floats(f"image/object/bbox/{key}") for key in _CORNERS]
-    if len({len(side) for side in corners}) > 1:
-        numbers = dict(zip(_CORNERS, map(len, corners)))
-        raise InvalidValueError(f"boxes whose sides differ in number: {numbers}")
+    numbers = dict(zip(_CORNERS, map(len, corners)))
+    rule = "boxes whose sides differ in number"
+    require(len(set(numbers.values())) == 1, rule, **numbers)
     labels = example.ints("image/object/class/label")
-    _learn_names(names, labels, example.texts("image/object/class/text"))
+    texts = example.texts("image/object/class/text")
+    for label, text in zip(labels.tolist(), texts):
+        if label > 0 and text:
+            names.setdefault(label, text)
     return reading.Found(
         place=place,
         image=example["image/encoded"],
@@ -169,17 +146,6 @@ def _read_image(place, example, names, masks):
         area=example.floats("image/object/area"),
         shapes=tuple(example.values("image/object/mask")) if masks else None,
     )
-
-
-def _learn_names(names, file_ids, texts):
-    for file_id, text in zip(file_ids.tolist(), texts):
-        if file_id < 1 or not text:
-            continue
-        if names.setdefault(file_id, text) != text:
-            raise InvalidValueError(
-                f"label {file_id} is {names[file_id]!r} in records before, and "
-                f"{text!r} here"
-            )
 
 
 _CORNERS = ("ymin", "xmin", "ymax", "xmax")
@@ -218,11 +184,11 @@ def write_tfrecord(
     is_right = num_shards is None or num_shards >= 1
     check_argument(is_right, "num_shards", num_shards, "1 or more")
     first = next(iter(splits.values()))
-    ids = _file_ids(first.category_ids)
+    ids = first.category_ids
+    if min(ids) < 1:  # 0 means the background there
+        ids = category_ids_or_default(None, len(ids))
     with new_folder(folder) as partial:
         write_label_map(partial / _LABEL_MAP, dict(zip(ids, first.class_names)))
-        names = {split: list(map(str, d.image_ids)) for split, d in splits.items()}
-        write_sidecar(partial, splits, names)
         for split, dataset in splits.items():
             count = num_shards or max(1, -(-len(dataset) // _IMAGES_PER_SHARD))
             count = min(count, max(1, len(dataset)))
@@ -234,22 +200,14 @@ def write_tfrecord(
                 )
 
 
-def _file_ids(category_ids):
-    """The ids that files have for classes: 0 means the background there."""
-    if min(category_ids, default=1) > 0:
-        return category_ids
-    return category_ids_or_default(None, len(category_ids))
-
-
 def _encode_record(record, category_ids, class_names):
-    data, suffix = writing.encode_image(record)
-    masks = {}
     if record.mask is not None:
         raise InvalidValueError(
             "TFRecord files have masks of objects, none of whole images, such as "
-            f"{record.name!r} has of `with_masks`. Write the dataset from before "
-            "`with_masks`, or use `write_coco`, which keeps these masks."
+            f"{record.name!r} has of `with_masks`. `write_coco` keeps these masks."
         )
+    data, suffix = writing.encode_image(record)
+    masks = {}
     if record.shapes is not None:
         masks["image/object/mask"] = _encoded_shapes(record)
     height, width = record.image_size
@@ -283,10 +241,9 @@ def _encoded_shapes(record):
     """A PNG file of each object, as bytes: 1 where its pixels are."""
     height, width = map(int, record.image_size)
     files = []
-    for shape, box in zip(record.shapes, record.boxes_xywh.tolist()):
+    for shape, (x, y, w, h) in zip(record.shapes, record.boxes_xywh.tolist()):
         if shape is None:
-            left, top, right, bottom = box[0], box[1], box[0] + box[2], box[1] + box[3]
-            shape = [[left, top, right, top, right, bottom, left, bottom]]
+            shape = [[x, y, x + w, y, x + w, y + h, x, y + h]]
         pixels = pixels_of_shape(shape, height, width)
         files.append(writing.png_of(pixels.astype(np.uint8)))
     return files
@@ -307,23 +264,17 @@ def tfrecord_readers(path):
 _SUFFIX, _NUMBER = r"\.(?:tfrecords?|tfrec|record)", r"-\d{1,9}-of-\d{1,9}"
 _SHARD = re.compile(
     rf"(?P<split>.+?)(?:{_SUFFIX}{_NUMBER}|{_NUMBER}{_SUFFIX}|{_NUMBER}|{_SUFFIX})"
-    r"(?:\.gz)?"
 )
 
 
 def tfrecord_splits(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
     """The TFRecord files of a folder, or of the folders in it, by split."""
     folder = pathlib.Path(folder)
-    splits = shards_in(folder, _SHARD)
-    if not splits:
-        inner = sorted(path for path in folder.iterdir() if path.is_dir())
-        found = {path.name: shards_in(path, _SHARD) for path in inner}
-        splits = {
-            name: sorted(file for files in inner_splits.values() for file in files)
-            for name, inner_splits in found.items()
-            if inner_splits
-        }
-    return splits
+    if splits := shards_in(folder, _SHARD):
+        return splits
+    inner = sorted(path for path in folder.iterdir() if path.is_dir())
+    found = {path.name: shards_in(path, _SHARD).values() for path in inner}
+    return {name: [*itertools.chain(*files)] for name, files in found.items() if files}
 
 
 def shards_in(folder, pattern):
@@ -338,50 +289,42 @@ def shards_in(folder, pattern):
 
 def missing_shards(paths):
     """`(the first missing one, how many are there, how many should be)` of each set."""
-    sets = collections.defaultdict(set)
+    sets = {}
     for path in paths:
-        folder, name = os.path.split(path)
-        if match := re.search(r"-(\d{1,9})-of-(\d{1,9})", name):
-            number, count = match.groups()
-            start, end = name[: match.start() + 1], name[match.start(2) - 4 :]
-            sets[folder, start, end, len(number), int(count)].add(int(number))
+        if match := re.fullmatch(r"(.+-)(\d+)(-of-(\d{1,6}).*)", path):
+            start, number, end, count = match.groups()
+            sets[start, end] = int(count), len(number)
     missing = []
-    for (_, start, end, digits, count), there in sets.items():
-        if len(there) < count:
-            first = min(set(range(len(there) + 1)) - there)
-            missing.append((f"{start}{first:0{digits}d}{end}", len(there), count))
+    for (start, end), (count, digits) in sets.items():
+        names = [f"{start}{i:0{digits}d}{end}" for i in range(count)]
+        lacking = sorted({*names} - {*paths})
+        if lacking:
+            missing.append((lacking[0], count - len(lacking), count))
     return missing
 
 
 def _find_files(files):
     """The paths that `files` stands for, in order."""
     if not isinstance(files, str | os.PathLike):
-        require(files, "`files` must name some", files=files)
         return [path for entry in files for path in _find_files(entry)]
-    if is_remote(files):
-        local_path(files, "A TFRecord file")  # raises
-    files = os.fspath(files)
-    if not os.path.isdir(files):
-        paths = [files] if os.path.exists(files) else sorted(glob.glob(files))
-        if not paths:
-            raise FileNotFoundError(
-                "`files` must be a file, a pattern that matches some, or a folder. "
-                f"Received: files={files!r}, which matches nothing"
-            )
-        return paths
-    splits = tfrecord_splits(files)
-    if not splits:
-        raise FileNotFoundError(
-            "The folder must have files such as `train-00000-of-00002.tfrecord` or "
-            f"`train.record` in it. Received: files={files!r}, which has none"
-        )
+    files = os.fspath(local_path(files, "A TFRecord file"))
+    splits = tfrecord_splits(files) if os.path.isdir(files) else {}
     if len(splits) > 1:
         raise InvalidValueError(
             "A folder must have the files of one split. "
             f"Received: files={files!r} with {sorted(splits)}. Pass a pattern, such "
             f"as {os.path.join(files, min(splits))}*"
         )
-    return next(iter(splits.values()))
+    paths = next(iter(splits.values()), None)
+    if paths is None and not os.path.isdir(files):
+        paths = [files] if os.path.exists(files) else sorted(glob.glob(files))
+    if not paths:
+        raise FileNotFoundError(
+            "`files` must be a file, a pattern that matches some, or a folder of files "
+            "such as `train-00000-of-00002.tfrecord` or `train.record`. "
+            f"Received: files={files!r}, where there are none"
+        )
+    return paths
 
 
 # --- What TFRecord and TFDS share: boxes that are fractions of the image.
@@ -413,23 +356,19 @@ def check_fractions(found, problems):
     found.area = None if found.area is None or not len(found.area) else found.area
     columns = {
         "labels": found.classes,
-        "crowd flags": found.is_crowd,
         "areas": found.area,
         "ids": found.annotation_ids,
         "masks": found.shapes,
     }
     numbers = {key: len(v) for key, v in columns.items() if v is not None}
-    wrong = [f"{n} {key}" for key, n in numbers.items() if n != len(boxes)]
-    if wrong:
-        raise InvalidValueError(f"{', '.join(wrong)} for {len(boxes)} boxes")
+    are_equal = set(numbers.values()) == {len(boxes)}
+    require(are_equal, "one of each per box is expected", boxes=len(boxes), **numbers)
     # The margin is for boxes that reach out of the image. Boxes in pixels would
     # be clipped to the whole image, and trained on. NaN compares as False.
-    near = np.all((boxes >= -1) & (boxes <= 2), axis=1)
-    found.is_good = near if found.area is None else near & np.isfinite(found.area)
-    for i in np.flatnonzero(~found.is_good):
-        detail = "ymin={:g} xmin={:g} ymax={:g} xmax={:g}".format(*boxes[i])
-        area = f" area={found.area[i]:g}" if near[i] else ": must be from 0 to 1"
-        problems.add("bad box", found.place, detail + area)
+    found.is_good = np.all((boxes >= -1) & (boxes <= 2), axis=1)
+    for box in boxes[~found.is_good]:
+        detail = "ymin={:g} xmin={:g} ymax={:g} xmax={:g}".format(*box)
+        problems.add("bad box", found.place, f"{detail}: must be from 0 to 1")
     low, high = boxes[:, 1::-1], boxes[:, :1:-1]  # x, y
     found.boxes, found.in_fractions = np.concatenate([low, high - low], axis=1), True
     return found
@@ -452,64 +391,21 @@ def with_ids(found):
     return found
 
 
-# --- `tf.train.Example`: what a record of a TFRecord file holds, without TensorFlow.
-
-# TensorFlow's example.proto and feature.proto, which packages other than
-# TensorFlow do not bring: an Example is a map from a key to a list of values.
-_PROTO = """
-name: "effdet_keras/example.proto" package: "tensorflow" syntax: "proto3"
-message_type { name: "BytesList"
-  field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_BYTES } }
-message_type { name: "FloatList"
-  field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_FLOAT } }
-message_type { name: "Int64List"
-  field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_INT64 } }
-message_type { name: "Feature"
-  oneof_decl { name: "kind" }
-  field { name: "bytes_list" number: 1 label: LABEL_OPTIONAL type: TYPE_MESSAGE
-          type_name: ".tensorflow.BytesList" oneof_index: 0 }
-  field { name: "float_list" number: 2 label: LABEL_OPTIONAL type: TYPE_MESSAGE
-          type_name: ".tensorflow.FloatList" oneof_index: 0 }
-  field { name: "int64_list" number: 3 label: LABEL_OPTIONAL type: TYPE_MESSAGE
-          type_name: ".tensorflow.Int64List" oneof_index: 0 } }
-message_type { name: "Features"
-  nested_type { name: "FeatureEntry" options { map_entry: true }
-    field { name: "key" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING }
-    field { name: "value" number: 2 label: LABEL_OPTIONAL type: TYPE_MESSAGE
-            type_name: ".tensorflow.Feature" } }
-  field { name: "feature" number: 1 label: LABEL_REPEATED type: TYPE_MESSAGE
-          type_name: ".tensorflow.Features.FeatureEntry" } }
-message_type { name: "Example"
-  field { name: "features" number: 1 label: LABEL_OPTIONAL type: TYPE_MESSAGE
-          type_name: ".tensorflow.Features" } }
-"""
-
-
-@functools.cache
-def _example_class():
-    # A pool of its own: TensorFlow registers messages of these names in the common one.
-    pool = descriptor_pool.DescriptorPool()
-    proto = text_format.Parse(_PROTO, descriptor_pb2.FileDescriptorProto())
-    pool.AddSerializedFile(proto.SerializeToString())
-    descriptor = pool.FindMessageTypeByName("tensorflow.Example")
-    return message_factory.GetMessageClass(descriptor)
+# --- `tf.train.Example`: what a record of a TFRecord file holds.
 
 
 class Example(dict):
     """Features by key: lists of bytes, arrays of int64 or float64; or empty ones."""
 
-    def ints(self, key):
+    def ints(self, key, dtype=np.int64):
         """A feature as int64 `[n]`."""
-        return self._array(key, np.dtype(np.int64))
-
-    def floats(self, key):
-        """A feature as float64 `[n]`."""
-        return self._array(key, np.dtype(np.float64))
-
-    def _array(self, key, dtype):
         values = self.get(key)
         is_one = isinstance(values, np.ndarray) and values.dtype == dtype
         return values if is_one else np.zeros(0, dtype)
+
+    def floats(self, key):
+        """A feature as float64 `[n]`."""
+        return self.ints(key, np.float64)
 
     def first_int(self, key):
         """The first int of a feature, or None."""
@@ -530,13 +426,11 @@ class Example(dict):
 
     def any_flag(self, keys, count):
         """Where at least one of some features is not 0, bool `[count]`."""
-        result = np.zeros(count, bool)
-        for key in keys:
-            flags = self.ints(key)
-            if len(flags) not in (0, count):
-                raise InvalidValueError(f"{len(flags)} `{key}` for {count} boxes")
-            result |= (flags != 0) if len(flags) else False
-        return result
+        flags = [self.ints(key) for key in keys if len(self.ints(key))]
+        are_right = all(len(one) == count for one in flags)
+        rule = "one crowd flag per box is expected"
+        require(are_right, rule, boxes=count, flags=list(map(len, flags)))
+        return np.any([np.zeros(count), *flags], axis=0)
 
 
 def decode_example(data, image_key, path, offset):
@@ -545,7 +439,7 @@ def decode_example(data, image_key, path, offset):
     `data` lies in the file at `offset`, as `read_records` gives it.
     """
     try:
-        message = _example_class().FromString(data)
+        message = tf.train.Example.FromString(data)
     except google.protobuf.message.DecodeError as error:
         raise InvalidValueError(f"it is not a tf.train.Example ({error})") from error
     example = Example()
@@ -570,7 +464,7 @@ def decode_example(data, image_key, path, offset):
 
 def encode_example(features):
     """The bytes of an Example of arrays, of bytes and texts, or of lists of these."""
-    example = _example_class()()
+    example = tf.train.Example()
     for key, value in features.items():
         feature = example.features.feature[key]
         if isinstance(value, np.ndarray):
@@ -586,56 +480,27 @@ def encode_example(features):
     return example.SerializeToString(deterministic=True)
 
 
-# --- TFRecord files: the records in them, one by one, with their checksums.
+# --- TFRecord files: the records in them, one by one.
 
-_LENGTH = struct.Struct("<Q")
-_CHECKSUM_SIZE = 4  # bytes
-_READ_AHEAD = 1 << 20  # bytes
-_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x78\x01": "zlib", b"\x78\x9c": "zlib"}
+_HEAD, _TAIL = 12, 4  # bytes around a record: its length, checksums of both
 
 
 def read_records(path):
     """Yields the place of each record in a file and its bytes; checks the checksums."""
-    with open(path, "rb", buffering=_READ_AHEAD) as file:
-        end = os.fstat(file.fileno()).st_size
-        offset = count = 0
-        while offset < end:
-            head = file.read(_LENGTH.size)
-            is_head = file.read(_CHECKSUM_SIZE) == _checksum(head)
-            if count == 0 and head[:2] in _COMPRESSED and not is_head:
-                raise InvalidValueError(
-                    f"it is compressed ({_COMPRESSED[head[:2]]}): images are read from "
-                    "where they lie in the file, so write it without compression"
-                )
-            offset += _LENGTH.size + _CHECKSUM_SIZE
-            length = _LENGTH.unpack(head)[0] if is_head else 0
-            data, fault = b"", None
-            if offset + length + _CHECKSUM_SIZE > end:
-                fault = "the file ends inside a record"
-            elif not is_head:
-                fault = "the checksum of a record's length is wrong"
-            else:
-                data = file.read(length)
-                if file.read(_CHECKSUM_SIZE) != _checksum(data):
-                    fault = "the checksum of a record's data is wrong"
-            if fault:
-                raise InvalidValueError(
-                    f"it is cut or damaged after {count} records ({fault})"
-                )
+    offset = _HEAD
+    try:
+        for data in tf.data.TFRecordDataset(os.fspath(path)).as_numpy_iterator():
             yield offset, data
-            offset, count = offset + length + _CHECKSUM_SIZE, count + 1
+            offset += len(data) + _TAIL + _HEAD
+    except tf.errors.DataLossError as error:
+        raise InvalidValueError(
+            f"it is cut, damaged or compressed ({error.message}). Images are read from "
+            "where they lie in the file: write it without compression"
+        ) from error
 
 
 def write_records(path, records):
     """Writes a TFRecord file."""
-    with open(path, "wb") as file:
+    with tf.io.TFRecordWriter(os.fspath(path)) as writer:
         for data in records:
-            length = _LENGTH.pack(len(data))
-            file.writelines([length, _checksum(length), data, _checksum(data)])
-
-
-def _checksum(data):
-    """CRC-32C, turned and shifted as the format asks for, as four bytes."""
-    checksum = google_crc32c.value(data)
-    turned = (checksum >> 15 | checksum << 17) & 0xFFFFFFFF
-    return struct.pack("<I", (turned + 0xA282EAD8) & 0xFFFFFFFF)
+            writer.write(data)

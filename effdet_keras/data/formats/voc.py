@@ -15,20 +15,14 @@ from effdet_keras._internal.yaml_text import read_text
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.label_map import ClassNames
-from effdet_keras.data.formats.sidecar import (
-    FIELDS,
-    NO_SIDECAR,
-    read_sidecar,
-    write_sidecar,
-)
 from effdet_keras.data.problems import Problems
 from effdet_keras.images import IMAGE_SUFFIXES
 
 # Folders of xml files and of images, in the order in which they are looked for. The
 # first of each is VOC's own; many small datasets have `annotations/` and `images/`.
-_XML_FOLDERS = ("Annotations", "annotations", "annotations/xmls", "xmls", "labels")
+_XML_FOLDERS = ("Annotations", "annotations", "annotations/xmls", "")
 _SETS = "ImageSets/Main"
-_IMAGE_FOLDERS = ("JPEGImages", "images", "Images", "imgs")
+_IMAGE_FOLDERS = ("JPEGImages", "images", "")
 
 
 def from_voc(
@@ -48,10 +42,9 @@ def from_voc(
     often out of date.
 
     VOC counts pixels from 1 and includes the last: a box from `xmin` to `xmax` covers
-    `xmin - 1` to `xmax` here. A box that ends where it begins, or before, is a mistake
-    of the annotation: it is left out, and a warning counts such boxes. Difficult
-    objects become crowds: they are not trained on, and evaluation ignores them, as
-    VOC's does.
+    `xmin - 1` to `xmax` here. A box that ends where it begins, or before, is left out,
+    and a warning counts such boxes. Difficult objects become crowds: they are not
+    trained on, and evaluation ignores them, as VOC's does.
 
     Args:
         folder: folder of the dataset, such as `VOCdevkit/VOC2012`.
@@ -66,10 +59,10 @@ def from_voc(
         `source_id` is the name.
 
     Raises:
-        FileNotFoundError: If the folder, the split, an xml file or an image is missing.
-        ValueError: If there is no object at all, or, with "raise", if an xml file
-            cannot be read, a box is not four numbers in pixels, or a name is not in
-            `class_names`.
+        FileNotFoundError: If the folder or an image is missing.
+        ValueError: If there is no such split, no object at all, or, with "raise", if an
+            xml file cannot be read, a box is not four numbers in pixels, or a name is
+            not in `class_names`.
 
     Example:
         >>> import pathlib, tempfile
@@ -87,44 +80,31 @@ def from_voc(
         [[4.0, 8.0, 20.0, 40.0]]
     """
     folder = path_of(folder)
-    if not folder.is_dir():
-        raise FileNotFoundError(
-            f"`from_voc` expects a folder. Received: folder={str(folder)!r}"
-        )
     problems = Problems(f"`from_voc` of {str(folder)!r}", on_error)
-    xml_dir = _find_xml_dir(folder) or folder
+    xml_dir = _find_xml_dir(folder)
+    if xml_dir is None:
+        raise FileNotFoundError(f"`from_voc` found no xml file in {str(folder)!r}")
     stems = {path.stem for path in xml_dir.glob("*.xml")}
-    names = _names(folder, stems, split, problems)
-    sidecar = read_sidecar(folder)
-    # In the files of annotation tools a box of one pixel is a slip of the mouse;
-    # in those that `write_voc` wrote it is a thin box.
-    shift = 1.0 if one_based else 0.0
-    gap = 0.0 if sidecar is NO_SIDECAR else -shift
+    names = _names(folder, stems, split)
     # The images are in the first folder with one that an xml file is named after.
-    places = [*(folder / name for name in _IMAGE_FOLDERS), xml_dir, folder]
+    places = [*(folder / name for name in _IMAGE_FOLDERS), xml_dir]
     places = [place for place in places if place.is_dir()]
     listed = ((place, _images(place)) for place in places)
     named = (pair for pair in listed if not stems.isdisjoint(pair[1]))
     image_dir, images = next(named, (places[0], {}))
+    shift = 1.0 if one_based else 0.0
     found = for_each(
-        lambda path: _read_xml(path, image_dir, images, shift, gap, problems),
+        lambda path: _read_xml(path, image_dir, images, shift, problems),
         [xml_dir / f"{name}.xml" for name in names],
     )
     found = [image for image in found if image is not None]
     known = sorted({name for image in found for name in image.classes})
-    return reading.make_dataset(
-        found,
-        reading.named_classes(known, class_names, sidecar),
-        problems,
-        source=folder,
-        sidecar=sidecar,
-        split=split,
-        fields=[field for field in FIELDS if field != "is_crowd"],  # VOC has difficult
-    )
+    classes = reading.named_classes(known, class_names)
+    return reading.make_dataset(found, classes, problems, source=folder)
 
 
 def _splits_of(folder):
-    """The image sets of a VOC folder."""
+    """The image sets of a VOC folder, without VOC's lists for one class each."""
     names = {path.stem for path in (folder / _SETS).glob("*.txt")}
     return sorted(n for n in names if n.rpartition("_")[2] not in names - {n})
 
@@ -145,34 +125,20 @@ def voc_readers(path):
 
 def _find_xml_dir(folder):
     """The folder of the xml files, or None."""
-    places = [*(folder / name for name in _XML_FOLDERS), folder]
+    places = (folder / name for name in _XML_FOLDERS)
     return next((place for place in places if any(place.glob("*.xml"))), None)
 
 
-def _names(folder, stems, split, problems):
-    if not stems:
-        raise FileNotFoundError(f"`from_voc` found no xml file in {str(folder)!r}")
+def _names(folder, stems, split):
+    """The names of the images of a split, in the order of its list."""
     if split is None:
         return sorted(stems)
-    path = folder / _SETS / f"{split}.txt"
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"`split` must be one of the image sets in {str(path.parent)!r}: "
-            f"{_splits_of(folder)}. Received: split={split!r}"
-        )
-    lines = map(str.strip, read_text(path).splitlines())
+    files = {path.stem: path for path in sorted((folder / _SETS).glob("*.txt"))}
+    reading.chosen_split(files, split, folder)
+    lines = map(str.strip, read_text(files[split]).splitlines())
     # A list for one class has a second column, 1 or -1: its images count.
     listed = [line if line in stems else line.split()[0] for line in lines if line]
-    names = list(dict.fromkeys(listed))
-    missing = [name for name in names if name not in stems]
-    if missing:
-        problems.add(
-            "unreadable annotation",
-            path,
-            f"{len(missing)} of the {len(names)} xml files that it lists are "
-            f"missing, first {missing[:3]}",
-        )
-    return [name for name in names if name in stems]
+    return list(dict.fromkeys(listed))
 
 
 def _images(image_dir):
@@ -193,7 +159,7 @@ def write_voc(
     `Annotations/NAME.xml`, `JPEGImages/NAME.jpg` or `.png`, and
     `ImageSets/Main/SPLIT.txt`. Coordinates count from 1, as for `from_voc`; a box that
     does not end at whole pixels has decimals. Crowds become difficult objects. Boxes
-    without an area in their image are left out. `effdet_keras.json` keeps the rest.
+    without an area in their image are left out. Ids and areas are not kept.
 
     Args:
         datasets, folder: as for `write_coco`.
@@ -220,42 +186,30 @@ def write_voc(
                 path.write_text(text, encoding="utf-8")
             text = "".join(f"{name}\n" for name in names[split])
             (partial / _SETS / f"{split}.txt").write_text(text, encoding="utf-8")
-        write_sidecar(partial, datasets, names)
 
 
 # --- One xml file of Pascal VOC: read with its objects, and written.
 
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
-_DECIMALS = 4  # of a pixel
 
 
-def _read_xml(path, image_dir, images, shift, gap, problems):
+def _read_xml(path, image_dir, images, shift, problems):
     """What a file says of its image, or None and a problem."""
     try:
         root = xml.etree.ElementTree.fromstring(path.read_bytes())
-    except _UNREADABLE as error:
+    except (xml.etree.ElementTree.ParseError, OSError) as error:
         problems.add("unreadable annotation", path.name, f"no well-formed xml: {error}")
-        return None
-    for element in root.iter():  # some tools write a namespace
-        element.tag = element.tag.rpartition("}")[2]
-    if root.tag != "annotation":
-        detail = f"its first element is <{root.tag[:40]}>, not <annotation>"
-        problems.add("unreadable annotation", path.name, detail)
         return None
     boxes, names, is_crowd, is_good = [], [], [], []
     for item in root.findall("object"):
         corners, name = _corners(item), item.findtext("name", "").strip()
-        if corners is None:
-            texts = [(item.findtext(f"bndbox/{key}") or "")[:20] for key in _CORNERS]
-            detail = f"`bndbox` is not four finite numbers {_CORNERS}: {texts}"
-            problems.add("bad box", path.name, detail)
+        if corners is None or not name:
+            texts = [item.findtext(f"bndbox/{key}") for key in _CORNERS]
+            detail = f"a `name`, and four finite numbers {_CORNERS}, are expected. "
+            problems.add("bad box", path.name, f"{detail}Received: {name!r}, {texts}")
             continue
         left, top, right, bottom = corners
-        if not name:
-            detail = f"the object at {corners} has no `name`"
-            problems.add("unreadable annotation", path.name, detail)
-            continue
-        is_good.append(min(right - left, bottom - top) > gap)
+        is_good.append(left < right and top < bottom)
         if not is_good[-1]:
             detail = "ends where it begins or before: {:g}, {:g} to {:g}, {:g}"
             problems.add("empty box", path.name, detail.format(*corners))
@@ -265,6 +219,7 @@ def _read_xml(path, image_dir, images, shift, gap, problems):
         is_crowd.append(item.findtext("difficult", "0").strip() == "1")
     file_name = root.findtext("filename", "").strip() or f"{path.stem}.jpg"
     image = images.get(path.stem) or image_dir / file_name
+    size = (root.findtext(f"size/{side}", "") for side in ("height", "width"))
     return reading.Found(
         place=path.name,
         image=image,
@@ -272,16 +227,10 @@ def _read_xml(path, image_dir, images, shift, gap, problems):
         classes=names,
         source_id=path.stem,
         file_name=image.name,
-        image_size=reading.check_size(
-            _int(root, "size/height"), _int(root, "size/width")
-        ),
+        image_size=reading.check_size(*(int(s) if s.isdecimal() else 0 for s in size)),
         is_crowd=is_crowd,
         is_good=is_good,
     )
-
-
-# ElementTree of a file of any content at all.
-_UNREADABLE = (xml.etree.ElementTree.ParseError, ValueError, LookupError)
 
 
 def _corners(item):
@@ -290,13 +239,6 @@ def _corners(item):
     except ValueError:
         return None
     return corners if reading.are_coordinates(np.array(corners)) else None
-
-
-def _int(root, key):
-    try:
-        return int(float(root.findtext(key, "0")))
-    except (ValueError, OverflowError):
-        return 0  # as a missing one: the image has its own
 
 
 def _to_xml(record, file_name, class_names):
@@ -319,7 +261,7 @@ def _to_xml(record, file_name, class_names):
         box = _add(item, "bndbox")
         corners = (left + 1, top + 1, left + box_width, top + box_height)
         for key, value in zip(_CORNERS, corners):
-            _add(box, key, _decimal(value))
+            _add(box, key, f"{value:.4f}".rstrip("0").rstrip("."))
     xml.etree.ElementTree.indent(root)
     return xml.etree.ElementTree.tostring(root, encoding="unicode")
 
@@ -328,7 +270,3 @@ def _add(parent, tag, text=None):
     element = xml.etree.ElementTree.SubElement(parent, tag)
     element.text = text
     return element
-
-
-def _decimal(value):
-    return f"{value:.{_DECIMALS}f}".rstrip("0").rstrip(".")

@@ -11,29 +11,17 @@ from PIL import Image
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.reading import ONE_SPLIT, usable_only
 from effdet_keras.data.record import load_image, stored_bytes
-from effdet_keras.errors import InvalidTypeError, require
+from effdet_keras.errors import require
 from effdet_keras.images import EXIF_ORIENTATION
 
-# Lists of names cannot have control characters, such as the end of a line.
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
-
-def named_splits(datasets, *, usable=False, masks=True):
+def named_splits(datasets, *, usable=False, masks=True, crowds=True):
     """The splits that a writer was given, checked; `usable` leaves out empty boxes."""
     if isinstance(datasets, DetectionDataset):
         datasets = {ONE_SPLIT: datasets}
-    is_dict = isinstance(datasets, dict)
-    if not is_dict or not all(
-        isinstance(name, str) and isinstance(dataset, DetectionDataset)
-        for name, dataset in datasets.items()
-    ):
-        raise InvalidTypeError(
-            "`datasets` must be a `DetectionDataset`, or a dict from split name to "
-            f"`DetectionDataset`. Received: datasets={datasets!r}"
-        )
-    bad = [n for n in datasets if n in ("", ".", "..") or set(n) & set('/\\:*?"<>|\0')]
+    are_names = all(re.fullmatch(r"[\w .-]*\w", name) for name in datasets)
     rule = "`datasets` must have splits, each with a name that a folder can have"
-    require(datasets and not bad, rule, splits=list(datasets))
+    require(datasets and are_names, rule, splits=list(datasets))
     classes = {name: (d.class_names, d.category_ids) for name, d in datasets.items()}
     rule = (
         "The splits of a dataset must have the same classes and category ids: "
@@ -41,14 +29,13 @@ def named_splits(datasets, *, usable=False, masks=True):
     )
     require(len(set(classes.values())) == 1, rule, classes=classes)
     records = [record for dataset in datasets.values() for record in dataset.records]
-    with_masks = [record for record in records if record.has_mask]
-    if with_masks and not masks:
-        warnings.warn(
-            f"This format has boxes alone: masks of {len(with_masks):,} of "
-            f"{len(records):,} images, such as {with_masks[0].name!r}, are not "
-            "written. `write_coco` keeps them.",
-            stacklevel=3,
-        )
+    lost = []
+    if not masks and any(record.has_mask for record in records):
+        lost.append("masks: `write_coco` keeps them")
+    if not crowds and any(record.is_crowd.any() for record in records):
+        lost.append("crowds, which are written as ordinary boxes")
+    if lost:
+        warnings.warn(f"This format cannot store {'; '.join(lost)}.", stacklevel=3)
     if not usable:
         return dict(datasets)
     return {
@@ -78,11 +65,9 @@ def _plain_suffix(data, image_size):
     """The suffix of a JPEG or PNG of this size that needs no turning, else None."""
     try:
         with Image.open(io.BytesIO(data)) as stored:
-            if stored.getexif().get(EXIF_ORIENTATION, 1) != 1:
-                return None
-            if (stored.height, stored.width) != tuple(image_size):
-                return None
-            return {"JPEG": ".jpg", "PNG": ".png"}.get(stored.format)
+            is_upright = stored.getexif().get(EXIF_ORIENTATION, 1) == 1
+            if is_upright and (stored.height, stored.width) == tuple(image_size):
+                return {"JPEG": ".jpg", "PNG": ".png"}.get(stored.format)
     except Exception:  # not ours to explain: `load_image` decodes it, and does
         return None
 
@@ -92,8 +77,7 @@ def image_stems(records):
     stems, taken = [], set()
     for record in records:
         name = record.file_name.replace("\\", "/")
-        stem = pathlib.PurePosixPath(name).stem or f"{record.image_id:012d}"
-        unique = stem = _CONTROL.sub("_", stem)
+        unique = stem = pathlib.PurePosixPath(name).stem or f"{record.image_id:012d}"
         number = 2
         while unique.lower() in taken:  # some file systems do not tell case
             unique, number = f"{stem}_{number}", number + 1

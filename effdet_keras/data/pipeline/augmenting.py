@@ -7,7 +7,6 @@ import contextlib
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.augment.augmentation import (
     Compose,
-    FromNumPy,
     OfAnother,
     Sometimes,
     as_augmentation,
@@ -15,7 +14,7 @@ from effdet_keras.augment.augmentation import (
     is_ours,
     with_autograph,
 )
-from effdet_keras.errors import EffDetError, InvalidTypeError, InvalidValueError
+from effdet_keras.errors import InvalidValueError
 
 _AUGMENT, _PARTNERS = 1, 2  # streams of random numbers beside those of the transforms
 _FEW_PIXELS = 8  # boxes that end before it may be fractions of a tiny image
@@ -25,13 +24,10 @@ def prepare(augment, reader):
     """Makes one augmentation of what `batches` was given; a user's own is checked."""
     if augment is None:
         return None
-    try:
-        augmentation = _with_checks(as_augmentation(augment), reader)
-        if reader is not None and reader.gives_masks:
-            _check_keeps_masks(augmentation)
-        return augmentation
-    except (InvalidTypeError, InvalidValueError) as error:
-        raise type(error)(f"`augment` of `batches`: {error}") from None
+    augmentation = _with_checks(as_augmentation(augment), reader)
+    if reader.gives_masks:
+        _check_keeps_masks(augmentation)
+    return augmentation
 
 
 def apply(augmentation, read, index, seed, size):
@@ -86,25 +82,22 @@ def _with_checks(augmentation, reader):
     if type(augmentation) is Sometimes:
         inner = _with_checks(augmentation.augmentation, reader)
         return Sometimes(inner, augmentation.probability)
-    if isinstance(augmentation, FromNumPy):
-        return _Checked(_NamingImages(augmentation.function, reader), reader)
     is_tested = is_ours(augmentation.augment) and not hasattr(augmentation, "function")
     return augmentation if is_tested else _Checked(augmentation, reader)
 
 
 def _check_keeps_masks(augmentation):
     """Raises ValueError, with its name, if a part leaves masks behind."""
-    parts = getattr(augmentation, "augmentations", None)
-    parts = parts or [getattr(augmentation, "augmentation", None)]
-    inner = [part for part in parts if part is not None]
+    inner = getattr(augmentation, "augmentations", [])
+    inner = [*inner, *filter(None, [getattr(augmentation, "augmentation", None)])]
     for part in inner:
         _check_keeps_masks(part)
     if not inner and not augmentation.keeps_masks:
-        name = getattr(augmentation, "name", None) or repr(augmentation)
         raise InvalidValueError(
-            f"{name} moves pixels, or may, and not those of masks. Leave it out; or "
-            "pass `masks=False` to `batches` to train without masks; or, if it is your "
-            'own, return "mask" as well and set `keeps_masks = True` in its class'
+            f"{augmentation!r} moves pixels, or may, and not those of masks. Leave it "
+            "out; or pass `masks=False` to `batches` to train without masks; or, if it "
+            'is your own, return "mask" as well and set `keeps_masks = True` in its '
+            "class"
         )
 
 
@@ -122,16 +115,13 @@ class _Checked(OfAnother):
             image = tf.convert_to_tensor(result["image"])
             boxes = tf.cast(tf.convert_to_tensor(result["boxes"]), tf.float32)
             labels = tf.cast(tf.convert_to_tensor(result["labels"]), tf.int32)
-        except EffDetError as error:
-            self._reader.error = error
-            raise
         except Exception as error:
             reason = str(error).rstrip("\n.")  # with the lines of the user's code
             self._reader.error = InvalidValueError(
                 f"The augmentation {self} failed: {type(error).__name__}: {reason}. "
-                "It must be made of TensorFlow's operations, because it runs inside "
-                "`tf.data`; a function of NumPy arrays goes into "
-                "`ek.augment.FromNumPy(function)`"
+                'It must return a dict with "image", "boxes" and "labels", made by '
+                "TensorFlow's operations, because it runs inside `tf.data`; a function "
+                "of NumPy arrays goes into `ek.augment.FromNumPy(function)`"
             )
             raise self._reader.error from error
         before = [tf.shape(first["image"]), first["boxes"], first["image_id"]]
@@ -161,8 +151,7 @@ class _Checked(OfAnother):
         return boxes.reshape(-1, 4), labels.reshape(-1)
 
     def __repr__(self):
-        name = getattr(self.augmentation, "name", None)
-        return repr(self.augmentation if name is None else name)
+        return repr(self.augmentation)
 
 
 def fault_of_values(shape, boxes, labels, num_classes, shape_before, boxes_before):
@@ -178,27 +167,3 @@ def fault_of_values(shape, boxes, labels, num_classes, shape_before, boxes_befor
     if is_as_large and is_tiny:
         return f"the box {boxes[0].tolist()}; boxes are in pixels, not fractions"
     return None
-
-
-class _NamingImages(FromNumPy):
-    """`FromNumPy` that tells which image its function failed on."""
-
-    def __init__(self, function, reader):
-        super().__init__(function)
-        self._reader = reader
-
-    def augment(self, example, seed):
-        return self._called(self._call_naming, example, seed, example["image_id"])
-
-    def _call_naming(self, image_id, *arguments):
-        try:
-            return self._call_function(*arguments)
-        except Exception as error:
-            fault = str(error)
-            if not isinstance(error, EffDetError):
-                name = type(error).__name__
-                fault = f"The function {self.name!r} failed: {name}: {error}"
-            self._reader.error = InvalidValueError(
-                f"{fault}. It was given {self._reader.name_of(image_id)}"
-            )
-            raise self._reader.error from error

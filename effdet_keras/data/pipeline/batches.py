@@ -39,10 +39,11 @@ def make_batches(
     batch_size = _int("batch_size", batch_size)
     if isinstance(image_size, numbers.Integral):
         image_size = (image_size, image_size)
-    _check_arguments(
-        image_size, flip_probability, scale_jitter, pad_value, resize_method
-    )
     image_size = tuple(_int("image_size", side) for side in image_size)
+    is_range = 0 < scale_jitter[0] <= scale_jitter[1]
+    expected = "a lowest and a highest factor above zero"
+    check_argument(is_range, "scale_jitter", scale_jitter, expected)
+    check_choice("resize_method", resize_method, RESIZE_METHODS)
     is_right = resize_method == "half_pixel" or not reader.gives_masks
     rule = "Masks are only resized with 'half_pixel'"
     require(is_right, rule, resize_method=resize_method)
@@ -55,17 +56,11 @@ def make_batches(
             "with it, or leave it out"
         )
     # Where `augment` joins images, their boxes come together.
-    images_in_one = getattr(augmentation, "num_images", 1)
-    fullest = max(records, key=_num_boxes)
-    most_boxes = _num_boxes(fullest) * images_in_one
-    if max_boxes is not None and most_boxes > _int("max_boxes", max_boxes):
-        joined = f", and `augment` joins {images_in_one}" if images_in_one > 1 else ""
-        raise InvalidValueError(
-            "`max_boxes` must hold all boxes of every image. Received: "
-            f"max_boxes={max_boxes}; image_id={fullest.image_id} has "
-            f"{_num_boxes(fullest)}{joined}. Pass max_boxes={most_boxes} or leave it "
-            "out"
-        )
+    most_boxes = max(int((~record.is_crowd).sum()) for record in records)
+    most_boxes *= getattr(augmentation, "num_images", 1)
+    are_enough = max_boxes is None or max_boxes >= most_boxes
+    expected = f"None, or {most_boxes} or more: the boxes of any image"
+    check_argument(are_enough, "max_boxes", max_boxes, expected)
     if drop_remainder is None:
         drop_remainder = training and len(records) >= batch_size
     local_batch_size = local_share(batch_size, share)
@@ -183,25 +178,6 @@ def _reported(examples, reader, size):
     )
     dataset = examples.concatenate(end.flat_map(lambda _: examples))
     return dataset.apply(tf.data.experimental.assert_cardinality(size))
-
-
-def _num_boxes(record):
-    return int((~record.is_crowd).sum())
-
-
-def _check_arguments(
-    image_size, flip_probability, scale_jitter, pad_value, resize_method
-):
-    is_pair, is_chance = len(image_size) == 2, 0 <= flip_probability <= 1
-    check_argument(is_pair, "image_size", image_size, "an int or (height, width)")
-    expected = "a number from 0 to 1"
-    check_argument(is_chance, "flip_probability", flip_probability, expected)
-    is_range = len(scale_jitter) == 2 and 0 < scale_jitter[0] <= scale_jitter[1]
-    expected = "a lowest and a highest factor above zero"
-    check_argument(is_range, "scale_jitter", scale_jitter, expected)
-    is_color, expected = np.shape(pad_value) == (3,), "three numbers: red, green, blue"
-    check_argument(is_color, "pad_value", pad_value, expected)
-    check_choice("resize_method", resize_method, RESIZE_METHODS)
 
 
 def _check_can_be_shared(size, batch_size, drop_remainder, count):

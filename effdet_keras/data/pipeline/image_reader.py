@@ -12,9 +12,12 @@ from PIL import Image, features
 
 from effdet_keras._internal.label_constants import IGNORED_PIXEL
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras._internal.remote_path import read_bytes
-from effdet_keras._internal.whole_files import is_remote
-from effdet_keras.data.record import describe_example, load_example, load_mask
+from effdet_keras.data.record import (
+    describe_example,
+    load_example,
+    load_mask,
+    stored_bytes,
+)
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import EXIF_ORIENTATION, EncodedImage
 
@@ -54,7 +57,7 @@ def passes_of(dataset):
 class ImageReader:
     """Reads the examples of records, and remembers which images it could not read."""
 
-    def __init__(self, dataset, *, replace, strict, seg_class_names=None):
+    def __init__(self, dataset, *, replace, seg_class_names=None):
         self.records = dataset.records
         self.class_names = dataset.class_names
         self.category_ids = dataset.category_ids
@@ -63,7 +66,6 @@ class ImageReader:
         self.order = None  # `EpochOrder` of the pipeline that reads with it
         # An image that cannot be read: by another one, not an empty one.
         self._replace = replace
-        self._strict = strict
         self._skipped = {}
 
     def name_of(self, image_id):
@@ -100,8 +102,6 @@ class ImageReader:
                 masks = (load_mask(record),) if self.gives_masks else ()
                 return (*_single_objects(record), True, *masks)
             except (ValueError, OSError) as error:
-                if self._strict:
-                    raise
                 self._skipped[record.image_id] = error
             if len(self._skipped) == count:
                 break
@@ -145,17 +145,18 @@ def _single_objects(record):
 
 # --- Plain JPEG files decoded by TensorFlow: the same pixels, without Python's lock.
 
-_JPEG = b"\xff\xd8\xff"  # how such a file begins
-
 
 def decode_plain_jpeg(image):
     """Decodes a JPEG file if TensorFlow's pixels are known to be Pillow's, or None."""
-    is_file = isinstance(image, str | EncodedImage)
-    if not is_file or not features.check_feature("libjpeg_turbo"):
+    # By the name, so that others are read but once.
+    is_jpeg = isinstance(image, EncodedImage) or (
+        isinstance(image, str) and image.lower().endswith((".jpg", ".jpeg"))
+    )
+    if not is_jpeg or not features.check_feature("libjpeg_turbo"):
         return None
     try:
-        data = _plain_jpeg(image)
-        if data is None:
+        data = stored_bytes(image)
+        if not _is_plain(data):
             return None
         decoded = tf.io.decode_jpeg(data, channels=3, dct_method="INTEGER_ACCURATE")
         return np.asarray(memoryview(decoded))  # without a copy
@@ -163,23 +164,12 @@ def decode_plain_jpeg(image):
         return None
 
 
-def _plain_jpeg(image):
-    """The bytes of a JPEG file that is not progressive, turned, or of odd colors."""
-    if isinstance(image, EncodedImage):
-        data = image.read()
-    elif is_remote(image):  # and is read once: `read_image` would read others again
-        data = read_bytes(image) if image.lower().endswith((".jpg", ".jpeg")) else b""
-    else:
-        with open(image, "rb") as file:
-            data = file.read(len(_JPEG))
-            data += file.read() if data == _JPEG else b""
-    if not data.startswith(_JPEG):
-        return None
+def _is_plain(data):
+    """Whether it is a JPEG file that is not progressive, turned, or of odd colors."""
     with Image.open(io.BytesIO(data)) as stored:  # reads the header alone
-        is_plain = (
+        return (
             stored.format == "JPEG"
             and stored.mode in ("RGB", "L")
             and not stored.info.get("progressive")
             and stored.getexif().get(EXIF_ORIENTATION, 1) == 1
         )
-    return data if is_plain else None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
-import numbers
 import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,23 +13,17 @@ from keras import ops
 
 from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.errors import (
-    InvalidStateError,
-    InvalidTypeError,
-    InvalidValueError,
-    check_choice,
-    require,
-)
+from effdet_keras.errors import InvalidValueError, check_argument, check_choice, require
 from effdet_keras.model.basic_layers import recomputing
 from effdet_keras.train.freezing import batch_norms_of
-from effdet_keras.train.parts import Part, PartOptions
+from effdet_keras.train.parts import Part
 
 _LOSSES = ("max", "both", "class", "box")
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 @dataclasses.dataclass(frozen=True)
-class AdvProp(PartOptions):
+class AdvProp:
     """Trains on adversarial images, with batch norms of their own, beside clean ones.
 
     AdvProp (https://arxiv.org/abs/1911.09665), for detectors Det-AdvProp
@@ -58,7 +50,7 @@ class AdvProp(PartOptions):
             loss, as AdvProp does.
 
     Raises:
-        ValueError, TypeError: If a field has a value that cannot be right.
+        ValueError: If a field has a value that cannot be right.
 
     Example:
         >>> from effdet_keras.model.efficientdet import EfficientDet
@@ -75,15 +67,8 @@ class AdvProp(PartOptions):
     loss: str = "max"
 
     def __post_init__(self) -> None:
-        _check_above_zero("epsilon", self.epsilon)
-        if self.step_size is not None:
-            _check_above_zero("step_size", self.step_size)
-        steps, starts = self.num_steps, self.random_start
-        is_whole = isinstance(steps, numbers.Integral) and not isinstance(steps, bool)
-        rule = "`num_steps` of `AdvProp` must be a whole number of at least 1"
-        require(is_whole and steps >= 1, rule, num_steps=steps)
-        rule = "`random_start` of `AdvProp` must be True or False"
-        require(isinstance(starts, bool), rule, InvalidTypeError, random_start=starts)
+        check_argument(self.epsilon > 0, "epsilon", self.epsilon, "above 0")
+        check_argument(self.num_steps >= 1, "num_steps", self.num_steps, "1 or more")
         check_choice("loss", self.loss, _LOSSES)
 
     @property
@@ -93,14 +78,10 @@ class AdvProp(PartOptions):
 
     def new_part(self, model: Any, jit_compile: bool) -> AdversarialTraining:
         """What attacks the images of a model's training steps, and trains on them."""
-        try:
-            require_tensorflow(
-                "`adversarial` trains on TensorFlow alone",
-                "Set KERAS_BACKEND=tensorflow before Keras is imported, or leave it "
-                "out.",
-            )
-        except InvalidStateError as error:
-            raise InvalidValueError(str(error)) from None
+        require_tensorflow(
+            "`adversarial` trains on TensorFlow alone",
+            "Set KERAS_BACKEND=tensorflow before Keras is imported, or leave it out.",
+        )
         if model.distribute_strategy.num_replicas_in_sync > 1:
             raise InvalidValueError(
                 "`adversarial` trains on one device, not under a `tf.distribute` "
@@ -133,12 +114,6 @@ class AdvProp(PartOptions):
             3
         """
         return cls(**config)
-
-
-def _check_above_zero(name, value):
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    rule = f"`{name}` of `AdvProp` must be a number above 0, of a pixel's 0-255"
-    require(is_number and 0 < value < math.inf, rule, **{name: value})
 
 
 # --- What takes part in the steps, with the second set of arrays of batch norms.
@@ -211,12 +186,13 @@ class AdversarialTraining(Part):
         found = {name for name in names if name.startswith(AUXILIARY)}
         if not found:
             return False
-        if {_key(source) for source in self.sources} != found:
-            raise InvalidValueError(
-                f"The file holds {len(found)} arrays of auxiliary batch norms, this "
-                f"model {len(self.sources)}: it was compiled with other frozen batch "
-                "norms. Compile it as it was when the file was written."
-            )
+        require(
+            {_key(source) for source in self.sources} == found,
+            "The file's auxiliary batch norms are of a model that was compiled with "
+            "other frozen batch norms. Compile it as it was when the file was written",
+            in_file=len(found),
+            in_model=len(self.sources),
+        )
         for source, copy in zip(self.sources, self.variables):
             copy.assign(store[_key(source)])
         return True

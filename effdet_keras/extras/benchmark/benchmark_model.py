@@ -16,15 +16,12 @@ from keras import ops
 from PIL import Image
 
 from effdet_keras._internal.backend import default_jit_compile
-from effdet_keras._internal.optional_imports import onnxruntime
-from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras._internal.whole_files import local_path, replacing
+from effdet_keras._internal.whole_files import replacing
 from effdet_keras.detect.detect import letterboxed
 from effdet_keras.detect.predictor import Predictor
-from effdet_keras.errors import check_argument, require
+from effdet_keras.errors import check_argument
 from effdet_keras.export.runtime import ExportedDetector
 from effdet_keras.images import list_images, read_image
-from effdet_keras.model.efficientdet import EfficientDet
 
 STAGES = ("decode", "letterbox", "network", "postprocess")
 _WARM_UP = 3  # batches: the first compiles, the next find their memory
@@ -44,7 +41,6 @@ class BenchmarkReport:
     # does it inside its network.
     stages: dict[str, dict[str, float]]
     images_per_second: float
-    trace: str | None = None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         text = json.dumps(dataclasses.asdict(self), indent=1) + "\n"
@@ -66,8 +62,6 @@ class BenchmarkReport:
             else:
                 lines.append(f"{name:<12}{'inside the network':>22}")
         lines.append(f"{self.images_per_second:.1f} images per second")
-        if self.trace is not None:
-            lines.append(f"Profile: {self.trace}")
         return "\n".join(lines)
 
 
@@ -77,7 +71,6 @@ def benchmark(
     *,
     batch_size: int = 1,
     runs: int = 30,
-    trace: str | os.PathLike[str] | None = None,
 ) -> BenchmarkReport:
     """Measures what `Predictor.detect` does with a folder, or with generated images.
 
@@ -86,10 +79,7 @@ def benchmark(
     """
     check_argument(batch_size >= 1, "batch_size", batch_size, "1 or more")
     check_argument(runs >= 1, "runs", runs, "1 or more")
-    trace = None if trace is None else local_path(trace, "`trace`")
     detector = predictor.detector
-    if trace is not None:
-        check_traceable(detector)  # before all the runs
     is_exported = isinstance(detector, ExportedDetector)
     measure = _exported_measure(detector) if is_exported else _live_measure(detector)
     if is_exported:
@@ -100,9 +90,6 @@ def benchmark(
         paths = itertools.cycle(list_images(images))
         batches = (list(itertools.islice(paths, batch_size)) for _ in itertools.count())
         times = [measure(next(batches)) for _ in range(_WARM_UP + runs)][_WARM_UP:]
-        if trace is not None:
-            inputs, _ = _inputs(detector.config, next(batches))
-            trace = write_trace(detector, inputs, trace)
     stages = {name: [run[name] for run in times] for name in times[0]}
     stages["all"] = [sum(run.values()) for run in times]
     return BenchmarkReport(
@@ -112,7 +99,6 @@ def benchmark(
         runs=runs,
         stages={name: _summary(values) for name, values in stages.items()},
         images_per_second=float(batch_size / np.median(stages["all"])),
-        trace=trace,
     )
 
 
@@ -200,66 +186,3 @@ def _make_images(folder):
             folder / f"{number}.jpg", quality=90
         )
     return folder
-
-
-# --- A profile of where the time goes in a network, by the runtime's own profiler.
-
-_BATCHES = 3
-
-
-def write_trace(
-    detector: EfficientDet | ExportedDetector, images: np.ndarray, folder: pathlib.Path
-) -> str:
-    """Runs some batches in the profiler of the detector's runtime.
-
-    - Keras on TensorFlow, SavedModel: TensorFlow's profile, for TensorBoard
-      (`pip install tensorboard-plugin-profile`, `tensorboard --logdir FOLDER`)
-    - ONNX: onnxruntime's, a JSON file for `chrome://tracing` or ui.perfetto.dev
-
-    LiteRT and OpenVINO have no profiler in Python that says more than the benchmark.
-    """
-    check_traceable(detector)
-    folder.mkdir(parents=True, exist_ok=True)
-    if _is_onnx(detector):
-        return _trace_onnx(detector.runtime.path, images, folder)
-    return _trace_tensorflow(detector, images, folder)
-
-
-def check_traceable(detector: EfficientDet | ExportedDetector) -> None:
-    """Raises a ValueError if the detector's runtime has no profiler."""
-    if not isinstance(detector, ExportedDetector):
-        name = f"Keras on {keras.backend.backend()}"
-        is_traceable = keras.backend.backend() == "tensorflow"
-    else:
-        name = f"'{detector.runtime.path}'"
-        is_traceable = _is_onnx(detector) or detector.runtime.path.is_dir()
-    rule = "`trace` (`--trace`) works for Keras on TensorFlow, SavedModel and ONNX"
-    require(is_traceable, rule, model=name)
-
-
-def _is_onnx(detector):
-    is_exported = isinstance(detector, ExportedDetector)
-    return is_exported and detector.runtime.path.suffix == ".onnx"
-
-
-def _trace_tensorflow(detector, images, folder):
-    tf.profiler.experimental.start(str(folder))
-    try:
-        for step in range(_BATCHES):
-            with tf.profiler.experimental.Trace("detect", step_num=step, _r=1):
-                detector.predict_on_batch(images)
-    finally:
-        tf.profiler.experimental.stop()
-    return str(folder)
-
-
-def _trace_onnx(path, images, folder):
-    options = onnxruntime.SessionOptions()
-    options.enable_profiling = True
-    options.profile_file_prefix = str(folder / path.stem)
-    session = onnxruntime.InferenceSession(
-        str(path), options, providers=["CPUExecutionProvider"]
-    )
-    for _ in range(_BATCHES):
-        session.run(None, {session.get_inputs()[0].name: images})
-    return session.end_profiling()

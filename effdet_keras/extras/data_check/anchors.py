@@ -24,11 +24,6 @@ from effdet_keras.model.config import EfficientDetConfig
 COVERED = 0.5  # IoU from which an anchor is trained on a box: matching's threshold
 _SMALL, _LARGE = 32**2, 96**2  # square pixels: COCO's borders
 
-_WORTH_A_HINT = 0.95  # hints are given if a smaller share of the boxes is covered
-_GAIN = 0.02  # a hint must raise the share by this much
-_MAX_BOXES_FOR_HINTS = 5_000  # drawn at random from more
-_ANCHOR_SCALES = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
-
 
 @dataclasses.dataclass(frozen=True)
 class Coverage:
@@ -64,60 +59,6 @@ def anchor_sides(config):
     return np.unique((anchors[:, 2:] - anchors[:, :2]).round(1), axis=0)
 
 
-def find_hints(boxes, config):
-    """Other anchors, or a larger input, that would cover more boxes, in words."""
-    if len(boxes) > _MAX_BOXES_FOR_HINTS:
-        rng = np.random.default_rng(0)
-        boxes = rng.choice(boxes, _MAX_BOXES_FOR_HINTS, replace=False)
-    best = _share(boxes, config)
-    if not len(boxes) or best >= _WORTH_A_HINT:
-        return ()
-    found = []
-    for changes in _ideas(boxes, config):
-        shares = [_share(boxes, config, change) for change in changes]
-        if max(shares, default=0.0) >= best + _GAIN:
-            best = max(shares)
-            # The first, so nearest to the config, of those about equally good.
-            first = next(i for i, s in enumerate(shares) if s > best - _GAIN / 2)
-            words = ", ".join(f"{k}={v}" for k, v in changes[first].items())
-            found.append(f"{words} would cover {100 * shares[first]:.1f} %")
-    return tuple(found)
-
-
-def _ideas(boxes, config):
-    """Lists of changes of a config, each list one kind of change."""
-    scales = []
-    if np.isscalar(config.anchor_scale):
-        scales = [{"anchor_scale": scale} for scale in _ANCHOR_SCALES]
-        scales.sort(key=lambda c: abs(np.log(c["anchor_scale"] / config.anchor_scale)))
-    ratios = [{"aspect_ratios": ratios} for ratios in _ratio_sets(boxes)]
-    yield scales
-    yield ratios
-    yield [ratio | scale for ratio in ratios for scale in scales]
-    sizes = [np.multiply(config.image_size, factor) for factor in (1.5, 2.0)]
-    yield [
-        {"image_size": tuple(max(1, round(side / 128)) * 128 for side in size.tolist())}
-        for size in sizes
-    ]
-
-
-def _ratio_sets(boxes):
-    """Aspect ratios from the middle of equal parts of the boxes' own."""
-    sides = np.maximum(boxes[:, 2:] - boxes[:, :2], 1e-6)
-    ratios = sides[:, 1] / sides[:, 0]
-    for count in (3, 5):
-        quantiles = np.quantile(ratios, (np.arange(count) + 0.5) / count)
-        yield tuple(sorted({float(f"{ratio:.2g}") for ratio in quantiles}))
-
-
-def _share(boxes, config, change=None):
-    """Share of covered boxes after a change; a larger input enlarges the boxes."""
-    changed = config.replace(**(change or {}))
-    factor = np.divide(changed.image_size, config.image_size)
-    fit = anchor_fit(boxes * np.tile(factor, 2), changed)
-    return float(np.mean(fit >= COVERED)) if len(boxes) else 1.0
-
-
 # --- What anchors that are fitted to a dataset would gain, and the lines to use them.
 
 
@@ -136,12 +77,6 @@ class AnchorFit:
         """Whether other anchors fit better than the model's own."""
         return self.fitted != self.config
 
-    @property
-    def worse_sizes(self) -> tuple[str, ...]:
-        """Sizes of which a share of 0.01 less has an anchor with an IoU of 0.5."""
-        pairs = zip(self.before[1:], self.after[1:])
-        return tuple(then.size for then, now in pairs if now.share < then.share - 0.01)
-
     def how_to_use(self, data: str | os.PathLike[str] = "DATA") -> str:
         """The lines that make and train a model with the fitted anchors on `data`."""
         if not self.is_better:
@@ -150,13 +85,8 @@ class AnchorFit:
         scale, size = self.fitted.anchor_scale, self.config.image_size
         settings = f"model_config={{anchor_scale: {scale}, aspect_ratios: {ratios}}}"
         name = self.config.name
-        caution = (
-            f"Caution: fewer of the {' and '.join(self.worse_sizes)} boxes have an "
-            "anchor with an IoU of 0.5 or more. If these matter, keep the model's "
-            "own, or take a larger input.\n"
-        )
         return (
-            f"{caution if self.worse_sizes else ''}To use them, either of\n"
+            "To use them, either of\n"
             f"  effdet-keras train {shlex.quote(str(data))} --model {name} "
             f"--image-size {size[0]} {size[1]} --set {shlex.quote(settings)} "
             "--out RUN\n"

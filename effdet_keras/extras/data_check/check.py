@@ -20,18 +20,10 @@ from effdet_keras.data.any_format import load, load_splits
 from effdet_keras.data.dataset import DetectionDataset, boxes_per_class
 from effdet_keras.data.problems import KINDS, Problem, Severity
 from effdet_keras.data.record import clip_boxes_xywh, stored_bytes
-from effdet_keras.errors import InvalidTypeError, require
-from effdet_keras.extras.data_check.anchors import (
-    Coverage,
-    find_hints,
-    measure_coverage,
-)
+from effdet_keras.extras.data_check.anchors import Coverage, measure_coverage
 from effdet_keras.extras.data_check.report import write_html, write_text
 from effdet_keras.images import EXIF_ORIENTATION, EncodedImage, read_image
 from effdet_keras.model.config import EfficientDetConfig
-
-# Problems with boxes that readers report but keep, so that evaluation sees them.
-_KEPT_BY_READERS = ("empty box", "box outside")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,16 +37,12 @@ class CheckReport:
         coverage: tuple of four, each with `size` ("all", "small", "medium", "large"),
             `num_boxes`, the `share` of them that has an anchor with an IoU of 0.5, and
             the `mean_iou` of a box and its best anchor. Empty without a config.
-        hints: tuple of str: changes of the anchors that would cover more boxes.
-        decoded: bool, whether the images were read to their end.
     """
 
     dataset: DetectionDataset
     problems: tuple[Problem, ...]
     config: EfficientDetConfig | None
     coverage: tuple[Coverage, ...]
-    hints: tuple[str, ...]
-    decoded: bool
 
     @property
     def ok(self) -> bool:
@@ -77,7 +65,7 @@ class CheckReport:
             OSError: If it cannot be written.
         """
         with replacing(path) as partial:
-            partial.write_text(write_html(self), encoding="utf-8")
+            partial.write_text(write_html({"": self}), encoding="utf-8")
 
     def __str__(self):
         return write_text(self)
@@ -99,8 +87,8 @@ def check(
     duplicated, or of another size than annotated; boxes that are empty, outside of
     their image, duplicated, tiny, or seem to have another format; labels without a
     class, and classes without a box. It also measures how many boxes have an anchor
-    with an IoU of 0.5, and looks for anchors that would do better. It does not notice
-    damaged pixels of a JPEG file that can still be decoded to its end.
+    with an IoU of 0.5. It does not notice damaged pixels of a JPEG file that can still
+    be decoded to its end.
 
     Args:
         dataset: `DetectionDataset`, or the path of a dataset, as for `load`.
@@ -114,7 +102,6 @@ def check(
 
     Raises:
         FileNotFoundError: If there is nothing at the path.
-        TypeError: If `dataset` or `model` is something else.
         ValueError: If the path holds no dataset, or the model is unknown.
 
     Example:
@@ -129,25 +116,20 @@ def check(
         >>> report.coverage[0].num_boxes, report.coverage[0].share
         (2, 1.0)
     """
-    config = _config(model, image_size)
+    config = EfficientDetConfig.from_name(model) if isinstance(model, str) else model
+    if image_size is not None:
+        config = config.replace(image_size=image_size)
     if isinstance(dataset, str | os.PathLike):
         # The report says what warnings do, and more.
         with warnings.catch_warnings(action="ignore"):
             dataset = load(dataset, split, format=format, on_error="skip")
-    elif not isinstance(dataset, DetectionDataset):
-        raise InvalidTypeError(
-            "`check` expects a `DetectionDataset` or a path. "
-            f"Received: dataset of type {type(dataset).__name__}"
-        )
     problems = [*dataset.problems, *find_in_images(dataset.records, decode=decode)]
-    known = {problem.kind for problem in dataset.problems} & {*_KEPT_BY_READERS}
-    found = _find_in_boxes(dataset, config)
-    problems += [problem for problem in found if problem.kind not in known]
-    coverage, hints = (), ()
+    problems += _find_in_boxes(dataset, config)
+    coverage = ()
     if config is not None:
         boxes, _ = input_boxes(dataset.records, config.image_size)
-        coverage, hints = measure_coverage(boxes, config), find_hints(boxes, config)
-    return CheckReport(dataset, _sorted(problems), config, coverage, hints, decode)
+        coverage = measure_coverage(boxes, config)
+    return CheckReport(dataset, _sorted(problems), config, coverage)
 
 
 def check_splits(
@@ -191,19 +173,6 @@ def check_splits(
     return reports
 
 
-def _config(model, image_size):
-    if isinstance(model, str):
-        model = EfficientDetConfig.from_name(model)
-    is_config = model is None or isinstance(model, EfficientDetConfig)
-    rule = "`model` must be a model's name, a config (such as `model.config`) or None"
-    require(is_config, rule, InvalidTypeError, type=type(model))
-    if image_size is None:
-        return model
-    received = {"image_size": image_size, "model": model}
-    require(model is not None, "`image_size` is the input of a model", **received)
-    return model.replace(image_size=image_size)
-
-
 def _sorted(problems):
     order, kinds = list(Severity), list(KINDS)  # errors first
     return tuple(
@@ -227,10 +196,8 @@ def find_in_images(records, *, decode=True):
     for record, (_, fingerprint) in zip(records, looks):
         other = first.setdefault(fingerprint, record)
         if fingerprint is not None and other is not record:
-            boxes = "other boxes"
-            if np.array_equal(record.boxes_xywh, other.boxes_xywh):
-                has_same = np.array_equal(record.labels, other.labels)
-                boxes = f"the same boxes{'' if has_same else ' and other labels'}"
+            is_same = np.array_equal(record.boxes_xywh, other.boxes_xywh)
+            boxes = "the same boxes" if is_same else "other boxes"
             detail = f"same image as {other.name}, with {boxes}"
             ids = (other.image_id, record.image_id)
             problems.append(Problem("duplicate image", record.name, detail, ids))
@@ -286,9 +253,7 @@ def _look_at(record, decode):
         error = error.__cause__ or error  # what Pillow says, without our words
         reason = str(error) or type(error).__name__
         if isinstance(error, UnidentifiedImageError):
-            size = image.length if is_part else os.path.getsize(image)
             reason = "not an image format that Pillow knows"
-            reason = reason if size else "the file is empty"
         return Problem("corrupt image", name, reason), None
     return problem, place if data is None else _hash(data)
 
@@ -306,25 +271,15 @@ def _compare_sizes(record, stored, orientation):
     detail = "EXIF orientation {}, stored as {}x{}".format(orientation, *stored)
     if annotated not in (upright, stored):
         kind, detail = "wrong size", f"annotated as {there}, is {here} (height x width)"
-        scale = np.divide(upright, annotated)
-        if annotated == upright[::-1]:
-            detail += "; are height and width swapped?"
-        elif abs(scale[0] / scale[1] - 1) < 0.02:
-            detail += f"; was it resized by {scale.mean():.3g} after it was annotated?"
     elif annotated != upright:
         kind, detail = "sideways image", f"{detail}, and so annotated"
     elif orientation in range(2, 9):
         kind = "turned image"
-        if swaps and upright != stored:
-            detail += ", annotated upright"
-        else:
-            detail += "; its size does not tell which way up it was annotated"
     return kind and Problem(kind, record.name, detail)
 
 
 # --- What can be wrong with the boxes and labels of a dataset.
 
-_NORMALIZED = 1.01  # ends of boxes: some tools round beyond 1
 _ROUNDING = 0.5  # pixels that a box may reach out of its image
 _TWIN_IOU = 0.9  # of two boxes of one class: drawn twice
 _IMBALANCE = 10.0  # times as many boxes
@@ -357,15 +312,10 @@ def _find_in_boxes(dataset, config):
         np.concatenate([record.boxes_xywh for record in records]),
         np.concatenate([record.labels for record in records]),
     )
-    # Boxes without area that the reader reported and left out. If there are many,
-    # boxes may have another format than they were read in.
-    reported = sum(problem.kind == "empty box" for problem in dataset.problems)
-    kept = int((table.boxes_xywh[:, 2:] <= 0).any(axis=1).sum())
-    text = suspect_box_format(table.boxes_xywh, table.sizes, max(reported - kept, 0))
+    text = suspect_box_format(table.boxes_xywh, table.sizes)
     suspected = [Problem("suspected box format", "(all images)", text)] if text else []
     return [
-        *_find_shapes(table),
-        *_find_normalized(table),
+        *_find_clipped(table),
         *suspected,
         *_find_labels_and_ids(table, len(dataset.class_names)),
         *_find_twins_of_boxes(records),
@@ -374,39 +324,13 @@ def _find_in_boxes(dataset, config):
     ]
 
 
-def _find_shapes(table):
-    """Boxes that are not numbers, or that are empty, outside, or partly outside."""
+def _find_clipped(table):
     _, usable = clip_boxes_xywh(table.boxes_xywh, table.sizes)
-    finite = np.isfinite(table.boxes_xywh).all(axis=1)
-    has_area = (table.boxes_xywh[:, 2:] > 0).all(axis=1)
     out = _reach_out(table.boxes_xywh, table.sizes)
-    for kind, rows in (
-        ("bad box", ~finite),
-        ("empty box", finite & ~usable & ~has_area),
-        ("box outside", finite & ~usable & has_area),
-        ("clipped box", finite & usable & (out > _ROUNDING)),
-    ):
-        for row in np.flatnonzero(rows):
-            detail = describe_box(table.boxes_xywh[row])
-            if kind == "clipped box":
-                detail += f": {out[row]:.4g} pixels out of the image"
-            yield table.problem(kind, row, detail)
-
-
-def _find_normalized(table):
-    """Images whose boxes all lie between 0 and 1."""
-    low, sides = np.split(table.boxes_xywh, 2, axis=1)
-    is_small = np.abs(np.hstack([low, low + sides])).max(axis=1) <= _NORMALIZED
-    is_small &= (sides > 0).all(axis=1) & (table.sizes > 2).all(axis=1)
-    num_small = np.bincount(table.owner[is_small], minlength=len(table.records))
-    for i in np.flatnonzero(num_small):
-        record = table.records[i]
-        if num_small[i] == len(record.labels):
-            detail = (
-                "all its boxes lie between 0 and 1, where pixels are expected; first: "
-                f"{describe_box(record.boxes_xywh[0])}"
-            )
-            yield Problem("suspected box format", record.name, detail)
+    for row in np.flatnonzero(usable & (out > _ROUNDING)):
+        box = describe_box(table.boxes_xywh[row])
+        detail = f"{box}: {out[row]:.4g} pixels out of the image"
+        yield table.problem("clipped box", row, detail)
 
 
 def _find_labels_and_ids(table, num_classes):
@@ -476,7 +400,6 @@ _MIN_BOXES = 10  # fewer tell nothing
 _MANY_BAD = 0.15  # share of boxes that do not fit their image, as they were read
 _FEW_BAD = 0.02  # share that may not fit in the format that they really have
 _SLACK = 1.5  # pixels: counting from 1, and rounding
-_MANY_LEFT_OUT = 0.2  # share of boxes without area
 
 # Each converts (left, top) and (width, height), `[n, 2]`, as they were read to what
 # they would be if the file had the format of this name.
@@ -495,11 +418,11 @@ def _reach_out(boxes_xywh, sizes):
     return np.maximum(beyond, -boxes_xywh[:, :2]).max(axis=1)
 
 
-def suspect_box_format(boxes_xywh, sizes, num_left_out=0):
+def suspect_box_format(boxes_xywh, sizes):
     """Says in which box format boxes would fit their images, if as read they do not."""
     finite = np.isfinite(boxes_xywh).all(axis=1)
     boxes_xywh, sizes = boxes_xywh[finite], sizes[finite]
-    if len(boxes_xywh) + num_left_out < _MIN_BOXES:
+    if len(boxes_xywh) < _MIN_BOXES:
         return None
     as_read = _share_bad(boxes_xywh, sizes)
     if as_read >= _MANY_BAD:
@@ -514,18 +437,9 @@ def suspect_box_format(boxes_xywh, sizes, num_left_out=0):
                 f"image as they were read, {100 * shares[name]:.0f} % if their "
                 f"numbers are {name}"
             )
-    empty = num_left_out + int((boxes_xywh[:, 2:] <= 0).any(axis=1).sum())
-    total = num_left_out + len(boxes_xywh)
-    if empty >= _MANY_LEFT_OUT * total:
-        return (
-            f"{empty:,} of {total:,} boxes end before they begin: are they left, top, "
-            "width, height, where corners were expected?"
-        )
     return None
 
 
 def _share_bad(boxes_xywh, sizes):
-    if not len(boxes_xywh):
-        return 0.0
     empty = (boxes_xywh[:, 2:] <= 0).any(axis=1)
     return float(np.mean(empty | (_reach_out(boxes_xywh, sizes) > _SLACK)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from effdet_keras.cli.arguments import DatasetFormat, Flag, ImageSize
-from effdet_keras.errors import InvalidValueError
 
 
 def run(
@@ -49,9 +48,7 @@ def run(
     from effdet_keras.cli.files import check_outputs
     from effdet_keras.extras.data_check.anchors import fit_anchors
     from effdet_keras.extras.data_check.check import check, check_splits
-    from effdet_keras.extras.data_check.report import write_html_of_splits
-    from effdet_keras.weights.locate import looks_like_weights
-    from effdet_keras.weights.read_weights import what_weights_are
+    from effdet_keras.extras.data_check.report import write_html
 
     html = None if html is None else local_path(html, "`html`")
     out = None if augment is None else local_path(out, "`out`")
@@ -61,18 +58,10 @@ def run(
     names = [name.strip() for name in (augment or "").split(",")]
     chosen = [augmentations.names.augmentation_of(name) for name in names if name]
     options = {"model": model, "image_size": image_size, "decode": decode}
-    try:
-        if split is None:
-            reports = check_splits(data, format=format, **options)
-        else:
-            reports = {split: check(data, split=split, format=format, **options)}
-    except (InvalidValueError, OSError) as error:
-        if not looks_like_weights(data):
-            raise
-        raise InvalidValueError(
-            f"'{data}' holds weights, not a dataset. {what_weights_are(data)} Use "
-            f"`effdet-keras inspect-weights {data}`."
-        ) from error
+    if split is None:
+        reports = check_splits(data, format=format, **options)
+    else:
+        reports = {split: check(data, split=split, format=format, **options)}
     for name, report in reports.items():
         print(f"\n== {name} ==\n{report}")
     if anchors:
@@ -85,7 +74,7 @@ def run(
     check_outputs(images.values(), [data], overwrite=overwrite)
     if html is not None:
         with replacing(html) as partial:
-            partial.write_text(write_html_of_splits(reports), encoding="utf-8")
+            partial.write_text(write_html(reports), encoding="utf-8")
         print(f"Report with images: {html}")
     for name, path in images.items():
         config = reports[name].config

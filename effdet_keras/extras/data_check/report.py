@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import html
-import math
-import pathlib
 from collections import Counter
 
 import numpy as np
@@ -52,7 +50,6 @@ def write_text(report):
         if row.num_boxes:
             share, mean = f"{100 * row.share:.1f} %", f"{row.mean_iou:.2f}"
         lines.append(f"  {row.size:<8}{row.num_boxes:>9,}{share:>10}{mean:>10}")
-    lines += [f"  {hint}" for hint in report.hints]
     return "\n".join([*lines, "", _verdict(report)])
 
 
@@ -63,8 +60,6 @@ def _verdict(report):
         f"{counts[severity]:,} {severity.value}{'' if counts[severity] == 1 else 's'}"
         for severity in Severity
     )
-    if not report.decoded:
-        words += "; the images were not read to their end"
     return f"{'Fit to train on' if report.ok else 'Not fit to train on'}: {words}"
 
 
@@ -100,24 +95,13 @@ _SAMPLES = 12  # images shown of the dataset
 _PROBLEM_SAMPLES = 4  # images shown of each kind of problem
 
 
-def write_html(report):
-    """Writes a report as the text of one HTML file."""
-    body = f"<h1>Dataset check</h1>{_of_dataset(report)}"
-    return html_page(f"Check of {report.dataset!r}", body)
-
-
-def write_html_of_splits(reports):
-    """Writes the reports of all splits as the text of one HTML file."""
-    escaped = {html.escape(name): report for name, report in reports.items()}
-    links = "".join(
-        f'<li><a href="#split-{name}">{name}</a>: {html.escape(_verdict(report))}</li>'
-        for name, report in escaped.items()
-    )
+def write_html(reports):
+    """Writes the reports of splits, by their names, as the text of one HTML file."""
     parts = (
-        f'<h1 id="split-{name}">Dataset check: {name}</h1>{_of_dataset(report)}'
-        for name, report in escaped.items()
+        f"<h1>Dataset check {html.escape(name)}</h1>{_of_dataset(report)}"
+        for name, report in reports.items()
     )
-    return html_page("Dataset check", f"<ul>{links}</ul>{''.join(parts)}")
+    return html_page("Dataset check", "".join(parts))
 
 
 def _of_dataset(report):
@@ -152,16 +136,12 @@ def _of_dataset(report):
 def _finder(records):
     """A function that finds the records that a problem is about."""
     by_id = {record.image_id: record for record in records}
-    # Some problems name the annotation file, which has the stem of the image.
-    by_name = {pathlib.PurePath(r.name).stem: r for r in reversed(records)}
-    by_name |= {r.name: r for r in reversed(records)}
+    by_name = {record.name: record for record in reversed(records)}
 
     def find(problem):
         if problem.image_ids:
             return [by_id[i] for i in problem.image_ids if i in by_id]
-        stem = pathlib.PurePath(problem.file).stem
-        record = by_name.get(problem.file, by_name.get(stem))
-        return [] if record is None else [record]
+        return [by_name[problem.file]] if problem.file in by_name else []
 
     return find
 
@@ -182,16 +162,8 @@ def _shown(problems, find, dataset):
 
 
 def _samples(dataset):
-    """Records spread over the classes: the next of each in turn, rare ones first."""
-    rng = np.random.default_rng(0)
-    order = [dataset.records[i] for i in rng.permutation(len(dataset))]
-    queues = [
-        [record for record in order if label in record.labels]
-        for label in np.argsort(boxes_per_class(dataset), kind="stable")[:_SAMPLES]
-    ]
-    turns = (queue[i] for i in range(_SAMPLES) for queue in queues if i < len(queue))
-    chosen = {record.image_id: record for record in turns}
-    return [*chosen.values(), *([] if chosen else order)][:_SAMPLES]
+    order = np.random.default_rng(0).permutation(len(dataset))
+    return [dataset.records[i] for i in order[:_SAMPLES]]
 
 
 def _figure(record, dataset, detail=""):
@@ -215,7 +187,7 @@ def _figure(record, dataset, detail=""):
     return figure(image_tag(drawn, record.name), record.name, detail)
 
 
-# --- The charts of a checked dataset: anchor coverage, classes, sizes, shapes, counts.
+# --- The charts of a checked dataset: anchor coverage, classes, sides.
 
 _CLASSES_OF_BOX_CHARTS = 30  # bars of the class chart
 _MIN_SIDE = 0.25  # pixels: logarithms of boxes thinner than that would be far off
@@ -224,16 +196,10 @@ _MIN_SIDE = 0.25  # pixels: logarithms of boxes thinner than that would be far o
 def _box_charts(report):
     """Draws the charts of a report."""
     sides, covered, where = _sides(report)
-    counts = [len(record.labels) for record in report.dataset.records]
-    area = f"Square root of the area in pixels {where}."
-    roots, ratios = np.sqrt(sides.prod(axis=1)), sides[:, 1] / sides[:, 0]
     return [
         *([_coverage_chart(report)] if report.coverage else []),
         _class_chart(report.dataset),
         _side_chart(sides, covered, report.config, where),
-        _log_chart("Size of boxes", roots, 2, area),
-        _log_chart("Aspect ratio of boxes", ratios, 4, "Width over height."),
-        _count_chart(counts),
     ]
 
 
@@ -258,7 +224,7 @@ def _coverage_chart(report):
     svg = charts.bars([row.size for row in rows], [row.share for row in rows], texts)
     words = _describe_anchors(report.config)
     words = f"{words[0].upper()}{words[1:]}."
-    return Chart("Anchor coverage", svg, (words, *report.hints))
+    return Chart("Anchor coverage", svg, (words,))
 
 
 def _side_chart(sides, covered, config, where):
@@ -269,28 +235,6 @@ def _side_chart(sides, covered, config, where):
         words.append("Crosses are the anchors; red boxes have none with an IoU of 0.5.")
     svg = charts.scatter(sides[:, ::-1], ~covered, marks, ("width", "height"))
     return Chart("Width and height of boxes", svg, tuple(words))
-
-
-def _log_chart(title, values, bars_per_doubling, words):
-    """A histogram on a logarithmic axis, with numbers at the powers of two."""
-    logs = np.log2(values) if len(values) else np.zeros(1)
-    low, high = math.floor(logs.min()), math.floor(logs.max()) + 1
-    edges = np.linspace(low, high, (high - low) * bars_per_doubling + 1)
-    ticks = [(power, f"{2.0**power:g}") for power in range(low, high + 1)]
-    svg = charts.histogram(logs[: len(values)], edges, ticks, ("", "boxes"))
-    return Chart(title, svg, (words,))
-
-
-def _count_chart(counts):
-    step = max(1, math.ceil((max(counts) + 1) / 30))
-    edges = np.arange(0, max(counts) + step + 1, step)
-    label_step = step * max(1, math.ceil(len(edges) / 10))
-    ticks = [
-        (value + step / 2, f"{value}" if step == 1 else f"{value}-{value + step - 1}")
-        for value in range(0, max(counts) + 1, label_step)
-    ]
-    svg = charts.histogram(counts, edges, ticks, ("", "images"))
-    return Chart("Objects an image", svg)
 
 
 def _class_chart(dataset):

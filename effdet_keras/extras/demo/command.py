@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 
 def run(
     *,
-    data: Literal["blood-cells", "shapes"] = "blood-cells",
     out: str = "demo",
-    epochs: int | None = None,
+    epochs: int = 12,
     images: int | None = None,
     seed: int = 0,
     overwrite: bool = False,
@@ -22,14 +19,12 @@ def run(
     an ImageNet backbone.
 
     Args:
-        data: real images of blood cells, or generated images of shapes, on which a
-            smaller detector is trained from random weights
         out (FOLDER): folder to write to
-        epochs (N): epochs to train (12; shapes: 4)
-        images (N): images to train on (all 205; shapes: 1800)
+        epochs (N): epochs to train
+        images (N): images to train on (all 205)
         seed (N): random seed
     """
     from effdet_keras.extras.demo.run_demo import run_demo
 
     options = {"num_train": images, "epochs": epochs, "seed": seed}
-    run_demo(out, data=data, overwrite=overwrite, **options)
+    run_demo(out, overwrite=overwrite, **options)

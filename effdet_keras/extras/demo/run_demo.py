@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import pathlib
 import time
-from collections.abc import Callable
 
 import keras
 from PIL import Image
@@ -18,10 +16,8 @@ from effdet_keras.callbacks.checkpoint_archive import CheckpointArchive
 from effdet_keras.callbacks.coco_evaluation import COCOEvaluation
 from effdet_keras.callbacks.image_summary import ImageSummary
 from effdet_keras.data.any_format import load_splits
-from effdet_keras.data.shapes import write_shapes
-from effdet_keras.errors import EffDetError, check_argument, check_choice, require
+from effdet_keras.errors import EffDetError, check_argument
 from effdet_keras.model.efficientdet import EfficientDet
-from effdet_keras.train.schedules import WarmupCosine
 
 _NUM_IMAGES = 9  # drawn at the end
 
@@ -29,9 +25,8 @@ _NUM_IMAGES = 9  # drawn at the end
 def run_demo(
     folder: str | os.PathLike[str],
     *,
-    data: str = "blood-cells",
     num_train: int | None = None,
-    epochs: int | None = None,
+    epochs: int = 12,
     seed: int = 0,
     overwrite: bool = False,
 ) -> dict[str, float]:
@@ -40,14 +35,11 @@ def run_demo(
     Writes into `folder`: the archives (`archive/`), the files of TensorBoard
     (`logs/`), held-out images with the ground truth on the left and what the best
     archive finds on the right (`images/`), and the curves of the training
-    (`curves.png`); for the shapes also the dataset (`data/`, `unseen/`).
+    (`curves.png`).
 
     The best checkpoint is chosen on a validation split; the numbers are of a test
     split, on which nothing was chosen.
     """
-    check_choice("data", data, DEMOS)
-    demo = DEMOS[data]
-    epochs = demo.epochs if epochs is None else epochs
     check_argument(epochs >= 1, "epochs", epochs, "1 or more")
     matplotlib_figure.require("The demo")  # before minutes of training
     start = time.monotonic()
@@ -60,16 +52,17 @@ def run_demo(
     folder.mkdir(parents=True, exist_ok=True)
     keras.utils.set_random_seed(seed)
 
-    train, valid, test = demo.make_data(folder, num_train=num_train, seed=seed)
+    train, valid, test = read_cells(num_train)
     print(train.summary())
-    model = demo.new_model(train)
+    model = new_model(train)
+    model.compile()
     print(
         f"Training a detector with {model.count_params():,} parameters. "
         "Compiling the first step takes half a minute ..."
     )
     archive, every = folder / "archive", max(epochs // 2, 1)
     history = model.fit(
-        demo.compiled(model, train, epochs=epochs, seed=seed),
+        model.batches(train, 4, training=True, seed=seed),
         epochs=epochs,
         callbacks=[
             COCOEvaluation(valid, every=every, batch_size=30, verbose=False),
@@ -107,33 +100,20 @@ def _draw_pairs(model, dataset, folder):
     return images
 
 
-@dataclasses.dataclass(frozen=True)
-class _Demo:
-    """One of the two demos."""
-
-    epochs: int
-    make_data: Callable  # the datasets to train on, to choose by, and to judge by
-    new_model: Callable  # a model for the first of them
-    compiled: Callable  # compiles the model, and gives the batches to train on
-
-
 # --- Real images: Lite0, from an ImageNet backbone, finds blood cells.
 
 _BLOOD_CELLS = pathlib.Path(__file__).parents[2] / "data" / "blood_cells"
 _CELLS_SIZE = (192, 256)  # not "auto", which takes twice as long
 
 
-def _read_cells(folder, *, num_train, seed):
+def read_cells(num_train=None):
+    """The datasets to train on, to choose by, and to judge by."""
     splits = load_splits(_BLOOD_CELLS)
     train, valid, test = (splits[name] for name in ("train", "val", "test"))
-    if num_train is None:
-        return train, valid, test
-    rule = f"The blood cells have {len(train)} images to train on"
-    require(1 <= num_train <= len(train), rule, num_train=num_train)
     return train[:num_train], valid, test
 
 
-def _new_lite0(train):
+def new_model(train):
     """Lite0 from an ImageNet backbone, or from random weights where there is none."""
     options = {"dataset": train, "image_size": _CELLS_SIZE, "anchors": "auto"}
     try:
@@ -150,55 +130,3 @@ def _new_lite0(train):
         return EfficientDet.from_preset("efficientdet-lite0", **options)
     print("The backbone of Lite0 has ImageNet weights; BiFPN and heads start new.")
     return model
-
-
-def _as_the_guide(model, train, *, epochs, seed):
-    model.compile()
-    return model.batches(train, 4, training=True, seed=seed)
-
-
-# --- Generated images: a small detector, trained from random weights, finds shapes.
-
-_NUM_TRAIN, _NUM_HELD_OUT = 1800, 100  # the second for each of validation and test
-_SHAPES_SIZE = 128
-
-
-def _make_shapes(folder, *, num_train, seed):
-    num_train = _NUM_TRAIN if num_train is None else num_train
-    print(f"Making {num_train + 2 * _NUM_HELD_OUT} images of shapes ...")
-    options = {"num_valid": _NUM_HELD_OUT, "image_size": _SHAPES_SIZE}
-    train, valid = write_shapes(
-        folder / "data", num_train=num_train, seed=seed, **options
-    )
-    _, test = write_shapes(folder / "unseen", num_train=1, seed=seed + 1, **options)
-    return train, valid, test
-
-
-def _new_small_d0(train):
-    """EfficientDet-D0 cut down for small images: three levels, nothing repeated."""
-    return EfficientDet.from_preset(
-        "efficientdet-d0",
-        class_names=train.class_names,
-        category_ids=train.category_ids,
-        image_size=_SHAPES_SIZE,
-        max_level=5,
-        fpn_cell_repeats=1,
-        head_repeats=1,
-        # A thousand steps are few for statistics that forget 1 % per step.
-        batch_norm_momentum=0.9,
-    )
-
-
-def _with_adam(model, train, *, epochs, seed):
-    options = {"scale_jitter": (1.0, 1.0), "seed": seed}
-    batches = model.batches(train, 8, training=True, **options)
-    steps = {"total_steps": epochs * len(batches)}
-    schedule = WarmupCosine(3e-3, warmup_steps=min(50, len(batches)), **steps)
-    model.compile(keras.optimizers.Adam(schedule), weight_decay=0.0)
-    return batches
-
-
-DEMOS = {
-    "blood-cells": _Demo(12, _read_cells, _new_lite0, _as_the_guide),
-    "shapes": _Demo(4, _make_shapes, _new_small_d0, _with_adam),
-}

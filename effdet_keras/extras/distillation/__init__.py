@@ -174,13 +174,6 @@ def check_teacher(teacher: Any, student: Any) -> None:
         "A teacher (`distill`) is asked within batches of `tf.data`",
         "Use KERAS_BACKEND=tensorflow.",
     )
-    require(
-        teacher.config.has_detection and student.config.has_detection,
-        "`distill` compares class logits and boxes: both models need the head "
-        "'object_detection'",
-        teacher=teacher.config.heads,
-        student=student.config.heads,
-    )
     fields = (
         *("num_classes", "min_level", "max_level", "num_scales", "aspect_ratios"),
         *("anchor_scale", "box_scales"),

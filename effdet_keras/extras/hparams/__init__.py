@@ -51,7 +51,7 @@ _OF_MODEL_CONFIG = {
 }
 _OF_LOSS = (
     *("alpha", "gamma", "label_smoothing", "delta", "box_loss_weight"),
-    *("iou_loss_type", "iou_loss_weight", "positives_momentum"),
+    *("iou_loss_type", "iou_loss_weight"),
 )
 _OF_POSTPROCESS = {
     "nms_configs.method": "method",
@@ -76,12 +76,16 @@ _CONVERTED = (
 # Their trainer reads it, though it is not among the defaults: pruning and the like.
 _OPTIMIZATIONS = "model_optimizations"
 # Those of the next that change the network, and with it what is trained.
-_OF_TRAINING = ("backbone_config", "fpn_config", "target_size", _OPTIMIZATIONS)
+_OF_TRAINING = (
+    *("backbone_config", "fpn_config", "positives_momentum", "target_size"),
+    _OPTIMIZATIONS,
+)
 # What has no place in a run: their default, and why. The default is not told.
 _NO_PLACE = {
     "num_classes": (None, "the classes are those of the dataset, or `class_names`"),
     "backbone_config": (None, "the blocks follow from `backbone`"),
     "fpn_config": (None, "the graph follows from `min_level` and `max_level`"),
+    "positives_momentum": (None, "positives are counted in each step, on all devices"),
     "data_format": ("channels_last", "always channels last"),
     "skip_mismatch": (True, "see `skip_mismatch` of `load_pretrained`"),
     "ckpt_var_scope": (None, "the kind of a checkpoint is recognised"),
@@ -260,8 +264,7 @@ class _Reading:
             fields["ema_decay"] = values["moving_average_decay"] or None
         if values.get("mixed_precision"):
             fields["precision"] = "mixed_bfloat16"
-        if values.get("loss_scale"):  # which only float16 has, there and here
-            fields["loss_scale"] = values["loss_scale"]
+        if values.get("loss_scale"):  # here Keras finds it
             fields["precision"] = "mixed_float16"
         if values.get("fpn_name"):
             # Their "bifpn_dyn" is another builder of the same graph.

@@ -11,7 +11,6 @@ from effdet_keras.augment.augmentation import (
     Augmentation,
     Example,
     parameter,
-    register,
     size_of,
     to_dtype,
 )
@@ -26,12 +25,12 @@ from effdet_keras.extras.policies.operations import (
 )
 
 
-@dataclasses.dataclass(eq=False, repr=False)
+@dataclasses.dataclass(eq=False)
 class _Policy(Augmentation):
     """What both have: sub-policies, and how their operations move boxes."""
 
     _: dataclasses.KW_ONLY
-    long_side: float | None = parameter(640.0, "(0, inf)", or_none=True)
+    long_side: float | None = parameter(640.0, "(0, inf)")
     min_visibility: float = parameter(0.1, "[0, 1]")
     reference_boxes: bool = False
 
@@ -41,8 +40,7 @@ class _Policy(Augmentation):
         return run_sub_policy(example, of_steps, sub_policies, choice, self)
 
 
-@register
-@dataclasses.dataclass(eq=False, repr=False)
+@dataclasses.dataclass(eq=False)
 class AutoAugment(_Policy):
     """Applies a random sub-policy of one of google/automl's learned policies.
 
@@ -88,8 +86,7 @@ class AutoAugment(_Policy):
         return self._one_of(POLICIES[self.policy], example, seed)
 
 
-@register
-@dataclasses.dataclass(eq=False, repr=False)
+@dataclasses.dataclass(eq=False)
 class RandAugment(_Policy):
     """Applies random operations, all of one level, one after the other.
 

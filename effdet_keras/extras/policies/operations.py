@@ -221,7 +221,7 @@ def apply_kind(kind, inner_kinds, image, boxes, step, seed, settings):
 
 def _matrix(image, step, unit, scale):
     """The matrix of the one move, in one of its two directions."""
-    numbers = step.moves * step.strength * draws.sign(unit)
+    numbers = step.moves * step.strength * tf.where(unit < 0.5, -1.0, 1.0)
     degrees, along_x, along_y, left, up = tf.unstack(numbers)
     a, b, c, d, e, f = warps.rotation(degrees, *size_of(image))
     c, f = c + tf.round(left * scale), f + tf.round(up * scale)

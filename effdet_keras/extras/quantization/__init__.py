@@ -16,7 +16,6 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import (
     InvalidStateError,
     InvalidValueError,
-    check_argument,
     require,
 )
 from effdet_keras.model.basic_layers import swish
@@ -54,18 +53,15 @@ class Quantization(Part):
         batch_norm_steps: int = 0,
         range_steps: int | None = None,
     ) -> None:
-        self.delay = _count("delay", delay)
-        self.batch_norm_steps = _count("batch_norm_steps", batch_norm_steps)
-        self.range_steps = None
-        if range_steps is not None:
-            self.range_steps = _count("range_steps", range_steps)
-            require(
-                range_steps > delay,
-                "`range_steps` must be above `delay`: the ranges must have been seen "
-                "before numbers are rounded to them",
-                range_steps=range_steps,
-                delay=delay,
-            )
+        self.delay, self.batch_norm_steps = delay, batch_norm_steps
+        self.range_steps = range_steps
+        require(
+            range_steps is None or range_steps > delay,
+            "`range_steps` must be above `delay`: the ranges must have been seen "
+            "before numbers are rounded to them",
+            range_steps=range_steps,
+            delay=delay,
+        )
         _check_possible(model)
         self.places = _places(model)
         shape = (len(self.places), 2)
@@ -168,11 +164,6 @@ class Quantization(Part):
         if RANGES not in names:
             return False
         ranges = np.asarray(store[RANGES])
-        if ranges.shape != tuple(self._ranges.shape):
-            raise InvalidValueError(
-                f"The file holds {len(ranges)} ranges of quantization-aware training, "
-                f"this model has {len(self.places)} places: it is another network."
-            )
         self._ranges.assign(ranges)
         self._steps.assign(np.asarray(store[STEPS]))
         return True
@@ -263,18 +254,6 @@ def rounded_kernel(kernel: Any, axis: int) -> Any:
     return ops.round(kernel / scale) * scale
 
 
-class _Places(Quantizer):
-    """Quantizer that only notes the places whose range must be learned."""
-
-    def __init__(self):
-        self.names = []
-
-    def point(self, name, x, limits=None):
-        if limits is None:
-            self.names.append(name)
-        return x
-
-
 class _Rounding(Quantizer):
     """Quantizer with ranges that stay."""
 
@@ -300,9 +279,6 @@ class _Rounding(Quantizer):
         # all numbers are the same, as in a new class head, though each has a scale.
         is_first = np.arange(bias.shape[0]) == 0
         return bias * np.where(is_first, np.float32(1 + 2**-20), np.float32(1))
-
-    def normalized(self, batch_norm, training):
-        return batch_norm(False)
 
 
 class _Following(_Rounding):
@@ -341,16 +317,23 @@ class _Following(_Rounding):
 
 def _places(model):
     """The names of the places whose range must be learned, in the order of a call."""
-    found = _Places()
+    names = []
+
+    class Noting(Quantizer):
+        def point(self, name, x, limits=None):
+            if limits is None:
+                names.append(name)
+            return x
+
     shape = (1, *model.config.image_size, 3)
 
     @tf.function(input_signature=[tf.TensorSpec(shape, tf.float32)])
     def network(images):
-        with computing_with(quantizer=found):
+        with computing_with(quantizer=Noting()):
             return model(images, training=False)
 
     network.get_concrete_function()
-    return tuple(found.names)
+    return tuple(names)
 
 
 def _variable(name, shape, dtype):
@@ -364,12 +347,6 @@ def _variable(name, shape, dtype):
     )
 
 
-def _count(name, value):
-    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    check_argument(is_count, name, value, "a number of steps, 0 or more")
-    return value
-
-
 def _check_possible(model):
     require_tensorflow(
         "`quantize_aware` trains with TensorFlow, whose converter writes int8 files",
@@ -380,12 +357,12 @@ def _check_possible(model):
             "`quantize_aware` rounds within the network's own layers, and those of a "
             "TF-Hub module are closed. Take a model of `from_preset`."
         )
-    if any(layer.compute_dtype != "float32" for layer in model.layers):
-        raise InvalidValueError(
-            "`quantize_aware` needs float32, whose digits tell 256 steps apart. "
-            f"Received: a model of dtype={model.dtype_policy.name!r}. Load it with "
-            'dtype="float32".'
-        )
+    require(
+        all(layer.compute_dtype == "float32" for layer in model.layers),
+        "`quantize_aware` needs float32, whose digits tell 256 steps apart: load the "
+        'model with dtype="float32"',
+        dtype=model.dtype_policy.name,
+    )
     activation = model.config.activation
     rule = f"`quantize_aware` knows LiteRT's int8 of {', '.join(ACTIVATIONS)} alone"
     require(activation in ACTIVATIONS, rule, activation=activation)

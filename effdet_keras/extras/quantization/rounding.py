@@ -62,19 +62,10 @@ def rounding_errors(
 def advice_of(cost: float | None) -> str:
     """Whether quantization-aware training is worth it."""
     if cost is None:
-        return (
-            "Give a dataset as `evaluate` to know what int8 costs: above "
-            f"{_WORTH_IT} AP, quantization-aware training (`model.quantize_aware()`) "
-            "is worth its time."
-        )
-    if cost <= _WORTH_IT:
-        return (
-            f"int8 costs {cost:.3f} AP: quantization-aware training has little to win."
-        )
-    return (
-        f"int8 costs {cost:.3f} AP: quantization-aware training "
-        "(`model.quantize_aware()`, then `fit`) is worth its time."
-    )
+        return "Give a dataset as `evaluate` to know what int8 costs."
+    training = "quantization-aware training (`model.quantize_aware()`, then `fit`)"
+    verdict = "is worth its time" if cost > _WORTH_IT else "has little to win"
+    return f"int8 costs {cost:.3f} AP: {training} {verdict}."
 
 
 class _Watching(Quantizer):

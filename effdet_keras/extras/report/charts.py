@@ -50,10 +50,8 @@ def _figure(chart):
 def scatter(points, highlighted, marks, axes):
     """Points `[n, 2]` on logarithmic axes, some in red, and crosses `[k, 2]`."""
     points, highlighted = np.asarray(points), np.asarray(highlighted)
-    if len(points) > _MAX_POINTS:
-        rng = np.random.default_rng(0)
-        rows = rng.choice(len(points), _MAX_POINTS, replace=False)
-        points, highlighted = points[rows], highlighted[rows]
+    every = max(1, len(points) // _MAX_POINTS)
+    points, highlighted = points[::every], highlighted[::every]
     logs = np.log2(np.concatenate([points, marks]))
     low, high = (logs.min(), logs.max()) if len(logs) else (0.0, 1.0)
     low = math.floor(low)
@@ -69,23 +67,6 @@ def scatter(points, highlighted, marks, axes):
     crosses = [frame.place(*np.log2(mark)) for mark in marks]
     path = "".join(f"M{x - 3:.1f} {y}h6M{x} {y - 3:.1f}v6" for x, y in crosses)
     return _svg(HEIGHT, *parts, element("path", class_="mark", d=path))
-
-
-def histogram(values, edges, ticks, axes):
-    """How many values lie between each two edges; the last bars have those beyond."""
-    edges = np.asarray(edges, float)
-    inside = np.clip(values, edges[0], np.nextafter(edges[-1], -np.inf))
-    counts, _ = np.histogram(inside, edges)
-    rows = even_ticks(0, max(int(counts.max(initial=0)), 1), least_step=1)
-    rows = [(value, f"{value:,.0f}") for value, _ in rows]
-    frame = _Frame((edges[0], edges[-1]), (0, rows[-1][0]))
-    parts = [frame.grid(ticks, rows, axes)]
-    for count, start, end in zip(counts.tolist(), edges, edges[1:]):
-        (left, y), (right, bottom) = frame.place(start, count), frame.place(end, 0)
-        width = max(right - left - 1, 0.5)
-        bar = _rect(left + 0.5, y, width, bottom - y, "first", f"{count:,}")
-        parts.append(bar)
-    return _svg(HEIGHT, *parts)
 
 
 def bars(names, values, texts):

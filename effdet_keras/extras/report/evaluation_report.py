@@ -167,18 +167,16 @@ def evaluation_charts(evaluation):
 def _precision_recall(evaluation):
     measured = [curve for curve in evaluation.curves if curve.num_objects]
     most = sorted(measured, key=lambda curve: -curve.num_objects)
-    shown = [curve for curve in measured if curve in most[: charts.MAX_LINES - 1]]
+    shown = [curve for curve in measured if curve in most[: charts.MAX_LINES]]
     words = (
         "Best precision at each recall or a higher one, at IoU 0.5. Of many classes "
         "those with most objects; numbers.json has all.",
     )
-    shown.append(evaluation.class_agnostic_curve)
     reached = [COCO_RECALLS[x.recall.max(initial=-1.0) >= COCO_RECALLS] for x in shown]
     lines = [(r, curve.best_precision_at(r)) for r, curve in zip(reached, shown)]
     svg = charts.curves(lines, UNIT_TICKS, UNIT_TICKS, ("recall", "precision"))
-    names = [*(curve.name for curve in shown[:-1]), "all as one class"]
-    legend = (f"{x} {curve.average_precision:.3f}" for x, curve in zip(names, shown))
-    return Chart("Precision and recall", svg, words, tuple(legend))
+    legend = tuple(f"{one.name} {one.average_precision:.3f}" for one in shown)
+    return Chart("Precision and recall", svg, words, legend)
 
 
 def _confusion(evaluation):

@@ -86,14 +86,9 @@ class AnnotatedBoxes:
                     for i in np.flatnonzero(truth.is_there)
                 ],
             },
-            # That evaluation counts 100 alone is a stage of its own.
             max_detections=max(10, len(self)),
         )
-        return self.scored(metric, found, self.labels if labels is None else labels)
-
-    def scored(self, metric, found, labels):
-        """The AP of a metric that gets boxes as detections with the score 1."""
-        ids = np.asarray(self.dataset.category_ids)
+        labels = self.labels if labels is None else labels
         for number, image_id in enumerate(self.dataset.image_ids):
             rows = np.flatnonzero((self.owner == number) & found.is_there)
             scores, classes = np.ones(len(rows)), ids[labels[rows]]
@@ -179,46 +174,29 @@ def follow_targets(table, inputs, config, matching):
         targets = matching(boxes, labels, anchors, config)
         return [np.asarray(ops.convert_to_numpy(target)) for target in targets]
 
-    for groups in _groups(table, inputs):
-        in_boxes, numbers, in_labels = _padded(table, inputs, groups)
+    for rows in _rows_by_image(table, inputs):
+        in_boxes, in_labels = inputs.boxes[rows][None], table.labels[rows][None]
+        numbers = np.arange(len(rows), dtype="int32")[None]
         # Matched once by number, which tells whose an anchor is, and once by class.
-        whose, _ = targets_of(in_boxes, numbers)
-        classes, deltas = targets_of(in_boxes, in_labels)
-        for image, rows in enumerate(groups):
-            used = np.flatnonzero(whose[image] >= 0)
-            owner = rows[whose[image][used]]
-            decoded = box_ops.decode_boxes(
-                deltas[image][used], anchors[used], config.box_scales
-            )
-            away = box_ops.iou(decoded, inputs.boxes[owner])
-            order = np.lexsort((away, owner))
-            found, first, counts = np.unique(
-                owner[order], return_index=True, return_counts=True
-            )
-            worst = order[first]
-            num_anchors[found] = counts
-            boxes[found] = decoded[worst]
-            labels[found] = classes[image][used][worst]
+        (whose,), _ = targets_of(in_boxes, numbers)
+        (classes,), (deltas,) = targets_of(in_boxes, in_labels.astype("int32"))
+        used = np.flatnonzero(whose >= 0)
+        owner = rows[whose[used]]
+        decoded = box_ops.decode_boxes(deltas[used], anchors[used], config.box_scales)
+        away = box_ops.iou(decoded, inputs.boxes[owner])
+        order = np.lexsort((away, owner))
+        found, first, counts = np.unique(
+            owner[order], return_index=True, return_counts=True
+        )
+        worst = order[first]
+        num_anchors[found] = counts
+        boxes[found] = decoded[worst]
+        labels[found] = classes[used][worst]
     return FollowedTargets(num_anchors, boxes, labels)
 
 
-def _groups(table, inputs):
-    """The rows of the images that have some, a few images at once."""
+def _rows_by_image(table, inputs):
+    """The rows that arrived, of each image that has some."""
     rows = np.flatnonzero(inputs.is_there)
-    starts = np.flatnonzero(np.diff(table.owner[rows], prepend=-1))
-    groups = np.split(rows, starts[1:]) if len(rows) else []
-    for start in range(0, len(groups), _BATCH_SIZE):
-        yield groups[start : start + _BATCH_SIZE]
-
-
-def _padded(table, inputs, groups):
-    """Boxes `[B, M, 4]`, their numbers in the image, and their labels `[B, M]`."""
-    most = max(map(len, groups))
-    boxes = np.zeros((len(groups), most, 4), "float32")
-    numbers = np.full((len(groups), most), -1, "int32")
-    labels = np.full((len(groups), most), -1, "int32")
-    for image, rows in enumerate(groups):
-        boxes[image, : len(rows)] = inputs.boxes[rows]
-        numbers[image, : len(rows)] = np.arange(len(rows))
-        labels[image, : len(rows)] = table.labels[rows]
-    return boxes, numbers, labels
+    starts = np.flatnonzero(np.diff(table.owner[rows])) + 1
+    return np.split(rows, starts) if len(rows) else []

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import textwrap
 
 import numpy as np
 
 from effdet_keras import box_ops
-from effdet_keras.data.dataset import DetectionDataset, count_of
+from effdet_keras.data.dataset import count_of
 from effdet_keras.data.problems import KINDS, Severity
 from effdet_keras.data.record import clip_boxes_xywh
-from effdet_keras.evaluate.coco import COCOMetric
 from effdet_keras.extras.selftest.boxes import Followed
 
 _WIDTH = 88
 _WHOLE, _NEARLY_WHOLE = 0.9999, 0.99  # AP from which a stage passes
 _SMALLEST = 2.0  # pixels of the input: less is no cell of the stem's first convolution
-_COUNTED = 100  # detections per image and class that COCO's evaluation counts
-_SAME = 0.9  # IoU of two annotations of one object
 _SHOWN = 3
 _ASK_INSPECT = (
     "Are x and y exchanged, corners read as width and height, or the boxes those of an "
@@ -125,23 +121,10 @@ def check_scoring(table):
             "missed",
             "Correct or remove them.",
         ),
-        (
-            _beyond_what_counts(table) & followed.is_there,
-            f"a box comes after the {_COUNTED} of its class in an image that "
-            "evaluation counts",
-            "Cut the images into tiles, or evaluate with "
-            "`COCOMetric(max_detections=...)`.",
-        ),
     )
-    # COCO's evaluation as it is, with the file's own areas and crowds.
-    known = [
-        record.select((record.labels >= 0) & (record.labels < dataset.num_classes))
-        for record in dataset.records
-    ]
-    known = DetectionDataset(known, dataset.class_names, dataset.category_ids)
     stage = SelfTestStage(
         "scoring",
-        table.scored(COCOMetric(known.to_coco()), followed, labels),
+        table.average_precision(Followed(table.boxes, has_class), followed),
         _WHOLE,
         f"{_count(len(table))} of {count_of(len(dataset), 'image')}, each scored as "
         "its own detection",
@@ -153,28 +136,13 @@ def check_scoring(table):
 
 
 def _nothing_to_find(dataset):
-    crowds = sum(int(record.is_crowd.sum()) for record in dataset.records)
-    cure = "Is the split the right one, and does the file have its annotations?"
-    if crowds:
-        cure = (
-            f"All {crowds:,} annotations are crowd regions (or VOC's difficult "
-            "objects), which are neither trained on nor counted: set `iscrowd` to 0"
-        )
-    reported, has_error = _reported_by_reader(dataset.problems)
-    if has_error:
-        cure = "The reader left boxes or images out: see below"
+    cure = (
+        "Is the split the right one, and does the file have its annotations? Crowd "
+        "regions (or VOC's difficult objects) are not counted: set `iscrowd` to 0"
+    )
+    reported, _ = _reported_by_reader(dataset.problems)
     detail = f"no box in {count_of(len(dataset), 'image')}"
     return SelfTestStage("scoring", -1.0, _WHOLE, detail, reported, cure)
-
-
-def _beyond_what_counts(table):
-    """Boxes whose place among those of their class and image is beyond 100."""
-    seen: dict = {}
-    beyond = np.zeros(len(table), bool)
-    for row, key in enumerate(zip(table.owner.tolist(), table.labels.tolist())):
-        seen[key] = seen.get(key, 0) + 1
-        beyond[row] = seen[key] > _COUNTED
-    return beyond
 
 
 def _reported_by_reader(problems):
@@ -201,8 +169,7 @@ def check_reading(table, before, inputs):
     boxes, usable = clip_boxes_xywh(xywh, sizes[table.owner])
     boxes = boxes.astype("float64")
     there, is_read = before.is_there, inputs.image_scales[table.owner] > 0
-    fractions = _are_fractions(table, sizes)
-    cut = usable & (box_ops.iou(boxes, table.boxes) < 0.5)
+    inside = usable & (box_ops.iou(boxes, table.boxes) >= 0.5)
     lost = _lost_boxes(
         table,
         (
@@ -212,34 +179,18 @@ def check_reading(table, before, inputs):
             "`effdet-keras inspect DATA` names each image; save it again, or correct "
             "its annotation.",
         ),
-        (there & is_read & ~usable, "a box lies outside of its image", _ASK_INSPECT),
         (
-            there & is_read & usable & fractions,
-            "a box lies between 0 and 1, where pixels are expected",
-            "Multiply them by width and height of the image.",
-        ),
-        (
-            there & is_read & cut & ~fractions,
-            "a box lies mostly outside of its image, and is cut to its border",
+            there & is_read & ~inside,
+            "more than half of a box lies outside of its image",
             _ASK_INSPECT,
         ),
     )
     reported, has_error = _reported_by_reader(table.dataset.problems)
-    after = Followed(boxes, there & is_read & usable & ~fractions & ~cut)
+    after = Followed(boxes, there & is_read & inside)
     detail = f"{_count_lost(before, after)}, clipped to their images"
     cure = "The dataset has to be repaired: see below"
     stage = _stage("reading", table, before, after, detail, (*reported, *lost), cure)
     return dataclasses.replace(stage, has_error=has_error), after
-
-
-def _are_fractions(table, sizes):
-    """Boxes of images whose boxes, two or more, all lie between 0 and 1."""
-    is_small = (np.abs(table.boxes) <= 1.01).all(axis=1)
-    is_small &= (sizes[table.owner] > 2).all(axis=1)
-    count = np.bincount(table.owner, minlength=len(sizes))
-    small = np.bincount(table.owner[is_small], minlength=len(sizes))
-    all_small = (small == count) & ((count > 1) | (small.sum() == len(table)))
-    return is_small & all_small[table.owner]
 
 
 def check_letterbox(table, before, inputs, config):
@@ -255,7 +206,7 @@ def check_letterbox(table, before, inputs, config):
             there & ~large_enough,
             f"a box is too small on the network's input of {height}x{width}: less "
             f"than {_SMALLEST:g} pixels high or wide",
-            _cure_of_small_boxes(config, sides[there & inputs.is_there]),
+            "Take a larger input (--image-size), or cut the images into tiles.",
         ),
     )
     boxes = inputs.boxes * inputs.image_scales[table.owner][:, None]
@@ -265,46 +216,19 @@ def check_letterbox(table, before, inputs, config):
     return _stage("letterbox", table, before, after, detail, lost, cure), after
 
 
-def _cure_of_small_boxes(config, sides):
-    """The input at which 99 of 100 boxes are large enough, if there is one."""
-    smallest = max(float(np.quantile(sides, 0.01)) if len(sides) else 0.0, 0.0)
-    longest = max(config.image_size)
-    if smallest * 8 < _SMALLEST:
-        return (
-            "Cut the images into tiles; or were the boxes annotated in another unit "
-            "than pixels?"
-        )
-    needed = math.ceil(longest * _SMALLEST / smallest / 128) * 128
-    if needed <= longest:
-        return "Remove them, or cut the images into tiles."
-    return (
-        f"With --image-size {needed} 99 % of the boxes are large enough; or cut the "
-        "images into tiles."
-    )
-
-
-def check_matching(table, before, inputs, targets, rule, remedy=""):
+def check_matching(table, before, targets, rule):
     """The boxes that some anchor has to predict."""
     after = Followed(before.boxes, before.is_there & (targets.num_anchors > 0))
-    without = before.is_there & ~after.is_there
-    is_copy = np.zeros(len(table), bool)
-    for row in np.flatnonzero(without):
-        others = np.flatnonzero((table.owner == table.owner[row]) & inputs.is_there)
-        others = others[others != row]
-        iou = box_ops.pairwise_iou(inputs.boxes[row : row + 1], inputs.boxes[others])
-        is_copy[row] = (iou >= _SAME).any()
+    cure = (
+        "Remove boxes that are there twice; a larger input (--image-size) or other "
+        "anchors (`effdet-keras inspect DATA --anchors`) tell small ones apart."
+    )
     lost = _lost_boxes(
         table,
         (
-            without & is_copy,
-            "a box gets no anchor, because a box at the same place has it",
-            "Remove the copies.",
-        ),
-        (
-            without & ~is_copy,
+            before.is_there & ~after.is_there,
             "a box gets no anchor, because another has the one it overlaps most",
-            "A larger input (--image-size) or other anchors (`effdet-keras inspect "
-            f"DATA --anchors`) tell them apart.{remedy}",
+            cure,
         ),
     )
     counts = targets.num_anchors[after.is_there]
@@ -314,7 +238,6 @@ def check_matching(table, before, inputs, targets, rule, remedy=""):
         f"{_count_lost(before, after)}; {median:g} anchors for a box (median), one "
         f"alone for {alone:.1f} %"
     )
-    cure = max(lost, key=lambda part: part.count).cure if lost else ""
     return _stage(f"matching ({rule})", table, before, after, detail, lost, cure), after
 
 
@@ -331,8 +254,11 @@ def check_encoding(table, before, inputs, targets, rule):
     )
     lost = _lost_boxes(
         table,
-        (there & other_class, "a box is decoded as another class", cure),
-        (there & elsewhere & ~other_class, "a box is decoded at another place", cure),
+        (
+            there & (other_class | elsewhere),
+            "a box is decoded as another class, or at another place",
+            cure,
+        ),
     )
     after = Followed(boxes, there & ~other_class & ~elsewhere)
     # Scored as they are: a box of another class, or elsewhere, is a wrong detection.

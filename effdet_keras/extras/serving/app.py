@@ -22,7 +22,12 @@ from effdet_keras._internal.optional_imports import (
 )
 from effdet_keras._version import __version__
 from effdet_keras.detect.detections import Detections
-from effdet_keras.errors import EffDetError, InvalidStateError, InvalidValueError
+from effdet_keras.errors import (
+    EffDetError,
+    InvalidStateError,
+    InvalidValueError,
+    check_choice,
+)
 from effdet_keras.extras.report.pages import html_page
 from effdet_keras.extras.serving.service import DetectionService, Limits, QueueFullError
 from effdet_keras.images import TooManyPixelsError, decode_image
@@ -69,8 +74,10 @@ class _Answers:
         self._description = openapi(service.limits)
 
     async def page(self, _):
+        # One file, which asks nobody but its own server.
         return starlette_responses.HTMLResponse(
-            page(), headers={"Content-Security-Policy": _POLICY}
+            html_page("Detection", _text_of("page.html")),
+            headers={"Content-Security-Policy": _POLICY},
         )
 
     async def health(self, _):
@@ -107,12 +114,8 @@ class _Answers:
         if self._open > limits.max_requests:
             raise QueueFullError("Too many requests at the same time: try again later")
         score = _score(request.query_params.get("score", "0.3"))
-        name = request.query_params.get("format")
-        kind = format_wanted(name, request.headers.get("accept", ""))
-        if kind is None:
-            raise RefusedError(
-                406, f"An answer has one of these formats: {', '.join(MEDIA_TYPES)}"
-            )
+        kind = request.query_params.get("format", "json")
+        check_choice("format", kind, MEDIA_TYPES)
         data = await image_of_request(request, limits.max_bytes, limits.body_timeout)
         async with asyncio.timeout(limits.timeout):
             found, size = await self._service.detect(data, score)
@@ -153,14 +156,6 @@ def _refusal(error):
     return starlette_responses.JSONResponse({"error": str(error)}, status, headers)
 
 
-# --- What is served as it is: the page at /, and the description for programs.
-
-
-def page() -> str:
-    """The page to drop images on: one file, which asks nobody but its own server."""
-    return html_page("Detection", _text_of("page.html"))
-
-
 def openapi(limits: Limits) -> dict:
     """The OpenAPI description of a server, as `/openapi.json` gives it."""
     text = _text_of("openapi.yaml").replace("VERSION", __version__)
@@ -177,7 +172,6 @@ def _text_of(name):
 # --- The image of a request: its bytes, of which no more than the limit are kept.
 
 _OVERHEAD = 65_536  # bytes of a multipart body that are not the image
-_PATIENCE = 4  # times the limit that are read, and thrown away, before an answer
 _FIELD = "image"
 
 
@@ -186,7 +180,7 @@ class RefusedError(EffDetError):
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
-        self.status, self.reason = status, reason
+        self.status = status
 
 
 async def image_of_request(request, max_bytes: int, seconds: float) -> bytes:
@@ -217,20 +211,14 @@ async def image_of_request(request, max_bytes: int, seconds: float) -> bytes:
 
 async def _body(request, max_bytes, overhead):
     limit, length = max_bytes + overhead, request.headers.get("content-length", "")
-    declared = int(length[:20]) if length.isdecimal() else 0
-    waits = "expect" in request.headers  # for our word, before it sends the body
-    if declared > (limit if waits else _PATIENCE * limit):
+    if length.isdecimal() and int(length[:20]) > limit:
         raise _too_large(max_bytes)
     parts, size = [], 0
     async for part in request.stream():
+        parts.append(part)
         size += len(part)
-        if size <= limit:
-            parts.append(part)
-        # A connection that is closed while the client sends loses our answer.
-        elif size > _PATIENCE * limit:
-            break
-    if size > limit:
-        raise _too_large(max_bytes)
+        if size > limit:
+            raise _too_large(max_bytes)
     return b"".join(parts)
 
 
@@ -260,22 +248,6 @@ def _too_large(limit):
 # --- Detections as what a client asked for: JSON, or the image with the boxes drawn.
 
 MEDIA_TYPES = {"json": "application/json", "jpeg": "image/jpeg", "png": "image/png"}
-
-
-def format_wanted(name: str | None, accept: str) -> str | None:
-    """The format of an answer, or None if there is none that the client takes."""
-    if name is not None:
-        return name if name in MEDIA_TYPES else None
-    kinds = [kind.partition(";")[0].strip().lower() for kind in accept.split(",")]
-    for kind in kinds:
-        if kind in ("", "*/*", "application/*"):
-            return "json"
-        if kind == "image/*":
-            return "jpeg"
-        for known, media_type in MEDIA_TYPES.items():
-            if kind == media_type:
-                return known
-    return None
 
 
 def as_json(detections: Detections, image_size: tuple[int, int]) -> dict:

@@ -203,42 +203,22 @@ class Metrics:
         def made(kind, name, text, **options):
             return kind(f"effdet_{name}", text, registry=self._registry, **options)
 
-        self.requests = made(
-            client.Counter,
-            "requests",
-            "Requests of /detect that were answered, by HTTP status",
-            labelnames=["status"],
-        )
-        self.seconds = made(
-            client.Histogram,
-            "request_seconds",
-            "From the first byte of a request of /detect to its answer",
-            buckets=_SECONDS,
-        )
-        self.in_flight = made(
-            client.Gauge,
-            "requests_in_flight",
-            "Requests of /detect that are not answered yet",
-        )
+        counter, gauge, histogram = client.Counter, client.Gauge, client.Histogram
+        text = "Answered requests of /detect, by HTTP status"
+        self.requests = made(counter, "requests", text, labelnames=["status"])
+        text = "From the first byte of a request of /detect to its answer"
+        self.seconds = made(histogram, "request_seconds", text, buckets=_SECONDS)
+        text = "Requests of /detect that are not answered yet"
+        self.in_flight = made(gauge, "requests_in_flight", text)
+        sizes = {"buckets": (1, 2, 4, 8, 16, 32, 64)}
         self.batch_images = made(
-            client.Histogram,
-            "batch_images",
-            "Images in a batch",
-            buckets=(1, 2, 4, 8, 16, 32, 64),
+            histogram, "batch_images", "Images in a batch", **sizes
         )
-        self.batch_seconds = made(
-            client.Histogram,
-            "batch_seconds",
-            "Network and postprocess of a batch",
-            buckets=_SECONDS,
-        )
-        self.reloads = made(
-            client.Counter,
-            "reloads",
-            "Times that a new model was asked for, by how it went",
-            labelnames=["result"],
-        )
-        waiting = made(client.Gauge, "queue_images", "Images that wait for the network")
+        text = "Network and postprocess of a batch"
+        self.batch_seconds = made(histogram, "batch_seconds", text, buckets=_SECONDS)
+        text = "Times that a new model was asked for, by how it went"
+        self.reloads = made(counter, "reloads", text, labelnames=["result"])
+        waiting = made(gauge, "queue_images", "Images that wait for the network")
         waiting.set_function(queue_length)
 
     def text(self) -> bytes:

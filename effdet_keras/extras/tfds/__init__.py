@@ -14,7 +14,6 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.label_map import ClassNames
-from effdet_keras.data.formats.sidecar import NO_SIDECAR
 from effdet_keras.data.formats.tfrecord import (
     Example,
     check_fractions,
@@ -134,20 +133,15 @@ def _from_folder(folder, split, class_names, on_error):
     known = [line.strip() for line in text.split("\n") if line.strip()]
     found = read_examples(files, "image", _read_image, problems)
     known = dict(enumerate(known, 1))
-    return _made(found, known, class_names, problems, str(folder), split)
+    return _made(found, known, class_names, problems, str(folder))
 
 
-def _made(found, known, class_names, problems, source, split=None):
+def _made(found, known, class_names, problems, source):
+    classes = reading.numbered_classes(
+        known, class_names, found, are_category_ids=False
+    )
     return reading.make_dataset(
-        found,
-        reading.numbered_classes(
-            known, class_names, NO_SIDECAR, found, are_category_ids=False
-        ),
-        problems,
-        source=source,
-        split=split,
-        fields=("source_id",),
-        keep_unusable=True,
+        found, classes, problems, source=source, keep_unusable=True
     )
 
 

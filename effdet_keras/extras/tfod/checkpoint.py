@@ -7,8 +7,6 @@ import os
 import pathlib
 import re
 
-import numpy as np
-
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.formats.label_map import read_label_map
@@ -98,15 +96,9 @@ _PLACES = tuple(
         rf"_box_predictor/_prediction_heads/\w+/_class_predictor_layers/{_INDEX}",
     )
 )
-_CLASS_LAYER = re.compile(r"(.+/_class_predictor_layers)/\d+/(\w+)")
 _LAYER_NUMBER = re.compile(r"_feature_extractor/_efficientnet/layer_with_weights-(\d+)")
 _COMBINE = "/bifpn_combine_weights"
 _EDGE = re.compile(r"(?<=/bifpn_combine_weights)/\d+$")
-# Convolutions that have a bias here, and there only with `force_use_bias`.
-_WITH_BIAS = re.compile(
-    r"(.+/node_input_blocks/.+/0|.+/node_post_combine_block/\d+/1|"
-    r".+/_head_scope_conv_layers/\w+/\d+)/(?:pointwise_)?kernel"
-)
 
 
 def read_tfod_checkpoint(
@@ -129,16 +121,14 @@ def read_tfod_checkpoint(
     used = {*keys.values(), *average.values()}
     others = {key for key in stored if key not in used}
     arrays, top = _without_classifier(arrays)
-    arrays, notes = _in_our_form(arrays, model)
     source = WeightSource(
         path=prefix,
         kind=f"checkpoint of the Object Detection API{_where(prefix)}",
         scheme=TFOD,
-        arrays=arrays,
+        arrays=_by_edge(arrays),
         num_averages=len(set(average) & set(arrays)),
         others=tuple(sorted({*others, *(keys[name] for name in top)})),
         config=dict(_SHARED_CONFIG),
-        notes=notes,
     )
     return source if model is None else _with_model(source, model)
 
@@ -306,40 +296,16 @@ def _without_classifier(arrays):
     return {n: a for n, a in arrays.items() if n not in top}, top
 
 
-def _in_our_form(arrays, model):
-    """The arrays of our network: a scalar per edge, biases, no background class."""
-    result, notes = {}, []
+def _by_edge(arrays):
+    """The arrays with a scalar for each edge, of a node's one array."""
+    result = {}
     for name, value in arrays.items():
-        name = _CLASS_LAYER.sub(r"\1/0/\2", name)  # 1 behind a dropout
         if name.endswith(_COMBINE):
-            for edge, weight in enumerate(value.reshape(-1)):
-                result[f"{name}/{edge}"] = weight
+            scalars = enumerate(value.reshape(-1))
+            result |= {f"{name}/{edge}": weight for edge, weight in scalars}
         else:
             result[name] = value
-    missing = [
-        (f"{match[1]}/bias", value.shape[-1])
-        for name, value in result.items()
-        if (match := _WITH_BIAS.fullmatch(name)) and f"{match[1]}/bias" not in result
-    ]
-    result.update({name: np.zeros(size, "float32") for name, size in missing})
-    if missing:
-        notes.append(
-            f"{len(missing)} biases before batch norms, which the file does not have "
-            "(`force_use_bias: false`), are 0"
-        )
-    if model is not None and model.has_background_class:
-        _drop_background(result, model)
-        notes.append("the background class, which has no place here, is left out")
-    return result, tuple(notes)
-
-
-def _drop_background(arrays, model):
-    """Leaves out the first output of each anchor, in place."""
-    for name, value in arrays.items():
-        if "/_class_predictor_layers/" not in name or name.endswith("depthwise_kernel"):
-            continue
-        with_background = value.reshape(*value.shape[:-1], -1, model.num_classes + 1)
-        arrays[name] = with_background[..., 1:].reshape(*value.shape[:-1], -1)
+    return result
 
 
 def _with_model(source, model):
@@ -351,7 +317,7 @@ def _with_model(source, model):
         category_ids=ids,
         config={**model.config, "num_classes": model.num_classes},
         postprocess=model.postprocess,
-        notes=(*source.notes, *model.notes, *notes),
+        notes=(*model.notes, *notes),
     )
 
 

@@ -22,8 +22,6 @@ from effdet_keras.weights.pretrained import load_source
 from effdet_keras.weights.read_weights import coco_classes, read_weights
 
 _NUM_CLASSES = "num_classes"  # which a run takes from its dataset, a model does not
-# Of `fit` and the batches: what a run has and a model has not.
-_OF_FIT = ("batch_size", "steps", "flip_probability", "scale_jitter", "augment")
 
 
 def model_of_pipeline(
@@ -46,7 +44,10 @@ def model_of_pipeline(
     fields = {**described.config, "num_classes": described.num_classes, **overrides}
     name = fields.pop("name")
     notes = [note for note in read.notes if f".{_NUM_CLASSES}=" not in note]
-    notes += _notes_of_fit(read.fields)
+    if "quantize_aware" in read.fields:
+        delay = read.fields["quantize_aware"]["delay"]
+        call = f"`model.quantize_aware(delay={delay})`"
+        notes.append(f"graph_rewriter: call {call} before `fit`")
     if class_names is None:
         names, ids, more = classes_of_label_map(described)
         if names is None:
@@ -83,21 +84,7 @@ def _compile_arguments(fields):
     # The rest is of `fit`, the data or the model.
     names = ["recipe", *(field.name for field in dataclasses.fields(Recipe))]
     arguments = {name: fields[name] for name in names if name in fields}
-    arguments["gradient_multipliers"] = arguments.get("gradient_multipliers") or None
     arguments["loss"] = DetectionLoss(**fields["loss"])
     if matching := arguments.pop("matching", None):
         arguments["matching"] = IoUMatching(**matching)
     return arguments
-
-
-def _notes_of_fit(fields):
-    if "quantize_aware" in fields:
-        delay = fields["quantize_aware"]["delay"]
-        yield f"graph_rewriter: call `model.quantize_aware(delay={delay})` before `fit`"
-    named = {n: fields[n] for n in _OF_FIT if fields.get(n) not in (None, ())}
-    if named:
-        text = ", ".join(f"{name}={value!r}" for name, value in named.items())
-        yield (
-            f"{text}: a model does not keep these; give them to `fit` and `batches`, "
-            "or train with `ek.fine_tune(data, pipeline_config=...)`"
-        )

@@ -67,10 +67,6 @@ def _parsed(path, read):
     """What `read` makes of the file's message; errors name the file."""
     try:
         return read(parse(path.read_text(encoding="utf-8"), Fields))
-    except UnicodeDecodeError:
-        raise InvalidValueError(f"'{path}' is not a text file.") from None
-    except RecursionError:
-        raise InvalidValueError(f"'{path}': messages in messages, too deep.") from None
     except InvalidValueError as error:
         raise InvalidValueError(f"'{path}': {error}") from error
 
@@ -84,7 +80,6 @@ class PipelineModel:
     num_classes: int
     postprocess: dict[str, Any]
     label_map: str
-    has_background_class: bool
     notes: tuple[str, ...]
     undone: tuple[str, ...]
 
@@ -116,12 +111,12 @@ class _Reading:
             "recipe": "tfod",
             "anchors": None,
             **model(self.ssd, self.note),
-            "loss": loss(self.ssd, self.note),
-            "matching": matching(self.ssd, self.note),
+            "loss": loss(self.ssd),
+            "matching": matching(self.ssd),
             "postprocess": postprocess(self.ssd, self.note),
-            **weight_decay(self.config, self.note),
-            **overall(self.config, self.note),
-            **optimizer(train, self.note),
+            **weight_decay(self.config),
+            **overall(self.config),
+            **optimizer(train),
             **augmentation(train, self.note),
             **self.classes(),
         }
@@ -146,7 +141,6 @@ class _Reading:
             num_classes=num_classes,
             postprocess=of_postprocess,
             label_map=reader.get("label_map_path", ""),
-            has_background_class=self.ssd.get("add_background_class", True),
             notes=tuple(self.notes),
             undone=tuple(self.undone),
         )
@@ -195,17 +189,6 @@ def _ssd(config):
     kind = ssd.get("feature_extractor.type", "")
     if not EXTRACTOR.fullmatch(kind):
         raise InvalidValueError(f"this is the config of a `{kind}`. {expected}")
-    for name, needed in (
-        ("anchor_generator", "multiscale_anchor_generator"),
-        ("box_coder", "faster_rcnn_box_coder"),
-        ("box_predictor", "weight_shared_convolutional_box_predictor"),
-    ):
-        found = ssd.message(name).names
-        if found and found != [needed]:
-            raise InvalidValueError(
-                f"`{ssd.place_of(name)}` must be a `{needed}`, as an EfficientDet has "
-                f"it. Received: {found}"
-            )
     return ssd
 
 
@@ -228,8 +211,10 @@ _SILENT = """
     num_visualizations min_score_threshold max_num_boxes_to_visualize skip_scores
     skip_labels visualize_groundtruth_boxes groundtruth_box_visualization_color
     visualization_export_dir keep_image_id_for_visualization_export export_path
-    ignore_groundtruth save_graph eval_master include_metrics_per_category
-    summarize_gradients keypoint_edge retain_original_image_additional_channels
+    use_moving_averages pad_to_max_dimension multiscale_anchor_generator.min_level
+    multiscale_anchor_generator.max_level ignore_groundtruth save_graph eval_master
+    include_metrics_per_category summarize_gradients keypoint_edge
+    retain_original_image_additional_channels
     eval_input_reader.label_map_path shuffle shuffle_buffer_size
     filenames_shuffle_buffer_size eval_input_reader.num_epochs
     train_input_reader.num_epochs num_readers num_parallel_batches
@@ -248,7 +233,7 @@ conv_hyperparams.initializer: weights are initialised as in google/automl
 conv_hyperparams.force_use_bias=true: BiFPN and heads have biases
 load_all_detection_checkpoint_vars=false: see `skip_mismatch` of `load_pretrained`
 keep_checkpoint_every_n_hours: the best and the last checkpoint are kept; more with
-  `keep_every_hours`
+  `keep`
 use_bfloat16=false: only on TPUs there; half precision is `precision`, `mixed_bfloat16`
 eval_config.metrics_set=coco_detection_metrics: a run has COCO's numbers; `effdet-keras
   eval` has Pascal VOC's
@@ -276,6 +261,7 @@ kernel_size=3: always 3
 box_code_size=4: always 4
 share_prediction_tower=false: class and box heads are two
 explicit_background_class=false: there is no background class
+use_depthwise=true: the heads' convolutions are separable
 mask_head_config: boxes only
 score_converter=SIGMOID: always sigmoid
 logit_scale=1: not here
@@ -306,6 +292,9 @@ load_multiclass_scores=false: not here
 load_context_features=false: not here
 expand_labels_hierarchy=false: not here
 ignore_thresholds=false: there are thresholds
+negatives_lower_than_unmatched=true: what lies between the thresholds is ignored
+clip_boxes=true: boxes are clipped to the image
+jitter_mode=DEFAULT: always DEFAULT
 quantization.weight_bits=8: always 8
 quantization.activation_bits=8: always 8
 """

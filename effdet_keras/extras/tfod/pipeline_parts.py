@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import check_choice, require
 from effdet_keras.extras.tfod.fields import Fields
 from effdet_keras.extras.tfod.preprocessing import STEPS
 from effdet_keras.model.config import MODEL_NAMES, TFOD_TAPS, EfficientDetConfig
@@ -38,7 +38,7 @@ def model_config(ssd, note):
 def _model(ssd, note):
     """The nearest preset, fields of `EfficientDetConfig`, and the image size."""
     backbone, wanted = _network(ssd, note)
-    size = _image_size(ssd, note)
+    size = _image_size(ssd.message("image_resizer"), note)
     side = max(size) if isinstance(size, tuple) else size or 0
     near = {}
     for name in MODEL_NAMES:
@@ -61,7 +61,9 @@ def _network(ssd, note):
     wanted: dict[str, Any] = {
         "fpn_cell_repeats": bifpn.get("num_iterations", None, int),
         "fpn_num_filters": bifpn.get("num_filters", None, int),
-        "fpn_weight_method": _fusion(bifpn, note),
+        "fpn_weight_method": _chosen(
+            bifpn, "combine_method", "fast_attention", _FUSION
+        ),
         "head_repeats": head.get("num_layers_before_predictor", None, int),
         "batch_norm_unbiased": True,
         "frozen_batch_norm": ssd.get("freeze_batchnorm", False),
@@ -75,9 +77,6 @@ def _network(ssd, note):
         **_anchors(bifpn, ssd),
         **_layers(extractor, head, note),
     }
-    if not head.get("use_depthwise", False):
-        why = "the heads' convolutions are separable here"
-        note(head, "use_depthwise", "false", why)
     depth = head.get("depth", None, int)
     if depth is not None and depth != wanted["fpn_num_filters"]:
         note(head, "depth", depth, "the heads have the BiFPN's")
@@ -92,35 +91,14 @@ def box_scales(ssd):
     """The scales of the box codes, for ty, tx, th, tw."""
     coder = ssd.message("box_coder.faster_rcnn_box_coder")
     defaults = {"y": 10.0, "x": 10.0, "height": 5.0, "width": 5.0}
-    scales = tuple(coder.get(f"{n}_scale", value) for n, value in defaults.items())
-    if min(scales) <= 0:
-        raise InvalidValueError(f"`{coder.path}`: scales must be above 0: {scales}")
-    return scales
-
-
-def _fusion(bifpn, note):
-    method = bifpn.get("combine_method", "fast_attention")
-    if method not in _FUSION:
-        raise _not_known(bifpn.place_of("combine_method"), method, _FUSION)
-    if method == "attention":  # its softmax runs over an axis of length 1
-        why = "there it is a plain sum: `sum` is taken"
-        note(bifpn, "combine_method", method, why, is_done=True)
-    return _FUSION[method]
+    return tuple(coder.get(f"{n}_scale", value) for n, value in defaults.items())
 
 
 def _anchors(bifpn, ssd):
     generator = ssd.message("anchor_generator.multiscale_anchor_generator")
-    levels = {}
-    for name, otherwise in (("min_level", 3), ("max_level", 7)):
-        levels[name] = level = bifpn.get(name, otherwise)
-        if generator.get(name, otherwise) != level:
-            raise InvalidValueError(
-                f"`{name}` of `bifpn` and `multiscale_anchor_generator` must be "
-                f"one number. Received: {level} and "
-                f"{generator.get(name, 'its default', int)}"
-            )
     return {
-        **levels,
+        "min_level": bifpn.get("min_level", 3),
+        "max_level": bifpn.get("max_level", 7),
         "anchor_scale": generator.get("anchor_scale", 4.0),
         "aspect_ratios": tuple(generator.all("aspect_ratios", float)) or (1.0,),
         "num_scales": generator.get("scales_per_octave", 2),
@@ -139,23 +117,17 @@ _OF_LAYERS = {
 def _layers(extractor, head, note):
     """What BiFPN and heads share here, and there each has for itself."""
     of_fpn, of_heads = (m.message("conv_hyperparams") for m in (extractor, head))
-    of_backbone = {"batch_norm_momentum": 0.99, "batch_norm_epsilon": 0.001}
-    values = {}
+    values = {"activation": _chosen(of_fpn, "activation", "RELU", _ACTIVATIONS)}
     for name, (theirs, default) in _OF_LAYERS.items():
-        values[name] = value = of_fpn.get(theirs, default)
+        value = of_fpn.get(theirs, default)
+        values.setdefault(name, value)
         if (other := of_heads.get(theirs, default)) != value:
             note(of_heads, theirs, other, "the heads have the BiFPN's")
-        if value != of_backbone.get(name, value):
-            note(of_fpn, theirs, value, "here for the backbone as well", is_done=True)
-    if values["activation"] not in _ACTIVATIONS:
-        place = of_fpn.place_of("activation")
-        raise _not_known(place, values["activation"], _ACTIVATIONS)
-    return {**values, "activation": _ACTIVATIONS[values["activation"]]}
+    return values
 
 
-def _image_size(ssd, note):
+def _image_size(resizer, note):
     """An int, `(height, width)`, or None for the preset's."""
-    resizer = ssd.message("image_resizer")
     if resizer.has("fixed_shape_resizer"):
         fixed = resizer.message("fixed_shape_resizer")
         height, width = fixed.get("height", 300), fixed.get("width", 300)
@@ -166,8 +138,6 @@ def _image_size(ssd, note):
         note(resizer, "fixed_shape_resizer", f"{height}x{width}", why)
         return height if height == width else (height, width)
     if not resizer.has("keep_aspect_ratio_resizer"):
-        why = "the image size is the model's own"
-        note(ssd, "image_resizer", resizer.first, why, is_done=not resizer.names)
         return None
     resize = resizer.message("keep_aspect_ratio_resizer")
     low, high = resize.get("min_dimension", 600), resize.get("max_dimension", 1024)
@@ -177,9 +147,6 @@ def _image_size(ssd, note):
             f"{low} at most, so that detections differ for images less oblong"
         )
         note(resize, "min_dimension", low, why)
-    if not resize.get("pad_to_max_dimension", False):
-        why = f"images are padded to {high}x{high}"
-        note(resize, "pad_to_max_dimension", "false", why, is_done=True)
     return high
 
 
@@ -190,21 +157,21 @@ def _padding(ssd):
     if not any(values):
         return None
     preset = EfficientDetConfig()
-    values = values * 3 if len(values) == 1 else values
     rgb = zip(values, preset.mean_rgb, preset.stddev_rgb)
     return tuple(round(value * std + mean, 4) for value, mean, std in rgb)
 
 
-def _not_known(place, value, known):
-    return InvalidValueError(
-        f"`{place}` must be one of {', '.join(known)}. Received: {value!r}"
-    )
+def _chosen(message, name, default, choices):
+    """What stands here for the value of a field."""
+    value = message.get(name, default)
+    check_choice(message.place_of(name), value, choices)
+    return choices[value]
 
 
 # --- Losses, L2 and suppression of a `pipeline.config`.
 
 
-def loss(ssd, note):
+def loss(ssd):
     """Fields of `DetectionLoss`, of the message `model.ssd`.
 
     Codes have the scales of the config here as well, `box_scales`.
@@ -216,45 +183,33 @@ def loss(ssd, note):
     is_by_matches = ssd.get("normalize_loss_by_num_matches", True)
     return {
         "divide_by": "positives" if is_by_matches else "one",
-        **_class_loss(ssd.message("loss"), of_class, note),
-        **_box_loss(ssd.message("loss"), of_box, note),
+        **_class_loss(ssd.message("loss.classification_loss"), of_class),
+        **_box_loss(ssd.message("loss.localization_loss"), of_box),
     }
 
 
-def _class_loss(message, weight, note):
-    chosen = message.message("classification_loss")
+def _class_loss(chosen, weight):
     focal = chosen.message("weighted_sigmoid_focal")
-    if not chosen.has("weighted_sigmoid_focal"):
-        why = "the class loss is the focal loss"
-        note(message, "classification_loss", chosen.first, why)
-        return {"class_loss_weight": weight}
     gamma, alpha = focal.get("gamma", 2.0), focal.get("alpha", None, float)
     if alpha is None:  # all anchors count alike: as with 0.5, but twice as much
         alpha, weight = 0.5, 2 * weight
     return {"alpha": alpha, "gamma": gamma, "class_loss_weight": weight}
 
 
-def _box_loss(message, weight, note):
-    chosen = message.message("localization_loss")
+def _box_loss(chosen, weight):
     for kind in ("iou", "giou"):
         if chosen.has(f"weighted_{kind}"):
             of_iou = {"iou_loss_type": kind, "iou_loss_weight": weight}
             return {"box_loss_weight": 0.0, **of_iou}
-    if not chosen.has("weighted_smooth_l1"):
-        why = "the box loss is Huber's, with a delta of 1"
-        note(message, "localization_loss", chosen.first, why)
     delta = chosen.get("weighted_smooth_l1.delta", 1.0)
     return {"delta": delta, "box_loss_weight": weight}
 
 
-def matching(ssd, note):
+def matching(ssd):
     """Fields of `IoUMatching`, of the message `model.ssd`."""
     matcher = ssd.message("matcher.argmax_matcher")
     matched = matcher.get("matched_threshold", 0.5)
     unmatched = matcher.get("unmatched_threshold", 0.5)
-    name = "negatives_lower_than_unmatched"
-    if not matcher.get(name, True) and unmatched < matched:
-        note(matcher, name, "false", "what lies between the thresholds is ignored")
     return {
         "iou_threshold": matched,
         "ignore_threshold": unmatched if unmatched < matched else None,
@@ -264,12 +219,12 @@ def matching(ssd, note):
     }
 
 
-def weight_decay(config, note):
-    """L2 of the whole config, by paths of variables; see `l2_decay.tfod_decay`."""
+def weight_decay(config):
+    """L2 of the whole config, by paths of variables; see `tfod_decay`."""
     ssd = config.message("model.ssd")
     extractor = ssd.message("feature_extractor")
     of_fpn, of_heads = (
-        _l2(m.message("conv_hyperparams.regularizer"), note)
+        _l2(m.message("conv_hyperparams.regularizer"))
         for m in (extractor, ssd.message(_HEADS))
     )
     name = "override_base_feature_extractor_hyperparams"
@@ -280,10 +235,7 @@ def weight_decay(config, note):
     return {"weight_decay": tfod_decay(fpn=of_fpn, heads=of_heads, **backbone)}
 
 
-def _l2(regularizer, note):
-    if regularizer.has("l1_regularizer"):
-        weight = regularizer.get("l1_regularizer.weight", 1.0)
-        note(regularizer, "l1_regularizer", weight, "L2 only")
+def _l2(regularizer):
     if not regularizer.has("l2_regularizer"):
         return 0.0
     return regularizer.get("l2_regularizer.weight", 1.0)
@@ -291,10 +243,7 @@ def _l2(regularizer, note):
 
 def postprocess(ssd, note):
     """Fields of `Postprocess`, of the message `model.ssd`."""
-    processing = ssd.message("post_processing")
-    if not processing.has("score_converter"):
-        note(processing, "score_converter", "IDENTITY", "always sigmoid")
-    nms = processing.message("batch_non_max_suppression")
+    nms = ssd.message("post_processing.batch_non_max_suppression")
     per_class = nms.get("max_detections_per_class", 100)
     total = nms.get("max_total_detections", 100)
     is_agnostic = nms.get("use_class_agnostic_nms", False)
@@ -328,38 +277,26 @@ _RATES = (
     *("cosine_decay_learning_rate", "constant_learning_rate"),
     *("exponential_decay_learning_rate", "manual_step_learning_rate"),
 )
-_TYPES = ("classification", "detection", "full")
 
 
-def overall(config, note):
+def overall(config):
     """Length, batch size, clipping, averages, and what to start from."""
     train = config.message("train_config")
-    steps = train.get("num_steps", 0)
-    if not steps:
-        why = "no end there; enough for 1,400 steps here"
-        note(train, "num_steps", 0, why, is_done=True)
     bias = train.get("bias_grad_multiplier", 0.0)
     return {
         "batch_size": train.get("batch_size", 32),
-        "steps": steps or None,
+        "steps": train.get("num_steps", 0) or None,
         "clip_norm": train.get("gradient_clipping_by_norm", 0.0) or None,
-        "gradient_multipliers": {"bias$": bias} if bias else {},
-        **_averages(config, note),
+        "learning_rate_multipliers": {"bias$": bias} if bias else None,
+        "ema_decay": _average(train.message("optimizer")),
         **_start(train),
         **_quantization(config.message("graph_rewriter")),
     }
 
 
-def _averages(config, note):
-    optimizer, evaluation = "train_config.optimizer", config.message("eval_config")
-    decay = config.get(f"{optimizer}.moving_average_decay", 0.9999)
-    are_evaluated = evaluation.get("use_moving_averages", False)
-    if not config.get(f"{optimizer}.use_moving_average", True):
-        return {"ema_decay": None}
-    if not are_evaluated:
-        why = "the averages are evaluated and saved; `ema_decay` None turns them off"
-        note(evaluation, "use_moving_averages", "false", why, is_done=True)
-    return {"ema_decay": decay}
+def _average(optimizer):
+    decay = optimizer.get("moving_average_decay", 0.9999)
+    return decay if optimizer.get("use_moving_average", True) else None
 
 
 def _quantization(rewriter):
@@ -378,12 +315,10 @@ def _start(train):
     if not path:
         return {"weights": None}  # there, too, it starts from random weights
     kind = kind or ("detection" if from_detection else "classification")
-    if kind not in _TYPES:
-        raise _not_known(train.place_of("fine_tune_checkpoint_type"), kind, _TYPES)
     return {"weights": path, "checkpoint_type": kind}
 
 
-def optimizer(train, note):
+def optimizer(train):
     """Optimizer, schedule and learning rate."""
     message = train.message("optimizer")
     kind, inner = _one_of(message, _OPTIMIZERS)
@@ -396,40 +331,33 @@ def optimizer(train, note):
         if kind == "rms_prop_optimizer":
             rho, epsilon = inner.get("decay", 0.9), inner.get("epsilon", 1.0)
             chosen |= {"name": "rmsprop", "rho": rho, "epsilon": epsilon}
-    schedule = _schedule(
-        inner.message("learning_rate"), train.get("num_steps", 0), note
-    )
-    return {"optimizer": chosen, **schedule}
+    return {"optimizer": chosen, **_schedule(inner.message("learning_rate"))}
 
 
 def _one_of(message, names):
     """The first of the fields that is there, and its message."""
     kind = next((name for name in names if message.has(name)), None)
-    if kind is None:
-        raise _not_known(message.path, message.names, names)
+    rule = f"`{message.path}` must have one of {', '.join(names)}"
+    require(kind is not None, rule, fields=message.names)
     return kind, message.message(kind)
 
 
-def _schedule(message, steps, note):
+def _schedule(message):
     kind, inner = _one_of(message, _RATES)
     if kind == "cosine_decay_learning_rate":
-        return _cosine(inner, steps, note)
+        return _cosine(inner)
     if kind == "constant_learning_rate":
         rate = inner.get("learning_rate", 0.002)
         return {"schedule": "constant", "learning_rate": rate}
     if kind == "exponential_decay_learning_rate":
-        return _exponential(inner, note)
+        return _exponential(inner)
     return _manual_step(inner)
 
 
-def _cosine(inner, steps, note):
-    total = inner.get("total_steps", 4_000_000)
-    if steps and total > steps:
-        why = f"as there, the {steps} steps of the training end before the cosine does"
-        note(inner, "total_steps", total, why, is_done=True)
+def _cosine(inner):
     schedule = {
         "name": "cosine",
-        "total_steps": total,
+        "total_steps": inner.get("total_steps", 4_000_000),
         "warmup_steps": inner.get("warmup_steps", 10_000),
         "warmup_init": inner.get("warmup_learning_rate", 0.0002),
     }
@@ -440,7 +368,7 @@ def _cosine(inner, steps, note):
     }
 
 
-def _exponential(inner, note):
+def _exponential(inner):
     schedule = {
         "name": "exponential",
         "decay_steps": inner.get("decay_steps", 4_000_000),
@@ -448,12 +376,6 @@ def _exponential(inner, note):
         "staircase": inner.get("staircase", True),
     }
     rate = inner.get("initial_learning_rate", 0.002)
-    first = inner.get("burnin_learning_rate", 0.0)
-    steps = inner.get("burnin_steps", 0)
-    if steps:
-        schedule |= {"warmup_steps": steps, "warmup_init": first or rate}
-        why = "the rate rises from the first one here, and the decay begins at step 0"
-        note(inner, "burnin_steps", steps, why)
     return {"schedule": schedule, "learning_rate": rate}
 
 
@@ -463,15 +385,8 @@ def _manual_step(inner):
     for step in inner.all("schedule", Fields):
         boundaries.append(step.get("step", 0))
         rates.append(step.get("learning_rate", 0.002))
-    warmup = {}
-    if inner.get("warmup", False) and boundaries:
-        # There the rate rises from the first one to the second one.
-        warmup = {"warmup_steps": boundaries.pop(0), "warmup_init": rates.pop(0)}
-    if not boundaries:
-        schedule: dict[str, Any] = {"name": "constant", **warmup}
-        return {"schedule": schedule, "learning_rate": rates[0]}
     schedule = {"name": "manual_step", "boundaries": tuple(boundaries)}
-    return {"schedule": {**schedule, "rates": tuple(rates), **warmup}}
+    return {"schedule": {**schedule, "rates": tuple(rates)}}
 
 
 # --- The `data_augmentation_options` of a `pipeline.config`.
@@ -482,8 +397,6 @@ _ALWAYS = (
     *("scale_boxes_to_pixel_coordinates", "random_resize_method"),
 )
 _FLIP, _SQUARE = "random_horizontal_flip", "random_scale_crop_and_pad_to_square"
-# Fields that only one value has a place for here.
-_ONLY = {"clip_boxes": "true", "jitter_mode": "DEFAULT"}
 
 
 def augmentation(train, note):
@@ -509,18 +422,15 @@ def _entries(option, kind, note):
     if kind == "autoaugment_image":
         return [{"name": f"auto_augment_{step.get('policy_name', 'v0')}"}]
     if kind in STEPS:
-        return [{"name": kind, **_parameters(step, STEPS[kind][1], note)}]
+        return [{"name": kind, **_parameters(step, STEPS[kind][1])}]
     step.take_all()
     if kind not in _ALWAYS:
         note(option, kind, "{...}", "there is no such augmentation here")
     return []
 
 
-def _parameters(step, defaults, note, is_operation=False):
+def _parameters(step, defaults, is_operation=False):
     """The fields of a step, each read as its default is; and of its operations."""
-    for name, only in _ONLY.items():
-        if (value := step.get(name, only)) != only:
-            note(step, name, value, f"always {only}")
     parameters = {
         name: _parameter(step, name, default, is_operation)
         for name, default in defaults.items()
@@ -528,15 +438,11 @@ def _parameters(step, defaults, note, is_operation=False):
     }
     if step.has("operations"):
         each, first = step.all("operations", Fields), defaults["operations"][0]
-        parameters["operations"] = tuple(
-            _parameters(o, first, note, True) for o in each
-        )
+        parameters["operations"] = tuple(_parameters(o, first, True) for o in each)
     return parameters
 
 
 def _parameter(step, name, default, is_operation):
-    if name == "pad_color" and is_operation:
-        return tuple(step.get(f"{name}_{channel}", 0.0) for channel in "rgb")
     if isinstance(default, tuple):
         return tuple(step.all(name, float)) or default
     # The fields of an operation have no defaults there: they are 0.

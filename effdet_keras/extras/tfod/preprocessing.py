@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
-import numbers
 from typing import Any
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.augment import draws
-from effdet_keras.augment.augmentation import Augmentation, Example, register, size_of
+from effdet_keras.augment.augmentation import Augmentation, Example, size_of
 from effdet_keras.augment.pixels import compressed, rectangle_mask
 from effdet_keras.augment.warps import crop
-from effdet_keras.errors import InvalidValueError, check_choice, require
+from effdet_keras.errors import check_argument, check_choice, require
 
 # Name of a step: its function of an example, and its parameters with their defaults.
 STEPS: dict[str, tuple[Any, dict[str, Any]]] = {}
@@ -25,7 +23,7 @@ _PIXEL_STEPS = set()
 
 
 def _step(name=None, **more):
-    """Makes a function a step of its name; `more` are defaults its signature lacks."""
+    """Makes a function a step; `more` are defaults that its signature lacks."""
 
     def registered(function):
         parameters = inspect.signature(function).parameters.values()
@@ -47,11 +45,6 @@ def _pixel_step(change):
     _step()(on_pixels)
     _PIXEL_STEPS.add(change.__name__)
     return change
-
-
-@_pixel_step
-def random_pixel_value_scale(image, seed, minval=0.9, maxval=1.1):
-    return image * draws.between(draws.uniform(seed, tf.shape(image)), minval, maxval)
 
 
 @_pixel_step
@@ -130,7 +123,8 @@ def random_jpeg_quality(
     image, seed, random_coef=0.0, min_jpeg_quality=0, max_jpeg_quality=100
 ):
     coin, unit = tf.unstack(draws.uniform(seed, [2]))
-    quality = draws.whole_between(unit, min_jpeg_quality, max_jpeg_quality)
+    steps = max(max_jpeg_quality - min_jpeg_quality, 1)
+    quality = min_jpeg_quality + draws.integer(unit, steps)
     return tf.cond(
         coin >= random_coef,
         lambda: tf.cast(compressed(image, quality), tf.float32),
@@ -150,7 +144,8 @@ def random_patch_gaussian(
 ):
     of_patch, of_noise = draws.split(seed, 2)
     coin, *units = tf.unstack(draws.uniform(of_patch, [5]))
-    side = draws.whole_between(units[0], min_patch_size, max_patch_size)
+    steps = max(max_patch_size - min_patch_size, 1)
+    side = min_patch_size + draws.integer(units[0], steps)
     deviation = draws.between(units[1], min_gaussian_stddev, max_gaussian_stddev)
     shape = tf.shape(image)
     y = draws.integer(units[2], shape[0]) - side // 2
@@ -249,18 +244,6 @@ def random_image_scale(example, seed, min_scale_ratio=0.5, max_scale_ratio=2.0):
 
 
 @_step()
-def random_downscale_to_target_pixels(
-    example, seed, random_coef=0.0, min_target_pixels=300_000, max_target_pixels=800_000
-):
-    coin, unit = tf.unstack(draws.uniform(seed, [2]))
-    pixels = draws.whole_between(unit, min_target_pixels, max_target_pixels)
-    size = _whole(example)[2:]
-    share = tf.cast(pixels, tf.float32) / tf.reduce_prod(size)
-    happens = (coin >= random_coef) & (share < 1.0)
-    return _resized(example, tf.where(happens, tf.floor(size * tf.sqrt(share)), size))
-
-
-@_step()
 def random_scale_crop_and_pad_to_square(
     example, seed, output_size=512, scale_min=0.1, scale_max=2.0
 ):
@@ -274,57 +257,6 @@ def random_scale_crop_and_pad_to_square(
 
 
 @_step()
-def random_square_crop_by_scale(
-    example, seed, max_border=128, scale_min=0.6, scale_max=1.3, num_scales=8
-):
-    units = draws.uniform(seed, [3])
-    size = _whole(example)[2:]
-    step = tf.cast(draws.integer(units[0], num_scales), tf.float32)
-    scale = scale_min + (scale_max - scale_min) * step / max(num_scales - 1, 1)
-    side = tf.maximum(tf.floor(scale * tf.reduce_max(size)), 1.0)
-    # Halved until a border leaves a middle.
-    halvings = tf.math.ceil(tf.math.log(2.0 * max_border / size) / math.log(2.0))
-    border = tf.floor(max_border / tf.clip_by_value(2.0**halvings, 1.0, max_border))
-    center = border + tf.floor(units[1:] * tf.maximum(size - 2.0 * border + 1.0, 1.0))
-    low = tf.clip_by_value(center, 0.0, size - 1.0) - tf.floor(side / 2.0)
-    return _seen_through(example, tf.concat([low, low + side], 0))
-
-
-@_step()
-def random_self_concat_image(
-    example, seed, concat_vertical_probability=0.1, concat_horizontal_probability=0.1
-):
-    units = draws.uniform(seed, [2])
-    probabilities = (concat_vertical_probability, concat_horizontal_probability)
-    for axis, probability in enumerate(probabilities):
-        twice = functools.partial(_twice, example, axis)
-        example = _either(units[axis] < probability, twice, example)
-    return example
-
-
-def _twice(example, axis):
-    shift = tf.tile(_whole(example)[2:] * tf.one_hot(axis, 2), [2])
-    return {
-        "image": tf.concat([example["image"]] * 2, axis=axis),
-        "boxes": tf.concat([example["boxes"], example["boxes"] + shift], axis=0),
-        "labels": tf.tile(example["labels"], [2]),
-    }
-
-
-def _padded(example, seed, least, most, color):
-    """Padded to random sides from `least` up to, but without, `most`."""
-    size = _whole(example)[2:]
-    least, most = tf.maximum(least, size), tf.maximum(most, size)
-    units = draws.uniform(seed, [2, 2])
-    target = tf.where(most > least, draws.between(units[0], least, most), most)
-    target = tf.floor(target)
-    offset = tf.floor(units[1] * (target - size))
-    if isinstance(color, tuple) and not color:
-        color = tf.reduce_mean(example["image"], axis=[0, 1])
-    return _seen_through(example, tf.concat([-offset, target - offset], 0), color)
-
-
-@_step()
 def random_pad_image(
     example,
     seed,
@@ -334,20 +266,17 @@ def random_pad_image(
     max_image_width=0,
     pad_color=(),
 ):
+    """Padded to random sides from the lowest up to, but without, the highest."""
     size = _whole(example)[2:]
-    least = tf.constant([min_image_height, min_image_width], tf.float32)
+    least = tf.maximum([float(min_image_height), float(min_image_width)], size)
     most = tf.constant([max_image_height, max_image_width], tf.float32)
-    most = tf.where(most > 0.0, most, 2.0 * size)  # 0 is none
-    return _padded(example, seed, least, most, pad_color)
-
-
-@_step()
-def random_absolute_pad_image(
-    example, seed, max_height_padding=0, max_width_padding=0, pad_color=()
-):
-    size = _whole(example)[2:]
-    most = size + [max(max_height_padding, 1.0), max(max_width_padding, 1.0)]
-    return _padded(example, seed, size, most, pad_color)
+    most = tf.maximum(tf.where(most > 0.0, most, 2.0 * size), size)  # 0 is none
+    units = draws.uniform(seed, [2, 2])
+    target = tf.where(most > least, draws.between(units[0], least, most), most)
+    target = tf.floor(target)
+    offset = tf.floor(units[1] * (target - size))
+    color = pad_color or tf.reduce_mean(example["image"], axis=[0, 1])
+    return _seen_through(example, tf.concat([-offset, target - offset], 0), color)
 
 
 _CROP = {
@@ -359,18 +288,12 @@ _CROP = {
     "overlap_thresh": 0.3,
     "random_coef": 0.0,
 }
-_RATIOS = {"min_padded_size_ratio": (1.0, 1.0), "max_padded_size_ratio": (2.0, 2.0)}
+
+
 _SSD = {**_CROP, "min_aspect_ratio": 0.5, "max_aspect_ratio": 2.0, "random_coef": 0.15}
-_SSD_FIXED = {name: value for name, value in _SSD.items() if "aspect" not in name}
-_SHARES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)  # of a box, that SSD's crops show
-
-
-def _of_ssd(shares=_SHARES, first=_SSD, **more):
-    """SSD's crops: one for each share of a box that is to be seen."""
-    return tuple(
-        {**first, "min_object_covered": share, "overlap_thresh": share, **more}
-        for share in shares
-    )
+# Of a box, what SSD's crops show at least: one crop for each.
+_SHARES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+_OF_SSD = tuple({**_SSD, "min_object_covered": x, "overlap_thresh": x} for x in _SHARES)
 
 
 @_step(**_CROP)
@@ -378,14 +301,9 @@ def random_crop_image(example, seed, **operation):
     return ssd_random_crop(example, seed, [operation])
 
 
-@_step(operations=_of_ssd())
+@_step(operations=_OF_SSD)
 def ssd_random_crop(example, seed, operations):
     """One of several crops, as likely as each other."""
-    return _chosen_crop(example, seed, operations)[0]
-
-
-def _chosen_crop(example, seed, operations):
-    """The cropped example, and which of the crops it is."""
     of_choice, of_window = draws.split(seed, 2)
     choice, coin = tf.unstack(draws.uniform(of_choice, [2]))
     which = draws.integer(choice, len(operations))
@@ -394,7 +312,7 @@ def _chosen_crop(example, seed, operations):
     skipped = coin < tf.constant([o["random_coef"] for o in operations])[which]
     window = tf.where(skipped, _whole(example), window)
     least = tf.constant([o["overlap_thresh"] for o in operations])[which]
-    return crop(example, window, tf.where(skipped, 0.0, least)), which
+    return crop(example, window, tf.where(skipped, 0.0, least))
 
 
 def _window(example, seed, operation):
@@ -417,89 +335,9 @@ def _window(example, seed, operation):
     return tf.cast(tf.concat([begin[:2], begin[:2] + size[:2]], 0), tf.float32)
 
 
-@_step(**_CROP, **_RATIOS)
-def random_crop_pad_image(
-    example,
-    seed,
-    *,
-    min_padded_size_ratio,
-    max_padded_size_ratio,
-    pad_color=(),
-    **operation,
-):
-    of_crop, of_pad = draws.split(seed, 2)
-    size = _whole(example)[2:]
-    least = tf.floor(size * min_padded_size_ratio)
-    most = tf.floor(size * max_padded_size_ratio)
-    cropped = random_crop_image(example, of_crop, **operation)
-    return _padded(cropped, of_pad, least, most, pad_color)
-
-
-@_step(operations=_of_ssd(_SHARES[1:], **_RATIOS, pad_color=()))
-def ssd_random_crop_pad(example, seed, operations):
-    of_crop, of_pad = draws.split(seed, 2)
-    cropped, which = _chosen_crop(example, of_crop, operations)
-    mean = tf.reduce_mean(cropped["image"], axis=[0, 1])
-
-    def of_each(get):
-        return tf.stack([get(operation) for operation in operations])[which]
-
-    color = of_each(lambda o: o["pad_color"] or mean)
-    size = _whole(example)[2:]
-    least = tf.floor(size * of_each(lambda o: o["min_padded_size_ratio"]))
-    most = tf.floor(size * of_each(lambda o: o["max_padded_size_ratio"]))
-    return _padded(cropped, of_pad, least, most, color)
-
-
-@_step()
-def random_crop_to_aspect_ratio(example, seed, aspect_ratio=1.0, overlap_thresh=0.3):
-    size = _whole(example)[2:]
-    target = tf.minimum(size, tf.maximum(tf.round(_of_ratio(size, aspect_ratio)), 1.0))
-    low = tf.floor(draws.uniform(seed, [2]) * (size - target + 1.0))
-    return crop(example, tf.concat([low, low + target], 0), overlap_thresh)
-
-
-def _of_ratio(size, aspect_ratio):
-    """The height that goes with a width, and the width that goes with a height."""
-    return tf.stack([size[1] / aspect_ratio, size[0] * aspect_ratio])
-
-
-@_step(operations=_of_ssd(first=_SSD_FIXED))
-def ssd_random_crop_fixed_aspect_ratio(example, seed, operations, aspect_ratio=1.0):
-    of_crop, of_ratio = draws.split(seed, 2)
-    fixed = {"min_aspect_ratio": aspect_ratio, "max_aspect_ratio": aspect_ratio}
-    cropped = ssd_random_crop(
-        example, of_crop, [{**one, **fixed} for one in operations]
-    )
-    return random_crop_to_aspect_ratio(cropped, of_ratio, aspect_ratio)
-
-
-@_step(operations=_of_ssd(), **_RATIOS)
-def ssd_random_crop_pad_fixed_aspect_ratio(
-    example,
-    seed,
-    operations,
-    min_padded_size_ratio,
-    max_padded_size_ratio,
-    aspect_ratio=1.0,
-):
-    of_crop, of_pad = draws.split(seed, 2)
-    cropped = ssd_random_crop(example, of_crop, operations)
-    size = _whole(cropped)[2:]
-    target = tf.maximum(size, _of_ratio(size, aspect_ratio))
-    highest = tf.maximum(size * max_padded_size_ratio / target, 1.0)
-    highest = tf.reduce_min(highest)
-    lowest = tf.reduce_max(tf.maximum(size * min_padded_size_ratio / target, 1.0))
-    lowest = tf.minimum(lowest, highest)
-    sides = tf.round(target * draws.between(draws.uniform(of_pad), lowest, highest))
-    sides = tf.maximum(sides, size)
-    return _seen_through(cropped, tf.concat([tf.zeros(2), sides], 0))
-
-
 # --- The preprocessing steps of the TensorFlow Object Detection API, by its names.
 
 
-@register
 class PreprocessingStep(Augmentation):
     """One of the Object Detection API's `data_augmentation_options`.
 
@@ -509,7 +347,7 @@ class PreprocessingStep(Augmentation):
             there.
 
     Raises:
-        ValueError: If there is no such step, or a field or its value is wrong.
+        ValueError: If there is no such step or field.
 
     Example:
         >>> import numpy as np
@@ -524,6 +362,9 @@ class PreprocessingStep(Augmentation):
         check_choice("step", step, STEPS)
         self.step = step
         self.parameters = _checked(step, STEPS[step][1], parameters)
+        probability = self.parameters.get("probability", 0.0)
+        is_share = 0 <= probability <= 1
+        check_argument(is_share, "probability", probability, "from 0 to 1")
 
     @property
     def keeps_masks(self) -> bool:
@@ -534,70 +375,24 @@ class PreprocessingStep(Augmentation):
         function = STEPS[self.step][0]
         return function({**example, "image": image}, seed, **self.parameters)
 
-    def get_config(self):
-        return {"step": self.step, **self.parameters}
+    def __repr__(self):
+        return f"PreprocessingStep({self.step!r}, **{self.parameters})"
 
 
 def _checked(step, defaults, given):
-    """All parameters of a step: those given, checked, and else the defaults."""
-    for name in given:
-        if name not in defaults:
-            raise InvalidValueError(
-                f"`{step}` has no field {name!r}. It has: {', '.join(defaults)}"
-            )
-    parameters = {
-        name: _value(step, name, given[name], default) if name in given else default
+    """All parameters of a step, of the types of its defaults."""
+    unknown = [name for name in given if name not in defaults]
+    rule = f"`{step}` has only the fields {', '.join(defaults)}"
+    require(not unknown, rule, fields=unknown)
+    return {
+        name: _of_type(default, given[name], step) if name in given else default
         for name, default in defaults.items()
     }
-    for name, low in parameters.items():
-        high = parameters.get(name.replace("min", "max", 1))
-        is_limited = high and not isinstance(high, tuple)
-        rule = f"`{name}` of `{step}` must not be above the highest, {high!r}"
-        require(not is_limited or low <= high, rule, **{name: low})
-    return parameters
 
 
-def _value(step, name, value, default):
-    """One parameter as a value of the default's type, if it is in its range."""
-    if name == "operations":
-        are_dicts = isinstance(value, tuple | list) and all(
-            isinstance(one, dict) for one in value
-        )
-        rule = f"`operations` of `{step}` must be a list of mappings"
-        require(are_dicts, rule, operations=value)
+def _of_type(default, value, step):
+    if not isinstance(default, tuple):
+        return type(default)(value)
+    if default is _OF_SSD:
         return tuple(_checked(step, default[0], one) for one in value) or default
-    if isinstance(default, tuple):
-        count = 3 if name == "pad_color" else 2
-        expected = f"{count} numbers of at least 0"
-        is_right = len(value) == count if isinstance(value, tuple | list) else False
-        if (is_right and all(map(_is_amount, value))) or value in ((), []):
-            return tuple(map(float, value)) or default
-    else:
-        low, high = _range_of(name)
-        kind = "a number" if isinstance(default, float) else "a whole number"
-        expected = f"{kind} {low}{f' and up to {high}' if high else ''}"
-        if (
-            _is_amount(value)
-            and (isinstance(default, float) or value == int(value))
-            and (value or low == "from 0")
-            and (high is None or value <= high)
-        ):
-            return type(default)(value)
-    raise InvalidValueError(
-        f"`{name}` of `{step}` must be {expected}. Received: {name}={value!r}"
-    )
-
-
-def _range_of(name):
-    """The lowest value of a number, in words, and the highest; None without one."""
-    above = ("area", "aspect_ratio", "pixels", "_size", "num_scales", "max_border")
-    share = ("probability", "coef", "covered", "thresh", "area", "ordering", "_ratio")
-    share = () if name.endswith(("aspect_ratio", "scale_ratio")) else share
-    high = 100 if name.endswith("quality") else None
-    low = "above 0" if name.endswith(above) else "from 0"
-    return low, 1 if name.endswith(share) else high
-
-
-def _is_amount(value):
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    return is_number and math.isfinite(value) and value >= 0
+    return tuple(map(float, value))

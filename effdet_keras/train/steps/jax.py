@@ -37,10 +37,8 @@ class Step(BackendStep):
     def train(self, step, state, data):
         """The step in a scope where the state's values stand for the variables."""
         model, state = self._model, tuple(map(list, state))
-        groups = (
-            *(model.trainable_variables, model.non_trainable_variables),
-            *(model.optimizer.variables, model.metrics_variables),
-        )
+        groups = [model.trainable_variables, model.non_trainable_variables]
+        groups += [model.optimizer.variables, model.metrics_variables]
         mapping = [pair for g, x in zip(groups, state) for pair in zip(g, x)]
         with keras.StatelessScope(state_mapping=mapping) as scope:
             logs = step(data)
@@ -63,18 +61,14 @@ class Step(BackendStep):
         differentiated = jax.value_and_grad(
             model.compute_loss_and_updates, has_aux=True
         )
-        trainable, others, metrics, of_optimizer = (
-            [v.value for v in group]
-            for group in (
-                *(model.trainable_variables, model.non_trainable_variables),
-                *(model.metrics_variables, optimizer.variables),
-            )
-        )
         with recomputing(model.settings.recipe.grad_checkpoint):
             (_, moved), gradients = differentiated(
-                *(trainable, others, metrics, images, truth, weight),
+                _values(model.trainable_variables),
+                _values(model.non_trainable_variables),
+                _values(model.metrics_variables),
+                *(images, truth, weight),
                 training=True,
-                optimizer_variables=of_optimizer,
+                optimizer_variables=_values(optimizer.variables),
             )
         loss, _, others, metrics = moved
         _assign(model.non_trainable_variables, others)
@@ -87,11 +81,8 @@ class Step(BackendStep):
 
     def apply(self, gradients, variables):
         optimizer = self._model.optimizer
-        values, own = optimizer.stateless_apply(
-            [v.value for v in optimizer.variables],
-            gradients,
-            [v.value for v in variables],
-        )
+        own = _values(optimizer.variables)
+        values, own = optimizer.stateless_apply(own, gradients, _values(variables))
         _assign(variables, values)
         _assign(optimizer.variables, own)
 
@@ -122,16 +113,22 @@ class Step(BackendStep):
         model = self._model
 
         def watched(state, iterator):
-            batches = _Remembering(iterator)
+            last = []
+
+            def remembered():
+                for batch in iterator:
+                    last[:] = [batch]
+                    yield batch
+
             try:
-                logs, new_state = train_function(state, batches)
+                logs, new_state = train_function(state, remembered())
             except BaseException:
                 self._put_back(state)
                 raise
             if not np.isfinite(logs["loss"]):
                 self._put_back(new_state)
                 step = int(self._steps_in(new_state)) + 1
-                truth = jax.tree.map(local_part, batches.last[1])
+                truth = jax.tree.map(local_part, last[0][1])
                 raise model.refusal(truth, step=step)
             return logs, new_state
 
@@ -173,24 +170,13 @@ class Step(BackendStep):
         ]
 
 
+def _values(variables):
+    return [variable.value for variable in variables]
+
+
 def _assign(variables, values):
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)
-
-
-class _Remembering:
-    """An iterator that keeps the last batch it gave."""
-
-    def __init__(self, iterator):
-        self._iterator = iterator
-        self.last = None
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        self.last = next(self._iterator)
-        return self.last
 
 
 def local_part(array: Any) -> Any:

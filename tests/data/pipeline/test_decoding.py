@@ -9,7 +9,7 @@ from PIL import Image
 from effdet_keras.data import write_shapes
 from effdet_keras.data.pipeline import image_reader as decoding
 from effdet_keras.data.pipeline.image_reader import decode_plain_jpeg
-from effdet_keras.images import EXIF_ORIENTATION, EncodedImage, read_image
+from effdet_keras.images import EXIF_ORIENTATION, read_image
 
 pytestmark = pytest.mark.tensorflow
 
@@ -45,14 +45,6 @@ def test_the_pixels_are_those_of_pillow(tmp_path, mode, quality, size):
         assert decoded.dtype == np.uint8
 
 
-def test_an_image_inside_a_larger_file_is_decoded(tmp_path):
-    data = encoded(photograph(20, 30))
-    path = tmp_path / "shard"
-    path.write_bytes(b"head" + data + b"tail")
-    part = EncodedImage(str(path), offset=4, length=len(data))
-    np.testing.assert_array_equal(decode_plain_jpeg(part), read_image(part))
-
-
 def turned(orientation):
     exif = Image.Exif()
     exif[EXIF_ORIENTATION] = orientation
@@ -80,12 +72,6 @@ def test_other_kinds_stay_with_pillow(tmp_path, mode, options):
     assert decode_plain_jpeg(str(path)) is None
 
 
-def test_an_upright_exif_tag_changes_nothing(tmp_path):
-    path = tmp_path / "image.jpg"
-    photograph(20, 30).save(path, **turned(1))
-    np.testing.assert_array_equal(decode_plain_jpeg(str(path)), read_image(path))
-
-
 def test_whatever_tensorflow_decodes_of_damaged_files_is_what_pillow_decodes(tmp_path):
     whole = encoded(photograph(48, 64), quality=85)
     path = tmp_path / "image.jpg"
@@ -102,20 +88,6 @@ def test_whatever_tensorflow_decodes_of_damaged_files_is_what_pillow_decodes(tmp
             decoded_some += 1
             np.testing.assert_array_equal(decoded, read_image(path))
     assert 40 < decoded_some < 120
-
-
-def test_files_that_are_gone_or_empty_are_left_to_pillow(tmp_path):
-    (tmp_path / "empty.jpg").touch()
-    assert decode_plain_jpeg(str(tmp_path / "empty.jpg")) is None
-    assert decode_plain_jpeg(str(tmp_path / "gone.jpg")) is None
-
-
-def test_another_jpeg_library_in_pillow_decodes_all_itself(tmp_path, monkeypatch):
-    path = tmp_path / "image.jpg"
-    photograph(20, 30).save(path)
-    assert decode_plain_jpeg(str(path)) is not None
-    monkeypatch.setattr(decoding.features, "check_feature", lambda name: False)
-    assert decode_plain_jpeg(str(path)) is None
 
 
 def test_batches_have_the_pixels_of_the_dataset_without_pillow(tmp_path, monkeypatch):

@@ -93,11 +93,3 @@ def test_the_interval_is_that_of_a_bootstrap_by_hand():
     assert (ap50.first, ap50.second) == pytest.approx((0.7, 1), abs=0.01)
     # The share that is missed is binomial: 95 % of it lies between 2 and 10 of 20.
     assert (ap50.low, ap50.high) == pytest.approx((0.1, 0.5), abs=0.02)
-
-
-def test_other_images_are_refused():
-    first = noisy_results(1)
-    with pytest.raises(ValueError, match=r"only in one: \[12\]"):
-        compare_detectors(first, first[:-1])
-    with pytest.raises(ValueError, match="the same images, each once"):
-        compare_detectors(first[:1] * 2, first[:1] * 2)

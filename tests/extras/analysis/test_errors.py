@@ -1,15 +1,12 @@
 """What a detector gets wrong: TIDE's kinds, confusion, images, doubtful annotations."""
 
-import numpy as np
 import pytest
 from support.image_results import (
     coco_numbers,
     image_result,
     noisy_results,
-    random_results,
 )
 
-from effdet_keras.box_ops import pairwise_iou
 from effdet_keras.evaluate.image_result import ImageResult
 from effdet_keras.extras.analysis import (
     ImageErrors,
@@ -128,50 +125,6 @@ def test_a_matrix_by_hand():
     ]
     matrix = confusion_matrix([image_result(truth, found)], 2)
     assert matrix.tolist() == [[1, 1, 0], [0, 1, 1], [1, 1, 0]]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_it_is_the_slow_definition(seed):
-    results = random_results(seed)
-    expected = np.zeros((4, 4), int)
-    for result in results:
-        slow_count(result.above(0.4), expected)
-    found = confusion_matrix([result.above(0.4) for result in results], 3)
-    assert found.tolist() == expected.tolist()
-
-
-def slow_count(result, matrix):
-    """Takes the best pair of what is left, until no pair overlaps by half."""
-    iou = pairwise_iou(result.truth_boxes, result.boxes)
-    objects = [row for row in range(len(iou)) if not result.truth_is_crowd[row]]
-    found = list(range(len(result.boxes)))
-    while True:
-        pairs = [
-            (iou[i, j], result.truth_labels[i] == result.labels[j], -j, i)
-            for i in objects
-            for j in found
-            if iou[i, j] >= 0.5
-        ]
-        if not pairs:
-            break
-        _, _, minus_j, i = max(pairs, key=lambda pair: (*pair[:3], -pair[3]))
-        matrix[result.truth_labels[i], result.labels[-minus_j]] += 1
-        objects.remove(i)
-        found.remove(-minus_j)
-    for i in objects:
-        matrix[result.truth_labels[i], 3] += 1
-    for j in found:
-        if not any(in_crowd(result, i, j) for i in range(len(iou))):
-            matrix[3, result.labels[j]] += 1
-
-
-def in_crowd(result, i, j):
-    y1, x1, y2, x2 = result.boxes[j]
-    top, left, bottom, right = result.truth_boxes[i]
-    height = max(0, min(y2, bottom) - max(y1, top))
-    width = max(0, min(x2, right) - max(x1, left))
-    area = (y2 - y1) * (x2 - x1)
-    return bool(result.truth_is_crowd[i]) and 2 * height * width >= area > 0
 
 
 # --- Which images a detector gets most wrong, by hand.

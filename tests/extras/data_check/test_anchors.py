@@ -49,15 +49,6 @@ def test_the_lines_make_the_anchors():
     assert CONFIG.replace(**fields) == fit.fitted
 
 
-def test_a_gain_at_the_cost_of_small_boxes_is_told():
-    large = [[y, x, y + 60, x + 60] for y in (0, 60) for x in (0, 30, 60)]
-    fit = fit_anchors(dataset(*large, [20, 20, 38, 38]), CONFIG)
-    assert fit.is_better and fit.worse_sizes == ("small",)
-    assert fit.how_to_use().startswith("Caution: fewer of the small boxes")
-    fit = fit_anchors(dataset(*large), CONFIG)
-    assert fit.worse_sizes == () and "Caution" not in fit.how_to_use()
-
-
 def test_anchors_that_fit_already_are_kept():
     side = 4 * 8  # anchor_scale times stride, at the center of a cell
     fit = fit_anchors(
@@ -79,9 +70,3 @@ def test_the_command_fits_to_what_is_trained_on(tmp_path, capsys):
     assert "== anchors for train ==" in said and "anchors for valid" not in said
     assert cli.main([*inspect, "--anchors", "--split", "valid"]) == 0
     assert "== anchors for valid ==" in capsys.readouterr().out
-
-
-def test_the_mean_of_the_classes_is_over_classes_and_not_over_boxes():
-    boxes = dataset([8, 8, 40, 40], [0, 0, 20, 90], labels=[0, 1])
-    fit = fit_anchors(boxes, EfficientDetConfig(image_size=128))
-    assert round(fit.class_means[0], 2) == 0.56

@@ -15,7 +15,6 @@ from support.small_datasets import record_of
 
 from effdet_keras.data import DetectionDataset, check, from_arrays, write_shapes
 from effdet_keras.data.problems import KINDS
-from effdet_keras.extras.data_check.report import _samples
 from effdet_keras.extras.report import charts
 
 EVIL = "<script>alert('x')</script>&\".jpg"
@@ -81,15 +80,6 @@ def test_the_text_shows_the_coverage(report):
     assert float(mean) == pytest.approx(every.mean_iou, abs=0.006)
 
 
-def test_a_clean_set_has_a_short_text(clean):
-    text = str(check(clean, model=None, decode=False))
-    assert text.splitlines()[-1] == (
-        "Fit to train on: 0 errors, 0 warnings, 0 notes; the images were not read "
-        "to their end"
-    )
-    assert len(text.splitlines()) == 7 and "anchors" not in text
-
-
 def test_the_page_is_whole_and_needs_nothing_from_outside(page):
     tags = tags_of(page)
     assert tags.open == []
@@ -140,26 +130,7 @@ def images_of(page):
         image = Image.open(io.BytesIO(base64.b64decode(code)))
         assert image.size == (int(width), int(height))
         images.append((name, image))
-    # No rule scales them up or fills a column with them: text stays as drawn.
-    assert re.search(r"^img {(.*)}$", page, re.M)[1].count("width") == 1
-    assert "img { display: block; max-width: 100%;" in page
-    columns = re.search(r"\.images {[^}]*min\((\d+)px, 100%\)", page)[1]
-    assert int(columns) >= 320 + 15  # with padding and border of a figure
     return images
-
-
-def test_class_names_are_as_high_on_large_images_as_on_small_ones(tmp_path):
-    # Drawn at full size and then scaled down they were 3 pixels high here.
-    pixels = np.full((1500, 2000, 3), 128, np.uint8)
-    box = [[300, 300, 1200, 1700]]
-    dataset = from_arrays([pixels], [box], [[0]], ["cat"])
-    check(dataset, model=None).save(tmp_path / "a.html")
-    ((_, image),) = images_of((tmp_path / "a.html").read_text())
-    assert image.size == (320, 240)
-    pixels = np.asarray(image).astype(int)
-    is_red = (pixels[..., 0] - pixels[..., 1] > 90) & (pixels[..., 0] > 150)
-    rows = is_red[:, 50:60].all(axis=1)  # the tag above the left end of the box
-    assert rows.sum() >= 11
 
 
 def test_a_duplicate_is_shown_with_the_boxes_of_both(tmp_path):
@@ -185,25 +156,6 @@ def test_a_duplicate_is_shown_with_the_boxes_of_both(tmp_path):
     assert second[center].max() > 150 > second[corner].max()
 
 
-def test_the_same_boxes_of_other_classes_are_told():
-    image = np.zeros((8, 8, 3), np.uint8)
-    boxes = [[[0, 0, 4, 4]]] * 2
-    dataset = from_arrays([image] * 2, boxes, [[0], [1]], ["cat", "dog"])
-    (problem,) = check(dataset, model=None).by_kind()["duplicate image"]
-    assert problem.detail.endswith("with the same boxes and other labels")
-
-
-def test_the_rarest_class_comes_first_among_the_samples(clean):
-    with_square = [i for i, r in enumerate(clean.records) if 1 in r.labels]
-    records = [
-        record.select(record.labels == (1 if i == with_square[-1] else 2))
-        for i, record in enumerate(clean.records)
-    ]
-    samples = _samples(DetectionDataset(records, clean.class_names))
-    assert samples[0].image_id == records[with_square[-1]].image_id
-    assert len(samples) == 12 and all(2 in r.labels for r in samples[1:])
-
-
 def test_an_empty_data_set_and_one_without_boxes_have_a_page(clean, tmp_path):
     no_boxes = [record.select(slice(0, 0)) for record in clean.records[:2]]
     for records in ([], no_boxes):
@@ -213,33 +165,9 @@ def test_an_empty_data_set_and_one_without_boxes_have_a_page(clean, tmp_path):
             assert tags_of((tmp_path / "report.html").read_text()).open == []
 
 
-def test_numbers_that_are_no_box_do_not_stop_the_page(clean, tmp_path):
-    boxes = np.array([[np.nan, 1, 2, 3], [1, 1, np.inf, 9], [1e300, 1, 1e300, 1]])
-    image = clean.records[0].image
-    wrong = record_of(image, (64, 64), 1, boxes, [0, 7, -1], area=[1] * 3)
-    report = check(DetectionDataset([wrong], clean.class_names))
-    assert not report.ok
-    report.save(tmp_path / "report.html")
-    assert "nan" in str(report) and "bad label" in str(report)
-
-
-def test_a_page_that_cannot_be_written_is_an_os_error(report, tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError):
-        report.save(tmp_path / "file" / "report.html")
-
-
 def bars_of(svg):
     tree = xml.etree.ElementTree.fromstring(svg)
     return [e for e in tree.iter() if e.tag == "rect"]
-
-
-def test_a_histogram_counts_into_the_right_bars():
-    svg = charts.histogram([0.5, 2, 3.9, 99, -5], [0, 2, 4], [(0, "0")], ("a", "b"))
-    counts = [rect.find("title").text for rect in bars_of(svg)]
-    assert counts == ["2", "3"]
-    heights = [float(rect.get("height")) for rect in bars_of(svg)]
-    assert heights[0] / heights[1] == pytest.approx(2 / 3, abs=0.01)
 
 
 def test_bars_have_the_length_of_their_values():

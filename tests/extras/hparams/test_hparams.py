@@ -29,7 +29,7 @@ moving_average_decay=0 name=efficientdet-d2 nms_configs.iou_thresh=0.6
 nms_configs.max_nms_inputs=100 nms_configs.max_output_size=50 nms_configs.method=hard
 nms_configs.pyfunc=True nms_configs.score_thresh=0.1 nms_configs.sigma=0.4
 num_classes=3 num_epochs=7 num_scales=2 optimizer=adam poly_lr_power=0.8
-positives_momentum=0.9 regenerate_source_id=True sample_image=x.jpg save_freq=100
+positives_momentum=-1 regenerate_source_id=True sample_image=x.jpg save_freq=100
 scale_range=True second_lr_drop_epoch=225.0 seg_num_classes=4 separable_conv=False
 skip_crowd_during_training=False skip_mismatch=False stddev_rgb=128.0 strategy=gpus
 survival_prob=0.8 target_size=100 tflite_max_detections=10 use_keras_model=False

@@ -1,13 +1,9 @@
 """Quantization-aware training: what rounds, when, to which range, and what is kept."""
 
-import copy
-import pickle
-
 import keras
 import numpy as np
 import pytest
 from keras import ops
-from support.kinds import slow_but
 from support.tiny import EAGER, batch, tiny_model
 
 from effdet_keras.export.network import evaluated
@@ -32,13 +28,13 @@ def assert_equal(one, other, **tolerance):
         np.testing.assert_allclose(values, other[name], **{"rtol": 0, **tolerance})
 
 
-def quantized(run_eagerly=EAGER, **arguments):
+def quantized(**arguments):
     model = tiny_model()
     model.compile(
         keras.optimizers.SGD(1e-3),
         clip_norm=None,
         ema_decay=None,
-        run_eagerly=run_eagerly,
+        run_eagerly=EAGER,
     )
     return model.quantize_aware(**arguments)
 
@@ -55,10 +51,9 @@ def range_of(model, place=PLACE):
 
 def test_nothing_changes_before_the_first_step():
     model = tiny_model()
-    before, paths = outputs_of(model), [v.path for v in model.variables]
+    before = outputs_of(model)
     assert model.quantize_aware() is model
     assert_equal(before, outputs_of(model))
-    assert [v.path for v in model.variables] == paths
     assert not model.quantization.is_rounding
 
 
@@ -134,11 +129,8 @@ def test_ranges_stop_after_range_steps():
     assert np.array_equal(found[1], found[2])
 
 
-@pytest.mark.parametrize(
-    "run_eagerly", [True, pytest.param(False, marks=pytest.mark.slow)]
-)
-def test_the_delay_counts_steps(run_eagerly):
-    model = quantized(run_eagerly, delay=2)
+def test_the_delay_counts_steps():
+    model = quantized(delay=2)
     for steps in (1, 2):
         train(model)
         assert not model.quantization.is_rounding
@@ -215,21 +207,12 @@ def test_files_keep_ranges(tmp_path):
     assert_equal(expected, outputs_of(other))
 
 
-@pytest.mark.parametrize(
-    "copied",
-    slow_but(["a checkpoint"], ["a checkpoint", "pickle", "deepcopy", "Keras"]),
-)
-def test_copies_go_on_with_the_ranges_and_steps(copied, tmp_path):
+def test_a_checkpoint_goes_on_with_the_ranges_and_steps(tmp_path):
     model = quantized(delay=2, batch_norm_steps=1, range_steps=4)
     train(model, steps=3)
     path = tmp_path / "cats.keras"
     write_archive(model, path)
-    other = {
-        "pickle": lambda: pickle.loads(pickle.dumps(model)),
-        "deepcopy": lambda: copy.deepcopy(model),
-        "Keras": lambda: keras.saving.load_model(path),
-        "a checkpoint": lambda: EfficientDet.from_archive(path, resume=True),
-    }[copied]()
+    other = EfficientDet.from_archive(path, resume=True)
     assert other.quantization.get_config() == model.quantization.get_config()
     for ours, theirs in zip(model.quantization.variables, other.quantization.variables):
         np.testing.assert_array_equal(ours, theirs)
@@ -264,20 +247,9 @@ def test_the_rate_that_weights_were_trained_with_becomes_a_tenth(tmp_path):
         assert other.settings.recipe.learning_rate == pytest.approx(1e-4)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"delay": -1}, "`delay` must be a number of steps"),
-        ({"batch_norm_steps": 0.5}, "`batch_norm_steps` must be"),
-        ({"delay": 5, "range_steps": 5}, "`range_steps` must be above `delay`"),
-    ],
-)
-def test_wrong_numbers_are_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        tiny_model().quantize_aware(**arguments)
-
-
 def test_what_cannot_be_rounded_is_refused():
+    with pytest.raises(ValueError, match="`range_steps` must be above `delay`"):
+        tiny_model().quantize_aware(delay=5, range_steps=5)
     with pytest.raises(ValueError, match="needs float32"):
         tiny_model(dtype="mixed_bfloat16").quantize_aware()
     config = tiny_model().config.replace(activation="mish")

@@ -74,16 +74,3 @@ def test_what_is_wrong_is_one_line(shapes, flags, message, capsys):
     assert cli.main(["selftest", str(shapes), *flags]) == 1
     said = capsys.readouterr().err
     assert message in said and said.startswith("effdet-keras: ")
-
-
-def test_data_without_boxes_says_so(shapes, tmp_path, capsys):
-    data = tmp_path / "data"
-    shutil.copytree(shapes, data)
-    for path in data.glob("*.json"):
-        content = json.loads(path.read_text())
-        for annotation in content["annotations"]:
-            annotation["iscrowd"] = 1
-        path.write_text(json.dumps(content))
-    flags = [f"--set=model_config.{n}={v}" for n, v in MODEL_CONFIG.items()]
-    assert cli.main(["selftest", str(data), "--no-training", *flags]) == 1
-    assert "set `iscrowd` to 0" in capsys.readouterr().out

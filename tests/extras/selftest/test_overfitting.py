@@ -1,13 +1,10 @@
 """The last stage: a model that can learn learns four images by heart."""
 
-import types
-
 import numpy as np
 import pytest
 from support.tiny import EAGER, tiny_model
 
 from effdet_keras.data import from_arrays
-from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.extras.selftest.self_test import (
     check_overfitting,
     choose_images,
@@ -30,12 +27,12 @@ def dataset(count=2):
     return from_arrays(list(images), boxes, [[0]] * count, NAMES)
 
 
-def test_images_are_chosen_for_their_classes_and_few_boxes():
+def test_images_with_few_boxes_are_chosen():
     labels = [[0, 0], [0], [], [1, 0, 0], [2]]
     boxes = [[[0, 0, 8, 8]] * len(one) for one in labels]
     images = [np.zeros((8, 8, 3), "uint8")] * len(labels)
     data = from_arrays(images, boxes, labels, NAMES)
-    assert choose_images(data, 3) == [1, 3, 4]
+    assert choose_images(data, 3) == [0, 1, 4]
     assert choose_images(data, 9) == [0, 1, 3, 4]
     assert choose_images(data[2:3]) == []
 
@@ -45,25 +42,13 @@ def test_a_model_in_which_nothing_trains_fails_at_once():
     model.trainable = False
     stage = check_overfitting(model, dataset(), verbose=False)
     assert not stage.passed and "no weight of the model trains" in str(stage)
-    assert "unfreeze" in stage.cure
 
 
-@pytest.mark.parametrize(
-    ("losses", "score", "average_precision_50", "message"),
-    [
-        ((3.0, 2.9), 0.5, 0.0, "The loss has not fallen"),
-        ((3.0, 0.5), 0.01, 0.0, "No score has left its first value"),
-        ((3.0, 0.5), 0.5, 0.95, "boxes are not exact"),
-        ((3.0, 0.5), 0.5, 0.4, "objects that are too small"),
-    ],
-)
-def test_the_cure_follows_what_the_training_looked_like(
-    losses, score, average_precision_50, message
-):
-    lessons = types.SimpleNamespace(losses=list(losses), best_score=score)
-    numbers = {"AP": 0.3, "AP50": average_precision_50}
-    assert message in cure_of(lessons, numbers, steps=400)
-    assert cure_of(lessons, {**numbers, "AP": 0.95}, steps=400) == ""
+def test_the_cure_follows_what_the_training_looked_like():
+    numbers = {"AP": 0.3, "AP50": 0.4}
+    assert "The loss has not fallen" in cure_of([3.0, 2.9], numbers, steps=400)
+    assert "objects that are too small" in cure_of([3.0, 0.5], numbers, steps=400)
+    assert cure_of([3.0, 0.5], {**numbers, "AP": 0.95}, steps=400) == ""
 
 
 def test_what_stops_training_is_the_stage_s_answer():
@@ -89,18 +74,6 @@ def test_fewer_images_can_be_followed():
     options = {"training": False, "verbose": False}
     report = self_test(dataset(4), tiny_model(), num_images=3, **options)
     assert "3 boxes of 3 images" in str(report.stages[0])
-
-
-def test_arguments_that_cannot_be_used_are_told():
-    with pytest.raises(InvalidTypeError, match="takes a `DetectionDataset`"):
-        self_test("DATA", tiny_model())
-    with pytest.raises(InvalidValueError, match="`num_images` must be 1 or more"):
-        self_test(dataset(), tiny_model(), num_images=0)
-    with pytest.raises(InvalidValueError, match="no image"):
-        self_test(dataset()[:0], tiny_model())
-    other = from_arrays([np.zeros((8, 8, 3), "uint8")], [[]], [[]], ["fish"])
-    with pytest.raises(InvalidValueError, match="mean different things"):
-        self_test(other, tiny_model())
 
 
 def test_labels_follow_the_names_of_the_model():

@@ -92,31 +92,13 @@ def test_a_body_without_a_length_is_read_no_further_than_the_limit(port):
     assert status == 413 and b"more than 50,000 bytes" in body
 
 
-@pytest.mark.parametrize("size", [50_001, 199_000])
-def test_a_client_that_sends_too_much_reads_why(port, size):
-    request = post(bytes(size))
-    with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
-        for start in range(0, len(request), 30_000):
-            connection.sendall(request[start : start + 30_000])
-            time.sleep(0.05)
-        answer = b"".join(iter(lambda: connection.recv(65536), b""))
-    assert b" 413 " in answer and b"more than 50,000 bytes" in answer
-
-
-@pytest.mark.parametrize(
-    "head",
-    ["Content-Length: 200001\r\n", "Content-Length: 50001\r\nExpect: 100-continue\r\n"],
-    ids=["far too long", "not sent yet"],
-)
-def test_a_body_that_will_be_too_long_is_not_awaited(port, head):
-    head = f"POST /detect HTTP/1.1\r\nHost: here\r\n{head}\r\n"
-    status, body = asked(port, head.encode())
+def test_a_body_that_will_be_too_long_is_not_awaited(port):
+    head = b"POST /detect HTTP/1.1\r\nHost: here\r\nContent-Length: 50001\r\n\r\n"
+    status, body = asked(port, head)
     assert status == 413 and b"more than 50,000 bytes" in body
 
 
-@pytest.mark.parametrize(
-    "file_name", ["../../etc/passwd", "/etc/passwd", "C:\\boot.ini", "a\\0.png", ""]
-)
+@pytest.mark.parametrize("file_name", ["../../etc/passwd", "C:\\boot.ini", ""])
 def test_the_name_of_a_file_is_no_path(port, file_name):
     status, body = asked(port, form("image", image(), file_name))
     assert status == 200
@@ -124,7 +106,7 @@ def test_the_name_of_a_file_is_no_path(port, file_name):
 
 
 @pytest.mark.parametrize(
-    "target", ["/../../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "//etc/passwd"]
+    "target", ["/../../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd"]
 )
 def test_a_path_in_the_address_leads_to_no_file(port, target):
     request = f"GET {target} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n"
@@ -183,9 +165,3 @@ def test_a_client_that_goes_away_is_counted(port, service):
     while gone() == before:
         assert time.monotonic() < deadline
         time.sleep(0.02)
-
-
-@pytest.mark.parametrize("name", ["image", "other"])
-def test_a_form_that_is_too_large_is_refused(port, name):
-    status, body = asked(port, form(name, bytes(150_000), "a.png"))
-    assert status == 413 and b"more than 50,000 bytes" in body

@@ -75,13 +75,3 @@ def test_a_bad_image_is_told_and_the_others_go_on(address, tmp_path):
         # A name of a file is text, whatever it holds.
         assert page.value("document.title") == "Detection"
         assert page.value("document.querySelectorAll('img').length") == 0
-
-
-def test_the_page_asks_no_other_server(address, tmp_path):
-    with Page(address, tmp_path / "browser") as page:
-        page.value(
-            "addEventListener('securitypolicyviolation', "
-            "event => { window.blocked = event.violatedDirective; }); 0"
-        )
-        page.value("fetch('http://127.0.0.1:1/').catch(error => error.message)")
-        page.until("window.blocked == 'connect-src'")

@@ -28,12 +28,6 @@ def test_a_missing_extra_is_named_with_its_cure(command, monkeypatch):
     assert 'needs no_such_server: pip install "effdet-keras[serve]"' in told
 
 
-def test_limits_are_checked_before_the_model_is_opened(command):
-    pytest.importorskip("uvicorn", reason="needs the extra `serve`")
-    told = command("serve", "none.keras", "--max-queue", 0, status=1)
-    assert "`max_queue` must be above 0" in told
-
-
 @pytest.mark.skipif(os.name == "nt", reason="there is no SIGTERM to catch")
 def test_sigterm_answers_all_that_was_accepted(tmp_path):
     httpx = pytest.importorskip("httpx", reason="the client of this test")

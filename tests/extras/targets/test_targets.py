@@ -255,26 +255,6 @@ def test_triton_gets_a_repository_whose_configuration_fits_the_file(exported):
         assert [int(d) for d in dims.split(",")] == (tensor.shape[1:] or [1])
 
 
-@pytest.mark.slow
-@pytest.mark.extra_packages
-@pytest.mark.parametrize("precision", ["float16", "int8"])
-def test_mediapipe_opens_what_its_target_writes(exported, image, precision):
-    mediapipe = pytest.importorskip("mediapipe")
-    from mediapipe.tasks import python as tasks
-
-    flags = ["--calibration", "DATA"] if precision == "int8" else []
-    folder = exported("mediapipe", *flags)
-    assert report_of(folder)["precision"] == precision
-    path = str(folder / "model.tflite")
-    options = tasks.vision.ObjectDetectorOptions(
-        base_options=tasks.BaseOptions(model_asset_path=path), max_results=5
-    )
-    with tasks.vision.ObjectDetector.create_from_options(options) as detector:
-        found = detector.detect(mediapipe.Image(mediapipe.ImageFormat.SRGB, image))
-    names = {d.categories[0].category_name for d in found.detections}
-    assert names and names <= {"cat", "dog", "bird"}
-
-
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_command_of_a_page_is_one_that_the_target_takes(target, monkeypatch):
     """The first is run above, where the target is tested."""

@@ -133,28 +133,15 @@ def test_an_archive_of_the_model_zoo(exported, tmp_path):
     assert source.config["image_size"] == 128
 
 
-@pytest.mark.parametrize(
-    "inner", ["", "/checkpoint", "/checkpoint/ckpt-0", "/saved_model"]
-)
+@pytest.mark.parametrize("inner", ["", "/checkpoint/ckpt-0", "/saved_model"])
 def test_an_exported_folder_at_an_address(exported, memory, inner):
     put_folder(exported, "/bucket/model")
-    memory.pipe_file("/bucket/model/labels.pbtxt", b"item { id: 1 name: 'cat' }")
-    source = read_weights(f"memory://bucket/model{inner}", None, verbose=0)
+    beside = "memory://bucket/model/pipeline.config"
+    address = f"memory://bucket/model{inner}"
+    source = read_weights(address, None, pipeline_config=beside, verbose=0)
     assert_all_read(source)
     assert source.config["box_scales"] == CONFIG.box_scales
     assert source.config["image_size"] == 128
-    assert inner == "/saved_model" or source.class_names == ("cat", "unused-2")
-
-
-def test_a_pipeline_config_at_an_address(exported, alone, memory):
-    text = (exported / "pipeline.config").read_bytes()
-    memory.pipe_file("/bucket/pipeline.config", text)
-    for place in ("memory://bucket/pipeline.config", "memory://bucket"):
-        assert read_tfod_checkpoint(alone, True, place).config["image_size"] == 128
-    with pytest.raises(FileNotFoundError, match="memory://bucket/no"):
-        read_tfod_checkpoint(alone, True, "memory://bucket/no.config")
-    with pytest.raises(FileNotFoundError, match="no `pipeline.config` at"):
-        read_tfod_checkpoint(alone, True, alone.parent)
 
 
 def is_statistic(name):
@@ -200,24 +187,6 @@ def test_another_model_is_refused_by_name(tmp_path):
         open_weights(write(tmp_path, arrays))
 
 
-def test_background_is_left_out_and_missing_biases_are_zero(tmp_path):
-    arrays = dict(ARRAYS)
-    places = [n for n in arrays if "/_class_predictor_layers/" in n]
-    for name in places:
-        if not name.endswith("depthwise_kernel"):
-            by_anchor = arrays[name].reshape(*arrays[name].shape[:-1], 9, 2)
-            first = np.full_like(by_anchor[..., :1], 7)
-            with_first = np.concatenate([first, by_anchor], axis=-1)
-            arrays[name] = with_first.reshape(*arrays[name].shape[:-1], 27)
-        # Behind a dropout.
-        arrays[name.replace("layers/0/", "layers/1/")] = arrays.pop(name)
-    del arrays["_box_predictor/_head_scope_conv_layers/BoxPredictionTower/0/bias"]
-    text = tfod_files.pipeline_text(CONFIG, background="true")
-    source = open_weights(write(tmp_path, arrays, text=text))
-    assert_all_read(source, {**VALUES, "box_net/box-0/bias": np.zeros(8, "float32")})
-    assert any("force_use_bias" in note for note in source.notes)
-
-
 def test_without_a_pipeline_config_the_cure_is_told(exported, alone):
     options = {"class_names": None, "category_ids": None, "overrides": {}}
     source = read_weights(alone, None, verbose=0)
@@ -235,13 +204,6 @@ def test_names_of_the_label_map_beside_the_config(exported, tmp_path):
     source = read_tfod_checkpoint(prefix, True, tmp_path / "pipeline.config")
     assert source.class_names == ("unused-1", "dog")
     assert source.category_ids == (1, 2)
-
-
-def test_a_pipeline_config_with_weights_of_another_kind(tmp_path):
-    path = tmp_path / "d0.safetensors"
-    path.write_bytes(b"\0" * 32)
-    with pytest.raises(ValueError, match="belongs to checkpoints of the Object"):
-        open_weights(path, pipeline_config=tmp_path / "pipeline.config")
 
 
 def test_last_layers_are_converted_to_other_anchors_and_scales(exported):

@@ -48,22 +48,17 @@ def test_what_nobody_asked_for_is_left():
     ("read", "expected"),
     [
         (lambda m: m.get("x", 0), "`x` must be a whole number. Received: 'word'"),
-        (lambda m: m.get("x", 0.0), "`x` must be a number"),
         (lambda m: m.get("y", 0.0), "`y` must be a number. Received: 'inf'"),
-        (lambda m: m.get("x", True), "`x` must be true or false"),
-        (lambda m: m.message("x"), "`x` must be a message. Received: 'word'"),
         (lambda m: m.get("z", ""), "`z` must be text. Received: a message"),
     ],
-    ids=range(6),
+    ids=range(3),
 )
 def test_another_type_than_expected_is_told(read, expected):
     with pytest.raises(ValueError, match=expected):
         read(parse("x: word y: inf z { }"))
 
 
-@pytest.mark.parametrize(
-    "text", ["a: 'b", "a {", "a: [1, 2", "a b", "a:", ": 1", "a: }", "{ a: 1 }"]
-)
+@pytest.mark.parametrize("text", ["a: 'b", "a {", "a b", "{ a: 1 }"])
 def test_another_format_is_refused(text):
     with pytest.raises(ValueError, match="expected|end"):
         parse(text)

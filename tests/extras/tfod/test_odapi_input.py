@@ -81,11 +81,6 @@ def test_boxes_go_to_the_input_and_back():
     )
 
 
-def test_a_wrong_resize_method_is_named():
-    with pytest.raises(ValueError, match="`resize_method` must be one of.*'bicubic'"):
-        letterbox_array(np.zeros((4, 4, 3)), (8, 8), (0, 0, 0), "bicubic")
-
-
 def test_anchors_are_those_of_the_reference(golden):
     anchors = anchors_of(CONFIG) / 256
     expected = golden("odapi_input.npz")["anchors"]

@@ -5,7 +5,6 @@ import re
 import pytest
 from support.tfod_files import pipeline_text
 
-from effdet_keras.extras import batch_size
 from effdet_keras.extras.tfod.checkpoint import freezing_of
 from effdet_keras.extras.tfod.pipeline_config import (
     read_pipeline_config,
@@ -66,7 +65,7 @@ D0_FIELDS = {
     "batch_size": 16,
     "steps": 9000,
     "clip_norm": None,
-    "gradient_multipliers": {},
+    "learning_rate_multipliers": None,
     "ema_decay": None,
     "weights": None,
     "optimizer": {"name": "momentum", "momentum": 0.8},
@@ -82,9 +81,6 @@ D0_FIELDS = {
     "pad_rgb": (0.0, 0.0, 0.0),
     "augment": (),
 }
-
-
-WARMUP = {"warmup_steps": 9, "warmup_init": 0.1}
 
 
 def named(name, **fields):
@@ -199,7 +195,7 @@ def test_every_field_of_a_d1_with_other_values(read, tmp_path):
         },
         "steps": 70,
         "clip_norm": 5.0,
-        "gradient_multipliers": {"bias$": 2.0},
+        "learning_rate_multipliers": {"bias$": 2.0},
         "ema_decay": 0.999,
         "weights": f"{tmp_path}/ckpt-0",
         "checkpoint_type": "detection",
@@ -207,21 +203,13 @@ def test_every_field_of_a_d1_with_other_values(read, tmp_path):
     }
     told = "\n".join(reading.notes)
     assert "min_dimension=384: images are scaled to fit 640x640" in told
-    assert "batch_norm.decay=0.97: here for the backbone as well" in told
-    assert "total_steps=9000: as there, the 70 steps of the training end" in told
     assert "iou_threshold=0.6: Soft-NMS removes no box outright" in told
 
 
 @pytest.mark.parametrize(
     ("old", "new", "fields"),
     [
-        ("optimizer {", "optimizer_ {", "optimizer` must be one of momentum_optimizer"),
-        (RATE, "", "learning_rate` must be one of cosine_decay"),
-        (
-            RATE,
-            "constant_learning_rate { }",
-            {"schedule": "constant", "learning_rate": 0.002},
-        ),
+        (RATE, "", "learning_rate` must have one of cosine_decay"),
         (
             RATE,
             "exponential_decay_learning_rate { initial_learning_rate: 0.01 "
@@ -243,22 +231,6 @@ def test_every_field_of_a_d1_with_other_values(read, tmp_path):
                 "learning_rate": None,
             },
         ),
-        (
-            RATE,
-            MANUAL % f"warmup: true {STEP} schedule {{ step: 20 learning_rate: 0.02 }}",
-            {
-                "schedule": named(
-                    "manual_step", boundaries=(20,), rates=(0.2, 0.02), **WARMUP
-                ),
-                "learning_rate": None,
-            },
-        ),
-        (
-            RATE,
-            MANUAL % f"warmup: true {STEP}",
-            {"schedule": named("constant", **WARMUP), "learning_rate": 0.2},
-        ),
-        (RATE, "cosine_decay_learning_rate { }", {"learning_rate": 0.002}),
         (
             "momentum_optimizer {",
             "rms_prop_optimizer { decay: 0.7 ",
@@ -288,24 +260,9 @@ def test_every_field_of_a_d1_with_other_values(read, tmp_path):
             },
         ),
         (
-            BY_CODESIZE,
-            f"{BY_CODESIZE} normalize_loss_by_num_matches: false",
-            changed("loss", divide_by="one"),
-        ),
-        (
             "force_match_for_each_row: true matched_threshold: 0.5",
             "matched_threshold: 0.6 unmatched_threshold: 0.4",
             changed("matching", iou_threshold=0.6, ignore_threshold=0.4, force=False),
-        ),
-        (
-            "similarity_calculator",
-            "negative_class_weight: 0.5 similarity_calculator",
-            changed("matching", background_weight=0.5),
-        ),
-        (
-            "total_steps: 9000",
-            "total_steps: 9000 hold_base_rate_steps: 20",
-            changed("schedule", hold_steps=20),
         ),
         ("weight: 4e-05", "weight: 0.2", {"weight_decay": tfod_decay(fpn=0.2)}),
         (
@@ -314,25 +271,7 @@ def test_every_field_of_a_d1_with_other_values(read, tmp_path):
             changed("model_config", fpn_weight_method="sum"),
         ),
         ("batch_size: 16", "", {"batch_size": 32}),
-        ("num_steps: 9000", "", {"steps": None}),
         ("use_moving_average: false", "", {"ema_decay": 0.9999}),
-        ("batch_size: 16", "add_regularization_loss: false", {"weight_decay": None}),
-        (
-            FLIP,
-            "{ autoaugment_image { policy_name: 'v1' } }",
-            {"flip_probability": 0.0, "augment": ("auto_augment_v1",)},
-        ),
-        (
-            "random_scale_crop_and_pad_to_square { output_size: 512 scale_max: 1.5 }",
-            "random_adjust_hue { max_delta: 0.1 }",
-            {
-                "scale_jitter": (1.0, 1.0),
-                "augment": (
-                    {"name": "random_horizontal_flip", "probability": 0.5},
-                    {"name": "random_adjust_hue", "max_delta": 0.1},
-                ),
-            },
-        ),
         (KEEPS_RATIO, FIXED_SHAPE, {"image_size": (256, 384)}),
     ],
 )
@@ -348,7 +287,6 @@ def test_single_fields_and_their_defaults(read, old, new, fields):
 @pytest.mark.parametrize(
     ("backbone", "size", "name", "changed", "taps"),
     [
-        ("b2", 768, "efficientdet-d2", {}, (6, 14, 21)),
         ("b6", 1408, "efficientdet-d6", {}, (10, 25, 42)),
         ("b6", 1536, "efficientdet-d7", {"anchor_scale": 4.0}, (10, 25, 42)),
         ("b7", 1536, "efficientdet-d7x", {"max_level": 7}, (12, 30, 51)),
@@ -365,9 +303,8 @@ def test_the_preset_is_that_of_backbone_and_size(
         ("min_dimension: 512", f"min_dimension: {size}"),
         ("max_dimension: 512", f"max_dimension: {size}"),
     ).fields
-    if backbone != "b2":
-        changed = {**changed, "fpn_weight_method": "fastattn"}  # the default there
-    changed = {**changed, **OF_ALL, "backbone_taps": taps}
+    more = {"fpn_weight_method": "fastattn", "backbone_taps": taps}
+    changed = {**changed, **OF_ALL, **more}
     assert (fields["model"], fields["model_config"]) == (name, changed)
     assert fields["image_size"] == size
 
@@ -376,21 +313,16 @@ def test_the_preset_is_that_of_backbone_and_size(
     ("text", "message"),
     [
         ("model { faster_rcnn { } }", "the config of a `faster_rcnn`"),
-        ("model { center_net { } }", "the config of a `center_net`"),
         (
             "model { ssd { feature_extractor { type: 'ssd_mobilenet_v2_keras' } } }",
             "the config of a `ssd_mobilenet_v2_keras`",
         ),
         ("item { id: 1 }", "a `file without a `model``"),
-        (D0.replace("multiscale_anchor", "ssd_anchor"), r"\['ssd_anchor_generator'\]"),
         (D0.replace("batch_size: 16", "batch_size: x"), "batch_size` must be a whole"),
-        (D0.replace("SWISH", "GELU"), "must be one of SWISH, RELU"),
-        (D0.replace("7 num_it", "6 num_it"), "must be one number"),
-        (D0.replace("y_scale: 1.0", "y_scale: 0"), "scales must be above 0"),
+        (D0.replace("SWISH", "GELU"), "must be one of 'SWISH', 'RELU'"),
         (D0.rstrip()[:-1], "`eval_config` has no end"),
-        ("a { " * 5000, "too deep"),
     ],
-    ids=range(11),
+    ids=range(6),
 )
 def test_what_cannot_be_read_is_told(read, text, message):
     with pytest.raises(ValueError, match=message) as error:
@@ -401,25 +333,13 @@ def test_what_cannot_be_read_is_told(read, text, message):
 @pytest.mark.parametrize(
     ("old", "new", "place", "reason"),
     [
-        ("score_converter: SIGMOID", "", "score_converter=IDENTITY", "always sigmoid"),
         ("SIGMOID", "SOFTMAX", "score_converter=SOFTMAX", "always sigmoid"),
-        ("SIGMOID", "SIGMOID logit_scale: 2.0", "logit_scale=2.0", "not here"),
-        ("use_depthwise: true", "", "use_depthwise=false", "are separable here"),
+        ("depthwise: true", "depthwise: false", "use_depthwise=false", "are separable"),
         (
             KEEPS_RATIO,
             FIXED_SHAPE,
             "fixed_shape_resizer=256x384",
             "stretched to this size there.*detections differ",
-        ),
-        (
-            *(KEEPS_RATIO, f"{KEEPS_RATIO} resize_method: BICUBIC"),
-            *("resize_method=BICUBIC", "always bilinear"),
-        ),
-        (
-            "iou_threshold: 0.5",
-            "iou_threshold: 0.5 change_coordinate_frame: false",
-            "change_coordinate_frame=false",
-            "relative to the image",
         ),
     ],
 )
@@ -435,18 +355,14 @@ def test_what_has_no_place_is_told_once_and_the_unknown_is_named(read):
     reading = read(
         ("normalize_loc", "hard_example_miner { num_hard_examples: 3 } normalize_loc"),
         ("num_steps", "use_bfloat16: true frobnicate: 3 num_steps"),
-        ("matched_threshold: 0.5", "ignore_thresholds: true"),
         (FLIP, "{ remap_labels { new_label: 1 } }"),
         ("coco_detection_metrics", "pascal_voc_detection_metrics"),
     )
     told = dict(note.split(": ", 1) for note in reading.notes)
     undone = [note.split("=")[0].rpartition(".")[2] for note in reading.undone]
-    assert sorted(undone) == [
-        *("frobnicate", "hard_example_miner", "ignore_thresholds", "remap_labels")
-    ]
+    assert sorted(undone) == [*("frobnicate", "hard_example_miner", "remap_labels")]
     assert told["model.ssd.hard_example_miner={...}"].startswith("the focal loss")
     assert told["train_config.frobnicate=3"] == "this field is not known here"
-    assert told["model.ssd.matcher.argmax_matcher.ignore_thresholds=true"]
     remap = "train_config.data_augmentation_options.remap_labels={...}"
     assert told[remap] == "there is no such augmentation here"
     assert told["eval_config.metrics_set=pascal_voc_detection_metrics"]
@@ -473,7 +389,6 @@ def test_a_graph_rewriter_is_quantization_aware_training(read):
     reading = rewritten("delay: 600 weight_bits: 8 activation_bits: 8")
     assert reading.fields["quantize_aware"] == {"delay": 600}
     assert reading.undone == ()
-    assert rewritten("").fields["quantize_aware"] == {"delay": 500_000}
     bits = "graph_rewriter.quantization.weight_bits=4: always 8"
     assert rewritten("weight_bits: 4").undone == (bits,)
 
@@ -494,8 +409,6 @@ def test_a_checkpoint_that_is_not_there_stops_unless_another_is_named(write):
         ("freeze_variables: '_efficientnet/'", r"efficientnet-b0/"),
         ("freeze_variables: ['_efficientnet', 'bifpn']", r"(?!class_net|box_net)"),
         ("freeze_variables: 'combine_weights'", r".*/WSM"),
-        ("freeze_variables: 'depthwise_k'", r".*depthwise(_conv2d/|_)kernel"),
-        ("update_trainable_variables: '^model/_box_predictor'", r"(?!class_net|box_)"),
         (
             "update_trainable_variables: 'box_predictor' freeze_variables: 'bias$'",
             r"(?!class_net|box_net)|.*bias$",
@@ -531,11 +444,3 @@ def test_arguments_count_more_than_the_file(write, capsys):
     assert "num_classes=3: the classes are those" in capsys.readouterr().out
     with pytest.raises(ValueError, match="give one of the two"):
         configured(None, "gamma=2.0", {}, write())
-
-
-def test_the_rate_of_a_pipeline_config_is_for_any_size(monkeypatch, write):
-    monkeypatch.setattr(batch_size, "choose_batch_size", lambda *_: 8)
-    chosen = configured(None, None, {"batch_size": "auto"}, write())
-    sized = batch_size.with_batch_size(chosen, None, None, {"batch_size": "auto"})
-    assert chosen.learning_rate is not None
-    assert (sized.batch_size, sized.learning_rate) == (8, chosen.learning_rate)

@@ -1,6 +1,5 @@
 """The preprocessing steps of the Object Detection API."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,15 +14,6 @@ pytestmark = pytest.mark.tensorflow
 LIVELY = {
     "random_rgb_to_gray": {"probability": 0.5},
     "adjust_gamma": {"gamma": 0.5},
-    "random_downscale_to_target_pixels": {
-        "min_target_pixels": 500,
-        "max_target_pixels": 4000,
-    },
-    "random_absolute_pad_image": {"max_height_padding": 9, "max_width_padding": 9},
-    "random_self_concat_image": {
-        "concat_vertical_probability": 0.5,
-        "concat_horizontal_probability": 0.5,
-    },
 }
 ALWAYS_THE_SAME = ("rgb_to_gray", "adjust_gamma")
 
@@ -56,18 +46,14 @@ def same(a, b):
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_a_seed_repeats_the_result_and_another_changes_it(name):
+def test_results_keep_the_contract(name):
+    """As of every augmentation: tests/augment/test_augmentations.py."""
     augment, given = step(name), example()
     results = [augment(given, [5, i]) for i in range(8)]
     assert same(results[1], augment(given, [5, 1]))
     changes = any(not same(results[0], other) for other in results[1:])
     assert changes == (name not in ALWAYS_THE_SAME)
-
-
-@pytest.mark.parametrize("name", STEPS)
-def test_results_keep_the_contract(name):
-    augment = step(name)
-    for i, options in enumerate(({}, {}, {"height": 1, "width": 1}, {"height": 2})):
+    for i, options in enumerate(({}, {"height": 1, "width": 1}, {"height": 2})):
         given = example(**options, count=0 if options else 3)
         result = augment(given, [2**40 + i, -i])
         boxes, size = result["boxes"].numpy(), result["image"].shape[:2]
@@ -75,21 +61,11 @@ def test_results_keep_the_contract(name):
         assert boxes.shape == (len(result["labels"]), 4)
         assert (boxes >= 0).all() and (boxes[:, 2:] > boxes[:, :2]).all()
         assert (boxes[:, 2:] <= size).all()
-        as_float = augment(
-            {**given, "image": np.float32(given["image"])}, [2**40 + i, -i]
-        )
-        assert as_float["image"].dtype == "float32"
+        as_float = {**given, "image": np.float32(given["image"])}
+        as_float = augment(as_float, [2**40 + i, -i])["image"]
+        assert as_float.dtype == "float32"
         # The rounding of a uint8 result.
-        np.testing.assert_allclose(as_float["image"], result["image"], atol=0.51)
-
-
-@pytest.mark.parametrize("name", STEPS)
-def test_it_is_saved_and_loaded_by_keras(name):
-    augment = step(name)
-    config = keras.saving.serialize_keras_object(augment)
-    again = keras.saving.deserialize_keras_object(config)
-    assert again.get_config() == augment.get_config()
-    assert same(again(example(), [1, 2]), augment(example(), [1, 2]))
+        np.testing.assert_allclose(as_float, result["image"], atol=0.51)
 
 
 def test_inside_a_dataset_they_do_what_they_do_outside():
@@ -120,24 +96,6 @@ def test_a_probability_of_zero_is_never_and_one_always(name):
         assert not same(step(name, probability=1.0)(example(), [3, i]), example())
 
 
-@pytest.mark.parametrize("name", [n for n in STEPS if "random_coef" in STEPS[n][1]])
-def test_random_coef_is_the_share_of_images_that_stay(name):
-    alone = {"max_padded_size_ratio": (1.0, 1.0)} if "pad" in name else {}
-    if "stddev" in str(STEPS[name][1]):
-        alone = {"min_patch_size": 60}
-    for i in range(8):
-        assert same(step(name, random_coef=1.0, **alone)(example(), [3, i]), example())
-    changed = [
-        not same(step(name, **alone)(example(), [3, i]), example()) for i in range(8)
-    ]
-    assert sum(changed) >= 6  # a crop may find no window but the whole
-    some = [
-        not same(step(name, random_coef=0.5, **alone)(example(), [3, i]), example())
-        for i in range(30)
-    ]
-    assert 5 < sum(some) < 25
-
-
 # Pixels, with numbers that can be worked out.
 
 
@@ -145,7 +103,6 @@ def test_random_coef_is_the_share_of_images_that_stay(name):
     ("name", "fields", "lowest", "highest"),
     [
         ("random_adjust_brightness", {"max_delta": 0.1}, 74.5, 125.5),
-        ("random_pixel_value_scale", {"minval": 0.5, "maxval": 2.0}, 50.0, 200.0),
         ("adjust_gamma", {"gamma": 2.0, "gain": 0.5}, 19.6078, 19.6079),
         ("random_adjust_contrast", {}, 100.0, 100.0),
         ("random_adjust_hue", {"max_delta": 0.5}, 100.0, 100.0),
@@ -180,19 +137,6 @@ def test_colors_move_as_tensorflow_moves_them():
     np.testing.assert_allclose(double["image"][:, 0, 0], [80.0, 160.0], rtol=1e-5)
 
 
-def test_the_two_orders_of_distortion_differ():
-    seeds = [[1, i] for i in range(3)]
-    given = example(dtype="float32")
-    first, second = (
-        [
-            step("random_distort_color", color_ordering=k)(given, s)["image"]
-            for s in seeds
-        ]
-        for k in (0, 1)
-    )
-    assert not np.allclose(first, second, atol=1.0)
-
-
 def test_black_patches_are_squares_of_their_size_and_number():
     given = of_color(200.0)
     for i in range(5):
@@ -201,20 +145,6 @@ def test_black_patches_are_squares_of_their_size_and_number():
         assert len(rows) == 36 and np.ptp(rows) == np.ptp(columns) == 5
     ten = step("random_black_patches", probability=1.0)(given, [2, 0])["image"].numpy()
     assert 36 < (ten[..., 0] == 0).sum() <= 360
-
-
-def test_noise_is_in_a_patch_and_as_strong_as_it_says():
-    fields = {"min_patch_size": 21, "max_patch_size": 22}
-    fields |= {"min_gaussian_stddev": 0.1, "max_gaussian_stddev": 0.1}
-    for i in range(5):
-        noisy = step("random_patch_gaussian", **fields)(of_color(128.0), [2, i])[
-            "image"
-        ]
-        change = noisy.numpy() - 128.0
-        rows, columns = np.nonzero(change[..., 0])
-        assert np.ptp(rows) <= 20 and np.ptp(columns) <= 20
-        inside = change[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1]
-        assert (inside != 0).all() and 20 < inside.std() < 31  # 25.5
 
 
 # Geometry beyond that boxes follow pixels, which test_boxes_follow_pixels has.
@@ -233,29 +163,6 @@ def test_flips_and_turns_by_hand():
         assert result["boxes"].numpy().tolist() == [box]
 
 
-def test_boxes_are_jittered_by_a_share_of_their_sides():
-    given = {**example(), "boxes": np.float32([[20, 20, 40, 60]]), "labels": [1]}
-    boxes = [
-        step("random_jitter_boxes", ratio=0.1)(given, [0, i])["boxes"].numpy()[0]
-        for i in range(40)
-    ]
-    change = np.abs(np.array(boxes) - given["boxes"]).max(axis=0)
-    assert (change <= [2, 4, 2, 4]).all() and (change >= [1.5, 3, 1.5, 3]).all()
-
-
-def test_an_image_beside_itself_has_each_box_twice():
-    for fields, size, moved in (
-        ({"concat_vertical_probability": 1.0}, (120, 80), [60, 0, 90, 40]),
-        ({"concat_horizontal_probability": 1.0}, (60, 160), [0, 80, 30, 120]),
-    ):
-        off = dict.fromkeys(LIVELY["random_self_concat_image"], 0.0)
-        twice = step("random_self_concat_image", **{**off, **fields})
-        result = twice(of_color(9.0), [0, 1])
-        assert result["image"].shape[:2] == size
-        assert result["boxes"].numpy().tolist() == [[0, 0, 30, 40], moved]
-        assert result["labels"].numpy().tolist() == [7, 7]
-
-
 def sizes(name, count=30, given=None, **fields):
     augment, given = step(name, **fields), given or of_color(9.0)
     return np.array([augment(given, [4, i])["image"].shape[:2] for i in range(count)])
@@ -270,7 +177,6 @@ def test_sizes_are_drawn_from_the_range_that_is_given():
             (100, 80),
             (139, 80),
         ),
-        ("random_absolute_pad_image", {"max_width_padding": 0}, (60, 80), (68, 80)),
         ("random_image_scale", {}, (30, 40), (120, 160)),
         (
             "random_scale_crop_and_pad_to_square",
@@ -278,17 +184,11 @@ def test_sizes_are_drawn_from_the_range_that_is_given():
             (33, 33),
             (33, 33),
         ),
-        ("random_square_crop_by_scale", {}, (48, 48), (104, 104)),
-        ("random_crop_to_aspect_ratio", {"aspect_ratio": 2.0}, (40, 80), (40, 80)),
-        ("random_crop_to_aspect_ratio", {"aspect_ratio": 0.5}, (60, 30), (60, 30)),
-        ("random_downscale_to_target_pixels", {}, (19, 25), (54, 73)),
     ):
         drawn = sizes(name, **fields)
         assert (drawn >= low).all() and (drawn <= high).all(), name
         far = (np.array(high) - low) * 0.6
         assert (np.ptp(drawn, axis=0) >= far).all(), name
-    eight = {tuple(size) for size in sizes("random_square_crop_by_scale", 80)}
-    assert eight == {(x, x) for x in (48, 56, 64, 72, 80, 88, 96, 104)}
 
 
 def test_padding_has_the_mean_color_or_the_one_that_is_given():
@@ -329,37 +229,15 @@ def test_each_of_the_crops_of_ssd_is_chosen_and_no_other():
     ratios = drawn[:, 1] / drawn[:, 0]
     is_narrow, is_wide = np.abs(ratios - 0.5) < 0.03, np.abs(ratios - 2) < 0.06
     assert (is_narrow | is_wide).all() and 8 <= is_wide.sum() <= 22
-    bigger = [
-        {**one, "min_padded_size_ratio": [1.5, 2], "max_padded_size_ratio": [1.5, 2]}
-        for one in operations
-    ]
-    padded = sizes("ssd_random_crop_pad", operations=bigger, given=example(200, 200))
-    assert {tuple(size) for size in padded} == {(300, 400)}
-    for name in ("ssd_random_crop_fixed_aspect_ratio", "random_crop_to_aspect_ratio"):
-        drawn = sizes(name, aspect_ratio=2.0, given=example(200, 200))
-        np.testing.assert_allclose(drawn[:, 1] / drawn[:, 0], 2.0, rtol=0.05)
-    drawn = sizes("ssd_random_crop_pad_fixed_aspect_ratio", given=example(200, 300))
-    np.testing.assert_allclose(drawn[:, 0], drawn[:, 1], atol=1)
 
 
 @pytest.mark.parametrize(
     ("name", "fields", "message"),
     [
-        ("random_blur", {}, "must be one of 'random_pixel_value_scale'"),
-        ("random_vertical_flip", {"propability": 1}, "no field 'propability'"),
-        ("random_vertical_flip", {"probability": 1.5}, "from 0 and up to 1"),
-        ("random_vertical_flip", {"probability": "often"}, "must be a number"),
-        ("random_vertical_flip", {"probability": float("nan")}, "must be a number"),
-        ("random_crop_image", {"min_area": 0}, "above 0 and up to 1"),
-        ("random_crop_image", {"min_area": 0.9, "max_area": 0.5}, "not be above"),
-        ("random_black_patches", {"max_black_patches": 2.5}, "a whole number"),
-        ("random_jpeg_quality", {"max_jpeg_quality": 101}, "up to 100"),
-        ("random_pad_image", {"pad_color": [1, 2]}, "3 numbers"),
-        ("random_crop_pad_image", {"max_padded_size_ratio": 2.0}, "2 numbers"),
-        ("random_patch_gaussian", {"min_patch_size": 0}, "above 0"),
-        ("ssd_random_crop", {"operations": [{"min_area": 2.0}]}, "up to 1"),
-        ("ssd_random_crop", {"operations": [{"area": 0.5}]}, "no field 'area'"),
-        ("ssd_random_crop", {"operations": 3}, "a list of mappings"),
+        ("random_blur", {}, "must be one of 'random_rgb_to_gray'"),
+        ("random_vertical_flip", {"propability": 1}, r"fields=\['propability'\]"),
+        ("random_vertical_flip", {"probability": 50}, "from 0 to 1"),
+        ("ssd_random_crop", {"operations": [{"area": 0.5}]}, r"fields=\['area'\]"),
     ],
 )
 def test_wrong_fields_are_refused(name, fields, message):
@@ -371,12 +249,11 @@ def test_an_augmentation_is_made_of_its_name_and_arguments():
     assert augmentation_of("rotate").degrees == 15.0
     assert augmentation_of({"name": "rotate", "degrees": 5.0}).degrees == 5.0
     flip = augmentation_of({"name": "random_vertical_flip", "probability": 0.25})
-    assert flip.get_config() == {"step": "random_vertical_flip", "probability": 0.25}
+    assert (flip.step, flip.parameters["probability"]) == ("random_vertical_flip", 0.25)
     for entry, message in (
         ("rotat", "There is no augmentation 'rotat'"),
         ({"degrees": 5.0}, "There is no augmentation None"),
         ({"name": "rotate", "angle": 5.0}, "'rotate' has no such arguments"),
-        ({"name": "rotate", "degrees": "far"}, "'rotate' has no such arguments"),
         ({"name": "random_vertical_flip", "step": "a"}, "no such arguments"),
     ):
         with pytest.raises((ValueError, TypeError), match=message):

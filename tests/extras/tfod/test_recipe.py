@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -52,23 +51,6 @@ def test_its_schedule_knows_neither_the_batch_nor_the_length():
     assert found == pytest.approx([0.001, 0.0010316, 0.08, 0.04, 0.0, 0.0], abs=1e-8)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ({"learning_rate": 0.8}, [0.01, 0.8]),  # the warm-up begins in proportion
-        ({"schedule": "constant"}, [0.08, 0.08]),
-        ({"optimizer": "adam", "learning_rate": 0.08}, [0.001, 0.08]),
-    ],
-)
-def test_what_is_given_counts_more(arguments, expected):
-    recipe = Recipe("tfod", **arguments)
-    schedule = recipe.resolve_schedule(batch_size=8, steps_per_epoch=10, epochs=2)
-    found = [
-        float(schedule(step)) if callable(schedule) else schedule for step in (0, 2500)
-    ]
-    assert found == pytest.approx(expected)
-
-
 @pytest.mark.tensorflow
 def test_gradients_are_clipped_together_and_not_each():
     tf = pytest.importorskip("tensorflow")
@@ -79,22 +61,6 @@ def test_gradients_are_clipped_together_and_not_each():
         clipped, _ = model._step.clipped(gradients)
         found = [float(tf.norm(value)) for value in clipped]
         assert found == pytest.approx(expected, rel=1e-4)
-
-
-def test_it_trains_and_comes_back_from_a_file(tmp_path):
-    model = tiny_model()
-    model.compile(
-        recipe="tfod",
-        schedule={"name": "cosine", "total_steps": 4, "warmup_steps": 1},
-        run_eagerly=EAGER,
-    )
-    images, truth = batch()
-    history = model.fit(images, truth, epochs=2, batch_size=2, verbose=0).history
-    assert model.averages is None
-    assert len(history["loss"]) == 2
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert loaded.settings.recipe == model.settings.recipe
 
 
 def test_weights_of_boxes_count_in_both_losses():
