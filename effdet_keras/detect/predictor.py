@@ -128,12 +128,7 @@ class Predictor:
             path = _copied(path)
         path = local_path(path, "The path of a model")
         if not is_archive(path):
-<<<<<<< HEAD
-            with kept_if_readable(path):
-                opened = open_runtime(path, num_threads, precision)
-=======
-            opened = open_runtime(path, num_threads)
->>>>>>> main
+            opened = open_runtime(path, num_threads, precision)
             return cls(ExportedDetector(opened), runtime=runtime)
         keras.require(f"Opening '{path}'")
         from effdet_keras.weights.archive import load_archive
