@@ -15,18 +15,12 @@ COMMAND = "effdet-keras"
 _PACKAGE = "effdet_keras"
 
 
-def started_as_command(
-    argv: list[str] | None = None, orig_argv: list[str] | None = None
-) -> bool:
+def started_as_command() -> bool:
     """Whether Python was started as `effdet-keras` or `python -m effdet_keras`."""
-    argv = sys.argv if argv is None else argv
-    orig_argv = sys.orig_argv if orig_argv is None else orig_argv
-    program = argv[0] if argv else ""  # an embedded Python may have none
-    if program != "-m":
-        name = pathlib.PurePath(program).name
-        return name in (COMMAND, f"{COMMAND}.exe")  # the second on Windows
-    following = itertools.pairwise(orig_argv)
-    return ("-m", _PACKAGE) in following
+    program = pathlib.PurePath(sys.argv[0]).name if sys.argv else ""
+    if program == "-m":
+        return ("-m", _PACKAGE) in itertools.pairwise(sys.orig_argv)
+    return program in (COMMAND, f"{COMMAND}.exe")  # the second on Windows
 
 
 def lazy_names(

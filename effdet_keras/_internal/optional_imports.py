@@ -16,8 +16,7 @@ class OptionalModule:
     """Stands for a module until an attribute of it is asked for."""
 
     def __init__(self, name, install):
-        self._name = name
-        self._install = (install,) if isinstance(install, str) else install
+        self._name, self._install = name, install
 
     def is_installed(self):
         """Whether the package is there, without importing it."""
@@ -28,7 +27,7 @@ class OptionalModule:
         try:
             return importlib.import_module(self._name)
         except ImportError as error:
-            packages = " ".join(f'"{package}"' for package in self._install)
+            packages = " ".join(f'"{package}"' for package in self._install.split())
             is_absent = f"{self._name}.".startswith(f"{error.name}.")
             reason = "" if is_absent else f" ({error})"
             raise MissingPackageError(
@@ -42,8 +41,8 @@ class OptionalModule:
 
 
 tensorflow = OptionalModule("tensorflow", install="tensorflow")
-keras = OptionalModule("keras", install=("keras", "tensorflow"))
-keras_ops = OptionalModule("keras.ops", install=("keras", "tensorflow"))
+keras = OptionalModule("keras", install="keras tensorflow")
+keras_ops = OptionalModule("keras.ops", install="keras tensorflow")
 jax = OptionalModule("jax", install="jax")
 
 # Exports.

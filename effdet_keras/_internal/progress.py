@@ -11,23 +11,16 @@ class Progress:
 
     def __init__(self, total, unit):
         self._total, self._unit = total, unit
-        self._start = time.monotonic()
-        self._shown = None  # when the line was last written
-        self._width = 0
+        self._start = self._shown = time.monotonic()
 
     def update(self, done):
         """Writes the line, unless it was written just before, and work goes on."""
         now, is_end = time.monotonic(), done >= self._total
         is_terminal = sys.stdout.isatty()
-        if not is_end and (not is_terminal or self._is_fresh(now)):
+        if not is_end and (not is_terminal or now - self._shown < _INTERVAL):
             return
         self._shown = now
         speed = done / max(now - self._start, 1e-9)
         text = f"{done}/{self._total} {self._unit}, {speed:.3g} per second"
-        start = "\r" if is_terminal else ""
-        end = "\n" if is_end else ""
-        print(f"{start}{text:<{self._width}}", end=end, flush=True)
-        self._width = len(text)
-
-    def _is_fresh(self, now):
-        return self._shown is not None and now - self._shown < _INTERVAL
+        start, end = "\r" if is_terminal else "", "\n" if is_end else ""
+        print(f"{start}{text:<60}", end=end, flush=True)

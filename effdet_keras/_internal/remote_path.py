@@ -15,16 +15,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from effdet_keras._internal.extras import extra
-from effdet_keras._internal.folder_lock import FolderLock
-from effdet_keras._internal.whole_files import (
-    address_of,
-    is_remote,
-    local_path,
-    replacing,
-)
+from effdet_keras._internal.whole_files import address_of, is_remote, replacing
 
 _THREADS = 16  # that read small files at once
-_fetched = set()  # files that this process found or put there, for their addresses
 
 
 def path_of(path: Any) -> Any:
@@ -76,13 +69,6 @@ def replacing_at(path: Any) -> Iterator[pathlib.Path]:
         extra("remote.files:put")(partial, address_of(path))
 
 
-def open_folder(path: Any, what: str, is_ours: Callable[[str], bool]) -> Any:
-    """The folder that the user named, to write into: `FolderLock`, or one like it."""
-    if isinstance(path, (str, os.PathLike)) and is_remote(path):
-        return extra("remote.folder:RemoteFolder")(address_of(path), is_ours)
-    return FolderLock(local_path(path, what))
-
-
 # --- Copies of files at addresses.
 
 
@@ -100,31 +86,4 @@ def cache_folder() -> pathlib.Path:
 def local_copy(path: Any) -> pathlib.Path:
     """The file of a path on this machine; one at an address is fetched first."""
     path = path_of(path)
-    return note_fetched(path.fetched()) if is_remote(path) else path
-
-
-def note_fetched(path: pathlib.Path) -> pathlib.Path:
-    """Marks a file as the copy of one at an address; returns its path."""
-    _fetched.add(path)
-    return path
-
-
-@contextlib.contextmanager
-def kept_if_readable(path: Any) -> Iterator[None]:
-    """Removes the copy of a file at an address that the block cannot read."""
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        path = pathlib.Path(path)
-        is_of_this_machine = getattr(error, "errno", None) is not None
-        is_elsewhere = is_of_this_machine or isinstance(error, FileNotFoundError)
-        if path in _fetched and path.is_file() and not is_elsewhere:
-            path.resolve().unlink()  # of the Hugging Face Hub's library it is a link
-            path.unlink(missing_ok=True)
-            _fetched.discard(path)
-            if len(error.args) == 1:
-                error.args = (
-                    f"{str(error).rstrip('.')}. It is a copy of the file at the "
-                    "address, and was removed: the next call fetches it again.",
-                )
-        raise
+    return path.fetched() if is_remote(path) else path

@@ -22,8 +22,6 @@ def seal(path, others=()):
     """Puts the digest into a file that has `UNSEALED` in it."""
     path = pathlib.Path(path)
     content = path.read_bytes()
-    if content.count(UNSEALED.encode()) != 1:
-        raise InvalidValueError(f"There is no place for one seal in '{path}'")
     start = content.index(UNSEALED.encode()) + len(_MARK)
     with open(path, "r+b") as file:
         file.seek(start)

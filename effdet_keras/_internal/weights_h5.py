@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import math
-import os
-import pathlib
-import shutil
 import warnings
 
 import h5py
@@ -59,16 +54,11 @@ def _sum(variable):
 # --- `.weights.h5` files: written whole or not at all, and sealed.
 
 ENDING = ".weights.h5"
-_OVERHEAD = 2**12  # bytes at most that HDF5 adds to an array, for its groups
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def write_weights_h5(path, write, variables=()):
+def write_weights_h5(path, write):
     """Writes a file of weights by Keras, and seals it."""
-    path = pathlib.Path(path)
-    size = sum(map(_most_bytes, variables))
     with replacing(path, ending=ENDING) as partial:
-        _require_room(partial, size)
         write(partial)
         with h5py.File(partial, "a") as file:
             file.attrs[SEAL_NAME] = np.bytes_(UNSEALED)
@@ -83,22 +73,3 @@ def check_weights_h5(path):
     except Exception:  # of damage that goes this deep, readers have words of their own
         return False
     return is_sealed and check_seal(path)
-
-
-def _most_bytes(variable):
-    width = 8 if str(variable.dtype).endswith("64") else 4
-    return math.prod(variable.shape) * width + _OVERHEAD
-
-
-def _require_room(path, size):
-    """Raises the OSError of a full disk if a file of so many bytes does not fit."""
-    if not hasattr(os, "posix_fallocate"):
-        if shutil.disk_usage(path.parent).free < size:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))
-        return
-    with open(path, "wb") as file:
-        try:
-            os.posix_fallocate(file.fileno(), 0, max(size, 1))
-        except OSError as error:
-            if error.errno in _FULL:
-                raise OSError(error.errno, error.strerror, os.fspath(path)) from error

@@ -16,8 +16,8 @@ from typing import Any
 
 import keras
 
+from effdet_keras._internal.folder_lock import open_folder
 from effdet_keras._internal.processes import current_processes, is_first_process
-from effdet_keras._internal.remote_path import open_folder
 from effdet_keras.callbacks.tensorboard import require_writable
 from effdet_keras.errors import check_choice
 from effdet_keras.train.parts import steps_done
@@ -241,9 +241,11 @@ class CheckpointArchive(keras.callbacks.Callback):
             return
         self._taken.check()
         last, previous = self.folder / LAST_FILE, self.folder / PREVIOUS_FILE
-        if self._is_new_training:  # what is there is of another training
+        if last.exists() or self._is_new_training:
             previous.unlink(missing_ok=True)
-        write(path=last, previous=None if self._is_new_training else previous)
+        if last.exists() and not self._is_new_training:  # else it is of another one
+            _give_second_name(last, previous)
+        write(path=last)
         self._is_new_training = False
         if self._keep > 1:
             self._keep_copy(last, steps_done(self.model.optimizer))
@@ -276,6 +278,13 @@ class CheckpointArchive(keras.callbacks.Callback):
         if self.best is None:
             return True
         return value > self.best if self.mode == "max" else value < self.best
+
+
+def _give_second_name(path, target):
+    try:
+        os.link(path, target)  # one file of two names takes no space
+    except OSError:  # a file system without links
+        copy_archive(path, target)
 
 
 # --- Ctrl-C and SIGTERM during a training: held back until a step, or a file, is whole.

@@ -166,20 +166,13 @@ def run(
 
 
 def _say(result, folder):
-    """Prints where what is."""
+    """Prints what it came to, and where what is."""
     if result.numbers:
         found = f"AP {result.numbers['AP']:.3f}, AP50 {result.numbers['AP50']:.3f}"
         print(f"\n{found} on '{result.split}'")
-    best, last = (folder.archive / f"{name}.keras" for name in ("best", "last"))
-    for title, path in (
-        ("best checkpoint", best),
-        *([] if best.exists() else [("last checkpoint", last)]),
-        ("report", folder.report),
-        ("training curves", folder.curves),
-        ("first batch", folder.first_batch),
-        ("log", folder.text),
-        ("for TensorBoard", folder.tensorboard),
-        ("trace", folder.profile),
-    ):
+    names = sorted(path.name for path in folder.path.iterdir() if path.name[0] != ".")
+    print(f"In {folder.path}: {', '.join(names)}")
+    for name in ("best", "last"):
+        path = folder.archive / f"{name}.keras"
         if path.exists():
-            print(f"  {title:<17} {path}")
+            print(f"  {name} checkpoint: {path}")

@@ -16,7 +16,7 @@ from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.optional_imports import keras
 from effdet_keras._internal.progress import Progress
-from effdet_keras._internal.remote_path import kept_if_readable, local_copy, path_of
+from effdet_keras._internal.remote_path import local_copy, path_of
 from effdet_keras._internal.whole_files import is_remote, local_path
 from effdet_keras.detect.detect import (
     Images,
@@ -123,8 +123,7 @@ class Predictor:
             path = _copied(path)
         path = local_path(path, "The path of a model")
         if not is_archive(path):
-            with kept_if_readable(path):
-                opened = open_runtime(path, num_threads)
+            opened = open_runtime(path, num_threads)
             return cls(ExportedDetector(opened), runtime=runtime)
         keras.require(f"Opening '{path}'")
         from effdet_keras.weights.archive import load_archive

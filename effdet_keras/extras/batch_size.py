@@ -29,7 +29,6 @@ from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.parts import Splits, make_model, training_batches, with_teacher
 from effdet_keras.train import auto_recipe
 
-DONE, TOO_LARGE = "done", "too large"  # what a line of the child says
 # The rate of the recipe grows with batches up to 16, and a small batch learns more
 # from each image; 64 is the reference's.
 _LARGEST, _LARGEST_OF_MANY = 16, 64
@@ -49,19 +48,15 @@ def choose_batch_size(configuration: RunConfiguration, splits: Splits) -> int:
         "boxes": max(len(record.labels) for record in splits.train.records),
         "sizes": sizes,
     }
-    lines, failure = _run_child(task)
-    done = [line["size"] for line in lines if line["result"] == DONE]
+    done, failure = _run_child(task)
     if not done:
         raise InvalidStateError(
-            f"Not even a batch of {sizes[0]} can be trained here "
-            f"({failure or 'memory is full'}). Take a smaller `image_size` or `model`, "
-            "or give `batch_size` as a number."
+            f"Not even a batch of {sizes[0]} can be trained here ({failure}). Take a "
+            "smaller `image_size` or `model`, or give `batch_size` as a number."
         )
+    reason = f"with the next size {failure}"
     if done[-1] == sizes[-1]:
         reason = "the largest that is tried: smaller batches learn more per image"
-    else:
-        reason = lines[-1]["reason"] or failure or "the memory was full"
-        reason = f"with the next size {reason}"
     print(f"batch_size={done[-1]}: {reason}.", flush=True)
     return done[-1]
 
@@ -112,12 +107,12 @@ def _for_trial(configuration, train):
 
 
 def _run_child(task):
-    """The lines that the child wrote, and why it stopped: None where it was done."""
+    """The sizes that the child did, and why it stopped: None where it was done."""
     root = str(pathlib.Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path}
     with tempfile.TemporaryDirectory() as folder:
-        out, into = (pathlib.Path(folder, name) for name in ("out.jsonl", "task.json"))
+        out, into = (pathlib.Path(folder, name) for name in ("out.txt", "task.json"))
         out.touch()
         into.write_text(json.dumps({**task, "out": str(out)}), encoding="utf-8")
         command, options = [*_COMMAND, str(into)], {"timeout": _PATIENCE}
@@ -128,8 +123,7 @@ def _run_child(task):
             failure = f"it took more than {_PATIENCE // 60} minutes"
         text = out.read_text(encoding="utf-8")
     # A line may have been cut where the child was killed.
-    whole = text[: text.rfind("\n") + 1]
-    return [json.loads(line) for line in whole.splitlines()], failure
+    return [int(line) for line in text[: text.rfind("\n") + 1].split()], failure
 
 
 def _failure(child):
@@ -138,38 +132,28 @@ def _failure(child):
     if child.returncode < 0:
         return "the system ended the trial, as it does when memory is full"
     said = child.stderr.strip().splitlines() or ["it says nothing"]
-    return f"the trial failed: {said[-1]}"
+    return f"the trial ended: {said[-1]}"
 
 
 # --- The child process: trains two steps with each batch size.
 
 _SHARE = 0.8  # of the free memory that a batch may need
-_NAMES_OF_FULL = ("ResourceExhausted", "OutOfMemory", "MemoryError")
 
 
 def main(path: str) -> None:
-    """Tries the sizes of a task, and writes a line of JSON for each."""
+    """Tries the sizes of a task, and writes a line for each that was done."""
     task = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
     configuration = RunConfiguration(**task["configuration"])
-    out = pathlib.Path(task["out"])
     base, free = peak_bytes(), available_bytes()
-    per_image = None  # bytes, as the batch before had them
+    per_image = 0.0  # bytes, as the batch before had them
     for size in task["sizes"]:
-        if per_image is not None and free is not None:
-            more = size * per_image
-            if more > _SHARE * free:
-                reason = f"it would need about {_gb(more)} of {_gb(free)} that are free"
-                _write(out, size, TOO_LARGE, reason)
-                return
-        try:
-            train(configuration.replace(batch_size=size), task)
-        except Exception as error:
-            if not is_full_memory(error):
-                raise
-            _write(out, size, TOO_LARGE, "the memory of the device is full")
-            return
+        more = size * per_image
+        if free is not None and more > _SHARE * free:
+            sys.exit(f"it would need about {_gb(more)} of {_gb(free)} that are free")
+        train(configuration.replace(batch_size=size), task)
         per_image = (peak_bytes() - base) / size
-        _write(out, size, DONE)
+        with open(task["out"], "a", encoding="utf-8") as file:
+            file.write(f"{size}\n")
 
 
 def train(configuration: RunConfiguration, task: dict[str, Any]) -> None:
@@ -199,18 +183,6 @@ def made_up(
         labels=[np.int32(labels)] * count,
         class_names=class_names,
     )
-
-
-def is_full_memory(error: BaseException) -> bool:
-    """Whether an error of any backend says that memory is full."""
-    text = f"{type(error).__name__} {error}".replace(" ", "").replace("_", "").lower()
-    return any(name.lower() in text for name in _NAMES_OF_FULL)
-
-
-def _write(out, size, result, reason=""):
-    with out.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"size": size, "result": result, "reason": reason}))
-        file.write("\n")
 
 
 def _gb(count):

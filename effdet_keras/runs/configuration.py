@@ -494,7 +494,7 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
         field, is_inner, key = name.strip().partition(".")
         place = fields.setdefault(field, {}) if is_inner else fields
         key = key if is_inner else field
-        place[key] = parse_value(value, of=key)
+        place[key] = parse_value(value)
     return fields
 
 

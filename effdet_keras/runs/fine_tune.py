@@ -163,7 +163,6 @@ mean 'epochs'? It has: data, format, ...
         resume = resume and (folder.has_run or has_nothing_to_begin)
         sources = (configuration, hparams, fields, pipeline_config)
         if resume:
-            folder.check_run()
             chosen = resumed(folder, *sources, ignore_unknown=ignore_unknown)
         else:
             folder.check_free(overwrite=overwrite)

@@ -11,9 +11,9 @@ from typing import Any
 import keras
 
 from effdet_keras._internal.extras import extra
-from effdet_keras._internal.optional_imports import OptionalModule, tensorflow
 from effdet_keras._internal.processes import ENGINES, start
 from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation, ImageSummary
+from effdet_keras.callbacks.tensorboard import has_tensorboard
 from effdet_keras.data import DetectionDataset, load_splits
 from effdet_keras.errors import InvalidValueError, MissingPackageError, check_choice
 from effdet_keras.model.efficientdet import EfficientDet
@@ -220,8 +220,6 @@ def _place(configuration):
 
 # --- What it gives to `fit`: batches, and callbacks.
 
-_tensorboard = OptionalModule("tensorboard", install="effdet-keras[tensorboard]")
-
 
 def training_batches(
     model: EfficientDet, configuration: RunConfiguration, dataset: DetectionDataset
@@ -299,7 +297,5 @@ def callbacks_of_run(
 
 def writes_tensorboard(configuration: RunConfiguration) -> bool:
     """Whether a run writes files for TensorBoard."""
-    needed = (_tensorboard, tensorflow)
-    if configuration.tensorboard == "auto":
-        return all(module.is_installed() for module in needed)
-    return configuration.tensorboard
+    is_open = configuration.tensorboard == "auto"
+    return has_tensorboard() if is_open else configuration.tensorboard

@@ -8,7 +8,7 @@ from typing import Any
 
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.whole_files import is_remote
-from effdet_keras.errors import InvalidTypeError, InvalidValueError, require
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.runs.configuration import LENGTHS, RunConfiguration, refuse_undone
 from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
 
@@ -56,14 +56,10 @@ def resumed(
 
 def base_of(configuration: Any) -> RunConfiguration:
     """The configuration that a caller gave: itself, a file of it, or None."""
-    if configuration is None:
-        return RunConfiguration()
-    if isinstance(configuration, (str, os.PathLike)):
-        return RunConfiguration.read(configuration)
-    is_one = isinstance(configuration, RunConfiguration)
-    rule = "`configuration` must be a `RunConfiguration`, or the path of its YAML file"
-    require(is_one, rule, InvalidTypeError, configuration=configuration)
-    return configuration
+    if isinstance(configuration, RunConfiguration):
+        return configuration
+    is_none = configuration is None
+    return RunConfiguration() if is_none else RunConfiguration.read(configuration)
 
 
 def configured(

@@ -21,9 +21,9 @@ from typing import Any, TextIO
 import keras
 import numpy as np
 
+from effdet_keras._internal.folder_lock import open_folder
 from effdet_keras._internal.optional_imports import matplotlib_figure
 from effdet_keras._internal.processes import current_processes
-from effdet_keras._internal.remote_path import open_folder
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras._version import __version__
 from effdet_keras.data.dataset import DetectionDataset
@@ -92,14 +92,6 @@ class RunFolder:
                 "run: give another folder, nothing is removed."
             )
 
-    def check_run(self) -> None:
-        """Raises FileNotFoundError where there is no run to go on with."""
-        if not self.has_run:
-            raise FileNotFoundError(
-                f"There is no run to go on with in '{self._folder.name}': it has no "
-                f"'{CONFIGURATION_FILE}'. Leave `resume` (--resume) out to begin one."
-            )
-
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
         """Context in which no other process can run into this folder."""
@@ -145,10 +137,8 @@ class RunFolder:
             if had.get("sha256") != split["sha256"]:
                 raise InvalidStateError(
                     f"The run in '{self.path}' cannot go on: its {name} images are not "
-                    f"those that it began with ({had.get('images', 0)} images with "
-                    f"{had.get('boxes', 0)} boxes; now {split['images']} with "
-                    f"{split['boxes']}). Begin a new run in another folder, with "
-                    f"weights='{self.archive}' if it is to start from this one."
+                    f"those that it began with. Received: {split}, before: {had}. "
+                    f"Begin a new run in another folder, with weights='{self.archive}'."
                 )
 
 
@@ -224,46 +214,31 @@ def history_of(rows: list[dict[str, Any]]) -> dict[str, list[float]]:
     names = dict.fromkeys(name for row in rows for name in row)
     for name in OF_THE_ROW:
         names.pop(name, None)
-    return {name: [_number(row.get(name)) for row in rows] for name in names}
-
-
-def _number(value):
-    return math.nan if value is None else float(value)
+    numbers = {name: [row.get(name) for row in rows] for name in names}
+    return {name: np.array(x, float).tolist() for name, x in numbers.items()}
 
 
 # --- `log.txt`: what a run says on the terminal is kept in a file as well.
 
 
 class TextLog:
-    """Passes on all that is written, and keeps the lines for a file, as they ended."""
+    """Passes on all that is written, and keeps it for a file."""
 
     def __init__(self, stream: TextIO) -> None:
         self.is_quiet = False  # then nothing is passed on
         self._stream = stream
-        self._file: TextIO = io.StringIO()
-        self._line = ""
+        self.file: TextIO = io.StringIO()
 
     def keep_in(self, path: str | os.PathLike) -> None:
         """Writes what was kept so far to a file, behind what it has, and goes on so."""
-        held = self._file.getvalue()
-        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
-        self._file.write(f"-- {_now()}\n{held}")
-        self._file.flush()
+        held = self.file.getvalue()
+        self.file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115
+        self.file.write(f"-- {_now()}\n{held}")
 
     def write(self, text: str) -> int:
         if not self.is_quiet:
             self._stream.write(text)
-        *lines, self._line = (self._line + text).split("\n")
-        for line in lines:
-            self._file.write(line.rstrip().rpartition("\r")[2] + "\n")
-        if lines:
-            self._file.flush()
-        return len(text)
-
-    def close(self) -> None:
-        if self._line:
-            self._file.write(self._line + "\n")
-        self._file.close()  # and not the stream, which is another's
+        return self.file.write(text)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -273,8 +248,11 @@ class TextLog:
 def standard_output_kept() -> Iterator[TextLog]:
     """Context in which standard output goes through a `TextLog`."""
     log = TextLog(sys.stdout)
-    with contextlib.closing(log), contextlib.redirect_stdout(log):
-        yield log
+    with contextlib.redirect_stdout(log):
+        try:
+            yield log
+        finally:
+            log.file.close()
 
 
 class TensorBoardCurves(keras.callbacks.TensorBoard):

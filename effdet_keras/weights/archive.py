@@ -19,17 +19,16 @@ import numpy as np
 from keras import ops
 
 from effdet_keras._internal.processes import alone
-from effdet_keras._internal.remote_path import kept_if_readable, local_copy, path_of
+from effdet_keras._internal.remote_path import local_copy, path_of
 from effdet_keras._internal.weights_h5 import check_finite, warn_unless_finite
 from effdet_keras._internal.whole_files import is_remote, local_path, replacing
 from effdet_keras._version import __version__
-from effdet_keras.errors import EffDetError, InvalidValueError, first_line, require
+from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.weights.checkpoint_files import (
     ARCHIVE_FOLDER,
     BEST_FILE,
     LAST_FILE,
-    PREVIOUS_FILE,
     checkpoint_in,
     is_archive,
 )
@@ -43,7 +42,6 @@ ZIP_DAMAGES = (
     *(zipfile.BadZipFile, zlib.error, EOFError, OSError, MemoryError),
     *(NotImplementedError, RuntimeError, ValueError),
 )
-_MOST_NAMES = 12  # of files, in messages
 _PACKAGES = ("keras", "tensorflow", "jax", "torch", "numpy")
 
 
@@ -51,30 +49,25 @@ class DamagedFileError(InvalidValueError):
     """A checkpoint is not what was written."""
 
     def __init__(self, path, reason):
-        self.reason = reason
-        self.in_short = f"'{path}' is damaged, or not a `.keras` file ({reason})."
-        super().__init__(
-            f"{self.in_short} A folder of `CheckpointArchive` holds several: try "
-            f"'{BEST_FILE}', '{LAST_FILE}' or '{PREVIOUS_FILE}'."
-        )
+        super().__init__(f"'{path}' is damaged, or not a `.keras` file ({reason}).")
 
 
-def write_archive(model, path, info=None, *, previous=None):
+def write_archive(model, path, info=None):
     """Writes a model to a `.keras` file that says what it is."""
     path = local_path(path, "The path of an archive")
     rule = "The path of an archive must end in '.keras'"
     require(path.suffix == ".keras", rule, path=str(path))
     check_finite(model, f"The checkpoint '{path}' was not written")
     text = json.dumps(_described(model, info or {}), indent=1)
-    with replacing(path, previous=previous) as partial, alone():
+    with replacing(path) as partial, alone():
         model.save(partial)
         with zipfile.ZipFile(partial, "a", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr(ARCHIVE_ENTRY, text)
 
 
-def copy_archive(source, path, *, previous=None):
+def copy_archive(source, path):
     """Copies an archive, as safely as `write_archive` writes one."""
-    with replacing(path, previous=previous) as partial, alone():
+    with replacing(path) as partial:
         shutil.copyfile(source, partial)
 
 
@@ -116,7 +109,7 @@ def load_archive(path, *, resume=False):
     """Loads the model of an archive, compiled as it was."""
     path = checkpoint_file(path, LAST_FILE if resume else BEST_FILE)
     info = read_entry(path, check_all=True) or {}
-    model = _load_model(path)
+    model = keras.saving.load_model(path)
     averages = getattr(model, "averages", None)
     if resume:
         _restore_random_state(model, info.get("random_state", []))
@@ -126,19 +119,6 @@ def load_archive(path, *, resume=False):
         averages.settle() if resume else averages.adopt()
     warn_unless_finite(model, path)
     return model
-
-
-def _load_model(path):
-    try:
-        return keras.saving.load_model(path)
-    except EffDetError:
-        raise
-    except Exception as error:  # of a file of anything, almost any
-        raise InvalidValueError(
-            f"'{path}' cannot be loaded as a model of this package: "
-            f"{first_line(error)}. A model of another kind is loaded with "
-            "`keras.saving.load_model`."
-        ) from error
 
 
 def _random_state(model):
@@ -169,9 +149,6 @@ def _described(model, info):
         "random_state": [ops.convert_to_numpy(v) for v in _random_state(model)],
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
-    twice = sorted(set(own) & set(info))
-    rule = "`info` must not hold what `write_archive` writes itself"
-    require(not twice, rule, keys=twice)
     return _plain({**own, **info})
 
 
@@ -200,13 +177,10 @@ def checkpoint_file(path, name_in_folder):
     path = path_of_checkpoint(path)
     if path.is_dir():
         folder, path = path, checkpoint_in(path, name_in_folder)
-        if path is None and is_remote(folder):
-            path = _only_archive(folder)
         if path is None:
             raise FileNotFoundError(
-                f"There is no checkpoint in '{folder}': it has neither '{BEST_FILE}' "
-                f"nor '{LAST_FILE}', and none of them in a folder '{ARCHIVE_FOLDER}', "
-                "where a run has them."
+                f"There is no checkpoint in '{folder}': neither '{BEST_FILE}' nor "
+                f"'{LAST_FILE}', and none of them in '{ARCHIVE_FOLDER}'."
             )
     elif not path.exists():
         raise FileNotFoundError(f"There is no checkpoint '{path}'")
@@ -220,29 +194,13 @@ def path_of_checkpoint(path):
     return local_path(path, "The path of a checkpoint")
 
 
-def _only_archive(folder):
-    """The one `.keras` file of a folder at an address."""
-    names = [path.name for path in folder.iterdir()]
-    archives = [name for name in names if name.endswith(".keras")]
-    if len(archives) != 1:
-        shown = ", ".join(names[:_MOST_NAMES]) or "nothing"
-        raise FileNotFoundError(
-            f"'{folder}' holds no '{BEST_FILE}' and "
-            f"{'several .keras files' if archives else 'no other .keras file'}. It "
-            f"holds: {shown}. Give the address of one file; weights alone are loaded "
-            f"with `from_preset(NAME, weights='{folder}')`."
-        )
-    return folder / archives[0]
-
-
 def read_entry(path, check_all=False):
     """The content of `archive.json`, or None in a file of `model.save`."""
     info = None
-    with kept_if_readable(path), open(path, "rb") as file:
+    with open(path, "rb") as file:
         try:
             archive = zipfile.ZipFile(file)
             names = archive.namelist()
-            _check_sizes(archive)
             if ARCHIVE_ENTRY in names:
                 info = json.loads(archive.read(ARCHIVE_ENTRY))
             broken = archive.testzip() if check_all else None
@@ -257,6 +215,23 @@ def read_entry(path, check_all=False):
     return info
 
 
+def read_model(path):
+    """The class and the arguments of the `EfficientDet` in a `.keras` file."""
+    read_entry(path)  # refuses what is no file of Keras, or too new
+    try:
+        with zipfile.ZipFile(path) as archive:
+            model = json.loads(archive.read(CONFIG_ENTRY))
+            name = model["registered_name"] or model["class_name"]
+    except (*ZIP_DAMAGES, LookupError, TypeError) as error:
+        raise DamagedFileError(path, error) from error
+    if name != CLASS_NAME:
+        raise InvalidValueError(
+            f"'{path}' holds a model of the class {name!r}, not of {CLASS_NAME!r}. "
+            "Load it with `keras.saving.load_model`."
+        )
+    return model
+
+
 def _check_version(info, path):
     try:
         version, written_by = int(info["format"]), info["versions"]["effdet_keras"]
@@ -267,17 +242,6 @@ def _check_version(info, path):
             f"'{path}' was written by a newer effdet_keras ({written_by}; this is "
             f"{__version__}). Upgrade to read it."
         )
-
-
-def _check_sizes(archive):
-    """Raises ValueError where an entry would fill the memory: nothing was read yet."""
-    for entry in archive.infolist():
-        if entry.file_size > largest_unpacked(entry.compress_size):
-            raise InvalidValueError(
-                f"'{entry.filename}' of {entry.compress_size:,} bytes unpacks to "
-                f"{entry.file_size:,}, more than weights do; if that is right, zip it "
-                "again without compression"
-            )
 
 
 # --- Thresholds and temperature put into an archive, whose weights stay as they are.
@@ -318,8 +282,7 @@ def store_score_settings(
         ScoreSettings(thresholds=(0.4,), temperature=1.5)
     """
     path = file_for_score_settings(path)
-    with zipfile.ZipFile(path) as archive:
-        config = json.loads(archive.read(CONFIG_ENTRY))
+    config = read_model(path)
     info = read_entry(path, check_all=True)  # what is damaged is not copied
     num_classes = config["config"]["config"]["num_classes"]
     thresholds = len(settings.thresholds)
@@ -330,8 +293,13 @@ def store_score_settings(
     if info is not None:
         info["score_settings"] = settings.to_dict()
         changed[ARCHIVE_ENTRY] = json.dumps(info, indent=1)
-    with replacing(path) as partial:
-        _copy(path, partial, changed)
+    with (
+        replacing(path) as partial,
+        zipfile.ZipFile(path) as old,
+        zipfile.ZipFile(partial, "w") as new,
+    ):
+        for entry in old.infolist():
+            new.writestr(entry, changed.get(entry.filename) or old.read(entry))
     return path
 
 
@@ -345,43 +313,5 @@ def file_for_score_settings(path: str | os.PathLike[str]) -> pathlib.Path:
             "in the model that it was made of, and export that again."
         )
     path = checkpoint_file(path, BEST_FILE)
-    read_entry(path)  # refuses what is no file of Keras
-    with zipfile.ZipFile(path) as archive:
-        if not _is_ours(archive.read(CONFIG_ENTRY)):
-            raise InvalidValueError(
-                f"'{path}' holds another model than an `EfficientDet` of this package, "
-                "so it cannot store thresholds."
-            )
+    read_model(path)  # refuses another's
     return path
-
-
-def _is_ours(text: bytes) -> bool:
-    try:
-        config: Any = json.loads(text)
-        arguments = config["config"]["config"]
-        return config["registered_name"] == CLASS_NAME and "num_classes" in arguments
-    except (ValueError, KeyError, TypeError):
-        return False
-
-
-def _copy(source, target, changed):
-    """Copies a zip file with other contents of some of its entries."""
-    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
-        for entry in old.infolist():
-            copy = zipfile.ZipInfo(entry.filename, entry.date_time)
-            copy.compress_type = entry.compress_type
-            copy.external_attr = entry.external_attr
-            if entry.filename in changed:
-                new.writestr(copy, changed[entry.filename])
-                continue
-            copy.file_size = entry.file_size  # by which it knows whether to be large
-            with old.open(entry) as read, new.open(copy, "w") as written:
-                shutil.copyfileobj(read, written, 2**20)
-
-
-_FREE_BYTES, _MOST_COMPRESSION = 2**26, 50  # weights hardly compress
-
-
-def largest_unpacked(compressed):
-    """The bytes that so many compressed ones may become; more would be a trap."""
-    return _FREE_BYTES + _MOST_COMPRESSION * compressed

@@ -29,10 +29,8 @@ BACKBONE_ALONE = "the file holds a backbone alone"  # why the rest starts new
 
 
 def assign_source(model, source, *, skip_mismatch=False, checkpoint_type=None):
-    """Assigns the arrays of a file to the weights of a model."""
-    _check_type(checkpoint_type)
+    check_choice("checkpoint_type", checkpoint_type, (None, *CHECKPOINT_TYPES))
     match = match_arrays(source, model.config)
-    _check_instead(match, source, model.config)
     plan = _Plan(match)
     if checkpoint_type is not None:
         is_left = CHECKPOINT_TYPES[checkpoint_type]
@@ -74,7 +72,6 @@ class _Plan:
         self.new = []
 
     def leave(self, names, reason, carried=()):
-        """Leaves weights as they are in the model."""
         names = tuple(names)
         for name in names:
             for group in (self.values, self.mismatched, self.missing):
@@ -90,24 +87,9 @@ def _assign(model, values):
     model.weights_were_set()
 
 
-def _check_type(checkpoint_type):
-    check_choice("checkpoint_type", checkpoint_type, (None, *CHECKPOINT_TYPES))
-
-
-def _check_instead(match, source, config):
-    """Refuses averages of no weight, in a file that has the whole network otherwise."""
-    known = {array.name for array in network_arrays(config)}
-    strays = [name for name in source.instead if name not in known]
-    if strays and not (match.missing or match.mismatched or match.left_over):
-        raise InvalidValueError(
-            f"'{source.path}' is damaged: it holds a second array of '{strays[0]}' of "
-            f"shape {np.shape(source.instead[strays[0]])}, and no such weight."
-        )
-
-
 def _leave_other_classes(plan, model, source):
     """Leaves the last layer of the class head where its classes are others."""
-    layer = [a.name for a in network_arrays(model.config) if a.is_class_layer]
+    layer = [a.name for a in network_arrays(model.config) if a.part == "class_predict"]
     held = {n: plan.values.get(n, plan.mismatched.get(n)) for n in layer}
     if not layer or any(value is None for value in held.values()):
         return  # there is no class head, or not in the file
@@ -122,7 +104,9 @@ def _leave_other_classes(plan, model, source):
         return
     else:
         reason = "the classes of the file have other names"
-    carried = _shared_names(ours, theirs)
+    carried = {}  # our label to theirs, for the classes that both name
+    if ours and theirs:
+        carried = {ours.index(n): theirs.index(n) for n in ours if n in theirs}
     plan.leave(layer, reason, tuple(ours[label] for label in carried))
     if carried:
         plan.values.update(_carried_over(model, held, num_theirs, carried))
@@ -145,20 +129,7 @@ def _leave_other_segmentation(plan, model):
         )
 
 
-def _shared_names(ours, theirs):
-    """Dict of our label to theirs, for the classes that both name."""
-    if ours is None or theirs is None:
-        return {}
-    their_labels = {name: label for label, name in enumerate(theirs)}
-    return {
-        label: their_labels[name]
-        for label, name in enumerate(ours)
-        if name in their_labels
-    }
-
-
 def _carried_over(model, held, num_theirs, carried):
-    """The last layer: as it is, with the outputs of the carried classes replaced."""
     by_name = {tf1_name(variable): variable for variable in model.weights}
     ours, theirs = list(carried), list(carried.values())
     values = {}
@@ -182,38 +153,31 @@ def _has_backbone_alone(match):
 
 
 def _explain(plan, model, source):
-    identity = identify(source)
-    name = model.config.name
+    identity, name = identify(source), model.config.name
     text = f"The weights in '{source.path}' ({source.kind}) do not fit `{name}`"
     if identity.names and name not in identity.names:
         return (
             f"{text}: they are of {identity}. Make that model: "
             f"`EfficientDet.from_preset({identity.names[0]!r}, weights=...)`."
         )
-    cure = (
-        "Make the model with the config of the file, or pass `skip_mismatch=True` to "
-        "leave what does not fit as it is."
-    )
     arrays = {array.name: array for array in network_arrays(model.config)}
     if plan.mismatched:
         name, value = next(iter(plan.mismatched.items()))
-        array = arrays[name]
-        return (
-            f"{text}: {len(plan.mismatched)} arrays have another shape. The first is "
-            f"{source.scheme.name_of(array)!r}, {np.shape(value)} in the file and "
-            f"{array.shape} in the model ({name!r}). {cure}"
-        )
-    if len(plan.missing) in (0, len(arrays)):
+        first, count = arrays[name], len(plan.mismatched)
+        problem = f"{count} arrays have another shape, such as {np.shape(value)} of"
+    elif len(plan.missing) in (0, len(arrays)):
         some = ", ".join(list(source.arrays)[:3]) or "nothing"
         return (
             f"{text}: none of its {len(source.arrays)} arrays belongs to the model "
             f"(it holds {some}, ...; {identity})."
         )
-    first = next(iter(plan.missing.values()))
+    else:
+        first = next(iter(plan.missing.values()))
+        problem = f"{len(plan.missing)} of {len(arrays)} weights are not in it, such as"
     return (
-        f"{text}: {len(plan.missing)} of {len(arrays)} weights are not in it. The "
-        f"first is {(source.scheme.name_of(first) or first.name)!r}, of shape "
-        f"{first.shape}. {cure}"
+        f"{text}: {problem} {(source.scheme.name_of(first) or first.name)!r}, which is "
+        f"{first.shape} in the model. Make the model with the config of the file, or "
+        "pass `skip_mismatch=True` to leave what does not fit as it is."
     )
 
 

@@ -4,7 +4,6 @@ BEST_FILE = "best.keras"
 BEST_OF_BEFORE_FILE = "best.previous.keras"  # of the training before this one
 LAST_FILE = "last.keras"
 PREVIOUS_FILE = "last.previous.keras"  # the last but one
-DAMAGED = ".damaged"  # in the name of a file that was set aside
 ARCHIVE_FOLDER = "archive"  # in the folder of a run
 CONFIGURATION_FILE = "configuration.yaml"  # makes a folder that of a run
 

@@ -1,16 +1,12 @@
 """Finds a network's arrays in a file of weights, and which network a file is of."""
 
 import dataclasses
-import functools
 import re
 
 import numpy as np
 
-from effdet_keras.model.config import BACKBONES, MODEL_NAMES, EfficientDetConfig
-from effdet_keras.weights.network_arrays import (
-    is_backbone_name,
-    network_arrays,
-)
+from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.weights.network_arrays import is_backbone_name, network_arrays
 
 _CLASS_BIAS = "class_net/class-predict/bias"
 
@@ -53,7 +49,7 @@ def to_our_layout(value, array, scheme):
 
 def for_our_anchors(value, array, source, config):
     """An array of a last layer, with anchors and scales of codes as ours."""
-    is_last = array.is_box_layer or array.is_class_layer
+    is_last = array.part in ("class_predict", "box_predict")
     count = np.shape(value)[-1] if np.ndim(value) else 0
     if not is_last or not count or count % config.num_anchors:
         return value
@@ -70,7 +66,7 @@ def for_our_anchors(value, array, source, config):
         value = np.swapaxes(np.reshape(value, (*lead, *there, -1)), -3, -2)
         value = np.reshape(value, (*lead, -1))
     scales = tuple(in_file.get("box_scales", other.box_scales))
-    if array.is_box_layer and scales != config.box_scales:
+    if array.part == "box_predict" and scales != config.box_scales:
         factors = np.float32(config.box_scales) / np.float32(scales)
         value = np.asarray(value, "float32") * np.tile(factors, config.num_anchors)
     return value
@@ -95,7 +91,6 @@ class Identity:
 
 
 def identify(source):
-    """Compares a file with every published model."""
     num_classes = num_classes_of(source)
     whole, backbones, fits = [], [], {}
     for name in MODEL_NAMES:
@@ -141,22 +136,3 @@ _OF_A_NETWORK = re.compile(r"(block|cell|fnode|class_net|box_net|resample)")
 def holds_more(left_over):
     """Whether names that no array asked for are of another, larger network."""
     return any(_OF_A_NETWORK.search(name) for name in left_over)
-
-
-def names_of_no_backbone(names, scheme):
-    """Which names do not belong to the backbone that has most of them."""
-    known = max(_names_of_backbones(scheme), key=lambda known: len(known & {*names}))
-    return [name for name in names if name not in known]
-
-
-@functools.cache
-def _names_of_backbones(scheme):
-    """The names of the arrays of each backbone there is."""
-    return [
-        frozenset(
-            scheme.name_of(array)
-            for array in network_arrays(EfficientDetConfig(backbone=backbone))
-            if array.is_backbone
-        )
-        for backbone in BACKBONES
-    ]

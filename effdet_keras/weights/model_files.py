@@ -47,7 +47,7 @@ class ModelFiles:
                 super().save_weights(filepath, overwrite, **kwargs)
             else:
                 path = local_path(filepath, "`filepath`")
-                write_weights_h5(path, save, self._saved_variables())
+                write_weights_h5(path, save)
 
     def load_weights(
         self, filepath: str | os.PathLike, skip_mismatch: bool = False, **kwargs: Any
@@ -138,7 +138,6 @@ class ModelFiles:
 
 
 def _may_be_sealed(filepath, overwrite, options):
-    """Whether it is one file of this machine, and Keras need not ask."""
     if not isinstance(filepath, (str, os.PathLike)) or is_remote(filepath):
         return False
     is_one_file = os.fspath(filepath).endswith(ENDING) and not options

@@ -103,13 +103,9 @@ class ModelWeights:
         if dataset is not None and class_names is None:
             class_names = dataset.class_names
             category_ids = category_ids or dataset.category_ids
-        is_of_dataset = dataset is not None and seg_class_names is None
-        seg_class_names = _of_segmentation(
-            dataset.seg_class_names if is_of_dataset else seg_class_names,
-            source,
-            config_overrides,
-            is_of_dataset=is_of_dataset,
-        )
+        if dataset is not None and seg_class_names is None:
+            seg_class_names = dataset.seg_class_names
+        seg_class_names = _of_segmentation(seg_class_names, source, config_overrides)
         has_heads = source is not None and num_classes_of(source) is not None
         fits_anchors = anchors == "auto" and not has_heads  # which have their own
         config_overrides = _fitted(name, dataset, fits_anchors, config_overrides)
@@ -207,9 +203,8 @@ class ModelWeights:
         Args:
             path: path of the `.keras` file, or of the folder of an archive or a run
                 (its best checkpoint, or with `resume` its last; if that is damaged, the
-                newest in the folder that is whole, and a warning says so); or the
-                address of one of them, such as `s3://bucket/run`
-                (docs/remote_files.md).
+                newer of the last but one and the best, with a warning); or the address
+                of one of them, such as `s3://bucket/run` (docs/remote_files.md).
             resume: bool. Either way the model has the moving averages in the place of
                 its weights, where there were any. True keeps the weights of training
                 beside them: the next `fit` goes on from these, bit by bit. False
@@ -372,7 +367,7 @@ class ModelWeights:
                 keeps the one that the card there names, if any.
             private: whether a new repository is private; None is the hub's default.
             overwrite: whether a repository with another model or other files may get
-                the commit, too. Its model files are deleted in it; all others stay.
+                the commit, too; files of other names stay.
             metrics: COCO's numbers by name for the card, as `evaluate` of a
                 `Predictor` returns them.
 
@@ -382,8 +377,7 @@ class ModelWeights:
         Raises:
             ValueError: If `address` is not one of a whole repository.
             FileExistsError: If the repository has something else.
-            PermissionError: If this login may not do it.
-            OSError: If the hub cannot be reached.
+            OSError: If this login may not do it, or the hub cannot be reached.
             RuntimeError: If it is to be private and is there and public.
             ImportError: If the extra is not installed.
 
@@ -424,15 +418,13 @@ def _check_auto(name, dataset, anchors, image_size):
         )
 
 
-def _of_segmentation(names, source, overrides, *, is_of_dataset):
+def _of_segmentation(names, source, overrides):
     """The names of the classes of pixels; sets their number in the overrides."""
     heads = overrides.get("heads", ((source and source.config) or {}).get("heads", ()))
     if "segmentation" not in heads or names is None:
         return None
     names = check_seg_class_names(names)
-    count = overrides.setdefault("seg_num_classes", len(names))
-    if is_of_dataset and count > len(names):
-        return None  # more outputs than the dataset has names for
+    overrides.setdefault("seg_num_classes", len(names))
     return names
 
 

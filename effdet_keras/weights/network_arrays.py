@@ -59,9 +59,6 @@ class Scheme:
     has_our_anchors: bool = False
     needed_fields: tuple = ()  # of the config, without which its arrays mean nothing
 
-    def __repr__(self):
-        return self.title
-
     def name_of(self, array):
         """What files call an array of a network, or None if they do not have it."""
         part = self.parts.get(array.part)
@@ -76,7 +73,6 @@ def under(start, **parts):
 
 
 def of_both_heads(start="", **parts):
-    """Names of the parts of a head, for the class head and for the box head."""
     return {f"{h}_{p}": start + end for h in _HEADS for p, end in parts.items()}
 
 
@@ -159,24 +155,12 @@ class NetworkArray:
     def is_segmentation(self):
         return self.name.startswith(_SEGMENTATION)
 
-    @property
-    def is_box_layer(self):
-        """Whether it belongs to the last layer of the box head."""
-        return self.part == "box_predict"
-
-    @property
-    def is_class_layer(self):
-        """Whether it belongs to the last layer of the class head."""
-        return self.part == "class_predict"
-
 
 def is_backbone_name(name):
-    """Whether an array of this name (that of `NetworkArray`) is the backbone's."""
     return name.startswith(("efficientnet-", "efficientnetv2-"))
 
 
 def network_arrays(config):
-    """Every array of the network of a config."""
     return list(_arrays(config))
 
 
@@ -220,7 +204,6 @@ def _conv(part, kernel_size, inputs, filters, bias=False, **fields):
 
 
 def _conv3x3(config, part, inputs, filters, bias=True, **fields):
-    """Separable or plain, as the BiFPN and the heads have them."""
     if not config.separable_conv:
         return _conv(part, 3, inputs, filters, bias, **fields)
     shapes = [(3, 3, inputs, 1), (1, 1, inputs, filters), (filters,)]
@@ -255,7 +238,6 @@ def _stage_of(block):
 
 
 def _fused(block, inputs):
-    """FusedMBConv, or a convolution alone."""
     if block.kind != "fused":
         yield _conv("single_conv", block.kernel_size, inputs, block.filters)
         yield _bn("single_bn", block.filters)
@@ -286,7 +268,6 @@ def _mbconv(block, inputs):
 
 
 def _backbone_channels(config):
-    """Channels of the backbone's levels, `min_level` to 5."""
     table = block_table(config.backbone)
     taps = tapped_blocks(config.backbone, config.min_level, config.backbone_taps)
     return [table[i].filters for i in taps]
@@ -301,7 +282,6 @@ def _extra_levels(config):
 
 
 def _resample(config, part, inputs, **fields):
-    """A convolution only where it must change the number of channels."""
     filters, has_bn = config.fpn_num_filters, config.apply_bn_for_resampling
     if inputs == filters:
         return

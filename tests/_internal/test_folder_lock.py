@@ -2,50 +2,80 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 import time
 
 import pytest
+from support.remote import memory_files
 
-from effdet_keras._internal import folder_lock, whole_files
+from effdet_keras._internal import folder_lock
 from effdet_keras._internal.folder_lock import LOCK_FILE, FolderLock
-from effdet_keras._internal.whole_files import replacing
 
+# A drive without links, as those that are mounted over a network may be.
 HOLDS = """
-import sys, time
+import os, sys, time
 sys.argv[0] = "effdet-keras"  # which imports no more than it uses
-from effdet_keras._internal.folder_lock import FolderLock
-FolderLock(sys.argv[1]).acquire("A training")
-print("held", flush=True)
-time.sleep(600)
+os.link = None
+from effdet_keras._internal import folder_lock
+from effdet_keras._internal.whole_files import replacing
+folder_lock._EVERY = 0.05
+folder_lock.FolderLock(sys.argv[1]).acquire("A training")
+with replacing(sys.argv[1] + "/last.keras") as partial:
+    partial.write_text("half")
+    print("held", flush=True)
+    time.sleep(600)
 """
-
-
-def started(folder, text=HOLDS):
-    """Another process, which has said that it is so far."""
-    command = [sys.executable, "-c", text, str(folder)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "held\n"
-    return process
 
 
 @pytest.fixture
 def holder(tmp_path):
     """Another process that has the folder."""
-    with started(tmp_path) as process:
+    command = [sys.executable, "-c", HOLDS, str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    with process:
+        assert process.stdout.readline() == "held\n"
         yield process
         process.kill()
 
 
-def test_another_process_is_refused_and_told_who_has_it(holder, tmp_path):
+@pytest.fixture(params=["here", "at an address"])
+def folder(request, tmp_path):
+    if request.param == "here":
+        return str(tmp_path)
+    request.getfixturevalue("memory")
+    return "memory://bucket/run"
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(folder_lock, "_SILENT", 0.1)
+    monkeypatch.setattr(folder_lock, "_LOOK", 0.01)
+    monkeypatch.setattr(folder_lock, "_EVERY", 0.01)
+
+
+def text_in(folder):
+    if "://" in folder:
+        return memory_files().get(f"/bucket/run/{LOCK_FILE}", b"").decode()
+    path = os.path.join(folder, LOCK_FILE)
+    return open(path).read() if os.path.exists(path) else ""
+
+
+def put_text(folder, text):
+    with folder_lock.replacing_at(folder_lock.path_of(folder) / LOCK_FILE) as partial:
+        partial.write_text(text)
+
+
+def of_another_machine(**more):
+    return json.dumps({"process": 4, "host": "another", "token": "x", **more})
+
+
+def test_a_process_that_runs_keeps_its_folder(holder, tmp_path):
     lock = FolderLock(tmp_path)
-    cure = f"process {holder.pid} on .* remove the file '{re.escape(str(lock.file))}'"
-    with pytest.raises(RuntimeError, match=cure):
+    with pytest.raises(RuntimeError, match=f"in use by process {holder.pid} on"):
         lock.acquire("A training")
     lock.release()  # of another it releases nothing
-    assert os.listdir(tmp_path) == [LOCK_FILE]
+    assert (tmp_path / LOCK_FILE).exists()
 
 
 def test_what_a_killed_process_left_is_taken_over(holder, tmp_path):
@@ -53,7 +83,8 @@ def test_what_a_killed_process_left_is_taken_over(holder, tmp_path):
     holder.wait()
     lock = FolderLock(tmp_path)
     lock.acquire("A training")
-    assert json.loads(lock.file.read_text())["process"] == os.getpid()
+    assert json.loads(lock._read())["process"] == os.getpid()
+    assert os.listdir(tmp_path) == [LOCK_FILE]  # and nothing half written
     lock.release()
     assert os.listdir(tmp_path) == []
 
@@ -64,127 +95,37 @@ def test_a_process_does_not_lock_itself_out(tmp_path):
     assert os.listdir(tmp_path) == [LOCK_FILE]
 
 
-@pytest.mark.parametrize(
-    "owner", ['{"process": 4, "host": "another"}', "", "[]", '{"process": "x"}']
-)
-def test_where_nobody_knows_the_owner_the_lock_stays(tmp_path, owner):
-    (tmp_path / LOCK_FILE).write_text(owner)
-    with pytest.raises(RuntimeError, match="is in use by"):
-        FolderLock(tmp_path).acquire("A training")
-    assert (tmp_path / LOCK_FILE).read_text() == owner
-
-
-def test_a_number_that_another_process_has_by_now_counts_as_ended(tmp_path):
-    lock = FolderLock(tmp_path)
-    lock.acquire("A training")
-    owner = json.loads(lock.file.read_text())
-    if owner["started"] is None:
-        pytest.skip("this system does not say when a process began")
-    lock.file.write_text(json.dumps(owner | {"process": 1, "started": "0"}))
-    lock.acquire("A training")
-    assert json.loads(lock.file.read_text())["process"] == os.getpid()
-
-
-def test_without_links_the_file_is_made_in_place(tmp_path, monkeypatch):
-    def refused(*_):
-        raise PermissionError("no links here")
-
-    monkeypatch.setattr(os, "link", refused)
-    lock = FolderLock(tmp_path)
-    lock.acquire("A training")
-    assert os.listdir(tmp_path) == [LOCK_FILE]
-    assert not lock._create()
-
-
-def of_another_machine(folder, **more):
-    owner = {"process": 4, "host": "another", "started": "1", "signs": 3, **more}
-    (folder / LOCK_FILE).write_text(json.dumps(owner))
-    return owner
-
-
-@pytest.fixture
-def quick(monkeypatch):
-    monkeypatch.setattr(folder_lock, "_SILENT", 0.1)
-    monkeypatch.setattr(folder_lock, "_LOOK", 0.01)
-    monkeypatch.setattr(folder_lock, "_EVERY", 0.01)
-
-
-def test_what_a_machine_left_that_gives_no_sign_is_taken_over(tmp_path, quick, capsys):
-    of_another_machine(tmp_path)
-    lock = FolderLock(tmp_path)
+@pytest.mark.parametrize("text", [of_another_machine(), ""])
+def test_what_gives_no_sign_is_taken_over(folder, quick, capsys, text):
+    put_text(folder, text)
+    lock = FolderLock(folder)
     lock.acquire("A training")
     assert "Looking whether" in capsys.readouterr().out
     lock.check()
     lock.release()
-    assert os.listdir(tmp_path) == []
+    assert text_in(folder) == ""
 
 
-def test_a_machine_that_gives_signs_keeps_its_folder(tmp_path, quick, monkeypatch):
-    owner = of_another_machine(tmp_path)
-
-    def falls_silent(read, first):
-        of_another_machine(tmp_path, signs=4)
-        return read() == first
-
-    monkeypatch.setattr(folder_lock, "falls_silent", falls_silent)
+def test_a_machine_that_gives_signs_keeps_its_folder(folder, quick, monkeypatch):
+    put_text(folder, of_another_machine(signs=3))
+    sign = of_another_machine(signs=4)
+    monkeypatch.setattr(folder_lock.time, "sleep", lambda _: put_text(folder, sign))
     with pytest.raises(RuntimeError, match="process 4 on another"):
-        FolderLock(tmp_path).acquire("A training")
-    assert json.loads((tmp_path / LOCK_FILE).read_text()) == owner | {"signs": 4}
+        FolderLock(folder).acquire("A training")
+    monkeypatch.undo()
+    assert text_in(folder) == sign
 
 
-def test_who_has_a_folder_gives_signs_until_it_is_taken_away(tmp_path, quick):
-    lock = FolderLock(tmp_path)
+def test_who_has_a_folder_gives_signs_until_it_is_taken_away(folder, quick):
+    lock = FolderLock(folder)
     lock.acquire("A training")
-    while json.loads(lock.file.read_text())["signs"] < 2:
+    while json.loads(text_in(folder))["signs"] < 2:
         time.sleep(0.01)
-    of_another_machine(tmp_path)
-    while not lock.is_lost:
+    put_text(folder, of_another_machine())
+    while not lock._is_lost:
         time.sleep(0.01)
+        put_text(folder, of_another_machine())  # a sign may come in between
     with pytest.raises(RuntimeError, match="Another process has taken"):
         lock.check()
     lock.release()
-    assert json.loads(lock.file.read_text())["host"] == "another"
-
-
-WRITES = HOLDS.replace(
-    'print("held", flush=True)',
-    """
-from effdet_keras._internal.whole_files import replacing
-with replacing(sys.argv[1] + "/last.keras") as partial:
-    partial.write_text("half")
-    print("held", flush=True)
-    time.sleep(600)
-""",
-)
-
-
-def test_what_a_killed_process_left_half_written_is_removed_at_once(tmp_path):
-    with started(tmp_path, WRITES) as killed:
-        killed.kill()
-    assert len(os.listdir(tmp_path)) == 2
-    lock = FolderLock(tmp_path)
-    lock.acquire("A training")
-    assert os.listdir(tmp_path) == [LOCK_FILE]
-
-
-def test_what_a_process_of_a_silent_machine_left_is_removed_too(tmp_path, quick):
-    of_another_machine(tmp_path)
-    number = "0123abcd" + whole_files._machine("another")
-    for process in (4, 5):  # of the other nothing is known
-        (tmp_path / f".last.{process}-{number}.partial.keras").write_text("half")
-    FolderLock(tmp_path).acquire("A training")
-    names = set(os.listdir(tmp_path))
-    assert names == {LOCK_FILE, f".last.5-{number}.partial.keras"}
-
-
-def test_what_a_living_writer_writes_is_never_removed(tmp_path):
-    """It needs no lock to write into the folder, and no other machine is known."""
-    text = WRITES.replace('FolderLock(sys.argv[1]).acquire("A training")', "")
-    unknown = tmp_path / ".last.4-0123abcd.partial.keras"
-    unknown.write_text("of a version that did not name the machine")
-    with started(tmp_path, text) as writer, replacing(tmp_path / "own") as partial:
-        partial.write_text("of this process")
-        before = set(os.listdir(tmp_path))
-        FolderLock(tmp_path).acquire("A training")
-        assert set(os.listdir(tmp_path)) == before | {LOCK_FILE}
-        writer.kill()
+    assert text_in(folder) == of_another_machine()

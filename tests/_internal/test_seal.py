@@ -43,9 +43,3 @@ def test_any_byte_of_any_of_the_files_counts(files):
 def test_a_file_of_before_there_were_seals_passes(tmp_path):
     (tmp_path / "old.bin").write_bytes(b"no seal in it")
     assert not check_seal(tmp_path / "old.bin")
-
-
-def test_a_file_without_a_place_for_a_seal_is_a_mistake(tmp_path):
-    (tmp_path / "a.bin").write_bytes(b"no place in it")
-    with pytest.raises(ValueError, match="no place for one seal"):
-        seal(tmp_path / "a.bin")

@@ -7,17 +7,10 @@ from support.tiny import StandIn, tiny_model
 
 from effdet_keras.callbacks import CheckpointArchive
 from effdet_keras.detect.predictor import Predictor
-from effdet_keras.extras.remote import folder as remote_folder
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.weights.archive import read_archive_info
 
 pytestmark = pytest.mark.tensorflow
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(remote_folder, "_SETTLE", 0.0)
-    monkeypatch.setattr(remote_folder, "_AGAIN", 0.0)
 
 
 def train(model, epoch):

@@ -110,7 +110,8 @@ def test_no_input_is_written_over(archive, images, tmp_path, command):
     (tmp_path / "more" / "a.png").write_bytes(before)
     out = tmp_path / "out"
     arguments = ["predict", archive, first, "--out", out]
-    said = command(*arguments, tmp_path / "more" / "a.png", status=1)
+    both = [first, tmp_path / "more" / "a.png"]
+    said = command("predict", archive, *both, "--out", out, status=1)
     assert "give them to two runs" in said
     command(*arguments)
     written = list(out.rglob("*.png"))

@@ -22,21 +22,13 @@ _FILLER = ".filler"
 
 
 class SmallDisk:
-    """A disk of 64 MiB in memory where that is permitted, else a limit on files."""
+    """A disk of 64 MiB in memory."""
 
     def __init__(self, folder):
         self.folder = folder
-        mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK}", "tmpfs", str(folder)]
-        try:
-            self.is_real = not subprocess.run(mount, capture_output=True).returncode
-        except FileNotFoundError:
-            self.is_real = False
 
     def leave(self, free):
         """Lets no more than so many bytes be written; None for all there is."""
-        if not self.is_real:
-            _limit_files(free)
-            return
         filler = self.folder / _FILLER
         filler.unlink(missing_ok=True)
         if free is not None:
@@ -44,26 +36,16 @@ class SmallDisk:
             with open(filler, "wb") as file:
                 os.posix_fallocate(file.fileno(), 0, size)
 
-    def remove(self):
-        self.leave(None)
-        if self.is_real:
-            subprocess.run(["umount", "--lazy", str(self.folder)], check=True)
-
-
-def _limit_files(size):
-    import resource
-
-    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (hard if size is None else size, hard))
-
 
 @pytest.fixture
 def disk(tmp_path):
     folder = tmp_path / "disk"
     folder.mkdir()
-    small = SmallDisk(folder)
-    yield small
-    small.remove()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK}", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(mount).returncode:
+        pytest.skip("no disk can be mounted here")
+    yield SmallDisk(folder)
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 @pytest.fixture(scope="module")
@@ -124,8 +106,7 @@ def contents(folder):
 def test_it_is_told_and_nothing_is_lost(write, disk, times, request):
     write(disk.folder)
     old = contents(disk.folder)
-    sizes = sorted(map(len, old.values()))
-    whole = sum(sizes) if disk.is_real else sizes[-1]
+    whole = sum(map(len, old.values()))
     parts = times(2, 5 if request.node.callspec.params["write"] in SECONDS else 50)
     for part in range(parts):
         for folder in NEW_FOLDERS & set(os.listdir(disk.folder)):
@@ -136,6 +117,5 @@ def test_it_is_told_and_nothing_is_lost(write, disk, times, request):
             write(disk.folder)
         disk.leave(None)
         assert contents(disk.folder) == old
-        if disk.is_real:
-            assert caught.value.errno == errno.ENOSPC
+        assert caught.value.errno == errno.ENOSPC
     write(disk.folder)

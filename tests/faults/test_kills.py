@@ -23,7 +23,6 @@ def test_a_kill_at_any_moment_leaves_only_what_is_whole(writer, times, tmp_path)
     print(f"{writer}: {counts}")
     assert counts["kills"] == kills
     assert counts["whole"] >= kills and "broken" not in counts
-    assert counts["left in the end"] == 0
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 import json
 import zipfile
 
-import h5py
 import keras
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from PIL import Image
 import effdet_keras as ek
 from effdet_keras.extras.fusion import detect_augmented
 from effdet_keras.images import read_image
-from effdet_keras.weights.kinds.own import read_own_weights
 
 
 def archive_of(path, weights, compression=zipfile.ZIP_DEFLATED, **settings):
@@ -23,25 +21,6 @@ def archive_of(path, weights, compression=zipfile.ZIP_DEFLATED, **settings):
         archive.writestr("metadata.json", "{}")
         archive.writestr("model.weights.h5", weights)
     return path
-
-
-@pytest.mark.parametrize("load", [read_own_weights, ek.EfficientDet.from_archive])
-def test_an_archive_that_unpacks_to_more_than_weights_do(tmp_path, load):
-    path = archive_of(tmp_path / "cats.keras", bytes(2**27))
-    assert path.stat().st_size < 200_000
-    with pytest.raises(ValueError, match="cats.keras.*unpacks to 134,217,728"):
-        load(path)
-
-
-def test_weights_that_unpack_to_more_than_weights_do(tmp_path):
-    path = tmp_path / "cats.weights.h5"
-    with h5py.File(path, "w") as file:
-        layers = file.create_group("layers/stem/vars")
-        layers.create_dataset(
-            "0", data=np.zeros(2**25, "float32"), compression="gzip", chunks=(2**20,)
-        )
-    with pytest.raises(ValueError, match="cats.weights.h5.*shorter than its shape"):
-        read_own_weights(path)
 
 
 def test_an_image_of_more_pixels_than_pillow_would_warn_of(tmp_path, monkeypatch):

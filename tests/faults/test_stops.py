@@ -1,6 +1,5 @@
 """Real trainings that are told to stop, and the same command again."""
 
-import json
 import os
 import pathlib
 import signal
@@ -76,27 +75,3 @@ def test_a_command_that_is_terminated_saves_and_says_how_to_go_on(data, tmp_path
     if "a checkpoint was written" in said:  # there was something to save
         assert place["step"] >= 1
     assert place["steps"] == 3 * place["epoch"] + place["step"]
-
-
-@pytest.mark.slow
-def test_the_same_command_goes_on_after_every_stop(data, tmp_path):
-    out = tmp_path / "run"
-
-    def has_begun(times):
-        log = out / "log.txt"
-        return log.exists() and log.read_text().count("\nTraining ") == times
-
-    for number, moment, status in [
-        (signal.SIGINT, lambda: has_begun(1), 130),
-        (signal.SIGINT, (out / "log.jsonl").exists, 130),
-        (signal.SIGTERM, lambda: has_begun(3), 143),
-    ]:
-        process = started(data, out, "--epochs", "3")
-        said, found = stopped(process, number, moment)
-        assert found == status, said
-    process = started(data, out, "--epochs", "3")
-    said, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, said
-    rows = [json.loads(line) for line in (out / "log.jsonl").open()]
-    assert [row["epoch"] for row in rows] == [1, 2, 3]
-    assert [row["steps"] for row in rows] == [3, 6, 9]

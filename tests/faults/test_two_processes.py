@@ -4,11 +4,9 @@ import subprocess
 import sys
 
 import pytest
-from support.tiny import StandIn
 
 import effdet_keras as ek
 from effdet_keras.data import write_shapes
-from effdet_keras.weights.archive import read_archive_info, write_archive
 
 _CONVERT = """
 import sys
@@ -18,14 +16,6 @@ try:
     convert(sys.argv[1], sys.argv[2], "yolo")
 except FileExistsError as error:
     print("refused", error)
-"""
-_ARCHIVE = """
-import sys
-sys.path.insert(0, sys.argv[2])
-from support.tiny import StandIn
-from effdet_keras.weights.archive import write_archive
-for number in range(20):
-    write_archive(StandIn(), sys.argv[1], {"number": number})
 """
 
 
@@ -46,12 +36,3 @@ def test_two_conversions_into_one_folder(tmp_path):
     assert sum("refused" in text for text in said) == 1
     assert len(ek.data.load(tmp_path / "yolo", "train")) == 300
     assert sorted(p.name for p in tmp_path.iterdir()) == ["shapes", "yolo"]
-
-
-@pytest.mark.tensorflow
-def test_two_writers_of_one_checkpoint_leave_it_whole(tmp_path, request):
-    path = tmp_path / "best.keras"
-    run_twice(_ARCHIVE, path, request.config.rootpath / "tests")
-    assert read_archive_info(path)["number"] == 19
-    assert [p.name for p in tmp_path.iterdir()] == ["best.keras"]
-    write_archive(StandIn(), path)

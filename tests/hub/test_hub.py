@@ -257,21 +257,6 @@ def test_a_frozen_model_resumes_frozen(small_module, tmp_path):
     assert none_equal(before, values(resumed.features.weights))
 
 
-@pytest.mark.slow
-def test_detects_and_exports(small_module, tmp_path):
-    model = from_small(small_module)
-    image = np.random.default_rng(0).integers(0, 255, (50, 90, 3)).astype("uint8")
-    found = model.detect(image, score_threshold=0.0)
-    assert len(found) and found.boxes[:, 2].max() <= 90
-    model.export(tmp_path / "saved", verbose=False)
-    served = tf.saved_model.load(str(tmp_path / "saved"))
-    images = normalised() * 50
-    ours = model(images, training=False)
-    theirs = served.signatures["raw"](images=images)
-    for name in ours:
-        np.testing.assert_allclose(theirs[name], ours[name], rtol=1e-5, atol=1e-5)
-
-
 def test_what_cannot_be_is_said(small_module, tmp_path):
     model = from_small(small_module)
     with pytest.raises(ValueError, match="graph of a TF-Hub module.*load_weights"):
@@ -280,22 +265,6 @@ def test_what_cannot_be_is_said(small_module, tmp_path):
         model.export_checkpoint(tmp_path / "x", format="automl-tf1")
     with pytest.raises(ValueError, match="num_classes.*class_names"):
         EfficientDet.from_hub(small_module, **SMALL)
-
-
-@pytest.mark.slow
-def test_exports_its_graph_again(small_module, tmp_path):
-    model = from_small(small_module)
-    train(model)
-    path = tmp_path / "again"
-    model.export_hub_module(path)
-    with model.averages.swapped():
-        expected = flat(network_features(model, normalised()))
-    other = from_small(str(path))
-    assert all_equal(expected, flat(network_features(other, normalised())))
-    assert {v.path for v in other.features.trainable_variables} == {
-        v.path for v in model.features.trainable_variables
-    }
-    train(other)
 
 
 def test_a_module_of_keras_2(tmp_path):
@@ -400,14 +369,6 @@ def test_hub_and_own_network_train_alike(our_module, our_model):
         step = np.abs(ours - before[variable.path]).max()
         limit = 0.05 * step + 1e-6 * max(1.0, np.abs(ours).max())
         assert np.abs(ours - np.array(other)).max() < limit, variable.path
-
-
-def test_a_frozen_network_trains_its_new_layers_alone(our_module):
-    model = EfficientDet.from_hub(our_module, num_classes=3, trainable=False, verbose=0)
-    trainable = {v.path.split("/")[1] for v in model.trainable_variables}
-    assert trainable == {"class-predict", "box-predict"}
-    assert not any(layer.trainable for layer in model.get_layer("class_net").bns)
-    # The bits of frozen weights: tests of train/freezing.py.
 
 
 def test_the_export_is_a_module_without_this_package(our_module, our_model):
@@ -529,13 +490,11 @@ def test_a_changed_module_is_refused(small_module, tmp_path):
 
 
 def test_what_is_no_module_is_named(tmp_path):
-    (tmp_path / "notes.txt").write_text("")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "saved_model.pb").write_bytes(b"no protocol buffer")
     for handle, error, message in (
         ("nowhere", FileNotFoundError, "There is no TF-Hub module.*nowhere"),
-        (tmp_path, ValueError, "no SavedModel.*saved_model.pb.*notes.txt"),
-        (tmp_path / "notes.txt", ValueError, "is a file"),
+        (tmp_path, ValueError, "no SavedModel.*saved_model.pb"),
         (tmp_path / "broken", ValueError, "no SavedModel"),
     ):
         with pytest.raises(error, match=message):
@@ -544,55 +503,24 @@ def test_what_is_no_module_is_named(tmp_path):
 
 def test_a_wrong_number_of_levels_is_named(small_module, tmp_path):
     four = save_small_module(tmp_path / "four", num_levels=4)
-    with pytest.raises(
-        ValueError, match="4 class features, of 8x8, 4x4, 2x2, 1x1.*3, "
-    ):
+    with pytest.raises(ValueError, match=r"\(1, 1\)\] for .*levels 3 to 5"):
         from_small(four)
     assert from_small(four, max_level=6).config.num_levels == 4
-    with pytest.raises(ValueError, match="3 class features.*Expected: 5.*3 to 7"):
-        EfficientDet.from_hub(small_module, num_classes=2)
-
-
-def levels(x, *channels):
-    pooled = [tf.nn.avg_pool2d(x, 2**i, 2**i, "SAME") for i in (3, 4, 5)]
-    return [p[..., :c] for p, c in zip(pooled, channels)]
 
 
 @pytest.mark.parametrize(
-    "function, message",
-    [
-        (lambda images, training: images, r"returns \(1, 64, 64, 3\)"),
-        (
-            lambda images, training: {"a": images},
-            r"returns .*'a': TensorShape\(\[1, 64",
-        ),
-        (
-            lambda images, training: levels(images, 3, 3, 3),
-            r"returns .*\(\[1, 8, 8, 3\]\), TensorShape\(\[1, 4, 4, 3\]\)",
-        ),
-        (
-            lambda images, training: (levels(images, 3, 3, 3), levels(images, 3, 2, 3)),
-            r"box features of \[2, 3\] channels",
-        ),
-    ],
+    "function",
+    [lambda images, training: images, lambda images, training: [images] * 3],
 )
-def test_another_result_is_named(function, message, tmp_path):
+def test_another_result_is_named(function, tmp_path):
     path = save_function(function, tmp_path / "module")
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=r"returns .*1, 64, 64, 3"):
         from_small(path)
 
 
-def test_another_call_is_named(tmp_path):
-    module = tf.train.Checkpoint()
-    module.__call__ = tf.function(
-        lambda images: images,
-        input_signature=[tf.TensorSpec((None, 32, 32, 3), tf.float32, name="images")],
-    )
-    tf.saved_model.save(module, str(tmp_path / "module"))
-    with pytest.raises(ValueError, match=r"cannot be called.*32, 32"):
-        from_small(tmp_path / "module")
+def test_another_signature_is_named(tmp_path):
     path = save_detector(tmp_path / "embedding", lambda x: {"vector": x[:, 0, 0]})
-    with pytest.raises(ValueError, match="serving_default.*vector.*detection_boxes"):
+    with pytest.raises(ValueError, match="of another form.*serving_default.*vector"):
         from_small(path)
 
 
@@ -639,5 +567,3 @@ def test_a_detector_detects(outputs, input_spec, tmp_path):
     # The image is 20 wide: there the box ends.
     np.testing.assert_allclose(found.boxes, [[4, 0.2 * width, 20, 20]], rtol=1e-5)
     assert [len(each) for each in model.detect([image] * 2, 0.1)] == [2, 2]
-    with pytest.raises(NotImplementedError, match="finished detections.*Fine-tune"):
-        model.fit(batches())

@@ -178,7 +178,6 @@ def test_settings_of_another_form_are_refused():
         ("a: [1\n", "is not YAML"),
         ("epochs: 1\nepochs: 2\n", "'epochs' is given twice"),
         ("model: !!python/object:os.system x\n", "is not YAML"),
-        (f"epochs: {'9' * 400}\n", "is no int.*more than 100 digits.*line 1"),
     ],
     ids=repr,
 )
@@ -195,9 +194,6 @@ def test_class_names_of_files_and_settings_are_text(tmp_path):
     assert RunConfiguration.read(path).class_names == ("007", "16:9", "no", "1.10")
     path.write_text("class_names: {1: 007, 2: on}\n")
     assert RunConfiguration.read(path).class_names == {1: "007", 2: "on"}
-    names = parse_settings(["class_names=[007, no, 16:9]"])["class_names"]
-    assert names == ["007", "no", "16:9"]
-    assert parse_settings(["class_names=null"]) == {"class_names": None}
 
 
 def test_steps_and_durations():

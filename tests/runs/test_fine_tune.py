@@ -129,7 +129,7 @@ def test_a_run_goes_on_as_it_was_configured(run):
         ek.fine_tune(out=run, resume=True, learning_rate=0.5)
     with pytest.raises(ValueError, match="but it began with"):
         ek.fine_tune(out=run, resume=True, hparams="gamma=2.0")
-    with pytest.raises(FileNotFoundError, match="no run to go on with"):
+    with pytest.raises(FileNotFoundError, match="configuration.yaml"):
         ek.fine_tune(out=run.parent / "nowhere", resume=True)
     with pytest.raises(ValueError, match="name it with `out`"):
         ek.fine_tune("cells", resume=True)

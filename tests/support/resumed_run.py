@@ -75,11 +75,11 @@ def _in_save(number):
     """Ends the process where a checkpoint is written, and not yet in its place."""
     flush, calls = whole_files._flush, [0]
 
-    def counted(path, flags):
+    def counted(path):
         calls[0] += str(path).endswith(".partial.keras")
         if calls[0] == number:
             die()
-        flush(path, flags)
+        flush(path)
 
     whole_files._flush = counted
 

@@ -80,18 +80,6 @@ def test_a_layer_too_many_is_another_network():
     assert identify(source).names == ("efficientdet-d4",)
 
 
-def test_what_a_file_has_too_little_or_otherwise_is_listed():
-    source = source_of("efficientdet-d0", TF1)
-    stem = "efficientnet-b0/stem/conv2d/kernel"
-    source.arrays[stem] = np.zeros((3, 3, 3, 16))
-    del source.arrays["fpn_cells/cell_0/fnode0/WSM"]
-    source.arrays["stray"] = np.zeros(2)
-    match = match_arrays(source, EfficientDetConfig())
-    assert list(match.mismatched) == [stem]
-    assert [array.name for array in match.missing] == ["fpn_cells/cell_0/fnode0/WSM"]
-    assert match.left_over == ["stray"]
-
-
 def test_layouts_go_to_torch_and_back_bit_by_bit():
     for array in network_arrays(EfficientDetConfig(num_classes=2)):
         value = np.random.default_rng(0).normal(size=array.shape).astype("float32")

@@ -10,10 +10,7 @@ import pytest
 from effdet_keras.model.backbone import EfficientNet
 from effdet_keras.model.batch_norm import BatchNormalization
 from effdet_keras.model.efficientdet import EfficientDet
-from effdet_keras.weights.assign import BACKBONE_ALONE
 from effdet_keras.weights.kinds.registry import open_weights
-from effdet_keras.weights.kinds.torch_state_dict import EFFICIENTNET_PYTORCH
-from effdet_keras.weights.network_arrays import network_arrays
 from effdet_keras.weights.presets import find_published_weights
 from effdet_keras.weights.read_weights import installed_weights
 
@@ -77,21 +74,6 @@ def photographs(side):
 def normalized(model, images):
     mean, stddev = model.config.mean_rgb, model.config.stddev_rgb
     return (np.stack(list(images)) - np.array(mean)) / np.array(stddev)
-
-
-def test_arrays_go_one_to_one_into_the_backbone(model, classifier):
-    report = model.load_pretrained("imagenet", verbose=0)
-    backbone = [a for a in network_arrays(model.config) if a.is_backbone]
-    if model.config.name == "efficientdet-lite0":
-        assert len(backbone) == 240
-    assert report.num_loaded == len(backbone)
-    assert [new.reason for new in report.new] == [BACKBONE_ALONE]
-    used = {EFFICIENTNET_PYTORCH.name_of(array) for array in backbone}
-    assert {*used, *report.left_over} == set(classifier)
-    assert {name.split(".")[0] for name in report.left_over} == {
-        *("_conv_head", "_bn1", "_fc")
-    }
-    assert "(installed)" in report.path
 
 
 def test_pixels_and_epsilon_are_those_of_the_training(model):

@@ -176,7 +176,7 @@ def test_weights_and_averages_are_both_exported(tmp_path):
     for averages, expected in ((False, raw), (True, averaged)):
         swapped = open_weights(tmp_path / "swapped" / "model", averages=averages)
         assert_equal(swapped.arrays, expected)
-    with pytest.raises(ValueError, match=r"automl-tf1, torch-effdet.*'onnx'"):
+    with pytest.raises(ValueError, match=r"'automl-tf1', 'torch-effdet'.*'onnx'"):
         model.export_checkpoint(tmp_path / "other", format="onnx")
 
 
@@ -243,24 +243,6 @@ def test_an_archive_behind_an_address_is_fetched_once(
     assert_equal(values(model), before)
 
 
-@pytest.mark.slow
-def test_import_writes_what_the_ending_says(d0, tmp_path, capsys):
-    d0.save(tmp_path / "pets.keras")
-    outs = ["model", "again.keras", "again.weights.h5"]
-    for out in outs:
-        import_.run(tmp_path / "pets.keras", tmp_path / "out" / out)
-        source = open_weights(tmp_path / "out" / out)
-        model = EfficientDet.from_preset("efficientdet-d0", num_classes=2, **SMALL)
-        model.load_pretrained(tmp_path / "out" / out, verbose=0)
-        assert_equal(values(model), values(d0))
-        names = ("cat", "dog") if out.endswith(".keras") else None
-        assert source.class_names == names
-    assert capsys.readouterr().out.count("Wrote") == 3
-    for out in outs:
-        with pytest.raises(FileExistsError, match="nothing is overwritten"):
-            import_.run(tmp_path / "pets.keras", tmp_path / "out" / out)
-
-
 def test_import_asks_where_a_file_fits_several_models(tmp_path):
     config = (
         find_published_weights("efficientdet-d6", "coco")
@@ -286,18 +268,11 @@ def test_a_word_is_a_key_or_a_file(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="The folder 'imagnet' holds no weights"):
         read_weights("imagnet", None)
     (tmp_path / "model.index").write_text("")
-    with pytest.raises(FileNotFoundError, match="0 of 1 data files"):
+    with pytest.raises(ValueError, match="'model' is damaged or incomplete"):
         read_weights("model", None)
     for path in ("runs/cats", "cats.h5", "./cats"):
         with pytest.raises(FileNotFoundError, match="There is no"):
             read_weights(path, None)
-
-
-def test_a_bucket_is_not_read_as_a_folder(memory, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(FileNotFoundError, match="memory://bucket/runs/model"):
-        read_weights("memory://bucket/runs/model", None)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_tensorflow_checkpoint_is_fetched_with_all_its_files(memory):

@@ -97,11 +97,12 @@ def _image_folder(path, image_dir, names):
     """The folder that the names of the images start from."""
     if image_dir is not None:
         return path_of(image_dir)
-    stem = path.stem.removesuffix("_labels")
-    for place in (stem, "", "images", f"images/{stem}", "../images"):
-        if any(is_file(_path_in(path.parent / place, name)) for name in names[:10]):
-            return path.parent / place
-    return path.parent
+    stem, folder = path.stem.removesuffix("_labels"), path.parent
+    places = [folder / p for p in (stem, "", "images", f"images/{stem}")]
+    for place in [*places, folder.parent / "images"]:
+        if any(is_file(_path_in(place, name)) for name in names[:10]):
+            return place
+    return folder
 
 
 def _path_in(folder, name):

@@ -270,7 +270,7 @@ def _yaml_layout(path):
 def _read_yaml(path):
     text = read_text(path)
     try:
-        content = load_yaml(text, words=True)
+        content = load_yaml(text)
     except InvalidValueError as error:
         raise InvalidValueError(
             f"`from_yolo` expects a yaml file. Received: {str(path)!r} ({error})"

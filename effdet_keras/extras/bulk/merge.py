@@ -11,8 +11,15 @@ from collections.abc import Iterable, Iterator
 
 from effdet_keras._internal.optional_imports import pyarrow_parquet
 from effdet_keras._internal.remote_path import exists, path_of, replacing_at
-from effdet_keras.errors import InvalidStateError, InvalidValueError, require
-from effdet_keras.extras.bulk.parts import SETTINGS, Parts, line_of, schema, table_of
+from effdet_keras.errors import InvalidStateError, require
+from effdet_keras.extras.bulk.parts import (
+    SETTINGS,
+    Parts,
+    line_of,
+    rank,
+    schema,
+    table_of,
+)
 
 _AT_ONCE = 4096  # rows of a Parquet file that are in memory
 _NAME = operator.itemgetter("file_name")
@@ -29,11 +36,6 @@ def merge_parts(
         raise FileExistsError(
             f"'{out}' is there already, and nothing is overwritten: give another path, "
             "or add --overwrite."
-        )
-    if parts.owns(out):
-        raise InvalidValueError(
-            f"'{out}' is one of the files that are merged, and would be replaced. Give "
-            "another path."
         )
     if out.suffix == ".parquet":
         pyarrow_parquet.require("Writing Parquet")
@@ -75,7 +77,7 @@ class _Merged:
         in_order = self._in_order()
         for name, group in itertools.groupby(in_order, lambda pair: _NAME(pair[1])):
             rows = list(group)
-            shard, row = min(rows, key=lambda pair: _rank(pair[1]))
+            shard, row = min(rows, key=lambda pair: rank(pair[1]))
             counts[shard] += 1
             self.count += 1
             if row["error"] is not None:
@@ -101,11 +103,6 @@ class _Merged:
                 yield shard, row
             if (row := next(rows, None)) is not None:
                 heapq.heappush(opened, (_NAME(row), path, shard, row, rows))
-
-
-def _rank(row):
-    """Low for the row that counts: of the newest image, and one that was read."""
-    return -row["generation"], row["error"] is not None
 
 
 def _write_coco(path, rows: Iterable[dict], categories):

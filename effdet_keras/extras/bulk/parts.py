@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 import re
 import warnings
 from typing import Any
 
 from effdet_keras._internal.optional_imports import pyarrow
 from effdet_keras._internal.remote_path import exists, path_of, replacing_at
-from effdet_keras._internal.whole_files import is_remote, replacing
 from effdet_keras.category_ids import category_ids_or_default
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.letterbox import has_area
-from effdet_keras.errors import InvalidStateError, InvalidValueError
+from effdet_keras.errors import InvalidStateError
 
 SETTINGS = "settings.json"
-_OF_PARTS = ("stamp", "generation")  # of a row, besides what is merged
-_OURS = re.compile(r"(part|shard)-\d+-of-\d+.*\.jsonl?")
-_PART = re.compile(r"part-(\d+)-of-\d+-([0-9a-f]{16})\.jsonl")
+_PART = re.compile(r"rows-(\d+)-of-\d+-([0-9a-f]{16})\.jsonl")
 
 
 class Parts:
     """A folder of parts, here or at an address.
 
-    A part is a file with a line of JSON for each image, in the order of their names.
+    A part is a file with a row in JSON for each image, in the order of their names.
     Its name has a digest of its content: what was cut off does not count, and of two
     processes that work on one shard none replaces what another found.
     """
@@ -40,16 +35,9 @@ class Parts:
         return self._read(SETTINGS)
 
     def agree(self, settings):
-        """Writes the settings (of several at once the first one), or compares them."""
-        if self.settings() is None and is_remote(self.folder):
+        """Writes the settings, or compares them with those that are there."""
+        if self.settings() is None:
             self._write(SETTINGS, settings)
-        elif self.settings() is None:
-            path = self.folder / SETTINGS
-            with (
-                contextlib.suppress(FileExistsError),
-                replacing(path, exclusive=True) as partial,
-            ):
-                partial.write_text(json.dumps(settings, indent=1), encoding="utf-8")
         there = self.settings()
         others = [key for key in settings if there.get(key) != settings[key]]
         if others:
@@ -70,14 +58,6 @@ class Parts:
         parts = [(int(match[1]), path) for match, path in matches if match]
         return [part for part in parts if shard in (None, part[0])]
 
-    def owns(self, path):
-        """Whether a path has the name of one of these files, here or by a link."""
-        if path.name != SETTINGS and not _OURS.fullmatch(path.name):
-            return False
-        if is_remote(path) or is_remote(self.folder):
-            return path.parent == self.folder
-        return os.path.realpath(path.parent) == os.path.realpath(self.folder)
-
     def read(self, path):
         """The rows of a part, with `stamp` and `generation`; none of a damaged one."""
         data = path.read_bytes()
@@ -87,16 +67,13 @@ class Parts:
                 stacklevel=2,
             )
             return
-        for line in data.splitlines():
-            line = json.loads(line)
-            yield row_of_line(line) | {key: line.get(key, 0) for key in _OF_PARTS}
+        yield from map(json.loads, data.splitlines())
 
     def write(self, shard, rows):
         """Writes a part: whole, or not at all."""
         rows = sorted(rows, key=lambda row: row["file_name"])
-        lines = (line_of(row) | {key: row[key] for key in _OF_PARTS} for row in rows)
-        data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-        name = f"part-{shard.number:05}-of-{shard.count:05}-{_digest(data)}.jsonl"
+        data = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+        name = f"rows-{shard.number:05}-of-{shard.count:05}-{_digest(data)}.jsonl"
         with replacing_at(self.folder / name) as partial:
             partial.write_bytes(data)
 
@@ -116,18 +93,16 @@ class Parts:
 
     def _read(self, name):
         path = self._fresh() / name
-        if not exists(path):
-            return None
-        try:
-            return json.loads(path.read_bytes())
-        except ValueError as error:
-            raise InvalidValueError(
-                f"'{path}' is damaged ({error}). Remove it, and run a shard again."
-            ) from error
+        return json.loads(path.read_bytes()) if exists(path) else None
 
     def _write(self, name, content):
         with replacing_at(self.folder / name) as partial:
             partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+def rank(row):
+    """Low for the row that counts: of the newest image, and one that was read."""
+    return -row["generation"], row["error"] is not None
 
 
 def _digest(data):
@@ -159,23 +134,24 @@ def row_of(
     found = found[has_area(found.boxes)]
     classes = [categories[label] for label in found.labels.tolist()]
     boxes = [(x, y, x1 - x, y1 - y) for y, x, y1, x1 in found.boxes.tolist()]
-    columns = (
-        [category["id"] for category in classes],
-        [category["name"] for category in classes],
-        [[round(number, 2) for number in box] for box in boxes],
-        [round(score, 6) for score in found.scores.tolist()],
-    )
-    return _row(name, *image_size, dict(zip(_OF_ANNOTATIONS, columns)))
+    height, width = map(int, image_size)
+    return {
+        "file_name": name,
+        "width": width,
+        "height": height,
+        "category_id": [category["id"] for category in classes],
+        "label": [category["name"] for category in classes],
+        "bbox": [[round(number, 2) for number in box] for box in boxes],
+        "score": [round(score, 6) for score in found.scores.tolist()],
+        "error": None,
+    }
 
 
 def row_of_error(name: str, error: object) -> dict:
     """The row of an image that could not be read."""
-    return _row(name, 0, 0, {key: [] for key in _OF_ANNOTATIONS}, str(error))
-
-
-def _row(name, height, width, columns, error=None):
-    size = {"width": int(width), "height": int(height)}
-    return {"file_name": name, **size, **columns, "error": error}
+    size = {"width": 0, "height": 0}
+    lists = {key: [] for key in _OF_ANNOTATIONS}
+    return {"file_name": name, **size, **lists, "error": str(error)}
 
 
 def line_of(row: dict) -> dict:
@@ -188,14 +164,6 @@ def line_of(row: dict) -> dict:
         **image,
         "annotations": [dict(zip(_OF_ANNOTATIONS, found)) for found in zip(*columns)],
     }
-
-
-def row_of_line(line: dict) -> dict:
-    """The row of a line of JSON; the inverse of `line_of`."""
-    if "error" in line:
-        return row_of_error(line["file_name"], line["error"])
-    columns = {key: [x[key] for x in line["annotations"]] for key in _OF_ANNOTATIONS}
-    return _row(line["file_name"], line["height"], line["width"], columns)
 
 
 def schema():
@@ -217,13 +185,4 @@ def schema():
 
 def table_of(rows: list[dict]):
     """Rows as a `pyarrow.Table`."""
-    rows = [
-        {**row, "file_name": _utf8(row["file_name"]), "error": _utf8(row["error"])}
-        for row in rows
-    ]
     return pyarrow.require("Parquet").Table.from_pylist(rows, schema=schema())
-
-
-def _utf8(text):
-    """Text that Parquet can hold: names of files may have bytes that are no text."""
-    return text and text.encode("utf-8", "backslashreplace").decode()

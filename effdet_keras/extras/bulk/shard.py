@@ -20,7 +20,7 @@ from effdet_keras.detect.predictor import Predictor
 from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.export.runtime import ExportedDetector
 from effdet_keras.extras.bulk.batch_detector import BatchDetector
-from effdet_keras.extras.bulk.parts import Parts
+from effdet_keras.extras.bulk.parts import Parts, rank
 from effdet_keras.images import IMAGE_SUFFIXES
 
 _TOLD = 10  # images that cannot be read, by name
@@ -55,28 +55,40 @@ def detect_shard(
 ) -> int:
     """Detects in the images that no part has; again in those with errors, last."""
     check_argument(part_images >= 1, "part_images", part_images, "1 or more")
-    progress = _Progress(shard, sources)
-    for _, path in parts.files(shard.number):
-        progress.note(parts.read(path))
-    progress.warn_of_gone()
-    progress.show()
-    errors = progress.errors
-    new = [name for name in sources if not progress.has(name)]
-    again = [name for name in sources if name in errors]
-    if new or again:
+    known = _newest_rows(parts, shard)
+    stamps = {}  # of images that are being looked at, taken before they are read
+    new, again = [], []
+    for name, source in sources.items():
+        row = known.get(name)
+        if row is None or row["stamp"] != stamp_of(source):
+            new.append(name)
+        elif row["error"] is not None:
+            again.append(name)
+    if gone := len(known.keys() - sources.keys()):
+        warnings.warn(
+            f"{gone:,} images of the parts are not among the inputs any more: their "
+            "rows stay",
+            stacklevel=2,
+        )
+    num_left, num_seen, start = len(new) + len(again), 0, time.monotonic()
+    if num_left:
         parts.set_finished(shard, None)
 
-    stamps = {}  # of images that are being looked at, taken before they are read
-
     def write(rows):
+        nonlocal num_seen
         for row in rows:
-            progress.mark(row, stamps.pop(row["file_name"]))
-        # An error that is known needs no second row.
-        fresh = [r for r in rows if r["error"] is None or not progress.knows(r)]
-        if fresh:
-            parts.write(shard, fresh)
-        progress.note(rows)
-        progress.show(len(rows))
+            name = row["file_name"]
+            before = known[name]["generation"] if name in known else -1
+            row |= {"stamp": stamps.pop(name), "generation": before + 1}
+            known[name] = _in_short(row)
+        parts.write(shard, rows)
+        num_seen += len(rows)
+        speed = num_seen / max(time.monotonic() - start, 1e-6)
+        print(
+            f"shard {shard}: {len(sources) - num_left + num_seen:,} of "
+            f"{len(sources):,} images, {speed:.1f} images per second",
+            flush=True,
+        )
 
     def stamped(names):
         for name in names:
@@ -84,15 +96,29 @@ def detect_shard(
             yield name, sources[name]
 
     for names in (new, again):
-        rows = detector.stream(stamped(names))
-        _in_chunks(rows, part_images, write)
-    parts.set_finished(shard, len(progress))
-    failed = [name for name in sources if name in errors]
+        _in_chunks(detector.stream(stamped(names)), part_images, write)
+    parts.set_finished(shard, len(known))
+    failed = [name for name in sources if known[name]["error"] is not None]
     for name in failed[:_TOLD]:
-        warnings.warn(f"'{name}' is left out: {errors[name]}", stacklevel=2)
+        warnings.warn(f"'{name}' is left out: {known[name]['error']}", stacklevel=2)
     if len(failed) > _TOLD:
         warnings.warn(f"... and {len(failed) - _TOLD:,} more", stacklevel=2)
     return len(failed)
+
+
+def _newest_rows(parts, shard):
+    """What the parts of a shard say of each image, in short."""
+    known = {}
+    for _, path in parts.files(shard.number):
+        for row in parts.read(path):
+            name = row["file_name"]
+            if name not in known or rank(row) < rank(known[name]):
+                known[name] = _in_short(row)
+    return known
+
+
+def _in_short(row):
+    return {key: row[key] for key in ("stamp", "generation", "error")}
 
 
 def _in_chunks(rows, size, write):
@@ -107,67 +133,6 @@ def _in_chunks(rows, size, write):
     finally:
         if chunk:
             write(chunk)
-
-
-class _Progress:
-    """Which images of a shard are done, and which were tried in vain, and why."""
-
-    def __init__(self, shard, sources):
-        self._shard, self._sources = shard, sources
-        self._done, self.errors = {}, {}  # generation; reason
-        self._replaced = {}  # generation of images that are others now
-        self._gone = 0  # rows of images that are not among the inputs any more
-        self._start, self._seen = time.monotonic(), 0
-
-    def __len__(self):
-        return len({**self._done, **self.errors, **self._replaced})
-
-    def has(self, name):
-        return name in self._done or name in self.errors
-
-    def knows(self, row):
-        return self.errors.get(row["file_name"]) == row["error"]
-
-    def mark(self, row, stamp):
-        """Gives a new row what tells it from older ones of the same name."""
-        row["stamp"] = stamp
-        row["generation"] = self._replaced.get(row["file_name"], -1) + 1
-
-    def note(self, rows):
-        for row in rows:
-            name, generation = row["file_name"], row["generation"]
-            if generation < max(self._done.get(name, 0), self._replaced.get(name, 0)):
-                continue
-            source = self._sources.get(name)
-            if source is not None and row["stamp"] != stamp_of(source):
-                self._replaced[name] = generation
-                self._done.pop(name, None)
-                self.errors.pop(name, None)
-            elif row["error"] is None:
-                self._done[name] = generation
-                self.errors.pop(name, None)
-            elif name not in self._done:
-                self.errors[name] = row["error"]
-
-    def warn_of_gone(self):
-        """Rows of images that were removed are not taken back."""
-        known = {*self._done, *self.errors}
-        self._gone = len(known.difference(self._sources))
-        if self._gone:
-            warnings.warn(
-                f"{self._gone:,} images of the parts are not among the inputs any "
-                "more: their rows stay",
-                stacklevel=3,
-            )
-
-    def show(self, count=0):
-        self._seen += count
-        of_all = f"{len(self) - self._gone:,} of {len(self._sources):,} images"
-        text = f"shard {self._shard}: {of_all}"
-        if count:
-            speed = self._seen / max(time.monotonic() - self._start, 1e-6)
-            text += f", {speed:.1f} images per second"
-        print(text, flush=True)
 
 
 # --- The images of a shard: their names, which never change, and where they are.
@@ -230,8 +195,7 @@ def stamp_of(source: str) -> str:
 
 def _images_of(path) -> Iterator[tuple[str, str]]:
     if path.is_dir():
-        remote = is_remote(path)
-        yield from _below_address(path) if remote else _below(os.fspath(path))
+        yield from _below(path)
     elif not path.is_file():
         raise FileNotFoundError(f"There is no image or folder '{path}'")
     elif not _is_image(path.name):
@@ -243,32 +207,12 @@ def _images_of(path) -> Iterator[tuple[str, str]]:
         yield path.name, str(path)
 
 
-def _below(root):
-    seen = set()  # links to folders are followed, also in circles: each folder once
-    for folder, folders, files in os.walk(root, followlinks=True):
-        status = os.stat(folder)
-        if (status.st_dev, status.st_ino) in seen:
-            folders.clear()
-            continue
-        seen.add((status.st_dev, status.st_ino))
-        folders[:] = sorted(
-            (name for name in folders if not name.startswith(".")),
-            key=lambda name: (os.path.islink(os.path.join(folder, name)), name),
-        )
-        inner = os.path.relpath(folder, root).replace(os.sep, "/")
-        start = "" if inner == "." else f"{inner}/"
-        for name in sorted(filter(_is_image, files)):
-            yield f"{start}{name}", os.path.join(folder, name)
-
-
-def _below_address(folder, start=""):
+def _below(folder, start=""):
     for path in folder.iterdir():
-        if path.name.startswith("."):
-            continue
-        if path.is_dir():
-            yield from _below_address(path, f"{start}{path.name}/")
-        elif _is_image(path.name):
+        if _is_image(path.name):
             yield f"{start}{path.name}", str(path)
+        elif not path.name.startswith(".") and path.is_dir():
+            yield from _below(path, f"{start}{path.name}/")
 
 
 def _is_image(name):

@@ -15,11 +15,12 @@ from jax.experimental import multihost_utils
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.processes import OneProcess, alone
-from effdet_keras.errors import EffDetError, InvalidStateError, first_line
+from effdet_keras.errors import EffDetError, first_line
 from effdet_keras.extras.multiprocess.launch import (
     Engine,
     Launch,
     end_at_once,
+    filled_up,
     lost_process,
 )
 
@@ -92,23 +93,14 @@ def _join(launch):
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     # It would take SIGTERM for itself, on which a training saves and ends.
     jax.config.update("jax_enable_preemption_service", False)
-    try:
-        jax.distributed.initialize(
-            launch.coordinator,
-            launch.num_processes,
-            launch.process_id,
-            cluster_detection_method="deactivate",  # `Launch` knows
-            initialization_timeout=START_TIMEOUT,
-            heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT,
-        )
-    except RuntimeError as error:
-        raise InvalidStateError(
-            f"JAX could not join the {launch.num_processes} processes at "
-            f"{launch.coordinator} as process {launch.process_id} (by "
-            f"{launch.source}): {error}. It has to be the first use of JAX in this "
-            "process, every process needs a number of its own, and the address must be "
-            "that of process 0, where the port is free."
-        ) from error
+    jax.distributed.initialize(
+        launch.coordinator,
+        launch.num_processes,
+        launch.process_id,
+        cluster_detection_method="deactivate",  # `Launch` knows
+        initialization_timeout=START_TIMEOUT,
+        heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT,
+    )
     sys.excepthook = _leave_at_once
 
 
@@ -156,7 +148,7 @@ class LocalPrediction:
         )
         rows = len(jax.tree.leaves(inputs)[0])
         inputs = jax.tree.map(
-            lambda x: jax.device_put(_filled_up(x, mesh.size), shared_out), inputs
+            lambda x: jax.device_put(filled_up(x, mesh.size), shared_out), inputs
         )
         with alone():
             outputs = self._compiled()(state, inputs)
@@ -189,10 +181,3 @@ def _local_copy(array, sharding):
     return jax.make_array_from_single_device_arrays(
         array.shape, sharding, [parts[device] for device in devices]
     )
-
-
-def _filled_up(array, multiple):
-    """An array with rows of zeros behind its own, as many as devices need."""
-    array = np.asarray(array)
-    missing = -len(array) % multiple
-    return np.pad(array, [(0, missing)] + [(0, 0)] * (array.ndim - 1))

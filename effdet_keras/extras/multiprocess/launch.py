@@ -10,6 +10,9 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
 
 from effdet_keras._internal.processes import OneProcess
 from effdet_keras.errors import InvalidStateError, InvalidValueError, require
@@ -28,21 +31,12 @@ class Launch:
     workers: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.num_processes < 1:
-            self._refuse("There must be at least one process.")
-        if not 0 <= self.process_id < self.num_processes:
-            self._refuse(
-                "The processes are counted from 0: this one must be below "
-                f"{self.num_processes}."
-            )
-        host, _, port = self.coordinator.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            self._refuse("The address must be 'host:port'.")
-
-    def _refuse(self, reason):
-        raise InvalidValueError(
-            f"{reason} Received by {self.source}: process {self.process_id} of "
-            f"{self.num_processes}, coordinator {self.coordinator!r}"
+        require(
+            0 <= self.process_id < self.num_processes,
+            "Processes are counted from 0, and this one must be below their number",
+            source=self.source,
+            process_id=self.process_id,
+            num_processes=self.num_processes,
         )
 
     @property
@@ -60,65 +54,64 @@ def launch_of(environ: Mapping[str, str]) -> Launch | None:
     """How this process was launched, by the first of `_LAUNCHERS` that is set."""
     for name, read in _LAUNCHERS.items():
         if environ.get(name, "").strip():
-            return read(environ)
+            try:
+                return read(environ)
+            except (LookupError, TypeError, ValueError) as error:
+                raise InvalidValueError(
+                    f"The variables of a launcher are incomplete or wrong: {error!r}. "
+                    f"Received: {name}={environ[name]!r}; docs/distributed.md has "
+                    "those that belong together."
+                ) from error
     return None
 
 
 def _of_tf_config(environ):
-    try:
-        content = json.loads(environ["TF_CONFIG"])
-        cluster, task = content["cluster"], content["task"]
-        kind, index = task["type"], int(task["index"])
-        workers = (*cluster.get("chief", []), *cluster.get("worker", []))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InvalidValueError(
-            'TF_CONFIG must be JSON such as {"cluster": {"worker": ["node1:1234", '
-            '"node2:1234"]}, "task": {"type": "worker", "index": 0}}. Received: '
-            f"TF_CONFIG={environ['TF_CONFIG']!r}"
-        ) from error
+    content = json.loads(environ["TF_CONFIG"])
+    cluster, task = content["cluster"], content["task"]
     require(
-        {kind, *cluster} <= {"chief", "worker"},
+        {task["type"], *cluster} <= {"chief", "worker"},
         "TF_CONFIG may name workers, and one of them as chief: parameter servers "
         "do not work with Keras 3, and each worker takes part in the evaluation",
         TF_CONFIG=environ["TF_CONFIG"],
     )
-    before = len(cluster.get("chief", [])) if kind == "worker" else 0
-    first = workers[0] if workers else ""
-    return Launch(index + before, len(workers), first, "TF_CONFIG", workers)
+    chiefs = cluster.get("chief", [])
+    workers = (*chiefs, *cluster.get("worker", []))
+    before = len(chiefs) if task["type"] == "worker" else 0
+    index = int(task["index"]) + before
+    return Launch(index, len(workers), workers[0], "TF_CONFIG", workers)
 
 
 def _of_jax(environ):
-    address = _text(environ, "JAX_COORDINATOR_ADDRESS")
-    port = environ.get("JAX_COORDINATOR_PORT", "").strip()
-    if port and not re.search(r":\d+$", address):
-        address = f"{address}:{_number(environ, 'JAX_COORDINATOR_PORT')}"
+    address = environ["JAX_COORDINATOR_ADDRESS"]
+    if not re.search(r":\d+$", address):
+        address = f"{address}:{int(environ['JAX_COORDINATOR_PORT'])}"
     return Launch(
-        _number(environ, "JAX_PROCESS_ID"),
-        _number(environ, "JAX_NUM_PROCESSES"),
+        int(environ["JAX_PROCESS_ID"]),
+        int(environ["JAX_NUM_PROCESSES"]),
         address,
         "JAX_PROCESS_ID",
     )
 
 
 def _of_torchrun(environ):
-    port = _number(environ, "MASTER_PORT")
+    port = int(environ["MASTER_PORT"])
     if environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         port += 1  # torchrun itself listens on the one that it names
     return Launch(
-        _number(environ, "RANK"),
-        _number(environ, "WORLD_SIZE"),
-        joined_address(_text(environ, "MASTER_ADDR"), port),
+        int(environ["RANK"]),
+        int(environ["WORLD_SIZE"]),
+        joined_address(environ["MASTER_ADDR"], port),
         "RANK",
     )
 
 
 def _of_slurm(environ):
-    host = _first_host(_text(environ, "SLURM_STEP_NODELIST"))
+    host = _first_host(environ["SLURM_STEP_NODELIST"])
     first, count = _SLURM_PORTS
     return Launch(
-        _number(environ, "SLURM_PROCID"),
-        _number(environ, "SLURM_STEP_NUM_TASKS"),
-        f"{host}:{first + _number(environ, 'SLURM_JOB_ID') % (count - 1)}",
+        int(environ["SLURM_PROCID"]),
+        int(environ["SLURM_STEP_NUM_TASKS"]),
+        f"{host}:{first + int(environ['SLURM_JOB_ID']) % (count - 1)}",
         "SLURM_STEP_NODELIST",
     )
 
@@ -126,30 +119,12 @@ def _of_slurm(environ):
 def _first_host(nodes):
     """The first of Slurm's list of hosts: 'gpu[07-09,12],big1' is 'gpu07'."""
     found = re.match(r"([^\[,]+)(?:\[(\w+)[^\]]*\]([^\[,]*))?", nodes)
-    rule = "SLURM_STEP_NODELIST must name hosts, such as 'node[1-4]'"
-    require(found is not None, rule, SLURM_STEP_NODELIST=nodes)
     return "".join(part or "" for part in found.groups())
 
 
 def joined_address(host, port):
     """ "host:port", with brackets around an address of IPv6."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _text(environ, name):
-    value = environ.get(name, "").strip()
-    if not value:
-        raise InvalidValueError(
-            f"The launcher has not set {name}, which several processes need."
-        )
-    return value
-
-
-def _number(environ, name):
-    value = _text(environ, name)
-    rule = f"{name} must be a whole number of at least 0"
-    require(value.isdecimal(), rule, **{name: value})
-    return int(value)
 
 
 # By the variable that tells of each. Slurm last: another launcher may run inside it,
@@ -171,6 +146,13 @@ class Engine:
 
     processes: OneProcess
     scope: Callable[[], AbstractContextManager]
+
+
+def filled_up(array: Any, multiple: int) -> np.ndarray:
+    """An array with rows of zeros behind its own, as many as devices need."""
+    array = np.asarray(array)
+    missing = -len(array) % multiple
+    return np.pad(array, [(0, missing)] + [(0, 0)] * (array.ndim - 1))
 
 
 def lost_process(processes: OneProcess, detail: str = "") -> InvalidStateError:

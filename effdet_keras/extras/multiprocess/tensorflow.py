@@ -19,6 +19,7 @@ from effdet_keras.errors import InvalidStateError
 from effdet_keras.extras.multiprocess.launch import (
     Engine,
     Launch,
+    filled_up,
     joined_address,
     lost_process,
 )
@@ -90,27 +91,27 @@ def engine(name: str, launch: Launch | None) -> Engine:
 TIMEOUT = 300.0  # seconds: hosts of a cluster do not start at one moment
 _BETWEEN_TRIES = 0.2  # seconds
 _SILENCE = 5.0  # seconds, after which who has connected is none of ours
-_SAID = ("process_id", "num_processes", "port")
 
 
 def addresses_of_all(launch: Launch, *, timeout: float = TIMEOUT) -> tuple[str, ...]:
     """Returns the "host:port" of each process, which process 0 has collected."""
     deadline = time.monotonic() + timeout
-    with _free_port() as port:
-        if launch.process_id == 0:
-            own = joined_address(launch.coordinator_host, port)
-            return _collect(launch, own, deadline)
-        return _report(launch, port, deadline)
+    with socket.socket() as taken:  # a port that nobody has, kept until all know it
+        taken.bind(("", 0))
+        port = taken.getsockname()[1]
+        if launch.process_id > 0:
+            return _report(launch, port, deadline)
+        own = joined_address(launch.coordinator_host, port)
+        return (own,) if launch.num_processes == 1 else _collect(launch, own, deadline)
 
 
 def _collect(launch, own, deadline):
     """Process 0 waits for the others, and tells them what all have said."""
-    found = {0: own}
+    family = socket.AF_INET6 if ":" in launch.coordinator_host else socket.AF_INET
+    address = "", launch.coordinator_port
+    found, connections = {0: own}, []
     with contextlib.ExitStack() as stack:
-        if launch.num_processes == 1:
-            return (own,)
-        server = stack.enter_context(_listening(launch))
-        connections = []
+        server = stack.enter_context(socket.create_server(address, family=family))
         while len(found) < launch.num_processes:
             server.settimeout(max(deadline - time.monotonic(), 0.01))
             try:
@@ -125,63 +126,37 @@ def _collect(launch, own, deadline):
             stack.enter_context(connection)
             connection.settimeout(_SILENCE)
             said = _read(connection)
-            if not _is_ours(said):  # a scan of ports, perhaps
+            if not isinstance(said, dict):  # a scan of ports, perhaps
                 connection.close()
                 continue
-            number = said["process_id"]
-            if number in found or said["num_processes"] != launch.num_processes:
-                raise InvalidStateError(
-                    f"At {launch.coordinator} process {number} of "
-                    f"{said['num_processes']} came, where {launch.num_processes} with "
-                    f"different numbers are expected, and {sorted(found)} are there. "
-                    "Does another training use this address?"
-                )
-            found[number] = joined_address(host, said["port"])
+            found[said["process_id"]] = joined_address(host, said["port"])
             connections.append(connection)
         addresses = [found[number] for number in range(launch.num_processes)]
         for connection in connections:
             connection.sendall(json.dumps(addresses).encode() + b"\n")
-        return tuple(addresses)
+    return tuple(addresses)
 
 
 def _report(launch, port, deadline):
     """Another process tells process 0 its address, and is told those of all."""
     address = launch.coordinator_host, launch.coordinator_port
-    while True:
+    said = json.dumps({"process_id": launch.process_id, "port": port})
+    while time.monotonic() < deadline:
         try:
             with socket.create_connection(address, timeout=5.0) as connection:
-                own = launch.process_id, launch.num_processes, port
-                said = dict(zip(_SAID, own))
-                connection.sendall(json.dumps(said).encode() + b"\n")
+                connection.sendall(said.encode() + b"\n")
                 connection.settimeout(max(deadline - time.monotonic(), 0.01))
                 addresses = _read(connection)
                 if addresses is not None:
                     return tuple(addresses)
         except OSError:
             pass  # process 0 is not there yet
-        if time.monotonic() > deadline:
-            raise InvalidStateError(
-                f"Process {launch.process_id} of {launch.num_processes} did not find "
-                f"process 0 at {launch.coordinator} in time. Was it started, and can "
-                f"this host reach it? ({launch.source})"
-            )
         time.sleep(_BETWEEN_TRIES)
-
-
-def _listening(launch):
-    family = socket.AF_INET6 if ":" in launch.coordinator_host else socket.AF_INET
-    server = socket.socket(family, socket.SOCK_STREAM)
-    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        server.bind(("", launch.coordinator_port))
-    except OSError as error:
-        server.close()
-        raise InvalidStateError(
-            f"Process 0 cannot listen at {launch.coordinator}: {error}. Does another "
-            "training use this port?"
-        ) from error
-    server.listen(launch.num_processes)
-    return server
+    raise InvalidStateError(
+        f"Process {launch.process_id} of {launch.num_processes} did not find process 0 "
+        f"at {launch.coordinator} in time. Was it started, and can this host reach it? "
+        f"({launch.source})"
+    )
 
 
 def _read(connection):
@@ -191,18 +166,6 @@ def _read(connection):
             return json.loads(lines.readline())
     except (OSError, ValueError):
         return None
-
-
-def _is_ours(said):
-    return isinstance(said, dict) and all(type(said.get(n)) is int for n in _SAID)
-
-
-@contextlib.contextmanager
-def _free_port():
-    """A port that nobody has, kept until the context ends."""
-    with socket.socket() as taken:
-        taken.bind(("", 0))
-        yield taken.getsockname()[1]
 
 
 # --- Detection in a batch on all devices of this process.
@@ -235,7 +198,7 @@ def predicting(model: Any, predict_function: Callable) -> Callable:
         if isinstance(images, tf.distribute.DistributedValues):
             return predict_function(data)
         images = np.asarray(images)
-        parts = np.split(_filled_up(images, len(devices)), len(devices))
+        parts = np.split(filled_up(images, len(devices)), len(devices))
         found = on_all(_on_devices(strategy, parts))
         outputs = {
             name: tf.concat(strategy.experimental_local_results(value), 0)
@@ -244,12 +207,6 @@ def predicting(model: Any, predict_function: Callable) -> Callable:
         return {name: value[: len(images)] for name, value in outputs.items()}
 
     return predict
-
-
-def _filled_up(images, count):
-    """Images, and zeros behind them so that they can be parted in `count`."""
-    missing = -len(images) % count
-    return np.pad(images, [(0, missing), (0, 0), (0, 0), (0, 0)]) if missing else images
 
 
 def _on_devices(strategy, parts):

@@ -29,9 +29,7 @@ from effdet_keras.extras.remote.hugging_face import (
 )
 
 fsspec = OptionalModule("fsspec", install="effdet-keras[remote]")
-_TRIES = 4  # of an operation, before it has failed
-_PAUSE = 0.5  # seconds before the second try; twice as long before each further one
-_WEB = ("http", "https")
+_PAUSES = (0.5, 1.0, 2.0)  # seconds before another try
 _HEAD = 512  # bytes that tell what a file is
 _BROKEN = (408, 425, 429, 500, 502, 503, 504)  # of HTTP: later it may be well
 # What fsspec's storages say of a version of a file, each in words of its own.
@@ -41,23 +39,13 @@ _OF_A_VERSION = (
 )
 # They have no folders, and would make a bucket for one that is misspelled.
 _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss", "r2"}
-_FINAL = (
-    EffDetError,
-    FileNotFoundError,
-    PermissionError,
-    IsADirectoryError,
-    NotADirectoryError,
-    NotImplementedError,
-    ValueError,
-    TypeError,
-)
+_FINAL = (EffDetError, FileNotFoundError, PermissionError, ValueError, TypeError)
 
 
 class Entry(NamedTuple):
     """One thing in a remote folder; `version` changes when the file is replaced."""
 
     is_folder: bool
-    size: int | None
     version: str
 
 
@@ -78,7 +66,7 @@ def list_folder(address):
 
 def can_list(address):
     """Whether folders of such addresses can be listed: those of web servers cannot."""
-    return _scheme(address) not in _WEB
+    return _scheme(address) not in ("http", "https")
 
 
 def fetch(address, path):
@@ -98,7 +86,7 @@ def put(path, address):
     def put_once(store, there):
         store.put(path, there)
         folder, _, name = there.rpartition("/")
-        return store.entries(folder)[name]
+        return store.entries(folder)[name]  # in the words of other listings
 
     return _tried(address, "written", put_once)
 
@@ -108,43 +96,33 @@ def remove(address):
     _tried(address, "removed", lambda store, path: store.remove(path))
 
 
-def joined(address, *names):
-    """The address of something in a folder."""
-    return "/".join([address.rstrip("/"), *names])
-
-
 def _tried(address, done, operation):
     """What `operation(store, path)` returns, at the latest after a few tries."""
-    if _scheme(address) == "hf":  # whose library tries again by itself
-        return operation(_Hub(), address)
     store, path = _store(address)
-    pause = _PAUSE
-    for attempt in range(_TRIES):
+    for pause in (*_PAUSES, None):
         try:
             return operation(store, path)
-        except _FINAL as error:
-            if isinstance(error, FileNotFoundError):
-                raise FileNotFoundError(
-                    f"There is no '{shown_address(address)}'"
-                ) from error
-            if isinstance(error, OSError):
-                raise _failed(address, done, error) from error
+        except FileNotFoundError as error:
+            if isinstance(store, _Hub):
+                raise
+            raise FileNotFoundError(
+                f"There is no '{shown_address(address)}'"
+            ) from error
+        except _FINAL:
             raise
         except Exception as error:  # of each storage its own, some no OSError
-            if attempt == _TRIES - 1:
-                raise _failed(address, done, error) from error
+            if pause is None or isinstance(store, _Hub):  # which has tried by itself
+                raise OSError(
+                    f"'{shown_address(address)}' cannot be {done}: {first_line(error)}"
+                ) from error
         time.sleep(pause)
-        pause *= 2
     raise AssertionError("the last try returns or raises")
 
 
-def _failed(address, done, error):
-    kind = type(error) if isinstance(error, PermissionError) else OSError
-    return kind(f"'{shown_address(address)}' cannot be {done}: {first_line(error)}")
-
-
 def _store(address):
-    if _scheme(address) in _WEB:
+    if _scheme(address) == "hf":
+        return _Hub(), address
+    if not can_list(address):
         return _Web(), address
     module = fsspec.require(f"'{shown_address(address)}'")
     try:
@@ -177,14 +155,11 @@ class _Storage:
         return self.files.cat_file(path)
 
     def entry(self, path):
+        self.files.invalidate_cache()  # another process may have replaced it
         try:
-            return _entry_of(self._info(path))
+            return _entry_of(self.files.info(path))
         except FileNotFoundError:
             return None
-
-    def _info(self, path):
-        self.files.invalidate_cache()  # another process may have replaced it
-        return self.files.info(path)
 
     def entries(self, path):
         self.files.invalidate_cache()
@@ -192,14 +167,9 @@ class _Storage:
             found = self.files.ls(path, detail=True)
         except (FileNotFoundError, NotADirectoryError):
             return {}
-        named = {info["name"].rstrip("/").rpartition("/")[2]: info for info in found}
-        own = path.rstrip("/").rpartition("/")[2]
-        return {
-            name: _entry_of(info)
-            for name, info in named.items()
-            # Some storages keep an empty object with the name of the folder.
-            if not (name == own and info["name"].strip("/") == path.strip("/"))
-        }
+        # Some storages keep an empty object with the name of the folder.
+        inner = [x for x in found if x["name"].strip("/") != path.strip("/")]
+        return {x["name"].rstrip("/").rpartition("/")[2]: _entry_of(x) for x in inner}
 
     def fetch(self, path, target):
         self.files.get_file(path, os.fspath(target))
@@ -218,8 +188,7 @@ class _Storage:
 def _entry_of(info):
     known = {key.lower(): str(value) for key, value in info.items()}
     version = {key: known[key] for key in _OF_A_VERSION if key in known}
-    is_folder = info.get("type") == "directory"
-    return Entry(is_folder, info.get("size"), json.dumps(version))
+    return Entry(info.get("type") == "directory", json.dumps(version))
 
 
 class _Web:
@@ -233,14 +202,14 @@ class _Web:
     def entry(self, url):
         try:
             with _answer(url, method="HEAD") as response:
-                headers, size = response.headers, web.length_of(response)
+                headers = response.headers
         except FileNotFoundError:
             return None
         names = ("ETag", "Last-Modified")
         version = [headers[name] for name in names if headers[name] is not None]
         # Of a server that tells nothing, each answer may be another file.
         version = version or [secrets.token_hex()]
-        return Entry(False, size, json.dumps([size, *version]))
+        return Entry(False, json.dumps([web.length_of(response), *version]))
 
     def fetch(self, url, target):
         with open(target, "w+b") as file:
@@ -260,18 +229,29 @@ class _Web:
             f"'{shown_address(url)}'"
         )
 
-    def remove(self, url):
-        self.put(None, url)
-
     def _copy(self, url, file):
         with _answer(url) as response:
-            web.copy_body(url, response, file)
+            web.copy_body(response, file)
         file.seek(0)
         if web.is_page(file.read(_HEAD)):
             raise PermissionError(
-                "the server sent a page for a browser in the place of the file: it may "
-                "need a login"
+                f"'{shown_address(url)}': the server sent a page for a browser in the "
+                "place of the file: it may need a login"
             )
+
+
+def _answer(url, method="GET"):
+    try:
+        return web.answer(url, method)
+    except urllib.error.HTTPError as error:
+        reason = f"{error.code} {error.reason}"
+        if error.code in (404, 410):
+            raise FileNotFoundError(reason) from error
+        if error.code in _BROKEN:
+            raise ConnectionError(reason) from error
+        raise PermissionError(
+            f"'{shown_address(url)}' cannot be opened: {reason}"
+        ) from error
 
 
 class _Hub:
@@ -284,18 +264,16 @@ class _Hub:
         inner = parse_hub_address(address).path
         names, commit = hub_files(address)
         if inner in names:
-            return Entry(False, None, commit)
+            return Entry(False, commit)
         is_folder = not inner or any(name.startswith(f"{inner}/") for name in names)
-        return Entry(True, None, commit) if is_folder else None
+        return Entry(True, commit) if is_folder else None
 
     def entries(self, address):
         inner = parse_hub_address(address).path
         names, commit = hub_files(address)
         start = f"{inner}/" if inner else ""
         below = [name.removeprefix(start) for name in names if name.startswith(start)]
-        return {
-            name.partition("/")[0]: Entry("/" in name, None, commit) for name in below
-        }
+        return {name.partition("/")[0]: Entry("/" in name, commit) for name in below}
 
     def fetch(self, address, target):
         shutil.copyfile(hub_file(address), target)
@@ -306,18 +284,3 @@ class _Hub:
             "`model.push_to_hub` and `effdet-keras share` make a commit of a whole "
             f"model. Received: '{address}'"
         )
-
-    def remove(self, address):
-        self.put(None, address)
-
-
-def _answer(url, method="GET"):
-    try:
-        return web.answer(url, method)
-    except urllib.error.HTTPError as error:
-        reason = f"{error.code} {error.reason}"
-        if error.code in (404, 410):
-            raise FileNotFoundError(reason) from error
-        if error.code in _BROKEN:
-            raise ConnectionError(reason) from error
-        raise PermissionError(reason) from error

@@ -1,25 +1,20 @@
 """`RemotePath`: an address, in the words of `pathlib`; and its copy in the cache."""
 
-import atexit
+import contextlib
 import fnmatch
 import hashlib
-import json
 import os
 import pathlib
 import posixpath
 import re
 
-from effdet_keras._internal.folder_lock import has_ended, is_this_process, this_process
 from effdet_keras._internal.remote_path import cache_folder, path_of
-from effdet_keras._internal.whole_files import is_hidden_name, is_remote
+from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.extras.remote import files as remote_files
-
-_USED = ".used"  # ends the name of a note that a process reads a copy
-_noted = set()  # paths of the notes of this process
 
 
 class RemotePath(os.PathLike):
-    """An address, with those methods of `pathlib.Path` that read."""
+    """An address, with those methods of `pathlib.Path` that are used of one."""
 
     def __init__(self, address, listings=None):
         self._base, _, rest = address.partition("://")
@@ -47,7 +42,7 @@ class RemotePath(os.PathLike):
         return hash(str(self))
 
     def __truediv__(self, name):
-        name = os.fspath(name).replace("\\", "/") if os.sep == "\\" else os.fspath(name)
+        name = os.fspath(name).replace(os.sep, "/")
         if is_remote(name):
             return path_of(name)
         return self._made(posixpath.join(self._path, name.lstrip("/")))
@@ -103,9 +98,7 @@ class RemotePath(os.PathLike):
         return remote_files.can_list(str(self))
 
     def is_dir(self):
-        if not self.is_listed:
-            return False
-        entry = self._entry()
+        entry = self._entry() if self.is_listed else None
         return entry is not None and entry.is_folder
 
     def version(self):
@@ -136,6 +129,9 @@ class RemotePath(os.PathLike):
     def read_text(self, encoding="utf-8", errors="strict"):
         return self.read_bytes().decode(encoding, errors)
 
+    def unlink(self, missing_ok=True):
+        remote_files.remove(str(self))
+
     def fetched(self):
         """See `local_copy`."""
         entry = remote_files.find_entry(str(self))
@@ -144,69 +140,34 @@ class RemotePath(os.PathLike):
         kept = remote_files.kept_copy(str(self))
         if kept is not None:
             return kept
-        folder = cache_folder() / "remote"
-        owner = f"{_digest(str(self))}-"
+        folder, owner = cache_folder() / "remote", _digest(str(self))
         name = re.sub(r"[^\w.-]", "_", self.name, flags=re.ASCII)[-100:]
-        target = folder / f"{owner}{_digest(entry.version)}-{name}"
-        _note_use(target)
+        target = folder / f"{owner}-{_digest(entry.version)}-{name}"
         if not target.is_file():
             remote_files.fetch(str(self), target)
-            _remove_older(folder.glob(f"{owner}*"), target)
+            for path in folder.glob(f"{owner}-*"):
+                if path != target:
+                    with contextlib.suppress(OSError):  # on Windows, one that is read
+                        path.unlink()
         return target
 
     def _entry(self):
+        key = str(self)
         if not self.is_listed:
-            key = str(self)
             if key not in self._listings:
                 self._listings[key] = remote_files.find_entry(key)
             return self._listings[key]
         if self.parent == self or self.parent.parent == self.parent:
             # A bucket: there may be no listing of all of them.
-            return remote_files.find_entry(str(self))
+            return remote_files.find_entry(key)
         return self.parent._entries().get(self.name)
 
     def _entries(self):
         key = f"{self}/"
         if key not in self._listings:
             found = remote_files.list_folder(str(self))
-            self._listings[key] = {
-                name: found[name] for name in sorted(found) if not is_hidden_name(name)
-            }
+            self._listings[key] = {name: found[name] for name in sorted(found)}
         return self._listings[key]
-
-
-def _note_use(path):
-    """Tells other processes that this one may read a copy, until it ends."""
-    note = path.with_name(f"{path.name}.{os.getpid()}{_USED}")
-    if note not in _noted:
-        note.parent.mkdir(parents=True, exist_ok=True)
-        note.write_text(json.dumps(this_process()), encoding="utf-8")
-        atexit.register(note.unlink, missing_ok=True)
-        _noted.add(note)
-
-
-def _remove_older(paths, target):
-    """Removes other copies of what was at an address, but those that others read."""
-    paths = list(paths)
-    notes = [p for p in paths if p.suffix == _USED and _is_of_another(p)]
-    used = {target.name, *map(_noted_name, notes)}
-    for path in paths:
-        name = _noted_name(path) if path.suffix == _USED else path.name
-        if name not in used:
-            path.unlink(missing_ok=True)
-
-
-def _noted_name(note):
-    return note.stem.rpartition(".")[0]
-
-
-def _is_of_another(note):
-    """Whether a process that may run, and is not this one, has written a note."""
-    try:
-        owner = json.loads(note.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # it is written, or removed, just now
-        return True
-    return not (is_this_process(owner) or has_ended(owner))
 
 
 def _digest(text):

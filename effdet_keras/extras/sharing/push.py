@@ -11,11 +11,11 @@ import yaml
 
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import is_remote, local_path
-from effdet_keras.errors import InvalidStateError, InvalidValueError, require
+from effdet_keras.errors import InvalidStateError, require
 from effdet_keras.evaluate.coco import COCO_MEANINGS
 from effdet_keras.extras.remote.hugging_face import (
-    error_of_push,
-    hub_library,
+    errors_of_hub,
+    huggingface_hub,
     parse_hub_address,
 )
 from effdet_keras.runs.configuration import RunConfiguration
@@ -31,11 +31,6 @@ from effdet_keras.weights.checkpoint_files import BEST_FILE, CONFIGURATION_FILE
 
 _CARD = "README.md"
 _OF_THE_HUB = {".gitattributes", _CARD}
-# Beside the new model, such files would be taken for it, or for parts of it.
-_MODEL_ENDINGS = (
-    *(".keras", ".h5", ".safetensors", ".bin", ".pth", ".pt"),
-    *(".tflite", ".onnx"),
-)
 # What else an archive notes, such as the random state, is of its training alone.
 _TOLD = (
     *("format", "config", "class_names", "category_ids", "score_settings"),
@@ -58,18 +53,13 @@ def push_archive(
     where = parse_hub_address(address)
     rule = "A model is pushed to the main branch of a repository, 'hf://owner/name'"
     require(not (where.path or where.revision), rule, address=address)
-    hub = hub_library(address)
+    hub = huggingface_hub.require(f"'{address}'")
     with tempfile.TemporaryDirectory() as folder:
         model = pathlib.Path(folder, BEST_FILE)
         _write_what_detects(checkpoint_file(path, BEST_FILE), model)
-        return _push(
-            hub,
-            model,
-            address,
-            private=private,
-            overwrite=overwrite,
-            about={"license": license, "data": data, "numbers": numbers},
-        )
+        about = {"license": license, "data": data, "numbers": numbers}
+        with errors_of_hub(hub, f"The model was not pushed to '{address}'"):
+            return _push(hub, model, address, private, overwrite, about)
 
 
 def _write_what_detects(source, target):
@@ -82,64 +72,45 @@ def _write_what_detects(source, target):
     write_archive(model, target, noted)
 
 
-def _push(hub, model, address, *, private, overwrite, about):
+def _push(hub, model, address, private, overwrite, about):
     repository = parse_hub_address(address).repository
     info = read_archive_info(model)
     described = {name: info[name] for name in _TOLD if name in info}
     api = hub.HfApi()
-    names, parent, made = [], None, False
-    try:
-        there = _info(hub, api, repository)
-        if there is None:
-            repository = api.create_repo(repository, private=private).repo_id
-            made = True
-        else:
-            _check_private(there, private, address)
-            names, parent = [s.rfilename for s in there.siblings or []], there.sha
-        is_same = _is_same(api, repository, names, described)
-        if not (is_same or overwrite):
-            raise FileExistsError(_other_files(address, names))
-        contents = {BEST_FILE: str(model)}
-        contents[ARCHIVE_ENTRY] = json.dumps(described, indent=1).encode()
-        card = _card_there(api, repository, names)
-        if is_ours_to_write(card):
-            about = {**about, "license": about["license"] or license_of(card)}
-            contents[_CARD] = model_card(info, repository, **about).encode()
-        replaced = [] if is_same else set(_model_files(names)) - set(contents)
-        commit = api.create_commit(
-            repository,
-            [
-                *(
-                    hub.CommitOperationAdd(path_in_repo=name, path_or_fileobj=content)
-                    for name, content in contents.items()
-                ),
-                *(hub.CommitOperationDelete(name) for name in sorted(replaced)),
-            ],
-            commit_message="Model of effdet-keras",
-            parent_commit=parent,  # what was looked at is what gets the commit
+    names, parent = [], None
+    if api.repo_exists(repository):
+        there = api.model_info(repository)
+        if private and not there.private:
+            raise InvalidStateError(
+                f"'{address}' is there and public: nothing was pushed. Make it private "
+                "in its settings on the hub, or leave `private` (--private) out."
+            )
+        names, parent = [s.rfilename for s in there.siblings or []], there.sha
+    else:
+        repository = api.create_repo(repository, private=private).repo_id
+    if not (overwrite or _is_same(api, repository, names, described)):
+        others = ", ".join(sorted(set(names) - _OF_THE_HUB)[:8])
+        raise FileExistsError(
+            f"'{address}' has another model already, or other files: {others}. Give "
+            "another name; or pass `overwrite` (--overwrite) for a commit that adds "
+            "this model: files of other names stay."
         )
-    except (FileExistsError, InvalidStateError, InvalidValueError):
-        raise
-    except Exception as error:  # of each web library its own, some no OSError
-        raise error_of_push(hub, error, address, made=made) from error
+    contents = {BEST_FILE: str(model)}
+    contents[ARCHIVE_ENTRY] = json.dumps(described, indent=1).encode()
+    card = _card_there(api, repository, names)
+    if is_ours_to_write(card):
+        about = {**about, "license": about["license"] or license_of(card)}
+        contents[_CARD] = model_card(info, repository, **about).encode()
+    commit = api.create_commit(
+        repository,
+        [
+            hub.CommitOperationAdd(path_in_repo=name, path_or_fileobj=content)
+            for name, content in contents.items()
+        ],
+        commit_message="Model of effdet-keras",
+        parent_commit=parent,  # what was looked at is what gets the commit
+    )
     return commit.commit_url
-
-
-def _info(hub, api, repository):
-    try:
-        return api.model_info(repository)
-    except hub.errors.GatedRepoError:
-        raise
-    except hub.errors.RepositoryNotFoundError:
-        return None
-
-
-def _check_private(there, private, address):
-    if private and not there.private:
-        raise InvalidStateError(
-            f"'{address}' is there and public: nothing was pushed. Make it private in "
-            "its settings on the hub, or leave `private` (--private) out."
-        )
 
 
 def _is_same(api, repository, names, described):
@@ -152,20 +123,6 @@ def _is_same(api, repository, names, described):
     with open(path, encoding="utf-8") as file:
         before = json.load(file)
     return all(before.get(k) == described.get(k) for k in ("config", "class_names"))
-
-
-def _other_files(address, names):
-    others = sorted(set(names) - _OF_THE_HUB)
-    return (
-        f"'{address}' has another model already, or other files: "
-        f"{', '.join(others[:8])}. Give another name; or pass `overwrite` "
-        "(--overwrite) for a commit that adds this model and deletes the files that "
-        f"end in {', '.join(_MODEL_ENDINGS)}: the other files stay."
-    )
-
-
-def _model_files(names):
-    return [name for name in names if name.lower().endswith(_MODEL_ENDINGS)]
 
 
 def _card_there(api, repository, names):
@@ -226,12 +183,8 @@ def is_ours_to_write(text):
 def license_of(text):
     """The licence that the front matter of a card names, or None."""
     front = _FRONT.match(text)
-    try:
-        fields = yaml.safe_load(front[1]) if front else None
-    except yaml.YAMLError:  # of somebody's own; it is replaced
-        return None
-    named = fields.get("license") if isinstance(fields, dict) else None
-    return named if isinstance(named, str) else None
+    fields = yaml.safe_load(front[1]) if front else None
+    return fields.get("license") if isinstance(fields, dict) else None
 
 
 def _index(repository, data, numbers, measured):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import os
 import re
@@ -76,7 +75,6 @@ _HUB_PARTS = (
 
 
 def read_tensorflow_checkpoint(prefix, averages=True):
-    """Reads a checkpoint of google/automl."""
     tf.require("Reading TensorFlow checkpoints")
     prefix = os.fspath(prefix)
     with naming_damage(prefix):
@@ -106,10 +104,7 @@ def naming_damage(prefix):
     """Turns what TensorFlow raises on damaged files into a `ValueError`."""
     try:
         yield
-    except (
-        *(tf.errors.OpError, RuntimeError, LookupError, ValueError, TypeError),
-        MemoryError,
-    ) as error:
+    except Exception as error:  # of damaged bytes, almost any
         data = f"{prefix}.data-?????-of-?????"
         raise InvalidValueError(
             f"The TensorFlow checkpoint '{prefix}' is damaged or incomplete ({error}). "
@@ -153,7 +148,6 @@ def _graph_entries(keys):
 
 
 def _hub_names(entries):
-    """The entries by TF1 name."""
     names = {}
     for name, key in entries.items():
         for part, scope in _HUB_PARTS:
@@ -190,58 +184,25 @@ _ROOTS = {
 _STEM = re.compile(
     r"^(efficientnet(?:v2)?-[\w-]+/stem)(?:_\d+)?/(conv2d|tpu_batch_normalization)(?:_\d+)?/"
 )
-# So are those of the segmentation head, from "conv2d_transpose" on.
-_TRANSPOSED = re.compile(r"^(segmentation_head/conv2d_transpose)(?:_(\d+))?(?=/)")
 
 
 def published_names(names, scheme, path):
-    """Finds the published name of each name in a file."""
-    prefix = _common_prefix(names, scheme, path)
-    published = {name: name.removeprefix(prefix) for name in names}
-    if scheme == TF1:
-        published = {
-            name: _STEM.sub(r"\1/\2/", short) for name, short in published.items()
-        }
-        published = _counted_from_zero(published)
-    counts = collections.Counter(published.values())
-    twice = [name for name, count in counts.items() if count > 1]
-    if twice:
-        same = [name for name in names if published[name] == twice[0]]
-        raise InvalidValueError(_several_networks(path, same))
-    return published
-
-
-def _counted_from_zero(published):
-    """The names, with the convolutions of the segmentation head counted from 0."""
-    found = {name: _TRANSPOSED.match(short) for name, short in published.items()}
-    numbers = {name: int(match[2] or 0) for name, match in found.items() if match}
-    first = min(numbers.values(), default=0)
-    if first == 0:
-        return published
-    counted = {}
-    for name, number in numbers.items():
-        end = f"_{number - first}" if number > first else ""
-        counted[name] = _TRANSPOSED.sub(rf"\g<1>{end}", published[name])
-    return {**published, **counted}
-
-
-def _common_prefix(names, scheme, path):
     root = re.compile(rf"(?:^|/)(?={_ROOTS[scheme]})")
-    matches = ((name, root.search(name)) for name in names)
-    firsts = {name[: match.end()]: name for name, match in matches if match}
-    if not firsts:
+    prefixes = {name[: match.end()] for name in names if (match := root.search(name))}
+    if not prefixes:
         raise InvalidValueError(
             f"'{path}' holds the weights of another network: none of its "
             f"{len(names)} arrays has a name of EfficientDet or EfficientNet. "
             f"Received: {sorted(names)[:3]}"
         )
-    if len(firsts) > 1 and "" not in firsts:
-        raise InvalidValueError(_several_networks(path, list(firsts.values())))
-    return "" if "" in firsts else next(iter(firsts))
-
-
-def _several_networks(path, names):
-    return (
-        f"'{path}' holds several networks, and which is meant is not known: save the "
-        f"one you want alone. Received: arrays such as {sorted(names)[:2]}"
-    )
+    prefix = min(prefixes)
+    published = {
+        name: _STEM.sub(r"\1/\2/", name.removeprefix(prefix)) for name in names
+    }
+    is_one = prefix == "" or len(prefixes) == 1
+    if not is_one or len(set(published.values())) < len(published):
+        raise InvalidValueError(
+            f"'{path}' holds several networks, and which is meant is not known: save "
+            f"the one you want alone. Received: arrays such as {sorted(names)[:2]}"
+        )
+    return published

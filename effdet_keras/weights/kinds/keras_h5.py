@@ -12,7 +12,6 @@ import numpy as np
 
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.config import TF_BACKBONE
-from effdet_keras.weights.archive import largest_unpacked
 from effdet_keras.weights.kinds.automl import published_names
 from effdet_keras.weights.network_arrays import TF1, Kind, Scheme, WeightSource, under
 
@@ -49,7 +48,6 @@ _INPUT_LAYER = re.compile(r"^(normalization|rescaling)(_\d+)?/")
 
 
 def read_keras2_h5(path, averages=True):
-    """Reads a file of `save_weights` or `model.save` of Keras 2."""
     path = os.fspath(path)
     arrays, others = read_h5_arrays(
         path, path, lambda name: not name.startswith(_OPTIMIZER)
@@ -105,56 +103,28 @@ KIND = Kind(
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"  # an HDF5 file begins with it
 
-# What h5py raises on bytes that make no sense, depending on which they are.
-_DAMAGES = (
-    *(OSError, ValueError, KeyError, TypeError, RuntimeError, AttributeError),
-    *(OverflowError, MemoryError, NotImplementedError),
-)
-_BEST_COMPRESSION = 1032  # of deflate: 258 bytes for two bits
-_NOT_DAMAGES = (FileNotFoundError, PermissionError, IsADirectoryError)
-
 
 def read_h5_arrays(file, path, is_wanted):
-    """Reads the datasets of an HDF5 file that are wanted."""
+    arrays, others = {}, []
+
+    def read(name, item):
+        if not isinstance(item, h5py.Dataset):
+            return
+        if not is_wanted(name):
+            others.append(name)
+            return
+        array = np.asarray(item[()])
+        is_bfloat16 = item.attrs.get("dtype") == "bfloat16"  # HDF5 has no such type
+        arrays[name] = array.view(ml_dtypes.bfloat16) if is_bfloat16 else array
+
     try:
         with h5py.File(file, "r") as root:
-            names = _dataset_names(root)
-            arrays = {name: _read(root[name]) for name in names if is_wanted(name)}
-    except _NOT_DAMAGES:
+            root.visititems(read)
+    except (FileNotFoundError, PermissionError, IsADirectoryError):
         raise
-    except _DAMAGES as error:
+    except Exception as error:  # of damaged bytes, almost any
         raise InvalidValueError(
             f"'{path}' is damaged, or not an HDF5 file ({error}). Was the download "
             "or the copy complete? Fetch it again."
         ) from error
-    return arrays, [name for name in names if name not in arrays]
-
-
-def _dataset_names(root):
-    names = []
-
-    def note(name, item):
-        if isinstance(item, h5py.Dataset):
-            names.append(name)
-
-    root.visititems(note)
-    return names
-
-
-def _read(dataset):
-    if dataset.external or dataset.is_virtual:
-        raise InvalidValueError(f"'{dataset.name}' keeps its numbers in another file")
-    # HDF5 believes any shape, and fills with zeros what was never written.
-    stored = dataset.id.get_storage_size()
-    most = stored
-    if dataset.chunks is not None:
-        most = min(_BEST_COMPRESSION * stored, largest_unpacked(stored))
-    if dataset.nbytes > most:
-        raise InvalidValueError(
-            f"'{dataset.name}' is shorter than its shape {dataset.shape}"
-        )
-    if dataset.attrs.get("dtype") == "bfloat16":  # Keras' mark: HDF5 has no such type
-        return np.asarray(dataset[()]).view(ml_dtypes.bfloat16)
-    if dataset.dtype.kind not in "fiu":
-        raise InvalidValueError(f"'{dataset.name}' holds no numbers: {dataset.dtype}")
-    return np.asarray(dataset[()])
+    return arrays, others

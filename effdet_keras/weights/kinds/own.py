@@ -1,7 +1,6 @@
 """The files that this package's models write: `.weights.h5` and `.keras`."""
 
 import io
-import json
 import os
 import types
 import zipfile
@@ -10,13 +9,7 @@ import h5py
 
 from effdet_keras._internal.weights_h5 import check_weights_h5
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.weights.archive import (
-    CLASS_NAME,
-    CONFIG_ENTRY,
-    ZIP_DAMAGES,
-    DamagedFileError,
-    read_entry,
-)
+from effdet_keras.weights.archive import ZIP_DAMAGES, DamagedFileError, read_model
 from effdet_keras.weights.kinds.keras_h5 import HDF5_MAGIC, read_h5_arrays
 from effdet_keras.weights.network_arrays import (
     LEAVES,
@@ -85,72 +78,40 @@ _MARK = "layers/efficient_net/stem/conv/vars/0"
 def read_own_weights(path, averages=True):
     """Reads a file of `model.save_weights`, `model.save` or `write_archive`."""
     path = os.fspath(path)
-    if not _is_zip(path):
+    if not (zipfile.is_zipfile(path) or path.endswith(".keras")):
         check_weights_h5(path)
         weights = _read_weights(path, path, averages)
         return WeightSource(path, "effdet_keras `.weights.h5`", OWN, **weights)
-    info = read_entry(path)  # refuses what is no file of Keras, or too new
+    arguments = read_model(path)["config"]
     try:
         with zipfile.ZipFile(path) as file:
-            config, weights = file.read(CONFIG_ENTRY), file.read(_WEIGHTS)
+            weights = file.read(_WEIGHTS)
     except (*ZIP_DAMAGES, KeyError) as error:
         raise DamagedFileError(path, error) from error
-    model = _model_config(path, config)
     return WeightSource(
         path,
-        "effdet_keras `.keras`" if info is None else "effdet_keras archive",
+        "effdet_keras `.keras`",
         OWN,
         **_read_weights(io.BytesIO(weights), path, averages),
-        class_names=tuple(model.get("class_names") or ()) or None,
-        category_ids=tuple(model.get("category_ids") or ()) or None,
-        config=model["config"],
+        class_names=tuple(arguments.get("class_names") or ()) or None,
+        category_ids=tuple(arguments.get("category_ids") or ()) or None,
+        config=arguments["config"],
     )
-
-
-def _is_zip(path):
-    with open(path, "rb") as file:
-        return file.read(2) == b"PK" or path.endswith(".keras")
-
-
-def _model_config(path, text):
-    """The arguments of the model's constructor, as plain values."""
-    try:
-        model = json.loads(text)
-    except ValueError as error:
-        raise DamagedFileError(path, error) from error
-    model = model if isinstance(model, dict) else {}
-    found = model.get("registered_name") or model.get("class_name")
-    if found != CLASS_NAME:
-        raise InvalidValueError(
-            f"'{path}' holds a model of the class {found!r}, not of {CLASS_NAME!r}. "
-            "Load it with `keras.saving.load_model`."
-        )
-    config = model.get("config")
-    if not isinstance(config, dict) or not isinstance(config.get("config"), dict):
-        raise DamagedFileError(path, "its config has no `config`")
-    return config
 
 
 def _read_weights(file, path, averages):
     """Fields of `WeightSource`: the arrays, the averages, and the names of all else."""
     beside = _AVERAGE if averages else _TRAINING
-
-    def is_wanted(name):
-        return name.startswith((_LAYERS, beside))
-
-    arrays, others = read_h5_arrays(file, path, is_wanted)
+    arrays, others = read_h5_arrays(
+        file, path, lambda name: name.startswith((_LAYERS, beside))
+    )
     weights = {n: array for n, array in arrays.items() if n.startswith(_LAYERS)}
     if _MARK not in weights:
-        names = [*arrays, *others]
         raise InvalidValueError(
             f"'{path}' holds no weights of this package's `EfficientDet`: it has no "
-            f"'{_MARK}'. It has {len(names)} arrays, such as {names[:3]}"
+            f"'{_MARK}'."
         )
-    instead = {
-        _weight_of(name): array
-        for name, array in arrays.items()
-        if name.startswith(beside)
-    }
+    instead = {_weight_of(n): array for n, array in arrays.items() if n not in weights}
     # Where the weights of training are beside them, the weights are the averages.
     are_averages = [name for name in others if name.startswith(_TRAINING)]
     return {
@@ -162,7 +123,6 @@ def _read_weights(file, path, averages):
 
 
 def _weight_of(name):
-    """The TF1 name of the weight that an array stands beside."""
     path = name.removeprefix(_AVERAGE).removeprefix(_TRAINING).replace(":", "/")
     return tf1_name(types.SimpleNamespace(path=path))
 

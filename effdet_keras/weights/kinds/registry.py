@@ -22,9 +22,11 @@ _HEAD = 16  # bytes, enough to tell the formats apart
 
 
 def open_weights(path, averages=True, pipeline_config=None, own_pipeline_config=None):
-    """Reads a file of weights, of whatever kind it is."""
     path = pathlib.Path(path)
-    head = _head(path)
+    head = b""
+    if path.is_file():
+        with open(path, "rb") as file:
+            head = file.read(_HEAD)
     kind = next((kind for kind in _kinds() if kind.is_of(path, head)), None)
     options = {
         "pipeline_config": pipeline_config,
@@ -48,10 +50,3 @@ def open_weights(path, averages=True, pipeline_config=None, own_pipeline_config=
 
 def _kinds():
     return [extra(kind) if isinstance(kind, str) else kind for kind in KINDS]
-
-
-def _head(path):
-    if not path.is_file():
-        return b""
-    with open(path, "rb") as file:
-        return file.read(_HEAD)

@@ -1,7 +1,6 @@
 """State dicts of PyTorch: of a detector of effdet, or of a backbone alone.
 
-effdet has three families. Its `tf_` models compute what google/automl's do. Its own
-(`efficientdet_d0`, ...) and those with QuadFPN or EfficientNetV2 have timm's backbones,
+effdet's `tf_` models compute what google/automl's do. Its others have timm's backbones,
 which pad symmetrically and have another epsilon in their batch norms; but for D4 and D5
 they lack the biases before batch norms, and by that they are known.
 """
@@ -23,12 +22,11 @@ from effdet_keras.model.config import (
     TIMM_BACKBONE,
     EfficientDetConfig,
 )
-from effdet_keras.weights.identify import identify, names_of_no_backbone
+from effdet_keras.weights.identify import identify
 from effdet_keras.weights.kinds.torch_files import (
     PICKLE_ENDINGS,
     PICKLE_MAGIC,
     ZIP_MAGIC,
-    damaged,
     read_torch_file,
 )
 from effdet_keras.weights.network_arrays import (
@@ -116,11 +114,11 @@ _STEMS = {  # the name of the stem's kernel, by which a network is known
 }
 _TITLES = {EFFICIENTNET_PYTORCH: "EfficientNet-PyTorch", TIMM: "timm EfficientNet"}
 _CLASS_LAYERS = {EFFICIENTNET_PYTORCH: "_fc.weight", TIMM: "classifier.weight"}
-_OF_BACKBONES = ("backbone.", "blocks.", "_blocks.")
 
 # Mean and deviation 0.5, of the AdvProp and the Lite models.
 HALF_CONFIG = {"mean_rgb": (127.5,) * 3, "stddev_rgb": (127.5,) * 3}
 
+BN_COUNTER = "num_batches_tracked"
 ENDINGS = (*PICKLE_ENDINGS, ".safetensors")
 
 # effdet's `head_bn_level_first`, for TorchScript: level before repeat.
@@ -143,7 +141,6 @@ _FIELDS_OF_A_FAMILY = (
 
 
 def read_torch_state_dict(path, averages=True):
-    """Reads the weights of a detector or of a backbone, as the names in it tell."""
     return source_of(pathlib.Path(path), read_torch_file(path), averages)
 
 
@@ -152,9 +149,8 @@ def source_of(path, content, averages):
     for scheme in _STEMS:
         prefixes = _prefixes(content, scheme)
         if prefixes:
-            found = _find_network(path, content, prefixes, averages)
-            read = _read_detector if scheme is TORCH else _read_backbone
-            return read(path, content, found, scheme)
+            source = _network(path, content, prefixes, averages, scheme)
+            return (_detector if scheme is TORCH else _backbone)(path, content, source)
     raise InvalidValueError(
         f"'{path}' holds another network: none of its {len(content)} entries has a "
         "name of PyTorch effdet ('backbone.conv_stem.weight'), EfficientNet-PyTorch "
@@ -164,58 +160,73 @@ def source_of(path, content, averages):
 
 
 def _prefixes(content, scheme):
-    """What stands before the names of each network in the file."""
     stem = _STEMS[scheme]
     found = [name.removesuffix(stem) for name in content if name.endswith(stem)]
     return [prefix for prefix in found if prefix[-1:] in ("", ".")]
 
 
-def _source(path, found, scheme, kind, **fields):
-    foreign = names_of_no_backbone(
-        [name for name in found.arrays if name.startswith(_OF_BACKBONES)], scheme
-    )
-    if foreign:
+def _network(path, content, prefixes, averages, scheme):
+    """One network of those in a file, and of what else is in it the names."""
+    wanted = [p for p in prefixes if _is_average(p) == averages] or prefixes
+    if len(wanted) > 1:
         raise InvalidValueError(
-            f"'{path}' is not of EfficientNet B0-B7, Lite0-4 or V2: "
-            f"{len(foreign)} of its arrays have no place, first '{foreign[0]}' "
-            f"{np.shape(found.arrays[foreign[0]])}. Of effdet's models, the `tf_` "
-            "ones, `efficientdet_*` and `efficientdetv2_*` can be loaded."
+            f"'{path}' holds {len(wanted)} networks: {wanted}. Save the state dict of "
+            "one of them."
         )
+    prefix = wanted[0]
+    arrays, others, dtypes = {}, {}, set()
+    for full_name, value in content.items():
+        owner = max(filter(full_name.startswith, prefixes), key=len, default=None)
+        name = full_name.removeprefix(prefix)
+        # Who halves a whole state dict halves its counters too.
+        is_counter = name.endswith(BN_COUNTER)
+        # ml_dtypes' bfloat16 is "V".
+        is_float = isinstance(value, np.ndarray) and value.dtype.kind in "fV"
+        if owner == prefix and is_float and not is_counter:
+            dtypes.add(str(value.dtype))
+            arrays[name] = np.asarray(value, "float32")
+        elif owner in (prefix, None):
+            others[name if owner else full_name] = None
+        else:
+            others[owner.rstrip(".")] = None
+    arrays = _named(arrays) if scheme is TORCH else arrays
+    where = f", under '{prefix.rstrip('.')}'" if prefix else ""
+    converted = " and ".join(sorted(dtypes - {"float32"}))
     return WeightSource(
         path=str(path),
-        kind=kind + found.description,
+        kind=where + (f", {converted}" if converted else ""),
         scheme=scheme,
-        arrays=found.arrays,
-        num_averages=len(found.arrays) if found.is_average else 0,
-        others=found.others,
-        **fields,
+        arrays=arrays,
+        num_averages=len(arrays) if _is_average(prefix) else 0,
+        others=tuple(others),
     )
 
 
-def _read_detector(path, content, found, scheme):
-    found = dataclasses.replace(found, arrays=_named(found.arrays))
+def _is_average(prefix):
+    return "ema" in re.split(r"[._]", prefix.lower())
+
+
+def _detector(path, content, source):
     arch = content.get("arch")  # timm's name of the model
-    config = _config(path, found.arrays, arch if isinstance(arch, str) else "")
-    kind = "PyTorch effdet state dict"
-    return _source(path, found, scheme, kind, config=config)
+    config = _config(path, source.arrays, arch if isinstance(arch, str) else "")
+    kind = f"PyTorch effdet state dict{source.kind}"
+    return dataclasses.replace(source, kind=kind, config=config)
 
 
-def _read_backbone(path, content, found, scheme):
-    """The backbone of a classifier."""
-    model = _model_name(path, content) if scheme is TIMM else None
-    is_unknown = scheme is TIMM and model is None
-    is_of_tf = (model or "tf_").startswith("tf_")
-    padding = {} if is_unknown else TF_BACKBONE if is_of_tf else TIMM_BACKBONE
+def _backbone(path, content, source):
+    scheme = source.scheme
+    model = _model_name(path, content) if scheme is TIMM else "tf_"
+    padding = {}
+    if model is not None:
+        padding = TF_BACKBONE if model.startswith("tf_") else TIMM_BACKBONE
     is_advprop = _ADVPROP.search(f"{path.name} {content.get('arch')}")
-    layer = found.arrays.get(_CLASS_LAYERS[scheme])
+    layer = source.arrays.get(_CLASS_LAYERS[scheme])
     what = "backbone" if layer is None else f"classifier of {len(layer):,} classes"
-    return _source(
-        path,
-        found,
-        scheme,
-        f"{_TITLES[scheme]} {what}",
+    return dataclasses.replace(
+        source,
+        kind=f"{_TITLES[scheme]} {what}{source.kind}",
         config={**padding, **(HALF_CONFIG if is_advprop else {})} or None,
-        notes=(_UNKNOWN_PADDING,) if is_unknown else (),
+        notes=(_UNKNOWN_PADDING,) if model is None else (),
     )
 
 
@@ -247,7 +258,6 @@ def _named(arrays):
 
 
 def _config(path, arrays, arch):
-    """The fields of `EfficientDetConfig` that such a file implies."""
     # Shapes do not say how a model pads and prepares images: it is known by the family.
     # AdvProp models, and D4 and D5 of effdet's own, are known by their names alone.
     has_biases = any(map(_BIAS_BEFORE_BN.fullmatch, arrays))
@@ -256,7 +266,11 @@ def _config(path, arrays, arch):
         is_lite = not any(".se." in array for array in arrays)
         half = HALF_CONFIG if is_advprop or is_lite else {}
         return {**_TF_NETWORK, **EFFDET_ANCHORS, **half}
-    model = _name_here(arch) or _own_model(WeightSource(str(path), "", TORCH, arrays))
+    model = _name_here(arch)
+    if model is None:
+        names = identify(WeightSource(str(path), "", TORCH, arrays)).names
+        fitting = map(EfficientDetConfig.from_name, names)
+        model = next((c.name for c in fitting if not c.redundant_bias), None)
     if model is None:  # of somebody's own making: as all of that family have it
         return {**_OWN_NETWORK, **EFFDET_ANCHORS}
     config = EfficientDetConfig.from_name(model)
@@ -272,18 +286,9 @@ _OWN_NETWORK = {
 
 
 def _name_here(name):
-    """What a model of effdet is called here, or None if there is none of that name."""
     ours = name.replace("_", "-")
     candidates = [ours.replace("efficientdet-", "effdet-"), ours]
     return next((model for model in candidates if model in MODEL_NAMES), None)
-
-
-def _own_model(source):
-    """The model of effdet's own that the arrays fit, or None."""
-    names = identify(source).names
-    configs = map(EfficientDetConfig.from_name, names)
-    own = [config.name for config in configs if not config.redundant_bias]
-    return own[0] if own else None
 
 
 # --- Of a backbone: which model it is, and what that means.
@@ -291,8 +296,8 @@ def _own_model(source):
 _UNKNOWN_PADDING = (
     "timm's 'efficientnet_b0' and 'tf_efficientnet_b0' name their arrays alike, and "
     "the file does not say which it is of: the model keeps its own `backbone_padding` "
-    "and epsilon, which are those of the 'tf_' models where nothing else is told; the "
-    "others pad symmetrically and have another epsilon (1e-5)"
+    "and epsilon. Those of the 'tf_' models are the default; the others pad "
+    "symmetrically and have another epsilon (1e-5)"
 )
 
 
@@ -312,59 +317,3 @@ def _architecture(path):
         return json.loads(path.read_text(encoding="utf-8")).get("architecture")
     except (OSError, ValueError, AttributeError):
         return None
-
-
-# --- Which entries of a torch file belong to one network, and which to none or another.
-
-BN_COUNTER = "num_batches_tracked"
-
-
-@dataclasses.dataclass(frozen=True)
-class _FoundNetwork:
-    """One network in a torch file."""
-
-    arrays: dict  # name, without what stands before it in the file, to float32 array
-    others: tuple  # what else is in the file
-    is_average: bool  # whether its weights are moving averages of another's
-    description: str  # where it is and what numbers it has, to stand after its name
-
-
-def _find_network(path, content, prefixes, averages):
-    """Takes one network out of what a torch file holds."""
-    wanted = [p for p in prefixes if _is_average(p) == averages] or prefixes
-    if len(wanted) > 1:
-        raise InvalidValueError(
-            f"'{path}' holds {len(wanted)} networks: {wanted}. Save the state dict of "
-            "one of them."
-        )
-    prefix = wanted[0]
-    arrays, others, dtypes = {}, {}, set()
-    for full_name, value in content.items():
-        owner = max(filter(full_name.startswith, prefixes), key=len, default=None)
-        name = full_name.removeprefix(prefix)
-        # Who halves a whole state dict halves its counters too.
-        is_counter = name.endswith(BN_COUNTER)
-        # ml_dtypes' bfloat16 is "V".
-        is_float = isinstance(value, np.ndarray) and value.dtype.kind in "fV"
-        if owner == prefix and is_float and not is_counter:
-            dtypes.add(str(value.dtype))
-            arrays[name] = _as_float32(path, value)
-        elif owner in (prefix, None):
-            others[name if owner else full_name] = None
-        else:
-            others[owner.rstrip(".")] = None
-    description = f", under '{prefix.rstrip('.')}'" if prefix else ""
-    if dtypes - {"float32"}:
-        description += f", {' and '.join(sorted(dtypes - {'float32'}))}"
-    return _FoundNetwork(arrays, tuple(others), _is_average(prefix), description)
-
-
-def _is_average(prefix):
-    return "ema" in re.split(r"[._]", prefix.lower())
-
-
-def _as_float32(path, value):
-    try:
-        return np.asarray(value, "float32")
-    except (TypeError, ValueError) as error:
-        raise InvalidValueError(damaged(path, error)) from error

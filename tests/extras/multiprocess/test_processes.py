@@ -93,29 +93,6 @@ def test_two_devices_and_two_processes_train_as_one(engine, tmp_path):
             assert found["numbers"] == pytest.approx(result["numbers"], abs=1e-3)
 
 
-@pytest.mark.slow  # minutes: six processes that compile a training step
-@pytest.mark.extra_packages
-def test_a_training_goes_on_after_a_process_was_killed(tmp_path):
-    pytest.importorskip("jax")
-
-    def train(run, name, **dying):
-        program = [programs.SUPPORT / "jax_process.py", tmp_path / run, tmp_path / name]
-        started = programs.launch(program, tmp_path, backend="jax", **dying)
-        return programs.statuses(started)
-
-    assert train("run", "whole") == [0, 0]
-    expected = weights_in(tmp_path / "whole-0.npz")
-    for victim in (0, 1):
-        dying = {"DIE_BEFORE_STEP": "4", "VICTIM": str(victim)}
-        statuses = train(f"run-{victim}", f"again-{victim}", **dying)
-        assert statuses[victim] == -signal.SIGKILL
-        assert statuses[1 - victim] != 0  # and it has ended
-        assert train(f"run-{victim}", f"again-{victim}") == [0, 0]
-        for i in (0, 1):
-            found = weights_in(tmp_path / f"again-{victim}-{i}.npz")
-            np.testing.assert_array_equal(found, expected)
-
-
 def launched(folder, out, engine):
     """The command of docs/distributed.md, with a small network, in two processes."""
     fields = {f"model_config.{name}": value for name, value in MODEL_CONFIG.items()}

@@ -59,7 +59,7 @@ def test_the_model_stays_as_it_is_and_the_copy_is_trained(model, dataset, tmp_pa
     assert found.losses[0] > min(found.losses)  # it learned
     best = found.rates[int(np.argmin(found.smoothed))]
     assert found.suggestion == pytest.approx(best / 10, rel=0.06)
-    expected = {"optimizer": "adamw", "learning_rate": found.suggestion}
+    expected = {"optimizer": "muon", "learning_rate": found.suggestion}
     assert found.arguments == expected
 
     figure = found.plot(tmp_path / "rates.png")

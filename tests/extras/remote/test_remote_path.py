@@ -1,8 +1,6 @@
 """Addresses are read in the words of `pathlib`."""
 
 import pathlib
-import subprocess
-import sys
 
 import pytest
 from support.remote import web_server
@@ -86,34 +84,6 @@ def test_a_copy_is_fetched_once_until_the_file_is_replaced(cats, memory, monkeyp
     assert second.read_text() == "another" and not first.exists()
     with pytest.raises(FileNotFoundError, match="memory://bucket/cats/none"):
         local_copy(cats / "none")
-
-
-READS = """
-import sys
-path = sys.argv[1]
-sys.argv[0] = "effdet-keras"  # which imports no more than it uses
-from effdet_keras._internal.remote_path import local_copy
-print(local_copy(path), flush=True)
-sys.stdin.read()
-"""
-
-
-def test_a_copy_that_another_process_reads_stays_until_that_ends(tmp_path, monkeypatch):
-    monkeypatch.setenv("EFFDET_KERAS_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "a.json").write_text("one")
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with web_server(tmp_path) as server:
-        address = f"{server.address}/a.json"
-        other = subprocess.Popen([sys.executable, "-c", READS, address], **pipes)
-        theirs = pathlib.Path(other.stdout.readline().strip())
-        (tmp_path / "a.json").write_text("two, which came later")
-        ours = local_copy(address)
-        assert (theirs.read_text(), ours.read_text()[:3]) == ("one", "two")
-        other.kill()  # it tidies nothing up
-        other.communicate()
-        (tmp_path / "a.json").write_text("three")
-        assert local_copy(address).read_text() == "three"
-    assert not theirs.exists() and not ours.exists()
 
 
 def test_a_file_of_this_machine_is_its_own_copy(here):

@@ -12,7 +12,6 @@ import yaml
 from support.remote import Quiet, served
 from support.tiny import batch, tiny_model
 
-from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras.cli import main
 from effdet_keras.detect.predictor import Predictor
 from effdet_keras.extras.remote.hugging_face import parse_hub_address
@@ -70,8 +69,7 @@ class _Handler(Quiet, http.server.BaseHTTPRequestHandler):
         if file[3] not in files:
             return self._error(404, "EntryNotFound")
         digest = hashlib.sha256(files[file[3]]).hexdigest()
-        body = server.damaged or files[file[3]]
-        self._give(200, body, {"ETag": f'"{digest}"', "X-Repo-Commit": sha})
+        self._give(200, files[file[3]], {"ETag": f'"{digest}"', "X-Repo-Commit": sha})
 
     do_HEAD = do_GET
 
@@ -127,11 +125,10 @@ def commit(server, repository):
 def hub_server():
     """The server: `repositories` {name: {path: bytes}}, sets `gated` and `private`.
 
-    `refused` is the status that a commit is answered with, if any; `damaged` what is
-    sent in the place of every file.
+    `refused` is the status that a commit is answered with, if any.
     """
     empty = {"repositories": {}, "gated": set(), "private": set()}
-    return served(_Handler, **empty, damaged=None, refused=None)
+    return served(_Handler, **empty, refused=None)
 
 
 needs_library = pytest.mark.extra_packages
@@ -165,7 +162,7 @@ def test_a_pushed_model_is_pulled_again(hub, capsys):
     assert source.class_names == model.class_names
     hub.shutdown(), hub.server_close()  # from the cache alone
     assert Predictor.load("hf://me/pets").class_names == model.class_names
-    with pytest.raises(ConnectionError, match="cannot be reached"):
+    with pytest.raises(OSError, match="'hf://me/others' cannot be opened"):
         Predictor.load("hf://me/others")
 
 
@@ -215,32 +212,6 @@ def test_what_detects_is_pushed_alone(hub, tmp_path):
 
 
 @needs_library
-def test_overwriting_deletes_the_model_before(hub):
-    files = hub.repositories["me/pets"] = {"model.safetensors": b"a", "notes.txt": b"b"}
-    with pytest.raises(FileExistsError, match="deletes the files that end in .keras"):
-        tiny_model().push_to_hub("hf://me/pets")
-    tiny_model().push_to_hub("hf://me/pets", overwrite=True)
-    assert set(files) == {"notes.txt", "best.keras", "archive.json", "README.md"}
-    files["pets.tflite"] = b"c"  # of the same model: stays
-    tiny_model().push_to_hub("hf://me/pets", overwrite=True)
-    assert "pets.tflite" in files
-
-
-@needs_library
-def test_a_push_that_fails_says_what_is_left(hub):
-    hub.refused = 403
-    with pytest.raises(PermissionError, match="not pushed.*made before.*empty"):
-        tiny_model().push_to_hub("hf://me/pets")
-    hub.refused = 412
-    with pytest.raises(OSError, match="not pushed.*came in between") as told:
-        tiny_model().push_to_hub("hf://me/pets")
-    assert "empty" not in str(told.value)  # it was there already
-    hub.shutdown(), hub.server_close()
-    with pytest.raises(ConnectionError, match="not pushed.*cannot be reached"):
-        tiny_model().push_to_hub("hf://me/pets")
-
-
-@needs_library
 def test_an_export_alone_is_chosen(hub, tmp_path):
     tiny_model().export(tmp_path / "pets.tflite")
     content = (tmp_path / "pets.tflite").read_bytes()
@@ -248,7 +219,7 @@ def test_an_export_alone_is_chosen(hub, tmp_path):
     predictor = Predictor.load("hf://me/phone")
     assert predictor.class_names == ("cat", "dog", "bird")
     hub.repositories["me/two"] = {"a.tflite": content, "b.onnx": b""}
-    with pytest.raises(FileNotFoundError, match="a.tflite, b.onnx. Give the address"):
+    with pytest.raises(FileNotFoundError, match="no checkpoint in 'hf://me/two"):
         Predictor.load("hf://me/two")
 
 
@@ -267,26 +238,21 @@ def test_weights_of_effdet_alone_are_understood(hub, tmp_path):
 
 
 @needs_library
-def test_what_is_wrong_is_told(hub, monkeypatch):
-    with pytest.raises(FileNotFoundError, match="no repository 'me/none'.*log in"):
-        Predictor.load("hf://me/none")
+def test_what_is_wrong_is_told_in_the_words_of_the_library(hub):
+    for address, said in (
+        ("hf://me/none", "me/none.*Repository Not Found"),
+        ("hf://me/text@v9", "me/text@v9.*Revision Not Found"),
+        ("hf://me/text", "no checkpoint in 'hf://me/text"),
+    ):
+        hub.repositories["me/text"] = {"README.md": b"a", "notes.txt": b"b"}
+        with pytest.raises(FileNotFoundError, match=said):
+            Predictor.load(address)
     hub.gated.add("me/gated")
-    with pytest.raises(PermissionError, match="gated.*Ask for access"):
+    with pytest.raises(OSError, match="me/gated.*gated"):
         Predictor.load("hf://me/gated")
-    hub.repositories["me/text"] = {"README.md": b"a", "notes.txt": b"b"}
-    with pytest.raises(FileNotFoundError, match=r"README.md, notes.txt"):
-        Predictor.load("hf://me/text")
-    with pytest.raises(ValueError, match=r"holds no weights.*notes.txt"):
-        read_weights("hf://me/text", None)
-    with pytest.raises(FileNotFoundError, match="no branch, tag or commit 'v9'"):
-        Predictor.load("hf://me/text@v9")
-    hub.repositories["me/cut"] = {"best.keras": b"0123"}
-    hub.damaged = b"abcd"
-    with pytest.raises(OSError, match="is damaged: its SHA-256"):
-        Predictor.load("hf://me/cut")
-    monkeypatch.setenv("HF_TOKEN", "")
-    with pytest.raises(PermissionError, match="Log in"):
-        tiny_model().push_to_hub("hf://me/new")
+    hub.refused = 403
+    with pytest.raises(OSError, match="not pushed to 'hf://me/pets'.*403"):
+        tiny_model().push_to_hub("hf://me/pets")
 
 
 @needs_library
@@ -301,20 +267,14 @@ def test_the_command_shares_an_archive(hub, tmp_path, capsys):
 
 
 @needs_library
-@pytest.mark.parametrize("scheme", ["", "memory://"])
-def test_the_command_shares_a_run(hub, tmp_path, scheme):
+def test_the_command_shares_a_run(hub, tmp_path):
     folder = RunFolder(tmp_path / "run")
     folder.begin(RunConfiguration(data="/home/somebody/pets"))
     split = {"images": 8, "boxes": 9, "sha256": "0"}
     folder.write_json("data", {"class_names": ["cat"], "splits": {"train": split}})
     folder.write_json("numbers", {"split": "valid", "epoch": 2, "AP": 0.25, "APs": -1})
     write_archive(tiny_model(), folder.archive / "best.keras", {"epoch": 2})
-    run = str(folder.path)
-    if scheme:
-        storage = pytest.importorskip("fsspec").filesystem("memory")
-        storage.put(run, "/shared/run", recursive=True)
-        run = "memory://shared/run"
-    assert main(["share", run, "hf://me/pets"]) == 0
+    assert main(["share", str(folder.path), "hf://me/pets"]) == 0
     card = hub.repositories["me/pets"]["README.md"].decode()
     assert "| train | 8 | 9 |" in card and "\npets\n" in card
     assert "'valid'" in card and "| AP | 0.2500 |" in card
@@ -351,12 +311,3 @@ def test_an_address_has_owner_and_name(address):
     with pytest.raises(ValueError, match="hf://owner/name"):
         parse_hub_address(address)
     assert parse_hub_address("hf://me/pets@a%2Fb/c/d").revision == "a/b"
-
-
-def test_without_the_library_the_extra_is_named(monkeypatch):
-    absent = OptionalModule("no_such_module", install="effdet-keras[huggingface]")
-    monkeypatch.setattr(
-        "effdet_keras.extras.remote.hugging_face.huggingface_hub", absent
-    )
-    with pytest.raises(ImportError, match=r"hf://me/pets.*effdet-keras\[huggingface\]"):
-        Predictor.load("hf://me/pets")

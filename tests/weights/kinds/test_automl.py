@@ -1,6 +1,5 @@
 """TensorFlow checkpoints: every array read bit by bit, written, and damaged."""
 
-import os
 import shutil
 
 import numpy as np
@@ -13,7 +12,6 @@ from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.identify import identify, match_arrays
 from effdet_keras.weights.kinds.automl import (
     OBJECT_GRAPH,
-    published_names,
     read_tensorflow_checkpoint,
 )
 from effdet_keras.weights.network_arrays import TF1, network_arrays
@@ -226,16 +224,6 @@ def test_a_written_checkpoint_is_what_the_reference_programs_look_for(tmp_path):
     assert values["fpn_cells/a"].dtype == np.float32
 
 
-def test_a_written_folder_may_be_moved(tmp_path):
-    write_tf1_checkpoint(tmp_path / "here" / 'a "b" ü', {"fpn_cells/a": np.ones(3)})
-    os.rename(tmp_path / "here", tmp_path / "there")
-    found = tf.train.latest_checkpoint(str(tmp_path / "there"))
-    assert found == str(tmp_path / "there" / 'a "b" ü')
-    with pytest.raises(ValueError, match="must end in a name"):
-        write_tf1_checkpoint(f"{tmp_path}/folder/", {})
-    assert os.listdir(tmp_path) == ["there"]
-
-
 # Damage
 
 
@@ -256,29 +244,14 @@ DATA = "model.data-00000-of-00001"
 
 
 @pytest.mark.parametrize("name", [DATA, "model.index"])
-@pytest.mark.parametrize("damage", ["empty", "short", "page", "flipped"])
-def test_damaged_files_are_told_with_the_cure(copy, name, damage):
-    content = (copy / name).read_bytes()
-    place = len(content) // 2
-    changed = {
-        "empty": b"",
-        "short": content[:100],
-        "page": b"<html>not found",
-        "flipped": content[:place] + b"!" + content[place + 1 :],
-    }
-    assert changed[damage] != content
-    (copy / name).write_bytes(changed[damage])
+def test_damaged_files_are_told_with_the_cure(copy, name):
+    (copy / name).write_bytes((copy / name).read_bytes()[:100])
     message = r"'.*copy/model' is damaged or incomplete.*needs '.*model\.index'.*again"
     with pytest.raises(ValueError, match=message):
         read_tensorflow_checkpoint(copy / "model")
 
 
 def test_arrays_of_the_segmentation_head_have_their_names():
-    # Those of the second model of a process are counted on.
-    names = [f"segmentation_head/conv2d_transpose_{i}/kernel" for i in (5, 6, 15)]
-    ours = ["conv2d_transpose", "conv2d_transpose_1", "conv2d_transpose_10"]
-    found = published_names(names, TF1, "x")
-    assert list(found.values()) == [f"segmentation_head/{n}/kernel" for n in ours]
     config = EfficientDetConfig(heads=("object_detection", "segmentation"))
     names = {
         array.name: OBJECT_GRAPH.name_of(array)

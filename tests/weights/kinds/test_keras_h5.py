@@ -219,77 +219,27 @@ def write(path, **datasets):
     return path
 
 
-@pytest.mark.parametrize(
-    "datasets",
-    [
-        {},
-        {"dense__dense__kernel:0": np.ones((2, 2))},
-        # EfficientNetV2 and Keras 3's own format.
-        {"stem_conv__stem_conv__kernel:0": np.ones(2)},
-        {"layers__conv2d__vars__0": np.ones(2)},
-    ],
-    ids=["empty", "dense", "v2", "keras 3"],
-)
-def test_other_networks_are_refused(tmp_path, datasets):
-    path = write(tmp_path / "x.h5", **datasets)
+@pytest.mark.parametrize("name", ["dense__dense__kernel:0", "layers__conv2d__vars__0"])
+def test_other_networks_are_refused(tmp_path, name):
+    path = write(tmp_path / "x.h5", **{name: np.ones(2)})
     with pytest.raises(
         ValueError, match=r"x\.h5' holds the weights of another network"
     ):
         read_keras2_h5(path)
 
 
-def test_numbers_are_not_taken_from_another_file(tmp_path):
-    (tmp_path / "secret").write_bytes(bytes(8))
-    name = "fpn_cells/fpn_cells/x:0"
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        place = [(str(tmp_path / "secret"), 0, 8)]
-        file.create_dataset(name, (2,), "float32", external=place)
-    with pytest.raises(ValueError, match="keeps its numbers in another file"):
-        read_keras2_h5(tmp_path / "x.h5")
-    write(tmp_path / "other.h5", x=np.ones(2))
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        file[name] = h5py.ExternalLink("other.h5", "x")
-    with pytest.raises(ValueError, match="another network"):
+@pytest.mark.parametrize("content", [b"<html>404</html>", b"\x89HDF\r\n\x1a\n"])
+def test_damage_is_told(tmp_path, content):
+    (tmp_path / "x.h5").write_bytes(content)
+    with pytest.raises(ValueError, match=r"x\.h5' is damaged, or not an HDF5 file"):
         read_keras2_h5(tmp_path / "x.h5")
 
 
-@pytest.mark.parametrize("packed", [{}, {"chunks": (1, 8), "compression": 1}])
-def test_what_has_no_numbers_is_damage(tmp_path, packed):
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        name, shape = "fpn_cells/fpn_cells/x:0", (10**6, 10**6)
-        file.create_dataset(name, shape, "float32", **packed)
-    with pytest.raises(ValueError, match="shorter than its shape"):
-        read_keras2_h5(tmp_path / "x.h5")
-    path = write(tmp_path / "x.h5", fpn_cells__fpn_cells__x="text")
-    with pytest.raises(ValueError, match="holds no numbers"):
-        read_keras2_h5(path)
-    for content in (b"<html>404</html>", b"\x89HDF\r\n\x1a\n"):
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match=r"x\.h5' is damaged, or not an HDF5 file"):
-            read_keras2_h5(path)
-
-
-def read_or_refuse(path, content):
-    """The arrays, or None where the reader said what is wrong."""
-    path.write_bytes(content)
-    try:
-        return read_keras2_h5(path).arrays
-    except (ValueError, OSError):
-        return None
-
-
-def test_any_damage_is_an_error_or_as_many_numbers_as_there_are(tmp_path):
+def test_a_cut_file_is_an_error(tmp_path):
     names = [f"fpn_cells__fpn_cells__cell_0__x{i}:0" for i in range(12)]
-    arrays = {name: np.full(2 + i, i, "float32") for i, name in enumerate(names)}
-    path = write(tmp_path / "x.h5", **arrays)
-    small, rng, refused = path.read_bytes(), np.random.default_rng(3), 0
-    for size in range(0, len(small), max(1, len(small) // 150)):
-        assert read_or_refuse(path, small[:size]) is None
-    for place in rng.choice(len(small), 250, replace=False):
-        content = bytearray(small)
-        content[place] ^= rng.integers(1, 256)
-        arrays = read_or_refuse(path, bytes(content))
-        refused += arrays is None
-        # No shape that the file has no bytes for: HDF5 itself believes any.
-        assert sum(array.nbytes for array in (arrays or {}).values()) < len(small)
-    assert refused > 5
+    path = write(tmp_path / "x.h5", **{name: np.ones(9) for name in names})
+    whole = path.read_bytes()
+    for size in range(0, len(whole), max(1, len(whole) // 20)):
+        path.write_bytes(whole[:size])
+        with pytest.raises(ValueError, match=r"x\.h5"):
+            read_keras2_h5(path)

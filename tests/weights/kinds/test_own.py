@@ -2,7 +2,6 @@
 
 import zipfile
 
-import h5py
 import keras
 import numpy as np
 import pytest
@@ -10,10 +9,8 @@ from keras import ops
 from support.tiny import LITE0, tiny_model
 from support.weights import whole_match
 
-from effdet_keras._internal.seal import SEAL_NAME
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.model.efficientdet import EfficientDet
-from effdet_keras.weights.assign import assign_source
 from effdet_keras.weights.kinds.own import OWN, read_own_weights
 from effdet_keras.weights.network_arrays import tf1_name
 
@@ -144,42 +141,3 @@ def test_another_models_files_are_named(tmp_path):
         file.writestr("holiday.txt", "sun")
     with pytest.raises(ValueError, match=r"not a checkpoint of Keras.*holiday\.txt"):
         read_own_weights(tmp_path / "x.zip")
-
-
-@pytest.mark.parametrize(
-    "config", [b"{", b"[]", b"{}", b'{"registered_name": "effdet_keras>EfficientDet"}']
-)
-def test_a_config_that_makes_no_sense_is_refused(tmp_path, plain, config):
-    source, path = save(plain, tmp_path / "x.keras"), tmp_path / "y.keras"
-    with zipfile.ZipFile(source) as old, zipfile.ZipFile(path, "w") as new:
-        new.writestr("config.json", config)
-        new.writestr("model.weights.h5", old.read("model.weights.h5"))
-    with pytest.raises(ValueError, match=r"y\.keras' (is damaged|holds a model of)"):
-        read_own_weights(path)
-
-
-@pytest.mark.parametrize("name", ["fnode9/WSM", "fnode0/op_after_combine3/bn/beta"])
-def test_an_average_that_fits_no_weight_is_damage(tmp_path, compiled, name):
-    path, name = save(compiled, tmp_path / "x.weights.h5"), f"fpn_cells/cell_0/{name}"
-    with h5py.File(path, "a") as file:
-        # What there is beside the weights depends on which of the two was in place.
-        kind = next(iter(file["vars"])).partition(":")[0]
-        key = f"vars/{kind}:{name.replace('/', ':')}"
-        if key in file:
-            del file[key]
-        file[key] = np.ones(7)
-        del file.attrs[SEAL_NAME]
-    source = read_own_weights(path, averages=kind == "average")
-    with pytest.raises(ValueError, match=rf"{name}.*\(7,\)|\(7,\).*{name}"):
-        assign_source(compiled, source)
-
-
-@pytest.mark.parametrize("kind", ["average", "training"])
-def test_a_stray_second_array_is_damage(tmp_path, plain, kind):
-    path = save(plain, tmp_path / "x.weights.h5")
-    with h5py.File(path, "a") as file:
-        file[f"vars/{kind}:fpn_cells:cell_0:fnode0:WSM"] = np.ones(())
-        del file.attrs[SEAL_NAME]
-    source = read_own_weights(path, averages=kind == "average")
-    with pytest.raises(ValueError, match="is damaged.*a second array of '.*/WSM'"):
-        assign_source(plain, source)

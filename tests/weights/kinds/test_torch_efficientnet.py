@@ -149,23 +149,6 @@ def test_adversarial_training_had_other_pixels(tmp_path, name, scheme):
     assert source.config == {**TF_BACKBONE, **pixels}
 
 
-@pytest.mark.parametrize(
-    "scheme, name",
-    [
-        (TIMM, "blocks.0.0.conv_exp.weight"),  # EdgeTPU
-        (TIMM, "blocks.9.0.conv_pw.weight"),
-        (EFFICIENTNET_PYTORCH, "_blocks.60._bn2.bias"),  # B8
-    ],
-)
-def test_other_networks_with_such_a_stem_are_refused(tmp_path, scheme, name):
-    state = {**state_of(scheme), name: np.zeros((8, 8, 1, 1), "float32")}
-    with pytest.raises(ValueError, match=rf"not of EfficientNet B0-B7, .*'{name}'"):
-        open_weights(write_zip(tmp_path / "tf_efficientnet_b0.pth", state))
-    path = write_zip(tmp_path / "resnet.pth", {"conv1.weight": np.zeros(3, "float32")})
-    with pytest.raises(ValueError, match=r"another network.*'_conv_stem.*conv1\.weig"):
-        open_weights(path)
-
-
 def test_the_report_says_that_training_comes_first(tmp_path):
     model = tiny_model()
     state = backbone_state(EFFICIENTNET_PYTORCH, model.config)
