@@ -1,6 +1,5 @@
 """Which detection found which object, against hand cases and pycocotools."""
 
-
 import numpy as np
 import pytest
 from support.image_results import image_result
