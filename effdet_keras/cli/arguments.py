@@ -21,6 +21,7 @@ from typing import Annotated, Any, Literal
 # The names that `effdet_keras.data.load` and `convert` take, which import too much.
 DatasetFormat = Literal["coco", "voc", "yolo", "csv", "tfrecord", "tfds"]
 Runtime = Literal["auto", "keras", "openvino", "onnx", "litert"]
+Precision = Literal["float32", "bfloat16"]
 
 
 class Flag:
@@ -48,6 +49,10 @@ SHARED = {
         None,
         "convert a live model, in memory, for this runtime, which may be faster; auto "
         "takes the fastest that is installed",
+    ),
+    "precision": (
+        None,
+        "what OpenVINO computes in: bfloat16 is faster on a processor that has it",
     ),
     "raw": (None, "read the raw weights even if the file has moving averages of them"),
     "overwrite": (

@@ -24,19 +24,24 @@ _WITHOUT_KERAS = (".tflite", ".onnx", ".xml")
 
 
 def open_any_model(
-    model: str, threads: int | None = None, *, runtime: str | None = None
+    model: str,
+    threads: int | None = None,
+    *,
+    runtime: str | None = None,
+    precision: str = "float32",
 ) -> Predictor:
     """Opens a model of any kind, or fetches a published one by its name."""
     runtime = None if runtime == "keras" else runtime
     if is_published(model):
         live = open_live_model(model)
         threads = None if runtime is None else threads
-        return Predictor(live, runtime=runtime, num_threads=threads)
+        options = {"num_threads": threads, "precision": precision}
+        return Predictor(live, runtime=runtime, **options)
     is_file_of_runtime = os.fspath(model).lower().endswith(_WITHOUT_KERAS)
     if not is_file_of_runtime and keras.is_installed():
         # Registers the classes that an archive is made of: see `effdet_keras`.
         importlib.import_module("effdet_keras.model.efficientdet")
-    return Predictor.load(model, threads, runtime=runtime)
+    return Predictor.load(model, threads, runtime=runtime, precision=precision)
 
 
 def open_live_model(model: str) -> EfficientDet:

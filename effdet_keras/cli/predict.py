@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from effdet_keras._internal.extras import extra
-from effdet_keras.cli.arguments import Flag, Runtime
+from effdet_keras.cli.arguments import Flag, Precision, Runtime
 from effdet_keras.errors import InvalidValueError
 
 
@@ -27,6 +27,7 @@ def run(
     tta: Annotated[list[float] | None, Flag(nargs="*")] = None,
     threads: int | None = None,
     runtime: Runtime | None = None,
+    precision: Precision = "float32",
     overwrite: bool = False,
     parts: str | None = None,
     shard: str = "1/1",
@@ -65,9 +66,9 @@ def run(
     from effdet_keras.cli.predict_files import is_worth_converting, predict_files
 
     def open_model():
-        is_open = (runtime, threads, parts) == (None, None, None)
+        is_open = (runtime, threads, precision, parts) == (None, None, "float32", None)
         chosen = "auto" if is_open and is_worth_converting(inputs) else runtime
-        return open_any_model(model, threads, runtime=chosen)
+        return open_any_model(model, threads, runtime=chosen, precision=precision)
 
     options = {
         "batch_size": batch_size,

@@ -12,7 +12,7 @@ import numpy as np
 
 from effdet_keras._internal.optional_imports import openvino
 from effdet_keras._internal.seal import SEAL_NAME, UNSEALED, check_seal, seal
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.export.onnx import write_onnx
 from effdet_keras.export.runtime import DESCRIPTION_NAME, Description, Runtime
 
@@ -48,23 +48,29 @@ def write_openvino(
 
 # --- The runtime.
 
+# OpenVINO's own choice, where a processor has it, is bfloat16: faster, and further off
+# than a check could tell from a mistake.
+_PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
+
 
 class OpenVINORuntime(Runtime):
     """An OpenVINO model of `EfficientDet.export`."""
 
     package = openvino
 
-    def __init__(self, path, num_threads=None):
+    def __init__(self, path, num_threads=None, precision="float32"):
         self.path = pathlib.Path(path)
         self._core = openvino.Core()
         self._options = {
             "PERFORMANCE_HINT": "LATENCY",
-            # Its own choice, where a processor has it, is bfloat16: faster, and
-            # further off than a check could tell from a mistake.
-            "INFERENCE_PRECISION_HINT": "f32",
+            "INFERENCE_PRECISION_HINT": _PRECISIONS[precision],
         }
         if num_threads is not None:
             self._options["INFERENCE_NUM_THREADS"] = num_threads
+        able = self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+        rule = "This processor does not compute in bfloat16: leave `precision` out"
+        is_able = precision == "float32" or "BF16" in able
+        require(is_able, rule, precision=precision, able=able)
         try:
             check_seal(self.path, [self.path.with_suffix(".bin")])
             network = self._core.read_model(os.fspath(self.path))

@@ -24,6 +24,7 @@ OPTIONS: dict[str, tuple[type | None, str]] = {
         'names of inputs and outputs: "effdet", ours; or "tfod", as the Object '
         "Detection API's exporter",
     ),
+    "frozen_graph": (bool, "write a frozen_graph.pb for TensorFlow 1 as well"),
     "precision": (
         str,
         'of the weights: "float32"; "float16", half the size, computed in float32 on '
@@ -61,6 +62,7 @@ OPTIONS: dict[str, tuple[type | None, str]] = {
 _Choices = Mapping[str, tuple[str, ...]]
 _ANY: tuple[str, ...] = ()
 _NAMES = {"names": ("effdet", "tfod")}
+_SAVED_MODEL = {**_NAMES, "frozen_graph": _ANY}
 _OUTPUTS = {"outputs": ("detections", "raw")}
 _CALIBRATION = {"calibration": _ANY, "calibration_images": _ANY}
 _NMS = {"max_detections": _ANY, "score_threshold": _ANY, "iou_threshold": _ANY}
@@ -111,7 +113,7 @@ class ExportFormat:
 
 
 _FORMATS = (
-    ExportFormat("saved_model", "SavedModel", "", "SavedModelRuntime", _NAMES),
+    ExportFormat("saved_model", "SavedModel", "", "SavedModelRuntime", _SAVED_MODEL),
     ExportFormat("litert", "LiteRT (TFLite)", ".tflite", "LiteRTRuntime", _LITERT),
     ExportFormat("onnx", "ONNX", ".onnx", "ONNXRuntime", _ONNX),
     ExportFormat(

@@ -19,7 +19,7 @@ from effdet_keras.detect.postprocess import (
     finished_outputs,
     nothing_found,
 )
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.export.registry import format_of_file
 from effdet_keras.model.anchors import anchors_of
@@ -52,14 +52,19 @@ class Runtime(abc.ABC):
 
 
 def open_runtime(
-    path: str | os.PathLike[str], num_threads: int | None = None
+    path: str | os.PathLike[str],
+    num_threads: int | None = None,
+    precision: str = "float32",
 ) -> Runtime:
     """Opens an exported file in the runtime of its format, as `Predictor.load`."""
     path = local_path(path, "The path of an exported model")
     format = format_of_file(path)
     runtime = format.load_runtime()
     runtime.package.require(f"Running '{path}'")
-    return runtime(path, num_threads=num_threads)
+    options = {} if precision == "float32" else {"precision": precision}
+    rule = "`precision` is of OpenVINO alone"
+    require(not options or format.name == "openvino", rule, path=str(path), **options)
+    return runtime(path, num_threads=num_threads, **options)
 
 
 # --- An exported file, used as the model it was made of: in NumPy, without Keras.

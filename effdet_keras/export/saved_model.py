@@ -30,9 +30,10 @@ from effdet_keras.export.runtime import (
 )
 
 LABELS_NAME = "labels.txt"
+FROZEN_GRAPH_NAME = "frozen_graph.pb"
 
 
-def write_saved_model(model, path, *, names="effdet"):
+def write_saved_model(model, path, *, names="effdet", frozen_graph=False):
     """Writes a SavedModel; docs/export.md has its signatures."""
     signatures = _signatures(model, names)
     module = tf.Module()
@@ -43,6 +44,9 @@ def write_saved_model(model, path, *, names="effdet"):
             _asset(folder, LABELS_NAME, "\n".join(labels_of(model)) + "\n"),
         ]
         save_function(module, path, signatures)
+    if frozen_graph:
+        graph = _frozen_graph(signatures["serving_default"])
+        (path / FROZEN_GRAPH_NAME).write_bytes(graph.SerializeToString())
     seal_path, sealed = sealed_files(path)
     seal_path.write_text(UNSEALED + "\n", encoding="utf-8")
     seal(seal_path, sealed)
@@ -52,6 +56,21 @@ def _asset(folder, name, text):
     path = pathlib.Path(folder, name)
     path.write_text(text, encoding="utf-8")
     return tf.saved_model.Asset(os.fspath(path))
+
+
+def _frozen_graph(function):
+    """A graph for TensorFlow 1, whose outputs have the names of the signature's."""
+    names = sorted(function.get_concrete_function().structured_outputs)
+    constant = frozen(function)
+    with tf.Graph().as_default() as graph:
+        tensors = tf.import_graph_def(
+            constant.graph.as_graph_def(),
+            return_elements=[tensor.name for tensor in constant.outputs],
+            name="",
+        )
+        for name, tensor in zip(names, tensors):
+            tf.identity(tensor, name=name)
+    return graph.as_graph_def()
 
 
 # --- The functions of a SavedModel: one way of detecting behind every kind of input.

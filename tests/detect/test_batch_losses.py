@@ -68,14 +68,6 @@ def test_losses_of_a_dataset_are_those_of_evaluate(model, dataset, monkeypatch, 
         assert again[name] == pytest.approx(expected[name], rel=1e-4), name
 
 
-def test_losses_of_own_batches_are_those_of_evaluate(model):
-    images, truth = batch(4, padding=2)
-    expected = model.evaluate(images, truth, batch_size=2, verbose=0, return_dict=True)
-    numbers = evaluate(model, (images, truth), batch_size=2, verbose=False, losses=True)
-    for name in LOSSES:
-        assert numbers[name] == pytest.approx(expected[name], rel=1e-4), name
-
-
 def test_what_has_no_losses_says_so(model, dataset):
     with pytest.raises(RuntimeError, match="never compiled.*model.compile()"):
         evaluate(tiny_model(), batch(2), losses=True, verbose=False)

@@ -59,18 +59,3 @@ def test_ids_sizes_crowds_and_areas_are_those_of_the_dataset(dataset, results):
     assert results[0].truth_is_crowd.tolist() == [False, True]
     assert results[0].truth_areas.tolist() == [500.0, 501.0]
     np.testing.assert_allclose(results[1].truth_boxes, [[2.5, 7, 38, 80]])
-
-
-def test_a_users_own_batches_are_taken(model):
-    images = np.random.default_rng(0).integers(0, 255, (3, 64, 64, 3), "uint8")
-    truth = {
-        "boxes": np.tile(np.float32([4, 4, 30, 30]), (3, 2, 1)),
-        "labels": np.int32([[1, -1]] * 3),
-        "image_scale": np.float32([1, 2, 1]),
-    }
-    results = image_results(model, (images, truth), verbose=False)
-    assert [r.image_id for r in results] == [1, 2, 3]
-    assert results[1].truth_boxes.tolist() == [[8, 8, 60, 60]]
-    numbers = evaluate(model, (images, truth), verbose=False)
-    mine = analyze_results(results, NAMES).coco
-    assert mine == pytest.approx(numbers, abs=1e-12)

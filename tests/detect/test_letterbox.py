@@ -29,13 +29,6 @@ def slow_resize(image, height, width):
     return result
 
 
-def test_an_image_of_the_right_size_stays_as_it_is():
-    image = np.random.default_rng(0).integers(0, 256, (6, 9, 3)).astype("uint8")
-    result, image_scale = run(image, (6, 9))
-    np.testing.assert_array_equal(result, image.astype("float32"))
-    assert result.dtype == np.float32 and image_scale == 1
-
-
 @pytest.mark.parametrize(
     "size, target",
     [

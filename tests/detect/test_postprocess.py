@@ -104,20 +104,7 @@ def test_top_k_finds_two_classes_on_one_anchor_and_zero_only_the_best(option, la
     np.testing.assert_array_equal(found["labels"], labels)
 
 
-def test_scores_that_round_to_1_keep_the_order_of_their_logits():
-    anchors = [[0, 0, 9, 9], [20, 20, 29, 29], [40, 40, 49, 49]]
-    found = of_one_image([[30.0], [60.0], [40.0]], anchors, max_detections=3)
-    np.testing.assert_array_equal(found["scores"], [1, 1, 1])
-    np.testing.assert_array_equal(found["boxes"][:, 0], [20, 40, 0])
-
-
 THREE = [[[0, 0, 1, 1], [5, 5, 6, 6], [9, 9, 10, 10]]]  # apart
-
-
-def test_one_finished_image_does_not_stop_the_others():
-    boxes = [np.zeros((3, 4)), *THREE]
-    _, scores, count = suppressed(boxes, [[0, 0, 0], [0.9, 0.8, 0.7]])
-    assert count.tolist() == [0, 3] and not scores[0].any()
 
 
 @pytest.mark.parametrize("method", ["gaussian", "hard"])

@@ -212,26 +212,43 @@ def test_a_live_model_detects_in_another_runtime(model, images, runtime):
     assert predictor.class_names == model.class_names
     with pytest.raises(ValueError, match="for models in Keras.*runtime='onnx'"):
         ek.Predictor(predictor.detector, runtime="onnx")
+    if runtime != "openvino":
+        with pytest.raises(ValueError, match="OpenVINO alone.*precision='bfloat16'"):
+            ek.Predictor(model, runtime=runtime, precision="bfloat16")
+
+
+@pytest.mark.tensorflow
+def test_openvino_computes_in_bfloat16_where_the_processor_does(model):
+    openvino = pytest.importorskip("openvino")
+    able = openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    if "BF16" not in able:
+        with pytest.raises(ValueError, match="precision='bfloat16', able=.*FP32"):
+            ek.Predictor(model, runtime="openvino", precision="bfloat16")
+        return
+    half = ek.Predictor(model, runtime="openvino", precision="bfloat16")
+    inputs = np.random.default_rng(0).uniform(0, 255, (1, 64, 64, 3)).astype("float32")
+    outputs = half.detector.runtime.run(inputs)
+    live = {n: keras.ops.convert_to_numpy(v) for n, v in model(inputs).items()}
+    gaps = [np.abs(outputs[n] - v).max() / np.abs(v).max() for n, v in live.items()]
+    assert 1e-5 < max(gaps) < 0.1
 
 
 @pytest.mark.tensorflow
 def test_an_archive_is_put_into_a_runtime(model, monkeypatch, tmp_path):
-    asked = {}
+    asked = []
 
-    def in_runtime(model, runtime, **options):
-        asked.update(options, runtime=runtime)
+    def in_runtime(model, *options):
+        asked.append(options)
         return ExportedDetector(LiveRuntime(model))
 
     monkeypatch.setattr(module, "in_runtime", in_runtime)
     write_archive(model, tmp_path / "best.keras")
     predictor = ek.Predictor.load(tmp_path, num_threads=1, runtime="openvino")
-    assert asked == {"runtime": "openvino", "num_threads": 1}
     assert predictor.class_names == model.class_names
     command = ["predict", str(tmp_path), "nowhere.png", "--threads", "1"]
-    command += ["--runtime", "openvino"]
-    asked.clear()
+    command += ["--runtime", "openvino", "--precision", "bfloat16"]
     assert cli.main(command) == 1  # there is no such image
-    assert asked == {"runtime": "openvino", "num_threads": 1}
+    assert asked == [("openvino", 1, "float32"), ("openvino", 1, "bfloat16")]
 
 
 @pytest.mark.tensorflow

@@ -24,12 +24,6 @@ def test_each_class_has_its_own_threshold():
     assert (scores == SCORES).all()
 
 
-def test_a_score_at_its_threshold_is_kept():
-    threshold = float(SCORES[0])  # as it is stored: no float32
-    rule = ScoreRule(detector((threshold, threshold)), "best")
-    assert rule.apply(SCORES, LABELS)[0].tolist() == [True, False, False, False]
-
-
 def test_a_temperature_changes_scores_and_not_what_best_finds():
     kept, scores = ScoreRule(detector(), "best", True).apply(SCORES, LABELS)
     assert kept.tolist() == [True, False, True, False]

@@ -51,18 +51,6 @@ def test_a_perfect_detection_scores_1_and_what_is_absent_minus_1(capsys):
     assert set(nothing.result().values()) == {-1}
 
 
-def test_no_detections_give_zeros_and_later_ones_change_them():
-    metric = COCOMetric(truth(image_ids=(7, 8)))
-    assert metric.result()["AP"] == 0
-    metric.update(8, np.zeros((0, 4)), [], [])
-    result = metric.result()
-    assert result["AP"] == result["ARmax100"] == result["AP/car"] == 0
-    metric.update(7, *PERFECT)
-    assert metric.result()["AP"] == pytest.approx(1)
-    metric.reset()
-    assert metric.result()["AP"] == 0
-
-
 def test_an_image_of_which_nothing_is_known_counts():
     metric = COCOMetric(truth(image_ids=(7, 8)))
     metric.update(7, *PERFECT)

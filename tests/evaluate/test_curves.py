@@ -13,7 +13,6 @@ from support.image_results import (
 
 from effdet_keras.evaluate.coco import average_precisions
 from effdet_keras.evaluate.curves import (
-    as_one_class,
     precision_recall_curves,
     slice_by_class_and_size,
     slice_by_column,
@@ -51,17 +50,6 @@ def test_the_ap_of_a_class_is_cocos_ap50(seed):
         expected = coco_numbers(of_one_class(results, label), 1)["AP50"]
         assert curve.average_precision == pytest.approx(expected, abs=1e-9)
     assert curves[2].num_objects == 0 < len(curves[2].scores)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_class_agnostic_is_cocos_with_one_label(seed):
-    relabelled = as_one_class(random_results(seed))
-    expected = coco_numbers(relabelled, 1)
-    for threshold, name in ((0.5, "AP50"), (0.75, "AP75")):
-        [curve] = precision_recall_curves(relabelled, ["a"], iou_threshold=threshold)
-        assert curve.average_precision == pytest.approx(expected[name], abs=1e-9)
-    found = average_precisions(relabelled, 1)[..., 0].mean()
-    assert found == pytest.approx(expected["AP"], abs=1e-9)
 
 
 # --- Pascal VOC's average precision: by hand, and against a slow second definition.

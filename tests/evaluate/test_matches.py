@@ -1,15 +1,9 @@
 """Which detection found which object, against hand cases and pycocotools."""
 
-import contextlib
-import io
-
 import numpy as np
 import pytest
-from pycocotools.coco import COCO
-from pycocotools.cocoeval import COCOeval
 from support.image_results import image_result
 
-from effdet_keras.evaluate.coco import metric_of
 from effdet_keras.evaluate.image_result import ImageResult, match_detections
 
 BOX, RIGHT = (0, 0, 0, 10, 10), (0, 0, 4, 10, 14)
@@ -61,35 +55,3 @@ def with_areas(areas):
 def test_lengths_that_differ_are_refused():
     with pytest.raises(ValueError, match=r"one length.*boxes=1, scores=2, labels=1"):
         ImageResult(3, [], [], [[0, 0, 1, 1]], [0.5, 0.4], [0])
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_it_is_the_matching_of_pycocotools(seed):
-    rng = np.random.default_rng(seed)
-
-    def rows(count):
-        corner = rng.integers(0, 30, (count, 2))
-        side = rng.integers(5, 20, (count, 2))
-        labels = rng.integers(0, 2, (count, 1))
-        return np.concatenate([labels, corner, corner + side], axis=1)
-
-    one = image_result(rows(12), scored(rows(40)), crowds=rng.random(12) < 0.2)
-    metric = metric_of([one], "ab")
-    with contextlib.redirect_stdout(io.StringIO()):
-        coco = COCO()
-        coco.dataset = metric._ground_truth
-        coco.createIndex()
-        evaluation = COCOeval(coco, coco.loadRes(list(metric._records())), "bbox")
-        evaluation.params.areaRng = [(0, 1e10)]
-        evaluation.params.areaRngLbl = ["all"]
-        evaluation.params.iouThrs = np.array([0.5])
-        evaluation.evaluate()
-    true, ignored = np.zeros(40, int), np.zeros(40, bool)
-    for images in evaluation.evalImgs:
-        rows_of = np.array(images["dtIds"]) - 1
-        true[rows_of] = images["dtMatches"][0]
-        ignored[rows_of] = images["dtIgnore"][0]
-    matches = match_detections(one)
-    assert matches.is_ignored.tolist() == ignored.tolist()
-    expected = np.where(ignored, -1, true.astype(int) - 1)
-    assert matches.truth.tolist() == expected.tolist()

@@ -5,10 +5,9 @@ import math
 
 import numpy as np
 import pytest
-from support.image_results import image_result, of_one_class, random_results
+from support.image_results import image_result
 
 from effdet_keras.evaluate.evaluation import analyze_results
-from effdet_keras.evaluate.image_result import match_detections
 from effdet_keras.evaluate.thresholds import (
     ScoreSettings,
     apply_temperature,
@@ -56,31 +55,6 @@ def test_a_threshold_by_hand(case):
     truth, detections, expected = THRESHOLDS[case]
     [best, _] = best_thresholds([image_result(truth, detections)], ["a"])
     assert best[1:] == pytest.approx(expected)
-
-
-def slow_f1(results, threshold):
-    """Of what a threshold shows, matched anew."""
-    right = shown = objects = 0
-    for result in results:
-        matches = match_detections(result.above(threshold))
-        right += matches.is_true.sum()
-        shown += (~matches.is_ignored).sum()
-        objects += (~result.truth_is_crowd).sum()
-    return 2 * right / (shown + objects) if objects else -1
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_no_other_threshold_is_better(seed):
-    results = random_results(seed)
-    parts = [of_one_class(results, label) for label in range(3)]
-    for best, part in zip(best_thresholds(results, "abc"), [*parts, results]):
-        f1 = {step / 20: slow_f1(part, step / 20) for step in range(1, 21)}
-        assert best.f1 == pytest.approx(max(f1.values()))
-        if best.f1 > 0:
-            assert best.f1 == pytest.approx(f1[best.threshold])
-            assert best.f1 == pytest.approx(
-                2 * best.precision * best.recall / (best.precision + best.recall)
-            )
 
 
 # --- Calibration: by hand, and of scores that were made with a known temperature.

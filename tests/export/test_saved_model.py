@@ -76,7 +76,7 @@ def model():
 @pytest.fixture(scope="module")
 def exported(model, tmp_path_factory):
     path = tmp_path_factory.mktemp("export") / "pets"
-    model.export(path, verbose=0)
+    model.export(path, frozen_graph=True, verbose=0)
     return path
 
 
@@ -174,6 +174,17 @@ def test_the_names_of_the_object_detection_api(model, tmp_path):
     )
     ids = [(3, 7, 20)[label] for label in expected.labels]
     np.testing.assert_array_equal(found["detection_classes"][0, :count], ids)
+
+
+def test_the_frozen_graph_in_a_session(model, exported):
+    graph = tf.compat.v1.GraphDef()
+    graph.ParseFromString((exported / "frozen_graph.pb").read_bytes())
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tf.import_graph_def(graph, name="")
+        feed = {"images:0": random_image(30, 50)[None]}
+        scores = session.run("scores:0", feed)
+    expected = model.detect(random_image(30, 50), score_threshold=0.0)
+    np.testing.assert_allclose(scores[0][: len(expected)], expected.scores, atol=1e-4)
 
 
 def test_the_guide_runs_without_the_package(exported, tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from effdet_keras.cli.arguments import Runtime
+from effdet_keras.cli.arguments import Precision, Runtime
 
 
 def run(
@@ -14,6 +14,7 @@ def run(
     json: str | None = None,
     threads: int | None = None,
     runtime: Runtime | None = None,
+    precision: Precision = "float32",
     overwrite: bool = False,
 ) -> None:
     """measure how long a model takes per image
@@ -30,7 +31,7 @@ def run(
     from effdet_keras.extras.benchmark.benchmark_model import benchmark
 
     check_outputs([json], [model], overwrite=overwrite)
-    predictor = open_any_model(model, threads, runtime=runtime)
+    predictor = open_any_model(model, threads, runtime=runtime, precision=precision)
     report = benchmark(predictor, images, batch_size=batch_size, runs=runs)
     print(report)
     if json is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict, Unpack
 
-from effdet_keras.cli.arguments import Runtime
+from effdet_keras.cli.arguments import Precision, Runtime
 
 
 class Limits(TypedDict, total=False):
@@ -29,6 +29,7 @@ def run(
     calibrated: bool = False,
     threads: int | None = None,
     runtime: Runtime | None = None,
+    precision: Precision = "float32",
     **limits: Unpack[Limits],
 ) -> None:
     """answer over HTTP: images in, boxes out
@@ -66,7 +67,7 @@ def run(
         package.require("`effdet-keras serve`")
 
     def open_model():
-        return open_any_model(model, threads, runtime=runtime)
+        return open_any_model(model, threads, runtime=runtime, precision=precision)
 
     chosen = service.Limits(**limits)
     run_server(service.DetectionService(open_model, chosen, calibrated), host, port)

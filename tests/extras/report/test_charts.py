@@ -11,7 +11,6 @@ from effdet_keras.extras.report.charts import (
     chart_figures,
     curves,
     even_ticks,
-    heat_map,
 )
 from effdet_keras.extras.report.pages import html_page
 
@@ -39,16 +38,6 @@ def test_ticks_hold_the_values_and_are_few(low, high):
     places = [place for place, _ in even_ticks(low, high)]
     assert places[0] <= low and places[-1] >= high
     assert 2 <= len(places) <= 7 and np.allclose(np.diff(places, 2), 0)
-
-
-def test_a_heat_map_is_as_dark_as_the_share_of_the_row():
-    svg = heat_map(["cat", "dog"], ["cat", "dog"], [[9, 1], [0, 0]], ("found", "is"))
-    tree = xml.etree.ElementTree.fromstring(svg)
-    cells = [float(e.get("fill-opacity")) for e in tree.iter() if e.tag == "rect"]
-    assert cells == pytest.approx([0.63, 0.07, 0.03, 0.03])
-    assert [e.text for e in tree.iter() if e.get("class") == "cell-text"] == list(
-        "9100"
-    )
 
 
 def test_names_are_escaped():
