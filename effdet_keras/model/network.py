@@ -4,12 +4,13 @@ import math
 
 import keras
 
+from effdet_keras._internal.extras import extra
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.anchors import level_sizes
 from effdet_keras.model.backbone import EfficientNet
 from effdet_keras.model.basic_layers import BatchNormOptions, Normalize, PyramidOptions
 from effdet_keras.model.bifpn import BiFPN
-from effdet_keras.model.heads import PredictionHead, SegmentationHead
+from effdet_keras.model.heads import PredictionHead
 from effdet_keras.model.resample import Resample
 
 _BACKBONE_MAX_LEVEL = 5
@@ -83,7 +84,8 @@ def _segmentation(pyramid, config, dtype):
     """The logits of a class for each pixel, at half the stride of the finest level."""
     finest = config.min_level - 1
     (output_size,) = level_sizes(config.image_size, finest, finest)
-    return SegmentationHead(
+    head = extra("segmentation_head:SegmentationHead")
+    return head(
         config.seg_num_classes,
         filters=config.fpn_num_filters,
         activation=config.activation,
