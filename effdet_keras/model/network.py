@@ -5,7 +5,7 @@ import math
 import keras
 
 from effdet_keras._internal.extras import extra
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import require
 from effdet_keras.model.anchors import level_sizes
 from effdet_keras.model.backbone import EfficientNet
 from effdet_keras.model.basic_layers import BatchNormOptions, Normalize, PyramidOptions
@@ -46,12 +46,8 @@ def build_network(config, dtype=None, features=None):
         if config.has_segmentation:
             outputs["segmentation_logits"] = _segmentation(pyramid, config, dtype)
     else:
-        if config.has_segmentation:
-            raise InvalidValueError(
-                "A segmentation head reads the levels of the BiFPN, which a TF-Hub "
-                "module of features does not give. "
-                f"Received: heads={config.heads!r}. Leave 'segmentation' out."
-            )
+        rule = "A TF-Hub module of features gives a segmentation head no levels"
+        require(not config.has_segmentation, rule, heads=config.heads)
         class_features, box_features = features(x)
     repeats = config.head_repeats if features is None else 0
 

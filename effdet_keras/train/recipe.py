@@ -70,16 +70,14 @@ class Recipe:
 
     `EfficientDet.compile` takes a recipe, or its name, and changes to it. A field is
     open where it is "auto", or None for `optimizer`, `loss`, `schedule` and
-    `learning_rate`. `name` tells who fills open fields: "auto" is `fit`, from what
-    the data is (docs/fine_tuning.md), "reference" google/automl, "tfod" the TF Object
-    Detection API.
+    `learning_rate`.
 
     Args:
-        name: "auto"; "reference" for google/automl's; or "tfod" for that of the TF
-            Object Detection API's configs: its losses, matching and L2 decay (of other
-            variables, and less in the backbone), a learning rate of 0.08 whatever the
-            batch size, 2,500 steps of warm-up, a cosine over 300,000 steps, neither
-            clipping nor averages (docs/migrating_from_tfod.md).
+        name: who fills open fields: "auto" is `fit`, from what the data is
+            (docs/fine_tuning.md); "reference" google/automl; "tfod" the configs of the
+            TF Object Detection API, with its losses, matching and L2 decay, a rate of
+            0.08 whatever the batch size, 2,500 steps of warm-up, a cosine over 300,000,
+            neither clipping nor averages (docs/migrating_from_tfod.md).
         optimizer: None for the recipe's; "sgd", "momentum" (SGD with 0.9), "adam",
             "adamw", "rmsprop" or "muon" (`train/optimizers.py`); a dict of such a name
             and Keras' own arguments, such as `{"name": "rmsprop", "momentum": 0.9}`; or
@@ -91,10 +89,9 @@ class Recipe:
             the heads are new `ATSSMatching()`.
         schedule: "cosine" (the default), "stepwise" or "polynomial", which are as long
             as the training; "constant"; a dict of a name and settings, such as
-            `{"name": "cosine", "warmup_steps": 500}`, `{"name": "exponential",
-            "decay_steps": 1000, "decay_rate": 0.9}` or `{"name": "manual_step",
-            "boundaries": [...], "rates": [...]}` (all settings: `named_schedule` of
-            `train/schedules.py`); or a Keras `LearningRateSchedule`.
+            `{"name": "cosine", "warmup_steps": 500}`, or of "exponential" or
+            "manual_step" (all settings: `named_schedule` of `train/schedules.py`); or a
+            Keras `LearningRateSchedule`.
         learning_rate: the highest rate of a named schedule: that of the optimizer that
             "auto" chooses, or of one by name, where Keras' own default is 0.001, and
             0.01 for SGD. The reference's is for a batch of 64, scaled to yours, 0.08 by
@@ -117,22 +114,18 @@ class Recipe:
             rate, and decays by that much less. "auto" is None for the reference. Not
             for a Keras optimizer.
         adversarial: `effdet_keras.AdvProp`, to train on adversarial images as well,
-            with TensorFlow on one device and without XLA; None trains on clean ones
-            alone. The log has the loss of adversarial images as `adversarial_loss`, and
-            that of the clean ones as `loss`.
+            with TensorFlow on one device and without XLA; or None.
         accumulate_steps: batches whose gradients together are clipped and move
             weights and averages, as those of one batch of all their images would,
-            except that batch norm sees one batch at a time. Steps, and so schedules,
-            still count batches; the reference's rate is scaled to the images of an
-            update. Not under a strategy of several devices, nor for a Keras optimizer,
-            which has `gradient_accumulation_steps`.
+            except that batch norm sees one batch at a time. Schedules still count
+            batches; the reference's rate is scaled to the images of an update. Not
+            under a strategy of several devices, nor for a Keras optimizer.
         grad_checkpoint: whether the blocks of the backbone and the cells of the
             BiFPN keep only their outputs for the backward pass, which computes the rest
             again: less memory, the same gradients, more time (docs/train.md).
-        batch_norm_warmup: "auto" is True but for the reference. Whether the
-            moving statistics of batch norm have a short memory in the first 900 steps;
-            see `train/parts.py`. Without it they lag behind the weights in
-            a training of that length.
+        batch_norm_warmup: whether the moving statistics of batch norm have a short
+            memory in the first 900 steps, in which they would lag behind the weights;
+            "auto" is True but for the reference.
         freeze: what must not train; see `freeze`. None leaves it as it is; "auto" may
             freeze a pretrained backbone, where nothing is frozen yet.
         freeze_batch_norm: `batch_norm` of `freeze`.
