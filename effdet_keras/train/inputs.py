@@ -116,10 +116,9 @@ def batch_size_and_steps(x, batch_size, steps_per_epoch, *, must_know=True):
 
 def num_images(x, batch_size, steps_per_epoch):
     """How many images there are to train on, as far as the data tells."""
-    of_readers = sum(reader.num_images for reader in readers_of(x))
-    return of_readers or (
-        len(x) if hasattr(x, "shape") else batch_size * steps_per_epoch
-    )
+    if readers := readers_of(x):
+        return sum(reader.num_images for reader in readers)
+    return len(x) if hasattr(x, "shape") else batch_size * steps_per_epoch
 
 
 def _check_classes(what, argument, names, known, count):
