@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from effdet_keras.data import shapes, write_shapes
+from effdet_keras.data import write_shapes
+from effdet_keras.extras import shapes
 from effdet_keras.data.record import pixels_of_shape
 
 
