@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from effdet_keras.data import write_shapes
-from effdet_keras.extras import shapes
 from effdet_keras.data.record import pixels_of_shape
+from effdet_keras.extras import shapes
 
 
 @pytest.fixture(scope="module")

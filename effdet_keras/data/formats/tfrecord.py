@@ -92,12 +92,7 @@ def from_tfrecord(
     paths = _find_files(files)
     source = os.fspath(files) if isinstance(files, str | os.PathLike) else paths[0]
     problems = Problems(f"`from_tfrecord` of {source!r}", on_error)
-    for name, there, count in missing_shards(paths):
-        warnings.warn(
-            f"{problems.reader}: {there} of the {count} files are there, and read: "
-            f"{name!r} is missing",
-            stacklevel=2,
-        )
+    check_shards(paths, problems.reader)
     folders = {pathlib.Path(path).parent for path in paths}
     names = _read_label_maps(folders) if label_map is None else label_map_of(label_map)
     texts = {}
@@ -287,20 +282,14 @@ def shards_in(folder, pattern):
     return dict(splits)
 
 
-def missing_shards(paths):
-    """`(the first missing one, how many are there, how many should be)` of each set."""
-    sets = {}
-    for path in paths:
-        if match := re.fullmatch(r"(.+-)(\d+)(-of-(\d{1,6}).*)", path):
-            start, number, end, count = match.groups()
-            sets[start, end] = int(count), len(number)
-    missing = []
-    for (start, end), (count, digits) in sets.items():
-        names = [f"{start}{i:0{digits}d}{end}" for i in range(count)]
-        lacking = sorted({*names} - {*paths})
-        if lacking:
-            missing.append((lacking[0], count - len(lacking), count))
-    return missing
+def check_shards(paths, reader):
+    """Warns where only some of the files `-00000-of-00002` and so on are there."""
+    matches = (re.fullmatch(r"(.+-)\d+-of-(\d{1,6})(.*)", path) for path in {*paths})
+    sets = collections.Counter(match.groups() for match in matches if match)
+    for (start, count, end), there in sets.items():
+        if there < int(count):
+            files = f"{there} of the {int(count)} files {start}*-of-{count}{end}"
+            warnings.warn(f"{reader}: {files} are there, and read", stacklevel=3)
 
 
 def _find_files(files):
