@@ -12,6 +12,7 @@ from effdet_keras.augment.augmentation import (  # noqa: F401
 from effdet_keras.augment.mixing import MixUp, Mosaic
 from effdet_keras.augment.names import NAMES
 from effdet_keras.augment.pixels import (  # noqa: F401
+    Blur,
     CutOut,
     GridMask,
     JPEGNoise,

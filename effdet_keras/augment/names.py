@@ -10,6 +10,7 @@ from effdet_keras._internal.extras import extra
 from effdet_keras.augment.augmentation import Augmentation
 from effdet_keras.augment.mixing import MixUp, Mosaic
 from effdet_keras.augment.pixels import (
+    Blur,
     CutOut,
     GridMask,
     JPEGNoise,
@@ -35,6 +36,7 @@ NAMES: dict[str, Callable[..., Augmentation]] = {
     "rotate": Rotate,
     "shear": Shear,
     "photometric_distortion": PhotometricDistortion,
+    "blur": Blur,
     "jpeg_noise": JPEGNoise,
     "cut_out": CutOut,
     "grid_mask": GridMask,

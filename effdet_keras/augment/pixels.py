@@ -1,4 +1,4 @@
-"""What changes pixels and moves no box: colors, noise, and hidden rectangles."""
+"""What changes pixels and moves no box: colors, noise, blur, and hidden rectangles."""
 
 from __future__ import annotations
 
@@ -103,6 +103,37 @@ def compressed(image, quality):
     image = to_dtype(image, tf.uint8)
     encoded = tf.raw_ops.EncodeJpegVariableQuality(images=image, quality=quality)
     return tf.io.decode_jpeg(encoded, channels=3)
+
+
+@dataclasses.dataclass(eq=False)
+class Blur(Augmentation):
+    """Blurs the image with a Gaussian of random `sigma`, in pixels."""
+
+    keeps_masks = True
+
+    sigma: tuple[float, float] = parameter((0.3, 2.0), "[0.001, inf]")
+
+    def augment(self, example: Example, seed: Any) -> Example:
+        pixels = tf.cast(example["image"], tf.float32)[None]
+        sigma = draws.between(draws.uniform(seed), *self.sigma)
+        radius = math.ceil(3.0 * self.sigma[1])
+        steps = tf.range(-radius, radius + 1, dtype=tf.float32)
+        weights = tf.nn.softmax(-tf.square(steps / sigma) / 2.0)
+        # Down, then across: a Gaussian is a product of the two.
+        for shape in ([-1, 1, 1, 1], [1, -1, 1, 1]):
+            pixels = _weighted_mean(pixels, tf.reshape(weights, shape))
+        return {**example, "image": pixels[0]}
+
+
+def _weighted_mean(pixels, weights):
+    """The mean of neighbors `[1, H, W, 3]`, of those inside the image."""
+    one, channels = [1, 1, 1, 1], [1, 1, 3, 1]
+    total = tf.nn.depthwise_conv2d(pixels, tf.tile(weights, channels), one, "SAME")
+    # Along the other axis all sums are alike: a line of ones is enough.
+    is_down = weights.shape[1] == 1
+    line = pixels[:, :, :1, :1] if is_down else pixels[:, :1, :, :1]
+    inside = tf.nn.depthwise_conv2d(tf.ones_like(line), weights, one, "SAME")
+    return total / inside
 
 
 # --- Parts of the image under one color.

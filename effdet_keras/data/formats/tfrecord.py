@@ -92,7 +92,8 @@ def from_tfrecord(
     paths = _find_files(files)
     source = os.fspath(files) if isinstance(files, str | os.PathLike) else paths[0]
     problems = Problems(f"`from_tfrecord` of {source!r}", on_error)
-    check_shards(paths, problems.reader)
+    for missing in missing_shards(paths):
+        warnings.warn(f"{problems.reader}: {missing}, and read", stacklevel=2)
     folders = {pathlib.Path(path).parent for path in paths}
     names = _read_label_maps(folders) if label_map is None else label_map_of(label_map)
     texts = {}
@@ -282,14 +283,15 @@ def shards_in(folder, pattern):
     return dict(splits)
 
 
-def check_shards(paths, reader):
-    """Warns where only some of the files `-00000-of-00002` and so on are there."""
+def missing_shards(paths):
+    """Says how many of files such as `-00000-of-00002` are there, of each set."""
     matches = (re.fullmatch(r"(.+-)\d+-of-(\d{1,6})(.*)", path) for path in {*paths})
     sets = collections.Counter(match.groups() for match in matches if match)
-    for (start, count, end), there in sets.items():
-        if there < int(count):
-            files = f"{there} of the {int(count)} files {start}*-of-{count}{end}"
-            warnings.warn(f"{reader}: {files} are there, and read", stacklevel=3)
+    return [
+        f"{there} of the {int(count)} files '{start}*-of-{count}{end}' are there"
+        for (start, count, end), there in sets.items()
+        if there < int(count)
+    ]
 
 
 def _find_files(files):
