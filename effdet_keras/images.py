@@ -103,13 +103,6 @@ def _opened(source, caller):
         name, file = shown_address(source), io.BytesIO(read_bytes(address_of(source)))
     try:
         with Image.open(file) as stored:
-            pixels, limit = stored.width * stored.height, Image.MAX_IMAGE_PIXELS
-            if limit is not None and pixels > limit:  # of which Pillow only warns
-                raise InvalidValueError(
-                    f"it has {stored.width} x {stored.height} pixels, and the limit is "
-                    f"{limit:,}. If you trust it: `PIL.Image.MAX_IMAGE_PIXELS = "
-                    f"{pixels}`"
-                )
             yield stored
     except FileNotFoundError:
         raise

@@ -36,16 +36,8 @@ def apply(augmentation, read, index, seed, size):
     own_seed = _fold(seed, _AUGMENT)
     if augmentation.num_images == 1:
         return augmentation(example, own_seed)
-    count = augmentation.num_images - 1
-    places = partners(index, seed, count, size)
-
-    def read_others():
-        return [read(place) for place in tf.unstack(places)]
-
-    if not isinstance(augmentation, Sometimes):
-        return augmentation([example, *read_others()], own_seed)
-    happens = augmentation.happens(own_seed)  # else nothing is read for nothing
-    others = tf.cond(happens, read_others, lambda: [example] * count)
+    places = partners(index, seed, augmentation.num_images - 1, size)
+    others = [read(place) for place in tf.unstack(places)]
     return augmentation([example, *others], own_seed)
 
 
