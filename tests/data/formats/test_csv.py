@@ -80,10 +80,8 @@ def test_automl(write, folder):
         "UNASSIGNED,a2.png,dog,0,0,,,1,1,,\n"
     )
     save_image(folder / "a2.png")
-    assert list(csv_readers(path)) == [
-        "train",
-        "validation",
-    ]  # UNASSIGNED is to train on
+    # UNASSIGNED is to train on.
+    assert list(csv_readers(path)) == ["train", "validation"]
     names = ["cat", "dog"]
     train = from_csv(path, split="train", class_names=names)
     np.testing.assert_array_equal(train[0]["boxes"], [[5, 5, 10, 15]])
