@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -64,18 +63,6 @@ def precision_recall_curves(
     """The precision-recall curve of each class, by COCO's matching."""
     outcomes = outcomes_of(results, len(class_names), iou_threshold)
     return [_curve_of(name, one) for name, one in zip(class_names, outcomes)]
-
-
-def as_one_class(results: Sequence[ImageResult]) -> list[ImageResult]:
-    """The results if all classes were one: how well objects are found."""
-    return [
-        dataclasses.replace(
-            result,
-            labels=np.zeros_like(result.labels),
-            truth_labels=np.zeros_like(result.truth_labels),
-        )
-        for result in results
-    ]
 
 
 def _curve_of(name: str, outcomes: Outcomes) -> PrecisionRecallCurve:
