@@ -48,6 +48,7 @@ class DatasetToEvaluate:
         self.seg_class_names = dataset.seg_class_names if has_masks else None
         require(len(dataset) > 0, "Evaluation needs at least one image", images=0)
         self.num_images = len(dataset)
+        self.ground_truth = dataset.to_coco  # makes a COCO dict
         self._config = config
         self._dataset = dataset
         self._batch_size = batch_size
@@ -112,10 +113,6 @@ class DatasetToEvaluate:
         rows_labels = np.full(self._num_rows, BACKGROUND, "int32")
         rows[:count], rows_labels[:count] = boxes[kept], self._labels[labels[kept]]
         return rows, rows_labels
-
-    def ground_truth(self):
-        """Returns the ground truth as a COCO dict."""
-        return self._dataset.to_coco()
 
 
 # --- A user's own batches of images and ground truth, collected as they pass by.

@@ -28,16 +28,15 @@ from effdet_keras.evaluate.image_result import (
 from effdet_keras.evaluate.thresholds import (
     SANE_TEMPERATURES,
     BestThreshold,
-    Calibration,
     ScoreSettings,
     best_thresholds,
     find_temperature,
-    measure_calibration,
 )
 
 if TYPE_CHECKING:
     from effdet_keras.extras.analysis import ErrorKinds, ImageErrors, Suspect
     from effdet_keras.extras.analysis.curves import (
+        Calibration,
         PrecisionRecallCurve,
         Slice,
         VOCAveragePrecision,
@@ -293,7 +292,7 @@ def analyze_results(
         common_threshold=common,
         shown_score=shown_score,
         confusion=analysis.confusion_matrix(shown, count),
-        calibration=measure_calibration(visible),
+        calibration=curves.measure_calibration(visible),
         temperature=find_temperature(visible),
         errors=analysis.decompose_errors(results),
         shown_errors=analysis.decompose_errors(shown),
