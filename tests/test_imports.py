@@ -202,6 +202,7 @@ SEAMS = {
     *("_internal/remote_path.py", "_internal/folder_lock.py"),  # files at addresses
     "augment/__init__.py",  # their public names
     "augment/names.py",  # learned policies, steps of the Object Detection API
+    "callbacks/__init__.py",  # their public names
     "cli/__init__.py",  # subcommands
     "cli/eval_.py",  # `--follow`
     "cli/evaluate_files.py",  # columns of images, comparison, report
@@ -216,6 +217,7 @@ SEAMS = {
     "export/litert.py",  # detection by operations that every runtime has
     "export/registry.py",  # targets of exports
     "export/saved_model.py",  # names of the Object Detection API
+    "model/network.py",  # the segmentation head
     "model/trained.py",  # `quantize_aware`
     "runs/configuration.py",  # adversarial images, rounding for int8
     "runs/fine_tune.py",  # `batch_size="auto"`, `time_budget`, report

@@ -16,8 +16,6 @@ from effdet_keras.data.problems import Problem
 from effdet_keras.data.record import (
     BACKGROUND_NAME,
     Record,
-    check_seg_class_names,
-    count_unusable,
     describe_example,
     joined,
     load_example,
@@ -75,24 +73,12 @@ class DetectionDataset:
         DetectionDataset(2 images, 1 box, 2 classes: cat, dog)
         >>> dataset[0]["boxes"].tolist(), dataset[0]["labels"].tolist()
         ([[4.0, 8.0, 20.0, 40.0]], [1])
-        >>> dataset.subset([1, 0]).image_ids
-        (2, 1)
         >>> [len(part) for part in dataset.split(0.5)]
         [1, 1]
-        >>> dataset.filter(classes=["dog"])
-        DetectionDataset(2 images, 1 box, 1 class: dog)
-        >>> len(dataset.filter(lambda example: 1 in example["labels"]))
-        1
+        >>> dataset.filter(lambda example: len(example["labels"]), classes=["dog"])
+        DetectionDataset(1 image, 1 box, 1 class: dog)
         >>> dataset.with_classes(("ant", "cat", "dog"))[0]["labels"].tolist()
         [2]
-        >>> print(dataset.summary())
-        2 images of 32x48 (height x width)
-        1 image without objects
-        1 box: 1 small, 0 medium, 0 large (by area: below 32x32, below 96x96 pixels)
-        0 of them crowd or difficult: not trained on
-        class  boxes  images
-        cat        0       0
-        dog        1       1
         >>> dataset.to_coco()["annotations"][0]["bbox"]
         [8.0, 4.0, 32.0, 16.0]
         >>> images, truth = next(iter(dataset.batches(2, image_size=64)))
@@ -285,7 +271,7 @@ class DetectionDataset:
 
         Raises:
             FileNotFoundError: If an image has no mask; the message counts them.
-            ValueError: If names repeat, or there are more than 255.
+            ValueError: If names repeat.
 
         Example:
             >>> import pathlib, tempfile
@@ -300,7 +286,8 @@ class DetectionDataset:
             >>> dataset[0]["mask"].shape, dataset.seg_class_names
             ((9, 9), ('road', 'grass'))
         """
-        names = check_seg_class_names(class_names)
+        names = tuple(map(str, class_names))
+        check_class_names(names, "`class_names`")
         paths = masks_of(self._records, folder, suffix)
         records = (
             dataclasses.replace(record, mask=path, shapes=None)
@@ -311,9 +298,8 @@ class DetectionDataset:
     def with_crowds_as_objects(self) -> DetectionDataset:
         """Returns the same images, with each crowd as one object like any other.
 
-        A training leaves crowds out; on this dataset it trains on them, as
-        google/automl's `skip_crowd_during_training=False` does. An evaluation counts
-        them as objects as well: keep that for the dataset itself.
+        A training on it has them, as google/automl's `skip_crowd_during_training=False`
+        does. An evaluation counts them as well: keep that for the dataset itself.
         """
         return self._with(
             dataclasses.replace(record, is_crowd=np.zeros_like(record.is_crowd))
@@ -357,9 +343,6 @@ class DetectionDataset:
             "(by area: below 32x32, below 96x96 pixels)",
             f"{crowd:,} of them crowd or difficult: not trained on",
         ]
-        outside = int(count_unusable(records).sum())
-        if outside:
-            lines.append(f"{outside:,} of them without area: not trained on")
         boxes = boxes_per_class(self)
         images = collections.Counter(i for r in records for i in np.unique(r.labels))
         width = max(len(name) for name in (*names, "class"))
@@ -369,14 +352,10 @@ class DetectionDataset:
         return "\n".join(lines)
 
     def to_coco(self) -> dict[str, Any]:
-        """Returns the annotations in COCO's format.
+        """Returns the annotations in COCO's format, a dict that `json.dump` writes.
 
         Boxes, areas, crowd flags and ids are exactly those of the file that was read,
         so COCO's evaluation gives the same result on both.
-
-        Returns:
-            Dict of `info`, `images`, `annotations`, `categories`, of Python numbers and
-            strings only: `json.dump` writes it.
         """
         images, annotations = [], []
         for record in self._records:
@@ -461,12 +440,11 @@ class DetectionDataset:
 
         Raises:
             ValueError: If the dataset is empty, an image has more boxes than
-                `max_boxes`, an argument is out of its range, `augment` is given without
-                `training`, or several processes cannot share the batches. `fit` raises
-                it if no image can be read, and if a function in `augment` returns an
-                example that cannot be right.
-            TypeError: If `augment` is none of the kinds above.
-            ImportError: If TensorFlow is not installed.
+                `max_boxes`, or an argument is out of its range. `fit` raises it if no
+                image can be read, and if a function in `augment` returns an example
+                that cannot be right.
+            TypeError, ImportError: If `augment` is none of the kinds above; without
+                TensorFlow.
         """
         if share is None:
             processes = current_processes()
@@ -519,24 +497,20 @@ def check_class_names(names: Iterable[str], source: str) -> None:
         )
 
 
-def _shortened(names, limit=5):
-    return ", ".join(names[:limit]) + ", ..." * (len(names) > limit)
+def _shortened(names):
+    return ", ".join(names[:5]) + ", ..." * (len(names) > 5)
 
 
 _SMALL, _LARGE = 32**2, 96**2  # square pixels: COCO's borders
 
 
 def _sizes(records):
-    if not records:
-        return "no size"
-    sizes = sorted({tuple(record.image_size) for record in records})
-    if len(sizes) == 1:
-        height, width = sizes[0]
-        return f"{height}x{width} (height x width)"
-    low, high = np.min(sizes, axis=0), np.max(sizes, axis=0)
-    return (
-        f"{len(sizes):,} sizes, {low[0]} to {high[0]} high, {low[1]} to {high[1]} wide"
-    )
+    sizes = {tuple(record.image_size) for record in records}
+    if len(sizes) <= 1:
+        shown = " ".join(f"{height}x{width}" for height, width in sizes)
+        return f"{shown or 'no size'} (height x width)"
+    (top, left), (bottom, right) = np.min([*sizes], axis=0), np.max([*sizes], axis=0)
+    return f"{len(sizes):,} sizes, {top} to {bottom} high, {left} to {right} wide"
 
 
 def boxes_per_class(dataset, *, crowds=True):
@@ -557,7 +531,6 @@ def count_of(number, singular, plural=None):
 
 _FEW_IMAGES = 40
 _FEW_BOXES = 10  # of a class
-_NAMED = 5  # classes
 
 
 def what_to_expect(dataset: DetectionDataset) -> list[str]:
@@ -566,17 +539,14 @@ def what_to_expect(dataset: DetectionDataset) -> list[str]:
     if 0 < len(dataset) < _FEW_IMAGES:
         sentences.append(
             f"Only {count_of(len(dataset), 'image')}: expect AP to differ from one "
-            "training or split to the next, and do not trust small gains. More images "
-            "help most."
+            "training or split to the next. More images help most."
         )
     counts = boxes_per_class(dataset, crowds=False)
     few = [i for i in np.argsort(counts, kind="stable") if counts[i] < _FEW_BOXES]
     if few and len(dataset):
-        named = [f"'{dataset.class_names[i]}' ({counts[i]})" for i in few[:_NAMED]]
-        more = [f"{len(few) - _NAMED:,} more"] if len(few) > _NAMED else []
+        named = _shortened([f"'{dataset.class_names[i]}' ({counts[i]})" for i in few])
         sentences.append(
-            f"Fewer than {_FEW_BOXES} boxes of {', '.join([*named, *more])}: expect "
-            "the detector to miss such objects or confuse them; their AP is mostly "
-            "luck."
+            f"Fewer than {_FEW_BOXES} boxes of {named}: expect the detector to miss "
+            "such objects or confuse them."
         )
     return sentences

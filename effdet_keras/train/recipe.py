@@ -14,13 +14,11 @@ import keras
 from effdet_keras._internal.extras import extra
 from effdet_keras.errors import (
     InvalidTypeError,
-    InvalidValueError,
     check_argument,
     check_choice,
     hint,
     require,
 )
-from effdet_keras.train.gradients import check_decay, check_multipliers
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import IoUMatching, Matching
 from effdet_keras.train.optimizers import (
@@ -36,11 +34,8 @@ from effdet_keras.train.schedules import (
 )
 
 AUTO = "auto"  # the value of a field that the recipe is to choose
-REFERENCE_NAME, TFOD_NAME = "reference", "tfod"
-NAMES = (AUTO, REFERENCE_NAME, TFOD_NAME)
-_OF_NAMED_OPTIMIZERS = (
-    *("schedule", "learning_rate", "learning_rate_multipliers", "accumulate_steps"),
-)
+TFOD_NAME = "tfod"
+NAMES = (AUTO, "reference", TFOD_NAME)
 _OF_OPTIMIZER = ("optimizer", "schedule", "learning_rate", "weight_decay")
 REFERENCE = {  # what the reference has in fields that are "auto"
     "clip_norm": 10.0,
@@ -65,8 +60,6 @@ TFOD_SCHEDULE = {
 }
 _LEARNING_RATE, _WARMUP_INIT = 0.08, 0.008  # the reference's
 _TFOD_WARMUP_INIT = 0.001  # and that of the TF Object Detection API, for 0.08 as well
-_AN_OPTIMIZER = "a name, a dict of a name and settings, a Keras optimizer, or None"
-_A_LOSS = "an `ek.DetectionLoss` or None"
 _L2_DECAY = 4e-5  # the reference's, of the loss
 _ADAMW_DECAY = 0.004  # Keras' own default
 
@@ -77,16 +70,14 @@ class Recipe:
 
     `EfficientDet.compile` takes a recipe, or its name, and changes to it. A field is
     open where it is "auto", or None for `optimizer`, `loss`, `schedule` and
-    `learning_rate`. `name` tells who fills open fields: "auto" is `fit`, from what
-    the data is (docs/fine_tuning.md), "reference" google/automl, "tfod" the TF Object
-    Detection API.
+    `learning_rate`.
 
     Args:
-        name: "auto"; "reference" for google/automl's; or "tfod" for that of the TF
-            Object Detection API's configs: its losses, matching and L2 decay (of other
-            variables, and less in the backbone), a learning rate of 0.08 whatever the
-            batch size, 2,500 steps of warm-up, a cosine over 300,000 steps, neither
-            clipping nor averages (docs/migrating_from_tfod.md).
+        name: who fills open fields: "auto" is `fit`, from what the data is
+            (docs/fine_tuning.md); "reference" google/automl; "tfod" the configs of the
+            TF Object Detection API, with its losses, matching and L2 decay, a rate of
+            0.08 whatever the batch size, 2,500 steps of warm-up, a cosine over 300,000,
+            neither clipping nor averages (docs/migrating_from_tfod.md).
         optimizer: None for the recipe's; "sgd", "momentum" (SGD with 0.9), "adam",
             "adamw", "rmsprop" or "muon" (`train/optimizers.py`); a dict of such a name
             and Keras' own arguments, such as `{"name": "rmsprop", "momentum": 0.9}`; or
@@ -98,10 +89,9 @@ class Recipe:
             the heads are new `ATSSMatching()`.
         schedule: "cosine" (the default), "stepwise" or "polynomial", which are as long
             as the training; "constant"; a dict of a name and settings, such as
-            `{"name": "cosine", "warmup_steps": 500}`, `{"name": "exponential",
-            "decay_steps": 1000, "decay_rate": 0.9}` or `{"name": "manual_step",
-            "boundaries": [...], "rates": [...]}` (all settings: `named_schedule` of
-            `train/schedules.py`); or a Keras `LearningRateSchedule`.
+            `{"name": "cosine", "warmup_steps": 500}`, or of "exponential" or
+            "manual_step" (all settings: `named_schedule` of `train/schedules.py`); or a
+            Keras `LearningRateSchedule`.
         learning_rate: the highest rate of a named schedule: that of the optimizer that
             "auto" chooses, or of one by name, where Keras' own default is 0.001, and
             0.01 for SGD. The reference's is for a batch of 64, scaled to yours, 0.08 by
@@ -124,22 +114,18 @@ class Recipe:
             rate, and decays by that much less. "auto" is None for the reference. Not
             for a Keras optimizer.
         adversarial: `effdet_keras.AdvProp`, to train on adversarial images as well,
-            with TensorFlow on one device and without XLA; None trains on clean ones
-            alone. The log has the loss of adversarial images as `adversarial_loss`, and
-            that of the clean ones as `loss`.
+            with TensorFlow on one device and without XLA; or None.
         accumulate_steps: batches whose gradients together are clipped and move
             weights and averages, as those of one batch of all their images would,
-            except that batch norm sees one batch at a time. Steps, and so schedules,
-            still count batches; the reference's rate is scaled to the images of an
-            update. Not under a strategy of several devices, nor for a Keras optimizer,
-            which has `gradient_accumulation_steps`.
+            except that batch norm sees one batch at a time. Schedules still count
+            batches; the reference's rate is scaled to the images of an update. Not
+            under a strategy of several devices, nor for a Keras optimizer.
         grad_checkpoint: whether the blocks of the backbone and the cells of the
             BiFPN keep only their outputs for the backward pass, which computes the rest
             again: less memory, the same gradients, more time (docs/train.md).
-        batch_norm_warmup: "auto" is True but for the reference. Whether the
-            moving statistics of batch norm have a short memory in the first 900 steps;
-            see `train/parts.py`. Without it they lag behind the weights in
-            a training of that length.
+        batch_norm_warmup: whether the moving statistics of batch norm have a short
+            memory in the first 900 steps, in which they would lag behind the weights;
+            "auto" is True but for the reference.
         freeze: what must not train; see `freeze`. None leaves it as it is; "auto" may
             freeze a pretrained backbone, where nothing is frozen yet.
         freeze_batch_norm: `batch_norm` of `freeze`.
@@ -175,37 +161,41 @@ class Recipe:
 
     def __post_init__(self):
         check_choice("recipe", self.name, NAMES)
-        rate, clip_norm = self.learning_rate, self.clip_norm
-        kinds = (str, dict, keras.optimizers.Optimizer, NoneType)
+        rate, clip_norm, decay = self.learning_rate, self.clip_norm, self.weight_decay
+        factors = self.learning_rate_multipliers
+        factors = () if factors in (None, AUTO) else factors.values()
+        decays = decay.values() if isinstance(decay, dict) else [decay]
         is_rule = self.matching == AUTO or isinstance(self.matching, Matching)
+        is_loss = isinstance(self.loss, (DetectionLoss, NoneType))
         is_rate = rate is None or (_is_number(rate, 0) and rate > 0)
         is_norm = clip_norm in (None, AUTO) or _is_number(clip_norm, 0)
+        is_decay = all(x in (None, AUTO) or _is_number(x, 0) for x in decays)
         for field, is_right, expected in (
-            ("optimizer", isinstance(self.optimizer, kinds), _AN_OPTIMIZER),
-            ("loss", isinstance(self.loss, (DetectionLoss, NoneType)), _A_LOSS),
+            ("loss", is_loss, "an `ek.DetectionLoss` or None"),
             ("matching", is_rule, "'auto' or an `ek.matching.Matching`"),
             ("learning_rate", is_rate, "a number above 0, or None"),
             ("clip_norm", is_norm, "a number of at least 0, or None"),
+            (
+                "weight_decay",
+                is_decay,
+                "a number of at least 0, a dict of such or None",
+            ),
+            ("learning_rate_multipliers", all(x > 0 for x in factors), "above 0"),
             ("accumulate_steps", _is_number(self.accumulate_steps, 1), "at least 1"),
         ):
             check_argument(is_right, field, getattr(self, field), expected)
-        if self.learning_rate_multipliers != AUTO:
-            check_multipliers(self.learning_rate_multipliers)
-        if self.weight_decay != AUTO:
-            check_decay(self.weight_decay)
         self._check_optimizer()
 
     def _check_optimizer(self):
         """What goes with an optimizer: a Keras one brings its own of much."""
         if self._brings_optimizer:
-            for field in _OF_NAMED_OPTIMIZERS:
-                if self.is_given(field) and getattr(self, field) is not None:
-                    raise InvalidValueError(
-                        f"`{field}` is for the reference's optimizer and those by "
-                        "name; a Keras optimizer has its own. Leave one of the two "
-                        f"out. Received: {field}={getattr(self, field)!r} and "
-                        f"optimizer={self.optimizer!r}"
-                    )
+            for field in ("schedule", "learning_rate", "accumulate_steps"):
+                rule = f"A Keras optimizer has its own `{field}`: leave one of them out"
+                received = {field: getattr(self, field), "optimizer": self.optimizer}
+                require(not self.is_given(field), rule, **received)
+            rule = "`learning_rate_multipliers` are not for a Keras optimizer"
+            factors = self.learning_rate_multipliers
+            require(factors in (None, AUTO), rule, learning_rate_multipliers=factors)
             return
         is_one = not isinstance(self.weight_decay, dict)
         require(
