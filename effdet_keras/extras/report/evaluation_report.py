@@ -12,7 +12,6 @@ from PIL import Image
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.record import load_example, load_image
-from effdet_keras.evaluate.curves import COCO_RECALLS
 from effdet_keras.evaluate.evaluation import (
     Evaluation,
     class_table,
@@ -24,6 +23,7 @@ from effdet_keras.evaluate.evaluation import (
 from effdet_keras.evaluate.image_result import NONE, ImageResult, match_detections
 from effdet_keras.extras.analysis import ERROR_MEANINGS
 from effdet_keras.extras.analysis.compare import Comparison
+from effdet_keras.extras.analysis.curves import COCO_RECALLS
 from effdet_keras.extras.report import charts, pages
 from effdet_keras.extras.report.charts import UNIT_TICKS, Chart
 from effdet_keras.extras.report.pages import element, joined
