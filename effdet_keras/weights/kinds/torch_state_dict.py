@@ -14,6 +14,7 @@ import re
 
 import numpy as np
 
+from effdet_keras._internal.extras import extra
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.config import (
     EFFDET_ANCHORS,
@@ -23,12 +24,6 @@ from effdet_keras.model.config import (
     EfficientDetConfig,
 )
 from effdet_keras.weights.identify import identify
-from effdet_keras.weights.kinds.torch_files import (
-    PICKLE_ENDINGS,
-    PICKLE_MAGIC,
-    ZIP_MAGIC,
-    read_torch_file,
-)
 from effdet_keras.weights.network_arrays import (
     TORCH_LEAVES,
     Kind,
@@ -119,7 +114,9 @@ _CLASS_LAYERS = {EFFICIENTNET_PYTORCH: "_fc.weight", TIMM: "classifier.weight"}
 HALF_CONFIG = {"mean_rgb": (127.5,) * 3, "stddev_rgb": (127.5,) * 3}
 
 BN_COUNTER = "num_batches_tracked"
+PICKLE_ENDINGS = (".pth", ".pt")
 ENDINGS = (*PICKLE_ENDINGS, ".safetensors")
+_MAGIC = (b"PK\x03\x04", b"\x80")  # how files of `torch.save` begin
 
 # effdet's `head_bn_level_first`, for TorchScript: level before repeat.
 _LEVEL_FIRST = re.compile(r"^((?:class|box)_net\.bn_rep)\.(\d+)\.(\d+)\.(\w+)$")
@@ -141,7 +138,8 @@ _FIELDS_OF_A_FAMILY = (
 
 
 def read_torch_state_dict(path, averages=True):
-    return source_of(pathlib.Path(path), read_torch_file(path), averages)
+    content = extra("torch_files:read_torch_file")(path)
+    return source_of(pathlib.Path(path), content, averages)
 
 
 def source_of(path, content, averages):
@@ -231,7 +229,7 @@ def _backbone(path, content, source):
 
 
 def _is_of(path, head):
-    return path.suffix in ENDINGS or head.startswith((ZIP_MAGIC, PICKLE_MAGIC))
+    return path.suffix in ENDINGS or head.startswith(_MAGIC)
 
 
 KIND = Kind(
