@@ -42,38 +42,31 @@ def _read_fields(message, tokens, end):
     while not tokens.TryConsume(end):
         if tokens.AtEnd():
             raise InvalidValueError(f"`{message.path}` has no end: {end!r} is missing")
-        name = tokens.token
-        if not name.isidentifier():
-            raise InvalidValueError(
-                f"found {name!r} where the name of a field is expected, in "
-                f"`{message.path or 'the file'}`"
-            )
-        tokens.NextToken()
-        has_colon = tokens.TryConsume(":")
+        name = tokens.ConsumeIdentifier()
+        tokens.TryConsume(":")
         values = []
         if tokens.TryConsume("["):
             while not tokens.TryConsume("]"):
-                values.append(_value(message, name, tokens, has_colon))
+                values.append(_value(message, name, tokens))
                 tokens.TryConsume(",")
         else:
-            values.append(_value(message, name, tokens, has_colon))
+            values.append(_value(message, name, tokens))
         if values:
             message.fields.setdefault(name, []).extend(values)
         while tokens.token in (",", ";"):
             tokens.NextToken()
 
 
-def _value(message, name, tokens, has_colon):
+def _value(message, name, tokens):
     start = tokens.token
     if start in _ENDS:
         tokens.NextToken()
         inner = type(message)(message.place_of(name))
         _read_fields(inner, tokens, _ENDS[start])
         return inner
-    if not start or start in _MARKS or not has_colon:
-        found = repr(start) if start else "the end"
+    if not start or start in _MARKS:
         raise InvalidValueError(
-            f"found {found} where the value of `{message.place_of(name)}` is expected"
+            f"found {start!r} where the value of `{message.place_of(name)}` is expected"
         )
     if start[0] in "\"'":  # strings side by side are one
         return tokens.ConsumeByteString().decode("utf-8", errors="replace")

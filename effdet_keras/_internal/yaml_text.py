@@ -65,14 +65,7 @@ def load_yaml(text: str, *, names: bool = False) -> Any:
     """What a YAML text holds; of a file of `names`, all ids and names are text."""
     try:
         return yaml.load(text, Loader=yaml.BaseLoader if names else _Loader)
-    except (
-        yaml.YAMLError,
-        ValueError,
-        TypeError,
-        LookupError,
-        AttributeError,
-        RecursionError,
-    ) as error:
+    except Exception as error:  # PyYAML's are many
         text = " ".join(str(error).split())  # PyYAML's has the line, and draws it
         raise InvalidValueError(f"{type(error).__name__}: {text}") from error
 

@@ -227,7 +227,7 @@ class LoadReport:
         >>> head = NewWeights("the file has 90 classes, the model 3", ("a/b/c",))
         >>> print(LoadReport("d0.pth", "state dict", "d0", 2, 3, 0, (head,), (), ()))
         Loaded 2 of 3 weights of d0 from 'd0.pth' (state dict)
-          1 starts new: the file has 90 classes, the model 3
+          1 start new: the file has 90 classes, the model 3
             a/b/c
     """
 
@@ -249,8 +249,7 @@ class LoadReport:
             f"{self.model_name} from '{self.path}' ({self.kind}{averages})"
         ]
         for group in self.new:
-            verb = "starts" if len(group.names) == 1 else "start"
-            lines.append(f"  {len(group.names)} {verb} new: {group.reason}")
+            lines.append(f"  {len(group.names)} start new: {group.reason}")
             lines += [f"    {line}" for line in parts_of(group.names)]
             if group.carried:
                 lines.append(f"    carried over by name: {_listed(group.carried)}")
@@ -260,10 +259,8 @@ class LoadReport:
                 f"{_listed(self.left_over)}"
             )
         if self.others:
-            entries = "entry is" if len(self.others) == 1 else "entries are"
             lines.append(
-                f"  {len(self.others)} {entries} not of a network: "
-                f"{_listed(self.others)}"
+                f"  {len(self.others)} entries not of a network: {_listed(self.others)}"
             )
         lines += [f"  Note: {note}" for note in self.notes]
         return "\n".join(lines)

@@ -10,8 +10,7 @@ import keras
 
 from effdet_keras._internal import web
 from effdet_keras._internal.remote_path import cache_folder, keras_home
-from effdet_keras._internal.web import shown_url
-from effdet_keras._internal.whole_files import replacing
+from effdet_keras._internal.whole_files import replacing, shown_address
 from effdet_keras.errors import require
 from effdet_keras.weights.presets import KERAS_APPLICATIONS
 
@@ -61,7 +60,7 @@ def _is_cached(path, sha256, md5):
 
 def _fetch(url, path, verbose):
     if verbose:
-        print(f"Downloading {shown_url(url)}", flush=True)
+        print(f"Downloading {shown_address(url)}", flush=True)
     try:
         with web.answer(url) as response, open(path, "wb") as file:
             web.copy_body(response, file, _progress(verbose))
@@ -72,15 +71,14 @@ def _fetch(url, path, verbose):
         is_ours = is_answer or isinstance(error, web.NotTheFileError)
         reason = error if is_ours else getattr(error, "reason", type(error).__name__)
         raise (OSError if is_answer else ConnectionError)(
-            f"No file from {shown_url(url)}: {reason}. Check the address, try again, "
-            "or fetch the file by other means and give its path."
+            f"No file from {shown_address(url)}: {reason}. Check the address, try "
+            "again, or fetch the file by other means and give its path."
         ) from None
     with open(path, "rb") as file:
         if web.is_page(file.read(_HEAD)):
             raise OSError(
-                f"{shown_url(url)} gave a page for a browser, not a file of weights. "
-                "Open the address in one: it may need a login, or be that of a page "
-                "about the file."
+                f"{shown_address(url)} gave a page for a browser, not a file of "
+                "weights. Open the address in one: it may need a login."
             )
 
 

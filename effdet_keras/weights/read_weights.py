@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib.metadata
-import os
 import pathlib
 
-from effdet_keras._internal.web import shown_url
+from effdet_keras._internal.whole_files import shown_address
 from effdet_keras.errors import InvalidValueError, hint, require
 from effdet_keras.weights.download import cache_path
 from effdet_keras.weights.identify import num_classes_of
@@ -44,7 +43,7 @@ def read_weights(
     _refuse_unknown_key(weights)
     with located(weights, sha256=sha256, verbose=verbose) as path:
         source = open_weights(path, averages, pipeline_config, own_pipeline_config)
-    source = dataclasses.replace(source, path=shown_url(os.fspath(weights)))
+    source = dataclasses.replace(source, path=shown_address(weights))
     if source.class_names is None and source.category_ids is None:
         class_names, category_ids = coco_classes(num_classes_of(source))
         return dataclasses.replace(
