@@ -43,28 +43,28 @@ def _read_fields(message, tokens, end):
         if tokens.AtEnd():
             raise InvalidValueError(f"`{message.path}` has no end: {end!r} is missing")
         name = tokens.ConsumeIdentifier()
-        tokens.TryConsume(":")
+        has_colon = tokens.TryConsume(":")
         values = []
         if tokens.TryConsume("["):
             while not tokens.TryConsume("]"):
-                values.append(_value(message, name, tokens))
+                values.append(_value(message, name, tokens, has_colon))
                 tokens.TryConsume(",")
         else:
-            values.append(_value(message, name, tokens))
+            values.append(_value(message, name, tokens, has_colon))
         if values:
             message.fields.setdefault(name, []).extend(values)
         while tokens.token in (",", ";"):
             tokens.NextToken()
 
 
-def _value(message, name, tokens):
+def _value(message, name, tokens, has_colon):
     start = tokens.token
     if start in _ENDS:
         tokens.NextToken()
         inner = type(message)(message.place_of(name))
         _read_fields(inner, tokens, _ENDS[start])
         return inner
-    if not start or start in _MARKS:
+    if not start or start in _MARKS or not has_colon:
         raise InvalidValueError(
             f"found {start!r} where the value of `{message.place_of(name)}` is expected"
         )

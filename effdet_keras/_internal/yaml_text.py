@@ -86,14 +86,6 @@ def read_yaml(path: str | os.PathLike) -> dict[Any, Any]:
     return content
 
 
-def parse_value(text: str) -> Any:
-    """A value as YAML writes it: `20`, `1e-3`, `[320, 480]`, `null`, `adamw`."""
-    try:
-        return load_yaml(text)
-    except InvalidValueError as error:
-        raise InvalidValueError(f"{text!r} is not a value: {error}") from error
-
-
 def to_yaml(content: dict[str, Any]) -> str:
     """A mapping as the text of a YAML file, in its order."""
     return yaml.safe_dump(content, allow_unicode=True, sort_keys=False)

@@ -165,15 +165,12 @@ def _explain(plan, model, source):
         name, value = next(iter(plan.mismatched.items()))
         first, count = arrays[name], len(plan.mismatched)
         problem = f"{count} arrays have another shape, such as {np.shape(value)} of"
-    elif len(plan.missing) in (0, len(arrays)):
-        some = ", ".join(list(source.arrays)[:3]) or "nothing"
-        return (
-            f"{text}: none of its {len(source.arrays)} arrays belongs to the model "
-            f"(it holds {some}, ...; {identity})."
-        )
-    else:
+    elif plan.missing:
         first = next(iter(plan.missing.values()))
-        problem = f"{len(plan.missing)} of {len(arrays)} weights are not in it, such as"
+        some = ", ".join(list(source.arrays)[:3])
+        problem = f"it has {some}, ..., and not {len(plan.missing)} weights such as"
+    else:
+        return f"{text}: it holds none of them"
     return (
         f"{text}: {problem} {(source.scheme.name_of(first) or first.name)!r}, which is "
         f"{first.shape} in the model. Make the model with the config of the file, or "

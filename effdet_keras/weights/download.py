@@ -9,10 +9,9 @@ import urllib.parse
 import keras
 
 from effdet_keras._internal import web
-from effdet_keras._internal.remote_path import cache_folder, keras_home
+from effdet_keras._internal.remote_path import cache_folder
 from effdet_keras._internal.whole_files import replacing, shown_address
 from effdet_keras.errors import require
-from effdet_keras.weights.presets import KERAS_APPLICATIONS
 
 _HEAD = 512  # bytes that tell what a file is
 _MB = 1e6
@@ -21,7 +20,7 @@ _MB = 1e6
 def download(url, *, sha256=None, md5=None, verbose=1):
     """Fetches the file behind an http(s) URL, or finds it in the cache folder."""
     path = cache_path(url)
-    if not _is_cached(path, sha256, md5):
+    if not path.is_file():
         with replacing(path) as partial:
             _fetch(url, partial, verbose)
             check_digest(partial, sha256=sha256, md5=md5)
@@ -33,8 +32,6 @@ def cache_path(url):
     parts = urllib.parse.urlsplit(url)
     name = urllib.parse.unquote(parts.path).rpartition("/")[2]
     name = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)[-100:] or "weights"
-    if url == KERAS_APPLICATIONS + name:  # where Keras keeps it, by its own name
-        return keras_home() / "models" / name
     digest = hashlib.sha256(url.encode()).hexdigest()
     return cache_folder() / f"{digest[:10]}-{name}"
 
@@ -47,15 +44,6 @@ def check_digest(path, *, sha256=None, md5=None):
             actual = hashlib.file_digest(file, name).hexdigest()
         rule = f"The file '{path}' has another {name} digest than expected: {actual}"
         require(actual == expected.lower(), rule, **{name: expected})
-
-
-def _is_cached(path, sha256, md5):
-    """Whether the file is there, and what it should be: else it is fetched again."""
-    try:
-        check_digest(path, sha256=sha256, md5=md5)
-    except (FileNotFoundError, ValueError):
-        return False
-    return path.is_file()
 
 
 def _fetch(url, path, verbose):

@@ -3,7 +3,6 @@
 import json
 import zipfile
 
-import keras
 import numpy as np
 import pytest
 from PIL import Image
@@ -55,10 +54,3 @@ def test_a_broken_description_of_an_archive(tmp_path, info):
         archive.writestr("archive.json", info)
     with pytest.raises(ValueError, match="cats.keras.*'archive.json' is not ours"):
         ek.EfficientDet.from_archive(path)
-
-
-def test_an_archive_of_another_model_is_told(tmp_path):
-    model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
-    model.save(tmp_path / "other.keras")
-    with pytest.raises(ValueError, match="other.keras' holds a `Sequential`"):
-        ek.EfficientDet.from_archive(tmp_path / "other.keras")
