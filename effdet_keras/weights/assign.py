@@ -53,7 +53,7 @@ def assign_source(model, source, *, skip_mismatch=False, checkpoint_type=None):
         path=source.path,
         kind=source.kind,
         model_name=model.config.name,
-        num_loaded=len(plan.values) - sum(n.num_partly_loaded for n in plan.new),
+        num_loaded=len(plan.values) - sum(len(n.names) for n in plan.new if n.carried),
         num_weights=len(model.weights),
         num_averages=source.num_averages,
         new=tuple(plan.new),
@@ -197,11 +197,6 @@ class NewWeights:
     reason: str
     names: tuple[str, ...]
     carried: tuple[str, ...] = ()
-
-    @property
-    def num_partly_loaded(self) -> int:
-        """Number of these weights of which some outputs were loaded."""
-        return len(self.names) if self.carried else 0
 
 
 @dataclasses.dataclass(frozen=True)

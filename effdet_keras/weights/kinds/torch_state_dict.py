@@ -172,7 +172,7 @@ def _network(path, content, prefixes, averages, scheme):
             "one of them."
         )
     prefix = wanted[0]
-    arrays, others, dtypes = {}, {}, set()
+    arrays, others = {}, {}
     for full_name, value in content.items():
         owner = max(filter(full_name.startswith, prefixes), key=len, default=None)
         name = full_name.removeprefix(prefix)
@@ -181,18 +181,15 @@ def _network(path, content, prefixes, averages, scheme):
         # ml_dtypes' bfloat16 is "V".
         is_float = isinstance(value, np.ndarray) and value.dtype.kind in "fV"
         if owner == prefix and is_float and not is_counter:
-            dtypes.add(str(value.dtype))
             arrays[name] = np.asarray(value, "float32")
         elif owner in (prefix, None):
             others[name if owner else full_name] = None
         else:
             others[owner.rstrip(".")] = None
     arrays = _named(arrays) if scheme is TORCH else arrays
-    where = f", under '{prefix.rstrip('.')}'" if prefix else ""
-    converted = " and ".join(sorted(dtypes - {"float32"}))
     return WeightSource(
         path=str(path),
-        kind=where + (f", {converted}" if converted else ""),
+        kind=f", under '{prefix.rstrip('.')}'" if prefix else "",
         scheme=scheme,
         arrays=arrays,
         num_averages=len(arrays) if _is_average(prefix) else 0,
