@@ -34,7 +34,6 @@ from effdet_keras.weights.network_arrays import (
 )
 
 TIMM = Scheme(  # timm's EfficientNet, the backbone alone
-    "timm",
     {
         "stem_conv": "conv_stem",
         "stem_bn": "bn1",
@@ -58,7 +57,6 @@ TIMM = Scheme(  # timm's EfficientNet, the backbone alone
     is_torch=True,
 )
 TORCH = Scheme(  # PyTorch effdet, whose backbones are timm's
-    "torch-effdet",
     {
         **under("backbone.", **TIMM.parts),
         **under("fpn.resample.{step}.conv", level_conv=".conv", level_bn=".bn"),
@@ -82,7 +80,6 @@ TORCH = Scheme(  # PyTorch effdet, whose backbones are timm's
 )
 
 EFFICIENTNET_PYTORCH = Scheme(  # of that package, which has no EfficientNetV2
-    "efficientnet-pytorch",
     {
         "stem_conv": "_conv_stem",
         "stem_bn": "_bn0",
