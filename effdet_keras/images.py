@@ -5,14 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
-import math
 import os
 import pathlib
-import warnings
-from collections.abc import Sequence
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 
 from effdet_keras._internal.remote_path import path_of, read_bytes
 from effdet_keras._internal.whole_files import address_of, is_remote, shown_address
@@ -21,14 +18,7 @@ from effdet_keras.errors import InvalidValueError
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 EXIF_ORIENTATION = 0x0112  # the EXIF tag; values 5 to 8 swap height and width
-# Formats whose decoders are in wide use. Pillow knows many more, some of which start
-# other programs: none of them is tried on what a stranger sends.
-SAFE_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 _SIXTEEN_BIT = ("I", "I;16", "I;16L", "I;16B", "I;16N")  # Pillow's grey 16-bit modes
-
-
-class TooManyPixelsError(InvalidValueError):
-    """An image has more pixels than it may have, by its header: it was not decoded."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,48 +49,13 @@ def read_image(
     with _opened(path, "read_image") as stored:
         sizes = _upright_size(stored), (stored.height, stored.width)
         as_stored = size is not None and sizes[0] != tuple(size) == sizes[1]
-        return _to_rgb(stored if as_stored else _upright(stored))
+        return to_rgb(stored if as_stored else upright(stored))
 
 
 def read_image_size(path: str | os.PathLike[str] | EncodedImage) -> tuple[int, int]:
     """Reads the size of an image, `(height, width)`, from the header of its file."""
     with _opened(path, "read_image_size") as stored:
         return _upright_size(stored)
-
-
-def decode_image(
-    data: bytes,
-    *,
-    formats: Sequence[str] = SAFE_FORMATS,
-    max_pixels: int | None = None,
-    max_side: int | None = None,  # a strip of one row takes long to resize
-) -> np.ndarray:
-    """Decodes the bytes of an image that a stranger sent, or refuses its header."""
-    limit = min(max_pixels or math.inf, Image.MAX_IMAGE_PIXELS or math.inf)
-    side = max_side or math.inf
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of sizes, which are checked below
-            stored = Image.open(io.BytesIO(data), formats=formats)
-        with stored:
-            size = f"The image has {stored.width} x {stored.height} pixels"
-            if stored.width * stored.height > limit:
-                raise TooManyPixelsError(f"{size}, and the limit is {limit:,}")
-            if max(stored.size) > side:
-                raise TooManyPixelsError(
-                    f"{size}, and the limit of each side is {side:,}"
-                )
-            return _to_rgb(_upright(stored))
-    except TooManyPixelsError:
-        raise
-    except Image.DecompressionBombError as error:
-        raise TooManyPixelsError(str(error)) from error
-    except UnidentifiedImageError as error:
-        raise InvalidValueError(
-            "The bytes are no image in one of these formats: " + ", ".join(formats)
-        ) from error
-    except Exception as error:  # a broken file makes Pillow raise almost anything
-        raise InvalidValueError(f"The image cannot be decoded: {error}") from error
 
 
 def read_mask(path: str | os.PathLike[str] | bytes) -> np.ndarray:
@@ -171,12 +126,14 @@ def _upright_size(stored):
     return (width, height) if turned else (height, width)
 
 
-def _upright(stored):
+def upright(stored):
+    """The Pillow image as viewers show it."""
     is_upright = stored.getexif().get(EXIF_ORIENTATION, 1) == 1  # most are: no copy
     return stored if is_upright else ImageOps.exif_transpose(stored)
 
 
-def _to_rgb(image):
+def to_rgb(image):
+    """The pixels of a Pillow image of any mode, uint8 `[H, W, 3]`."""
     if image.mode in _SIXTEEN_BIT:
         # Pillow's own conversion cuts everything above 255 to white.
         grey = np.clip(np.asarray(image, dtype=np.int64), 0, 65535)

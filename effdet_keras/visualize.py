@@ -300,7 +300,11 @@ def augmented(
         >>> grid.shape, grid.dtype  # 2 x 3 images of 96 x 96, 4 pixels apart
         ((196, 296, 3), dtype('uint8'))
     """
-    chosen = _indices(images, len(dataset))
+    if isinstance(images, numbers.Integral):
+        images = range(min(images, len(dataset)))
+    chosen = [int(index) for index in images]
+    expected = "a number above zero, or indices, of a dataset with images"
+    check_argument(len(chosen) > 0, "images", images, expected)
     # The chosen ones first; the others stay, because they are partners of mosaics.
     others = sorted(set(range(len(dataset))) - set(chosen))
     batches = dataset.subset([*chosen, *others]).batches(
@@ -335,19 +339,6 @@ def batch_grid(images, truth, class_names, seg_class_names=None, *, max_images=1
     return _grid(rows)
 
 
-def _indices(images, size):
-    """The places of the images to show, from a number of them or from a list."""
-    require(size > 0, "`augmented` needs at least one image", images=size)
-    if isinstance(images, numbers.Integral):
-        chosen = list(range(min(images, size)))
-    else:
-        chosen = [int(index) for index in images]
-    is_right = len(set(chosen)) == len(chosen) > 0
-    expected = "a number above zero, or indices, each once"
-    check_argument(is_right, "images", images, expected)
-    return chosen
-
-
 def _drawn(images, truth, class_names, seg_class_names):
     """The images of a batch with their boxes, over the colors of their masks."""
     images = list(np.asarray(images))
@@ -372,8 +363,7 @@ def plot_history(history: Any, path: str | os.PathLike[str] | None = None) -> An
     """Draws the curves of a training: losses, precision, learning rate.
 
     Shows what is there: the loss and its terms for training and validation, `AP`,
-    `AP50`, `AP75`, and the learning rate, also where they were not measured in every
-    epoch.
+    `AP50`, `AP75`, and the learning rate.
 
     Args:
         history: what `model.fit` returns, or its `history` dict: lists of
@@ -410,21 +400,25 @@ def plot_history(history: Any, path: str | os.PathLike[str] | None = None) -> An
     return figure
 
 
+_PANELS = {
+    "Loss": ("loss",),
+    "Loss terms": (
+        *("class_loss", "box_loss", "box_iou_loss", "segmentation_loss"),
+        "reg_l2_loss",
+    ),
+    "Average precision": ("AP", "AP50", "AP75"),
+    "Mean IoU of pixels": ("mIoU",),
+    "Learning rate": ("learning_rate",),
+}
+
+
 def history_panels(curves):
     """Title -> names of the curves that belong there and exist."""
-    terms = ("class_loss", "box_loss", "box_iou_loss", "segmentation_loss")
-    terms += ("reg_l2_loss",)
-    wanted = {
-        "Loss": ("loss", "val_loss"),
-        "Loss terms": tuple(prefix + t for t in terms for prefix in ("", "val_")),
-        "Average precision": ("AP", "AP50", "AP75"),
-        "Mean IoU of pixels": ("mIoU",),
-        "Learning rate": ("learning_rate",),
-    }
     # A term that is switched off is zero throughout: no curve, and no logarithm.
+    used = {name for name, values in curves.items() if np.any(values != 0)}
     panels = {
-        title: [name for name in names if name in curves and np.any(curves[name] != 0)]
-        for title, names in wanted.items()
+        title: [n for name in names for n in (name, f"val_{name}") if n in used]
+        for title, names in _PANELS.items()
     }
     return {title: names for title, names in panels.items() if names}
 
@@ -437,13 +431,8 @@ def _draw_panel(axes, title, curves, epochs):
         every = epochs // max(len(values), 1)
         epoch = epochs - every * np.arange(len(values))[::-1]
         known = np.isfinite(values)
-        style = "-" if name == base else "--"
-        color = f"C{bases.index(base)}"
-        label = name
-        if title == "Average precision" and known.any():
-            label = f"{name} (best {values[known].max():.3f})"
-        curve = epoch[known], values[known], style
-        axes.plot(*curve, color=color, marker=".", label=label)
+        curve = epoch[known], values[known], "-" if name == base else "--"
+        axes.plot(*curve, color=f"C{bases.index(base)}", marker=".", label=name)
     axes.set_title(title, loc="left")
     axes.set_xlabel("epoch")
     axes.xaxis.get_major_locator().set_params(integer=True)

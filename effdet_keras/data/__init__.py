@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from effdet_keras.data.formats.voc import from_voc, write_voc
     from effdet_keras.data.formats.yolo import from_yolo, write_yolo
     from effdet_keras.data.record import Record
-    from effdet_keras.data.shapes import write_shapes
     from effdet_keras.extras.data_check.anchors import fit_anchors
     from effdet_keras.extras.data_check.check import check
     from effdet_keras.extras.image_columns import read_image_columns
+    from effdet_keras.extras.shapes import write_shapes
     from effdet_keras.extras.tfds import from_tfds
 
 __all__ = [
@@ -55,10 +55,10 @@ _PLACES = {
     "data.formats.voc": ("from_voc", "write_voc"),
     "data.formats.yolo": ("from_yolo", "write_yolo"),
     "data.record": ("Record",),
-    "data.shapes": ("write_shapes",),
     "extras.data_check.anchors": ("fit_anchors",),
     "extras.data_check.check": ("check",),
     "extras.image_columns": ("read_image_columns",),
+    "extras.shapes": ("write_shapes",),
     "extras.tfds": ("from_tfds",),
 }
 

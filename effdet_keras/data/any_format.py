@@ -30,48 +30,17 @@ class Format:
     # it. It is empty, or ValueError or OSError is raised, where the format is another.
     readers: Callable[[pathlib.Path], Mapping[str, Callable]]
     write: Callable | None  # None where it is read alone
-    looks_for: str  # for messages
     has_masks: bool = False  # whether its readers take `masks`
 
 
 FORMATS = {
-    "coco": Format(
-        "COCO json",
-        coco_readers,
-        write_coco,
-        "*.json, also in annotations/ and in the folders of splits",
-        has_masks=True,
-    ),
-    "voc": Format(
-        "Pascal VOC",
-        voc_readers,
-        write_voc,
-        "Annotations/*.xml or annotations/*.xml, or *.xml beside the images",
-    ),
-    "yolo": Format(
-        "YOLO",
-        yolo_readers,
-        write_yolo,
-        "a data.yaml, images/ and labels/, or *.txt beside the images",
-    ),
-    "csv": Format(
-        "CSV",
-        csv_readers,
-        write_csv,
-        "*.csv of the Object Detection API, AutoML or RetinaNet",
-    ),
-    "tfrecord": Format(
-        "TFRecord",
-        tfrecord_readers,
-        write_tfrecord,
-        "*.tfrecord, *.record, also in shards",
-        has_masks=True,
-    ),
+    "coco": Format("COCO json", coco_readers, write_coco, has_masks=True),
+    "voc": Format("Pascal VOC", voc_readers, write_voc),
+    "yolo": Format("YOLO", yolo_readers, write_yolo),
+    "csv": Format("CSV", csv_readers, write_csv),
+    "tfrecord": Format("TFRecord", tfrecord_readers, write_tfrecord, has_masks=True),
     "tfds": Format(
-        "TensorFlow Datasets",
-        lambda path: extra("tfds:tfds_readers")(path),
-        None,
-        "dataset_info.json and features.json",
+        "TensorFlow Datasets", lambda path: extra("tfds:tfds_readers")(path), None
     ),
 }
 
@@ -114,7 +83,7 @@ def load(
 
     Example:
         >>> import tempfile
-        >>> from effdet_keras.data.shapes import write_shapes
+        >>> from effdet_keras.data import write_shapes
         >>> folder = tempfile.mkdtemp()
         >>> _ = write_shapes(folder, num_train=3, num_valid=2)
         >>> len(load(folder, "valid"))
@@ -204,11 +173,6 @@ def convert(
     if num_shards is not None:
         require(to == "tfrecord", "`num_shards` is an option of 'tfrecord'", to=to)
         options["num_shards"] = num_shards
-    if os.path.lexists(out):  # before the reading, which may take long
-        raise FileExistsError(
-            "A dataset is never written over what is there. "
-            f"Received: {os.fspath(out)!r}. Name another folder or remove it"
-        )
     if split is None:
         datasets = load_splits(data, format=format, on_error=on_error)
     else:
@@ -300,14 +264,10 @@ def find(path: str | os.PathLike[str], format: str | None = None) -> Source:
     if not found:
         raise InvalidValueError(_describe_unknown(path, formats, notes))
     if len(found) > 1:
-        choices = "; ".join(
-            f'{source}: load({name!r}, format="{source.format}"), or --format '
-            f"{source.format} of a command"
-            for source in found
-        )
+        names = [source.format for source in found]
         raise InvalidValueError(
-            f"{name!r} holds annotations in {len(found)} formats. Say which one to "
-            f"read. {choices}"
+            f"{name!r} holds annotations in {len(found)} formats: say which one to "
+            f"read with `format`, or --format of a command, one of {names}"
         )
     return found[0]
 
@@ -335,13 +295,14 @@ def _entries(path):
 
 
 def _describe_unknown(path, formats, notes):
-    looked = "; ".join(f"{FORMATS[f].title}: {FORMATS[f].looks_for}" for f in formats)
     holds = "which is a file"
     if path.is_dir():
         names = [p.name + "/" * p.is_dir() for p in _entries(path)]
         more = ", ..." if len(names) > _SHOWN else ""
         holds = f"which holds {', '.join(names[:_SHOWN]) or 'nothing'}{more}"
+    looked = ", ".join(FORMATS[format].title for format in formats)
     troubles = f". Not readable: {'; '.join(notes)}" if notes else ""
     return (
-        f"No dataset was found in {str(path)!r}, {holds}. Looked for {looked}{troubles}"
+        f"No dataset was found in {str(path)!r}, {holds}. Looked for {looked}, as "
+        f"`ek.data.from_coco` and so on describe them{troubles}"
     )

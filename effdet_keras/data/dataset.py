@@ -17,7 +17,6 @@ from effdet_keras.data.record import (
     BACKGROUND_NAME,
     Record,
     check_seg_class_names,
-    count_unusable,
     describe_example,
     joined,
     load_example,
@@ -357,9 +356,6 @@ class DetectionDataset:
             "(by area: below 32x32, below 96x96 pixels)",
             f"{crowd:,} of them crowd or difficult: not trained on",
         ]
-        outside = int(count_unusable(records).sum())
-        if outside:
-            lines.append(f"{outside:,} of them without area: not trained on")
         boxes = boxes_per_class(self)
         images = collections.Counter(i for r in records for i in np.unique(r.labels))
         width = max(len(name) for name in (*names, "class"))
@@ -527,16 +523,12 @@ _SMALL, _LARGE = 32**2, 96**2  # square pixels: COCO's borders
 
 
 def _sizes(records):
-    if not records:
-        return "no size"
-    sizes = sorted({tuple(record.image_size) for record in records})
-    if len(sizes) == 1:
-        height, width = sizes[0]
-        return f"{height}x{width} (height x width)"
-    low, high = np.min(sizes, axis=0), np.max(sizes, axis=0)
-    return (
-        f"{len(sizes):,} sizes, {low[0]} to {high[0]} high, {low[1]} to {high[1]} wide"
-    )
+    sizes = {tuple(record.image_size) for record in records}
+    if len(sizes) <= 1:
+        shown = " ".join(f"{height}x{width}" for height, width in sizes)
+        return f"{shown or 'no size'} (height x width)"
+    (top, left), (bottom, right) = np.min([*sizes], axis=0), np.max([*sizes], axis=0)
+    return f"{len(sizes):,} sizes, {top} to {bottom} high, {left} to {right} wide"
 
 
 def boxes_per_class(dataset, *, crowds=True):
@@ -557,7 +549,6 @@ def count_of(number, singular, plural=None):
 
 _FEW_IMAGES = 40
 _FEW_BOXES = 10  # of a class
-_NAMED = 5  # classes
 
 
 def what_to_expect(dataset: DetectionDataset) -> list[str]:
@@ -566,17 +557,14 @@ def what_to_expect(dataset: DetectionDataset) -> list[str]:
     if 0 < len(dataset) < _FEW_IMAGES:
         sentences.append(
             f"Only {count_of(len(dataset), 'image')}: expect AP to differ from one "
-            "training or split to the next, and do not trust small gains. More images "
-            "help most."
+            "training or split to the next. More images help most."
         )
     counts = boxes_per_class(dataset, crowds=False)
     few = [i for i in np.argsort(counts, kind="stable") if counts[i] < _FEW_BOXES]
     if few and len(dataset):
-        named = [f"'{dataset.class_names[i]}' ({counts[i]})" for i in few[:_NAMED]]
-        more = [f"{len(few) - _NAMED:,} more"] if len(few) > _NAMED else []
+        named = _shortened([f"'{dataset.class_names[i]}' ({counts[i]})" for i in few])
         sentences.append(
-            f"Fewer than {_FEW_BOXES} boxes of {', '.join([*named, *more])}: expect "
-            "the detector to miss such objects or confuse them; their AP is mostly "
-            "luck."
+            f"Fewer than {_FEW_BOXES} boxes of {named}: expect the detector to miss "
+            "such objects or confuse them."
         )
     return sentences

@@ -8,7 +8,6 @@ import numpy as np
 from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.whole_files import local_path, replacing_together
-from effdet_keras.data.shapes import draw_shapes
 from effdet_keras.detect.evaluate import evaluate
 from effdet_keras.export.check import IMAGES, check_export
 from effdet_keras.export.network import calibration_inputs, evaluated
@@ -119,5 +118,5 @@ def _images_to_check(config, calibration):
     """A few of those for calibration, whose ranges int8 has; else drawn ones."""
     if calibration is not None:
         return [read() for read in calibration_inputs(config, calibration, IMAGES)]
-    rng = np.random.default_rng(0)
-    return [draw_shapes(rng, size)[0] for size in _DRAWN_SIZES]
+    rng, draw = np.random.default_rng(0), extra("shapes:draw_shapes")
+    return [draw(rng, size)[0] for size in _DRAWN_SIZES]

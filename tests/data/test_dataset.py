@@ -125,7 +125,6 @@ def test_summary_counts():
         "6 boxes: 2 small, 3 medium, 1 large "
         "(by area: below 32x32, below 96x96 pixels)",
         "2 of them crowd or difficult: not trained on",
-        "2 of them without area: not trained on",
         "class      boxes  images",
         "cat            2       2",
         "wild dog       4       2",

@@ -92,12 +92,8 @@ def from_tfrecord(
     paths = _find_files(files)
     source = os.fspath(files) if isinstance(files, str | os.PathLike) else paths[0]
     problems = Problems(f"`from_tfrecord` of {source!r}", on_error)
-    for name, there, count in missing_shards(paths):
-        warnings.warn(
-            f"{problems.reader}: {there} of the {count} files are there, and read: "
-            f"{name!r} is missing",
-            stacklevel=2,
-        )
+    for missing in missing_shards(paths):
+        warnings.warn(f"{problems.reader}: {missing}, and read", stacklevel=2)
     folders = {pathlib.Path(path).parent for path in paths}
     names = _read_label_maps(folders) if label_map is None else label_map_of(label_map)
     texts = {}
@@ -288,19 +284,14 @@ def shards_in(folder, pattern):
 
 
 def missing_shards(paths):
-    """`(the first missing one, how many are there, how many should be)` of each set."""
-    sets = {}
-    for path in paths:
-        if match := re.fullmatch(r"(.+-)(\d+)(-of-(\d{1,6}).*)", path):
-            start, number, end, count = match.groups()
-            sets[start, end] = int(count), len(number)
-    missing = []
-    for (start, end), (count, digits) in sets.items():
-        names = [f"{start}{i:0{digits}d}{end}" for i in range(count)]
-        lacking = sorted({*names} - {*paths})
-        if lacking:
-            missing.append((lacking[0], count - len(lacking), count))
-    return missing
+    """Says how many of files such as `-00000-of-00002` are there, of each set."""
+    matches = (re.fullmatch(r"(.+-)\d+-of-(\d{1,6})(.*)", path) for path in {*paths})
+    sets = collections.Counter(match.groups() for match in matches if match)
+    return [
+        f"{there} of the {int(count)} files '{start}*-of-{count}{end}' are there"
+        for (start, count, end), there in sets.items()
+        if there < int(count)
+    ]
 
 
 def _find_files(files):

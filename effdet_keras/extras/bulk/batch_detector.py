@@ -11,7 +11,8 @@ from effdet_keras.detect.detect import ScoreRule, ScoreThreshold, check_batch_si
 from effdet_keras.detect.predictor import Predictor
 from effdet_keras.errors import require
 from effdet_keras.extras.bulk.parts import categories_of, row_of, row_of_error, table_of
-from effdet_keras.images import decode_image, read_image
+from effdet_keras.extras.decoding import decode_image
+from effdet_keras.images import read_image
 
 __all__ = ["BatchDetector"]
 

@@ -154,7 +154,7 @@ def check_splits(
 
     Example:
         >>> import tempfile
-        >>> from effdet_keras.data.shapes import write_shapes
+        >>> from effdet_keras.data import write_shapes
         >>> folder = tempfile.mkdtemp()
         >>> _ = write_shapes(folder, num_train=3, num_valid=2)
         >>> reports = check_splits(folder, model=None)

@@ -28,9 +28,9 @@ from effdet_keras.errors import (
     InvalidValueError,
     check_choice,
 )
+from effdet_keras.extras.decoding import TooManyPixelsError, decode_image
 from effdet_keras.extras.report.pages import html_page
 from effdet_keras.extras.serving.service import DetectionService, Limits, QueueFullError
-from effdet_keras.images import TooManyPixelsError, decode_image
 
 _GONE = 499  # the client closed the connection: nobody reads this status
 # The page runs its own script and asks its own server, and no other.

@@ -18,7 +18,7 @@ from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.letterbox import has_area
 from effdet_keras.detect.predictor import Predictor
 from effdet_keras.errors import EffDetError, check_argument
-from effdet_keras.images import decode_image
+from effdet_keras.extras.decoding import decode_image
 
 _LOG = logging.getLogger("effdet_keras.extras.serving")
 _DECODERS = 2  # threads; decoding takes a small part of the time of a network
@@ -48,7 +48,7 @@ class Limits:
 
     @property
     def of_image(self) -> dict[str, int]:
-        """Those of a decoded image, as `images.decode_image` takes them."""
+        """Those of a decoded image, as `decode_image` takes them."""
         return {"max_pixels": self.max_pixels, "max_side": self.max_side}
 
     def __post_init__(self) -> None:

@@ -123,11 +123,9 @@ def _from_folder(folder, split, class_names, on_error):
     splits = _splits_of(folder)
     split = reading.chosen_split(splits, split, folder)
     files = splits[split]
-    for name, there, count in missing_shards(files):
-        raise FileNotFoundError(  # it would be a smaller dataset
-            f"{count - there} of the {count} files of this split are missing, such as "
-            f"{name!r} beside {files[0]!r}. Copy or prepare the dataset again."
-        )
+    for missing in missing_shards(files):  # it would be a smaller dataset
+        text = f"Only {missing}. Copy or prepare the dataset again."
+        raise FileNotFoundError(text)
     names = folder / _NAMES
     text = names.read_text(encoding="utf-8") if names.is_file() else ""
     known = [line.strip() for line in text.split("\n") if line.strip()]

@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from effdet_keras.data import shapes, write_shapes
+from effdet_keras.data import write_shapes
 from effdet_keras.data.record import pixels_of_shape
+from effdet_keras.extras import shapes
 
 
 @pytest.fixture(scope="module")
