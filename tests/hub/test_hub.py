@@ -489,7 +489,7 @@ def test_a_module_that_is_gone_is_named(small_module, tmp_path):
 def test_what_is_no_module_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="There is no TF-Hub module.*nowhere"):
         from_small("nowhere")
-    with pytest.raises(OSError, match=str(tmp_path)):
+    with pytest.raises(ValueError, match=str(tmp_path)):
         from_small(tmp_path)
 
 
