@@ -9,6 +9,7 @@ import warnings
 from typing import Any
 
 from effdet_keras._internal.remote_path import local_copy
+from effdet_keras._internal.weights_h5 import warn_unless_finite
 from effdet_keras._internal.whole_files import is_remote, shown_address
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
@@ -85,6 +86,7 @@ def load_source(model, source, *, skip_mismatch, checkpoint_type=None, verbose):
     report = assign_source(
         model, source, skip_mismatch=skip_mismatch, checkpoint_type=checkpoint_type
     )
+    warn_unless_finite(model, source.path)
     model.score_settings = None  # an evaluation of other weights chose them
     notes = [
         *source.notes,
