@@ -65,7 +65,8 @@ def evaluate(backend, num_images):
     from effdet_keras.evaluate.coco import COCOMetric
 
     truth, detections = _random_case(num_images)
-    metric = COCOMetric(truth, backend=backend)
+    metric = COCOMetric(truth)
+    metric.backend = backend
     start = time.perf_counter()
     for image_id, *rows in detections:
         metric.update(image_id, *rows)

@@ -72,10 +72,6 @@ def read_mask(path: str | os.PathLike[str] | bytes) -> np.ndarray:
 def list_images(folder: str | os.PathLike[str]) -> list[pathlib.Path]:
     """Lists the images directly in a folder by their endings, sorted by name."""
     folder = path_of(folder)
-    if not folder.is_dir():
-        raise NotADirectoryError(
-            f"`list_images` expects a folder. Received: folder={str(folder)!r}"
-        )
     paths = sorted(
         path
         for path in folder.iterdir()
@@ -103,13 +99,6 @@ def _opened(source, caller):
         name, file = shown_address(source), io.BytesIO(read_bytes(address_of(source)))
     try:
         with Image.open(file) as stored:
-            pixels, limit = stored.width * stored.height, Image.MAX_IMAGE_PIXELS
-            if limit is not None and pixels > limit:  # of which Pillow only warns
-                raise InvalidValueError(
-                    f"it has {stored.width} x {stored.height} pixels, and the limit is "
-                    f"{limit:,}. If you trust it: `PIL.Image.MAX_IMAGE_PIXELS = "
-                    f"{pixels}`"
-                )
             yield stored
     except FileNotFoundError:
         raise

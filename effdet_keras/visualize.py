@@ -32,8 +32,6 @@ COLORS = (
     (164, 214, 33),  # lime
     (88, 120, 255),  # indigo
 )
-# Of boxes whose color says what they are, not of which class.
-GOOD, BAD, ASIDE = COLORS[2], COLORS[0], COLORS[1]
 
 _MIN_TEXT = 11  # pixels: smaller text cannot be read
 _TEXT_SHARE = 1 / 40  # of the short side
@@ -219,7 +217,7 @@ def side_by_side(
 
     Args:
         left: array `[H, W, 3]` or `[H, W]`, uint8, or float from 0 to 255.
-        right: array like `left`; a lower one is scaled to the same height.
+        right: array like `left`; below a lower one it is white.
         titles: two texts, or `None`.
 
     Returns:
@@ -231,14 +229,10 @@ def side_by_side(
     Example:
         >>> left, right = np.zeros((40, 60, 3)), np.zeros((20, 30, 3))
         >>> side_by_side(left, right, titles=None).shape
-        (40, 124, 3)
+        (40, 94, 3)
     """
     images = [_as_image(left), _as_image(right)]
     height = max(image.height for image in images)
-    images = [
-        image.resize((round(image.width * height / image.height), height))
-        for image in images
-    ]
     gap = max(4, height // 100)
     size = _text_size(images[0]) + 1
     bar = 0 if titles is None else 2 * size

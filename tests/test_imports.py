@@ -202,6 +202,7 @@ SEAMS = {
     *("_internal/remote_path.py", "_internal/folder_lock.py"),  # files at addresses
     "augment/__init__.py",  # their public names
     "augment/names.py",  # learned policies, steps of the Object Detection API
+    "callbacks/__init__.py",  # their public names
     "cli/__init__.py",  # subcommands
     "cli/eval_.py",  # `--follow`
     "cli/evaluate_files.py",  # columns of images, comparison, report
@@ -217,12 +218,13 @@ SEAMS = {
     "export/litert.py",  # detection by operations that every runtime has
     "export/registry.py",  # targets of exports
     "export/saved_model.py",  # names of the Object Detection API
+    "model/network.py",  # the segmentation head
     "model/trained.py",  # `quantize_aware`
     "runs/configuration.py",  # adversarial images, rounding for int8
     "runs/fine_tune.py",  # `batch_size="auto"`, `time_budget`, report
     "runs/parts.py",  # distillation, traces of steps
     "runs/requested.py",  # files of other trainers
-    "train/recipe.py",  # adversarial images, in files
+    "train/recipe.py",  # adversarial images in files, the Object Detection API's
     "train/steps/jax.py",  # prediction in one of several processes
     "train/steps/tensorflow.py",  # prediction on several devices
     "weights/model_weights.py",  # pipelines, other formats, the hub

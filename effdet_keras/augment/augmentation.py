@@ -245,7 +245,8 @@ class Sometimes(OfAnother):
 
     def augment(self, example: Example | list[Example], seed: Any) -> Example:
         first = example if self.num_images == 1 else example[0]
-        _, inner = draws.split(seed, 2)
+        of_coin, inner = draws.split(seed, 2)
+        happens = draws.uniform(of_coin) < self.probability
         keys = (*_KEYS, "mask") if "mask" in first else _KEYS
 
         def applied():
@@ -256,12 +257,7 @@ class Sometimes(OfAnother):
             same = tidy({key: first[key] for key in keys}, first["image"].dtype)
             return tuple(same[key] for key in keys)
 
-        return dict(zip(keys, tf.cond(self.happens(seed), applied, unchanged)))
-
-    def happens(self, seed: Any) -> Any:
-        """Whether it applies with this seed, a bool tensor."""
-        of_coin, _ = draws.split(seed, 2)
-        return draws.uniform(of_coin) < self.probability
+        return dict(zip(keys, tf.cond(happens, applied, unchanged)))
 
     def __repr__(self):
         return f"Sometimes({self.augmentation!r}, probability={self.probability})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import math
 import os
@@ -237,15 +238,15 @@ class CheckpointArchive(keras.callbacks.Callback):
 
     def _write_last(self, write):
         """Replaces the last checkpoint, which becomes the last but one."""
-        self._note_written()
+        self._steps_since, self._written = 0, time.monotonic()
         if not is_first_process():
             return
         self._taken.check()
         last, previous = self.folder / LAST_FILE, self.folder / PREVIOUS_FILE
-        if last.exists() or self._is_new_training:
+        if self._is_new_training:  # what is there is of another one
             previous.unlink(missing_ok=True)
-        if last.exists() and not self._is_new_training:  # else it is of another one
-            _give_second_name(last, previous)
+        elif last.exists():
+            copy_archive(last, previous)
         write(path=last)
         self._is_new_training = False
         if self._keep > 1:
@@ -258,9 +259,6 @@ class CheckpointArchive(keras.callbacks.Callback):
         for path in kept[: -self._keep]:
             path.unlink()
 
-    def _note_written(self):
-        self._steps_since, self._written = 0, time.monotonic()
-
     def _info(self, epochs, logs, place):
         """What a file says of its training."""
         has_averages = self.model.averages is not None
@@ -271,7 +269,7 @@ class CheckpointArchive(keras.callbacks.Callback):
             "mode": self.mode,
             "evaluated_weights": "averages" if has_averages else "live",
         }
-        return info if place is None else {**info, "place": place.to_dict()}
+        return info if place is None else {**info, "place": dataclasses.asdict(place)}
 
     def _is_best(self, value):
         if value is None or not math.isfinite(value):
@@ -279,13 +277,6 @@ class CheckpointArchive(keras.callbacks.Callback):
         if self.best is None:
             return True
         return value > self.best if self.mode == "max" else value < self.best
-
-
-def _give_second_name(path, target):
-    try:
-        os.link(path, target)  # one file of two names takes no space
-    except OSError:  # a file system without links
-        copy_archive(path, target)
 
 
 # --- Ctrl-C and SIGTERM during a training: held back until a step, or a file, is whole.

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import keras
 
-from effdet_keras._internal.processes import is_first_process
-from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.evaluate import check_evaluation_data, evaluate, why_low
 from effdet_keras.errors import InvalidValueError
@@ -25,8 +22,9 @@ class COCOEvaluation(keras.callbacks.Callback):
     It detects in every image of the dataset, with the moving averages of the weights
     if the model has them. COCO's numbers (`AP`, `AP50`, `AP75`, `APs`, `APm`, `APl`,
     `ARmax1`, `ARmax10`, `ARmax100`, `ARs`, `ARm`, `ARl`) and the AP of each class
-    (`AP/<name>`) go into the logs, for callbacks behind this one; -1 where the dataset
-    has no annotation of that kind. Keras must be told that more is better:
+    (`AP/<name>`) go into the logs, for callbacks behind this one, such as
+    `keras.callbacks.TensorBoard`; -1 where the dataset has no annotation of that kind.
+    Keras must be told that more is better:
     `EarlyStopping(monitor="AP", mode="max", patience=5)`.
 
     With a segmentation head and masks `mIoU` and `IoU/<class>` go into the logs too. Of
@@ -48,8 +46,6 @@ class COCOEvaluation(keras.callbacks.Callback):
             epoch of `fit` is always evaluated.
         batch_size: int, the number of images per batch, where the dataset has no
             batches of its own.
-        log_dir: path of a folder for TensorBoard, on this machine or, as in
-            `gs://bucket/logs`, where TensorFlow can write; or None.
         verbose: bool, whether to show progress and the table of numbers after each
             evaluation; "auto", in `fit` the table alone, when it ends: its line per
             epoch has AP and AP50. Your own batches then show both each time.
@@ -62,8 +58,6 @@ class COCOEvaluation(keras.callbacks.Callback):
             model and dataset differ, or the first of your own batches cannot be
             evaluated.
         TypeError: When training begins, if the dataset is none of these.
-        OSError: When training begins, if `log_dir` cannot be written to.
-        ImportError: If `log_dir` is given and TensorBoard is not installed.
 
     Example:
         >>> from effdet_keras.data import from_arrays
@@ -84,7 +78,6 @@ class COCOEvaluation(keras.callbacks.Callback):
         dataset: Any,
         every: int = 1,
         batch_size: int = 8,
-        log_dir: str | os.PathLike[str] | None = None,
         verbose: bool | str = "auto",
         losses: bool = False,
     ) -> None:
@@ -97,8 +90,6 @@ class COCOEvaluation(keras.callbacks.Callback):
         self.batch_size = batch_size
         self.verbose = verbose
         self.losses = losses
-        writes = log_dir is not None and is_first_process()
-        self._writer = TensorBoardWriter(log_dir) if writes else None
         # The ground truth of the user's own batches is known when they have passed.
         self._metric = COCOMetric(dataset.to_coco()) if is_dataset else None
         self._is_quiet = self._has_table_to_show = False
@@ -106,9 +97,6 @@ class COCOEvaluation(keras.callbacks.Callback):
         self._has_explained, self._ap50 = False, UNMEASURED
 
     def on_train_begin(self, logs=None):
-        # Now, not after an epoch.
-        if self._writer is not None:
-            self._writer.require_writable()
         check_evaluation_data(self.model, self.dataset, self.batch_size)
         self._has_explained = False
 
@@ -125,9 +113,6 @@ class COCOEvaluation(keras.callbacks.Callback):
         losses = {f"val_{k}": numbers.pop(k) for k in tuple(numbers) if _is_loss(k)}
         if logs is not None:
             logs.update({**losses, **numbers})
-        if self._writer is not None:
-            known = {_tag(k): v for k, v in numbers.items() if v >= 0}
-            self._writer.scalars({**losses, **known}, step=epoch)
         self._ap50 = numbers.get("AP50", UNMEASURED)
         optimizer = getattr(self.model, "optimizer", None)
         steps = 0 if optimizer is None else steps_done(optimizer)
@@ -140,8 +125,6 @@ class COCOEvaluation(keras.callbacks.Callback):
         self._has_table_to_show = False
         if self.explains_at_end:
             self._explain(getattr(self.model, "training_dataset", None))
-        if self._writer is not None:
-            self._writer.close()
 
     def _explain(self, training_data=None):
         """Prints why the AP50 is low, if that is known and was not said before."""
@@ -183,11 +166,6 @@ _WEIGHTS = {
     "averages": "the moving averages of the weights",
     "live": "the weights as they are",
 }
-
-
-def _tag(name):
-    """The name of a number in TensorBoard."""
-    return f"segmentation/{name}" if "IoU" in name.partition("/")[0] else f"coco/{name}"
 
 
 def _is_loss(name):

@@ -88,11 +88,11 @@ class DatasetSource:
 
     def chosen_split(self, preferred: tuple[str, ...]) -> str:
         """The split that was asked for, or else the first preferred one."""
-        from effdet_keras.data.any_format import split_names
+        from effdet_keras.data.any_format import find
 
         if self.split is not None:
             return self.split
-        names = split_names(self.path, format=self.format)
+        names = list(find(self.path, self.format).readers)
         found = [name for name in preferred if name in names]
         if not found and len(names) > 1:
             raise InvalidValueError(

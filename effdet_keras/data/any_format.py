@@ -183,13 +183,6 @@ def convert(
         print(f"  {name}: {dataset}")
 
 
-def split_names(
-    path: str | os.PathLike[str], *, format: str | None = None
-) -> tuple[str, ...]:
-    """The names of the splits of a dataset, without reading its annotations."""
-    return tuple(find(path, format).readers)
-
-
 def _read(found, splits, class_names, on_error, masks):
     """The datasets of some splits, by their names."""
     print(found)

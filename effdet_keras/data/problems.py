@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import enum
 import warnings
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from effdet_keras.errors import InvalidValueError, check_choice
 
@@ -24,8 +24,7 @@ class Severity(enum.Enum):
     NOTE = "note"
 
 
-@dataclasses.dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """A kind of problem: how bad it is, and what is done about it if not refused."""
 
     severity: Severity
@@ -122,21 +121,17 @@ class Problems:
             )
         serious = [p for p in self._found if p.severity is not Severity.NOTE]
         if serious:
-            warnings.warn(
-                f"{self.reader} left out or does not train on: "
-                f"{describe_problems(serious)}",
-                stacklevel=3,
-            )
+            described = describe_problems(serious)
+            text = f"{self.reader} left out or does not train on: {described}"
+            warnings.warn(text, stacklevel=3)
         return tuple(self._found)
 
 
 def describe_problems(problems: Sequence[Problem], shown: int = 3) -> str:
     """Writes problems as one line that counts each kind and names its first ones."""
-    groups = collections.defaultdict(list)
-    for problem in problems:
-        groups[problem.kind].append(problem)
     parts = []
-    for kind, members in groups.items():
+    for kind in dict.fromkeys(problem.kind for problem in problems):
+        members = [problem for problem in problems if problem.kind == kind]
         names = [str(problem) for problem in members[:shown]]
         names += ["..."] if len(members) > shown else []
         parts.append(f"{count_kind(kind, len(members))}: {'; '.join(names)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -292,12 +292,3 @@ def masks_of(records: Sequence[Any], folder: Any, suffix: str) -> list[str]:
             f"{lacking[0]!r}. Pass `suffix` for another ending."
         )
     return found
-
-
-def check_seg_class_names(class_names: Iterable[str]) -> tuple[str, ...]:
-    """Returns names of classes of pixels as a tuple; raises where they cannot be."""
-    names = tuple(map(str, class_names))
-    is_right = len(set(names)) == len(names) and 1 <= len(names) <= IGNORED_PIXEL
-    rule = f"Names of classes of pixels must differ, and be 1 to {IGNORED_PIXEL}"
-    require(is_right, rule, count=len(names), names=names[:5])
-    return names

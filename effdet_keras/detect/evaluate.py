@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import reprlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,13 +23,12 @@ from effdet_keras.detect.ground_truth import (
     seg_names_of,
 )
 from effdet_keras.detect.letterbox import boxes_in_image, class_map_in_image
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.evaluate.coco import COCOMetric, coco_records, results_of_coco
 from effdet_keras.evaluate.diagnosis import ap50_of_boxes, diagnose, is_low
 from effdet_keras.evaluate.image_result import UNMEASURED, ImageResult, spread
 from effdet_keras.evaluate.mean_iou import MeanIoU
 
-_NONE = object()
 _SAMPLE = 64  # images of a training, to see whether it learned its own
 
 
@@ -208,12 +208,8 @@ def _count_pixels(metric, class_maps, batch):
 
 def _in_turn(parts):
     """The items of the shares of processes, in the order of one process."""
-    return [
-        item
-        for items in itertools.zip_longest(*parts, fillvalue=_NONE)
-        for item in items
-        if item is not _NONE
-    ]
+    turns = itertools.chain.from_iterable(itertools.zip_longest(*parts))
+    return [item for item in turns if item is not None]
 
 
 def category_ids_in_dataset(detector, dataset):
@@ -234,9 +230,9 @@ def category_ids_in_dataset(detector, dataset):
     raise InvalidValueError(
         "The labels of the model and those of the dataset mean different things. "
         f"Received: a model with {detector.config.num_classes} classes "
-        f"({_short(names)}; category ids {_short(ids)}), a dataset with "
-        f"{dataset.num_classes} ({_short(dataset.class_names)}; category ids "
-        f"{_short(dataset.category_ids)}). Make the model with "
+        f"({reprlib.repr(names)}; category ids {reprlib.repr(ids)}), a dataset with "
+        f"{dataset.num_classes} ({reprlib.repr(dataset.class_names)}; category ids "
+        f"{reprlib.repr(dataset.category_ids)}). Make the model with "
         "`class_names=dataset.class_names`, or give it `category_ids`."
     )
 
@@ -283,12 +279,6 @@ def _in_image(outputs, batch, row):
     return boxes_in_image(boxes, scale, batch.image_sizes[row]), scores, labels
 
 
-def _short(values):
-    if values is None:
-        return "not given"
-    return ", ".join(map(str, values[:5])) + (", ..." if len(values) > 5 else "")
-
-
 # --- The losses of an evaluation, collected from the forward passes that detect.
 
 _FILLING = {"boxes": 0, "labels": BACKGROUND, "masks": IGNORED_PIXEL}
@@ -298,14 +288,10 @@ class BatchLosses:
     """Detects in batches, and keeps their losses, `of_batches`."""
 
     def __init__(self, detector: Any) -> None:
-        model = getattr(detector, "detector", detector)
-        if not hasattr(model, "evaluate_and_detect_on_batch"):
-            raise InvalidValueError(
-                "Losses are computed by a model that runs in Keras, from a `.keras` "
-                f"file. Received: {type(model).__name__}, which has detections alone. "
-                "Evaluate it without losses."
-            )
-        self._model = model
+        self._model = getattr(detector, "detector", detector)
+        is_live = hasattr(self._model, "evaluate_and_detect_on_batch")
+        rule = "Losses are computed by a model that runs in Keras, from a `.keras` file"
+        require(is_live, rule, type=type(self._model).__name__)
         self.of_batches: list[dict[str, float]] = []
         self._num_rows = 0
 
@@ -341,11 +327,7 @@ def labels_of_detector(category_ids: np.ndarray, dataset: DetectionDataset):
     if not len(category_ids):  # of a detector that finds no objects
         return None
     label_of = {int(x): label for label, x in enumerate(category_ids)}
-    known = zip(dataset.class_names, dataset.category_ids)
-    missing = [name for name, category_id in known if category_id not in label_of]
-    if missing:
-        raise InvalidValueError(
-            "Losses need a model that has all classes of the dataset. Missing: "
-            f"{missing[:5]}. Evaluate it without losses."
-        )
+    missing = [x for x in dataset.category_ids if x not in label_of]
+    rule = "Losses need a model that has all classes of the dataset"
+    require(not missing, rule, missing_ids=missing[:5])
     return np.array([label_of[category_id] for category_id in dataset.category_ids])

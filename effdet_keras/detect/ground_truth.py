@@ -11,12 +11,13 @@ import numpy as np
 from keras import ops
 
 from effdet_keras._internal.label_constants import BACKGROUND
+from effdet_keras.box_ops import yxyx_to_xywh
 from effdet_keras.category_ids import category_ids_or_default
 from effdet_keras.data.pipeline.image_reader import ImageReader
 from effdet_keras.detect.detect import letterboxed
 from effdet_keras.detect.letterbox import boxes_in_input, mask_in_input, scaled_size
 from effdet_keras.errors import InvalidTypeError, InvalidValueError, require
-from effdet_keras.train.inputs import explain
+from effdet_keras.train.inputs import check_truth, explain_batch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +48,7 @@ class DatasetToEvaluate:
         self.seg_class_names = dataset.seg_class_names if has_masks else None
         require(len(dataset) > 0, "Evaluation needs at least one image", images=0)
         self.num_images = len(dataset)
+        self.ground_truth = dataset.to_coco  # makes a COCO dict
         self._config = config
         self._dataset = dataset
         self._batch_size = batch_size
@@ -112,29 +114,21 @@ class DatasetToEvaluate:
         rows[:count], rows_labels[:count] = boxes[kept], self._labels[labels[kept]]
         return rows, rows_labels
 
-    def ground_truth(self):
-        """Returns the ground truth as a COCO dict."""
-        return self._dataset.to_coco()
 
-
-# --- A user's own batches of images and ground truth, checked and collected.
+# --- A user's own batches of images and ground truth, collected as they pass by.
 
 _WHAT_IT_TAKES = (
-    "Evaluation takes a `DetectionDataset`; or batches of `(images, ground_truth)` in "
-    "the network's input size that can be gone through again and again, such as a "
-    "`tf.data.Dataset`, a `keras.utils.PyDataset` or a list; or one such pair of "
-    "arrays. `images` is `[B, H, W, 3]`, pixels 0-255; `ground_truth` a dict of "
-    "'boxes' `[B, M, 4]` (yxyx, pixels of the input) and 'labels' `[B, M]` (-1 is "
-    "padding), and if you have them 'image_id' `[B]`, 'image_scale' `[B]` and "
-    "'is_crowd' `[B, M]`."
+    "Evaluation takes a `DetectionDataset`; or batches of `(images, ground_truth)`, as "
+    "`fit` takes them, that end and can be gone through again and again; or one such "
+    "pair of arrays"
 )
-
-
 _GROUND_TRUTH = ("boxes", "labels", "image_id", "image_scale", "is_crowd", "masks")
 
 
 class BatchesToEvaluate:
     """A user's own batches, whose ground truth is collected as they pass by."""
+
+    num_images = None  # nobody knows
 
     def __init__(self, detector, data, batch_size):
         self._config = detector.config
@@ -144,13 +138,25 @@ class BatchesToEvaluate:
         )
         self.seg_class_names = None
         self._seg_names = seg_names_of(detector)
-        self._batches, self.num_images = _re_iterable(data, batch_size)
+        if isinstance(data, tuple):
+            images, truth = data
+            parts = range(0, len(images), batch_size)
+            parts = [slice(start, start + batch_size) for start in parts]
+            data = [(images[x], {n: v[x] for n, v in truth.items()}) for x in parts]
+        is_iterable = hasattr(data, "__iter__") and iter(data) is not data
+        is_endless = hasattr(data, "cardinality") and int(data.cardinality()) == -1
+        is_right = isinstance(data, keras.utils.PyDataset) or is_iterable
+        is_right = is_right and not is_endless
+        require(is_right, _WHAT_IT_TAKES, InvalidTypeError, type=type(data).__name__)
+        self._data = data
         self._images, self._annotations = [], []
 
     def __iter__(self):
         self._images, self._annotations = [], []
-        size = np.float32(self._config.image_size)
-        for batch in self._batches():
+        size, data = np.float32(self._config.image_size), self._data
+        is_py = isinstance(data, keras.utils.PyDataset)
+        batches = map(data.__getitem__, range(len(data))) if is_py else data
+        for batch in batches:
             images, truth = self._checked(batch)
             count, first = len(images), len(self._images) + 1
             ids = truth.get("image_id", np.arange(first, first + count)).tolist()
@@ -178,44 +184,34 @@ class BatchesToEvaluate:
     def _checked(self, batch):
         """The images and the ground truth of a batch as arrays."""
         is_pair = isinstance(batch, (tuple, list)) and len(batch) == 2
-        if not is_pair or not isinstance(batch[1], dict):
-            raise InvalidTypeError(
-                f"{_WHAT_IT_TAKES} Received: a batch that is {_described(batch)}"
-            )
+        require(is_pair, _WHAT_IT_TAKES, InvalidTypeError, batch=type(batch).__name__)
         images, given = np.asarray(_as_array(batch[0]), "float32"), batch[1]
         size, rule = self._config.image_size, "Images must be of the network's input"
         shape = {"shape": images.shape, "image_size": size}
         require(images.shape[1:] == (*size, 3), rule, **shape)
+        check_truth(given, None, self._config)
         truth = {n: _as_array(given[n]) for n in _GROUND_TRUTH if n in given}
-        if not self._config.has_detection:
-            truth.setdefault("boxes", np.zeros((len(images), 1, 4)))
-            truth.setdefault("labels", np.full((len(images), 1), BACKGROUND))
-        rule = f"{_WHAT_IT_TAKES} 'boxes' and 'labels' are needed"
-        require({"boxes", "labels"} <= truth.keys(), rule, keys=sorted(given))
-        shapes = {n: truth[n].shape for n in ("boxes", "labels")}
-        rule = "'boxes' [B, M, 4] and 'labels' [B, M] must be of the images [B]"
-        is_one = shapes["boxes"] == (len(images), *shapes["labels"][1:], 4)
-        require(is_one and len(shapes["labels"]) == 2, rule, **shapes)
-        boxes = truth["boxes"].astype("float32")
-        if fault := explain(boxes, truth["labels"], size, self._config.num_classes):
+        if fault := explain_batch(truth, self._config):
             raise InvalidValueError(f"{fault}.")
+        if not self._config.has_detection:
+            truth["boxes"] = np.zeros((len(images), 1, 4))
+            truth["labels"] = np.full((len(images), 1), BACKGROUND)
         return images, truth
 
-    def _collect(self, image_ids, scales, ground_truth):
-        boxes = np.asarray(ground_truth["boxes"], "float64")
-        labels = ground_truth["labels"]
-        is_crowd = ground_truth.get("is_crowd", np.zeros(labels.shape, bool))
-        used = (labels >= 0) & np.any(boxes != 0, axis=-1)
+    def _collect(self, image_ids, scales, truth):
+        """Adds the images and annotations of a batch, in pixels of the images."""
+        used = (truth["labels"] >= 0) & np.any(truth["boxes"] != 0, axis=-1)
+        is_crowd = truth.get("is_crowd", np.zeros(used.shape, bool))
         for row, (image_id, scale) in enumerate(zip(image_ids, scales)):
             height, width = (float(x * scale) for x in self._config.image_size)
             self._images.append({"id": image_id, "height": height, "width": width})
+            boxes = yxyx_to_xywh(truth["boxes"][row].astype("float64") * scale)
             for index in np.flatnonzero(used[row]):
-                y_min, x_min, y_max, x_max = (boxes[row, index] * scale).tolist()
                 annotation = {
                     "id": len(self._annotations) + 1,
                     "image_id": image_id,
-                    "category_id": self.category_ids[int(labels[row, index])],
-                    "bbox": [x_min, y_min, x_max - x_min, y_max - y_min],
+                    "category_id": self.category_ids[int(truth["labels"][row, index])],
+                    "bbox": boxes[index].tolist(),
                     "iscrowd": int(is_crowd[row, index]),
                 }
                 self._annotations.append(annotation)
@@ -231,41 +227,5 @@ def seg_names_of(detector, names=None):
     return known + tuple(f"class {k}" for k in numbers)
 
 
-def _re_iterable(data, batch_size):
-    """A function that gives the batches again, and the number of images or None."""
-    if isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], dict):
-        images, ground_truth = data
-
-        def batches():
-            for start in range(0, len(images), batch_size):
-                part = slice(start, start + batch_size)
-                yield images[part], {name: v[part] for name, v in ground_truth.items()}
-
-        return batches, len(images)
-    if isinstance(data, keras.utils.PyDataset):
-        return (lambda: (data[i] for i in range(data.num_batches))), None
-    if isinstance(data, (str, os.PathLike, dict)) or not hasattr(data, "__iter__"):
-        raise InvalidTypeError(f"{_WHAT_IT_TAKES} Received: {_described(data)}")
-    if iter(data) is data:
-        raise InvalidTypeError(
-            f"{_WHAT_IT_TAKES} Received: {_described(data)}, which can be gone through "
-            "only once"
-        )
-    # tf.data: its `__len__` raises where the length is unknown.
-    if hasattr(data, "cardinality") and int(data.cardinality()) == -1:
-        raise InvalidValueError(
-            "Evaluation needs data that ends: leave out `.repeat()`. Received: an "
-            f"endless {type(data).__name__}"
-        )
-    return (lambda: iter(data)), None
-
-
 def _as_array(values):
     return ops.convert_to_numpy(values) if ops.is_tensor(values) else np.asarray(values)
-
-
-def _described(value):
-    if isinstance(value, dict):
-        return f"a dict of {sorted(map(str, value))}"
-    size = f" of {len(value)}" if isinstance(value, (tuple, list)) else ""
-    return f"a {type(value).__name__}{size}"

@@ -17,7 +17,7 @@ from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras._internal.optional_imports import keras_ops as ops
 from effdet_keras.box_ops import area, clip_boxes, decode_boxes
 from effdet_keras.detect.letterbox import resize_axis
-from effdet_keras.errors import InvalidValueError, check_argument, check_choice
+from effdet_keras.errors import check_argument, check_choice, require
 from effdet_keras.model.anchors import stride_of
 from effdet_keras.model.config import EfficientDetConfig
 
@@ -273,17 +273,16 @@ def _floats(outputs, anchors):
     else:
         class_logits, box_deltas, anchors = (ops.cast(v, "float32") for v in values)
     num_anchors = anchors.shape[0]
-    if (
-        len(class_logits.shape) != 3
-        or tuple(anchors.shape[1:]) != (4,)
-        or class_logits.shape[1] != num_anchors
-        or tuple(box_deltas.shape[1:]) != (num_anchors, 4)
-    ):
-        raise InvalidValueError(
-            "Anchors must be made for the image size of the outputs. Received: "
-            f"class_logits={tuple(class_logits.shape)}, "
-            f"box_deltas={tuple(box_deltas.shape)}, anchors={tuple(anchors.shape)}"
-        )
+    require(
+        len(class_logits.shape) == 3
+        and tuple(anchors.shape[1:]) == (4,)
+        and class_logits.shape[1] == num_anchors
+        and tuple(box_deltas.shape[1:]) == (num_anchors, 4),
+        "Anchors must be made for the image size of the outputs",
+        class_logits=tuple(class_logits.shape),
+        box_deltas=tuple(box_deltas.shape),
+        anchors=tuple(anchors.shape),
+    )
     return xp, class_logits, box_deltas, anchors
 
 

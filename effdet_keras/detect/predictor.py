@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from effdet_keras.model.efficientdet import EfficientDet
 
 
-_ONE_FILE_EXPORTS = (".tflite", ".onnx")  # an `.xml` has a `.bin` beside it
 _AUGMENTED_MIN_SCORE = 0.05  # what one view is unsure of, several may agree on
 
 
@@ -336,11 +335,6 @@ def _copied(address):
     folder = path_of(address)
     if not folder.is_dir():
         return local_copy(folder)
-    names = [path.name for path in folder.iterdir()]
-    exported = [name for name in names if name.lower().endswith(_ONE_FILE_EXPORTS)]
-    has_keras = is_archive(folder) or any(name.endswith(".keras") for name in names)
-    if len(exported) == 1 and not has_keras:
-        return local_copy(folder / exported[0])
     keras.require(f"Opening '{address}'")
     from effdet_keras.weights.archive import checkpoint_file
 

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras.box_ops import xywh_to_yxyx, yxyx_to_xywh
-from effdet_keras.errors import InvalidValueError, check_argument, check_choice, require
+from effdet_keras.errors import InvalidValueError, check_argument, require
 from effdet_keras.evaluate.image_result import (
     UNMEASURED,
     ImageResult,
@@ -59,9 +59,10 @@ BACKENDS = {
 class COCOMetric:
     """Collects detections, then computes COCO's numbers.
 
-    They are COCO's twelve, as pycocotools defines them. Every image of the ground truth
-    counts, whether `update` was called with it or not. A number is -1 where there is
-    nothing to measure.
+    They are COCO's twelve, as pycocotools defines them; hotcoco computes the same
+    sooner, where it is installed (`effdet-keras[fast-eval]`). Every image of the ground
+    truth counts, whether `update` was called with it or not. A number is -1 where there
+    is nothing to measure.
 
     Args:
         ground_truth: dict as in a COCO json file (`images`, `annotations`,
@@ -69,14 +70,10 @@ class COCOMetric:
             gets the area of its box; one without `iscrowd` is no crowd region.
         max_detections: int of 10 or more, how many detections per image and category
             count, for `AP` too. The recall has it in its name, as in `ARmax300`.
-        backend: "pycocotools", COCO's own code; "hotcoco", the same numbers sooner
-            (`pip install effdet-keras[fast-eval]`); or "auto", hotcoco where it is
-            installed and pycocotools elsewhere.
 
     Raises:
         ValueError: If `ground_truth` is not such a dict, or an argument is out of
             its range.
-        ImportError: If the chosen backend is not installed.
 
     Example:
         >>> metric = COCOMetric({
@@ -96,12 +93,11 @@ class COCOMetric:
         ground_truth: dict[str, Any] | str | os.PathLike[str],
         *,
         max_detections: int = 100,
-        backend: str = "auto",
     ) -> None:
         expected = "10 or more: COCO's recall at 1 and at 10 comes with it"
         check_argument(max_detections >= 10, "max_detections", max_detections, expected)
         self.max_detections = max_detections
-        self.backend = _resolved(backend)
+        self.backend = "hotcoco" if _hotcoco.is_installed() else "pycocotools"
         if isinstance(ground_truth, (str, os.PathLike)):
             with open(ground_truth, encoding="utf-8") as file:
                 ground_truth = json.load(file)
@@ -238,16 +234,6 @@ class COCOMetric:
                 f"with ids like {ids}. `update` takes category ids, not labels.",
                 stacklevel=3,
             )
-
-
-def _resolved(backend):
-    """The name of the backend to use; "auto" is hotcoco where it is installed."""
-    check_choice("backend", backend, ("auto", *BACKENDS))
-    if backend == "auto":
-        return "hotcoco" if _hotcoco.is_installed() else "pycocotools"
-    if backend == "hotcoco":
-        _hotcoco.require("`COCOMetric(backend='hotcoco')`")
-    return backend
 
 
 def _checked(ground_truth):
@@ -464,8 +450,6 @@ def average_precisions(results: Sequence[ImageResult], num_classes: int) -> np.n
 
 def _check_labels(results, class_names):
     rule = "`class_names` must have a name for each label; padding rows are left out"
-    for result in results:
-        labels = np.append(result.truth_labels, result.labels)
-        wrong = labels[(labels < 0) | (labels >= len(class_names))].tolist()
-        received = {"image_id": result.image_id, "labels": wrong[:1]}
-        require(not wrong, rule, **received, names=len(class_names))
+    for x in results:
+        wrong = {*x.truth_labels, *x.labels} - {*range(len(class_names))}
+        require(not wrong, rule, image_id=x.image_id, labels=[*map(int, wrong)])

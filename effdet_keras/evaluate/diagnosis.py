@@ -10,10 +10,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from effdet_keras.box_ops import pairwise_iou
-from effdet_keras.evaluate.curves import as_one_class, precision_recall_curves
+from effdet_keras.evaluate.coco import average_precisions
 from effdet_keras.evaluate.image_result import (
     UNMEASURED,
     ImageResult,
+    as_one_class,
     spread,
     with_detections,
 )
@@ -75,7 +76,7 @@ def ap50_of_boxes(results: Sequence[ImageResult]) -> float:
     if sum(int((~result.truth_is_crowd).sum()) for result in results) < _FEW:
         return UNMEASURED
     best = [_best_of_each_place(result) for result in spread(results, NUM_IMAGES)]
-    return precision_recall_curves(as_one_class(best), ["all"])[0].average_precision
+    return float(average_precisions(as_one_class(best), 1)[0, 0, 0])
 
 
 def _best_of_each_place(result):

@@ -18,35 +18,29 @@ from effdet_keras.evaluate.coco import (
     average_precisions,
     metric_of,
 )
-from effdet_keras.evaluate.curves import (
-    COCO_RECALLS,
-    PrecisionRecallCurve,
-    Slice,
-    VOCAveragePrecision,
-    as_one_class,
-    precision_recall_curves,
-    slice_by_class_and_size,
-    slice_by_column,
-    voc_average_precision,
-)
 from effdet_keras.evaluate.diagnosis import ap50_of_boxes, diagnose
 from effdet_keras.evaluate.image_result import (
     UNMEASURED,
     ImageResult,
+    as_one_class,
     mean_of_measured,
 )
 from effdet_keras.evaluate.thresholds import (
     SANE_TEMPERATURES,
     BestThreshold,
-    Calibration,
     ScoreSettings,
     best_thresholds,
     find_temperature,
-    measure_calibration,
 )
 
 if TYPE_CHECKING:
     from effdet_keras.extras.analysis import ErrorKinds, ImageErrors, Suspect
+    from effdet_keras.extras.analysis.curves import (
+        Calibration,
+        PrecisionRecallCurve,
+        Slice,
+        VOCAveragePrecision,
+    )
 
 _USUAL_SCORE = 0.3  # `detect`'s own, where no score is better than another
 _JUDGES = 0.4  # class-agnostic AP
@@ -183,6 +177,7 @@ class Evaluation:
             (1.0, [[1, 0], [0, 0]])
         """
         *classes, every = class_rows(self)
+        recalls = extra("analysis.curves:COCO_RECALLS")
         numbers = {
             "images": self.num_images,
             "objects": self.num_objects,
@@ -193,8 +188,11 @@ class Evaluation:
             "all_classes": every,
             "classes": classes,
             "curves": {
-                "recall": COCO_RECALLS,
-                "precision": {x.name: _best_at_recalls(x) for x in self.curves},
+                "recall": recalls,
+                "precision": {
+                    x.name: x.best_precision_at(recalls) if x.num_objects else None
+                    for x in self.curves
+                },
             },
             "shown_score": self.shown_score,
             "confusion": {
@@ -279,22 +277,22 @@ def analyze_results(
     shown = [result.above(shown_score) for result in results]
     visible = [result.above(_LEAST_SCORE) for result in results]
     as_one = as_one_class(results)
-    analysis = extra("analysis")
-    by_class, by_object_size = slice_by_class_and_size(results, class_names)
+    analysis, curves = extra("analysis"), extra("analysis.curves")
+    by_class, by_object_size = curves.slice_by_class_and_size(results, class_names)
     return Evaluation(
         class_names=tuple(class_names),
         num_images=len(results),
         num_objects=num_objects,
         num_detections=sum(len(result.scores) for result in results),
         coco=coco,
-        voc_10=voc_average_precision(results, count),
+        voc_10=curves.voc_average_precision(results, count),
         class_agnostic_ap=mean_of_measured(average_precisions(as_one, 1)[..., 0]),
-        curves=tuple(precision_recall_curves(results, class_names)),
+        curves=tuple(curves.precision_recall_curves(results, class_names)),
         thresholds=tuple(thresholds),
         common_threshold=common,
         shown_score=shown_score,
         confusion=analysis.confusion_matrix(shown, count),
-        calibration=measure_calibration(visible),
+        calibration=curves.measure_calibration(visible),
         temperature=find_temperature(visible),
         errors=analysis.decompose_errors(results),
         shown_errors=analysis.decompose_errors(shown),
@@ -303,7 +301,7 @@ def analyze_results(
         worst_images=tuple(analysis.worst_images(shown)),
         suspects=tuple(analysis.find_suspects(results)),
         by_column={
-            name: tuple(slice_by_column(results, count, values))
+            name: tuple(curves.slice_by_column(results, count, values))
             for name, values in (columns or {}).items()
         },
         diagnosis=diagnose(coco["AP50"], ap50_of_boxes(results), count),
@@ -390,7 +388,8 @@ def class_rows(evaluation: Evaluation) -> list[dict[str, Any]]:
     A threshold is that of the best F1, or None where it is best to show nothing.
     """
     aps = evaluation.coco["AP"], evaluation.coco["AP50"]
-    every = Slice("all classes", evaluation.num_images, evaluation.num_objects, *aps)
+    counts = evaluation.num_images, evaluation.num_objects
+    every = extra("analysis.curves:Slice")("all classes", *counts, *aps)
     rows = zip(
         (*evaluation.by_class, every),
         (*evaluation.voc_10.per_class.tolist(), evaluation.voc_10.mean),
@@ -417,10 +416,6 @@ def class_table(evaluation):
     columns = ("class", "objects", "AP", "AP50", "VOC 10")
     columns += ("from score", "precision", "recall", "F1")
     return [columns, *(_cells(row.values()) for row in class_rows(evaluation))]
-
-
-def _best_at_recalls(curve):
-    return curve.best_precision_at(COCO_RECALLS) if curve.num_objects else None
 
 
 def _plain(value):

@@ -94,6 +94,18 @@ def with_detections(result, keep):
     return dataclasses.replace(result, **found)
 
 
+def as_one_class(results: Sequence[ImageResult]) -> list[ImageResult]:
+    """The results if all classes were one: how well objects are found."""
+    return [
+        dataclasses.replace(
+            result,
+            labels=np.zeros_like(result.labels),
+            truth_labels=np.zeros_like(result.truth_labels),
+        )
+        for result in results
+    ]
+
+
 def spread(items: Sequence, count: int) -> Sequence:
     """At most so many items, evenly spread over all."""
     return items[:: max(1, -(-len(items) // count))]

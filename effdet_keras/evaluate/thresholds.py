@@ -126,38 +126,6 @@ _STEPS = 60  # halvings of the range of temperatures: to the last bit of a float
 _CLOSEST = 2.0**-24  # a float32 score is no closer to 1 than this without being 1
 
 
-class Calibration(NamedTuple):
-    """How often detections are right, in bins of scores."""
-
-    edges: np.ndarray  # floats [bins + 1]; a score on an edge is in the lower bin
-    counts: np.ndarray  # ints [bins], the number of detections
-    mean_scores: np.ndarray  # floats [bins]; NaN in an empty bin
-    precisions: np.ndarray  # floats [bins], the share that is right; or NaN
-
-    @property
-    def expected_error(self) -> float:
-        """The expected calibration error (https://arxiv.org/abs/1706.04599), or NaN."""
-        if not self.counts.sum():
-            return math.nan
-        gaps = np.abs(self.mean_scores - self.precisions)
-        return float(np.nansum(self.counts * gaps) / self.counts.sum())
-
-
-def measure_calibration(
-    results: Sequence[ImageResult], *, num_bins: int = 10
-) -> Calibration:
-    """Compares the scores of detections with how often they are right."""
-    scores, is_right = _scores_and_whether_right(results)
-    edges = np.linspace(0.0, 1.0, num_bins + 1)
-    bins = np.digitize(scores, edges[1:-1], right=True)
-    counts, sums, rights = (
-        np.bincount(bins, weights, minlength=num_bins)
-        for weights in (None, scores, is_right)
-    )
-    with np.errstate(invalid="ignore"):  # 0 / 0 in an empty bin
-        return Calibration(edges, counts, sums / counts, rights / counts)
-
-
 def find_temperature(results: Sequence[ImageResult]) -> float | None:
     """Finds the temperature, 0.01 to 100, that makes scores most like probabilities.
 
@@ -166,7 +134,7 @@ def find_temperature(results: Sequence[ImageResult]) -> float | None:
     (https://arxiv.org/abs/1706.04599, section 4.2), which is convex in `1 / T`. None
     where right or wrong detections are missing.
     """
-    scores, is_right = _scores_and_whether_right(results)
+    scores, is_right = scores_and_whether_right(results)
     if is_right.all() or not is_right.any():
         return None
     logits = _logits(np.clip(scores, _CLOSEST, 1 - _CLOSEST))
@@ -203,7 +171,7 @@ def apply_temperature(scores: ArrayLike, temperature: float) -> np.ndarray:
     return _sigmoid(_logits(scores) / temperature)
 
 
-def _scores_and_whether_right(results):
+def scores_and_whether_right(results):
     """Of all detections that count: floats `[m]`, bools `[m]`."""
     matches = [match_detections(result) for result in results]
     counts = ~joined([one.is_ignored for one in matches], bool)

@@ -399,4 +399,4 @@ def _opened(path):
             f"'{path}' is damaged: its network is not the one that was written. Copy "
             "or export it again."
         )
-    return network, Description.from_json(text, path)
+    return network, Description.from_json(text)

@@ -13,16 +13,17 @@ import numpy as np
 from effdet_keras import box_ops
 from effdet_keras._internal.optional_imports import onnx, onnxruntime, tf2onnx
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras._internal.seal import SEAL_NAME, UNSEALED, check_seal, seal
+from effdet_keras._internal.seal import SEAL_NAME, UNSEALED, seal
 from effdet_keras._version import __version__
 from effdet_keras.detect.postprocess import MIN_AREA
-from effdet_keras.errors import InvalidValueError, check_argument, require
+from effdet_keras.errors import check_argument, require
 from effdet_keras.export.network import network_function
 from effdet_keras.export.runtime import (
     DESCRIPTION_NAME,
     Description,
     Runtime,
     describe,
+    require_sealed,
 )
 
 _OPSET = 17
@@ -413,30 +414,20 @@ class ONNXRuntime(Runtime):
 
     def __init__(self, path, num_threads=None):
         self.path = pathlib.Path(path)
-        check_seal(self.path)
-        self._session = _session(self.path, num_threads)
+        require_sealed(self.path)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = num_threads or 0
+        options.log_severity_level = 3  # errors
+        available = onnxruntime.get_available_providers()
+        self._session = onnxruntime.InferenceSession(
+            os.fspath(path),
+            options,
+            providers=[name for name in _PROVIDERS if name in available],
+        )
         properties = self._session.get_modelmeta().custom_metadata_map
-        text = properties.get(DESCRIPTION_NAME)
-        self.description = Description.of_file(text, self.path, "ONNX")
+        self.description = Description.from_json(properties[DESCRIPTION_NAME])
         self._names = [output.name for output in self._session.get_outputs()]
 
     def run(self, images):
         """See `Runtime.run`."""
         return dict(zip(self._names, self._session.run(None, {"images": images})))
-
-
-def _session(path, num_threads):
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = num_threads or 0
-    options.log_severity_level = 3  # errors
-    available = onnxruntime.get_available_providers()
-    providers = [name for name in _PROVIDERS if name in available]
-    try:
-        return onnxruntime.InferenceSession(
-            os.fspath(path), options, providers=providers
-        )
-    except Exception as error:  # its errors have no class of their own
-        raise InvalidValueError(
-            f"'{path}' cannot be read as an ONNX file ({error}). It is damaged, or "
-            "not ONNX: export the model again."
-        ) from error

@@ -11,10 +11,15 @@ import threading
 import numpy as np
 
 from effdet_keras._internal.optional_imports import openvino
-from effdet_keras._internal.seal import SEAL_NAME, UNSEALED, check_seal, seal
-from effdet_keras.errors import InvalidValueError, require
+from effdet_keras._internal.seal import SEAL_NAME, UNSEALED, seal
+from effdet_keras.errors import require
 from effdet_keras.export.onnx import write_onnx
-from effdet_keras.export.runtime import DESCRIPTION_NAME, Description, Runtime
+from effdet_keras.export.runtime import (
+    DESCRIPTION_NAME,
+    Description,
+    Runtime,
+    require_sealed,
+)
 
 
 def write_openvino(
@@ -71,18 +76,10 @@ class OpenVINORuntime(Runtime):
         rule = "This processor does not compute in bfloat16: leave `precision` out"
         is_able = precision == "float32" or "BF16" in able
         require(is_able, rule, precision=precision, able=able)
-        try:
-            check_seal(self.path, [self.path.with_suffix(".bin")])
-            network = self._core.read_model(os.fspath(self.path))
-        except (RuntimeError, OSError, InvalidValueError) as error:
-            raise InvalidValueError(
-                f"'{self.path}' cannot be read as an OpenVINO model "
-                f"({_last_line(error)}). It or the '.bin' beside it is missing or "
-                "damaged: export the model again."
-            ) from error
-        is_ours = network.has_rt_info([DESCRIPTION_NAME])
-        text = network.get_rt_info([DESCRIPTION_NAME]).astype(str) if is_ours else None
-        self.description = Description.of_file(text, self.path, "OpenVINO")
+        require_sealed(self.path, [self.path.with_suffix(".bin")])
+        network = self._core.read_model(os.fspath(self.path))
+        text = network.get_rt_info([DESCRIPTION_NAME]).astype(str)
+        self.description = Description.from_json(text)
         self._network = network
         self._models = {}  # by the number of images: that takes 0.85 of the time
         self._lock = threading.Lock()  # a model called like this has one request
@@ -105,7 +102,3 @@ class OpenVINORuntime(Runtime):
             compiled = self._core.compile_model(network, "CPU", self._options)
             self._models[count] = compiled
         return self._models[count]
-
-
-def _last_line(error):
-    return str(error).strip().splitlines()[-1]

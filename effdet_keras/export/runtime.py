@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from effdet_keras._internal.optional_imports import OptionalModule
+from effdet_keras._internal.seal import check_seal
 from effdet_keras._internal.whole_files import local_path
 from effdet_keras._version import __version__
 from effdet_keras.detect.postprocess import (
@@ -155,45 +156,32 @@ class Description:
         return json.dumps(fields, indent=1)
 
     @classmethod
-    def of_file(cls, text, path, kind):
-        """The description among the metadata of a file; `text` is None without one."""
-        if text is None:
-            raise InvalidValueError(
-                f"'{path}' is an {kind} file, but not one that `EfficientDet.export` "
-                f"wrote: '{DESCRIPTION_NAME}' is not among its metadata. Run it with "
-                f"{kind}'s runtime itself."
-            )
-        return cls.from_json(text, path)
-
-    @classmethod
-    def from_json(cls, text, path):
+    def from_json(cls, text):
         """The description that `to_json` wrote."""
-        try:
-            fields = json.loads(text)
-            version, written_by = fields.pop("format"), fields.pop("effdet_keras")
-            fields.pop("weights", None)  # which files had for some time
-            settings = fields.get("score_settings")
-            if version > _FORMAT:
-                raise InvalidValueError(
-                    f"a newer effdet_keras wrote it ({written_by}; this is "
-                    f"{__version__}): upgrade to read it"
-                )
-            return cls(
-                **{
-                    **fields,
-                    "config": EfficientDetConfig(**fields["config"]),
-                    "postprocess": Postprocess(**fields["postprocess"]),
-                    "class_names": _as_tuple(fields["class_names"]),
-                    "category_ids": _as_tuple(fields["category_ids"]),
-                    "score_settings": settings and ScoreSettings.from_dict(settings),
-                    "seg_class_names": _as_tuple(fields.get("seg_class_names")),
-                }
-            )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InvalidValueError(
-                f"The description '{DESCRIPTION_NAME}' inside '{path}' cannot be read "
-                f"({error}). Export the model again."
-            ) from error
+        fields, settings = json.loads(text), None
+        written_by, rule = fields.pop("effdet_keras"), "Upgrade to read this export"
+        require(fields.pop("format") <= _FORMAT, rule, written_by=written_by)
+        for name in ("class_names", "category_ids", "seg_class_names"):
+            fields[name] = fields.get(name) and tuple(fields[name])
+        if fields["score_settings"] is not None:
+            settings = ScoreSettings.from_dict(fields["score_settings"])
+        return cls(
+            **{
+                **fields,
+                "config": EfficientDetConfig(**fields["config"]),
+                "postprocess": Postprocess(**fields["postprocess"]),
+                "score_settings": settings,
+            }
+        )
+
+
+def require_sealed(path, others=()):
+    """Raises unless a file, and the others, are as an export of ours wrote them."""
+    if not (path.is_file() and check_seal(path, others)):
+        raise InvalidValueError(
+            f"'{path}' is not what `EfficientDet.export` wrote, or damaged: export the "
+            "model again."
+        )
 
 
 def describe(model, **fields):
@@ -214,7 +202,3 @@ def describe(model, **fields):
 def labels_of(model):
     """The names of a model's (or description's) classes; numbers without names."""
     return tuple(model.class_names or map(str, range(model.config.num_classes)))
-
-
-def _as_tuple(values):
-    return None if values is None else tuple(values)

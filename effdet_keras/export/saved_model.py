@@ -11,10 +11,9 @@ import numpy as np
 
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras._internal.seal import UNSEALED, check_seal, seal
+from effdet_keras._internal.seal import UNSEALED, seal
 from effdet_keras.data.pipeline.transforms import Window, letterbox
 from effdet_keras.detect.postprocess import finished_outputs
-from effdet_keras.errors import InvalidValueError, first_line
 from effdet_keras.export.network import (
     frozen,
     network_function,
@@ -27,6 +26,7 @@ from effdet_keras.export.runtime import (
     Runtime,
     describe,
     labels_of,
+    require_sealed,
 )
 
 LABELS_NAME = "labels.txt"
@@ -286,26 +286,13 @@ class SavedModelRuntime(Runtime):
 
     def __init__(self, path, num_threads=None):
         self.path = path
+        require_sealed(*sealed_files(path))
         notes = path / "assets" / DESCRIPTION_NAME
-        if not notes.is_file():
-            raise InvalidValueError(
-                f"The folder '{path}' is not a SavedModel that `EfficientDet.export` "
-                f"wrote: there is no '{notes.relative_to(path)}' in it."
-            )
-        seal_path, sealed = sealed_files(path)
-        if seal_path.is_file():  # before there were seals, exports had none
-            check_seal(seal_path, sealed)
-        self.description = Description.from_json(notes.read_bytes(), notes)
+        self.description = Description.from_json(notes.read_bytes())
         if num_threads is not None:
             tf.config.threading.set_intra_op_parallelism_threads(num_threads)
-        try:
-            self._module = tf.saved_model.load(os.fspath(path))
-            self._function = self._module.signatures[_SIGNATURE]
-        except Exception as error:  # a damaged file makes it raise almost anything
-            raise InvalidValueError(
-                f"The SavedModel '{path}' cannot be loaded: it is damaged or "
-                f"incomplete ({first_line(error)}). Export the model again."
-            ) from error
+        self._module = tf.saved_model.load(os.fspath(path))
+        self._function = self._module.signatures[_SIGNATURE]
 
     def run(self, images):
         """See `Runtime.run`."""

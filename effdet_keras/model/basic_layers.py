@@ -16,7 +16,7 @@ from effdet_keras.model.batch_norm import (
     BatchNormalization,
     stand_ins_within,
 )
-from effdet_keras.model.computing import computing, computing_with, quantized
+from effdet_keras.model.computing import computing, quantized
 
 
 class ConfiguredLayer(keras.layers.Layer):
@@ -26,9 +26,7 @@ class ConfiguredLayer(keras.layers.Layer):
         arguments = inspect.signature(type(self).__init__).parameters
         own = {name: getattr(self, name) for name in arguments if hasattr(self, name)}
         return super().get_config() | {
-            name: keras.saving.serialize_keras_object(value)
-            if isinstance(value, _Options)
-            else value
+            name: dataclasses.asdict(value) if isinstance(value, _Options) else value
             for name, value in own.items()
         }
 
@@ -38,23 +36,10 @@ class _Options:
 
     @classmethod
     def from_value(cls, value):
-        """Options, made from None, from options or from what Keras made of them."""
-        if isinstance(value, dict):
-            value = keras.saving.deserialize_keras_object(value)
-        return cls() if value is None else value
-
-    def get_config(self):
-        return {
-            name: keras.saving.serialize_keras_object(value)
-            for name, value in vars(self).items()
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**config)
+        """Options, made from None, from options or from a dict of their fields."""
+        return value if isinstance(value, cls) else cls(**(value or {}))
 
 
-@keras.saving.register_keras_serializable(package="effdet_keras")
 @dataclasses.dataclass(frozen=True)
 class BatchNormOptions(_Options):
     """How the batch norms of a layer behave: fields of `EfficientDetConfig`."""
@@ -77,7 +62,6 @@ class BatchNormOptions(_Options):
         )
 
 
-@keras.saving.register_keras_serializable(package="effdet_keras")
 @dataclasses.dataclass(frozen=True)
 class PyramidOptions(_Options):
     """How the nodes of a `BiFPN` are made: `fpn_...` of `EfficientDetConfig`."""
@@ -218,13 +202,8 @@ class DropPath(ConfiguredLayer):
 # --- Recomputing blocks in the backward pass, in the place of keeping their insides.
 
 
-def recomputing(is_on=True):
-    """Context in which blocks keep their outputs alone; see `Computing`."""
-    return computing_with(recomputes=is_on)
-
-
 def call_block(block, inputs, training):
-    """Calls a built block with a tensor, or a list of them; see `recomputing`."""
+    """Calls a built block with a tensor, or a list of them; see `recomputes`."""
     if not (computing().recomputes and training):
         return block(inputs, training=training)
     more_trainable, more_others = stand_ins_within(block)

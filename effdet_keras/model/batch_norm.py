@@ -50,10 +50,10 @@ class BatchNormalization(keras.layers.BatchNormalization):
     def get_config(self):
         return {**super().get_config(), "unbiased": self.unbiased}
 
-    def call(self, inputs, training=None, mask=None):
+    def call(self, inputs, training=None):
         is_training = bool(training) and self.trainable
-        if not ON_TENSORFLOW or mask is not None or len(inputs.shape) != 4:
-            return self._composed(inputs, training, mask, is_training)
+        if not ON_TENSORFLOW or len(inputs.shape) != 4:
+            return self._composed(inputs, training, is_training)
         # The kernel's statistics are float32, as Keras' are under any policy.
         x, gamma, beta = (
             ops.cast(array, "float32") for array in (inputs, self.gamma, self.beta)
@@ -75,9 +75,9 @@ class BatchNormalization(keras.layers.BatchNormalization):
             self._move(self.moving_variance, variance)
         return ops.cast(outputs, self.compute_dtype)
 
-    def _composed(self, inputs, training, mask, is_training):
+    def _composed(self, inputs, training, is_training):
         kept = self.moving_variance * self.momentum
-        outputs = super().call(inputs, training=training, mask=mask)
+        outputs = super().call(inputs, training=training)
         if is_training and self.unbiased:
             # Keras has added (1 - momentum) times the variance to what it kept.
             added = (self.moving_variance - kept) * _bessel(inputs)

@@ -77,16 +77,3 @@ def convolve(conv, x):
     """`conv(x)`."""
     quantizer = computing().quantizer
     return conv(x) if quantizer is None else quantizer.convolve(conv, x)
-
-
-def convolve_transposed(conv, batch_norm, x, size, training):
-    """`conv`, cut to a size, and `batch_norm`, which becomes a part of `conv`; rounded.
-
-    LiteRT's converter does so itself with every convolution but a transposed one.
-    """
-    quantizer = computing().quantizer
-    if quantizer is not None and not training:
-        return quantizer.convolve_transposed(conv, batch_norm, x, size)
-    height, width = size
-    x = normalize(batch_norm, convolve(conv, x)[:, :height, :width], training)
-    return quantized(conv, "normalized", x)

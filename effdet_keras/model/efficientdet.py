@@ -309,7 +309,10 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
             x, batch_size, training=True, seed=seed, epochs=epochs
         )
         inputs.check_data(self, x, y)
-        inputs.check_validation_data(self, validation_data)
+        if isinstance(validation_data, (tuple, list)):
+            inputs.check_data(self, *validation_data[:2])
+        elif validation_data is not None:
+            inputs.check_data(self, validation_data)
         inputs.adopt_classes(self, dataset)
         if hasattr(x, "element_spec"):
             kwargs.setdefault("shuffle", False)  # Keras warns that it cannot

@@ -1,4 +1,4 @@
-"""Class, box and segmentation heads: levels share the convolutions, not the norms."""
+"""Class and box heads: levels share the convolutions, not the norms."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from effdet_keras.model.basic_layers import (
 from effdet_keras.model.computing import (
     activate,
     convolve,
-    convolve_transposed,
     normalize,
     quantized,
 )
@@ -154,84 +153,3 @@ class PredictionHead(ConfiguredLayer):
     def compute_output_shape(self, input_shape):
         count = sum(h * w for _, h, w, _ in input_shape) * self.num_anchors
         return (input_shape[0][0], count, self.values)
-
-
-@keras.saving.register_keras_serializable(package="effdet_keras")
-class SegmentationHead(ConfiguredLayer):
-    """Turns pyramid features `[B, H_l, W_l, C]` into a class's logits for each pixel.
-
-    It starts from the coarsest level. For each finer level: a transposed convolution
-    that doubles the size, a batch norm, an activation, and the features of that level
-    behind it. One more transposed convolution gives the logits, float32
-    `[B, height, width, num_classes]`, in twice the size of the finest level, or in
-    `output_size`. The paper has no such head; google/automl's code has.
-
-    A level of odd size is less than twice the one above: what is too much at the
-    bottom and at the right is then cut off. (google/automl's fails there.) So images of
-    every size can be segmented, and those whose levels double exactly are as there.
-    """
-
-    def __init__(
-        self,
-        num_classes,
-        filters=64,
-        activation="swish",
-        output_size=None,
-        batch_norm=None,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        self.num_classes = num_classes
-        self.filters = filters
-        self.activation = activation
-        self.output_size = None if output_size is None else tuple(output_size)
-        self.batch_norm = BatchNormOptions.from_value(batch_norm)
-        self._act = get_activation(activation)
-
-    def build(self, input_shape):
-        shapes = [tuple(shape) for shape in input_shape]
-        skips = shapes[-2::-1]  # coarsest first
-        self.convs = [
-            self._doubling(self.filters, index, use_bias=False)
-            for index in range(len(skips))
-        ]
-        self.bns = [
-            self.batch_norm.layer(f"bn_{index}", self.dtype_policy)
-            for index in range(len(skips))
-        ]
-        self.predict_conv = self._doubling(self.num_classes, len(skips), use_bias=True)
-        shape = shapes[-1]
-        for conv, bn, skip in zip(self.convs, self.bns, skips):
-            conv.build(shape)
-            bn.build((*skip[:-1], self.filters))
-            shape = (*skip[:-1], self.filters + skip[-1])
-        self.predict_conv.build(shape)
-
-    def _doubling(self, filters, index, *, use_bias):
-        return keras.layers.Conv2DTranspose(
-            filters,
-            3,
-            strides=2,
-            padding="same",
-            use_bias=use_bias,
-            # As Keras numbers them in google/automl's checkpoints.
-            name=f"conv2d_transpose_{index}" if index else "conv2d_transpose",
-            dtype=self.dtype_policy,
-        )
-
-    def call(self, inputs, training=False):
-        x = inputs[-1]
-        for conv, bn, skip in zip(self.convs, self.bns, inputs[-2::-1]):
-            x = convolve_transposed(conv, bn, x, tuple(skip.shape[1:3]), training)
-            x = activate(self, self._act, x)
-            x = quantized(self, "with_level", ops.concatenate([x, skip], axis=-1))
-        height, width = self._size(inputs[0].shape)
-        x = quantized(self, "predictions", convolve(self.predict_conv, x))
-        return ops.cast(x[:, :height, :width], "float32")
-
-    def _size(self, finest):
-        return self.output_size or (2 * finest[1], 2 * finest[2])
-
-    def compute_output_shape(self, input_shape):
-        finest = tuple(input_shape[0])
-        return (finest[0], *self._size(finest), self.num_classes)

@@ -4,12 +4,13 @@ import math
 
 import keras
 
-from effdet_keras.errors import InvalidValueError
+from effdet_keras._internal.extras import extra
+from effdet_keras.errors import require
 from effdet_keras.model.anchors import level_sizes
 from effdet_keras.model.backbone import EfficientNet
 from effdet_keras.model.basic_layers import BatchNormOptions, Normalize, PyramidOptions
 from effdet_keras.model.bifpn import BiFPN
-from effdet_keras.model.heads import PredictionHead, SegmentationHead
+from effdet_keras.model.heads import PredictionHead
 from effdet_keras.model.resample import Resample
 
 _BACKBONE_MAX_LEVEL = 5
@@ -45,12 +46,8 @@ def build_network(config, dtype=None, features=None):
         if config.has_segmentation:
             outputs["segmentation_logits"] = _segmentation(pyramid, config, dtype)
     else:
-        if config.has_segmentation:
-            raise InvalidValueError(
-                "A segmentation head reads the levels of the BiFPN, which a TF-Hub "
-                "module of features does not give. "
-                f"Received: heads={config.heads!r}. Leave 'segmentation' out."
-            )
+        rule = "A TF-Hub module of features gives a segmentation head no levels"
+        require(not config.has_segmentation, rule, heads=config.heads)
         class_features, box_features = features(x)
     repeats = config.head_repeats if features is None else 0
 
@@ -83,7 +80,8 @@ def _segmentation(pyramid, config, dtype):
     """The logits of a class for each pixel, at half the stride of the finest level."""
     finest = config.min_level - 1
     (output_size,) = level_sizes(config.image_size, finest, finest)
-    return SegmentationHead(
+    head = extra("segmentation_head:SegmentationHead")
+    return head(
         config.seg_num_classes,
         filters=config.fpn_num_filters,
         activation=config.activation,

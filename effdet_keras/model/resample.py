@@ -6,7 +6,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from effdet_keras.errors import require
 from effdet_keras.model.basic_layers import ConfiguredLayer, PyramidOptions
 from effdet_keras.model.computing import computing, convolve, normalize, quantized
 
@@ -37,10 +36,6 @@ class Resample(ConfiguredLayer):
         pairs = list(zip(size, self.target_size))
         self._shrinks = any(n > t for n, t in pairs)
         self._strides = tuple((n - 1) // t + 1 for n, t in pairs)
-        is_symmetric = self._shrinks and self.options.padding == "symmetric"
-        rule = "`Resample` with symmetric padding can halve a size, not shrink it more"
-        is_right = not is_symmetric or max(self._strides) <= 2
-        require(is_right, rule, input_shape=input_shape, target_size=self.target_size)
         if input_shape[-1] != self.filters:
             self._build_conv(input_shape)
 

@@ -10,7 +10,7 @@ import keras
 
 from effdet_keras._internal.extras import extra
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import require
 from effdet_keras.train import freezing
 from effdet_keras.train.fitting import compile_config, compile_from, refining_config
 from effdet_keras.train.parts import Part
@@ -129,11 +129,8 @@ class TrainedModel:
             >>> model.with_activation("hswish").config.activation
             'hswish'
         """
-        if self.features is not None:
-            raise InvalidValueError(
-                "The activations of a TF-Hub module are inside it. Take a model of "
-                "`from_preset`."
-            )
+        rule = "The activations of a TF-Hub module are inside it"
+        require(self.features is None, rule, features=self.features)
         config = self.config.replace(activation=name).to_dict()
         other = type(self).from_config({**self.get_config(), "config": config})
         other.set_weights(self.get_weights())

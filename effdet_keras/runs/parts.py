@@ -12,7 +12,7 @@ import keras
 
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.processes import ENGINES, start
-from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation, ImageSummary
+from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation
 from effdet_keras.callbacks.tensorboard import has_tensorboard
 from effdet_keras.data import DetectionDataset, load_splits
 from effdet_keras.errors import InvalidValueError, MissingPackageError, check_choice
@@ -284,7 +284,8 @@ def callbacks_of_run(
         callbacks.append(TensorBoardCurves(folder.tensorboard, write_graph=False))
         if every:
             path = str(folder.tensorboard)
-            callbacks.append(ImageSummary(splits.validation, path, every=every))
+            summary = extra("image_summary:ImageSummary")
+            callbacks.append(summary(splits.validation, path, every=every))
     # The archive behind the log: no epoch has a checkpoint and no line. It holds what
     # the run's own callbacks count.
     callbacks += [*more, archive]

@@ -103,10 +103,9 @@ class WeightAverages:
         """
         if self.is_swapped:
             raise InvalidStateError(
-                "A training step ran while the model's weights were their moving "
-                "averages. `fit` and `train_on_batch` put the weights of training "
-                "back; in a loop of your own call `model.averages.restore()` before "
-                "the first step and `model.averages.swap_in()` after the last."
+                "The model's weights are their moving averages. In a training loop of "
+                "your own call `model.averages.restore()` before the first step and "
+                "`model.averages.swap_in()` after the last."
             )
         # 1 - (1 + k) / (10 + k) without the loss of digits.
         rate = 9.0 / (10.0 + ops.cast(step, "float32"))
@@ -220,22 +219,17 @@ def _key(prefix, variable):
 
 
 def _average_of(variable):
-    """A variable that starts with the value of a float32 (or float64) one.
-
-    In 16 bits an average would stand still: 1 - decay is below epsilon.
-    """
-    dtype = variable.dtype
-    rule = (
-        "`WeightAverages` averages float32 variables, as models of mixed precision "
-        "have as well"
-    )
-    require(dtype in ("float32", "float64"), rule, path=variable.path, dtype=dtype)
+    """A variable that starts with the value of a float32 (or float64) one."""
+    # In 16 bits an average would stand still: 1 - decay is below epsilon.
+    rule = "Moving averages are of float32 variables, as in models of mixed precision"
+    is_right, path = variable.dtype in ("float32", "float64"), variable.path
+    require(is_right, rule, path=path, dtype=variable.dtype)
     return keras.Variable(
         # A function, because a model may be built in a stateless scope.
         # A copy, because torch would share the variable's memory.
         lambda shape, dtype: ops.copy(ops.stop_gradient(variable.value)),
         shape=variable.shape,
-        dtype=dtype,
+        dtype=variable.dtype,
         trainable=False,
         autocast=False,
         aggregation="only_first_replica",  # replicas hold equal weights

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import math
-import numbers
 import re
 
 from keras import ops
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.errors import InvalidValueError, require
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.batch_norm import ON_TENSORFLOW
 
 KERNELS = "kernel$"  # of all convolutions, depthwise and pointwise ones as well
@@ -18,31 +16,6 @@ KERNELS = "kernel$"  # of all convolutions, depthwise and pointwise ones as well
 
 # --- Dicts of regular expressions on variable paths to numbers. The first that is found
 # in a path counts.
-
-
-def check_multipliers(multipliers):
-    """Raises unless they are None or a dict of factors above 0."""
-    is_right = multipliers is None or (
-        isinstance(multipliers, dict)
-        and all(_is_number(factor) and factor > 0 for factor in multipliers.values())
-    )
-    require(
-        is_right,
-        "`learning_rate_multipliers` must be a dict of regular expressions on variable "
-        "paths to factors above 0, such as {'bias$': 2.0}, or None (0: see `freeze`)",
-        learning_rate_multipliers=multipliers,
-    )
-
-
-def check_decay(decay):
-    """Raises unless it is a number of at least 0, a dict of such, or None."""
-    for value in decay.values() if isinstance(decay, dict) else [decay]:
-        require(
-            value is None or (_is_number(value) and value >= 0),
-            "`weight_decay` must be a number of at least 0, a dict of regular "
-            "expressions on variable paths to such numbers, 'auto' or None",
-            weight_decay=decay,
-        )
 
 
 def check_found(argument, patterns, variables):
@@ -82,11 +55,6 @@ def decay_loss(decay, variables):
 def _first_found(patterns, path, otherwise):
     found = (value for pattern, value in patterns.items() if re.search(pattern, path))
     return float(next(found, otherwise))
-
-
-def _is_number(value):
-    is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    return is_real and math.isfinite(value)
 
 
 # --- Clipping gradients in two stages, as the reference: one by one, then together.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import reprlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +14,7 @@ from effdet_keras._internal.label_constants import BACKGROUND, IGNORED_PIXEL
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.category_ids import category_ids_or_default, extend_category_ids
 from effdet_keras.data.dataset import DetectionDataset, what_to_expect
-from effdet_keras.data.pipeline.image_reader import ImageReader, readers_of
+from effdet_keras.data.pipeline.image_reader import ImageReader, passes_of
 from effdet_keras.errors import (
     InvalidValueError,
     NonFiniteLossError,
@@ -27,7 +26,7 @@ from effdet_keras.train.parts import steps_done
 def check_data(model, x, y=None):
     """Raises ValueError if `model` cannot train on `x`; draws no batch of a stream."""
     config = model.config
-    for reader in readers_of(x):
+    for reader in passes_of(x):
         if config.has_detection:
             names = reader.class_names, model.class_names
             _check_classes("classes", "class_names", *names, config.num_classes)
@@ -46,17 +45,10 @@ def check_data(model, x, y=None):
         size = int(x.cardinality())
         require(size != 0, "The dataset is empty", cardinality=size)
         _check_images(model, keras.tree.flatten(x.element_spec)[0].shape)
-        _check_truth_spec(x.element_spec)
     elif hasattr(x, "shape"):
         _check_arrays(model, x, y)
     elif hasattr(x, "__len__"):
         require(len(x) > 0, "The dataset is empty", length=len(x))
-
-
-def check_validation_data(model, data):
-    """`check_data` for the `validation_data` of `fit`: data, or `(images, truth)`."""
-    if data is not None:
-        check_data(model, *(data[:2] if isinstance(data, (tuple, list)) else (data,)))
 
 
 def say_what_to_expect(model, data):
@@ -124,9 +116,8 @@ def batch_size_and_steps(x, batch_size, steps_per_epoch, *, must_know=True):
 
 def num_images(x, batch_size, steps_per_epoch):
     """How many images there are to train on, as far as the data tells."""
-    readers = readers_of(x)
-    if readers:
-        return sum(reader.num_images for reader in readers)
+    if readers := passes_of(x):
+        return sum(len(reader.records) for reader in readers)
     return len(x) if hasattr(x, "shape") else batch_size * steps_per_epoch
 
 
@@ -139,8 +130,8 @@ def _check_classes(what, argument, names, known, count):
     ):
         raise InvalidValueError(
             f"Dataset and model must name the same {what} in the same order. Received: "
-            f"a dataset with {len(names)}, {_short(names)}; a model with {count}"
-            f"{', ' + _short(known) if known[0] else ''}. Make the model with "
+            f"a dataset with {len(names)}: {', '.join(names[:8])}; a model with "
+            f"{count}: {', '.join(map(str, known[:8]))}. Make the model with "
             f"`{argument}=dataset.{argument}`, or read the data with the model's."
         )
 
@@ -149,41 +140,9 @@ def _check_arrays(model, images, truth):
     require(len(images) > 0, "There are no images", **{"x.shape": images.shape})
     _check_images(model, images.shape)
     check_truth(truth, None, model.config)
-    for name in ("boxes", "labels"):
-        _check_numbers(name, truth.get(name, np.zeros(0)))
     fault = explain_batch(truth, model.config)
     if fault is not None:
         raise InvalidValueError(f"{fault}.")
-
-
-def _check_numbers(name, values):
-    """Raises for lists of unequal length, and for names of classes."""
-    try:
-        kind = np.asarray(values).dtype.kind
-    except ValueError:  # NumPy's word for it is "inhomogeneous"
-        kind = "O"
-    if kind not in "iuf":
-        raise InvalidValueError(
-            f"`{name}` must be one array of numbers, with as many rows for each image: "
-            "fill up with zeros for `boxes` and -1 for `labels`. Received: "
-            f"{reprlib.repr(values)}. `effdet_keras.data.from_arrays` takes lists of "
-            "any length, and `class_names`."
-        )
-
-
-def _check_truth_spec(spec):
-    """The same, of the ground truth of a `tf.data.Dataset` that tells of it."""
-    truth = spec[1] if isinstance(spec, tuple) and len(spec) > 1 else {}
-    for name in ("boxes", "labels", "masks"):
-        part = truth.get(name) if isinstance(truth, dict) else None
-        is_ragged = hasattr(part, "ragged_rank")
-        if part is None or not (is_ragged or part.dtype.name == "string"):
-            continue
-        raise InvalidValueError(
-            f"`{name}` must be a tensor of numbers, with as many rows for each image. "
-            f"Received: {part}. `padded_batch` fills up: with zeros for `boxes`, -1 "
-            "for `labels` and 255 for `masks`."
-        )
 
 
 def _check_images(model, shape):
@@ -201,23 +160,26 @@ def _check_images(model, shape):
     )
 
 
-def _short(names, shown=8):
-    return ", ".join(names[:shown]) + (", ..." if len(names) > shown else "")
-
-
 # --- What the ground truth of a batch must be, and an explanation where it is not.
 
 
 def is_valid_batch(truth, config):
-    """Whether a model can learn from the ground truth of a batch; see `is_valid`."""
-    rules = []
+    """Whether a model can learn from the ground truth of a batch.
+
+    Labels are whole numbers below `num_classes`, and -1 in padding. Boxes are finite,
+    begin before they end, have their center in the image, and are in pixels: two
+    boxes or more that all lie between 0 and 1 are taken for normalized ones. Rows with
+    the label -1 or four zeros are padding and not checked.
+    """
+    wrong = []
     if config.has_detection:
         size = config.image_size, config.num_classes
-        rules.append(is_valid(truth["boxes"], truth["labels"], *size))
+        faults = _faults(truth["boxes"], truth["labels"], *size)
+        wrong += [ops.any(rows) for rows in faults.values()]
     if config.has_segmentation:
-        wrong = _wrong_pixels(truth["masks"], config.seg_num_classes)
-        rules.append(~ops.any(wrong))
-    return ops.all(ops.stack(rules))
+        pixels = _wrong_pixels(truth["masks"], config.seg_num_classes)
+        wrong.append(ops.any(pixels))
+    return ops.logical_not(ops.any(ops.stack(wrong)))
 
 
 def explain_batch(truth, config):
@@ -248,21 +210,8 @@ def _wrong_pixels(masks, num_classes):
     return ~(is_known & (given == ops.cast(masks, given.dtype)))
 
 
-def is_valid(boxes, labels, image_size, num_classes):
-    """Whether a model can learn from boxes `[B, M, 4]` and labels `[B, M]`.
-
-    Labels are whole numbers below `num_classes`, and -1 in padding. Boxes are finite,
-    begin before they end, have their center in the image, and are in pixels: two
-    boxes or more that all lie between 0 and 1 are taken for normalized ones. Rows with
-    the label -1 or four zeros are padding and not checked.
-    """
-    faults = _faults(boxes, labels, image_size, num_classes)
-    wrong = [ops.any(rows) for rows in faults.values()]
-    return ops.logical_not(ops.any(ops.stack(wrong)))
-
-
 def explain(boxes, labels, image_size, num_classes):
-    """Explains what is wrong with the ground truth of a batch; see `is_valid`."""
+    """The same of its boxes `[B, M, 4]` and labels `[B, M]`."""
     for rule, rows in _faults(boxes, labels, image_size, num_classes).items():
         wrong = np.argwhere(ops.convert_to_numpy(rows))
         if len(wrong):
@@ -319,7 +268,7 @@ class Run:
     """What is known of the data of one call, for errors in plain words."""
 
     def __init__(self, data: Any = None) -> None:
-        self._readers: list[ImageReader] = readers_of(data)
+        self._readers: list[ImageReader] = list(passes_of(data))
         self._error = None  # what stopped a step: the backend may hide it in its own
         for reader in self._readers:
             reader.error = None
@@ -373,17 +322,14 @@ class Run:
 def adopt_classes(model: Any, data: Any) -> None:
     """Gives a model the category ids of its dataset, and names where it has none.
 
-    Nothing changes where the model has `category_ids`, where the data does not tell
-    its own, or where the classes of both differ.
+    Nothing changes where the model has `category_ids`, or the classes of both differ.
     """
-    _adopt_seg_class_names(model, data)
-    classes = [data] if isinstance(data, DetectionDataset) else readers_of(data)
-    known = {(tuple(c.class_names), _ids(c)) for c in classes}
+    sources = [data] if isinstance(data, DetectionDataset) else passes_of(data)
+    _adopt_seg_class_names(model, sources)
+    known = {(tuple(c.class_names), tuple(c.category_ids)) for c in sources}
     if model.category_ids is not None or len(known) != 1:
         return
     ((names, ids),) = known
-    if ids is None:
-        return
     if model.class_names is None:
         if len(names) == model.num_classes:
             model.class_names, model.category_ids = names, ids
@@ -400,16 +346,10 @@ def adopt_classes(model: Any, data: Any) -> None:
         model.category_ids = tuple(extend_category_ids(model.class_names, id_of))
 
 
-def _adopt_seg_class_names(model, data):
-    sources = [data] if isinstance(data, DetectionDataset) else readers_of(data)
+def _adopt_seg_class_names(model, sources):
     known = {source.seg_class_names for source in sources} - {None}
     config = model.config
     if not config.has_segmentation or model.seg_class_names is not None:
         return
     if len(known) == 1 and len(names := known.pop()) == config.seg_num_classes:
         model.seg_class_names = names
-
-
-def _ids(classes):
-    ids = getattr(classes, "category_ids", None)
-    return None if ids is None else tuple(ids)

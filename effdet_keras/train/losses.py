@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -12,7 +11,7 @@ from keras import ops
 
 from effdet_keras import box_ops
 from effdet_keras._internal.label_constants import IGNORE
-from effdet_keras.errors import check_argument, check_choice
+from effdet_keras.errors import check_choice
 from effdet_keras.model.anchors import at_places
 
 __all__ = ["DetectionLoss", "focal_loss"]
@@ -21,15 +20,6 @@ _DIVISORS = {
     "positives_plus_one": lambda num_positives: num_positives + 1.0,
     "positives": lambda num_positives: ops.maximum(num_positives, 1.0),
     "one": ops.ones_like,
-}
-_HIGHEST = {  # of numbers of a `DetectionLoss`; their lowest is 0
-    "alpha": 1.0,
-    "gamma": math.inf,
-    "label_smoothing": 1.0,
-    "delta": math.inf,
-    "box_loss_weight": math.inf,
-    "iou_loss_weight": math.inf,
-    "class_loss_weight": math.inf,
 }
 _IOU_METRICS = {
     "iou": box_ops.iou,
@@ -171,7 +161,7 @@ class DetectionLoss:
         `iou_loss_type`, `box_iou_loss`. The terms are without their weights.
 
     Raises:
-        ValueError: If an argument is out of its range.
+        ValueError: If there is no such `iou_loss_type` or `divide_by`.
 
     Example:
         >>> loss = DetectionLoss(iou_loss_type="giou")
@@ -194,10 +184,6 @@ class DetectionLoss:
     divide_by: Literal["positives_plus_one", "positives", "one"] = "positives_plus_one"
 
     def __post_init__(self) -> None:
-        for name, highest in _HIGHEST.items():
-            value = getattr(self, name)
-            is_right = 0.0 <= value <= highest and math.isfinite(value)
-            check_argument(is_right, name, value, f"from 0 to {highest}")
         check_choice("divide_by", self.divide_by, _DIVISORS)
         check_choice("iou_loss_type", self.iou_loss_type, (None, *_IOU_METRICS))
 

@@ -120,11 +120,6 @@ background_weight=1.0, in_fractions=False)
         is_right = ignore is None or 0.0 < ignore <= threshold
         expected = f"above 0 and at most `iou_threshold`, {threshold}"
         check_argument(is_right, "ignore_threshold", ignore, expected)
-        is_right = 0.0 < threshold <= 1.0
-        check_argument(is_right, "iou_threshold", threshold, "above 0 and at most 1")
-        weight, expected = self.background_weight, "a number of at least 0"
-        is_right = 0.0 <= weight < math.inf
-        check_argument(is_right, "background_weight", weight, expected)
 
     def __call__(self, boxes, labels, anchors, config, weights=None):
         boxes, labels, anchors = _as_tensors(boxes, labels, anchors)
@@ -179,9 +174,6 @@ class ATSSMatching(Matching):
     """
 
     top_k: int = 9
-
-    def __post_init__(self) -> None:
-        check_argument(self.top_k >= 1, "top_k", self.top_k, "at least 1")
 
     def __call__(self, boxes, labels, anchors, config, weights=None):
         boxes, labels, anchors = _as_tensors(boxes, labels, anchors)

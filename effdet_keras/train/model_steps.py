@@ -77,8 +77,8 @@ class ModelSteps:
         return dataset.batches(batch_size, training=training, **{**sizes, **options})
 
     def go_on_from(self, place: Mapping[str, Any]) -> None:
-        """Makes the next `fit` go on from a `Place.to_dict`."""
-        self._place = Place.from_dict(place)
+        """Makes the next `fit` go on from a `Place`, as a dict of its fields."""
+        self._place = Place(**place)
 
     def _place_to_go_on_from(self, initial_epoch):
         """The place of the file, where the training that begins is the one of it."""

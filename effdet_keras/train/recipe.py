@@ -14,13 +14,11 @@ import keras
 from effdet_keras._internal.extras import extra
 from effdet_keras.errors import (
     InvalidTypeError,
-    InvalidValueError,
     check_argument,
     check_choice,
     hint,
     require,
 )
-from effdet_keras.train.gradients import check_decay, check_multipliers
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import IoUMatching, Matching
 from effdet_keras.train.optimizers import (
@@ -36,11 +34,8 @@ from effdet_keras.train.schedules import (
 )
 
 AUTO = "auto"  # the value of a field that the recipe is to choose
-REFERENCE_NAME, TFOD_NAME = "reference", "tfod"
-NAMES = (AUTO, REFERENCE_NAME, TFOD_NAME)
-_OF_NAMED_OPTIMIZERS = (
-    *("schedule", "learning_rate", "learning_rate_multipliers", "accumulate_steps"),
-)
+TFOD_NAME = "tfod"
+NAMES = (AUTO, "reference", TFOD_NAME)
 _OF_OPTIMIZER = ("optimizer", "schedule", "learning_rate", "weight_decay")
 REFERENCE = {  # what the reference has in fields that are "auto"
     "clip_norm": 10.0,
@@ -50,23 +45,7 @@ REFERENCE = {  # what the reference has in fields that are "auto"
     "loss": DetectionLoss(),
     "matching": IoUMatching(),
 }
-TFOD = {  # what the configs of the TF Object Detection API have there
-    "clip_norm": None,
-    "ema_decay": None,
-    "freeze": None,
-    "learning_rate_multipliers": None,
-    "loss": DetectionLoss(delta=1.0, box_loss_weight=1.0, divide_by="positives"),
-    "matching": IoUMatching(in_fractions=True),
-}
-TFOD_SCHEDULE = {
-    "name": "cosine",
-    "warmup_steps": 2_500,
-    "total_steps": 300_000,
-}
 _LEARNING_RATE, _WARMUP_INIT = 0.08, 0.008  # the reference's
-_TFOD_WARMUP_INIT = 0.001  # and that of the TF Object Detection API, for 0.08 as well
-_AN_OPTIMIZER = "a name, a dict of a name and settings, a Keras optimizer, or None"
-_A_LOSS = "an `ek.DetectionLoss` or None"
 _L2_DECAY = 4e-5  # the reference's, of the loss
 _ADAMW_DECAY = 0.004  # Keras' own default
 
@@ -77,16 +56,14 @@ class Recipe:
 
     `EfficientDet.compile` takes a recipe, or its name, and changes to it. A field is
     open where it is "auto", or None for `optimizer`, `loss`, `schedule` and
-    `learning_rate`. `name` tells who fills open fields: "auto" is `fit`, from what
-    the data is (docs/fine_tuning.md), "reference" google/automl, "tfod" the TF Object
-    Detection API.
+    `learning_rate`.
 
     Args:
-        name: "auto"; "reference" for google/automl's; or "tfod" for that of the TF
-            Object Detection API's configs: its losses, matching and L2 decay (of other
-            variables, and less in the backbone), a learning rate of 0.08 whatever the
-            batch size, 2,500 steps of warm-up, a cosine over 300,000 steps, neither
-            clipping nor averages (docs/migrating_from_tfod.md).
+        name: who fills open fields: "auto" is `fit`, from what the data is
+            (docs/fine_tuning.md); "reference" google/automl; "tfod" the configs of the
+            TF Object Detection API, with its losses, matching and L2 decay, a rate of
+            0.08 whatever the batch size, 2,500 steps of warm-up, a cosine over 300,000,
+            neither clipping nor averages (docs/migrating_from_tfod.md).
         optimizer: None for the recipe's; "sgd", "momentum" (SGD with 0.9), "adam",
             "adamw", "rmsprop" or "muon" (`train/optimizers.py`); a dict of such a name
             and Keras' own arguments, such as `{"name": "rmsprop", "momentum": 0.9}`; or
@@ -98,10 +75,9 @@ class Recipe:
             the heads are new `ATSSMatching()`.
         schedule: "cosine" (the default), "stepwise" or "polynomial", which are as long
             as the training; "constant"; a dict of a name and settings, such as
-            `{"name": "cosine", "warmup_steps": 500}`, `{"name": "exponential",
-            "decay_steps": 1000, "decay_rate": 0.9}` or `{"name": "manual_step",
-            "boundaries": [...], "rates": [...]}` (all settings: `named_schedule` of
-            `train/schedules.py`); or a Keras `LearningRateSchedule`.
+            `{"name": "cosine", "warmup_steps": 500}`, or of "exponential" or
+            "manual_step" (all settings: `named_schedule` of `train/schedules.py`); or a
+            Keras `LearningRateSchedule`.
         learning_rate: the highest rate of a named schedule: that of the optimizer that
             "auto" chooses, or of one by name, where Keras' own default is 0.001, and
             0.01 for SGD. The reference's is for a batch of 64, scaled to yours, 0.08 by
@@ -124,22 +100,18 @@ class Recipe:
             rate, and decays by that much less. "auto" is None for the reference. Not
             for a Keras optimizer.
         adversarial: `effdet_keras.AdvProp`, to train on adversarial images as well,
-            with TensorFlow on one device and without XLA; None trains on clean ones
-            alone. The log has the loss of adversarial images as `adversarial_loss`, and
-            that of the clean ones as `loss`.
+            with TensorFlow on one device and without XLA; or None.
         accumulate_steps: batches whose gradients together are clipped and move
             weights and averages, as those of one batch of all their images would,
-            except that batch norm sees one batch at a time. Steps, and so schedules,
-            still count batches; the reference's rate is scaled to the images of an
-            update. Not under a strategy of several devices, nor for a Keras optimizer,
-            which has `gradient_accumulation_steps`.
+            except that batch norm sees one batch at a time. Schedules still count
+            batches; the reference's rate is scaled to the images of an update. Not
+            under a strategy of several devices, nor for a Keras optimizer.
         grad_checkpoint: whether the blocks of the backbone and the cells of the
             BiFPN keep only their outputs for the backward pass, which computes the rest
             again: less memory, the same gradients, more time (docs/train.md).
-        batch_norm_warmup: "auto" is True but for the reference. Whether the
-            moving statistics of batch norm have a short memory in the first 900 steps;
-            see `train/parts.py`. Without it they lag behind the weights in
-            a training of that length.
+        batch_norm_warmup: whether the moving statistics of batch norm have a short
+            memory in the first 900 steps, in which they would lag behind the weights;
+            "auto" is True but for the reference.
         freeze: what must not train; see `freeze`. None leaves it as it is; "auto" may
             freeze a pretrained backbone, where nothing is frozen yet.
         freeze_batch_norm: `batch_norm` of `freeze`.
@@ -175,37 +147,41 @@ class Recipe:
 
     def __post_init__(self):
         check_choice("recipe", self.name, NAMES)
-        rate, clip_norm = self.learning_rate, self.clip_norm
-        kinds = (str, dict, keras.optimizers.Optimizer, NoneType)
+        rate, clip_norm, decay = self.learning_rate, self.clip_norm, self.weight_decay
+        factors = self.learning_rate_multipliers
+        factors = () if factors in (None, AUTO) else factors.values()
+        decays = decay.values() if isinstance(decay, dict) else [decay]
         is_rule = self.matching == AUTO or isinstance(self.matching, Matching)
+        is_loss = isinstance(self.loss, (DetectionLoss, NoneType))
         is_rate = rate is None or (_is_number(rate, 0) and rate > 0)
         is_norm = clip_norm in (None, AUTO) or _is_number(clip_norm, 0)
+        is_decay = all(x in (None, AUTO) or _is_number(x, 0) for x in decays)
         for field, is_right, expected in (
-            ("optimizer", isinstance(self.optimizer, kinds), _AN_OPTIMIZER),
-            ("loss", isinstance(self.loss, (DetectionLoss, NoneType)), _A_LOSS),
+            ("loss", is_loss, "an `ek.DetectionLoss` or None"),
             ("matching", is_rule, "'auto' or an `ek.matching.Matching`"),
             ("learning_rate", is_rate, "a number above 0, or None"),
             ("clip_norm", is_norm, "a number of at least 0, or None"),
+            (
+                "weight_decay",
+                is_decay,
+                "a number of at least 0, a dict of such or None",
+            ),
+            ("learning_rate_multipliers", all(x > 0 for x in factors), "above 0"),
             ("accumulate_steps", _is_number(self.accumulate_steps, 1), "at least 1"),
         ):
             check_argument(is_right, field, getattr(self, field), expected)
-        if self.learning_rate_multipliers != AUTO:
-            check_multipliers(self.learning_rate_multipliers)
-        if self.weight_decay != AUTO:
-            check_decay(self.weight_decay)
         self._check_optimizer()
 
     def _check_optimizer(self):
         """What goes with an optimizer: a Keras one brings its own of much."""
         if self._brings_optimizer:
-            for field in _OF_NAMED_OPTIMIZERS:
-                if self.is_given(field) and getattr(self, field) is not None:
-                    raise InvalidValueError(
-                        f"`{field}` is for the reference's optimizer and those by "
-                        "name; a Keras optimizer has its own. Leave one of the two "
-                        f"out. Received: {field}={getattr(self, field)!r} and "
-                        f"optimizer={self.optimizer!r}"
-                    )
+            for field in ("schedule", "learning_rate", "accumulate_steps"):
+                rule = f"A Keras optimizer has its own `{field}`: leave one of them out"
+                received = {field: getattr(self, field), "optimizer": self.optimizer}
+                require(not self.is_given(field), rule, **received)
+            rule = "`learning_rate_multipliers` are not for a Keras optimizer"
+            factors = self.learning_rate_multipliers
+            require(factors in (None, AUTO), rule, learning_rate_multipliers=factors)
             return
         is_one = not isinstance(self.weight_decay, dict)
         require(
@@ -273,7 +249,8 @@ class Recipe:
 
     def chosen(self, **fields: Any) -> Recipe:
         """The recipe with every field settled."""
-        of_name = TFOD if self.name == TFOD_NAME else REFERENCE
+        is_tfod = self.name == TFOD_NAME
+        of_name = extra("tfod.recipe:DEFAULTS") if is_tfod else REFERENCE
         default = {**of_name, "batch_norm_warmup": self.is_open}
         settled = {
             name: value
@@ -295,7 +272,8 @@ class Recipe:
     def _schedule(self):
         if self.schedule is not None:
             return self.schedule
-        return TFOD_SCHEDULE if self.name == TFOD_NAME else "cosine"
+        is_tfod = self.name == TFOD_NAME
+        return extra("tfod.recipe:SCHEDULE") if is_tfod else "cosine"
 
     @property
     def clips_each(self) -> bool:
@@ -321,7 +299,8 @@ class Recipe:
         if self.weight_decay == AUTO:
             if has_own_decay(self.optimizer):
                 return 0.0
-            return tfod_decay() if self.name == TFOD_NAME else _L2_DECAY
+            is_tfod = self.name == TFOD_NAME
+            return extra("tfod.recipe:tfod_decay")() if is_tfod else _L2_DECAY
         if not self._brings_optimizer and has_own_decay(self.optimizer):
             return 0.0  # it is AdamW's, see `new_optimizer`
         return self.weight_decay or 0.0
@@ -362,7 +341,7 @@ class Recipe:
             rate = self.learning_rate or default_learning_rate(self.optimizer)
             warmup_init = rate * _WARMUP_INIT / _LEARNING_RATE
         if self.name == TFOD_NAME:
-            warmup_init = rate * _TFOD_WARMUP_INIT / _LEARNING_RATE
+            warmup_init = rate * extra("tfod.recipe:WARMUP_INIT") / _LEARNING_RATE
         return named_schedule(
             self._schedule,
             rate,
@@ -385,19 +364,3 @@ class Recipe:
 def _is_number(value, least):
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     return is_number and least <= value < math.inf
-
-
-def tfod_decay(*, fpn=4e-5, heads=4e-5, backbone=1e-5):
-    """The decay of the TF Object Detection API, as a `weight_decay` of `compile`.
-
-    With its published configs no depthwise kernel of the backbone decays, and of the
-    heads those alone, but for their last layers. The `l2_regularizer` of a config is
-    for BiFPN and heads; the backbone brings its own. There the factor of the plain sum
-    of squares is half of what is here.
-    """
-    return {
-        r"^efficientnet.*depthwise": 0.0,
-        r"^efficientnet.*(kernel|bias)$": backbone,
-        r"^(fpn_cells|resample_p).*kernel$": fpn,
-        r"_net/[a-z]+-\d+/depthwise_kernel$": heads,
-    }

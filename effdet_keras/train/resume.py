@@ -34,15 +34,6 @@ class Place:
     is_stopped: bool = False
     seed: int | None = None
 
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Place:
-        """Reads what `to_dict` gave."""
-        return cls(**fields)
-
-    def to_dict(self) -> dict[str, Any]:
-        """All fields, in types that JSON has."""
-        return dataclasses.asdict(self)
-
     def __str__(self) -> str:
         if self.step:
             return f"step {self.step} of epoch {self.epoch + 1}"
@@ -51,9 +42,7 @@ class Place:
 
 def place_in(info: Mapping[str, Any]) -> Place:
     """The place that the entry of an archive tells of."""
-    if "place" in info:
-        return Place.from_dict(info["place"])
-    return Place(epoch=int(info.get("epoch", 0)))  # of a version before
+    return Place(**info.get("place", {"epoch": int(info.get("epoch", 0))}))
 
 
 def say_where(place: Place, epochs: int, verbose: Any) -> None:
@@ -332,12 +321,8 @@ def _set_means(metrics, means):
         if len(values) != len(metric.variables):
             continue
         for variable, value in zip(metric.variables, values):
-            replicas, of_each = _replicas(variable), np.atleast_1d(value)
-            if len(replicas) == len(of_each):
-                for replica, number in zip(replicas, of_each):
-                    replica.assign(number)
-            else:  # fewer or more replicas than then
-                variable.assign(of_each.sum())
+            for replica, number in zip(_replicas(variable), np.atleast_1d(value)):
+                replica.assign(number)
 
 
 def _replicas(variable):

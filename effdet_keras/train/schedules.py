@@ -9,7 +9,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from effdet_keras.errors import InvalidValueError, check_argument, hint, require
+from effdet_keras.errors import InvalidValueError, hint
 
 __all__ = ["WarmupCosine"]
 
@@ -25,13 +25,6 @@ class _Warmup(keras.optimizers.schedules.LearningRateSchedule):
     total_steps: int
     warmup_steps: int = 0
     warmup_init: float = 0.0
-
-    def __post_init__(self) -> None:
-        _check_not_negative(self, "learning_rate", "warmup_init")
-        steps = {"warmup_steps": self.warmup_steps, "total_steps": self.total_steps}
-        require(self.total_steps >= 1, "`total_steps` must be at least 1", **steps)
-        is_part = 0 <= self.warmup_steps <= self.total_steps
-        require(is_part, "`warmup_steps` must be between 0 and `total_steps`", **steps)
 
     def __call__(self, step: Any) -> Any:
         step = ops.cast(step, "float32")
@@ -66,10 +59,6 @@ class WarmupCosine(_Warmup):
         warmup_init: the rate at step 0 if there is a warm-up.
         hold_steps: steps of the full rate before it falls.
 
-    Raises:
-        ValueError: If a rate is negative or not finite, or a number of steps
-            is out of range.
-
     Example:
         >>> schedule = WarmupCosine(0.08, total_steps=30, warmup_steps=10)
         >>> [round(float(schedule(step)), 4) for step in (0, 5, 10, 20, 30)]
@@ -77,12 +66,6 @@ class WarmupCosine(_Warmup):
     """
 
     hold_steps: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        rest = self.total_steps - self.warmup_steps
-        is_right = 0 <= self.hold_steps <= rest
-        check_argument(is_right, "hold_steps", self.hold_steps, f"0 to {rest}")
 
     def _decayed(self, step):
         first = self.warmup_steps + self.hold_steps
@@ -129,9 +112,6 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):
         warmup_steps: 0 or more.
         warmup_init: the rate at step 0 if there is a warm-up.
 
-    Raises:
-        ValueError: If a number is negative or not finite.
-
     Example:
         >>> schedule = Warmup(0.08, warmup_steps=10)
         >>> [round(float(schedule(step)), 4) for step in (0, 5, 10, 100)]
@@ -142,9 +122,6 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):
     _: dataclasses.KW_ONLY
     warmup_steps: int = 0
     warmup_init: float = 0.0
-
-    def __post_init__(self) -> None:
-        _check_not_negative(self, "warmup_steps", "warmup_init")
 
     def __call__(self, step: Any) -> Any:
         progress = ops.cast(step, "float32") / max(self.warmup_steps, 1)
@@ -167,13 +144,6 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Warmup:
         return cls(**keras.saving.deserialize_keras_object(config))
-
-
-def _check_not_negative(schedule, *names):
-    for name in names:
-        value = getattr(schedule, name)
-        is_right = value >= 0 and math.isfinite(value)
-        check_argument(is_right, name, value, "a number of at least 0")
 
 
 # --- By name, or by a dict of a name and settings.

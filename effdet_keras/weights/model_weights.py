@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from effdet_keras._internal.extras import extra
-from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.data.record import check_seg_class_names
+from effdet_keras.data.dataset import DetectionDataset, check_class_names
 from effdet_keras.detect.postprocess import Postprocess
 from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.model.config import EfficientDetConfig
@@ -417,7 +416,8 @@ def _of_segmentation(names, source, overrides):
     heads = overrides.get("heads", ((source and source.config) or {}).get("heads", ()))
     if "segmentation" not in heads or names is None:
         return None
-    names = check_seg_class_names(names)
+    names = tuple(map(str, names))
+    check_class_names(names, "`seg_class_names`")
     overrides.setdefault("seg_num_classes", len(names))
     return names
 

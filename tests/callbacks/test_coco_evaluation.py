@@ -211,24 +211,6 @@ def test_it_runs_every_so_many_epochs_and_after_the_last(
     assert ran == expected
 
 
-def test_tensorboard_gets_the_numbers(valid, tmp_path):
-    import tensorflow as tf
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    evaluation = quiet(valid, log_dir=tmp_path)
-    evaluation.set_model(Oracle(valid))
-    evaluation.on_epoch_end(4, {})
-    evaluation.on_train_end()
-    events = EventAccumulator(str(tmp_path))
-    events.Reload()
-    names = set(events.Tags()["tensors"])
-    assert {"coco/AP", "coco/AP50", "coco/AP/bird"} <= names
-    assert "coco/APl" not in names  # there is no large object: -1
-    (event,) = events.Tensors("coco/AP")
-    assert event.step == 4
-    assert float(tf.make_ndarray(event.tensor_proto)) == pytest.approx(1.0)
-
-
 # Labels to category ids.
 
 

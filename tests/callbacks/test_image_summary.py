@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from effdet_keras.callbacks import ImageSummary, image_summary
+from effdet_keras.callbacks import ImageSummary
 from effdet_keras.data import from_arrays
 from effdet_keras.detect.detections import Detections
+from effdet_keras.extras import image_summary
 
 pytestmark = pytest.mark.tensorflow
 

@@ -241,18 +241,17 @@ def refused(data, match, error=ValueError):
 
 @pytest.mark.parametrize(
     "data",
-    ["valid.json", {"images": 1}, iter([]), np.zeros((2, 64, 64, 3)), [(1, 2, 3)]],
-    ids=["a path", "a dict", "an iterator", "an array", "tuples of three"],
+    ["valid.json", iter([]), [(1, 2, 3)]],
+    ids=["a path", "an iterator", "tuples of three"],
 )
 def test_data_of_another_kind_is_told_what_is_needed(data):
-    refused(data, "Evaluation takes a `DetectionDataset`.*Received: a", TypeError)
+    refused(data, "Evaluation takes a `DetectionDataset`", TypeError)
 
 
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"labels": None}, "'labels' are needed"),
-        ({"boxes": np.zeros((2, 7, 4))}, r"boxes=\(2, 7, 4\)"),
+        ({"labels": None}, "must be a dict with .*'labels'"),
         ({"labels": np.full((2, 3), 3)}, "below the model's `num_classes`, 3"),
         ({"boxes": np.tile([8, 8, 4, 12], (2, 3, 1))}, "ends before it begins"),
         ({"images": np.zeros((2, 32, 64, 3))}, r"shape=\(2, 32, 64, 3\)"),
@@ -268,7 +267,7 @@ def test_a_batch_that_cannot_be_right_is_refused(change, match):
 
 def test_data_without_end_or_without_images_is_refused(arrays):
     refused([], "at least one image")
-    refused(tf_data(*arrays).batch(4).repeat(), r"ends.*`\.repeat\(\)`.*endless")
+    refused(tf_data(*arrays).batch(4).repeat(), "that end", TypeError)
 
 
 # --- without TensorFlow

@@ -143,10 +143,8 @@ def test_equals_pycocotools(seed):
 def test_hotcoco_gives_the_same_numbers(seed, max_detections):
     pytest.importorskip("hotcoco", reason="extra `fast-eval` is not installed")
     data, detections = random_case(seed)
-    judge, fast = (
-        COCOMetric(data, max_detections=max_detections, backend=backend)
-        for backend in ("pycocotools", "hotcoco")
-    )
+    judge, fast = (COCOMetric(data, max_detections=max_detections) for _ in range(2))
+    judge.backend, fast.backend = "pycocotools", "hotcoco"
     assert fill(judge, detections).result() == fill(fast, detections).result()
     assert 0 < judge.result()["AP"] < 1 and judge.result()["AP/c"] == -1
 
@@ -159,7 +157,6 @@ def set_hotcoco(monkeypatch, name):
 def test_hotcoco_is_used_where_it_is_installed(monkeypatch):
     set_hotcoco(monkeypatch, "json")  # a package that is there
     assert COCOMetric(truth()).backend == "hotcoco"
-    assert COCOMetric(truth(), backend="pycocotools").backend == "pycocotools"
     set_hotcoco(monkeypatch, "no_such_module")
     assert COCOMetric(truth()).backend == "pycocotools"
 
@@ -217,7 +214,6 @@ def test_labels_in_place_of_category_ids_give_a_warning():
         ([], {}, "COCO json file.*'annotations'"),
         (truth(category_id=44), {}, "category_id=44"),
         (truth(), {"max_detections": 5}, "`max_detections` must be 10 or more.*5"),
-        (truth(), {"backend": "faster"}, "one of 'auto', .*backend='faster'"),
     ],
 )
 def test_arguments_out_of_range_are_refused(data, options, message):

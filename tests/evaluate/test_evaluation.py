@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from support.image_results import image_result, random_results
 
-from effdet_keras.evaluate import coco, curves
+from effdet_keras.evaluate import coco
 from effdet_keras.evaluate.evaluation import analyze_results
 from effdet_keras.evaluate.image_result import ImageResult
 from effdet_keras.extras import analysis
+from effdet_keras.extras.analysis import curves
 from effdet_keras.extras.analysis.compare import compare_evaluations
 
 NAMES = ("cat", "dog", "bird", "<b>fish")

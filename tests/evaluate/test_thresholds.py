@@ -13,8 +13,8 @@ from effdet_keras.evaluate.thresholds import (
     apply_temperature,
     best_thresholds,
     find_temperature,
-    measure_calibration,
 )
+from effdet_keras.extras.analysis.curves import measure_calibration
 
 OBJECTS = [(0, 20 * row, 0, 20 * row + 9, 9) for row in range(4)]
 NOTHING = (0, 0.0, 500, 500, 509, 509)

@@ -69,10 +69,10 @@ def test_raw_outputs_with_half_weights(path, half_path, model, images):
 
 def test_what_is_no_export_of_ours_is_told(path, tmp_path):
     shutil.copy(path, tmp_path)
-    with pytest.raises(ValueError, match=r"(?s)pets.xml.*'\.bin' beside it"):
+    with pytest.raises(FileNotFoundError, match="pets.bin"):
         open_runtime(tmp_path / "pets.xml")
     x = openvino.opset13.parameter([1, 2], np.float32)
     other = openvino.Model([openvino.opset13.relu(x)], [x])
     openvino.save_model(other, tmp_path / "other.xml")
-    with pytest.raises(ValueError, match="other.xml.*not one that"):
+    with pytest.raises(ValueError, match="other.xml.*not what"):
         open_runtime(tmp_path / "other.xml")

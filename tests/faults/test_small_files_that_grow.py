@@ -9,12 +9,10 @@ from effdet_keras.extras.fusion import detect_augmented
 from effdet_keras.images import read_image
 
 
-def test_an_image_of_more_pixels_than_pillow_would_warn_of(tmp_path, monkeypatch):
+def test_an_image_of_far_more_pixels_than_pillow_opens(tmp_path, monkeypatch):
     Image.new("1", (1200, 1000)).save(tmp_path / "a.png")
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1_000_000)
-    with pytest.raises(
-        ValueError, match="a.png.*1200 x 1000.*MAX_IMAGE_PIXELS = 1200000"
-    ):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 500_000)
+    with pytest.raises(ValueError, match="a.png.*1200000 pixels"):
         read_image(tmp_path / "a.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1_200_000)
     assert read_image(tmp_path / "a.png").shape == (1000, 1200, 3)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from effdet_keras.extras.segmentation_head import SegmentationHead
 from effdet_keras.model.backbone import EfficientNet
 from effdet_keras.model.basic_layers import (
     BatchNormOptions,
@@ -13,7 +14,7 @@ from effdet_keras.model.basic_layers import (
     PyramidOptions,
 )
 from effdet_keras.model.bifpn import BiFPN, BiFPNCell, BiFPNNode, ConvBN, WeightedFusion
-from effdet_keras.model.heads import PredictionHead, SegmentationHead
+from effdet_keras.model.heads import PredictionHead
 from effdet_keras.model.mbconv import FusedMBConv, MBConv, SqueezeExcite
 from effdet_keras.model.resample import Resample
 

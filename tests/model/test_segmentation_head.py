@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from effdet_keras.model.heads import SegmentationHead
+from effdet_keras.extras.segmentation_head import SegmentationHead
 
 
 def maps(*sizes, channels=3):

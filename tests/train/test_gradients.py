@@ -9,9 +9,10 @@ import pytest
 from keras import ops
 from support.tiny import EAGER, batch, tiny_model, values
 
+from effdet_keras.extras.tfod.recipe import tfod_decay
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.train.gradients import check_found, clipped, decay_factors, factors_of
-from effdet_keras.train.recipe import Recipe, tfod_decay
+from effdet_keras.train.recipe import Recipe
 
 
 @pytest.mark.parametrize("scale", [None, 1024.0])
@@ -78,7 +79,7 @@ def test_an_expression_that_is_found_nowhere_names_paths_near_it():
         check_found("x", {"bias": 2.0, "box_head/bias": 2.0}, VARIABLES)
 
 
-@pytest.mark.parametrize("multipliers", [[("bias", 2.0)], {"bias": 0}, {"bias": "2"}])
+@pytest.mark.parametrize("multipliers", [{"bias": 0}, {"bias$": -1.0}])
 def test_wrong_multipliers_are_named(multipliers):
     with pytest.raises(ValueError, match="`learning_rate_multipliers`.*bias"):
         Recipe(learning_rate_multipliers=multipliers)

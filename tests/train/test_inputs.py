@@ -9,8 +9,6 @@ from support.tiny import EAGER, Stream, assert_equal, batch, tiny_model, values
 
 from effdet_keras.model.efficientdet import EfficientDet
 
-RAGGED = [[[8, 8, 40, 40]], []]  # boxes of two images
-
 
 @pytest.fixture(scope="module")
 def model():
@@ -45,8 +43,6 @@ def at_first_step(compiled):
         (("images/", None), r"data\.load.*str"),
         ((np.zeros((2, 32, 64, 3)), batch()[1]), r"64, 64.*\(2, 32, 64, 3\)"),
         ((batch()[0], {"boxes": np.zeros((2, 1, 4))}), "'labels'"),
-        ((batch()[0], {"boxes": RAGGED, "labels": [[0], []]}), "`boxes` must be one"),
-        ((batch()[0], {**batch()[1], "labels": [["cat"]] * 2}), "(?s)`labels`.*cat"),
     ],
 )
 def test_wrong_arrays_are_refused_before_training(model, data, message):
@@ -78,30 +74,19 @@ def test_wrong_truth_in_a_stream_stops_its_step_and_moves_nothing(
 
 
 @pytest.mark.tensorflow
-def test_streams_of_tf_data(model):
+def test_an_empty_stream_of_tf_data():
     import tensorflow as tf
 
-    def stream(*batches, **truth):
-        spec = {
-            "boxes": tf.TensorSpec((None, None, 4)),
-            "labels": tf.TensorSpec((None, None), tf.int32),
-            **truth,
-        }
-        spec = (tf.TensorSpec((None, 64, 64, 3)), spec)
-        return tf.data.Dataset.from_generator(
-            lambda: iter(batches), output_signature=spec
-        )
-
+    truth = {
+        "boxes": tf.TensorSpec((None, None, 4)),
+        "labels": tf.TensorSpec((None, None), tf.int32),
+    }
+    spec = (tf.TensorSpec((None, 64, 64, 3)), truth)
+    empty = tf.data.Dataset.from_generator(lambda: iter(()), output_signature=spec)
     scheduled = tiny_model()
     scheduled.compile("sgd", schedule="cosine", run_eagerly=EAGER)
     with pytest.raises(ValueError, match="dataset is empty"):
-        scheduled.fit(stream(), steps_per_epoch=3, verbose=0)
-    words = tf.TensorSpec((None, None), tf.string)
-    with pytest.raises(ValueError, match="`labels` must be a tensor of numbers"):
-        model.fit(stream(labels=words), verbose=0)
-    ragged = tf.RaggedTensorSpec((None, None, 4), tf.float32)
-    with pytest.raises(ValueError, match="`boxes` must be.*padded_batch"):
-        model.fit(stream(boxes=ragged), verbose=0)
+        scheduled.fit(empty, steps_per_epoch=3, verbose=0)
 
 
 def test_a_loss_that_is_not_finite_names_step_and_images(at_first_step):

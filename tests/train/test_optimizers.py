@@ -208,11 +208,7 @@ def test_a_variable_has_its_multiplier_on_the_learning_rate(name):
             ValueError,
             "'rmsprop' has no setting 'roh'. Did you mean 'rho'.*It has: rho, momentum",
         ),
-        (
-            {"optimizer": keras.optimizers.Adam},
-            ValueError,
-            "`optimizer` must be a name",
-        ),
+        ({"optimizer": keras.optimizers.Adam}, ValueError, "or a Keras optimizer"),
         ({"weight_decay": "none"}, ValueError, "`weight_decay` must be a number"),
         ({"learning_rate": "high"}, ValueError, "`learning_rate` must be a number"),
     ],

@@ -188,7 +188,6 @@ def test_rates_are_those_of_the_definition(schedule, expected):
         ({"warmup_steps": 3}, "a dict of such a 'name'"),
         ({"name": "cosine", "warm_steps": 3}, "Did you mean 'warmup_steps'"),
         ({"name": "constant", "power": 3}, "It has: warmup_steps, warmup_init"),
-        ({"name": "cosine", "warmup_steps": -1}, "`warmup_steps`"),
         ({"name": "exponential", "decay_steps": 0, "decay_rate": 1}, "decay_steps"),
     ],
     ids=str,

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.train import inputs as truth
 
 SIZE = (64, 96)
@@ -16,7 +17,9 @@ def faults_of(boxes, labels):
     boxes = np.array(boxes, "float32").reshape(*np.shape(labels), 4)
     labels = np.array(labels)
     explained = truth.explain(boxes, labels, SIZE, num_classes=3)
-    valid = bool(truth.is_valid(boxes, labels, SIZE, num_classes=3))
+    config = EfficientDetConfig(image_size=SIZE, num_classes=3, max_level=6)
+    batch = {"boxes": boxes, "labels": labels}
+    valid = bool(truth.is_valid_batch(batch, config))
     assert valid == (explained is None)
     return explained
 

@@ -85,7 +85,11 @@ def from_arrays(
             is_crowd=crowd,
             image_id=image_id,
         )
-        _check_labels(item, i, len(names))
+        count = len(item.boxes)
+        is_right = item.classes.shape == (count,)
+        is_right &= crowd is None or crowd.shape == (count,)
+        rule = f"`labels` and `is_crowd` of an image must be one per box, here {count}"
+        require(is_right, rule, position=i, labels=item.classes, is_crowd=crowd)
         found.append(item)
     classes = names, category_ids, range(len(names))
     return make_dataset(found, classes, Problems("`from_arrays`"), source="`boxes`")
@@ -118,16 +122,3 @@ def _boxes_xywh(boxes, box_format, position):
             "it with `box_format`"
         )
     return boxes
-
-
-def _check_labels(found, position, num_classes):
-    """Raises unless an image has a label, and maybe a flag, for each box."""
-    labels, crowd, count = found.classes, found.is_crowd, len(found.boxes)
-    is_right = labels.shape == (count,) and (crowd is None or crowd.shape == (count,))
-    rule = f"`labels` and `is_crowd` of an image must be one per box, here {count}"
-    require(is_right, rule, position=position, labels=labels, is_crowd=crowd)
-    is_right = not count or (
-        labels.dtype.kind in "iu" and 0 <= labels.min() <= labels.max() < num_classes
-    )
-    rule = f"Labels must be ints from 0 to {num_classes - 1}, below the `class_names`"
-    require(is_right, rule, position=position, labels=labels)

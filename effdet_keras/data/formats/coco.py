@@ -99,18 +99,14 @@ def _find_image_dir(annotations, images):
     if isinstance(annotations, dict):
         raise InvalidValueError("`image_dir` is needed where `annotations` is a dict")
     path = path_of(annotations)
-    folder, split = path.parent, split_of_json(path)
-    places = (path.stem, split, "", "images", f"images/{split}", "data")
-    candidates = [folder / place for place in places]
-    candidates += [folder.parent / place for place in places[1:]]
-    names = [image["file_name"] for image in images.values()][:10]
-    for candidate in candidates:
-        if not names or any(is_file(_path_in(candidate, name)) for name in names):
-            return candidate
-    raise FileNotFoundError(
-        f"`from_coco` found no folder with the images of {os.fspath(path)!r}, such "
-        f"as {names[0]!r}. Pass `image_dir`. Looked in: {list(map(str, candidates))}"
-    )
+    names = [image["file_name"] for image in images.values()]
+    folder = reading.image_folder(path, split_of_json(path), names, _path_in)
+    if folder is None and names:
+        raise FileNotFoundError(
+            f"`from_coco` found no folder with the images of {os.fspath(path)!r}, such "
+            f"as {names[0]!r}. Pass `image_dir`."
+        )
+    return folder or path.parent
 
 
 def _path_in(folder, name):

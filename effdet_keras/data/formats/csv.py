@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import csv
 import dataclasses
 import functools
@@ -84,25 +85,16 @@ def from_csv(
     groups = collections.defaultdict(list)
     for row in rows:
         groups[row.image].append(row)
-    folder = _image_folder(path, image_dir, list(groups))
+    if image_dir is None:
+        stem = path.stem.removesuffix("_labels")
+        image_dir = reading.image_folder(path, stem, list(groups), _path_in)
+    folder = path_of(image_dir or path.parent)
     return reading.make_dataset(
         [_found(name, rows, folder) for name, rows in groups.items()],
         reading.named_classes(known, class_names),
         problems,
         source=path,
     )
-
-
-def _image_folder(path, image_dir, names):
-    """The folder that the names of the images start from."""
-    if image_dir is not None:
-        return path_of(image_dir)
-    stem, folder = path.stem.removesuffix("_labels"), path.parent
-    places = [folder / p for p in (stem, "", "images", f"images/{stem}")]
-    for place in [*places, folder.parent / "images"]:
-        if any(is_file(_path_in(place, name)) for name in names[:10]):
-            return place
-    return folder
 
 
 def _path_in(folder, name):
@@ -172,22 +164,14 @@ def csv_readers(path):
     files = [path] if path.is_file() else sorted(path.glob("*.csv"))
     readers = {}
     for file in files:
-        stem = file.stem.removesuffix("_labels")
-        for split in csv_splits(file):
-            name = split or reading.split_of_name(stem)
-            readers[name] = functools.partial(from_csv, file, split=split)
+        if file.suffix.lower() != ".csv":
+            continue
+        with contextlib.suppress(ValueError):  # of another format
+            rows = _read_rows(file, Problems("`csv_readers`", "skip"))
+            name = reading.split_of_name(file.stem.removesuffix("_labels"))
+            for split in _splits_of(rows) or [None]:
+                readers[split or name] = functools.partial(from_csv, file, split=split)
     return readers
-
-
-def csv_splits(path):
-    """The splits that a csv file names, or [None]; none if it has no annotations."""
-    if path.suffix.lower() != ".csv":
-        return []
-    try:
-        rows = _read_rows(path, Problems("`csv_splits`", "skip"))
-    except ValueError:
-        return []
-    return _splits_of(rows) or [None]
 
 
 def _splits_of(rows):

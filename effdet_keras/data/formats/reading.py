@@ -262,6 +262,15 @@ def are_coordinates(values):
     return np.all(np.abs(values) <= MAX_COORDINATE, axis=-1)
 
 
+def image_folder(file, split, names, path_in):
+    """The folder near an annotation file that has one of its first images, or None."""
+    places = (split, "", "images", f"images/{split}", "data")
+    bases = (file.parent, file.parent.parent)
+    folders = [file.parent / file.stem, *(b / place for b in bases for place in places)]
+    known = (f for f in folders if any(is_file(path_in(f, n)) for n in names[:10]))
+    return next(known, None)
+
+
 def chosen_split(splits: Iterable[str], split: str | None, source: Any) -> str:
     """The split that was asked for, or the only one there is."""
     splits = list(splits)

@@ -25,8 +25,13 @@ def prepare(augment, reader):
     if augment is None:
         return None
     augmentation = _with_checks(as_augmentation(augment), reader)
-    if reader.gives_masks:
-        _check_keeps_masks(augmentation)
+    if reader.gives_masks and not augmentation.keeps_masks:
+        raise InvalidValueError(
+            f"{augmentation!r} moves pixels, or may, and not those of masks. Leave it "
+            "out; or pass `masks=False` to `batches` to train without masks; or, if it "
+            'is your own, return "mask" as well and set `keeps_masks = True` in its '
+            "class"
+        )
     return augmentation
 
 
@@ -36,16 +41,8 @@ def apply(augmentation, read, index, seed, size):
     own_seed = _fold(seed, _AUGMENT)
     if augmentation.num_images == 1:
         return augmentation(example, own_seed)
-    count = augmentation.num_images - 1
-    places = partners(index, seed, count, size)
-
-    def read_others():
-        return [read(place) for place in tf.unstack(places)]
-
-    if not isinstance(augmentation, Sometimes):
-        return augmentation([example, *read_others()], own_seed)
-    happens = augmentation.happens(own_seed)  # else nothing is read for nothing
-    others = tf.cond(happens, read_others, lambda: [example] * count)
+    places = partners(index, seed, augmentation.num_images - 1, size)
+    others = [read(place) for place in tf.unstack(places)]
     return augmentation([example, *others], own_seed)
 
 
@@ -86,21 +83,6 @@ def _with_checks(augmentation, reader):
     return augmentation if is_tested else _Checked(augmentation, reader)
 
 
-def _check_keeps_masks(augmentation):
-    """Raises ValueError, with its name, if a part leaves masks behind."""
-    inner = getattr(augmentation, "augmentations", [])
-    inner = [*inner, *filter(None, [getattr(augmentation, "augmentation", None)])]
-    for part in inner:
-        _check_keeps_masks(part)
-    if not inner and not augmentation.keeps_masks:
-        raise InvalidValueError(
-            f"{augmentation!r} moves pixels, or may, and not those of masks. Leave it "
-            "out; or pass `masks=False` to `batches` to train without masks; or, if it "
-            'is your own, return "mask" as well and set `keeps_masks = True` in its '
-            "class"
-        )
-
-
 class _Checked(OfAnother):
     """A user's augmentation, whose results are checked before they are tidied up."""
 
@@ -118,10 +100,9 @@ class _Checked(OfAnother):
         except Exception as error:
             reason = str(error).rstrip("\n.")  # with the lines of the user's code
             self._reader.error = InvalidValueError(
-                f"The augmentation {self} failed: {type(error).__name__}: {reason}. "
-                'It must return a dict with "image", "boxes" and "labels", made by '
-                "TensorFlow's operations, because it runs inside `tf.data`; a function "
-                "of NumPy arrays goes into `ek.augment.FromNumPy(function)`"
+                f"The augmentation {self} failed: {type(error).__name__}: {reason}. It "
+                'must return a dict with "image", "boxes" and "labels", made in '
+                "TensorFlow; NumPy's go into `ek.augment.FromNumPy(function)`"
             )
             raise self._reader.error from error
         before = [tf.shape(first["image"]), first["boxes"], first["image_id"]]

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from effdet_keras.box_ops import pairwise_iou
-from effdet_keras.evaluate.curves import interpolated_ap
 from effdet_keras.evaluate.image_result import (
     NONE,
     ImageResult,
@@ -19,6 +18,7 @@ from effdet_keras.evaluate.image_result import (
     pairwise_share,
 )
 from effdet_keras.evaluate.thresholds import SANE_TEMPERATURES
+from effdet_keras.extras.analysis.curves import interpolated_ap
 
 ERROR_MEANINGS = {
     "classification": "right place, wrong class",

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from effdet_keras.evaluate.coco import rank_within
-from effdet_keras.evaluate.curves import COCO_IOU_THRESHOLDS, interpolated_ap
 from effdet_keras.evaluate.evaluation import (
     Evaluation,
     aligned,
@@ -22,6 +21,7 @@ from effdet_keras.evaluate.image_result import (
     match_detections,
     with_detections,
 )
+from effdet_keras.extras.analysis.curves import COCO_IOU_THRESHOLDS, interpolated_ap
 
 _MAX_DETECTIONS = 100  # COCO's, of each image and class
 

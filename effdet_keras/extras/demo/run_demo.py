@@ -14,9 +14,9 @@ from effdet_keras._internal.optional_imports import matplotlib_figure
 from effdet_keras._internal.whole_files import local_path
 from effdet_keras.callbacks.checkpoint_archive import CheckpointArchive
 from effdet_keras.callbacks.coco_evaluation import COCOEvaluation
-from effdet_keras.callbacks.image_summary import ImageSummary
 from effdet_keras.data.any_format import load_splits
 from effdet_keras.errors import EffDetError, check_argument
+from effdet_keras.extras.image_summary import ImageSummary
 from effdet_keras.model.efficientdet import EfficientDet
 
 _NUM_IMAGES = 9  # drawn at the end

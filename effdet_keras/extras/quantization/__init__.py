@@ -233,7 +233,7 @@ class Quantizer:
         return x + self.bias(conv.bias) if conv.use_bias else x
 
     def convolve_transposed(self, conv, batch_norm, x, size):
-        """As of `model/computing.py`, outside of training."""
+        """As of `extras/segmentation_head.py`, outside of training."""
         height, width = size
         variance = batch_norm.moving_variance + batch_norm.epsilon
         scale = batch_norm.gamma * ops.rsqrt(variance)

@@ -12,7 +12,6 @@ from PIL import Image
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.record import load_example, load_image
-from effdet_keras.evaluate.curves import COCO_RECALLS
 from effdet_keras.evaluate.evaluation import (
     Evaluation,
     class_table,
@@ -24,13 +23,12 @@ from effdet_keras.evaluate.evaluation import (
 from effdet_keras.evaluate.image_result import NONE, ImageResult, match_detections
 from effdet_keras.extras.analysis import ERROR_MEANINGS
 from effdet_keras.extras.analysis.compare import Comparison
+from effdet_keras.extras.analysis.curves import COCO_RECALLS
 from effdet_keras.extras.report import charts, pages
 from effdet_keras.extras.report.charts import UNIT_TICKS, Chart
 from effdet_keras.extras.report.pages import element, joined
 from effdet_keras.visualize import (
-    ASIDE,
-    BAD,
-    GOOD,
+    COLORS,
     draw_class_map,
     draw_marked,
     history_panels,
@@ -302,7 +300,7 @@ _SUSPECT_KINDS = {
     "loose box": "A sure detection whose box differs from the annotated one.",
 }
 _BAD, _GOOD, _ASIDE = range(3)
-_COLORS = (BAD, GOOD, ASIDE)
+_COLORS = BAD, GOOD, ASIDE = COLORS[0], COLORS[2], COLORS[1]
 _AROUND = 2.5  # sides of a crop, in sides of the box that it is about
 _LEAST_CROP = 64  # pixels: less shows nothing of what is around
 

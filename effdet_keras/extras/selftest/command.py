@@ -77,11 +77,11 @@ def run(
 
 def _read(data, split, format):
     """The images to test with; the stages say what is wrong with them."""
-    from effdet_keras.data.any_format import load, load_splits, split_names
+    from effdet_keras.data.any_format import find, load, load_splits
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if split is None and "train" in split_names(data, format=format):
+        if split is None and "train" in find(data, format).readers:
             split = "train"
         if split is None:
             return load(data, format=format, on_error="skip")

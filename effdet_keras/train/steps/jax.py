@@ -10,8 +10,7 @@ import numpy as np
 from keras import ops
 
 from effdet_keras._internal.extras import extra
-from effdet_keras.errors import require
-from effdet_keras.model.basic_layers import recomputing
+from effdet_keras.model.computing import computing_with
 from effdet_keras.train.parts import step_counter
 from effdet_keras.train.steps import BackendStep
 
@@ -61,7 +60,7 @@ class Step(BackendStep):
         differentiated = jax.value_and_grad(
             model.compute_loss_and_updates, has_aux=True
         )
-        with recomputing(model.settings.recipe.grad_checkpoint):
+        with computing_with(recomputes=model.settings.recipe.grad_checkpoint):
             (_, moved), gradients = differentiated(
                 _values(model.trainable_variables),
                 _values(model.non_trainable_variables),
@@ -136,16 +135,6 @@ class Step(BackendStep):
 
     def skipped(self, logs, state, iterator):
         return logs, state
-
-    def data_of_fit(self, data):
-        is_shared_out = keras.distribution.distribution() is not None
-        if not is_shared_out or not hasattr(data, "element_spec"):
-            return data
-        size = keras.tree.flatten(data.element_spec)[0].shape[0]
-        count = jax.local_device_count()
-        rule = f"Each of the {count} devices of a process trains on as many images"
-        require(size is None or size % count == 0, rule, images_per_process=size)
-        return data
 
     def carried_variables(self):
         averages, parts = self._model.averages, self._model.parts.values()

@@ -61,9 +61,9 @@ def test_boxes_without_area_are_left_out_and_counted():
 @pytest.mark.parametrize(
     "boxes, labels, options, message",
     [
-        ([[4, 8, 20, 40]], [2], {}, r"0 to 1.*labels=array\(\[2\]"),
-        ([[4, 8, 20, 40]], [-1], {}, r"labels=array\(\[-1\]"),
-        ([[4, 8, 20, 40]], [0.0], {}, "must be ints"),
+        ([[4, 8, 20, 40]], [2], {}, "unknown class: image_id=1: 2 of 1 box"),
+        ([[4, 8, 20, 40]], [-1], {}, "unknown class: image_id=1: -1 of 1 box"),
+        ([[4, 8, 20, 40]], [0.5], {}, "unknown class: image_id=1: 0.5 of 1 box"),
         ([[4, 8, 20, 40]], [], {}, "one per box, here 1"),
         ([[20, 8, 4, 40]], [0], {}, "end before it begins.*box_format"),
         ([[8, 4, 32, -1]], [0], {"box_format": "xywh"}, "end before it begins"),

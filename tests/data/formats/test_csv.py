@@ -5,7 +5,7 @@ import pytest
 from support.small_datasets import save_image
 
 from effdet_keras.data import from_arrays, from_csv, write_csv
-from effdet_keras.data.formats.csv import csv_splits
+from effdet_keras.data.formats.csv import csv_readers
 
 HEADER = "filename,width,height,class,xmin,ymin,xmax,ymax\n"
 
@@ -80,7 +80,8 @@ def test_automl(write, folder):
         "UNASSIGNED,a2.png,dog,0,0,,,1,1,,\n"
     )
     save_image(folder / "a2.png")
-    assert csv_splits(path) == ["train", "validation"]  # UNASSIGNED is to train on
+    # UNASSIGNED is to train on.
+    assert list(csv_readers(path)) == ["train", "validation"]
     names = ["cat", "dog"]
     train = from_csv(path, split="train", class_names=names)
     np.testing.assert_array_equal(train[0]["boxes"], [[5, 5, 10, 15]])

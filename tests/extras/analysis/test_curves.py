@@ -12,7 +12,7 @@ from support.image_results import (
 )
 
 from effdet_keras.evaluate.coco import average_precisions
-from effdet_keras.evaluate.curves import (
+from effdet_keras.extras.analysis.curves import (
     precision_recall_curves,
     slice_by_class_and_size,
     slice_by_column,

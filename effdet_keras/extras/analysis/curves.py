@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -22,6 +21,7 @@ from effdet_keras.evaluate.image_result import (
     mean_of_measured,
     outcomes_of,
 )
+from effdet_keras.evaluate.thresholds import scores_and_whether_right
 
 # By `linspace`, as in pycocotools: its recall 0.35 is a little above 7 / 20.
 COCO_IOU_THRESHOLDS = np.linspace(0.5, 0.95, 10)
@@ -64,18 +64,6 @@ def precision_recall_curves(
     """The precision-recall curve of each class, by COCO's matching."""
     outcomes = outcomes_of(results, len(class_names), iou_threshold)
     return [_curve_of(name, one) for name, one in zip(class_names, outcomes)]
-
-
-def as_one_class(results: Sequence[ImageResult]) -> list[ImageResult]:
-    """The results if all classes were one: how well objects are found."""
-    return [
-        dataclasses.replace(
-            result,
-            labels=np.zeros_like(result.labels),
-            truth_labels=np.zeros_like(result.truth_labels),
-        )
-        for result in results
-    ]
 
 
 def _curve_of(name: str, outcomes: Outcomes) -> PrecisionRecallCurve:
@@ -225,3 +213,38 @@ def _slice(name, counts, precisions):
         ap=mean_of_measured(precisions),
         ap50=mean_of_measured(precisions[0]),
     )
+
+
+# --- Calibration: whether of the detections with a score of 0.8 four in five are right.
+
+
+class Calibration(NamedTuple):
+    """How often detections are right, in bins of scores."""
+
+    edges: np.ndarray  # floats [bins + 1]; a score on an edge is in the lower bin
+    counts: np.ndarray  # ints [bins], the number of detections
+    mean_scores: np.ndarray  # floats [bins]; NaN in an empty bin
+    precisions: np.ndarray  # floats [bins], the share that is right; or NaN
+
+    @property
+    def expected_error(self) -> float:
+        """The expected calibration error (https://arxiv.org/abs/1706.04599), or NaN."""
+        if not self.counts.sum():
+            return math.nan
+        gaps = np.abs(self.mean_scores - self.precisions)
+        return float(np.nansum(self.counts * gaps) / self.counts.sum())
+
+
+def measure_calibration(
+    results: Sequence[ImageResult], *, num_bins: int = 10
+) -> Calibration:
+    """Compares the scores of detections with how often they are right."""
+    scores, is_right = scores_and_whether_right(results)
+    edges = np.linspace(0.0, 1.0, num_bins + 1)
+    bins = np.digitize(scores, edges[1:-1], right=True)
+    counts, sums, rights = (
+        np.bincount(bins, weights, minlength=num_bins)
+        for weights in (None, scores, is_right)
+    )
+    with np.errstate(invalid="ignore"):  # 0 / 0 in an empty bin
+        return Calibration(edges, counts, sums / counts, rights / counts)
