@@ -206,7 +206,6 @@ SEAMS = {
     "cli/__init__.py",  # subcommands
     "cli/eval_.py",  # `--follow`
     "cli/evaluate_files.py",  # columns of images, comparison, report
-    "cli/inspect_weights.py",  # what is in a file, in words
     "cli/predict.py",  # `--parts`
     "cli/train.py",  # `--find-rate`
     "data/__init__.py",  # their public names
@@ -229,7 +228,6 @@ SEAMS = {
     "train/steps/tensorflow.py",  # prediction on several devices
     "weights/model_weights.py",  # pipelines, other formats, the hub
     "weights/kinds/registry.py",  # kinds of weights
-    "weights/kinds/torch_state_dict.py",  # files of PyTorch
 }
 
 

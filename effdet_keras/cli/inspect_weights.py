@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from effdet_keras._internal.extras import extra
 from effdet_keras.cli.arguments import Flag
 
 
@@ -26,7 +25,7 @@ def run(
         model (NAME): the model to load them into (by default, the one that fits)
         list_all: list every array
     """
-    from effdet_keras.weights.read_weights import read_weights
+    from effdet_keras.weights.read_weights import describe_weights, read_weights
 
     source = read_weights(weights, model, averages=not raw)
-    print(extra("inspect_weights:describe_weights")(source, model, list_all))
+    print(describe_weights(source, model, list_all))

@@ -14,7 +14,6 @@ import re
 
 import numpy as np
 
-from effdet_keras._internal.extras import extra
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.config import (
     EFFDET_ANCHORS,
@@ -24,6 +23,7 @@ from effdet_keras.model.config import (
     EfficientDetConfig,
 )
 from effdet_keras.weights.identify import identify
+from effdet_keras.weights.kinds.torch_files import read_torch_file
 from effdet_keras.weights.network_arrays import (
     TORCH_LEAVES,
     Kind,
@@ -135,8 +135,7 @@ _FIELDS_OF_A_FAMILY = (
 
 
 def read_torch_state_dict(path, averages=True):
-    content = extra("torch_files:read_torch_file")(path)
-    return source_of(pathlib.Path(path), content, averages)
+    return source_of(pathlib.Path(path), read_torch_file(path), averages)
 
 
 def source_of(path, content, averages):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support.torch_files import pickled_call, write_before_zip, write_zip
 
-from effdet_keras.extras.torch_files import read_torch_pickle
+from effdet_keras.weights.kinds.torch_files import read_torch_pickle
 
 WRITERS = pytest.mark.parametrize("write", [write_zip, write_before_zip])
 
