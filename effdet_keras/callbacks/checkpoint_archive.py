@@ -54,9 +54,11 @@ class CheckpointArchive(keras.callbacks.Callback):
     callback of your own takes part if it has a method `get_state()`, which returns a
     dict of what JSON has, and `set_state(state)`.
 
-    Files are whole at every moment, even if the process is killed. A new training keeps
-    the best checkpoint of the one before as `best.previous.keras`. While it trains, no
-    other process can train into the folder; of several that train together
+    Files are whole at every moment, even if the process is killed. If `last.keras` is
+    damaged later, `resume=True` takes the newer of the last but one and the best, and
+    keeps what is damaged as `last.damaged.keras`. A new training keeps the best
+    checkpoint of the one before as `best.previous.keras`. While it trains, no other
+    process can train into the folder; of several that train together
     (docs/distributed.md) the first writes.
 
     Ctrl-C and SIGTERM stop `fit` at the end of the step under way, or at once in an
