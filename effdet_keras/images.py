@@ -72,10 +72,6 @@ def read_mask(path: str | os.PathLike[str] | bytes) -> np.ndarray:
 def list_images(folder: str | os.PathLike[str]) -> list[pathlib.Path]:
     """Lists the images directly in a folder by their endings, sorted by name."""
     folder = path_of(folder)
-    if not folder.is_dir():
-        raise NotADirectoryError(
-            f"`list_images` expects a folder. Received: folder={str(folder)!r}"
-        )
     paths = sorted(
         path
         for path in folder.iterdir()

@@ -32,8 +32,6 @@ COLORS = (
     (164, 214, 33),  # lime
     (88, 120, 255),  # indigo
 )
-# Of boxes whose color says what they are, not of which class.
-GOOD, BAD, ASIDE = COLORS[2], COLORS[0], COLORS[1]
 
 _MIN_TEXT = 11  # pixels: smaller text cannot be read
 _TEXT_SHARE = 1 / 40  # of the short side

@@ -119,5 +119,5 @@ def test_list_images_leaves_out_what_is_no_image(tmp_path):
 def test_list_images_of_nothing_is_an_error(tmp_path):
     with pytest.raises(ValueError, match=r"no image"):
         list_images(tmp_path)
-    with pytest.raises(NotADirectoryError, match=r"nowhere"):
+    with pytest.raises(FileNotFoundError, match=r"nowhere"):
         list_images(tmp_path / "nowhere")

@@ -49,11 +49,10 @@ def augmentation_of(entry: str | Mapping[str, Any]) -> Augmentation:
     """Makes an augmentation of its name, or of a mapping of name and arguments."""
     arguments = {"name": entry} if isinstance(entry, str) else dict(entry)
     name = arguments.pop("name", None)
-    if not is_name(name):
-        raise InvalidValueError(
-            f"There is no augmentation {name!r}. Known: "
-            f"{', '.join((*NAMES, *extra(_STEPS)))}"
-        )
+    known = (*NAMES, *extra(_STEPS))
+    if name not in known:
+        text = f"There is no augmentation {name!r}. Known: {', '.join(known)}"
+        raise InvalidValueError(text)
     step = functools.partial(extra("tfod.preprocessing:PreprocessingStep"), name)
     try:
         return NAMES.get(name, step)(**arguments)
@@ -62,8 +61,3 @@ def augmentation_of(entry: str | Mapping[str, Any]) -> Augmentation:
             f"The augmentation {name!r} has no such arguments ({error}). "
             f"Received: {arguments!r}"
         ) from error
-
-
-def is_name(value: Any) -> bool:
-    """Whether a value is the name of an augmentation."""
-    return isinstance(value, str) and (value in NAMES or value in extra(_STEPS))

@@ -5,12 +5,10 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import operator
 from typing import NamedTuple
 
 import keras
 
-from effdet_keras.errors import require
 from effdet_keras.model.basic_layers import (
     BatchNormOptions,
     ConfiguredLayer,
@@ -158,12 +156,6 @@ def tapped_blocks(variant, min_level, taps=None):
     blocks = blocks[min_level - 1 :]
     if taps is None:
         return [of_level[-1] for of_level in blocks]
-    require(
-        len(taps) == len(blocks) and all(map(operator.contains, blocks, taps)),
-        f"`backbone_taps` of {variant} must be a block of each level, of "
-        f"{'; '.join(f'{one[0]} to {one[-1]}' for one in blocks)}",
-        backbone_taps=tuple(taps),
-    )
     return list(taps)
 
 

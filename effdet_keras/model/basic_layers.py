@@ -16,7 +16,7 @@ from effdet_keras.model.batch_norm import (
     BatchNormalization,
     stand_ins_within,
 )
-from effdet_keras.model.computing import computing, computing_with, quantized
+from effdet_keras.model.computing import computing, quantized
 
 
 class ConfiguredLayer(keras.layers.Layer):
@@ -202,13 +202,8 @@ class DropPath(ConfiguredLayer):
 # --- Recomputing blocks in the backward pass, in the place of keeping their insides.
 
 
-def recomputing(is_on=True):
-    """Context in which blocks keep their outputs alone; see `Computing`."""
-    return computing_with(recomputes=is_on)
-
-
 def call_block(block, inputs, training):
-    """Calls a built block with a tensor, or a list of them; see `recomputing`."""
+    """Calls a built block with a tensor, or a list of them; see `recomputes`."""
     if not (computing().recomputes and training):
         return block(inputs, training=training)
     more_trainable, more_others = stand_ins_within(block)

@@ -13,20 +13,19 @@ from keras import ops
 from effdet_keras._internal.label_constants import BACKGROUND, IGNORED_PIXEL
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.category_ids import category_ids_or_default, extend_category_ids
-from effdet_keras.data.dataset import DetectionDataset, what_to_expect
-from effdet_keras.data.pipeline.image_reader import ImageReader, readers_of
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.pipeline.image_reader import ImageReader, passes_of
 from effdet_keras.errors import (
     InvalidValueError,
     NonFiniteLossError,
     require,
 )
-from effdet_keras.train.parts import steps_done
 
 
 def check_data(model, x, y=None):
     """Raises ValueError if `model` cannot train on `x`; draws no batch of a stream."""
     config = model.config
-    for reader in readers_of(x):
+    for reader in passes_of(x):
         if config.has_detection:
             names = reader.class_names, model.class_names
             _check_classes("classes", "class_names", *names, config.num_classes)
@@ -49,14 +48,6 @@ def check_data(model, x, y=None):
         _check_arrays(model, x, y)
     elif hasattr(x, "__len__"):
         require(len(x) > 0, "The dataset is empty", length=len(x))
-
-
-def say_what_to_expect(model, data):
-    """Before the first step: of a dataset of few images, or few boxes of a class."""
-    is_new = model.settings is not None and not steps_done(model.optimizer)
-    if is_new and isinstance(data, DetectionDataset):
-        for sentence in what_to_expect(data):
-            print(sentence, flush=True)
 
 
 def check_truth(truth, sample_weight, config):
@@ -116,8 +107,8 @@ def batch_size_and_steps(x, batch_size, steps_per_epoch, *, must_know=True):
 
 def num_images(x, batch_size, steps_per_epoch):
     """How many images there are to train on, as far as the data tells."""
-    if readers := readers_of(x):
-        return sum(reader.num_images for reader in readers)
+    if readers := passes_of(x):
+        return sum(len(reader.records) for reader in readers)
     return len(x) if hasattr(x, "shape") else batch_size * steps_per_epoch
 
 
@@ -268,7 +259,7 @@ class Run:
     """What is known of the data of one call, for errors in plain words."""
 
     def __init__(self, data: Any = None) -> None:
-        self._readers: list[ImageReader] = readers_of(data)
+        self._readers: list[ImageReader] = list(passes_of(data))
         self._error = None  # what stopped a step: the backend may hide it in its own
         for reader in self._readers:
             reader.error = None
@@ -324,7 +315,7 @@ def adopt_classes(model: Any, data: Any) -> None:
 
     Nothing changes where the model has `category_ids`, or the classes of both differ.
     """
-    sources = [data] if isinstance(data, DetectionDataset) else readers_of(data)
+    sources = [data] if isinstance(data, DetectionDataset) else passes_of(data)
     _adopt_seg_class_names(model, sources)
     known = {(tuple(c.class_names), tuple(c.category_ids)) for c in sources}
     if model.category_ids is not None or len(known) != 1:

@@ -45,21 +45,7 @@ REFERENCE = {  # what the reference has in fields that are "auto"
     "loss": DetectionLoss(),
     "matching": IoUMatching(),
 }
-TFOD = {  # what the configs of the TF Object Detection API have there
-    "clip_norm": None,
-    "ema_decay": None,
-    "freeze": None,
-    "learning_rate_multipliers": None,
-    "loss": DetectionLoss(delta=1.0, box_loss_weight=1.0, divide_by="positives"),
-    "matching": IoUMatching(in_fractions=True),
-}
-TFOD_SCHEDULE = {
-    "name": "cosine",
-    "warmup_steps": 2_500,
-    "total_steps": 300_000,
-}
 _LEARNING_RATE, _WARMUP_INIT = 0.08, 0.008  # the reference's
-_TFOD_WARMUP_INIT = 0.001  # and that of the TF Object Detection API, for 0.08 as well
 _L2_DECAY = 4e-5  # the reference's, of the loss
 _ADAMW_DECAY = 0.004  # Keras' own default
 
@@ -263,7 +249,8 @@ class Recipe:
 
     def chosen(self, **fields: Any) -> Recipe:
         """The recipe with every field settled."""
-        of_name = TFOD if self.name == TFOD_NAME else REFERENCE
+        is_tfod = self.name == TFOD_NAME
+        of_name = extra("tfod.recipe:DEFAULTS") if is_tfod else REFERENCE
         default = {**of_name, "batch_norm_warmup": self.is_open}
         settled = {
             name: value
@@ -285,7 +272,8 @@ class Recipe:
     def _schedule(self):
         if self.schedule is not None:
             return self.schedule
-        return TFOD_SCHEDULE if self.name == TFOD_NAME else "cosine"
+        is_tfod = self.name == TFOD_NAME
+        return extra("tfod.recipe:SCHEDULE") if is_tfod else "cosine"
 
     @property
     def clips_each(self) -> bool:
@@ -311,7 +299,8 @@ class Recipe:
         if self.weight_decay == AUTO:
             if has_own_decay(self.optimizer):
                 return 0.0
-            return tfod_decay() if self.name == TFOD_NAME else _L2_DECAY
+            is_tfod = self.name == TFOD_NAME
+            return extra("tfod.recipe:tfod_decay")() if is_tfod else _L2_DECAY
         if not self._brings_optimizer and has_own_decay(self.optimizer):
             return 0.0  # it is AdamW's, see `new_optimizer`
         return self.weight_decay or 0.0
@@ -352,7 +341,7 @@ class Recipe:
             rate = self.learning_rate or default_learning_rate(self.optimizer)
             warmup_init = rate * _WARMUP_INIT / _LEARNING_RATE
         if self.name == TFOD_NAME:
-            warmup_init = rate * _TFOD_WARMUP_INIT / _LEARNING_RATE
+            warmup_init = rate * extra("tfod.recipe:WARMUP_INIT") / _LEARNING_RATE
         return named_schedule(
             self._schedule,
             rate,
@@ -375,19 +364,3 @@ class Recipe:
 def _is_number(value, least):
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     return is_number and least <= value < math.inf
-
-
-def tfod_decay(*, fpn=4e-5, heads=4e-5, backbone=1e-5):
-    """The decay of the TF Object Detection API, as a `weight_decay` of `compile`.
-
-    With its published configs no depthwise kernel of the backbone decays, and of the
-    heads those alone, but for their last layers. The `l2_regularizer` of a config is
-    for BiFPN and heads; the backbone brings its own. There the factor of the plain sum
-    of squares is half of what is here.
-    """
-    return {
-        r"^efficientnet.*depthwise": 0.0,
-        r"^efficientnet.*(kernel|bias)$": backbone,
-        r"^(fpn_cells|resample_p).*kernel$": fpn,
-        r"_net/[a-z]+-\d+/depthwise_kernel$": heads,
-    }

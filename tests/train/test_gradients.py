@@ -9,9 +9,10 @@ import pytest
 from keras import ops
 from support.tiny import EAGER, batch, tiny_model, values
 
+from effdet_keras.extras.tfod.recipe import tfod_decay
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.train.gradients import check_found, clipped, decay_factors, factors_of
-from effdet_keras.train.recipe import Recipe, tfod_decay
+from effdet_keras.train.recipe import Recipe
 
 
 @pytest.mark.parametrize("scale", [None, 1024.0])

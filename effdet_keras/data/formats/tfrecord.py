@@ -299,20 +299,15 @@ def _find_files(files):
         return [path for entry in files for path in _find_files(entry)]
     files = os.fspath(local_path(files, "A TFRecord file"))
     splits = tfrecord_splits(files) if os.path.isdir(files) else {}
-    if len(splits) > 1:
-        raise InvalidValueError(
-            "A folder must have the files of one split. "
-            f"Received: files={files!r} with {sorted(splits)}. Pass a pattern, such "
-            f"as {os.path.join(files, min(splits))}*"
-        )
+    rule = "A folder must have the files of one split: pass a pattern, such as 'train*'"
+    require(len(splits) <= 1, rule, files=files, splits=sorted(splits))
     paths = next(iter(splits.values()), None)
     if paths is None and not os.path.isdir(files):
         paths = [files] if os.path.exists(files) else sorted(glob.glob(files))
     if not paths:
         raise FileNotFoundError(
-            "`files` must be a file, a pattern that matches some, or a folder of files "
-            "such as `train-00000-of-00002.tfrecord` or `train.record`. "
-            f"Received: files={files!r}, where there are none"
+            "`files` must be TFRecord files, a pattern, or a folder of files such as "
+            f"`train.tfrecord`. Received: files={files!r}, where there are none"
         )
     return paths
 

@@ -190,10 +190,6 @@ def find_layout(path):
     path = path_of(path)
     if path.is_file():
         return _yaml_layout(path)
-    if not path.is_dir():
-        raise FileNotFoundError(
-            f"`from_yolo` expects a data.yaml or a folder. Received: path={str(path)!r}"
-        )
     files = [*sorted(path.glob("*.yaml")), *sorted(path.glob("*.yml"))]
     # One called data.yaml is meant; of others, which may be anything, one with names.
     meant = [file for file in files if file.stem == "data"]
@@ -210,10 +206,8 @@ def _images_of(folder, entries, problems):
         places = [folder / entry, folder / str(entry).replace("../", "")]
         place = next(filter(exists, places), None)
         if place is None:
-            raise FileNotFoundError(
-                "`from_yolo` expects each split to be a folder or a list of images. "
-                f"Received: {str(places[0])!r}, which is not there"
-            )
+            rule = "`from_yolo` expects a folder or a list of images for each split"
+            raise FileNotFoundError(f"{rule}. Received: {str(places[0])!r}")
         if place.is_dir():
             paths += sorted(_images_in(place.rglob("*")))
             continue

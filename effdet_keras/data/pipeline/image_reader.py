@@ -29,11 +29,6 @@ _UNKNOWN = sys.maxsize  # batches, of a dataset that does not tell
 reader_behind = weakref.WeakKeyDictionary()
 
 
-def readers_of(dataset):
-    """The `ImageReader`s behind a `tf.data.Dataset` or what was made of it."""
-    return list(passes_of(dataset))
-
-
 def passes_of(dataset):
     """Finds the `ImageReader`s behind a `tf.data.Dataset`, and how long a pass is."""
     found, to_visit, visited = {}, [(dataset, _UNKNOWN)], set()
@@ -71,11 +66,6 @@ class ImageReader:
     def name_of(self, image_id):
         """Returns the file name of an image, or its id where it has none."""
         return self._names.get(int(image_id), f"image_id={int(image_id)}")
-
-    @property
-    def num_images(self):
-        """How many images the dataset has, whether they can be read or not."""
-        return len(self.records)
 
     @functools.cached_property
     def _names(self):

@@ -14,7 +14,7 @@ from keras import ops
 from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import InvalidValueError, check_argument, check_choice, require
-from effdet_keras.model.basic_layers import recomputing
+from effdet_keras.model.computing import computing_with
 from effdet_keras.train.freezing import batch_norms_of
 from effdet_keras.train.parts import Part
 
@@ -308,7 +308,7 @@ class AdversarialTraining(Part):
         return tf.map_fn(of_one, (truth, outputs), fn_output_signature=tf.float32)
 
     def _outputs(self, images):
-        with recomputing(self._model.settings.recipe.grad_checkpoint):
+        with computing_with(recomputes=self._model.settings.recipe.grad_checkpoint):
             return self._model(images, training=True)
 
 

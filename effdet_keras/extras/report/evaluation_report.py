@@ -28,9 +28,7 @@ from effdet_keras.extras.report import charts, pages
 from effdet_keras.extras.report.charts import UNIT_TICKS, Chart
 from effdet_keras.extras.report.pages import element, joined
 from effdet_keras.visualize import (
-    ASIDE,
-    BAD,
-    GOOD,
+    COLORS,
     draw_class_map,
     draw_marked,
     history_panels,
@@ -302,7 +300,7 @@ _SUSPECT_KINDS = {
     "loose box": "A sure detection whose box differs from the annotated one.",
 }
 _BAD, _GOOD, _ASIDE = range(3)
-_COLORS = (BAD, GOOD, ASIDE)
+_COLORS = BAD, GOOD, ASIDE = COLORS[0], COLORS[2], COLORS[1]
 _AROUND = 2.5  # sides of a crop, in sides of the box that it is about
 _LEAST_CROP = 64  # pixels: less shows nothing of what is around
 

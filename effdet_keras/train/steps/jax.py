@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 
 from effdet_keras._internal.extras import extra
-from effdet_keras.model.basic_layers import recomputing
+from effdet_keras.model.computing import computing_with
 from effdet_keras.train.parts import step_counter
 from effdet_keras.train.steps import BackendStep
 
@@ -60,7 +60,7 @@ class Step(BackendStep):
         differentiated = jax.value_and_grad(
             model.compute_loss_and_updates, has_aux=True
         )
-        with recomputing(model.settings.recipe.grad_checkpoint):
+        with computing_with(recomputes=model.settings.recipe.grad_checkpoint):
             (_, moved), gradients = differentiated(
                 _values(model.trainable_variables),
                 _values(model.non_trainable_variables),

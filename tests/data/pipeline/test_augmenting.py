@@ -10,7 +10,7 @@ from effdet_keras import augment as ek_augment
 from effdet_keras.augment.augmentation import fault_of
 from effdet_keras.data import from_arrays
 from effdet_keras.data.pipeline import augmenting
-from effdet_keras.data.pipeline.image_reader import readers_of
+from effdet_keras.data.pipeline.image_reader import passes_of
 
 pytestmark = pytest.mark.tensorflow
 
@@ -255,7 +255,7 @@ def error_of(augment):
     batches = grey_images(2).batches(1, **IN_ORDER, augment=augment)
     with pytest.raises(tf.errors.OpError):
         list(batches)
-    error = readers_of(batches)[0].error
+    error = next(iter(passes_of(batches))).error
     assert isinstance(error, ValueError)
     return error
 

@@ -10,11 +10,11 @@ from effdet_keras.extras.tfod.pipeline_config import (
     read_pipeline_config,
     read_pipeline_model,
 )
+from effdet_keras.extras.tfod.recipe import tfod_decay
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.requested import configured
-from effdet_keras.train.recipe import tfod_decay
 
 D0 = pipeline_text(EfficientDetConfig(num_classes=3), readers="")
 RATE = D0[D0.index("cosine_decay") : D0.index(" }\n    momentum_optimizer_value")]

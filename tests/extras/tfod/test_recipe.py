@@ -8,11 +8,12 @@ from keras import ops
 from support.odapi import odapi_path, padded_truth
 from support.tiny import EAGER, batch, tiny_model
 
+from effdet_keras.extras.tfod.recipe import tfod_decay
 from effdet_keras.model.anchors import anchors_of
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import IoUMatching
-from effdet_keras.train.recipe import Recipe, tfod_decay
+from effdet_keras.train.recipe import Recipe
 
 SIZE = 256
 RECIPE = Recipe("tfod").chosen()
