@@ -63,16 +63,14 @@ class CheckpointArchive(keras.callbacks.Callback):
 
     Ctrl-C and SIGTERM stop `fit` at the end of the step under way, or at once in an
     evaluation, and `last.keras` is written before `fit` raises `KeyboardInterrupt`, or
-    for SIGTERM `SystemExit(143)`. A second Ctrl-C does not wait. This holds where `fit`
-    is called in the main thread, in which alone Python hears signals.
+    for SIGTERM `SystemExit(143)`. A second Ctrl-C does not wait.
 
     Put it last, behind the callback that computes `monitor`. In an epoch without
     `monitor` it writes `last.keras` alone.
 
     Args:
         folder: path of a folder, which is made if need be; or its address, such as
-            `s3://bucket/run`: then files are written to this machine, and copied to
-            there while the training goes on (docs/remote_files.md).
+            `s3://bucket/run` (docs/remote_files.md).
         monitor: string, a name in the logs of `fit`; None writes `last.keras` alone.
         mode: `"max"` if more is better, `"min"` if less is better.
         verbose: bool, whether to print each new best value.

@@ -272,19 +272,6 @@ class DetectionDataset:
         Raises:
             FileNotFoundError: If an image has no mask; the message counts them.
             ValueError: If names repeat.
-
-        Example:
-            >>> import pathlib, tempfile
-            >>> from PIL import Image
-            >>> from effdet_keras.data.formats.arrays import from_arrays
-            >>> folder = pathlib.Path(tempfile.mkdtemp())
-            >>> for name, numbers in (("a.png", (9, 9, 3)), ("masks/a.png", (9, 9))):
-            ...     (folder / name).parent.mkdir(exist_ok=True)
-            ...     Image.fromarray(np.ones(numbers, "uint8")).save(folder / name)
-            >>> dataset = from_arrays([folder / "a.png"], [[]], [[]], ["cat"])
-            >>> dataset = dataset.with_masks(folder / "masks", ["road", "grass"])
-            >>> dataset[0]["mask"].shape, dataset.seg_class_names
-            ((9, 9), ('road', 'grass'))
         """
         names = tuple(map(str, class_names))
         check_class_names(names, "`class_names`")
