@@ -51,7 +51,7 @@ class FolderLock:
 
     def __init__(self, path):
         self.path = path_of(path)
-        self.name = shown_address(path) if is_remote(path) else str(path)
+        self.name = shown_address(path)
         self._file = self.path / LOCK_FILE
         self._owner = {}  # what the file says while this process has the folder
         self._is_lost = False
@@ -156,10 +156,9 @@ class FolderLock:
 
 def _owner(text):
     try:
-        owner = json.loads(text)
-    except ValueError:
+        return json.loads(text)
+    except ValueError:  # half written
         return {}
-    return owner if isinstance(owner, dict) else {}
 
 
 def _name_of(text):

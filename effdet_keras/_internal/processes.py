@@ -71,12 +71,10 @@ def local_share(batch_size: int, share: tuple[int, int]) -> int:
     """The images of a global batch that each process has: 4 of 8 for `(1, 2)`."""
     _, count = share
     if batch_size % count:
-        lower = batch_size // count * count
-        sizes = [str(n) for n in (lower, lower + count) if n]
         raise InvalidValueError(
             "`batch_size` counts the images of all processes together, and must be a "
             f"multiple of their number. Received: batch_size={batch_size}, {count} "
-            f"processes. Give {' or '.join(sizes)}"
+            "processes"
         )
     return batch_size // count
 

@@ -42,13 +42,7 @@ def _read_fields(message, tokens, end):
     while not tokens.TryConsume(end):
         if tokens.AtEnd():
             raise InvalidValueError(f"`{message.path}` has no end: {end!r} is missing")
-        name = tokens.token
-        if not name.isidentifier():
-            raise InvalidValueError(
-                f"found {name!r} where the name of a field is expected, in "
-                f"`{message.path or 'the file'}`"
-            )
-        tokens.NextToken()
+        name = tokens.ConsumeIdentifier()
         has_colon = tokens.TryConsume(":")
         values = []
         if tokens.TryConsume("["):
@@ -71,9 +65,8 @@ def _value(message, name, tokens, has_colon):
         _read_fields(inner, tokens, _ENDS[start])
         return inner
     if not start or start in _MARKS or not has_colon:
-        found = repr(start) if start else "the end"
         raise InvalidValueError(
-            f"found {found} where the value of `{message.place_of(name)}` is expected"
+            f"found {start!r} where the value of `{message.place_of(name)}` is expected"
         )
     if start[0] in "\"'":  # strings side by side are one
         return tokens.ConsumeByteString().decode("utf-8", errors="replace")

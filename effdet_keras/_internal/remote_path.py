@@ -72,14 +72,10 @@ def replacing_at(path: Any) -> Iterator[pathlib.Path]:
 # --- Copies of files at addresses.
 
 
-def keras_home() -> pathlib.Path:
-    """Keras' own folder: `$KERAS_HOME`, or `~/.keras`."""
-    return pathlib.Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser()
-
-
 def cache_folder() -> pathlib.Path:
     """`$EFFDET_KERAS_CACHE`, or else `effdet_keras` in Keras' own folder."""
-    folder = os.environ.get("EFFDET_KERAS_CACHE") or keras_home() / "effdet_keras"
+    keras_home = os.environ.get("KERAS_HOME") or "~/.keras"
+    folder = os.environ.get("EFFDET_KERAS_CACHE") or f"{keras_home}/effdet_keras"
     return pathlib.Path(folder).expanduser().absolute()
 
 

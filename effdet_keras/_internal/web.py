@@ -1,7 +1,6 @@
 """Files of web servers: asked for in one way, and taken whole or not at all."""
 
 import http.client
-import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -12,10 +11,8 @@ _HEAD = 512  # bytes that tell what a file is
 _ALLOWED = "%:/?#[]@!$&'()*+,;=~"  # in a URL, beside letters and digits
 _PAGE = (b"<!doctype html", b"<html", b"<head", b"<body")
 # What a server that cannot be reached, or that breaks off, raises.
-BROKEN = (
-    *(urllib.error.URLError, http.client.HTTPException),
-    *(ConnectionError, TimeoutError, ssl.SSLError),
-)
+_BROKEN_OFF = (http.client.HTTPException, ConnectionError, TimeoutError)
+BROKEN = (urllib.error.URLError, *_BROKEN_OFF)
 
 
 class NotTheFileError(ConnectionError):
@@ -61,11 +58,3 @@ def is_page(head):
     """Whether the first bytes of a file are those of a page for a browser."""
     head = head[:_HEAD].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     return head.startswith(b"<") and any(sign in head for sign in _PAGE)
-
-
-def shown_url(url):
-    """The URL without what may be secret: login, query, fragment."""
-    parts = urllib.parse.urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    shown = parts._replace(netloc=host, query="", fragment="").geturl()
-    return f"{shown}?..." if parts.query else shown

@@ -55,7 +55,9 @@ def address_of(path):
 
 
 def shown_address(path):
-    """The address, without what may be secret: the login and what follows a `?`."""
+    """A path; of an address, without the login and the query, which may be secret."""
+    if not is_remote(path):
+        return os.fsdecode(path)
     return re.sub("//[^/]*@", "//", address_of(path).partition("?")[0])
 
 

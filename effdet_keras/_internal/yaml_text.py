@@ -65,14 +65,7 @@ def load_yaml(text: str, *, names: bool = False) -> Any:
     """What a YAML text holds; of a file of `names`, all ids and names are text."""
     try:
         return yaml.load(text, Loader=yaml.BaseLoader if names else _Loader)
-    except (
-        yaml.YAMLError,
-        ValueError,
-        TypeError,
-        LookupError,
-        AttributeError,
-        RecursionError,
-    ) as error:
+    except Exception as error:  # PyYAML's are many
         text = " ".join(str(error).split())  # PyYAML's has the line, and draws it
         raise InvalidValueError(f"{type(error).__name__}: {text}") from error
 
@@ -91,14 +84,6 @@ def read_yaml(path: str | os.PathLike) -> dict[Any, Any]:
             f"'{path}' must hold lines `name: value`. Received: {str(content)[:60]!r}"
         )
     return content
-
-
-def parse_value(text: str) -> Any:
-    """A value as YAML writes it: `20`, `1e-3`, `[320, 480]`, `null`, `adamw`."""
-    try:
-        return load_yaml(text)
-    except InvalidValueError as error:
-        raise InvalidValueError(f"{text!r} is not a value: {error}") from error
 
 
 def to_yaml(content: dict[str, Any]) -> str:

@@ -55,23 +55,22 @@ class CheckpointArchive(keras.callbacks.Callback):
     dict of what JSON has, and `set_state(state)`.
 
     Files are whole at every moment, even if the process is killed. If `last.keras` is
-    damaged later, `resume=True` takes the newest other checkpoint, and keeps what is
-    damaged as `last.damaged.keras`. A new training keeps the best checkpoint of the one
-    before as `best.previous.keras`. While it trains, no other process can train into
-    the folder; of several that train together (docs/distributed.md) the first writes.
+    damaged later, `resume=True` takes the newer of the last but one and the best, and
+    keeps what is damaged as `last.damaged.keras`. A new training keeps the best
+    checkpoint of the one before as `best.previous.keras`. While it trains, no other
+    process can train into the folder; of several that train together
+    (docs/distributed.md) the first writes.
 
     Ctrl-C and SIGTERM stop `fit` at the end of the step under way, or at once in an
     evaluation, and `last.keras` is written before `fit` raises `KeyboardInterrupt`, or
-    for SIGTERM `SystemExit(143)`. A second Ctrl-C does not wait. This holds where `fit`
-    is called in the main thread, in which alone Python hears signals.
+    for SIGTERM `SystemExit(143)`. A second Ctrl-C does not wait.
 
     Put it last, behind the callback that computes `monitor`. In an epoch without
     `monitor` it writes `last.keras` alone.
 
     Args:
         folder: path of a folder, which is made if need be; or its address, such as
-            `s3://bucket/run`: then files are written to this machine, and copied to
-            there while the training goes on (docs/remote_files.md).
+            `s3://bucket/run` (docs/remote_files.md).
         monitor: string, a name in the logs of `fit`; None writes `last.keras` alone.
         mode: `"max"` if more is better, `"min"` if less is better.
         verbose: bool, whether to print each new best value.

@@ -54,10 +54,8 @@ class COCOEvaluation(keras.callbacks.Callback):
             same forward pass as the detections. `evaluate` names them without `val_`.
 
     Raises:
-        ValueError: If the dataset is empty. When training begins: if the classes of
-            model and dataset differ, or the first of your own batches cannot be
-            evaluated.
-        TypeError: When training begins, if the dataset is none of these.
+        ValueError, TypeError: If the dataset is empty or none of these, or its classes
+            are not the model's.
 
     Example:
         >>> from effdet_keras.data import from_arrays

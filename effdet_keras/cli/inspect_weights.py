@@ -25,13 +25,7 @@ def run(
         model (NAME): the model to load them into (by default, the one that fits)
         list_all: list every array
     """
-    from effdet_keras.weights.read_weights import (
-        describe_weights,
-        list_arrays,
-        read_weights,
-    )
+    from effdet_keras.weights.read_weights import describe_weights, read_weights
 
-    read = read_weights(weights, model, averages=not raw)
-    print(describe_weights(read, model))
-    if list_all:
-        print(list_arrays(read))
+    source = read_weights(weights, model, averages=not raw)
+    print(describe_weights(source, model, list_all))

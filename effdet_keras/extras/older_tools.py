@@ -18,8 +18,11 @@ from effdet_keras._internal.whole_files import (
 from effdet_keras.errors import InvalidValueError, check_choice, require
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.kinds.automl import AVERAGE, STATE_FILE
-from effdet_keras.weights.kinds.torch_files import PICKLE_ENDINGS
-from effdet_keras.weights.kinds.torch_state_dict import BN_COUNTER, TORCH
+from effdet_keras.weights.kinds.torch_state_dict import (
+    BN_COUNTER,
+    PICKLE_ENDINGS,
+    TORCH,
+)
 from effdet_keras.weights.network_arrays import network_arrays, tf1_name
 from effdet_keras.weights.pretrained import check_own_network
 

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from effdet_keras._internal.backend import require_tensorflow
-from effdet_keras.hub.module import fingerprint_of, reopen_hub_module
+from effdet_keras.hub.module import reopen_hub_module
 
 
 class _Fixed(keras.Variable):
@@ -54,16 +54,13 @@ class HubFeatures(keras.layers.Layer):
     def get_config(self):
         config = super().get_config()
         config.pop("dtype")
-        return {
-            **config,
-            "handle": self.module.handle,
-            "fingerprint": fingerprint_of(self.module.folder),
-        }
+        return {**config, "handle": self.module.handle}
 
     @classmethod
     def from_config(cls, config):
         config = dict(config)
-        module = reopen_hub_module(config.pop("handle"), config.pop("fingerprint"))
+        config.pop("fingerprint", None)  # of former versions
+        module = reopen_hub_module(config.pop("handle"))
         return cls(module, **config)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras._internal.web import shown_url
+from effdet_keras._internal.whole_files import shown_address
 from effdet_keras.detect.detect import ScoreRule, image_sources, pixels_of
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.letterbox import boxes_in_image, letterbox_array
@@ -47,8 +47,8 @@ def from_hub(
         return HubDetector(module, class_names, category_ids)
     if num_classes is None and class_names is None:
         raise InvalidValueError(
-            f"The module {shown_url(module.handle)!r} gives features: say for which "
-            "classes its new last layers are, with `num_classes` or `class_names`."
+            f"The module {shown_address(module.handle)!r} gives features: say for "
+            "which classes its last layers are, with `num_classes` or `class_names`."
         )
     overrides["num_classes"] = num_classes or len(class_names)
     classes = {"class_names": class_names, "category_ids": category_ids}
@@ -73,10 +73,10 @@ def check_features(module, config):
         found = [tuple(x.shape[1:3]) for x in features]
         if found != expected:
             raise InvalidValueError(
-                f"The module {shown_url(module.handle)!r} returns features of {found} "
-                f"for an image of {config.image_size}. Expected: {expected}, for the "
-                f"levels {config.min_level} to {config.max_level}. Give `min_level`, "
-                "`max_level` and `image_size` of the module."
+                f"The module {shown_address(module.handle)!r} returns features of "
+                f"{found} for an image of {config.image_size}. Expected: {expected}, "
+                f"for the levels {config.min_level} to {config.max_level}. Give "
+                "`min_level`, `max_level` and `image_size` of the module."
             )
 
 
@@ -94,9 +94,10 @@ def _own_network(cls, module, model_name, overrides, classes, verbose):
     report = assign_source(model, source, skip_mismatch=True)
     if not _computes_the_same(model, module):
         warnings.warn(
-            f"The module {shown_url(module.handle)!r} has the weights of {config.name} "
-            "but computes something else with them, so its own graph is used. If it is "
-            "that model with other options, such as `activation`, give them.",
+            f"The module {shown_address(module.handle)!r} has the weights of "
+            f"{config.name} but computes something else with them, so its own graph is "
+            "used. If it is that model with other options, such as `activation`, give "
+            "them.",
             stacklevel=4,
         )
         return None
@@ -122,7 +123,7 @@ def _matching_config(module, source, model_name, overrides):
     if len(fitting) > 1:
         names = [config.name for config in fitting]
         raise InvalidValueError(
-            f"The module {shown_url(module.handle)!r} has the weights of "
+            f"The module {shown_address(module.handle)!r} has the weights of "
             f"{' and of '.join(names)}: say which is meant, with `model_name`."
         )
     return fitting[0] if fitting else None
@@ -167,7 +168,7 @@ def _config_of_graph(module, model_name, overrides):
 
 def _say(verbose, module, text):
     if verbose:
-        print(f"From TF-Hub module {shown_url(module.handle)}: {text}", flush=True)
+        print(f"From TF-Hub module {shown_address(module.handle)}: {text}", flush=True)
 
 
 # --- A whole detector from TF-Hub: images in, `Detections` out, nothing to train.

@@ -9,9 +9,8 @@ import tarfile
 
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras._internal.web import shown_url
-from effdet_keras._internal.whole_files import local_path
-from effdet_keras.errors import InvalidValueError, first_line
+from effdet_keras._internal.whole_files import local_path, shown_address
+from effdet_keras.errors import InvalidValueError
 
 # Its version 0.16.1 needs `pkg_resources`, which setuptools 82 dropped.
 _INSTALL = ("tensorflow-hub", "tf-keras", "setuptools<82")
@@ -20,7 +19,6 @@ tensorflow_hub_resolver = OptionalModule("tensorflow_hub.resolver", install=_INS
 
 NOTES_FILE = "effdet_keras.json"  # what `export_hub_module` tells of a module
 NOTES_FOLDER = "assets.extra"  # SavedModel's place for files of its users
-_GRAPH_FILE = "saved_model.pb"
 _FORM = (
     "A feature module is called with `(images, training=True or False)`, images "
     "float32 [batch, height, width, 3], and returns two lists, class features and box "
@@ -86,9 +84,9 @@ def open_hub_module(handle):
     return _load(handle, _resolve(handle))
 
 
-def reopen_hub_module(handle, fingerprint):
+def reopen_hub_module(handle):
     """Loads the module that a saved model names, from this machine alone."""
-    shown, folder = shown_url(handle), _cache_folder(handle)
+    shown, folder = shown_address(handle), _cache_folder(handle)
     if not os.path.isdir(folder):
         raise FileNotFoundError(
             f"The model computes with the TF-Hub module {shown!r}, which is not in "
@@ -96,12 +94,6 @@ def reopen_hub_module(handle, fingerprint):
             f"fetch it with `tensorflow_hub.resolve({shown!r})`, or make the model by "
             "`EfficientDet.from_hub` from its new place and call `load_weights` with "
             "this file."
-        )
-    if fingerprint_of(folder) != fingerprint:
-        raise InvalidValueError(
-            f"The TF-Hub module {shown!r} in '{folder}' is another than the model was "
-            "saved with: its graph has changed. Put the former version there, or make "
-            "a new model with `EfficientDet.from_hub`."
         )
     return _load(handle, folder)
 
@@ -134,7 +126,7 @@ def _resolve(handle):
         return tensorflow_hub.resolve(handle)
     except (OSError, EOFError, tarfile.TarError) as error:
         raise OSError(
-            f"There is no TF-Hub module at {shown_url(handle)!r}: {error}. Expected a "
+            f"No TF-Hub module at {shown_address(handle)!r}: {error}. Expected a "
             "compressed SavedModel (tar.gz) behind this address with "
             "'?tf-hub-format=compressed'."
         ) from error
@@ -153,30 +145,13 @@ def _is_url(handle):
 
 
 def _load(handle, folder):
-    load = tensorflow_hub.require("Loading a TF-Hub module").load
-    try:
-        loaded = load(folder)
-    except Exception as error:  # TensorFlow's errors have no class in common
-        raise InvalidValueError(
-            f"What is at {shown_url(handle)!r} is no SavedModel that TensorFlow can "
-            f"load: {first_line(error)}. Expected a folder with '{_GRAPH_FILE}' "
-            "and 'variables'."
-        ) from error
+    loaded = tensorflow_hub.require("Loading a TF-Hub module").load(folder)
     handle = handle if _is_url(handle) else folder
     path = pathlib.Path(folder, NOTES_FOLDER, NOTES_FILE)
     notes = json.loads(path.read_text("utf-8")) if path.is_file() else None
     module = HubModule(handle, folder, loaded, notes)
     if detector_form(module) is None and not callable(loaded):
-        signatures = getattr(loaded, "signatures", {})
-        found = {name: sorted(f.structured_outputs) for name, f in signatures.items()}
         raise InvalidValueError(
-            f"The module {shown_url(handle)!r} is of another form: it cannot be "
-            f"called, and its signatures return {found or 'nothing'}. {_FORM}."
+            f"The module {shown_address(handle)!r} is of another form. {_FORM}."
         )
     return module
-
-
-def fingerprint_of(folder):
-    """A digest of a module's graph; other weights do not change it."""
-    graph = pathlib.Path(folder, _GRAPH_FILE).read_bytes()
-    return hashlib.sha256(graph).hexdigest()

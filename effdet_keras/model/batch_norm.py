@@ -30,10 +30,8 @@ def stand_ins_within(block: Any) -> tuple[list, list]:
 class BatchNormalization(keras.layers.BatchNormalization):
     """`keras.layers.BatchNormalization` over the last axis, faster on TensorFlow.
 
-    Keras composes it of ten operations, each a pass over the largest arrays of a
-    training step; TensorFlow's fused kernel takes a fifth of their time on a CPU,
-    forward and backward, and lets the graph's optimizer merge it into a
-    convolution before it. Numbers, variables and their names are the same.
+    Keras composes it of ten operations; TensorFlow's fused kernel takes a fifth of
+    their time on a CPU. Numbers, variables and their names are the same.
 
     With `unbiased` the moving variance takes `n / (n - 1)` of the variance of `n`
     numbers, as TensorFlow's fused kernel and torch have it, where Keras 3 takes the

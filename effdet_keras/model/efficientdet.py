@@ -199,10 +199,9 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
 
         `recipe="auto"` leaves every argument that is not given to `fit`, which prints
         what it chose and why (docs/fine_tuning.md). For 100,000 steps or more it is
-        `recipe="reference"`: SGD with momentum, a warm-up and a cosine to zero over the
-        epochs of `fit`, L2 decay, clipping, moving averages (see `Recipe`). Optimizer
-        and averages start again from the weights that the model has: after `fit` these
-        are the averages.
+        `recipe="reference"`: SGD with momentum, a warm-up and a cosine to zero, L2
+        decay, clipping, moving averages (see `Recipe`). Optimizer and averages start
+        again from the weights that the model has: after `fit` these are the averages.
 
         Args:
             optimizer, loss, **changes: fields of `Recipe`, such as `ema_decay=0.99`, in
@@ -258,11 +257,10 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         """Trains. All arguments of `keras.Model.fit`, and datasets of our own.
 
         Outside the training step the model has one set of weights: the moving
-        averages, where there are any. So validation, the `on_epoch_end` of callbacks,
-        `detect`, saved files and exports all have the same weights. The weights of
-        training are kept beside them, in files as well, and the next `fit` goes on from
-        them, bit by bit, also after an error or Ctrl-C. A model without `category_ids`
-        or `class_names` takes those of the dataset.
+        averages, where there are any. The weights of training are kept beside them, in
+        files as well, and the next `fit` goes on from them, bit by bit, also after an
+        error or Ctrl-C. A model without `category_ids` or `class_names` takes those of
+        the dataset.
 
         Args:
             x: batches of `(images, {"boxes", "labels"})` in any form that Keras
@@ -316,6 +314,8 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         inputs.adopt_classes(self, dataset)
         if hasattr(x, "element_spec"):
             kwargs.setdefault("shuffle", False)  # Keras warns that it cannot
+        if verbose != 0:
+            inputs.say_what_to_expect(self, dataset)
         initial_epoch = kwargs.get("initial_epoch", 0)
         steps_per_epoch = kwargs.get("steps_per_epoch")
         fitting.fit_to_length(

@@ -23,12 +23,10 @@ from effdet_keras.model.computing import (
 class PredictionHead(ConfiguredLayer):
     """Turns pyramid features `[B, H_l, W_l, C]` into numbers for every anchor.
 
-    A head has `repeats` blocks and one more convolution at the end
-    (https://arxiv.org/abs/1911.09070, figure 3). A block is a convolution, a batch
-    norm and an activation. All levels share the convolutions; each level has batch
-    norms of its own. Sub-layers carry the names of
-    the published checkpoints: `{prefix}-0`, `{prefix}-0-bn-3`, ...,
-    `{prefix}-predict`.
+    A head has `repeats` blocks of convolution, batch norm and activation, and one more
+    convolution at the end (https://arxiv.org/abs/1911.09070, figure 3). All levels
+    share the convolutions; each level has batch norms of its own. Sub-layers carry the
+    names of the published checkpoints: `{prefix}-0-bn-3`, `{prefix}-predict`.
 
     `values` are the numbers for each anchor: classes, or 4 for a box. With a
     `survival_prob` the convolutions after the first are residual branches with

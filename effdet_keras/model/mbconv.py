@@ -23,12 +23,10 @@ from effdet_keras.model.computing import (
 
 
 def rows_to_add(padding, kernel_size, stride):
-    """How many rows of zeros a convolution needs on each side before it, if any.
+    """How many rows of zeros a "valid" convolution needs on each side; 0 for "same".
 
     TensorFlow's "same" puts the odd row behind an image; PyTorch's models pad both
-    sides alike. With an odd kernel the two differ only where there is a stride, and the
-    results have the same size. 0 if the convolution itself does the padding, with
-    "same"; after any other number it must be "valid".
+    sides alike. With an odd kernel the two differ only where there is a stride.
     """
     symmetric = padding == "symmetric" and stride > 1
     return (kernel_size - 1) // 2 if symmetric else 0

@@ -19,9 +19,7 @@ class Resample(ConfiguredLayer):
     (https://arxiv.org/abs/1911.09070, section 3.3, "Resize"). Sizes need not
     halve exactly: pooling takes a window of `stride + 1` with
     `stride = (size - 1) // target + 1`, up-sampling row `i * size // target`.
-    Bilinear interpolation, in either direction, has half-pixel centers and does not
-    smooth before it shrinks. With symmetric padding an even size is pooled with a row
-    before it, else with one behind it.
+    Bilinear interpolation has half-pixel centers and does not smooth.
     """
 
     def __init__(self, filters, target_size, options=None, **kwargs):
@@ -129,11 +127,8 @@ def _repeated(x, target_size):
 
 
 def _repeated_in_training(x, target_size):
-    """The same, with a gradient that XLA can compile on TensorFlow as well.
-
-    TensorFlow's own has no kernel there. This one is as fast without XLA; sums over
-    reshaped or sliced arrays take three to ten times as long.
-    """
+    """The same, with a gradient that XLA can compile on TensorFlow as well."""
+    # As fast without XLA; sums over reshaped arrays take three to ten times as long.
     times = tuple(t // n for t, n in zip(target_size, x.shape[1:3]))
 
     @ops.custom_gradient

@@ -75,10 +75,10 @@ class TrainedModel:
         """Lets the next trainings learn to live with the rounding of an int8 file.
 
         From now on `fit` computes in 8 bits where LiteRT will; and so do `detect` and
-        `evaluate` after the first step that did. `export("pets.tflite",
-        precision="int8")` then needs no `calibration`. All other exports are those of
-        the float network. Start from a trained model (docs/quantization.md); a compiled
-        one is compiled again, with a tenth of the learning rate.
+        `evaluate` after the first step that did. An export in int8 then needs no
+        `calibration`; all others are those of the float network. Start from a trained
+        model (docs/quantization.md); a compiled one is compiled again, with a tenth of
+        the learning rate.
 
         Args:
             delay: int, steps of training before the first that rounds: the
@@ -153,9 +153,8 @@ class TrainedModel:
         """Writes the model as a file of another runtime, checked in that runtime.
 
         The written file and this model run on the same images; the result is printed,
-        and stored as `export_report.json` in the folder, or beside a file
-        (`pets.tflite.export_report.json`). If they disagree, nothing is written, and an
-        earlier export at `path` stays.
+        and stored as `export_report.json` in the folder or beside the file. If they
+        disagree, nothing is written, and an earlier export at `path` stays.
 
         Args:
             path: what to write: a folder for "saved_model", else a file that ends

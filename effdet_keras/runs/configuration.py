@@ -16,7 +16,7 @@ from typing import Any, Literal
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.processes import ENGINES
 from effdet_keras._internal.whole_files import replacing
-from effdet_keras._internal.yaml_text import parse_value, read_yaml, to_yaml
+from effdet_keras._internal.yaml_text import load_yaml, read_yaml, to_yaml
 from effdet_keras.augment.augmentation import Augmentation
 from effdet_keras.augment.names import augmentation_of
 from effdet_keras.data.any_format import FORMATS
@@ -494,7 +494,7 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
         field, is_inner, key = name.strip().partition(".")
         place = fields.setdefault(field, {}) if is_inner else fields
         key = key if is_inner else field
-        place[key] = parse_value(value)
+        place[key] = load_yaml(value)
     return fields
 
 

@@ -50,14 +50,11 @@ class WeightAverages:
     so that early on, when the weights move fast, the average is short. This is the
     moving average of the reference (tf2/train.py, by TensorFlow Addons).
 
-    A swap exchanges the values of variables and averages. It can last: `fit` leaves
-    the averages in the variables when it ends, and begins with `restore`, which puts
-    every value back, bit by bit, also after an interruption in the middle of a swap.
-    A variable that was given another value meanwhile keeps it, and so does its
-    average. When weights are loaded, call `reset`.
-
-    `update` runs inside a compiled train step on every backend, the other
-    methods outside of one.
+    `fit` leaves the averages in the variables when it ends, and begins with `restore`,
+    which puts every value back, bit by bit, also after an interruption in the middle of
+    a swap. A variable that was given another value meanwhile keeps it, and so does its
+    average. When weights are loaded, call `reset`. `update` alone runs inside a
+    compiled step.
     """
 
     def __init__(self, variables, decay=0.9998):

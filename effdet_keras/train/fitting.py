@@ -163,11 +163,8 @@ def chosen_by_fit(data, batch_size, epochs):
     if not isinstance(data, DetectionDataset):
         return ()
     given = {"batch_size": batch_size, "epochs": epochs}
-    return (
-        "scale_jitter",
-        "augment",
-        *(name for name, value in given.items() if value is None),
-    )
+    left = [name for name, value in given.items() if value is None]
+    return ("scale_jitter", "augment", *left)
 
 
 def fit_to_length(model, x, batch_size, steps_per_epoch, *, epochs, chosen, **of_fit):

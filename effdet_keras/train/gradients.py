@@ -8,7 +8,7 @@ import re
 from keras import ops
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import check_argument
 from effdet_keras.model.batch_norm import ON_TENSORFLOW
 
 KERNELS = "kernel$"  # of all convolutions, depthwise and pointwise ones as well
@@ -22,13 +22,10 @@ def check_found(argument, patterns, variables):
     """Raises ValueError if an expression is found in no variable's path."""
     paths = [variable.path for variable in variables]
     for pattern in patterns:
-        if not any(re.search(pattern, path) for path in paths):
-            near = difflib.get_close_matches(pattern, paths, n=3, cutoff=0.0)
-            raise InvalidValueError(
-                f"`{argument}` must have expressions that are found in paths of the "
-                f"model's variables. Received: {pattern!r}. Paths near it: "
-                f"{', '.join(near) or 'none'}"
-            )
+        near = difflib.get_close_matches(pattern, paths, n=3, cutoff=0.0)
+        expected = f"found in paths of the model's variables, such as {near}"
+        is_found = any(re.search(pattern, path) for path in paths)
+        check_argument(is_found, argument, pattern, expected)
 
 
 def factors_of(multipliers, variables):

@@ -72,9 +72,8 @@ def focal_loss(
     smoothing = label_smoothing / 2.0
     yes, no = (ops.convert_to_tensor(w, "float32") for w in (alpha, 1.0 - alpha))
 
-    # Written out because the arrays [B, N, C] are the largest of a training step:
-    # 35 million logits at batch 8, 512 pixels and 90 classes. On a CPU this takes 40%
-    # of the time of the plain formula (TensorFlow), and it keeps one array, not ten.
+    # Written out because the arrays [B, N, C] are the largest of a training step. On a
+    # CPU this takes 40% of the time of the plain formula, and keeps one array, not ten.
     @ops.custom_gradient
     def loss_of(logits):
         # The two cases are one in z, the logit of the wrong answer: with
@@ -272,8 +271,7 @@ def segmentation_loss(masks, segmentation_logits):
     models; its class is that of the pixel at the square's middle. Pixels of 255 have no
     class, and no loss; an image without others has 0.
 
-    google/automl has the mean over all pixels of a batch, which is the mean of these
-    where no pixel is 255.
+    google/automl's is the mean over all pixels of a batch.
     """
     logits = _tensor(segmentation_logits)
     masks = ops.convert_to_tensor(masks)

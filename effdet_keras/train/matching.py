@@ -99,9 +99,8 @@ class IoUMatching(Matching):
         background_weight: at least 0, how much an anchor of the background
             counts beside one that has a box.
         in_fractions: whether to compute in fractions of the image, and with
-            1e-8 added to all sides, as the TF Object Detection API does. It differs
-            from computing in pixels by rounding alone, but for boxes of a few
-            thousandths of a pixel.
+            1e-8 added to all sides, as the TF Object Detection API does: all but
+            tiny boxes differ by rounding alone.
 
     Example:
         >>> IoUMatching(ignore_threshold=0.4)
@@ -215,8 +214,7 @@ def _rows_by_iou(boxes, claims, anchors, iou_threshold, ignore_threshold):
     """Row of each anchor's box, int32 `[B, N]`.
 
     The last but one stands for background, the last for what is ignored. Boxes are
-    matched one after the other, in arrays `[B, N]`: a matrix `[M, N]` would be 177 MB
-    per image at 1536 pixels and 100 boxes.
+    matched one by one: a matrix `[M, N]` would be 177 MB at 1536 pixels and 100 boxes.
     """
     num_images, last = ops.shape(boxes)[0], ops.shape(boxes)[1] - 2
     num_anchors = anchors.shape[0]

@@ -15,7 +15,7 @@ from keras import ops
 
 from effdet_keras._internal.label_constants import IGNORE
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.errors import InvalidStateError
+from effdet_keras.errors import InvalidStateError, require
 from effdet_keras.train import auto_recipe, freezing
 from effdet_keras.train.fitting import BATCH_SIZE
 from effdet_keras.train.gradients import decay_loss
@@ -239,11 +239,8 @@ class ModelSteps:
 
         Images that fill up the batch are not `is_counted`.
         """
-        if self.settings is None:
-            raise InvalidStateError(
-                f"`{self.name}` was never compiled, so it has no losses. Call "
-                "`model.compile()`, or evaluate without losses."
-            )
+        rule = "A model that was never compiled has no losses: call `model.compile()`"
+        require(self.settings is not None, rule, InvalidStateError, model=self.name)
         check_truth(truth, None, self.config)
         counted = np.asarray(is_counted, bool)
         arrays = {"images": images, **truth, "is_counted": counted}

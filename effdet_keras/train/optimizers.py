@@ -21,9 +21,8 @@ from effdet_keras.train.schedules import choice
 class _Fused:
     """A Keras optimizer whose update is one operation for each variable on TensorFlow.
 
-    Keras composes it of ten to thirty, and computes the schedule for every variable
-    that decays: half of the time until the first step. With several replicas, and on
-    other backends, the update is Keras' own.
+    Keras composes it of ten to thirty: half of the time until the first step. With
+    several replicas, and on other backends, the update is Keras' own.
     """
 
     def _is_fused(self):
@@ -141,11 +140,9 @@ class Muon(AdamW):
 
     The momentum of a kernel `[1, 1, m, n]`, as a matrix, is replaced by the nearest one
     whose singular values are equal (Jordan et al., "Muon", 2024, by five steps of
-    Newton and Schulz): all directions of a layer are learned at the same speed, those
-    of rare and small differences as well. Updates have a root mean square of 0.4, twice
-    that at which AdamW's rates and decay fit (Liu et al., arXiv:2502.16982, 2.2), and
-    a momentum of 0.9: a short training has no time for less (docs/fine_tuning.md). The
-    last layers of the heads are AdamW's.
+    Newton and Schulz). Updates have a root mean square of 0.4, twice that at which
+    AdamW's rates and decay fit (Liu et al., arXiv:2502.16982, 2.2), and a momentum of
+    0.9 (docs/fine_tuning.md). The last layers of the heads are AdamW's.
     """
 
     def build(self, variables):

@@ -1,8 +1,7 @@
 """What only sometimes takes part in a training step: `Part`, and the core's own two.
 
-With `accumulate_steps` N, N steps make one update. Keras counts both. A step is a
-batch: schedules, checkpoints and the warm-up of statistics count these. An update
-moves the weights, by the gradients of N steps: averages count these.
+With `accumulate_steps` N, N steps, each a batch, make one update of the weights.
+Schedules, checkpoints and the warm-up of statistics count steps, averages updates.
 """
 
 from __future__ import annotations
@@ -140,11 +139,9 @@ class Accumulation(Part):
     def for_optimizer(
         self, gradients: list, mean: list, *, step: Any, is_fine: Any
     ) -> list:
-        """What makes the optimizer move the weights by the mean that was clipped.
-
-        It adds up what it is given until the last step before an update, and divides
-        by the count: so that step is given all of the mean, and nothing to add it to.
-        """
+        """What makes the optimizer move the weights by the mean that was clipped."""
+        # It adds up what it is given until the last step before an update, and divides
+        # by the count: that step is given all of the mean, and nothing to add it to.
         is_last = (step + 1) % self.count == 0
         ends = ops.logical_and(is_last, is_fine)
         for variable in self._sums:
@@ -173,8 +170,7 @@ class StatisticsWarmup(Part):
 
         m_k = min(m, (1 + k) / (10 + k))
 
-    as `WeightAverages` has it. It makes the change longer that a layer made: one rule
-    for every layer and every backend.
+    as `WeightAverages` has it. It makes the change longer that a layer made.
     """
 
     def __init__(self, momentum: float) -> None:

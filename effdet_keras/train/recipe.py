@@ -78,10 +78,9 @@ class Recipe:
             `{"name": "cosine", "warmup_steps": 500}`, or of "exponential" or
             "manual_step" (all settings: `named_schedule` of `train/schedules.py`); or a
             Keras `LearningRateSchedule`.
-        learning_rate: the highest rate of a named schedule: that of the optimizer that
-            "auto" chooses, or of one by name, where Keras' own default is 0.001, and
-            0.01 for SGD. The reference's is for a batch of 64, scaled to yours, 0.08 by
-            default. Its warm-up begins at a tenth.
+        learning_rate: the highest rate of a named schedule; of an optimizer by name the
+            default is Keras' own. The reference's is for a batch of 64, scaled to
+            yours, 0.08 by default. Its warm-up begins at a tenth.
         weight_decay: float or None; `weight_decay / 2 * sum(w**2)` over the kernels (no
             biases, no batch norm) is added to the loss. Or a dict of regular
             expressions to floats, such as `{"^efficientnet": 0.0, "kernel$": 4e-5}`: of
@@ -90,8 +89,7 @@ class Recipe:
             kernels as well, and nothing is added. "auto" is 4e-5; for those two 0.004;
             for a Keras optimizer with a `weight_decay` of its own, nothing more.
         clip_norm: float or None; "auto" is 10. Each gradient is clipped to this norm,
-            then all together. With `recipe="tfod"` it is None, and a number clips all
-            together alone.
+            then all together; with "tfod" all together alone.
         ema_decay: float below 1, or None for no averages; "auto" is 0.9998. The
             averages are what the trained model detects with, see `fit`.
         learning_rate_multipliers: dict of regular expressions to factors above 0, such

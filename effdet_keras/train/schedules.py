@@ -48,9 +48,8 @@ class WarmupCosine(_Warmup):
         W <= t < H:   learning_rate
         t >= H:       learning_rate * (1 + cos(pi * (t - H) / (T - H))) / 2
 
-    It is continuous, and zero from step `T` on. The reference divides `t` itself by
-    `T - W`: its rate drops at the end of the warm-up and rises again over the last `W`
-    steps. Without a warm-up the two are equal.
+    The reference divides `t` itself by `T - W`: its rate drops at the end of a warm-up,
+    and rises again over the last `W` steps. Without one the two are equal.
 
     Args:
         learning_rate: the rate at the end of the warm-up.
@@ -84,9 +83,7 @@ class WarmupPolynomial(_Warmup):
         t < W:   warmup_init + t / W * (learning_rate - warmup_init)
         t >= W:  learning_rate * (1 - t / T) ** power
 
-    As in the reference the polynomial starts at step 0, so that the warm-up
-    ends a little above it. From step `T` on, where the reference gives NaN,
-    the rate is zero.
+    The reference gives NaN from step `T` on, this zero.
     """
 
     power: float = 0.9

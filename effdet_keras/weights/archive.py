@@ -211,7 +211,12 @@ def read_entry(path, check_all=False):
         rule = f"'{path}' is a zip file, but not a checkpoint of Keras"
         require(CONFIG_ENTRY in names, rule, entries=names[:3])
         if info is not None:
-            _check_version(info, path)
+            version, written_by = info["format"], info["versions"]["effdet_keras"]
+            if version > _FORMAT:
+                raise InvalidValueError(
+                    f"'{path}' was written by a newer effdet_keras ({written_by}; this "
+                    f"is {__version__}). Upgrade to read it."
+                )
     return info
 
 
@@ -230,18 +235,6 @@ def read_model(path):
             "Load it with `keras.saving.load_model`."
         )
     return model
-
-
-def _check_version(info, path):
-    try:
-        version, written_by = int(info["format"]), info["versions"]["effdet_keras"]
-    except (LookupError, TypeError, ValueError) as error:
-        raise DamagedFileError(path, f"'{ARCHIVE_ENTRY}' is not ours") from error
-    if version > _FORMAT:
-        raise InvalidValueError(
-            f"'{path}' was written by a newer effdet_keras ({written_by}; this is "
-            f"{__version__}). Upgrade to read it."
-        )
 
 
 # --- Thresholds and temperature put into an archive, whose weights stay as they are.

@@ -53,7 +53,7 @@ def assign_source(model, source, *, skip_mismatch=False, checkpoint_type=None):
         path=source.path,
         kind=source.kind,
         model_name=model.config.name,
-        num_loaded=len(plan.values) - sum(n.num_partly_loaded for n in plan.new),
+        num_loaded=len(plan.values) - sum(len(n.names) for n in plan.new if n.carried),
         num_weights=len(model.weights),
         num_averages=source.num_averages,
         new=tuple(plan.new),
@@ -165,15 +165,12 @@ def _explain(plan, model, source):
         name, value = next(iter(plan.mismatched.items()))
         first, count = arrays[name], len(plan.mismatched)
         problem = f"{count} arrays have another shape, such as {np.shape(value)} of"
-    elif len(plan.missing) in (0, len(arrays)):
-        some = ", ".join(list(source.arrays)[:3]) or "nothing"
-        return (
-            f"{text}: none of its {len(source.arrays)} arrays belongs to the model "
-            f"(it holds {some}, ...; {identity})."
-        )
-    else:
+    elif plan.missing:
         first = next(iter(plan.missing.values()))
-        problem = f"{len(plan.missing)} of {len(arrays)} weights are not in it, such as"
+        some = ", ".join(list(source.arrays)[:3])
+        problem = f"it has {some}, ..., and not {len(plan.missing)} weights such as"
+    else:
+        return f"{text}: it holds none of them"
     return (
         f"{text}: {problem} {(source.scheme.name_of(first) or first.name)!r}, which is "
         f"{first.shape} in the model. Make the model with the config of the file, or "
@@ -201,11 +198,6 @@ class NewWeights:
     names: tuple[str, ...]
     carried: tuple[str, ...] = ()
 
-    @property
-    def num_partly_loaded(self) -> int:
-        """Number of these weights of which some outputs were loaded."""
-        return len(self.names) if self.carried else 0
-
 
 @dataclasses.dataclass(frozen=True)
 class LoadReport:
@@ -227,7 +219,7 @@ class LoadReport:
         >>> head = NewWeights("the file has 90 classes, the model 3", ("a/b/c",))
         >>> print(LoadReport("d0.pth", "state dict", "d0", 2, 3, 0, (head,), (), ()))
         Loaded 2 of 3 weights of d0 from 'd0.pth' (state dict)
-          1 starts new: the file has 90 classes, the model 3
+          1 start new: the file has 90 classes, the model 3
             a/b/c
     """
 
@@ -249,8 +241,7 @@ class LoadReport:
             f"{self.model_name} from '{self.path}' ({self.kind}{averages})"
         ]
         for group in self.new:
-            verb = "starts" if len(group.names) == 1 else "start"
-            lines.append(f"  {len(group.names)} {verb} new: {group.reason}")
+            lines.append(f"  {len(group.names)} start new: {group.reason}")
             lines += [f"    {line}" for line in parts_of(group.names)]
             if group.carried:
                 lines.append(f"    carried over by name: {_listed(group.carried)}")
@@ -260,10 +251,8 @@ class LoadReport:
                 f"{_listed(self.left_over)}"
             )
         if self.others:
-            entries = "entry is" if len(self.others) == 1 else "entries are"
             lines.append(
-                f"  {len(self.others)} {entries} not of a network: "
-                f"{_listed(self.others)}"
+                f"  {len(self.others)} entries not of a network: {_listed(self.others)}"
             )
         lines += [f"  Note: {note}" for note in self.notes]
         return "\n".join(lines)

@@ -9,11 +9,9 @@ import urllib.parse
 import keras
 
 from effdet_keras._internal import web
-from effdet_keras._internal.remote_path import cache_folder, keras_home
-from effdet_keras._internal.web import shown_url
-from effdet_keras._internal.whole_files import replacing
+from effdet_keras._internal.remote_path import cache_folder
+from effdet_keras._internal.whole_files import replacing, shown_address
 from effdet_keras.errors import require
-from effdet_keras.weights.presets import KERAS_APPLICATIONS
 
 _HEAD = 512  # bytes that tell what a file is
 _MB = 1e6
@@ -22,7 +20,7 @@ _MB = 1e6
 def download(url, *, sha256=None, md5=None, verbose=1):
     """Fetches the file behind an http(s) URL, or finds it in the cache folder."""
     path = cache_path(url)
-    if not _is_cached(path, sha256, md5):
+    if not path.is_file():
         with replacing(path) as partial:
             _fetch(url, partial, verbose)
             check_digest(partial, sha256=sha256, md5=md5)
@@ -34,8 +32,6 @@ def cache_path(url):
     parts = urllib.parse.urlsplit(url)
     name = urllib.parse.unquote(parts.path).rpartition("/")[2]
     name = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)[-100:] or "weights"
-    if url == KERAS_APPLICATIONS + name:  # where Keras keeps it, by its own name
-        return keras_home() / "models" / name
     digest = hashlib.sha256(url.encode()).hexdigest()
     return cache_folder() / f"{digest[:10]}-{name}"
 
@@ -50,18 +46,9 @@ def check_digest(path, *, sha256=None, md5=None):
         require(actual == expected.lower(), rule, **{name: expected})
 
 
-def _is_cached(path, sha256, md5):
-    """Whether the file is there, and what it should be: else it is fetched again."""
-    try:
-        check_digest(path, sha256=sha256, md5=md5)
-    except (FileNotFoundError, ValueError):
-        return False
-    return path.is_file()
-
-
 def _fetch(url, path, verbose):
     if verbose:
-        print(f"Downloading {shown_url(url)}", flush=True)
+        print(f"Downloading {shown_address(url)}", flush=True)
     try:
         with web.answer(url) as response, open(path, "wb") as file:
             web.copy_body(response, file, _progress(verbose))
@@ -72,15 +59,14 @@ def _fetch(url, path, verbose):
         is_ours = is_answer or isinstance(error, web.NotTheFileError)
         reason = error if is_ours else getattr(error, "reason", type(error).__name__)
         raise (OSError if is_answer else ConnectionError)(
-            f"No file from {shown_url(url)}: {reason}. Check the address, try again, "
-            "or fetch the file by other means and give its path."
+            f"No file from {shown_address(url)}: {reason}. Check the address, try "
+            "again, or fetch the file by other means and give its path."
         ) from None
     with open(path, "rb") as file:
         if web.is_page(file.read(_HEAD)):
             raise OSError(
-                f"{shown_url(url)} gave a page for a browser, not a file of weights. "
-                "Open the address in one: it may need a login, or be that of a page "
-                "about the file."
+                f"{shown_address(url)} gave a page for a browser, not a file of "
+                "weights. Open the address in one: it may need a login."
             )
 
 

@@ -17,7 +17,7 @@ from effdet_keras._internal.weights_h5 import (
     warn_unless_finite,
     write_weights_h5,
 )
-from effdet_keras._internal.whole_files import is_remote, local_path
+from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.errors import InvalidValueError
 
 
@@ -41,13 +41,13 @@ class ModelFiles:
         A `.weights.h5` appears whole or not at all, and is sealed: loading it notices
         if a byte of it has changed.
         """
-        save = functools.partial(super().save_weights, overwrite=True, **kwargs)
+        save = functools.partial(super().save_weights, overwrite=overwrite, **kwargs)
+        is_one_file = str(filepath).endswith(ENDING) and not is_remote(filepath)
         with self._averages_in_place():
-            if not _may_be_sealed(filepath, overwrite, kwargs):
-                super().save_weights(filepath, overwrite, **kwargs)
+            if is_one_file and (overwrite or not os.path.exists(filepath)):
+                write_weights_h5(filepath, save)
             else:
-                path = local_path(filepath, "`filepath`")
-                write_weights_h5(path, save)
+                save(filepath)
 
     def load_weights(
         self, filepath: str | os.PathLike, skip_mismatch: bool = False, **kwargs: Any
@@ -135,10 +135,3 @@ class ModelFiles:
             if state is not None:
                 self.averages.state = state
             raise
-
-
-def _may_be_sealed(filepath, overwrite, options):
-    if not isinstance(filepath, (str, os.PathLike)) or is_remote(filepath):
-        return False
-    is_one_file = os.fspath(filepath).endswith(ENDING) and not options
-    return is_one_file and (overwrite or not os.path.exists(filepath))

@@ -219,13 +219,7 @@ class ModelWeights:
         from effdet_keras.weights.archive import load_archive
         from effdet_keras.weights.pretrained import load_to_resume
 
-        model = load_to_resume(path) if resume else load_archive(path)
-        if not hasattr(model, "detect_step"):
-            raise InvalidValueError(
-                f"'{path}' holds a `{type(model).__name__}`, not an `EfficientDet`. "
-                "Load it with `keras.saving.load_model`."
-            )
-        return model
+        return load_to_resume(path) if resume else load_archive(path)
 
     def load_pretrained(
         self,

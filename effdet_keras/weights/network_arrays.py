@@ -49,7 +49,6 @@ _SEGMENTATION = "segmentation_head/"  # how the names of that head begin
 class Scheme:
     """The names that one kind of file has for the arrays of a network."""
 
-    title: str
     # Part to its name, with fields of the part in braces. `{n:conv}` is Keras' name of
     # the n-th `conv`, and `{n:+1}` a number that counts from 1.
     parts: Mapping[str, str]
@@ -79,7 +78,6 @@ def of_both_heads(start="", **parts):
 _HEADS = ("class", "box")
 # google/automl's variables; also the names in its `.h5` files, and those of our layers.
 TF1 = Scheme(
-    "automl-tf1",
     {
         "stem_conv": "{backbone}/stem/conv2d",
         "stem_bn": "{backbone}/stem/tpu_batch_normalization",

@@ -106,15 +106,10 @@ class _Table(tuple):
     def __repr__(self):
         rows = [("model", "weights", "AP", "AP val", "AP int8", "file")]
         for one in self:
-            numbers = (one.ap, one.ap_val, one.ap_int8)
-            texts = ("" if number is None else str(number) for number in numbers)
-            rows.append((one.model, one.weights, *texts, one.url))
-        widths = [max(map(len, column)) for column in zip(*rows)]
-        lines = (
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths))
-            for row in rows
-        )
-        return "\n".join(line.rstrip() for line in lines)
+            row = (one.model, one.weights, one.ap, one.ap_val, one.ap_int8, one.url)
+            rows.append("" if value is None else value for value in row)
+        line = "{:<20} {:<12} {:<6} {:<6} {:<7} {}".format
+        return "\n".join(line(*row) for row in rows)
 
 
 def list_presets() -> tuple[PublishedWeights, ...]:
@@ -129,8 +124,8 @@ def list_presets() -> tuple[PublishedWeights, ...]:
         >>> [row.ap for row in table if row.weights == "coco-advprop"]
         [35.3, 40.9, 44.3, 48.0, 50.4, 52.5]
         >>> print(table)
-        model                weights       AP     AP val  AP int8  file
-        efficientdet-d0      coco          34.6   34.3             https://...
+        model                weights      AP     AP val AP int8 file
+        efficientdet-d0      coco         34.6   34.3           https://...
     """
     return _Table(_PUBLISHED.values())
 

@@ -8,9 +8,8 @@ import pathlib
 import warnings
 from typing import Any
 
-import numpy as np
-
 from effdet_keras._internal.remote_path import local_copy
+from effdet_keras._internal.weights_h5 import warn_unless_finite
 from effdet_keras._internal.whole_files import is_remote, shown_address
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
@@ -87,10 +86,10 @@ def load_source(model, source, *, skip_mismatch, checkpoint_type=None, verbose):
     report = assign_source(
         model, source, skip_mismatch=skip_mismatch, checkpoint_type=checkpoint_type
     )
+    warn_unless_finite(model, source.path)
     model.score_settings = None  # an evaluation of other weights chose them
     notes = [
         *source.notes,
-        *_not_finite(source),
         *(_UNTRAINED for new in report.new if new.reason == BACKBONE_ALONE),
         *_adopted_classes(model, source, report),
         *_differences(model, source),
@@ -99,14 +98,6 @@ def load_source(model, source, *, skip_mismatch, checkpoint_type=None, verbose):
     if verbose:
         print(report, flush=True)
     return report
-
-
-def _not_finite(source):
-    """Of a training that went wrong: whatever has them finds nothing."""
-    arrays = {**source.arrays, **source.instead}
-    bad = [n for n, a in arrays.items() if not np.isfinite(np.sum(a, dtype="float32"))]
-    if bad:
-        yield f"WARNING: {len(bad)} arrays are NaN or infinite, such as '{bad[0]}'"
 
 
 def _adopted_classes(model, source, report):
@@ -156,7 +147,7 @@ def load_to_resume(path: str | os.PathLike) -> Any:
 
 
 def going_on_from_another(path: Any, damages: list[str]) -> str:
-    return f"{' '.join(damages)} The training goes on from '{_shown(path)}'."
+    return f"{' '.join(damages)} The training goes on from '{shown_address(path)}'."
 
 
 def checkpoint_to_resume(
@@ -173,8 +164,8 @@ def checkpoint_to_resume(
         return max(whole, key=_steps), damages
     if damages:
         raise InvalidValueError(
-            f"No checkpoint in '{_shown(folder)}' can be read, so the training cannot "
-            f"go on. {' '.join(damages)}"
+            f"No checkpoint in '{shown_address(folder)}' can be read, so the training "
+            f"cannot go on. {' '.join(damages)}"
         )
     return None, []
 
@@ -189,15 +180,11 @@ def set_aside_damaged(folder: pathlib.Path) -> None:
             print(f"'{path}' is damaged, and is '{aside.name}' now.")
 
 
-def _shown(path):
-    return shown_address(path) if is_remote(path) else path
-
-
 def _is_whole(path, damages):
     try:
         read_entry(local_copy(path), check_all=True)
     except DamagedFileError:
-        damages.append(f"'{_shown(path)}' is damaged.")
+        damages.append(f"'{shown_address(path)}' is damaged.")
         return False
     return True
 

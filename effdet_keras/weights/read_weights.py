@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib.metadata
-import os
 import pathlib
 
 import numpy as np
 
-from effdet_keras._internal.web import shown_url
+from effdet_keras._internal.whole_files import shown_address
 from effdet_keras.errors import InvalidValueError, hint, require
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.assign import parts_of
@@ -18,7 +17,6 @@ from effdet_keras.weights.download import cache_path
 from effdet_keras.weights.identify import identify, match_arrays, num_classes_of
 from effdet_keras.weights.kinds.registry import open_weights
 from effdet_keras.weights.locate import is_there, located
-from effdet_keras.weights.network_arrays import network_arrays
 from effdet_keras.weights.presets import (
     COCO_CATEGORY_IDS,
     COCO_CLASS_NAMES,
@@ -49,7 +47,7 @@ def read_weights(
     _refuse_unknown_key(weights)
     with located(weights, sha256=sha256, verbose=verbose) as path:
         source = open_weights(path, averages, pipeline_config, own_pipeline_config)
-    source = dataclasses.replace(source, path=shown_url(os.fspath(weights)))
+    source = dataclasses.replace(source, path=shown_address(weights))
     if source.class_names is None and source.category_ids is None:
         class_names, category_ids = coco_classes(num_classes_of(source))
         return dataclasses.replace(
@@ -136,63 +134,45 @@ def installed_weights(package):
 
 # --- What is in a file of weights, in words, without building a model.
 
-_SHOWN = 10  # names in a list before "..."
 
-
-def describe_weights(source, model_name=None):
-    """Says what a file holds, which model it is of, and what would load."""
+def describe_weights(source, model_name=None, list_all=False):
+    """The text of `effdet-keras inspect-weights`."""
     identity = identify(source)
     size = sum(np.size(array) for array in source.arrays.values())
-    averages = f", {source.num_averages} of them moving averages"
+    averages = f", {source.num_averages:,} of them moving averages"
     lines = [
         f"{source.path}: {source.kind}",
         f"Model:   {identity}",
         f"Arrays:  {len(source.arrays):,} ({size:,} values)"
         + (averages if source.num_averages else ""),
+        *(f"Note:    {note}" for note in source.notes),
     ]
     if source.class_names is not None:
-        lines.append(f"Classes: {_listed(source.class_names)}")
-    if source.others:
-        lines.append(f"Besides: {len(source.others):,} not of a network")
-        lines += [f"  {line}" for line in parts_of(source.others)]
-    lines += [f"Note:    {note}" for note in source.notes]
+        lines.append(f"Classes: {', '.join(source.class_names)}")
     if identity.is_backbone:
         lines.append(
             f"Use:     `ek.EfficientDet.from_preset({identity.names[0]!r}, "
             f"weights={source.path!r}, class_names=[...])`, and train: BiFPN and heads "
             "start new"
         )
+    groups = {"Not of a network": source.others}
     model_name = model_name or next(iter(identity.names), identity.nearest)
     if model_name is None:
-        return "\n".join([*lines, f"Names:   {_listed(tuple(source.arrays))}"])
-    return "\n".join(lines + _what_loads(source, model_name, identity.num_classes))
-
-
-def list_arrays(source):
-    width = max(map(len, source.arrays), default=0)
-    return "\n".join(
-        f"{name:<{width}}  {'x'.join(map(str, np.shape(array))) or 'scalar'}"
-        for name, array in sorted(source.arrays.items())
-    )
-
-
-def _what_loads(source, model_name, num_classes):
-    config = EfficientDetConfig.from_name(model_name, num_classes=num_classes or 90)
-    match = match_arrays(source, config)
-    count = len(network_arrays(config))
-    lines = [f"Would load into {model_name}: {len(match.found)} of {count} weights"]
-    groups = {
-        "Not in the file": [array.name for array in match.missing],
-        "Of another shape": list(match.mismatched),
-        "Not the model's": match.left_over,
-    }
+        groups["Of another network"] = list(source.arrays)
+    else:
+        num_classes = identity.num_classes or 90
+        config = EfficientDetConfig.from_name(model_name, num_classes=num_classes)
+        match = match_arrays(source, config)
+        count = len(match.found) + len(match.mismatched) + len(match.missing)
+        loads = f"{len(match.found)} of {count} weights"
+        lines.append(f"Would load into {model_name}: {loads}")
+        groups["Not in the file"] = [array.name for array in match.missing]
+        groups["Of another shape"] = list(match.mismatched)
+        groups["Not the model's"] = match.left_over
     for heading, names in groups.items():
         if names:
-            lines.append(f"{heading}: {len(names)}")
+            lines.append(f"{heading}: {len(names):,}")
             lines += [f"  {line}" for line in parts_of(names)]
-    return lines
-
-
-def _listed(names):
-    more = f", ... ({len(names)})" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+    for name, array in sorted(source.arrays.items()) if list_all else ():
+        lines.append(f"{name}  {'x'.join(map(str, np.shape(array))) or 'scalar'}")
+    return "\n".join(lines)

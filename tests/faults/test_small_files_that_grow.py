@@ -1,9 +1,5 @@
 """Small files that would fill the memory, hang, or search a disk: refused at once."""
 
-import json
-import zipfile
-
-import keras
 import numpy as np
 import pytest
 from PIL import Image
@@ -11,16 +7,6 @@ from PIL import Image
 import effdet_keras as ek
 from effdet_keras.extras.fusion import detect_augmented
 from effdet_keras.images import read_image
-
-
-def archive_of(path, weights, compression=zipfile.ZIP_DEFLATED, **settings):
-    """A `.keras` file with these bytes for weights."""
-    model = {"registered_name": "effdet_keras>EfficientDet", "config": settings}
-    with zipfile.ZipFile(path, "w", compression) as archive:
-        archive.writestr("config.json", json.dumps(model))
-        archive.writestr("metadata.json", "{}")
-        archive.writestr("model.weights.h5", weights)
-    return path
 
 
 def test_an_image_of_far_more_pixels_than_pillow_opens(tmp_path, monkeypatch):
@@ -42,21 +28,3 @@ def test_more_files_than_images(tmp_path):
     dataset = ek.data.from_arrays(images, [[]] * 2, [[]] * 2, ["cat"])
     ek.data.write_tfrecord(dataset, tmp_path / "set", num_shards=100_000)
     assert len(list((tmp_path / "set").glob("*tfrecord*"))) == 2
-
-
-@pytest.mark.parametrize(
-    "info", ["[]", "3", "{}", '{"format": "1", "versions": {}}', '{"format": 1}']
-)
-def test_a_broken_description_of_an_archive(tmp_path, info):
-    path = archive_of(tmp_path / "cats.keras", b"")
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("archive.json", info)
-    with pytest.raises(ValueError, match="cats.keras.*'archive.json' is not ours"):
-        ek.EfficientDet.from_archive(path)
-
-
-def test_an_archive_of_another_model_is_told(tmp_path):
-    model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
-    model.save(tmp_path / "other.keras")
-    with pytest.raises(ValueError, match="other.keras' holds a `Sequential`"):
-        ek.EfficientDet.from_archive(tmp_path / "other.keras")

@@ -273,5 +273,5 @@ def test_weights_that_are_no_numbers_are_told_when_they_are_loaded(tmp_path, nam
             EfficientDet.from_archive(path)
         else:
             tiny_model(backbone=LITE0).load_weights(path)
-    report = tiny_model(backbone=LITE0).load_pretrained(path, verbose=0)
-    assert any("1 arrays are NaN or infinite" in note for note in report.notes)
+    with pytest.warns(UserWarning, match=f"{name}' finds nothing"):
+        tiny_model(backbone=LITE0).load_pretrained(path, verbose=0)

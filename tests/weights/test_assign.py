@@ -142,7 +142,7 @@ def test_a_type_of_checkpoint_leaves_the_rest_as_it_is(checkpoint_type, left):
     assert {n.split("/")[0] for new in report.new for n in new.names} == set(left)
     bare = source_for(model.config, lambda array: array.is_backbone)
     if checkpoint_type != "classification":  # which asks for no more
-        with pytest.raises(ValueError, match="are not in it"):
+        with pytest.raises(ValueError, match="and not"):
             assign_source(model, bare, **options)
     report = assign_source(model, bare, **options, skip_mismatch=True)
     assert report.num_loaded == len(bare.arrays)
@@ -161,7 +161,7 @@ def test_a_type_of_checkpoint_leaves_the_rest_as_it_is(checkpoint_type, left):
         ),
         ("5 classes", {}, {"checkpoint_type": "full"}, "another shape.*class-predict/"),
         ("efficientdet-lite1", {}, {}, "efficientdet-lite1, 90 classes.*Make that"),
-        (None, {"resnet/conv1": np.zeros(3)}, {}, "none of its 1 arrays.*resnet/conv1"),
+        (None, {"resnet/conv1": np.zeros(3)}, {}, "it has resnet/conv1.*and not"),
     ],
 )
 def test_what_does_not_fit_is_named(config, arrays, options, message):
@@ -180,7 +180,7 @@ def test_a_missing_array_is_an_error_that_changes_nothing():
     lost = "fpn_cells/cell_0/fnode1/op_after_combine4/bn/gamma"
     source = source_for(model.config, lambda array: array.name != lost)
     before = values(model)
-    with pytest.raises(ValueError, match=rf"(?s)some/file.*1 of .*{lost}.*skip_mism"):
+    with pytest.raises(ValueError, match=rf"(?s)some/file.* 1 weights.*{lost}.*skip"):
         assign_source(model, source)
     for name, value in values(model).items():
         np.testing.assert_array_equal(value, before[name])

@@ -57,12 +57,6 @@ def test_a_checkpoint_by_any_of_its_names(tmp_path, end):
     assert find(tmp_path / f"model.ckpt-7{end}") == tmp_path / "model.ckpt-7"
 
 
-def test_a_piece_without_the_others(tmp_path):
-    touch(tmp_path, f"m.{DATA}")
-    with pytest.raises(FileNotFoundError, match="'m.index' is not beside it"):
-        find(tmp_path / f"m.{DATA}")
-
-
 @pytest.mark.parametrize("noted", ["new", "/other/machine/new", "C:\\\\runs\\\\new"])
 def test_what_tensorflow_noted_is_looked_for_in_its_folder(tmp_path, noted):
     checkpoint(tmp_path, "old")
@@ -129,26 +123,20 @@ def archive_of(path, name, type):
     return path
 
 
-@pytest.mark.parametrize("name", ["../x", "/x", "a/../../x"])
-def test_a_name_that_leads_out_of_an_archive_is_refused(tmp_path, name):
-    archive = archive_of(tmp_path / "d0.tar.gz", name, tarfile.REGTYPE)
-    with pytest.raises(ValueError, match="not unpacked: .*elsewhere.*by hand"):
-        find(archive)
-
-
-@pytest.mark.parametrize("type", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
-def test_a_member_that_is_no_plain_file_is_refused(tmp_path, type):
-    archive = archive_of(tmp_path / "d0.tar.gz", "x", type)
-    with pytest.raises(ValueError, match="its member 'x' is a link"):
+@pytest.mark.parametrize(
+    "name, type",
+    [("a/../../x", tarfile.REGTYPE), ("x", tarfile.SYMTYPE), ("x", tarfile.FIFOTYPE)],
+)
+def test_what_leads_out_of_an_archive_is_refused(tmp_path, name, type):
+    archive = archive_of(tmp_path / "d0.tar.gz", name, type)
+    with pytest.raises(ValueError, match="d0.tar.gz' cannot be unpacked.*x'"):
         find(archive)
 
 
 def test_a_cut_archive_is_refused(tmp_path):
     archive = pack(tmp_path / "d0.tar.gz", published(tmp_path))
     archive.write_bytes(archive.read_bytes()[:-100])
-    with pytest.raises(
-        ValueError, match="damaged or truncated.*Fetch or copy it again"
-    ):
+    with pytest.raises(ValueError, match="cannot be unpacked.*Fetch it again"):
         find(archive)
 
 

@@ -93,7 +93,7 @@ def test_coco_weights_name_their_outputs_and_evaluate_right(cached, capsys, tmp_
 
 
 def test_imagenet_weights_fill_the_backbone_alone(tmp_path, monkeypatch):
-    monkeypatch.setenv("KERAS_HOME", str(tmp_path))  # Keras' own place for the file
+    monkeypatch.setenv("EFFDET_KERAS_CACHE", str(tmp_path / "cache"))
     preset = find_published_weights("efficientdet-d0", "imagenet")
     path, arrays = cache_path(preset.url), {}
     path.parent.mkdir()

@@ -43,7 +43,6 @@ _TOWER = "_box_predictor/_head_scope_conv_layers/"
 _NORMS = "_box_predictor/_base_tower_layers_for_heads/"
 _BN_IN_TOWER = "/{step}/{layer_in_tower}"
 TFOD = Scheme(  # the paths in the object graph
-    "tfod",
     {
         **{p: _BACKBONE for p, n in TF1.parts.items() if n.startswith("{backbone}")},
         **under(

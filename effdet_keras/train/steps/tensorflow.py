@@ -139,12 +139,10 @@ class Step(BackendStep):
         ]
 
     def clipped(self, gradients):
-        """Gradients clipped one by one, then together; and their norm after it.
+        """As everywhere, of gradients with loss scale, one replica's share.
 
-        The gradients come with loss scale and as one replica's share, and leave
-        so: `apply_gradients` undoes the scale and sums over replicas. Clipping
-        what that sum will be makes N replicas equal one device; the reference
-        clips before it.
+        Clipping what the sum over replicas will be makes N replicas equal one device;
+        the reference clips before it.
         """
         count = num_replicas()
         if count == 1:

@@ -18,7 +18,6 @@ from effdet_keras.weights.network_arrays import (
 )
 
 OBJECT_GRAPH = Scheme(  # the objects of the model that tf2/train.py saves
-    "automl-keras",
     {
         "stem_conv": "backbone/_stem/_conv_stem",
         "stem_bn": "backbone/_stem/_bn",

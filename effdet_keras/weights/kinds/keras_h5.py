@@ -16,7 +16,6 @@ from effdet_keras.weights.kinds.automl import published_names
 from effdet_keras.weights.network_arrays import TF1, Kind, Scheme, WeightSource, under
 
 APPLICATIONS = Scheme(  # Keras Applications, the backbone alone
-    "keras-applications",
     {
         "stem_conv": "stem_conv",
         "stem_bn": "stem_bn",

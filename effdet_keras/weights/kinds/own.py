@@ -27,7 +27,6 @@ _OF_A_HEAD = {
     "predict": "/predict_conv",
 }
 OWN = Scheme(  # the paths inside our `.weights.h5`
-    "effdet-keras",
     {
         "stem_conv": "layers/efficient_net/stem/conv",
         "stem_bn": "layers/efficient_net/stem/bn",

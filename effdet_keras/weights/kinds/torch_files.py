@@ -18,8 +18,6 @@ import numpy as np
 from effdet_keras._internal.optional_imports import safetensors
 from effdet_keras.errors import InvalidValueError, first_line
 
-PICKLE_ENDINGS = (".pth", ".pt")
-ZIP_MAGIC, PICKLE_MAGIC = b"PK\x03\x04", b"\x80"  # how files of `torch.save` begin
 _MAGIC_NUMBER = 0x1950A86A20F9469CFC6C  # of files before the zip archive
 
 

@@ -23,12 +23,7 @@ from effdet_keras.model.config import (
     EfficientDetConfig,
 )
 from effdet_keras.weights.identify import identify
-from effdet_keras.weights.kinds.torch_files import (
-    PICKLE_ENDINGS,
-    PICKLE_MAGIC,
-    ZIP_MAGIC,
-    read_torch_file,
-)
+from effdet_keras.weights.kinds.torch_files import read_torch_file
 from effdet_keras.weights.network_arrays import (
     TORCH_LEAVES,
     Kind,
@@ -39,7 +34,6 @@ from effdet_keras.weights.network_arrays import (
 )
 
 TIMM = Scheme(  # timm's EfficientNet, the backbone alone
-    "timm",
     {
         "stem_conv": "conv_stem",
         "stem_bn": "bn1",
@@ -63,7 +57,6 @@ TIMM = Scheme(  # timm's EfficientNet, the backbone alone
     is_torch=True,
 )
 TORCH = Scheme(  # PyTorch effdet, whose backbones are timm's
-    "torch-effdet",
     {
         **under("backbone.", **TIMM.parts),
         **under("fpn.resample.{step}.conv", level_conv=".conv", level_bn=".bn"),
@@ -87,7 +80,6 @@ TORCH = Scheme(  # PyTorch effdet, whose backbones are timm's
 )
 
 EFFICIENTNET_PYTORCH = Scheme(  # of that package, which has no EfficientNetV2
-    "efficientnet-pytorch",
     {
         "stem_conv": "_conv_stem",
         "stem_bn": "_bn0",
@@ -119,7 +111,9 @@ _CLASS_LAYERS = {EFFICIENTNET_PYTORCH: "_fc.weight", TIMM: "classifier.weight"}
 HALF_CONFIG = {"mean_rgb": (127.5,) * 3, "stddev_rgb": (127.5,) * 3}
 
 BN_COUNTER = "num_batches_tracked"
+PICKLE_ENDINGS = (".pth", ".pt")
 ENDINGS = (*PICKLE_ENDINGS, ".safetensors")
+_MAGIC = (b"PK\x03\x04", b"\x80")  # how files of `torch.save` begin
 
 # effdet's `head_bn_level_first`, for TorchScript: level before repeat.
 _LEVEL_FIRST = re.compile(r"^((?:class|box)_net\.bn_rep)\.(\d+)\.(\d+)\.(\w+)$")
@@ -174,7 +168,7 @@ def _network(path, content, prefixes, averages, scheme):
             "one of them."
         )
     prefix = wanted[0]
-    arrays, others, dtypes = {}, {}, set()
+    arrays, others = {}, {}
     for full_name, value in content.items():
         owner = max(filter(full_name.startswith, prefixes), key=len, default=None)
         name = full_name.removeprefix(prefix)
@@ -183,18 +177,15 @@ def _network(path, content, prefixes, averages, scheme):
         # ml_dtypes' bfloat16 is "V".
         is_float = isinstance(value, np.ndarray) and value.dtype.kind in "fV"
         if owner == prefix and is_float and not is_counter:
-            dtypes.add(str(value.dtype))
             arrays[name] = np.asarray(value, "float32")
         elif owner in (prefix, None):
             others[name if owner else full_name] = None
         else:
             others[owner.rstrip(".")] = None
     arrays = _named(arrays) if scheme is TORCH else arrays
-    where = f", under '{prefix.rstrip('.')}'" if prefix else ""
-    converted = " and ".join(sorted(dtypes - {"float32"}))
     return WeightSource(
         path=str(path),
-        kind=where + (f", {converted}" if converted else ""),
+        kind=f", under '{prefix.rstrip('.')}'" if prefix else "",
         scheme=scheme,
         arrays=arrays,
         num_averages=len(arrays) if _is_average(prefix) else 0,
@@ -231,7 +222,7 @@ def _backbone(path, content, source):
 
 
 def _is_of(path, head):
-    return path.suffix in ENDINGS or head.startswith((ZIP_MAGIC, PICKLE_MAGIC))
+    return path.suffix in ENDINGS or head.startswith(_MAGIC)
 
 
 KIND = Kind(

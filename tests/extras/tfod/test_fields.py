@@ -60,5 +60,5 @@ def test_another_type_than_expected_is_told(read, expected):
 
 @pytest.mark.parametrize("text", ["a: 'b", "a {", "a b", "{ a: 1 }"])
 def test_another_format_is_refused(text):
-    with pytest.raises(ValueError, match="expected|end"):
+    with pytest.raises(ValueError, match="xpected|end"):
         parse(text)
