@@ -1,9 +1,7 @@
 """Random numbers from seeds: the same seed gives the same numbers on every device.
 
-An augmentation draws all its numbers at once. The functions `tf.random.stateless_*`
-do the same with some twenty operations of the graph, these with a few, and a dataset
-that starts with a graph of thousands of operations starts late. Seeds are int tensors
-`[2]`; `unit` is a number of `uniform`.
+With fewer operations of the graph than `tf.random.stateless_*` has, so that a dataset
+starts sooner. Seeds are int tensors `[2]`; `unit` is a number of `uniform`.
 """
 
 from __future__ import annotations  # a type of TensorFlow would import it

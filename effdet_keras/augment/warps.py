@@ -167,9 +167,8 @@ def corners(boxes):
 def visible_hulls(quads, height, width):
     """Boxes `[n, 4]` around the parts of quadrilaterals that lie in the image.
 
-    `quads` are `[n, 4, 2]` of `(y, x)`, convex, corners in order. The visible part is a
-    convex polygon, whose corners are those of the quadrilateral inside the image, those
-    of the image inside the quadrilateral, and the points where their sides cross. Where
+    `quads` are `[n, 4, 2]` of `(y, x)`, convex, corners in order. The corners of what
+    is visible are those of the one inside the other, and where sides cross. Where
     nothing is visible, the box is zeros.
     """
     limit = tf.stack([height, width])

@@ -272,19 +272,6 @@ class DetectionDataset:
         Raises:
             FileNotFoundError: If an image has no mask; the message counts them.
             ValueError: If names repeat.
-
-        Example:
-            >>> import pathlib, tempfile
-            >>> from PIL import Image
-            >>> from effdet_keras.data.formats.arrays import from_arrays
-            >>> folder = pathlib.Path(tempfile.mkdtemp())
-            >>> for name, numbers in (("a.png", (9, 9, 3)), ("masks/a.png", (9, 9))):
-            ...     (folder / name).parent.mkdir(exist_ok=True)
-            ...     Image.fromarray(np.ones(numbers, "uint8")).save(folder / name)
-            >>> dataset = from_arrays([folder / "a.png"], [[]], [[]], ["cat"])
-            >>> dataset = dataset.with_masks(folder / "masks", ["road", "grass"])
-            >>> dataset[0]["mask"].shape, dataset.seg_class_names
-            ((9, 9), ('road', 'grass'))
         """
         names = tuple(map(str, class_names))
         check_class_names(names, "`class_names`")
@@ -513,13 +500,40 @@ def _sizes(records):
     return f"{len(sizes):,} sizes, {top} to {bottom} high, {left} to {right} wide"
 
 
-def boxes_per_class(dataset):
+def boxes_per_class(dataset, *, crowds=True):
     """Number of boxes of each class, int `[C]`; labels without a class do not count."""
     labels = joined(dataset.records, "labels")
     known = (labels >= 0) & (labels < dataset.num_classes)
+    if not crowds:
+        known &= ~joined(dataset.records, "is_crowd")
     return np.bincount(labels[known], minlength=dataset.num_classes)
 
 
 def count_of(number, singular, plural=None):
     """Writes a number with its noun: "1 box", "1,200 boxes"."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
+# --- What to expect of a training on few images, or on few boxes of a class.
+
+_FEW_IMAGES = 40
+_FEW_BOXES = 10  # of a class
+
+
+def what_to_expect(dataset: DetectionDataset) -> list[str]:
+    """A sentence for few images, and one for classes of few boxes; often none."""
+    sentences = []
+    if 0 < len(dataset) < _FEW_IMAGES:
+        sentences.append(
+            f"Only {count_of(len(dataset), 'image')}: expect AP to differ from one "
+            "training or split to the next. More images help most."
+        )
+    counts = boxes_per_class(dataset, crowds=False)
+    few = [i for i in np.argsort(counts, kind="stable") if counts[i] < _FEW_BOXES]
+    if few and len(dataset):
+        named = _shortened([f"'{dataset.class_names[i]}' ({counts[i]})" for i in few])
+        sentences.append(
+            f"Fewer than {_FEW_BOXES} boxes of {named}: expect the detector to miss "
+            "such objects or confuse them."
+        )
+    return sentences

@@ -17,7 +17,7 @@ from effdet_keras._internal.optional_imports import pyplot
 from effdet_keras._internal.whole_files import local_path, replacing
 from effdet_keras.box_ops import yxyx_to_xywh, yxyx_to_xyxy
 from effdet_keras.category_ids import category_ids_or_default
-from effdet_keras.errors import InvalidValueError, require
+from effdet_keras.errors import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,12 +87,10 @@ class Detections:
             values = getattr(self, name)
             if values is None:
                 continue
-            if len(labels) and not 0 <= labels.min() <= labels.max() < len(values):
-                raise InvalidValueError(
-                    f"`labels` must be 0 to {len(values) - 1}, as `{name}` has "
-                    f"{len(values)} entries. Received: labels from {labels.min()} to "
-                    f"{labels.max()}"
-                )
+            low, high = labels.min(initial=0), labels.max(initial=0)
+            is_right = not len(labels) or 0 <= low <= high < len(values)
+            rule = f"`labels` must be below {len(values)}, the entries of `{name}`"
+            require(is_right, rule, labels=(int(low), int(high)))
             changed[name] = tuple(values)
         for name, value in changed.items():
             object.__setattr__(self, name, value)
@@ -159,11 +157,8 @@ class Detections:
         Raises:
             ValueError: If there is no image.
         """
-        if self.image is None:
-            raise InvalidValueError(
-                "These detections have no image. Give one: "
-                "`dataclasses.replace(detections, image=...)` with an array or a path."
-            )
+        rule = "These detections have no image: `dataclasses.replace(found, image=...)`"
+        require(self.image is not None, rule, image=None)
         if isinstance(self.image, (str, os.PathLike)):
             return images.read_image(self.image)
         return np.asarray(self.image)
@@ -218,11 +213,8 @@ class Detections:
         Raises:
             ValueError: If `image_id` is not set.
         """
-        if self.image_id is None:
-            raise InvalidValueError(
-                "COCO records need an image id: "
-                "`dataclasses.replace(detections, image_id=...)`."
-            )
+        rule = "COCO records need an id: `dataclasses.replace(found, image_id=...)`"
+        require(self.image_id is not None, rule, image_id=None)
         num_classes = self.labels.max(initial=-1) + 1
         ids = category_ids_or_default(self.category_ids, num_classes)
         boxes_xywh = yxyx_to_xywh(self.boxes).tolist()
@@ -284,11 +276,8 @@ class Detections:
             >>> found.pixel_shares()
             {'road': 0.75, 'grass': 0.25}
         """
-        if self.class_map is None:
-            raise InvalidValueError(
-                "These detections have no class map: the model has no segmentation "
-                'head. Make it with `heads=("object_detection", "segmentation")`.'
-            )
+        rule = "These detections have no class map: the model has no segmentation head"
+        require(self.class_map is not None, rule, class_map=None)
         classes, counts = np.unique(self.class_map, return_counts=True)
         order = np.argsort(-counts, kind="stable")
         names = self.seg_class_names

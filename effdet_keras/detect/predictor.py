@@ -27,9 +27,9 @@ from effdet_keras.detect.detect import (
 )
 from effdet_keras.detect.detections import Detections
 from effdet_keras.errors import (
-    InvalidValueError,
     check_choice,
     first_line,
+    require,
 )
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.export.network import evaluated
@@ -85,18 +85,13 @@ class Predictor:
         if runtime == "auto" and precision == "float32":
             detector = in_fastest_runtime(detector, num_threads)
         elif runtime is not None:
-            if isinstance(detector, ExportedDetector):
-                raise InvalidValueError(
-                    f"'{detector.runtime.path}' runs in the runtime of its format. "
-                    f"`runtime` is for models in Keras. Received: runtime={runtime!r}"
-                )
+            is_live = not isinstance(detector, ExportedDetector)
+            require(is_live, "`runtime` is for models in Keras", runtime=runtime)
             detector = in_runtime(detector, runtime, num_threads, precision)
-        elif num_threads is not None or precision != "float32":
-            raise InvalidValueError(
-                "`num_threads` and `precision` are of a runtime: give `runtime` too, "
-                "or set Keras' threads by TF_NUM_INTRAOP_THREADS in the environment. "
-                f"Received: num_threads={num_threads}, precision={precision!r}"
-            )
+        else:
+            rule = "`num_threads` and `precision` are of a runtime: give `runtime` too"
+            given = {"num_threads": num_threads, "precision": precision}
+            require(num_threads is None and precision == "float32", rule, **given)
         self.detector = detector
 
     @classmethod

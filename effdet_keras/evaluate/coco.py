@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras.box_ops import xywh_to_yxyx, yxyx_to_xywh
-from effdet_keras.errors import InvalidValueError, check_argument, require
+from effdet_keras.errors import check_argument, require
 from effdet_keras.evaluate.image_result import (
     UNMEASURED,
     ImageResult,
@@ -72,7 +72,7 @@ class COCOMetric:
             count, for `AP` too. The recall has it in its name, as in `ARmax300`.
 
     Raises:
-        ValueError: If `ground_truth` is not such a dict, or an argument is out of
+        ValueError: If an annotation is of no image or category, or an argument out of
             its range.
 
     Example:
@@ -238,11 +238,6 @@ class COCOMetric:
 
 def _checked(ground_truth):
     """A checked copy of what counts in a COCO dict, with its optional keys."""
-    keys = {"images", "annotations", "categories"}
-    is_coco = isinstance(ground_truth, dict) and ground_truth.keys() >= keys
-    rule = "`ground_truth` must be a dict as in a COCO json file, with "
-    rule += "'images', 'annotations' and 'categories'"
-    require(is_coco, rule, type=type(ground_truth).__name__)
     image_ids = {image["id"] for image in ground_truth["images"]}
     category_ids = {category["id"] for category in ground_truth["categories"]}
     annotations = []
@@ -343,13 +338,11 @@ def results_of_coco(
     for annotation in ground_truth["annotations"]:
         truth[annotation["image_id"]].append(annotation)
     for detection in detections:
-        if detection["image_id"] not in found:
-            raise InvalidValueError(
-                "Detections must be of the images of the ground truth, with ids like "
-                f"{sorted(truth)[:5]}. Received: image_id={detection['image_id']!r}"
-            )
+        image_id = detection["image_id"]
+        rule = f"Detections must be of these images, with ids like {sorted(truth)[:5]}"
+        require(image_id in found, rule, image_id=image_id)
         if detection["category_id"] in label_of:
-            found[detection["image_id"]].append(detection)
+            found[image_id].append(detection)
 
     def of(rows, prefix=""):
         boxes = np.float64([row["bbox"] for row in rows]).reshape(-1, 4)

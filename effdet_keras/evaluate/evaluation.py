@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from effdet_keras._internal.extras import extra
-from effdet_keras.errors import InvalidValueError, require
+from effdet_keras.errors import require
 from effdet_keras.evaluate.coco import (
     COCO_MEANINGS,
     METRIC_NAMES,
@@ -150,11 +150,8 @@ class Evaluation:
         missing = [name for name in self.class_names if name not in names]
         rule = "`class_names` must have all classes of the evaluation"
         require(not missing, rule, missing=missing[:5])
-        if self.common_threshold.f1 <= 0:
-            raise InvalidValueError(
-                "No detection is right at IoU 0.5, so no threshold is better than "
-                "another. Evaluate on images in which the model finds something."
-            )
+        rule = "No detection is right at IoU 0.5: no threshold is better than another"
+        require(self.common_threshold.f1 > 0, rule, f1=self.common_threshold.f1)
         best = {one.name: one.threshold for one in self.thresholds if one.f1 > 0}
         low, high = SANE_TEMPERATURES
         is_sane = self.temperature is not None and low < self.temperature < high
@@ -267,8 +264,7 @@ def analyze_results(
         >>> round(evaluation.coco["AP50"], 3), evaluation.confusion.tolist()
         (0.5, [[1, 0, 0], [0, 0, 1], [0, 0, 0]])
     """
-    if not results:
-        raise InvalidValueError("There are no results to analyze: `results` is empty.")
+    require(results, "There is nothing to analyze", results=results)
     coco = metric_of(results, class_names).result()  # first: it checks ids and labels
     count = len(class_names)
     num_objects = sum(int((~x.truth_is_crowd).sum()) for x in results)
@@ -353,18 +349,14 @@ _MEANINGS = {
 }
 
 
-def aligned(table, longest=math.inf):
+def aligned(table, longest=99):
     """Rows of cells as text, the names of the columns first; long names are cut."""
-    columns, *rows = table
-    rows = [
-        (name if len(name) <= longest else f"{name[: longest - 3]}...", *cells)
-        for name, *cells in rows
-    ]
-    widths = [max(map(len, column)) for column in zip(columns, *rows)]
+    table = [(f"{name:.{longest}}", *cells) for name, *cells in table]
+    widths = [max(map(len, column)) for column in zip(*table)]
     return "\n".join(
         f"{name:<{widths[0]}}  "
         + "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths[1:]))
-        for name, *cells in (columns, *rows)
+        for name, *cells in table
     )
 
 

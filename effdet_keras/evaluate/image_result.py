@@ -162,7 +162,7 @@ def match_detections(result: ImageResult, iou_threshold: float = 0.5) -> Matches
     is_crowd = result.truth_is_crowd
     overlap[:, is_crowd] = pairwise_share(result.boxes, result.truth_boxes[is_crowd])
     overlap[result.labels[:, None] != result.truth_labels] = 0.0
-    limit = least_overlap(iou_threshold)
+    limit = min(iou_threshold, 1 - 1e-10)  # as in COCO: a margin for rounding
     for row in np.flatnonzero((overlap >= limit).any(axis=1)):
         free = np.where((taken == NONE) & ~is_crowd, overlap[row], 0.0)
         best = num_true - 1 - int(np.argmax(free[::-1]))  # of equal ones the last
@@ -171,11 +171,6 @@ def match_detections(result: ImageResult, iou_threshold: float = 0.5) -> Matches
         else:
             is_ignored[row] = (overlap[row, is_crowd] >= limit).any()
     return Matches(truth, iou, is_ignored, taken)
-
-
-def least_overlap(iou_threshold: float) -> float:
-    """The IoU that counts as the threshold: in COCO, 1 less a margin for rounding."""
-    return min(iou_threshold, 1 - 1e-10)
 
 
 def pairwise_share(boxes1: np.ndarray, boxes2: np.ndarray) -> np.ndarray:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import logging
 import os
 import pathlib
 
@@ -45,17 +43,20 @@ def write_onnx(model, path, *, outputs="detections", batch_size=None, postproces
         postprocess=exportable(postprocess) if detects else postprocess,
     )
     network = network_function(model, batch_size, _resize, finds_classes=detects)
-    with _quiet("tf2onnx"):
-        file, _ = tf2onnx.convert.from_function(
-            network,
-            input_signature=network.input_signature,
-            opset=_OPSET,
-            inputs_as_nchw=["images"],
-        )
+    file, _ = tf2onnx.convert.from_function(
+        network,
+        input_signature=network.input_signature,
+        opset=_OPSET,
+        inputs_as_nchw=["images"],
+    )
     _prepend_transpose(file.graph)
     if detects and model.config.has_detection:
         tail = onnx_postprocess(description.postprocess, model.anchors, model.config)
-        _append(file.graph, tail)
+        others = [x for x in file.graph.output if x.name == "class_map"]
+        file.graph.node.extend(tail.node)
+        file.graph.initializer.extend(tail.initializer)
+        del file.graph.output[:]
+        file.graph.output.extend([*tail.output, *others])
     _set_shapes(file.graph, description)
     file.producer_name, file.producer_version = "effdet_keras", __version__
     file.graph.name = model.config.name
@@ -67,18 +68,6 @@ def write_onnx(model, path, *, outputs="detections", batch_size=None, postproces
     path.write_bytes(file.SerializeToString())
     seal(path)
     return description
-
-
-@contextlib.contextmanager
-def _quiet(name):
-    """No word below an error from a logger, inside the block."""
-    logger = logging.getLogger(name)
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def _resize(x, times):
@@ -98,15 +87,6 @@ def _prepend_transpose(graph):
         "Transpose", ["images"], [inner], name="transpose_images", perm=[0, 3, 1, 2]
     )
     graph.node.insert(0, transpose)
-
-
-def _append(graph, tail):
-    """Puts the nodes of a postprocess behind those of the network."""
-    graph.node.extend(tail.node)
-    graph.initializer.extend(tail.initializer)
-    others = [x for x in graph.output if x.name == "class_map"]
-    del graph.output[:]
-    graph.output.extend([*tail.output, *others])
 
 
 def _set_shapes(graph, description):

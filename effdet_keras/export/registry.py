@@ -15,6 +15,7 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from effdet_keras._internal.extras import extra
 from effdet_keras.errors import InvalidTypeError, check_choice, require
 
 # Each option's type and help. A type of None: an object that no command line can give.
@@ -152,9 +153,7 @@ class ExportTarget:
 
         The folder is hidden until it is complete.
         """
-        module, _, function = self.writer.partition(":")
-        module = importlib.import_module(f"effdet_keras.extras.targets.{module}")
-        return getattr(module, function)
+        return extra(f"targets.{self.writer}")
 
 
 _MEDIAPIPE = {"precision": ("float32", "float16", "int8")}

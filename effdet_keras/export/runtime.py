@@ -151,8 +151,6 @@ class Description:
             "postprocess": self.postprocess.get_config(),
             "score_settings": settings.to_dict() if settings is not None else None,
         }
-        if self.seg_class_names is None:  # as files were before there were any
-            del fields["seg_class_names"]
         return json.dumps(fields, indent=1)
 
     @classmethod
@@ -186,17 +184,9 @@ def require_sealed(path, others=()):
 
 def describe(model, **fields):
     """The description of a model; see `Description` for the `fields`."""
-    return Description(
-        **{
-            "config": model.config,
-            "class_names": model.class_names,
-            "category_ids": model.category_ids,
-            "postprocess": model.postprocess,
-            "score_settings": model.score_settings,
-            "seg_class_names": model.seg_class_names,
-            **fields,
-        }
-    )
+    names = "config", "class_names", "category_ids", "postprocess"
+    names += "score_settings", "seg_class_names"
+    return Description(**{**{name: getattr(model, name) for name in names}, **fields})
 
 
 def labels_of(model):

@@ -239,12 +239,10 @@ def _exif_orientation(data):
     is_little = byte(tiff) == ord("I")
 
     def number(place, length):
-        value = tf.zeros_like(place)
-        for i in range(length):
-            value = value * 256 + byte(
-                tf.where(is_little, place + length - 1 - i, place + i)
-            )
-        return value
+        order = range(length)
+        values = [256**i * byte(place + i) for i in order]
+        of_big = [256**i * byte(place + length - 1 - i) for i in order]
+        return tf.where(is_little, sum(values), sum(of_big))
 
     directory = tiff + number(tiff + 4, 4)
     entries = directory + 2 + 12 * tf.range(number(directory, 2))

@@ -314,6 +314,8 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         inputs.adopt_classes(self, dataset)
         if hasattr(x, "element_spec"):
             kwargs.setdefault("shuffle", False)  # Keras warns that it cannot
+        if verbose != 0:
+            inputs.say_what_to_expect(self, dataset)
         initial_epoch = kwargs.get("initial_epoch", 0)
         steps_per_epoch = kwargs.get("steps_per_epoch")
         fitting.fit_to_length(

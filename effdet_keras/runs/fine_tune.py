@@ -23,7 +23,7 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.processes import is_first_process, start
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
-from effdet_keras.data.dataset import DetectionDataset, count_of
+from effdet_keras.data.dataset import DetectionDataset, count_of, what_to_expect
 from effdet_keras.detect.evaluate import analyzed_images, in_one_line, why_low
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.evaluation import Evaluation, analyze_results
@@ -257,7 +257,7 @@ def _fit(model, batches, configuration, splits, folder, log, place, more):
         return
     if place is None:
         _draw_first_batch(model, configuration, splits.train, folder)
-    print(splits.train.summary())
+    print("\n".join([splits.train.summary(), *what_to_expect(splits.train)]))
     print(
         f"Training {model.name} at {'x'.join(map(str, model.config.image_size))} with "
         f"{model.count_params():,} parameters for {count_of(epochs, 'epoch')} of "

@@ -13,13 +13,14 @@ from keras import ops
 from effdet_keras._internal.label_constants import BACKGROUND, IGNORED_PIXEL
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.category_ids import category_ids_or_default, extend_category_ids
-from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.dataset import DetectionDataset, what_to_expect
 from effdet_keras.data.pipeline.image_reader import ImageReader, passes_of
 from effdet_keras.errors import (
     InvalidValueError,
     NonFiniteLossError,
     require,
 )
+from effdet_keras.train.parts import steps_done
 
 
 def check_data(model, x, y=None):
@@ -48,6 +49,14 @@ def check_data(model, x, y=None):
         _check_arrays(model, x, y)
     elif hasattr(x, "__len__"):
         require(len(x) > 0, "The dataset is empty", length=len(x))
+
+
+def say_what_to_expect(model, data):
+    """Before the first step: of a dataset of few images, or few boxes of a class."""
+    is_new = model.settings is not None and not steps_done(model.optimizer)
+    if is_new and isinstance(data, DetectionDataset):
+        for sentence in what_to_expect(data):
+            print(sentence, flush=True)
 
 
 def check_truth(truth, sample_weight, config):

@@ -172,11 +172,15 @@ def test_the_images_of_the_training_tell_too_few_steps_from_too_few_images(
         assert expected in said[1]
 
 
-def test_fit_gives_its_dataset(model, many, capsys):
+def test_fit_gives_its_dataset_and_says_what_to_expect_of_it(model, many, capsys):
     evaluation = COCOEvaluation(many[:2])
     model.fit(many[:4], batch_size=2, epochs=1, callbacks=[evaluation])
+    said = capsys.readouterr().out
     assert model.training_dataset is None  # after `fit`
-    assert capsys.readouterr().out.count("Not even the images") == 1
+    assert said.count("Only 4 images") == said.count("Not even the images") == 1
+    assert "Fewer than 10 boxes of 'cat' (4)" in said
+    model.fit(many[:4], batch_size=2, epochs=1)
+    assert "Only 4 images" not in capsys.readouterr().out  # it has begun
 
 
 def test_fit_gives_the_numbers_of_its_last_weights(model, train, valid):

@@ -8,6 +8,7 @@ import tensorflow as tf
 from support.small_datasets import record_of, save_image
 
 from effdet_keras.data import DetectionDataset, from_arrays
+from effdet_keras.data.dataset import what_to_expect
 from effdet_keras.data.record import load_example
 
 pytestmark = pytest.mark.tensorflow
@@ -268,3 +269,29 @@ def test_wrong_arguments_are_named(name, value):
     arguments = {"batch_size": 2, name: value}
     with pytest.raises(ValueError, match=f"`{name}`.*Received"):
         make_dataset().batches(**arguments)
+
+
+# What to expect of few images, and of few boxes of a class
+
+
+def dataset_of(num_images, names, labels):
+    """A dataset whose images all have these labels."""
+    images = [np.zeros((32, 32, 3), "uint8")] * num_images
+    boxes = [[[4, 4, 20, 20]] * len(labels)] * num_images
+    return from_arrays(images, boxes, [labels] * num_images, names)
+
+
+def test_few_images_and_classes_of_few_boxes_are_named():
+    first, second = what_to_expect(
+        dataset_of(3, ["cat", "dog", "owl"], [0, 0, 0, 0, 1])
+    )
+    assert first.startswith("Only 3 images: expect AP to differ from one training")
+    assert second.startswith("Fewer than 10 boxes of 'owl' (0), 'dog' (3): expect")
+
+
+def test_forty_images_and_ten_boxes_are_enough():
+    assert what_to_expect(dataset_of(40, ["cat"], [0])) == []
+    (few_images,) = what_to_expect(dataset_of(39, ["cat"], [0]))
+    assert "39 images" in few_images
+    few_boxes = dataset_of(10, ["cat"], [0])
+    assert len(what_to_expect(few_boxes)) == 1 < len(what_to_expect(few_boxes[:9]))

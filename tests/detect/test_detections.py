@@ -162,9 +162,9 @@ def test_plot_draws_with_matplotlib(monkeypatch):
         ({}, "filter", (0, ["cow"]), r"'cat', 'dog'.*classes='cow'"),
         ({}, "save", ("found.xyz",), r"image format.*found.xyz"),
         ({"image": None}, "draw", (), "replace.*image="),
-        ({"image_id": None}, "to_coco", (), "image id.*image_id="),
+        ({"image_id": None}, "to_coco", (), "need an id.*image_id="),
         ({"scores": [0.1, 0.2]}, "draw", (), "one length.*boxes=3, scores=2, labels=3"),
-        ({"labels": [0, 1, 2]}, "draw", (), "`labels` must be 0 to 1.*`class_names`"),
+        ({"labels": [0, 1, 2]}, "draw", (), "`labels` must be below 2.*`class_names`"),
     ],
 )
 def test_what_cannot_be_is_refused(

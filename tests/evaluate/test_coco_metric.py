@@ -211,7 +211,6 @@ def test_labels_in_place_of_category_ids_give_a_warning():
 @pytest.mark.parametrize(
     ("data", "options", "message"),
     [
-        ([], {}, "COCO json file.*'annotations'"),
         (truth(category_id=44), {}, "category_id=44"),
         (truth(), {"max_detections": 5}, "`max_detections` must be 10 or more.*5"),
     ],

@@ -139,7 +139,7 @@ def test_without_objects_or_detections_or_sizes():
 
 
 def test_what_cannot_be_analyzed_is_told():
-    with pytest.raises(ValueError, match="no results to analyze"):
+    with pytest.raises(ValueError, match="nothing to analyze"):
         analyze_results([], ["cat"])
     result = ImageResult(5, [], [], [], [], [])
     with pytest.raises(ValueError, match=r"image_id=\[5\]"):

@@ -317,7 +317,6 @@ WITHOUT_KERAS = """
 import sys
 sys.modules["keras"] = None
 import effdet_keras as ek
-from effdet_keras.cli import main
 for use in (
     lambda: ek.EfficientDet,
     lambda: ek.Predictor.load("run/best.keras"),
@@ -327,7 +326,6 @@ for use in (
         use()
     except ek.errors.MissingPackageError as error:
         print(error)
-sys.exit(main(["inspect", "nowhere"]))
 """
 
 
@@ -343,5 +341,3 @@ def test_what_needs_keras_says_so(export):
     assert "`EfficientDet` of effdet_keras needs keras" in lines[0]
     assert "Opening 'run/best.keras' needs keras" in lines[1]
     assert "Evaluating needs keras" in lines[2]
-    assert result.returncode == 1
-    assert result.stderr.endswith(f"needs keras: {cure}\n")

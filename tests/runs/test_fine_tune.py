@@ -91,6 +91,7 @@ def test_the_folder_has_all_of_the_run(trained, shapes):
     assert [row["epoch"] for row in rows(out)] == [1, 2]
     text = (out / "log.txt").read_text()
     assert "epoch 1/2  loss" in text and "\r" not in text
+    assert text.count("Only 4 images: expect AP to differ") == 1
     assert text.count("Not even the images of the training") == 1
     assert "Not even the images of the training are learned" in page
     assert 'Recipe "auto"' in text and "on the 2 images of 'validation'" in text

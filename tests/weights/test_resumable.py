@@ -113,4 +113,4 @@ def test_there_is_a_last_checkpoint_at_every_moment(folder, monkeypatch):
     callback = begun(folder, 30)
     callback.on_epoch_end(3, {"AP": 0.1})
     callback.let_go()
-    assert len(seen) == 2 and all(seen)
+    assert len(seen) == 3 and all(seen)

@@ -53,8 +53,7 @@ def from_coco(
             lengths, for a model with a segmentation head. Class 0 of pixels is
             "background", class `i + 1` is label `i`, crowds included; smaller objects
             lie over larger ones. Inside the box of an object without `segmentation`
-            pixels of no other object have no class. It takes memory: that of COCO's
-            860,000 training objects is half a gigabyte.
+            pixels of no other object have no class.
 
     Returns:
         `DetectionDataset`. An image whose id is not an int gets 1, 2, ... as `image_id`

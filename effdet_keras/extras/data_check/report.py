@@ -9,7 +9,7 @@ import numpy as np
 
 from effdet_keras import visualize
 from effdet_keras.data.anchor_fit import anchor_fit, input_boxes
-from effdet_keras.data.dataset import boxes_per_class, count_of
+from effdet_keras.data.dataset import boxes_per_class, count_of, what_to_expect
 from effdet_keras.data.problems import KINDS, Severity, count_kind
 from effdet_keras.data.record import clip_boxes_xywh
 from effdet_keras.extras.data_check.anchors import COVERED, anchor_sides
@@ -76,6 +76,7 @@ def _describe_boxes(dataset):
         f"objects per image: {min(counts)} to {max(counts)}, median "
         f"{np.median(counts):g}; {count_of(counts.count(0), 'image')} without objects",
         f"boxes per class: {', '.join(names)}",
+        *what_to_expect(dataset),
     ]
 
 

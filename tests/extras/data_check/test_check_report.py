@@ -57,6 +57,7 @@ def test_the_text_counts_names_and_says_what_training_does(report):
     text = str(report)
     lines = text.splitlines()
     assert lines[0] == repr(report.dataset)
+    assert any(x.startswith("Only 24 images: expect AP") for x in lines)
     at = lines.index("errors")
     assert lines[at + 1] == "  1 missing image (image left out)"
     assert lines[at + 2] == f"    {EVIL}: no file 'gone.jpg'"
