@@ -16,15 +16,11 @@ import keras
 from keras import ops
 
 from effdet_keras._internal.backend import default_jit_compile
-from effdet_keras._internal.processes import current_processes
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.detect import ScoreThreshold, detect
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.postprocess import Postprocess, finished_outputs
-from effdet_keras.errors import (
-    InvalidValueError,
-    require,
-)
+from effdet_keras.errors import require
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.hub.features import HubFeatures  # noqa: F401 (for saved models)
 from effdet_keras.model.anchors import anchors_of
@@ -33,27 +29,12 @@ from effdet_keras.model.network import build_network
 from effdet_keras.model.trained import TrainedModel
 from effdet_keras.train import fitting, freezing, inputs
 from effdet_keras.train.averages import WeightAverages
-from effdet_keras.train.fit_callbacks import (
-    EpochLines,
-    let_go_afterwards,
-    others_in,
-)
+from effdet_keras.train.fit_callbacks import EpochLines, let_go_afterwards, others_in
 from effdet_keras.train.gradients import all_finite
-from effdet_keras.train.model_steps import ModelSteps
-from effdet_keras.train.parts import (
-    Part,
-    assign_parted,
-    joined,
-    step_counter,
-    steps_per_update,
-)
+from effdet_keras.train.model_steps import ModelSteps, refuse_where_several
+from effdet_keras.train.parts import Part, assign_parted, joined, step_counter
 from effdet_keras.train.recipe import Recipe
-from effdet_keras.train.resume import (
-    DataOrder,
-    FromPlaceOn,
-    PlaceKeeper,
-    say_where,
-)
+from effdet_keras.train.resume import DataOrder, FromPlaceOn, PlaceKeeper, say_where
 from effdet_keras.weights.model_files import ModelFiles
 from effdet_keras.weights.model_weights import ModelWeights
 
@@ -290,7 +271,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
                 the step and the images. That batch did not change the weights.
         """
         if validation_data is not None:
-            _refuse_where_several("`validation_data`")
+            refuse_where_several("`validation_data`")
             validation_data, _ = self._batched(
                 validation_data, batch_size, training=False
             )
@@ -353,18 +334,6 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
                 **kwargs,
             )
 
-    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
-        """One training step; see `keras.Model.train_on_batch`, and `fit` for weights.
-
-        Weights and averages change places twice in each call: many steps are faster
-        with `fit`.
-        """
-        with self._training_on(None):
-            self.score_settings = None
-            if self.averages is not None:
-                self.averages.restore()
-            return super().train_on_batch(*args, **kwargs)
-
     # --- One step.
 
     def train_step(self, *arguments: Any) -> Any:
@@ -415,18 +384,6 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         backend.finish(update, goes_on, data, step)  # or the batch is refused
         return self.get_metrics_result()
 
-    def _move_averages(self, step):
-        if self.averages is None:
-            return
-        count = steps_per_update(self.optimizer)
-        if count == 1 and not hasattr(self.optimizer, "dynamic_scale"):
-            self.averages.update(step, descend=self._step.descend)
-            return
-        # A step that only adds up gradients, or whose gradients overflow, moves none.
-        done = ops.copy(step_counter(self.optimizer)) // count
-        moved = done > step // count
-        self.averages.update(step // count, moved, descend=self._step.descend)
-
     def compute_loss(
         self,
         x: Any = None,
@@ -461,53 +418,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
     def predict_step(self, *args: Any) -> Any:
         return self._step.predict(super().predict_step, *args)
 
-    # --- Evaluation and detection.
-
-    def evaluate(
-        self,
-        x: Any = None,
-        y: Any = None,
-        batch_size: int | None = None,
-        **kwargs: Any,
-    ) -> Any:
-        """Losses on labelled data. `x` may be a `DetectionDataset`; see `fit`.
-
-        For COCO's numbers see `effdet_keras.callbacks.COCOEvaluation`.
-        """
-        _refuse_where_several("`evaluate`")
-        x, batch_size = self._batched(x, batch_size, training=False)
-        inputs.check_data(self, x, y)
-        with self._running_on(x):
-            return super().evaluate(x, y, batch_size=batch_size, **kwargs)
-
-    def predict(
-        self, x: Any, batch_size: int | None = None, **kwargs: Any
-    ) -> dict[str, Any]:
-        """Detections in letterboxed images, as padded arrays in pixels of the input.
-
-        As `keras.Model.predict`; `x` may be a `DetectionDataset`. `detect` takes images
-        of any size, and gives boxes in their pixels.
-
-        Returns:
-            Dict of arrays: `boxes` `[B, D, 4]` (`yxyx`), `scores` `[B, D]`, `labels`
-            `[B, D]`, -1 in unused rows, and `num_detections` `[B]`; with a segmentation
-            head also `class_map` `[B, H, W]`, uint8.
-        """
-        _refuse_where_several("`predict`")
-        x, batch_size = self._batched(x, batch_size, training=False, masks=False)
-        with self._running_on(x):
-            return super().predict(x, batch_size=batch_size, **kwargs)
-
-    def predict_on_batch(self, x: Any, content_sizes: Any = None) -> dict[str, Any]:
-        """As `predict`, of one batch of images `[B, H, W, 3]`, pixels 0-255.
-
-        `content_sizes` is a float32 array `[B, 2]`, height and width of each image
-        inside the input, for a `postprocess` with `drop_empty`; None where it fills it.
-        """
-        if content_sizes is not None:
-            found = self._evaluated({"images": x, "content_sizes": content_sizes})
-            return found["detections"]
-        return self._step.predict_on_batch(super().predict_on_batch, self, x)
+    # --- Detection.
 
     def detect_outputs(
         self, outputs: dict[str, Any], content_sizes: Any = None
@@ -583,13 +494,3 @@ def _one_per_class(field, values, num_classes):
     entries = {"entries": len(values), field: values[:5]}
     require(len(values) == num_classes, rule, **entries)
     return values
-
-
-def _refuse_where_several(what):
-    """Raises where each of several processes would compute the same, and wait."""
-    if current_processes().count > 1:
-        raise InvalidValueError(
-            f"{what} does not share out its work among several processes, "
-            "`COCOEvaluation(dataset, losses=True)` does: use that callback, or "
-            "its `evaluate(model)`, for losses and AP."
-        )

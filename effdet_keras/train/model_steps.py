@@ -14,14 +14,15 @@ import numpy as np
 from keras import ops
 
 from effdet_keras._internal.label_constants import IGNORE
+from effdet_keras._internal.processes import current_processes
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.errors import InvalidStateError, require
+from effdet_keras.errors import InvalidStateError, InvalidValueError, require
 from effdet_keras.train import auto_recipe, freezing
 from effdet_keras.train.fitting import BATCH_SIZE
 from effdet_keras.train.gradients import decay_loss
-from effdet_keras.train.inputs import Run, check_truth, is_valid_batch
+from effdet_keras.train.inputs import Run, check_data, check_truth, is_valid_batch
 from effdet_keras.train.losses import count_positives, segmentation_loss
-from effdet_keras.train.parts import Part, steps_done
+from effdet_keras.train.parts import Part, step_counter, steps_done, steps_per_update
 from effdet_keras.train.resume import Place, PlaceKeeper
 from effdet_keras.train.steps import BackendStep, EvaluationStep, step_of_backend
 
@@ -87,7 +88,79 @@ class ModelSteps:
             return None
         return place if initial_epoch in (None, place.epoch) else None
 
-    # --- Losses and parts.
+    # --- Keras' other calls; `fit` and `detect` are in the model's own file.
+
+    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """One training step; see `keras.Model.train_on_batch`, and `fit` for weights.
+
+        Weights and averages change places twice in each call: many steps are faster
+        with `fit`.
+        """
+        with self._training_on(None):
+            self.score_settings = None
+            if self.averages is not None:
+                self.averages.restore()
+            return super().train_on_batch(*args, **kwargs)
+
+    def evaluate(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Losses on labelled data. `x` may be a `DetectionDataset`; see `fit`.
+
+        For COCO's numbers see `effdet_keras.callbacks.COCOEvaluation`.
+        """
+        refuse_where_several("`evaluate`")
+        x, batch_size = self._batched(x, batch_size, training=False)
+        check_data(self, x, y)
+        with self._running_on(x):
+            return super().evaluate(x, y, batch_size=batch_size, **kwargs)
+
+    def predict(
+        self, x: Any, batch_size: int | None = None, **kwargs: Any
+    ) -> dict[str, Any]:
+        """Detections in letterboxed images, as padded arrays in pixels of the input.
+
+        As `keras.Model.predict`; `x` may be a `DetectionDataset`. `detect` takes images
+        of any size, and gives boxes in their pixels.
+
+        Returns:
+            Dict of arrays: `boxes` `[B, D, 4]` (`yxyx`), `scores` `[B, D]`, `labels`
+            `[B, D]`, -1 in unused rows, and `num_detections` `[B]`; with a segmentation
+            head also `class_map` `[B, H, W]`, uint8.
+        """
+        refuse_where_several("`predict`")
+        x, batch_size = self._batched(x, batch_size, training=False, masks=False)
+        with self._running_on(x):
+            return super().predict(x, batch_size=batch_size, **kwargs)
+
+    def predict_on_batch(self, x: Any, content_sizes: Any = None) -> dict[str, Any]:
+        """As `predict`, of one batch of images `[B, H, W, 3]`, pixels 0-255.
+
+        `content_sizes` is a float32 array `[B, 2]`, height and width of each image
+        inside the input, for a `postprocess` with `drop_empty`; None where it fills it.
+        """
+        if content_sizes is not None:
+            found = self._evaluated({"images": x, "content_sizes": content_sizes})
+            return found["detections"]
+        return self._step.predict_on_batch(super().predict_on_batch, self, x)
+
+    # --- Losses, parts and averages.
+
+    def _move_averages(self, step):
+        if self.averages is None:
+            return
+        count = steps_per_update(self.optimizer)
+        if count == 1 and not hasattr(self.optimizer, "dynamic_scale"):
+            self.averages.update(step, descend=self._step.descend)
+            return
+        # A step that only adds up gradients, or whose gradients overflow, moves none.
+        done = ops.copy(step_counter(self.optimizer)) // count
+        moved = done > step // count
+        self.averages.update(step // count, moved, descend=self._step.descend)
 
     def losses_of(
         self,
@@ -267,6 +340,16 @@ class ModelSteps:
     def refusal(self, truth: dict, *, step: int | None = None) -> Exception:
         """The error for a batch whose loss is not finite; see `Run.refusal`."""
         return self._run.refusal(truth, self.config, step)
+
+
+def refuse_where_several(what):
+    """Raises where each of several processes would compute the same, and wait."""
+    if current_processes().count > 1:
+        raise InvalidValueError(
+            f"{what} does not share out its work among several processes, "
+            "`COCOEvaluation(dataset, losses=True)` does: use that callback, or "
+            "its `evaluate(model)`, for losses and AP."
+        )
 
 
 def _detection_losses(model, truth, outputs, is_counted, training):
