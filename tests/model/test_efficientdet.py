@@ -118,7 +118,7 @@ SGD = keras.optimizers.SGD(0.1)
 @pytest.mark.parametrize(
     "arguments, error, message",
     [
-        ({"optimizer": SGD, "schedule": "cosine"}, ValueError, "a Keras optimizer has"),
+        ({"optimizer": SGD, "schedule": "cosine"}, ValueError, "A Keras optimizer has"),
         ({"learning_rate": -1.0}, ValueError, "above 0"),
         ({"clip_norm": -1.0}, ValueError, "`clip_norm` must be a number"),
         ({"ema_decay": 1.0}, ValueError, "below 1"),
