@@ -5,34 +5,12 @@ import types
 import keras
 import numpy as np
 import pytest
-from support.tiny import StandIn
 
 from effdet_keras.errors import InvalidStateError
 from effdet_keras.train.averages import placed_like
 
 pytestmark = pytest.mark.extra_packages
 jax = pytest.importorskip("jax")
-
-
-@pytest.fixture
-def step(monkeypatch):
-    from effdet_keras.train.steps.jax import Step
-
-    monkeypatch.setattr(keras.distribution, "distribution", lambda: "of a test")
-    monkeypatch.setattr(jax, "local_device_count", lambda: 2)
-    return Step(StandIn())
-
-
-def batches_of(size):
-    spec = types.SimpleNamespace(shape=(size, 64, 64, 3))
-    return types.SimpleNamespace(element_spec=(spec, {}))
-
-
-def test_devices_get_as_many_images_each(step):
-    assert step.data_of_fit(batches_of(4))
-    assert step.data_of_fit(batches_of(None))
-    with pytest.raises(ValueError, match="2 devices .* images_per_process=3"):
-        step.data_of_fit(batches_of(3))
 
 
 def test_the_part_of_a_batch_that_is_here():

@@ -212,15 +212,14 @@ def test_what_detects_is_pushed_alone(hub, tmp_path):
 
 
 @needs_library
-def test_an_export_alone_is_chosen(hub, tmp_path):
+def test_an_export_is_named(hub, tmp_path):
     tiny_model().export(tmp_path / "pets.tflite")
     content = (tmp_path / "pets.tflite").read_bytes()
     hub.repositories["me/phone"] = {"README.md": b"a", "pets.tflite": content}
-    predictor = Predictor.load("hf://me/phone")
+    predictor = Predictor.load("hf://me/phone/pets.tflite")
     assert predictor.class_names == ("cat", "dog", "bird")
-    hub.repositories["me/two"] = {"a.tflite": content, "b.onnx": b""}
-    with pytest.raises(FileNotFoundError, match="no checkpoint in 'hf://me/two"):
-        Predictor.load("hf://me/two")
+    with pytest.raises(FileNotFoundError, match="no checkpoint in 'hf://me/phone"):
+        Predictor.load("hf://me/phone")
 
 
 @needs_library
