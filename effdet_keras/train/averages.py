@@ -281,7 +281,12 @@ class SwapEMA(OwnCallback):
         self.model.averages.restore()
 
     def on_test_begin(self, logs: dict | None = None) -> None:
-        self.model.averages.swap_in()
+        averages = self.model.averages
+        rule = (
+            "`SwapEMA` needs moving averages: leave it out, or compile with `ema_decay`"
+        )
+        require(averages is not None, rule, averages=averages, model=self.model.name)
+        averages.swap_in()
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         self.model.averages.swap_in()

@@ -247,8 +247,7 @@ class Recipe:
 
     def chosen(self, **fields: Any) -> Recipe:
         """The recipe with every field settled."""
-        is_tfod = self.name == TFOD_NAME
-        of_name = extra("tfod.recipe:DEFAULTS") if is_tfod else REFERENCE
+        of_name = extra("tfod.recipe:DEFAULTS") if self._is_tfod else REFERENCE
         default = {**of_name, "batch_norm_warmup": self.is_open}
         settled = {
             name: value
@@ -256,6 +255,10 @@ class Recipe:
             if not self.is_given(name)
         }
         return dataclasses.replace(self, **settled)
+
+    @property
+    def _is_tfod(self):
+        return self.name == TFOD_NAME
 
     @property
     def _brings_optimizer(self):
@@ -270,13 +273,12 @@ class Recipe:
     def _schedule(self):
         if self.schedule is not None:
             return self.schedule
-        is_tfod = self.name == TFOD_NAME
-        return extra("tfod.recipe:SCHEDULE") if is_tfod else "cosine"
+        return extra("tfod.recipe:SCHEDULE") if self._is_tfod else "cosine"
 
     @property
     def clips_each(self) -> bool:
         """Whether each gradient is clipped before all are together."""
-        return self.name != TFOD_NAME
+        return not self._is_tfod
 
     @property
     def needs_length(self) -> bool:
@@ -288,7 +290,7 @@ class Recipe:
     @property
     def _scales_rate(self):
         """Whether the learning rate is for a batch of 64, and scaled to the data's."""
-        is_reference = self.optimizer is None and self.name != TFOD_NAME
+        is_reference = self.optimizer is None and not self._is_tfod
         return is_reference and not has_own_rates(self._schedule)
 
     @property
@@ -297,8 +299,7 @@ class Recipe:
         if self.weight_decay == AUTO:
             if has_own_decay(self.optimizer):
                 return 0.0
-            is_tfod = self.name == TFOD_NAME
-            return extra("tfod.recipe:tfod_decay")() if is_tfod else _L2_DECAY
+            return extra("tfod.recipe:tfod_decay")() if self._is_tfod else _L2_DECAY
         if not self._brings_optimizer and has_own_decay(self.optimizer):
             return 0.0  # it is AdamW's, see `new_optimizer`
         return self.weight_decay or 0.0
@@ -338,7 +339,7 @@ class Recipe:
         else:
             rate = self.learning_rate or default_learning_rate(self.optimizer)
             warmup_init = rate * _WARMUP_INIT / _LEARNING_RATE
-        if self.name == TFOD_NAME:
+        if self._is_tfod:
             warmup_init = rate * extra("tfod.recipe:WARMUP_INIT") / _LEARNING_RATE
         return named_schedule(
             self._schedule,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import json
+import mmap
 import os
 import reprlib
 from collections.abc import Mapping
@@ -244,11 +245,14 @@ def _coco_files(folder):
 
 
 def _is_coco(path):
-    """Whether a file has the three keys, without parsing the gigabyte it may be."""
+    """Whether a file has the three keys, without loading the gigabyte it may be."""
     if path.suffix.lower() != ".json":
         return False
-    content = local_copy(path).read_bytes()
-    return all(b'"%b"' % key.encode() in content for key in _LISTS)
+    with open(local_copy(path), "rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            return False
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return all(content.find(b'"%b"' % key.encode()) >= 0 for key in _LISTS)
 
 
 # --- What a COCO json file says: its classes, images and annotations, checked.

@@ -8,6 +8,7 @@ import csv
 import dataclasses
 import functools
 import os
+import reprlib
 from collections.abc import Mapping
 
 import numpy as np
@@ -167,7 +168,10 @@ def csv_readers(path):
         if file.suffix.lower() != ".csv":
             continue
         with contextlib.suppress(ValueError):  # of another format
-            rows = _read_rows(file, Problems("`csv_readers`", "skip"))
+            read, _ = _format_of(read_lines(file, limit=1), file)
+            rows = []
+            if read is _read_automl:  # whose rows name their splits
+                rows = _read_rows(file, Problems("`csv_readers`", "skip"))
             name = reading.split_of_name(file.stem.removesuffix("_labels"))
             for split in _splits_of(rows) or [None]:
                 readers[split or name] = functools.partial(from_csv, file, split=split)
@@ -216,20 +220,13 @@ class _Row:
 def _read_rows(path, problems):
     """Reads a csv file in any of the known formats."""
     lines = read_lines(path)
-    format = _format_of(lines)
-    rule = (
-        "`from_csv` expects a header with filename, class, xmin, ymin, xmax, ymax, or "
-        "rows of `set,path,label,xmin,ymin,,,xmax,ymax,,`, or rows of "
-        "`path,xmin,ymin,xmax,ymax,class`"
-    )
-    reading.require_content(format, rule, path, lines[0][1] if lines else [])
-    read, has_header = format
+    read, has_header = _format_of(lines, path)
     lines = lines[1:] if has_header else lines
     return reading.read_rows(read, lines, problems, path.name, "row")
 
 
-def read_lines(path, reader="from_csv", delimiters=","):
-    """`(number, cells)` of each row that is not empty."""
+def read_lines(path, reader="from_csv", delimiters=",", limit=None):
+    """`(number, cells)` of the first rows, or all, that are not empty."""
     lines = []
     try:
         with open(local_copy(path), encoding="utf-8-sig", newline="") as file:
@@ -241,6 +238,8 @@ def read_lines(path, reader="from_csv", delimiters=","):
                 cells = [cell.strip() for cell in row]
                 if any(cells):
                     lines.append((rows.line_num, cells))
+                if len(lines) == limit:
+                    break
     except (UnicodeDecodeError, csv.Error) as error:
         raise InvalidValueError(
             f"`{reader}` expects a CSV file, which must be text in UTF-8: spreadsheets "
@@ -249,11 +248,9 @@ def read_lines(path, reader="from_csv", delimiters=","):
     return lines
 
 
-def _format_of(lines):
+def _format_of(lines, path):
     """What makes a `_Row` of cells, or says what is wrong; and if there is a header."""
-    if not lines:
-        return None
-    first = lines[0][1]
+    first = lines[0][1] if lines else [""]
     names = [cell.lower() for cell in first]
     found = {column: [n for n in _COLUMNS[column] if n in names] for column in _COLUMNS}
     places = {column: names.index(own[0]) for column, own in found.items() if own}
@@ -264,7 +261,11 @@ def _format_of(lines):
     are_numbers = None not in map(_number, first[1:5])
     if len(first) == 6 and first[0] and (are_numbers or not any(first[1:])):
         return functools.partial(_read_pixels, _RETINANET), False
-    return None
+    raise InvalidValueError(
+        "`from_csv` expects a header with filename, class, xmin, ymin, xmax, ymax, or "
+        "rows of `set,path,label,xmin,ymin,,,xmax,ymax,,`, or rows of "
+        f"`path,xmin,ymin,xmax,ymax,class`. Received: {str(path)!r} with {reprlib.repr(first)}"
+    )
 
 
 def _read_pixels(places, cells):
