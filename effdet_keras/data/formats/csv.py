@@ -264,7 +264,8 @@ def _format_of(lines, path):
     raise InvalidValueError(
         "`from_csv` expects a header with filename, class, xmin, ymin, xmax, ymax, or "
         "rows of `set,path,label,xmin,ymin,,,xmax,ymax,,`, or rows of "
-        f"`path,xmin,ymin,xmax,ymax,class`. Received: {str(path)!r} with {reprlib.repr(first)}"
+        "`path,xmin,ymin,xmax,ymax,class`. "
+        f"Received: {str(path)!r} with {reprlib.repr(first)}"
     )
 
 
