@@ -29,9 +29,8 @@ from effdet_keras.model.network import build_network
 from effdet_keras.model.trained import TrainedModel
 from effdet_keras.train import fitting, freezing, inputs
 from effdet_keras.train.averages import WeightAverages
-from effdet_keras.train.fit_callbacks import EpochLines, let_go_afterwards, others_in
-from effdet_keras.train.gradients import all_finite
 from effdet_keras.train.model_steps import ModelSteps, refuse_where_several
+from effdet_keras.train.optimizers import all_finite
 from effdet_keras.train.parts import Part, assign_parted, joined, step_counter
 from effdet_keras.train.recipe import Recipe
 from effdet_keras.train.resume import DataOrder, FromPlaceOn, PlaceKeeper, say_where
@@ -315,14 +314,14 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
             place,
             is_given_batches=self._step.is_given_batches,
         )
-        given = others_in(callbacks)
+        given = fitting.others_in(callbacks)
         if keeper.must_skip:
             given = [FromPlaceOn(callback, keeper) for callback in given]
-        lines = [EpochLines()] if has_epoch_lines else []
+        lines = [fitting.EpochLines()] if has_epoch_lines else []
         callbacks = [keeper, *fitting.swaps(self, callbacks), *given, *lines]
         keeper.watch(callbacks)
         data = dataset if isinstance(dataset, DetectionDataset) else None
-        with self._training_on(x, keeper, data), let_go_afterwards(callbacks):
+        with self._training_on(x, keeper, data), fitting.let_go_afterwards(callbacks):
             return super().fit(
                 self._step.data_of_fit(x),
                 y,

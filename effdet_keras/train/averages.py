@@ -18,8 +18,7 @@ from effdet_keras.errors import (
     require,
 )
 from effdet_keras.model.batch_norm import ON_TENSORFLOW
-from effdet_keras.train.fit_callbacks import OwnCallback
-from effdet_keras.train.gradients import descend
+from effdet_keras.train.optimizers import descend
 
 AVERAGE, TRAINING = "average:", "training:"  # in files, before the path of a variable
 
@@ -257,7 +256,7 @@ def _checksum(array):
 # --- The one callback that swaps weights and averages.
 
 
-class SwapEMA(OwnCallback):
+class SwapEMA(keras.callbacks.Callback):
     """Puts the weights of training in place for an epoch's steps, else the averages.
 
     It swaps before a validation and at the end of an epoch, and back before the next

@@ -1,8 +1,13 @@
-"""What `compile` and `fit` set up before the first step, and what steps then read."""
+"""What `compile` and `fit` set up: the recipe, the callbacks, the config in files."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import math
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -11,8 +16,7 @@ from effdet_keras._internal.backend import default_jit_compile
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.train import auto_recipe, freezing, inputs
 from effdet_keras.train.averages import SwapEMA, WeightAverages
-from effdet_keras.train.fit_callbacks import flat
-from effdet_keras.train.gradients import check_found
+from effdet_keras.train.optimizers import check_found
 from effdet_keras.train.parts import (
     Accumulation,
     StatisticsWarmup,
@@ -20,6 +24,7 @@ from effdet_keras.train.parts import (
     steps_per_update,
 )
 from effdet_keras.train.recipe import Recipe
+from effdet_keras.train.resume import PlaceKeeper
 
 BATCH_SIZE = 8  # of a dataset, where none is given
 _TRAINED = "trained"  # in the config of a `compile`
@@ -142,14 +147,6 @@ def _names_of_losses(config, loss):
 # --- What `fit` chooses, and what depends on its data and length.
 
 
-def swaps(model, callbacks):
-    """The callback that swaps weights and averages: one that is given, or new."""
-    if model.averages is None:
-        return []
-    given = [one for one in flat(callbacks) if isinstance(one, SwapEMA)]
-    return given[:1] or [SwapEMA()]
-
-
 def num_epochs(model, data, batch_size):
     """The number of epochs where none is given."""
     is_open = model.settings is not None and model.settings.open_recipe.is_open
@@ -223,6 +220,107 @@ def choose_recipe(model, facts, verbose=True):
 def _may_choose(model):
     """Whether the recipe has open fields, and no step was done with it."""
     return model.settings.open_recipe.is_open and not steps_done(model.optimizer)
+
+
+# --- One line per epoch that a person can read, in the place of Keras' progress bar.
+
+_SHOWN = ("loss", "val_loss", "AP", "AP50", "mIoU")
+_BEST = "AP"
+_SECONDS_BETWEEN = 1.0  # of two lines that overwrite each other
+
+
+class EpochLines(keras.callbacks.Callback):
+    """Prints what an epoch came to: losses, AP and AP50, and the best AP so far.
+
+    It stands behind all other callbacks, so that the numbers which they add to the logs
+    are there. On a terminal a line that counts the steps precedes it.
+    """
+
+    def on_train_begin(self, logs=None):
+        # AP and the epoch it belongs to, from 1.
+        self._best: tuple[float, int] | None = None
+        self._is_terminal = sys.stdout.isatty()
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._epoch, self._start, self._shown = epoch + 1, time.monotonic(), 0.0
+
+    def on_train_batch_end(self, batch, logs=None):
+        now = time.monotonic()
+        if not self._is_terminal or now - self._shown < _SECONDS_BETWEEN:
+            return
+        self._shown = now
+        of = self.params.get("steps")
+        loss = (logs or {}).get("loss")
+        text = f"{self._title}  step {batch + 1}{f'/{of}' if of else ''}"
+        text += "" if loss is None else f"  loss {float(loss):.4g}"
+        print(f"\r{text:<60}", end="", flush=True)
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs = logs or {}
+        parts = [f"{n} {float(logs[n]):.4g}" for n in _SHOWN[:2] if n in logs]
+        parts += [f"{n} {float(logs[n]):.3f}" for n in _SHOWN[2:] if n in logs]
+        self.remember(epoch, logs)
+        if _BEST in logs and self._best is not None:
+            parts.append(f"best AP {self._best[0]:.3f} (epoch {self._best[1]})")
+        parts.append(f"{time.monotonic() - self._start:.0f} s")
+        start = "\r" if self._is_terminal else ""
+        print(f"{start}{self._title}  {'  '.join(parts)}", flush=True)
+
+    def remember(self, epoch: int, logs: Mapping[str, Any]) -> None:
+        """Notes the AP of an epoch, if it is the best so far."""
+        now = float(logs.get(_BEST, math.nan))
+        if now > (-math.inf if self._best is None else self._best[0]):
+            self._best = (now, epoch + 1)
+
+    def get_state(self) -> dict[str, Any]:
+        """What a training that goes on has to know of the epochs before."""
+        return {"best": self._best}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Goes on from what `get_state` returned."""
+        best = state.get("best")
+        self._best = None if best is None else (float(best[0]), int(best[1]))
+
+    @property
+    def _title(self):
+        total = self.params.get("epochs") or self._epoch
+        return f"epoch {self._epoch:>{len(str(total))}}/{total}"
+
+
+# --- The callbacks of `fit`.
+
+# The callbacks that `fit` adds, and puts in their place where they are given.
+_OWN = (SwapEMA, PlaceKeeper, EpochLines)
+
+
+def swaps(model, callbacks):
+    """The callback that swaps weights and averages: one that is given, or new."""
+    if model.averages is None:
+        return []
+    given = [one for one in flat(callbacks) if isinstance(one, SwapEMA)]
+    return given[:1] or [SwapEMA()]
+
+
+def others_in(callbacks: Any) -> list[keras.callbacks.Callback]:
+    """The callbacks of what `fit` takes, but for those that it adds itself."""
+    return [c for c in flat(callbacks) if not isinstance(c, _OWN)]
+
+
+def flat(callbacks: Any) -> list[keras.callbacks.Callback]:
+    """The callbacks of what Keras takes: None, one, a list, a `CallbackList`."""
+    given = getattr(callbacks, "callbacks", callbacks)
+    return keras.tree.flatten([] if given is None else given)
+
+
+@contextlib.contextmanager
+def let_go_afterwards(callbacks: Sequence[Any]) -> Iterator[None]:
+    """Calls `let_go` of the callbacks that have it: Keras tells them of no error."""
+    try:
+        yield
+    finally:
+        for callback in callbacks:
+            if hasattr(callback, "let_go"):
+                callback.let_go()
 
 
 # --- How a model was compiled, as files of models keep it.

@@ -19,9 +19,9 @@ from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidStateError, InvalidValueError, require
 from effdet_keras.train import auto_recipe, freezing
 from effdet_keras.train.fitting import BATCH_SIZE
-from effdet_keras.train.gradients import decay_loss
 from effdet_keras.train.inputs import Run, check_data, check_truth, is_valid_batch
 from effdet_keras.train.losses import count_positives, segmentation_loss
+from effdet_keras.train.optimizers import decay_loss
 from effdet_keras.train.parts import Part, step_counter, steps_done, steps_per_update
 from effdet_keras.train.resume import Place, PlaceKeeper
 from effdet_keras.train.steps import BackendStep, EvaluationStep, step_of_backend

@@ -17,7 +17,6 @@ from keras import ops
 
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.data.pipeline.image_reader import passes_of
-from effdet_keras.train.fit_callbacks import OwnCallback
 from effdet_keras.train.parts import steps_done
 
 
@@ -188,7 +187,7 @@ class DataOrder:
 # --- The callback of `fit` that knows where the training is, and goes on from a place.
 
 
-class PlaceKeeper(OwnCallback):
+class PlaceKeeper(keras.callbacks.Callback):
     """Starts the data of each epoch in its order, and tells checkpoints the place.
 
     A `fit` that goes on in the middle of an epoch counts through the steps that are

@@ -4,7 +4,7 @@ import json
 
 import keras
 
-from effdet_keras.train.fit_callbacks import EpochLines
+from effdet_keras.train.fitting import EpochLines
 from effdet_keras.train.resume import set_states, states_of
 
 

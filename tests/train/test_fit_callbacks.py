@@ -7,8 +7,7 @@ import pytest
 from support.tiny import EAGER, batch, tiny_model
 
 from effdet_keras.train.averages import SwapEMA
-from effdet_keras.train.fit_callbacks import EpochLines, others_in
-from effdet_keras.train.fitting import swaps
+from effdet_keras.train.fitting import EpochLines, others_in, swaps
 
 
 def test_the_callbacks_that_are_given_are_kept_in_any_form():

@@ -11,7 +11,12 @@ from support.tiny import EAGER, batch, tiny_model, values
 
 from effdet_keras.extras.tfod.recipe import tfod_decay
 from effdet_keras.model.efficientdet import EfficientDet
-from effdet_keras.train.gradients import check_found, clipped, decay_factors, factors_of
+from effdet_keras.train.optimizers import (
+    check_found,
+    clipped,
+    decay_factors,
+    factors_of,
+)
 from effdet_keras.train.recipe import Recipe
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from effdet_keras.train.gradients import clipped, descend
+from effdet_keras.train.optimizers import clipped, descend
 
 
 class BackendStep:

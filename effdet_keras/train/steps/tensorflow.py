@@ -11,8 +11,7 @@ from effdet_keras._internal.processes import current_processes
 from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.model.batch_norm import num_replicas
 from effdet_keras.model.computing import computing_with
-from effdet_keras.train.gradients import all_finite
-from effdet_keras.train.optimizers import descend_by_kernel
+from effdet_keras.train.optimizers import all_finite, descend_by_kernel
 from effdet_keras.train.parts import step_counter, steps_per_update
 from effdet_keras.train.steps import BackendStep
 
