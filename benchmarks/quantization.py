@@ -110,7 +110,7 @@ def read_options():
     options = parser.parse_args()
     if options.quick:
         options.weights, options.image_size = "scratch", (64, 64)
-        options.epochs = options.more = 1
+        options.epochs, options.more = 3, 1  # the first rounds badly
     if options.image_size is not None:
         options.image_size = tuple(options.image_size)
     return options

@@ -31,7 +31,7 @@ def folder(tmp_path_factory):
     """Data in the formats that the scripts read, and weights to start from."""
     folder = tmp_path_factory.mktemp("examples")
     train, valid = ek.data.write_shapes(
-        folder / "shapes", num_train=4, num_valid=2, image_size=64
+        folder / "shapes", num_train=12, num_valid=2, image_size=64
     )
     ek.data.write_voc({"train": train, "val": valid}, folder / "voc")
     for name, dataset in (("train", train), ("valid", valid)):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import math
+import os
+import shutil
 import warnings
 
 import h5py
@@ -56,13 +60,25 @@ def _sum(variable):
 ENDING = ".weights.h5"
 
 
-def write_weights_h5(path, write):
-    """Writes a file of weights by Keras, and seals it."""
+_OVERHEAD = 2**12  # bytes at most that HDF5 adds to an array, for its groups
+
+
+def write_weights_h5(path, write, variables):
+    """Writes a file of weights by Keras, of these variables, and seals it."""
+    size = sum(_most_bytes(variable) for variable in variables)
     with replacing(path, ending=ENDING) as partial:
+        # Once HDF5 could not write to a full disk, it crashes the process.
+        if shutil.disk_usage(partial.parent).free < size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))
         write(partial)
         with h5py.File(partial, "a") as file:
             file.attrs[SEAL_NAME] = np.bytes_(UNSEALED)
         seal(partial)
+
+
+def _most_bytes(variable):
+    width = 8 if str(variable.dtype).endswith("64") else 4
+    return math.prod(variable.shape) * width + _OVERHEAD
 
 
 def check_weights_h5(path):

@@ -45,7 +45,7 @@ class ModelFiles:
         is_one_file = str(filepath).endswith(ENDING) and not is_remote(filepath)
         with self._averages_in_place():
             if is_one_file and (overwrite or not os.path.exists(filepath)):
-                write_weights_h5(filepath, save)
+                write_weights_h5(filepath, save, self._saved_variables())
             else:
                 save(filepath)
 
