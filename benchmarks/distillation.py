@@ -103,7 +103,7 @@ def file_of(model, path, precision, train):
     options = {"calibration": train} if precision == "int8" else {}
     images = [train[0]["image"]]
     model.export(
-        *(path,),
+        path,
         precision=precision,
         outputs="raw",
         images=images,

@@ -39,7 +39,11 @@ def main():
     model = ek.EfficientDet.from_archive(archive)
     judge(model, "float", folder, test, options, precision="float32")
     judge(
-        *(model, "int8 after training", folder, test, options),
+        model,
+        "int8 after training",
+        folder,
+        test,
+        options,
         precision="int8",
         calibration=train,
     )
@@ -54,7 +58,11 @@ def main():
         title = "int8 trained for" if rounds else "float, trained on"
         precision = "int8" if rounds else "float32"
         judge(
-            *(model, title, folder, test, options),
+            model,
+            title,
+            folder,
+            test,
+            options,
             precision=precision,
             cpu_minutes=minutes,
         )

@@ -397,7 +397,10 @@ def plot_history(history: Any, path: str | os.PathLike[str] | None = None) -> An
 _PANELS = {
     "Loss": ("loss",),
     "Loss terms": (
-        *("class_loss", "box_loss", "box_iou_loss", "segmentation_loss"),
+        "class_loss",
+        "box_loss",
+        "box_iou_loss",
+        "segmentation_loss",
         "reg_l2_loss",
     ),
     "Average precision": ("AP", "AP50", "AP75"),

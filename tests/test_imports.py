@@ -199,7 +199,8 @@ def test_imports_run_downwards_only():
 SEAMS = {
     "_internal/extras.py",
     "_internal/processes.py",  # several processes
-    *("_internal/remote_path.py", "_internal/folder_lock.py"),  # files at addresses
+    "_internal/remote_path.py",
+    "_internal/folder_lock.py",  # files at addresses
     "augment/__init__.py",  # their public names
     "augment/names.py",  # learned policies, steps of the Object Detection API
     "callbacks/__init__.py",  # their public names

@@ -16,8 +16,12 @@ from effdet_keras.weights.network_arrays import tf1_name
 
 # What paths of weights and of random state begin with; those of metrics do not.
 _NETWORK = (
-    *("efficientnet-", "efficientnetv2-", "resample_p"),
-    *("fpn_cells/", "class_net/", "box_net/"),
+    "efficientnet-",
+    "efficientnetv2-",
+    "resample_p",
+    "fpn_cells/",
+    "class_net/",
+    "box_net/",
 )
 
 

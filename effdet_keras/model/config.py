@@ -228,8 +228,12 @@ class EfficientDetConfig:
 
 
 _COUNTS = (
-    *("num_classes", "num_scales", "fpn_num_filters", "fpn_cell_repeats"),
-    *("head_repeats", "seg_num_classes"),
+    "num_classes",
+    "num_scales",
+    "fpn_num_filters",
+    "fpn_cell_repeats",
+    "head_repeats",
+    "seg_num_classes",
 )
 _CHOICES = {
     "backbone": BACKBONES,

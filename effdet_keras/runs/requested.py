@@ -14,8 +14,15 @@ from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
 
 # What may change when a run goes on: how long it is, what it says, where its data is.
 _FREE_ON_RESUME = {
-    *("epochs", "steps", "verbose", "data", "tensorboard", "profile"),
-    *("save_every_steps", "save_every_minutes", "keep"),
+    "epochs",
+    "steps",
+    "verbose",
+    "data",
+    "tensorboard",
+    "profile",
+    "save_every_steps",
+    "save_every_minutes",
+    "keep",
 }
 # Fields of which one name can be given, and the others stay.
 _MAPPINGS = ("model_config", "loss", "postprocess")

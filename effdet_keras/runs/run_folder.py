@@ -41,8 +41,15 @@ from effdet_keras.weights.checkpoint_files import (
 
 _FINISHED = "finished.json"  # the last file that a run writes
 _FILES = (
-    *("environment.json", "data.json", "log.jsonl", "log.txt", "curves.png"),
-    *("first_batch.png", "numbers.json", "report.html", _FINISHED),
+    "environment.json",
+    "data.json",
+    "log.jsonl",
+    "log.txt",
+    "curves.png",
+    "first_batch.png",
+    "numbers.json",
+    "report.html",
+    _FINISHED,
     CONFIGURATION_FILE,  # which makes it the folder of a run: last
 )
 # Of the range test, which is made before a run begins.
@@ -264,8 +271,16 @@ class TensorBoardCurves(keras.callbacks.TensorBoard):
 # --- On what a run ran: machine, Python, packages.
 
 _PACKAGES = (
-    *("keras", "tensorflow", "jax", "torch", "numpy", "pillow"),
-    *("pycocotools", "hotcoco", "matplotlib", "tensorboard"),
+    "keras",
+    "tensorflow",
+    "jax",
+    "torch",
+    "numpy",
+    "pillow",
+    "pycocotools",
+    "hotcoco",
+    "matplotlib",
+    "tensorboard",
 )
 
 

@@ -39,8 +39,14 @@ CLASS_NAME = "effdet_keras>EfficientDet"  # in it
 _FORMAT = 1  # rises when an older version could not read the entry
 # What `zipfile` and `json` raise on damaged bytes.
 ZIP_DAMAGES = (
-    *(zipfile.BadZipFile, zlib.error, EOFError, OSError, MemoryError),
-    *(NotImplementedError, RuntimeError, ValueError),
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    OSError,
+    MemoryError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
 )
 _PACKAGES = ("keras", "tensorflow", "jax", "torch", "numpy")
 

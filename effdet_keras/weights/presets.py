@@ -180,8 +180,12 @@ def _coco_advprop():
     """Det-AdvProp and AutoAugment (https://arxiv.org/abs/2103.13886)."""
     for index, (ap, ap_val) in enumerate(
         (
-            *((35.3, 35.1), (40.9, 40.8), (44.3, 44.3)),
-            *((48.0, 47.7), (50.4, 50.4), (52.5, 52.2)),
+            (35.3, 35.1),
+            (40.9, 40.8),
+            (44.3, 44.3),
+            (48.0, 47.7),
+            (50.4, 50.4),
+            (52.5, 52.2),
         )
     ):
         model = f"efficientdet-d{index}"
@@ -294,7 +298,10 @@ def _imagenet():
         else:
             url = f"{_BUCKET}/efficientnet/lite/{backbone}.tar.gz"
             yield PublishedWeights(
-                *(model, "imagenet", url, _LITE_BACKBONES),
+                model,
+                "imagenet",
+                url,
+                _LITE_BACKBONES,
                 package=_LITE_PACKAGES.get(backbone),
             )
 
@@ -302,7 +309,12 @@ def _imagenet():
 _PUBLISHED = {
     (published.model, published.weights): published
     for table in (
-        *(_coco, _coco_lite, _coco_effdet, _coco_advprop, _coco_640, _coco_tfod),
+        _coco,
+        _coco_lite,
+        _coco_effdet,
+        _coco_advprop,
+        _coco_640,
+        _coco_tfod,
         _imagenet,
     )
     for published in table()

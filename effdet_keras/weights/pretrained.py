@@ -32,11 +32,19 @@ from effdet_keras.weights.presets import COCO_CLASS_NAMES
 _UNTRAINED = "BiFPN and heads start new: the model detects nothing before training"
 # What weights are trained for, besides the shapes that they fill.
 _MEANING = (
-    *("mean_rgb", "stddev_rgb", "pad_rgb"),
-    *("anchor_scale", "aspect_ratios", "num_scales"),
-    *("backbone_padding", "fpn_padding", "fpn_downsampling", "fpn_upsampling"),
+    "mean_rgb",
+    "stddev_rgb",
+    "pad_rgb",
+    "anchor_scale",
+    "aspect_ratios",
+    "num_scales",
+    "backbone_padding",
+    "fpn_padding",
+    "fpn_downsampling",
+    "fpn_upsampling",
     "backbone_batch_norm_epsilon",
-    *("backbone_taps", "resize_method"),
+    "backbone_taps",
+    "resize_method",
 )
 
 

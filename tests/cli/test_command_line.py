@@ -15,8 +15,17 @@ from effdet_keras import cli, errors
 from effdet_keras.extras.demo import command as demo
 
 COMMANDS = (
-    *("demo", "inspect", "convert", "selftest", "train", "eval", "predict"),
-    *("benchmark", "export", "inspect-weights", "import"),
+    "demo",
+    "inspect",
+    "convert",
+    "selftest",
+    "train",
+    "eval",
+    "predict",
+    "benchmark",
+    "export",
+    "inspect-weights",
+    "import",
 )
 HEAVY = ("tensorflow", "keras", "numpy", "PIL", "jax", "torch", "matplotlib")
 
@@ -52,9 +61,7 @@ def run_python(*arguments, **options):
 
 @pytest.mark.parametrize("arguments", [[], *([name] for name in COMMANDS)], ids=str)
 def test_help_imports_nothing_heavy(arguments):
-    result = run_python(
-        *("-X", "importtime", "-m", "effdet_keras", *arguments, "--help")
-    )
+    result = run_python("-X", "importtime", "-m", "effdet_keras", *arguments, "--help")
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("usage: effdet-keras")
     imported = set(re.findall(r"\| +([\w.]+)$", result.stderr, re.MULTILINE))

@@ -74,7 +74,8 @@ def test_find_rate_writes_a_curve_and_leaves_the_folder_to_the_run(
     assert (found["suggestion"], found["losses"]) == (0.002, [3.0, 2.0, 9.0])
     assert (out / "learning_rates.png").exists()
     assert sorted(p.name for p in out.iterdir() if p.name[0] != ".") == [
-        *("learning_rates.json", "learning_rates.png"),
+        "learning_rates.json",
+        "learning_rates.png",
     ]
     RunFolder(out).check_free(overwrite=False)  # a run can begin here
 

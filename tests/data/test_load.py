@@ -108,7 +108,9 @@ LAYOUTS = {
         "images/train/a.png images/val/a.png",
     ),
     "txt beside images": (
-        *("YOLO: splits train", {"a.txt": YOLO, "classes.txt": "cat"}, "a.png"),
+        "YOLO: splits train",
+        {"a.txt": YOLO, "classes.txt": "cat"},
+        "a.png",
     ),
     "csv": (
         "CSV: splits test, train",
@@ -164,7 +166,9 @@ def test_files_are_read_by_themselves(tmp_path, capsys):
     for format in ("coco", "yolo", "csv", "tfrecord"):
         getattr(data, f"write_{format}")(dataset, tmp_path / format)
     for file in (
-        *("coco/train.json", "yolo/data.yaml", "csv/train.csv"),
+        "coco/train.json",
+        "yolo/data.yaml",
+        "csv/train.csv",
         "tfrecord/train-00000-of-00001.tfrecord",
     ):
         assert len(load(tmp_path / file)) == 1, file

@@ -70,7 +70,8 @@ def test_objects_of_coco_are_drawn_small_over_large(tmp_path, kind):
 
     small, large = (4, 5, 6, 7), (2, 3, 20, 12)
     file = coco_file(
-        *(tmp_path, object_of(7, [*small], shape(*small))),
+        tmp_path,
+        object_of(7, [*small], shape(*small)),
         object_of(3, [*large], shape(*large)),
     )
     dataset = from_coco(file, tmp_path, masks=True)
@@ -92,7 +93,7 @@ def test_objects_of_coco_are_drawn_small_over_large(tmp_path, kind):
 def test_of_a_box_without_a_shape_the_pixels_have_no_class(tmp_path):
     shape = polygon(2, 3, 6, 6)
     file = coco_file(
-        *(tmp_path, object_of(3, [2, 3, 6, 6], shape), object_of(7, [5, 4, 10, 10]))
+        tmp_path, object_of(3, [2, 3, 6, 6], shape), object_of(7, [5, 4, 10, 10])
     )
     mask = from_coco(file, tmp_path, masks=True)[0]["mask"]
     assert mask[5, 6] == 1  # of the cat, in the box of the dog
@@ -171,7 +172,10 @@ def assert_color_says_class(image, mask, share=0.93):
 def colored_dataset():
     image, mask = colored()
     dataset = from_arrays(
-        *([image] * 3, [[[5, 5, 50, 70]]] * 3, [[0]] * 3, ["cat"]),
+        [image] * 3,
+        [[[5, 5, 50, 70]]] * 3,
+        [[0]] * 3,
+        ["cat"],
     )
     records = [dataclasses.replace(r, mask=mask) for r in dataset.records]
     return DetectionDataset(records, ["cat"], seg_class_names=list("abcd"))
@@ -194,7 +198,7 @@ def test_masks_are_flipped_scaled_and_cropped_with_their_images():
     dataset = colored_dataset()
     for scale in ((0.5, 0.6), (1.8, 2.0)):
         batches = dataset.batches(
-            *(3,),
+            3,
             image_size=(64, 80),
             training=True,
             seed=1,
@@ -282,7 +286,8 @@ def test_a_dataset_in_which_a_mask_is_missing_gives_no_masks():
 def all_shapes(tmp_path):
     """A dataset of an object of each kind of shape, one without, and a crowd."""
     file = coco_file(
-        *(tmp_path, object_of(3, [2, 3, 6, 6], polygon(2, 3, 6, 6))),
+        tmp_path,
+        object_of(3, [2, 3, 6, 6], polygon(2, 3, 6, 6)),
         object_of(7, [10, 3, 4, 5], run_lengths(box_pixels(10, 3, 4, 5))),
         object_of(3, [16, 3, 4, 5], run_lengths(box_pixels(16, 3, 4, 5), False)),
         object_of(7, [1, 12, 6, 6]),

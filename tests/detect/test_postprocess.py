@@ -296,8 +296,15 @@ def test_what_lies_beside_the_image_makes_room_for_others():
 @pytest.mark.parametrize(
     "name",
     [
-        *("default", "gauss_s03_t02", "gauss_iou09", "gauss_t07", "none_method"),
-        *("hard", "hard_03_02", "hard_max500", "hard_t08"),
+        "default",
+        "gauss_s03_t02",
+        "gauss_iou09",
+        "gauss_t07",
+        "none_method",
+        "hard",
+        "hard_03_02",
+        "hard_max500",
+        "hard_t08",
     ],
 )
 @pytest.mark.parametrize("kind", ["global_padded", "per_class"])

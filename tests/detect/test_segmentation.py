@@ -153,7 +153,7 @@ def test_automl_checkpoints_keep_the_head(tmp_path):
 
 def test_from_preset_counts_the_classes_of_pixels(shapes):
     model = EfficientDet.from_preset(
-        *("efficientdet-lite0",),
+        "efficientdet-lite0",
         dataset=shapes,
         heads=BOTH_HEADS,
         image_size=64,

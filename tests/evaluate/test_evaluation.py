@@ -103,7 +103,11 @@ def test_the_text_of_two_objects_of_which_one_is_taken_for_another():
     assert lines[2] == "AP          0.5000  precision, mean over IoU 0.50 to 0.95"
     rows = [line.split() for line in lines]
     assert rows[rows.index(["sky", "images", "objects", "AP", "AP50"]) + 1] == [
-        *("blue", "1", "2", "0.500", "0.500")
+        "blue",
+        "1",
+        "2",
+        "0.500",
+        "0.500",
     ]
     classes = evaluation.to_dict()["classes"]
     assert [(x["name"], x["ap"], x["threshold"]) for x in classes] == [

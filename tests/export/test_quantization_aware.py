@@ -89,7 +89,7 @@ def test_scores_are_float_or_int8(int8_scores, tmp_path):
     model = learned(tiny_model())
     path = tmp_path / "cats.tflite"
     report = model.export(
-        *(path,),
+        path,
         precision="int8",
         int8_scores=int8_scores,
         score_threshold=0.001,

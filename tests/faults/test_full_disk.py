@@ -84,9 +84,21 @@ def write(request, model, dataset):
 
 
 WRITERS = [
-    *("a.keras", "a.weights.h5", "a.safetensors", "model.ckpt", "hub", "report.html"),
-    *("saved_model", "a.tflite", "a.onnx", "a.xml"),
-    *("coco", "csv", "tfrecord", "voc", "yolo"),
+    "a.keras",
+    "a.weights.h5",
+    "a.safetensors",
+    "model.ckpt",
+    "hub",
+    "report.html",
+    "saved_model",
+    "a.tflite",
+    "a.onnx",
+    "a.xml",
+    "coco",
+    "csv",
+    "tfrecord",
+    "voc",
+    "yolo",
 ]
 NEW_FOLDERS = {"hub", "coco", "csv", "tfrecord", "voc", "yolo"}  # never replaced
 SECONDS = {"hub", "saved_model", "a.tflite", "a.onnx", "a.xml"}  # that one takes

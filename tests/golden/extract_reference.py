@@ -17,9 +17,17 @@ HERE = pathlib.Path(__file__).parent
 NUM_ROWS = 2000  # of a grid of anchors that is too long to keep
 NUM_PIXELS = 4000  # of an image's 20,000 sampled numbers
 PIPELINE_CASES = (
-    *("eval_d0_512", "eval_lite0_320", "eval_d0_384x640", "eval_d7x_up_1536"),
-    *("train_f0_s01", "train_f0_s05", "train_f0_s13_nonsquare", "train_f0_s2_target"),
-    *("train_f1_s05", "train_f1_s13_crowdkept", "train_f1_s17"),
+    "eval_d0_512",
+    "eval_lite0_320",
+    "eval_d0_384x640",
+    "eval_d7x_up_1536",
+    "train_f0_s01",
+    "train_f0_s05",
+    "train_f0_s13_nonsquare",
+    "train_f0_s2_target",
+    "train_f1_s05",
+    "train_f1_s13_crowdkept",
+    "train_f1_s17",
 )
 
 

@@ -13,8 +13,21 @@ import pathlib
 import numpy as np
 
 SIZES = (
-    *("d0", "d1", "d2", "d3", "d4", "d5", "d6", "d7", "d7x"),
-    *("lite0", "lite1", "lite2", "lite3", "lite3x", "lite4"),
+    "d0",
+    "d1",
+    "d2",
+    "d3",
+    "d4",
+    "d5",
+    "d6",
+    "d7",
+    "d7x",
+    "lite0",
+    "lite1",
+    "lite2",
+    "lite3",
+    "lite3x",
+    "lite4",
 )
 # Our names of the models that are effdet's own.
 OWN = {

@@ -247,7 +247,8 @@ def test_a_frozen_model_resumes_frozen(small_module, tmp_path):
     before = values(resumed.features.weights)
     new = values(resumed.trainable_variables)
     assert {v.path.split("/")[1] for v in resumed.trainable_variables} == {
-        *("class-predict", "box-predict")
+        "class-predict",
+        "box-predict",
     }
     train(resumed)
     assert all_equal(before, values(resumed.features.weights))

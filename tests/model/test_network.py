@@ -77,7 +77,8 @@ def test_parameter_counts_equal_the_reference(published, name):
     [
         ("efficientdet-d0", "a_d0_s128.npz"),
         pytest.param(
-            *("efficientdet-d0", "a_d0_s200x136.npz"),  # odd maps, not square
+            "efficientdet-d0",
+            "a_d0_s200x136.npz",  # odd maps, not square
             marks=pytest.mark.slow_elsewhere,
         ),
         ("efficientdet-lite0", "a_lite0_s128.npz"),

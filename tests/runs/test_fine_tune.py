@@ -72,9 +72,17 @@ def test_the_folder_has_all_of_the_run(trained, shapes):
     assert json.loads((out / "finished.json").read_text())["epoch"] == 2
     there = {path.name for path in out.iterdir() if not path.name.startswith(".")}
     assert there == {
-        *("configuration.yaml", "environment.json", "data.json", "numbers.json"),
-        *("log.jsonl", "log.txt", "archive", "curves.png", "report.html"),
-        *("first_batch.png", "finished.json"),
+        "configuration.yaml",
+        "environment.json",
+        "data.json",
+        "numbers.json",
+        "log.jsonl",
+        "log.txt",
+        "archive",
+        "curves.png",
+        "report.html",
+        "first_batch.png",
+        "finished.json",
     }
     configuration = ek.RunConfiguration.read(out / "configuration.yaml")
     assert (configuration.data, configuration.epochs) == (str(shapes), 2)

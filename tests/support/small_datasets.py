@@ -91,14 +91,22 @@ def odd_splits(folder):
 
     boxes = [[8, 4, 20, 16], [1.25, 2.5, 0.5, 9.125], [40.5, 30, 7.5, 2]]
     first = record(
-        *("x/same.jpg", (32, 48), 397133, [*boxes, [0, 0, 48, 32]], [0, 3, 0, 2]),
+        "x/same.jpg",
+        (32, 48),
+        397133,
+        [*boxes, [0, 0, 48, 32]],
+        [0, 3, 0, 2],
         source_id="image-b",
         is_crowd=[False, False, False, True],
     )
     others = [
         record("y/same.jpg", (57, 31), 7, [[1, 1, 3, 3]], [3], area=[5.5]),
         record(
-            *("y/turned.jpg", (32, 48), 12, [[3, 40, 29, 7]], [2]),
+            "y/turned.jpg",
+            (32, 48),
+            12,
+            [[3, 40, 29, 7]],
+            [2],
             turn=6,
             source_id="a",
         ),

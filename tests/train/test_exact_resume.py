@@ -8,8 +8,13 @@ from support import programs
 
 pytestmark = [pytest.mark.slow, pytest.mark.tensorflow]
 CASES = (
-    *("graph", "several steps", "float16", "two devices", "accumulation"),
-    *("adversarial", "quantized"),
+    "graph",
+    "several steps",
+    "float16",
+    "two devices",
+    "accumulation",
+    "adversarial",
+    "quantized",
 )
 
 

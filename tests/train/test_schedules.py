@@ -34,8 +34,11 @@ def rates(schedule, steps):
 
 
 CASES = [
-    *("cosine_default", "cosine_b8_w0", "cosine_b128_w5"),
-    *("stepwise", "polynomial"),
+    "cosine_default",
+    "cosine_b8_w0",
+    "cosine_b128_w5",
+    "stepwise",
+    "polynomial",
 ]
 
 

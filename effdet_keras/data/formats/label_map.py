@@ -17,11 +17,10 @@ from effdet_keras.weights.presets import COCO_CATEGORY_IDS, COCO_CLASS_NAMES
 ClassNames = Sequence[str] | Mapping[int, str] | str | os.PathLike
 
 
-_VOC_NAMES = (
-    *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair"),
-    *("cow", "diningtable", "dog", "horse", "motorbike", "person", "pottedplant"),
-    *("sheep", "sofa", "train", "tvmonitor"),
-)
+_VOC_NAMES = """
+    aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse
+    motorbike person pottedplant sheep sofa train tvmonitor
+""".split()
 
 # The label maps that google/automl knows by name.
 NAMED_LABEL_MAPS = {

@@ -175,8 +175,13 @@ def check_teacher(teacher: Any, student: Any) -> None:
         "Use KERAS_BACKEND=tensorflow.",
     )
     fields = (
-        *("num_classes", "min_level", "max_level", "num_scales", "aspect_ratios"),
-        *("anchor_scale", "box_scales"),
+        "num_classes",
+        "min_level",
+        "max_level",
+        "num_scales",
+        "aspect_ratios",
+        "anchor_scale",
+        "box_scales",
     )
     rule = "Teacher and student must predict the same classes for the same anchors: "
     for field in fields:

@@ -40,18 +40,22 @@ _OF_MODEL_CONFIG = {
     "act_type": "activation",
     **{
         name: name
-        for name in (
-            *("min_level", "max_level", "num_scales", "aspect_ratios", "anchor_scale"),
-            *("fpn_num_filters", "fpn_cell_repeats", "separable_conv"),
-            *("conv_bn_act_pattern", "conv_after_downsample"),
-            *("apply_bn_for_resampling", "survival_prob", "mean_rgb", "stddev_rgb"),
-            *("heads", "seg_num_classes"),
-        )
+        for name in """
+            min_level max_level num_scales aspect_ratios anchor_scale fpn_num_filters
+            fpn_cell_repeats separable_conv conv_bn_act_pattern conv_after_downsample
+            apply_bn_for_resampling survival_prob mean_rgb stddev_rgb heads
+            seg_num_classes
+        """.split()
     },
 }
 _OF_LOSS = (
-    *("alpha", "gamma", "label_smoothing", "delta", "box_loss_weight"),
-    *("iou_loss_type", "iou_loss_weight"),
+    "alpha",
+    "gamma",
+    "label_smoothing",
+    "delta",
+    "box_loss_weight",
+    "iou_loss_type",
+    "iou_loss_weight",
 )
 _OF_POSTPROCESS = {
     "nms_configs.method": "method",
@@ -62,22 +66,28 @@ _OF_POSTPROCESS = {
     "nms_configs.max_output_size": "max_detections",
 }
 _OF_SCHEDULE = (
-    *("lr_decay_method", "lr_warmup_epoch", "lr_warmup_init"),
-    *("first_lr_drop_epoch", "second_lr_drop_epoch", "poly_lr_power"),
+    "lr_decay_method",
+    "lr_warmup_epoch",
+    "lr_warmup_init",
+    "first_lr_drop_epoch",
+    "second_lr_drop_epoch",
+    "poly_lr_power",
 )
 # What has fields of other values: see the methods of `_Reading`.
-_CONVERTED = (
-    *("image_size", "optimizer", "momentum", "learning_rate", "clip_gradients_norm"),
-    *("moving_average_decay", "mixed_precision", "loss_scale", "fpn_name"),
-    *("skip_crowd_during_training", "is_training_bn", "scale_range", "verbose"),
-    *("fpn_weight_method", "strategy", "input_rand_hflip", "jitter_min", "jitter_max"),
-    *("autoaugment_policy", "grid_mask"),
-)
+_CONVERTED = """
+    image_size optimizer momentum learning_rate clip_gradients_norm moving_average_decay
+    mixed_precision loss_scale fpn_name skip_crowd_during_training is_training_bn
+    scale_range verbose fpn_weight_method strategy input_rand_hflip jitter_min
+    jitter_max autoaugment_policy grid_mask
+""".split()
 # Their trainer reads it, though it is not among the defaults: pruning and the like.
 _OPTIMIZATIONS = "model_optimizations"
 # Those of the next that change the network, and with it what is trained.
 _OF_TRAINING = (
-    *("backbone_config", "fpn_config", "positives_momentum", "target_size"),
+    "backbone_config",
+    "fpn_config",
+    "positives_momentum",
+    "target_size",
     _OPTIMIZATIONS,
 )
 # What has no place in a run: their default, and why. The default is not told.

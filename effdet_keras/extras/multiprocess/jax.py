@@ -157,7 +157,8 @@ class LocalPrediction:
     def _compiled(self):
         model = self.model
         made_for = (
-            *(getattr(model, "postprocess", None), model.jit_compile),
+            getattr(model, "postprocess", None),
+            model.jit_compile,
             model.run_eagerly,
         )
         if self._function is None or made_for != self._made_for:

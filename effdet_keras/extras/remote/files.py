@@ -33,10 +33,10 @@ _PAUSES = (0.5, 1.0, 2.0)  # seconds before another try
 _HEAD = 512  # bytes that tell what a file is
 _BROKEN = (408, 425, 429, 500, 502, 503, 504)  # of HTTP: later it may be well
 # What fsspec's storages say of a version of a file, each in words of its own.
-_OF_A_VERSION = (
-    *("size", "etag", "md5hash", "crc32c", "generation", "version_id", "created"),
-    *("mtime", "lastmodified", "last_modified", "updated"),
-)
+_OF_A_VERSION = """
+    size etag md5hash crc32c generation version_id created mtime lastmodified
+    last_modified updated
+""".split()
 # They have no folders, and would make a bucket for one that is misspelled.
 _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss", "r2"}
 _FINAL = (EffDetError, FileNotFoundError, PermissionError, ValueError, TypeError)

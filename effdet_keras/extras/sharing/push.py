@@ -32,10 +32,9 @@ from effdet_keras.weights.checkpoint_files import BEST_FILE, CONFIGURATION_FILE
 _CARD = "README.md"
 _OF_THE_HUB = {".gitattributes", _CARD}
 # What else an archive notes, such as the random state, is of its training alone.
-_TOLD = (
-    *("format", "config", "class_names", "category_ids", "score_settings"),
-    *("versions", "created", "epoch"),
-)
+_TOLD = """
+    format config class_names category_ids score_settings versions created epoch
+""".split()
 _NOTED = ("epoch", "metrics")  # of the archive, in the one that is pushed
 
 

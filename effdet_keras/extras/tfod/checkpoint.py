@@ -74,8 +74,12 @@ _SHARED_CONFIG = {"anchor_order": "aspect_first", "resize_method": "asymmetric"}
 
 _OF_BATCH_NORM = ("gamma", "beta", "moving_mean", "moving_variance")
 _LEAVES = (
-    *("kernel", "bias", "depthwise_kernel", "pointwise_kernel"),
-    *("bifpn_combine_weights", *_OF_BATCH_NORM),
+    "kernel",
+    "bias",
+    "depthwise_kernel",
+    "pointwise_kernel",
+    "bifpn_combine_weights",
+    *_OF_BATCH_NORM,
 )
 _SHARED_TOWER = "/_base_tower_layers_for_heads/"
 

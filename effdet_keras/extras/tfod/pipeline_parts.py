@@ -274,8 +274,10 @@ def postprocess(ssd, note):
 
 _OPTIMIZERS = ("momentum_optimizer", "adam_optimizer", "rms_prop_optimizer")
 _RATES = (
-    *("cosine_decay_learning_rate", "constant_learning_rate"),
-    *("exponential_decay_learning_rate", "manual_step_learning_rate"),
+    "cosine_decay_learning_rate",
+    "constant_learning_rate",
+    "exponential_decay_learning_rate",
+    "manual_step_learning_rate",
 )
 
 
@@ -393,8 +395,11 @@ def _manual_step(inner):
 
 # What is done in any case.
 _ALWAYS = (
-    *("normalize_image", "subtract_channel_mean", "resize_image"),
-    *("scale_boxes_to_pixel_coordinates", "random_resize_method"),
+    "normalize_image",
+    "subtract_channel_mean",
+    "resize_image",
+    "scale_boxes_to_pixel_coordinates",
+    "random_resize_method",
 )
 _FLIP, _SQUARE = "random_horizontal_flip", "random_scale_crop_and_pad_to_square"
 

@@ -158,7 +158,9 @@ class EvaluationStep(keras.Model):
 
 def _what_is_traced(model):
     return (
-        *(model.settings, model.postprocess, model.jit_compile),
+        model.settings,
+        model.postprocess,
+        model.jit_compile,
         *model.parts.values(),
         *model.variables,
     )

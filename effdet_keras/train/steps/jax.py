@@ -16,8 +16,10 @@ from effdet_keras.train.steps import BackendStep
 
 # What Keras calls the parts of the state that it hands through a step.
 _STATE = (
-    *("trainable_variables", "non_trainable_variables"),
-    *("optimizer_variables", "metrics_variables"),
+    "trainable_variables",
+    "non_trainable_variables",
+    "optimizer_variables",
+    "metrics_variables",
 )
 
 
@@ -65,7 +67,9 @@ class Step(BackendStep):
                 _values(model.trainable_variables),
                 _values(model.non_trainable_variables),
                 _values(model.metrics_variables),
-                *(images, truth, weight),
+                images,
+                truth,
+                weight,
                 training=True,
                 optimizer_variables=_values(optimizer.variables),
             )

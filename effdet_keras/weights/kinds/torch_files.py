@@ -165,9 +165,14 @@ _MEANINGS = {
     # What timm and others write into training checkpoints beside the weights.
     **dict.fromkeys(
         (
-            *("argparse.Namespace", "torch.device", "collections.Counter"),
-            *("numpy.dtype", "numpy.dtypes.Float64DType", "_codecs.encode"),
-            *("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar"),
+            "argparse.Namespace",
+            "torch.device",
+            "collections.Counter",
+            "numpy.dtype",
+            "numpy.dtypes.Float64DType",
+            "_codecs.encode",
+            "numpy.core.multiarray.scalar",
+            "numpy._core.multiarray.scalar",
         ),
         _Unread,
     ),

@@ -127,10 +127,19 @@ _ADVPROP = re.compile(r"(?:^|[^a-z])adv-efficientnet|efficientnet_b\d_ap|\.ap_in
 
 # What a model of effdet computes, besides what the shapes of its arrays say.
 _FIELDS_OF_A_FAMILY = (
-    *("backbone_padding", "fpn_padding", "redundant_bias"),
-    *("backbone_batch_norm_momentum", "backbone_batch_norm_epsilon"),
-    *("fpn_name", "fpn_weight_method", "fpn_downsampling", "fpn_upsampling"),
-    *("aspect_ratios", "anchor_scale", "mean_rgb", "stddev_rgb"),
+    "backbone_padding",
+    "fpn_padding",
+    "redundant_bias",
+    "backbone_batch_norm_momentum",
+    "backbone_batch_norm_epsilon",
+    "fpn_name",
+    "fpn_weight_method",
+    "fpn_downsampling",
+    "fpn_upsampling",
+    "aspect_ratios",
+    "anchor_scale",
+    "mean_rgb",
+    "stddev_rgb",
 )
 
 

@@ -166,7 +166,8 @@ def test_one_split_of_several_is_read_by_a_pattern(tmp_path, dataset):
     write_tfrecord({"train": dataset, "valid": dataset[:1]}, tmp_path / "out")
     splits = tfrecord_splits(tmp_path / "out")
     assert [(name, len(paths)) for name, paths in splits.items()] == [
-        *(("train", 1), ("valid", 1))
+        ("train", 1),
+        ("valid", 1),
     ]
     with pytest.raises(ValueError, match=r"\['train', 'valid'\]"):
         from_tfrecord(tmp_path / "out")

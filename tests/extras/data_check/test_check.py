@@ -98,11 +98,13 @@ def as_folder(path):
         (pathlib.Path.unlink, "missing image", "no file '.*00004.jpg'"),
         (
             lambda path: path.write_bytes(b"<html>"),
-            *("corrupt image", "not an image format that Pillow knows"),
+            "corrupt image",
+            "not an image format that Pillow knows",
         ),
         (
             lambda path: path.write_bytes(bomb(60_000, 60_000)),
-            *("corrupt image", ".*decompression bomb.*"),
+            "corrupt image",
+            ".*decompression bomb.*",
         ),
         (as_folder, "corrupt image", ".*"),
     ],

@@ -73,7 +73,9 @@ def test_the_loss_is_that_of_the_annotations_and_that_of_the_teacher():
         student = compiled(tiny_model(), rate=0.0)
         student.set_weights(teacher.get_weights())
         history = distill(
-            *(teacher, student, dataset()),
+            teacher,
+            student,
+            dataset(),
             weight=weight,
             validation_data=dataset(),
             **arguments,

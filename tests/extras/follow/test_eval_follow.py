@@ -83,7 +83,8 @@ def test_each_checkpoint_of_a_training_is_evaluated_until_the_run_is_done(
     assert "on the 4 images of 'validation'" in said and "The run is done. 2 " in said
     found = rows(run.followed)
     assert [(row["epoch"], row["checkpoint"]) for row in found] == [
-        *((1, "last.keras"), (2, "last.keras")),
+        (1, "last.keras"),
+        (2, "last.keras"),
     ]
     lines = [line for line in said.splitlines() if line.startswith("epoch ")]
     assert len(lines) == 2 and lines[0].endswith(", the best so far")

@@ -86,15 +86,26 @@ def test_the_page_is_whole_and_needs_nothing_from_outside(page):
 def test_every_part_is_there(page, report):
     titles = re.findall("<h2>(.*?)</h2>", page)
     assert titles == [
-        *("What matters most", "Compared with another detector", "Numbers"),
-        *("Classes", "Charts", "The worst images", "Boxes to look at"),  # a poor model
-        *("Training", "Model, data, timing", "Configuration"),
+        "What matters most",
+        "Compared with another detector",
+        "Numbers",
+        "Classes",
+        "Charts",
+        "The worst images",
+        "Boxes to look at",  # a poor model
+        "Training",
+        "Model, data, timing",
+        "Configuration",
     ]
     charts = re.findall("<h3>([A-Z][^<:]*)</h3><svg", page)
     assert charts == [
-        *("Precision and recall", "Which class is taken for which"),
-        *("What the errors cost", "Whether scores can be trusted"),
-        *("AP by size of object", "Loss", "Average precision"),
+        "Precision and recall",
+        "Which class is taken for which",
+        "What the errors cost",
+        "Whether scores can be trusted",
+        "AP by size of object",
+        "Loss",
+        "Average precision",
     ]
     words = "".join(Tags(page).text)
     for name in METRIC_NAMES:
@@ -176,7 +187,10 @@ def test_the_report_has_numbers_and_pictures_of_class_maps():
     without = ek.EvaluationReport("Cats", evaluation, results, dataset).html()
     numbers = {"mIoU": 0.625, "IoU/road": 0.75, "IoU/<grass>": 0.5}
     page = ek.EvaluationReport(
-        *("Cats", evaluation, results, dataset),
+        "Cats",
+        evaluation,
+        results,
+        dataset,
         segmentation=numbers,
         class_maps={1: mask + 1, 7: mask},
     ).html()

@@ -21,9 +21,15 @@ pytestmark = pytest.mark.tensorflow
 
 CONFIG = EfficientDetConfig.from_name("efficientdet-lite0", image_size=64, max_level=5)
 STAGES = (
-    *("scoring", "reading", "letterbox"),
-    *("matching (IoU)", "encoding (IoU)", "all of it (IoU)"),
-    *("matching (ATSS)", "encoding (ATSS)", "all of it (ATSS)"),
+    "scoring",
+    "reading",
+    "letterbox",
+    "matching (IoU)",
+    "encoding (IoU)",
+    "all of it (IoU)",
+    "matching (ATSS)",
+    "encoding (ATSS)",
+    "all of it (ATSS)",
 )
 BOXES = [[[8, 8, 40, 40], [4, 30, 20, 60]], [[10, 2, 50, 30]], []]  # yxyx
 

@@ -151,7 +151,9 @@ def test_a_pushed_model_is_pulled_again(hub, capsys):
     model = tiny_model()
     model.push_to_hub("hf://me/pets", license="mit", private=True)
     assert set(hub.repositories["me/pets"]) == {
-        *("best.keras", "archive.json", "README.md")
+        "best.keras",
+        "archive.json",
+        "README.md",
     }
     assert hub.private == {"me/pets"}
     pulled = EfficientDet.from_archive("hf://me/pets")

@@ -12,15 +12,25 @@ from effdet_keras.runs.configuration import RunConfiguration
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden" / "migration"
 NOT_NEEDED = {
-    *("normalize_image", "subtract_channel_mean", "resize_image"),
-    *("scale_boxes_to_pixel_coordinates", "random_resize_method"),
+    "normalize_image",
+    "subtract_channel_mean",
+    "resize_image",
+    "scale_boxes_to_pixel_coordinates",
+    "random_resize_method",
 }
 NOT_HERE = {
-    *("remap_labels", "drop_label_probabilistically", "random_pixel_value_scale"),
-    *("convert_class_logits_to_softmax", "random_self_concat_image"),
-    *("random_downscale_to_target_pixels", "random_square_crop_by_scale"),
-    *("random_absolute_pad_image", "random_crop_pad_image", "ssd_random_crop_pad"),
-    *("random_crop_to_aspect_ratio", "ssd_random_crop_fixed_aspect_ratio"),
+    "remap_labels",
+    "drop_label_probabilistically",
+    "random_pixel_value_scale",
+    "convert_class_logits_to_softmax",
+    "random_self_concat_image",
+    "random_downscale_to_target_pixels",
+    "random_square_crop_by_scale",
+    "random_absolute_pad_image",
+    "random_crop_pad_image",
+    "ssd_random_crop_pad",
+    "random_crop_to_aspect_ratio",
+    "ssd_random_crop_fixed_aspect_ratio",
     "ssd_random_crop_pad_fixed_aspect_ratio",
 }
 

@@ -360,7 +360,7 @@ def test_what_has_no_place_is_told_once_and_the_unknown_is_named(read):
     )
     told = dict(note.split(": ", 1) for note in reading.notes)
     undone = [note.split("=")[0].rpartition(".")[2] for note in reading.undone]
-    assert sorted(undone) == [*("frobnicate", "hard_example_miner", "remap_labels")]
+    assert sorted(undone) == ["frobnicate", "hard_example_miner", "remap_labels"]
     assert told["model.ssd.hard_example_miner={...}"].startswith("the focal loss")
     assert told["train_config.frobnicate=3"] == "this field is not known here"
     remap = "train_config.data_augmentation_options.remap_labels={...}"

@@ -288,8 +288,12 @@ def test_averages_are_taken_where_there_are_any(tmp_path, live, ema):
     assert (averaged.num_averages, raw.num_averages) == (6, 0)
     assert averaged.kind == f"PyTorch effdet state dict, under '{ema}.module.model'"
     assert set(raw.others) == {
-        *("epoch", "arch", "optimizer.state", "optimizer.param_groups"),
-        *("backbone.bn1.num_batches_tracked", f"{ema}.module.model"),
+        "epoch",
+        "arch",
+        "optimizer.state",
+        "optimizer.param_groups",
+        "backbone.bn1.num_batches_tracked",
+        f"{ema}.module.model",
     }
 
 

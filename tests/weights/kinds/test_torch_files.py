@@ -77,8 +77,13 @@ def test_all_kinds_of_tensors_are_those_of_torch(tmp_path, torch, is_zip):
         **{
             str(dtype): torch.arange(5).to(dtype)
             for dtype in (
-                *(torch.float64, torch.float16, torch.int8, torch.uint8, torch.bool),
-                *(torch.int16, torch.int32),
+                torch.float64,
+                torch.float16,
+                torch.int8,
+                torch.uint8,
+                torch.bool,
+                torch.int16,
+                torch.int32,
             )
         },
     }
@@ -112,9 +117,16 @@ def test_a_whole_module_needs_code_and_is_refused(tmp_path, torch):
 def test_functions_in_a_pickle_are_never_called(tmp_path, is_zip):
     path, marker = tmp_path / "x.pth", tmp_path / "marker"
     for name in (
-        *("os.system", "posix.system", "builtins.eval", "builtins.getattr"),
-        *("torch.load", "torch.hub.load", "torch.storage._load_from_bytes"),
-        *("numpy.load", "collections.namedtuple", "pickle.loads"),
+        "os.system",
+        "posix.system",
+        "builtins.eval",
+        "builtins.getattr",
+        "torch.load",
+        "torch.hub.load",
+        "torch.storage._load_from_bytes",
+        "numpy.load",
+        "collections.namedtuple",
+        "pickle.loads",
     ):
         text = pickled_call(name, f"touch {marker}")
         path.write_bytes(text)
