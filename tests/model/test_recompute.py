@@ -42,7 +42,8 @@ def test_a_training_moves_weights_statistics_and_random_states_as_without(monkey
 def test_compiled_as_well(dtype):
     plain, _ = trained(dtype=dtype)
     less, _ = trained(dtype=dtype, grad_checkpoint=True)
-    tolerance = 1e-5 if dtype == "float32" else 2e-3
+    # bfloat16 has 8 bits, and sums of it depend on the order of threads.
+    tolerance = 1e-5 if dtype == "float32" else 1e-2
     for a, b in zip(plain, less, strict=True):
         np.testing.assert_allclose(b, a, rtol=tolerance, atol=tolerance)
 
