@@ -60,12 +60,12 @@ def test_losses_of_a_dataset_are_those_of_evaluate(model, dataset, monkeypatch, 
     both = evaluate(model, dataset, batch_size=2, losses=True)
     assert {name for name in both if name not in numbers} == LOSSES
     for name in LOSSES:
-        assert both[name] == pytest.approx(expected[name], rel=1e-4), name
+        assert both[name] == pytest.approx(float(expected[name]), rel=1e-4), name
     assert {name: both[name] for name in numbers} == pytest.approx(numbers, abs=1e-9)
     assert f"loss {both['loss']:.4f}: class_loss" in capsys.readouterr().out
     again = ek.Predictor(model).evaluate(batches, verbose=False, losses=True)
     for name in LOSSES:
-        assert again[name] == pytest.approx(expected[name], rel=1e-4), name
+        assert again[name] == pytest.approx(float(expected[name]), rel=1e-4), name
 
 
 def test_what_has_no_losses_says_so(model, dataset):
@@ -84,7 +84,7 @@ def test_fit_logs_the_losses_under_the_names_of_keras(model):
     callback.on_epoch_end(0, logs)
     assert {f"val_{name}" for name in LOSSES} | {"AP", "AP/cat"} <= set(logs)
     expected = model.evaluate(images, truth, verbose=0, return_dict=True)
-    assert logs["val_loss"] == pytest.approx(expected["loss"], rel=1e-4)
+    assert logs["val_loss"] == pytest.approx(float(expected["loss"]), rel=1e-4)
 
 
 def test_a_loss_that_is_not_finite_is_an_error():

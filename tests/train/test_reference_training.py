@@ -72,6 +72,7 @@ def trained(golden, refweights):
     truth["boxes"] = truth["boxes"].astype("float32")
     images = refweights.image(meta["input_seed"], (2, size, size, 3))
     evaluated = model.evaluate(images, truth, verbose=0, return_dict=True)
+    evaluated = {name: float(value) for name, value in evaluated.items()}
     steps = []
     for _ in range(3):
         history = model.fit(

@@ -110,7 +110,7 @@ class _Judged:
         if kind == _ALL_MISSED:
             return self.ap(counts=self.is_found)
         if kind == _ALL_FALSE:
-            return self.ap(scores=np.float64(self.kinds == _RIGHT))
+            return self.ap(scores=(self.kinds == _RIGHT).astype("float64"))
         becomes_right = (self.kinds == kind) & (self.right_labels != NONE)
         keep = (self.kinds != kind) | becomes_right
         put_right = dataclasses.replace(

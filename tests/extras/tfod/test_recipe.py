@@ -72,6 +72,7 @@ def test_weights_of_boxes_count_in_both_losses():
     ones = {**truth, "weights": 0 * truth["labels"] + 1.0}
     same = model.test_on_batch(images, ones, return_dict=True)
     assert same["loss"] == pytest.approx(plain["loss"], rel=1e-6)
+    model.reset_metrics()  # older Keras goes on with the means
     zeros = {**truth, "weights": 0 * truth["labels"] + 0.0}
     without = model.test_on_batch(images, zeros, return_dict=True)
     assert without["box_loss"] == 0
