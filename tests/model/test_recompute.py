@@ -37,13 +37,21 @@ def test_a_training_moves_weights_statistics_and_random_states_as_without(monkey
         assert its_history[name] == pytest.approx(values, rel=1e-4), name
 
 
+@pytest.fixture
+def casts_in_place():
+    """TensorFlow's graph optimizer moves casts: each graph rounds elsewhere."""
+    optimizer = pytest.importorskip("tensorflow").config.optimizer
+    optimizer.set_experimental_options({"arithmetic_optimization": False})
+    yield
+    optimizer.set_experimental_options({"arithmetic_optimization": True})
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-def test_compiled_as_well(dtype):
+def test_compiled_as_well(dtype, casts_in_place):
     plain, _ = trained(dtype=dtype)
     less, _ = trained(dtype=dtype, grad_checkpoint=True)
-    # bfloat16 has 8 bits, and sums of it depend on the order of threads.
-    tolerance = 1e-5 if dtype == "float32" else 1e-2
+    tolerance = 1e-5 if dtype == "float32" else 2e-3
     for a, b in zip(plain, less, strict=True):
         np.testing.assert_allclose(b, a, rtol=tolerance, atol=tolerance)
 
