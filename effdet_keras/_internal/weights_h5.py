@@ -58,8 +58,6 @@ def _sum(variable):
 # --- `.weights.h5` files: written whole or not at all, and sealed.
 
 ENDING = ".weights.h5"
-
-
 _OVERHEAD = 2**12  # bytes at most that HDF5 adds to an array, for its groups
 
 

@@ -67,6 +67,7 @@ HALF_WRITTEN = ".*.partial*"
 # Of mounted drives that know no flushing: they are as safe as their service makes them.
 _NO_FLUSHING = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 _LITTLE = 2**20  # bytes that a disk has left where a library failed for lack of them
+_OF_STREAMS = "iostream error"  # of C++, all it says; most likely of a full disk
 
 
 @contextlib.contextmanager
@@ -129,7 +130,8 @@ def _hidden_beside(path, ending=""):
     except Exception as error:
         # Libraries have words of their own for a full disk, some of them none at all.
         full = os.strerror(errno.ENOSPC)
-        is_full = shutil.disk_usage(path.parent).free < _LITTLE or full in str(error)
+        is_full = shutil.disk_usage(path.parent).free < _LITTLE
+        is_full = is_full or any(words in str(error) for words in (full, _OF_STREAMS))
         if not is_full or getattr(error, "errno", None) is not None:
             raise
         raise OSError(errno.ENOSPC, full, path) from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import os
 import pathlib
 import tempfile
@@ -48,13 +47,7 @@ def write_openvino(
         network = openvino.Core().read_model(onnx_path)
         network.set_rt_info(description.to_json(), [DESCRIPTION_NAME])
         network.set_rt_info(UNSEALED, [SEAL_NAME])
-        try:
-            openvino.save_model(network, path, compress_to_fp16=precision == "float16")
-        except RuntimeError as error:
-            if "iostream" not in str(error):
-                raise
-            reason = os.strerror(errno.ENOSPC)  # most likely; it gives none
-            raise OSError(errno.ENOSPC, reason, os.fspath(path)) from error
+        openvino.save_model(network, path, compress_to_fp16=precision == "float16")
     seal(path, [path.with_suffix(".bin")])
 
 
