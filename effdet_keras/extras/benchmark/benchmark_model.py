@@ -16,9 +16,8 @@ from keras import ops
 from PIL import Image
 
 from effdet_keras._internal.backend import default_jit_compile
-from effdet_keras._internal.whole_files import replacing
+from effdet_keras._internal.whole_files import write_text
 from effdet_keras.detect.detect import letterboxed
-from effdet_keras.detect.predictor import Predictor
 from effdet_keras.errors import check_argument
 from effdet_keras.export.runtime import ExportedDetector
 from effdet_keras.images import list_images, read_image
@@ -43,9 +42,7 @@ class BenchmarkReport:
     images_per_second: float
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        text = json.dumps(dataclasses.asdict(self), indent=1) + "\n"
-        with replacing(path) as partial:
-            partial.write_text(text, encoding="utf-8")
+        write_text(path, json.dumps(dataclasses.asdict(self), indent=1) + "\n")
 
     def __str__(self) -> str:
         height, width = self.image_size
@@ -65,13 +62,7 @@ class BenchmarkReport:
         return "\n".join(lines)
 
 
-def benchmark(
-    predictor: Predictor,
-    images: str | os.PathLike[str] | None = None,
-    *,
-    batch_size: int = 1,
-    runs: int = 30,
-) -> BenchmarkReport:
+def benchmark(predictor, images=None, *, batch_size=1, runs=30):
     """Measures what `Predictor.detect` does with a folder, or with generated images.
 
     A live model computes network and postprocess as one graph. There the network is

@@ -18,6 +18,7 @@ from effdet_keras.extras.remote.hugging_face import (
     huggingface_hub,
     parse_hub_address,
 )
+from effdet_keras.model.trained import copied
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.weights.archive import (
     ARCHIVE_ENTRY,
@@ -63,9 +64,7 @@ def push_archive(
 
 def _write_what_detects(source, target):
     """The archive of a model that was never compiled, with the weights of another."""
-    trained = load_archive(source)
-    model = type(trained).from_config(trained.get_config())
-    model.set_weights(trained.get_weights())
+    model = copied(load_archive(source))
     before = read_entry(source) or {}
     noted = {name: before[name] for name in _NOTED if name in before}
     write_archive(model, target, noted)
