@@ -174,15 +174,9 @@ def _outline(name, turn):
 
 
 def _hides_another(mask, others):
-    if mask.sum() < 20:
-        return True
-    covered = mask.copy()
-    for other in reversed(others):  # from the top down: the others' visible part
-        visible = other & ~covered
-        if visible.sum() < _MIN_VISIBLE * other.sum():
-            return True
-        covered |= other
-    return False
+    pairs = zip(others, _covered([*others, mask]))
+    hides = [(x & ~above).sum() < _MIN_VISIBLE * x.sum() for x, above in pairs]
+    return mask.sum() < 20 or any(hides)
 
 
 def _contrasting_color(rng, surroundings):
@@ -193,6 +187,5 @@ def _contrasting_color(rng, surroundings):
 
 
 def _box_of(mask):
-    """Left, top, width and height of a mask."""
     left, top, right, bottom = Image.fromarray(mask).getbbox()
     return [left, top, right - left, bottom - top]

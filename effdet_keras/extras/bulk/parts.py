@@ -143,7 +143,6 @@ def row_of(name, image_size, found, categories):
 
 
 def row_of_error(name, error):
-    """The row of an image that could not be read."""
     lists = {key: [] for key in _OF_ANNOTATIONS}
     return {**dict(zip(OF_IMAGE, (name, 0, 0))), **lists, "error": str(error)}
 
@@ -175,5 +174,4 @@ def schema():
 
 
 def table_of(rows):
-    """Rows as a `pyarrow.Table`."""
     return pyarrow.require("Parquet").Table.from_pylist(rows, schema=schema())

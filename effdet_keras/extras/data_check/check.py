@@ -206,16 +206,15 @@ def _find_shared_images(datasets):
     found, first = {}, {}
     with concurrent.futures.ThreadPoolExecutor() as pool:
         for split, dataset in datasets.items():
-            found[split] = []
-            hashes = list(pool.map(_hash_of_image, dataset.records))
+            found[split], own = [], {}
+            hashes = pool.map(_hash_of_image, dataset.records)
             for record, digest in zip(dataset.records, hashes):
                 if digest in first:
                     detail = "same image as {1} of split {0!r}".format(*first[digest])
                     found[split].append(Problem("shared image", record.name, detail))
-            # Duplicates inside one split are found by `find_in_images`.
-            for record, digest in zip(dataset.records, hashes):
-                if digest is not None:
-                    first.setdefault(digest, (split, record.name))
+                elif digest is not None:
+                    own.setdefault(digest, (split, record.name))
+            first |= own  # duplicates inside one split are found by `find_in_images`
     return found
 
 
@@ -382,7 +381,6 @@ def _find_tiny(table, image_size):
 
 
 def describe_box(box_xywh):
-    """A box in words."""
     left, top, width, height = box_xywh.tolist()
     return f"left {left:g}, top {top:g}, width {width:g}, height {height:g}"
 

@@ -179,7 +179,6 @@ _MIN_SIDE = 0.25  # pixels: logarithms of boxes thinner than that would be far o
 
 
 def _box_charts(report):
-    """Draws the charts of a report."""
     sides, covered, where = _sides(report)
     return [
         *([_coverage_chart(report)] if report.coverage else []),

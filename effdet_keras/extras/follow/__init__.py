@@ -94,7 +94,6 @@ class OneModel:
         self._made_for: dict[str, Any] = {}
 
     def numbers(self, path, info, dataset, batch_size):
-        """COCO's numbers of a checkpoint."""
         self.take(path, info)
         names = self.model.class_names
         if names is not None and set(dataset.class_names) <= set(names):

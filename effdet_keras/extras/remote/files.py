@@ -50,7 +50,6 @@ class Entry(NamedTuple):
 
 
 def read_bytes(address):
-    """The content of a file."""
     return _tried(address, "read", lambda store, path: store.read(path))
 
 

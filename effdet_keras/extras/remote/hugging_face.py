@@ -20,8 +20,6 @@ _ADDRESS = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([^/]+))?(?:/(.*))?", re.I | r
 
 @dataclasses.dataclass(frozen=True)
 class HubAddress:
-    """What an address says."""
-
     repository: str
     revision: str | None
     path: str

@@ -143,7 +143,6 @@ _CELLS = 9  # classes of the confusion matrix: more cannot be read on a phone
 
 
 def evaluation_charts(evaluation):
-    """Draws the charts of an evaluation."""
     slices = [
         ("size of object", evaluation.by_object_size),
         *evaluation.by_column.items(),

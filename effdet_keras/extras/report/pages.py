@@ -22,7 +22,6 @@ class Markup(str):
 
 
 def escaped(value):
-    """A value as HTML."""
     return value if isinstance(value, Markup) else Markup(html.escape(str(value)))
 
 
@@ -32,7 +31,6 @@ def joined(*contents):
 
 
 def element(tag, *contents, **attributes):
-    """An element of HTML."""
     given = "".join(
         f' {k.strip("_").replace("_", "-")}="{escaped(v)}"'
         for k, v in attributes.items()
@@ -62,23 +60,16 @@ def html_page(title, body):
 
 
 def items(texts):
-    """The items of a list."""
     return joined(*(element("li", text) for text in texts))
 
 
 def words_table(rows):
     """A table of rows of a name, perhaps a number, and words."""
-    return element(
-        "table",
-        *(
-            element(
-                "tr",
-                *(element("td", cell) for cell in first),
-                element("td", words, class_="words"),
-            )
-            for *first, words in rows
-        ),
-    )
+    table = []
+    for *first, words in rows:
+        cells = (element("td", cell) for cell in first)
+        table.append(element("tr", *cells, element("td", words, class_="words")))
+    return element("table", *table)
 
 
 def stacked_table(table, last_is_all=False):

@@ -35,7 +35,6 @@ class AnnotatedBoxes:
 
     @classmethod
     def of(cls, dataset: DetectionDataset) -> AnnotatedBoxes:
-        """Makes the table of a dataset."""
         records = dataset.records
         single = ~joined(records, "is_crowd")
         rows = [np.zeros(0, int), *(np.arange(len(r.labels)) for r in records)]

@@ -41,7 +41,6 @@ _POLICY = (
 
 
 def create_app(service):
-    """The ASGI application of a server."""
     answers = _Answers(service)
 
     @contextlib.asynccontextmanager
@@ -66,8 +65,6 @@ def create_app(service):
 
 
 class _Answers:
-    """One method per address."""
-
     def __init__(self, service):
         self._service, self._limits = service, service.limits
         self._open = 0  # requests of /detect that are not answered yet

@@ -116,7 +116,6 @@ class Engine:
         return self._prepared(decode_image(data, **limits.of_image), rule)
 
     def detect(self, items: list[Prepared]) -> list[Detections]:
-        """Returns the detections of each image."""
         rows = next(size for size in self._sizes if size >= len(items))
         found = detect_prepared(self.detector, items, rows)
         # What was found in the padding beside an image has no area in it.
@@ -201,11 +200,9 @@ class Batcher:
         return self._queue.qsize()
 
     async def start(self) -> None:
-        """Begins to work."""
         self._task = asyncio.create_task(self._run())
 
     async def submit(self, item: Any) -> Any:
-        """Returns the result of an item."""
         future = asyncio.get_running_loop().create_future()
         try:
             self._queue.put_nowait((item, future))
