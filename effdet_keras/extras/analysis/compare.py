@@ -54,8 +54,7 @@ def compare_detectors(first, second, *, num_draws=1000, seed=0):
     return found
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Class:
+class _Class(NamedTuple):
     """The detections of one class on all images, best first, matched once for all."""
 
     image: np.ndarray  # ints [m], the row of the image

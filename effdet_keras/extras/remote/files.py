@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import io
 import json
 import os
@@ -144,8 +143,7 @@ def _scheme(address):
     return address.partition("://")[0].lower()
 
 
-@dataclasses.dataclass(frozen=True)
-class _Storage:
+class _Storage(NamedTuple):
     """A storage that fsspec knows."""
 
     files: object

@@ -79,8 +79,13 @@ class DetectionService:
         return engine
 
     def _detect(self, items):
-        start = time.perf_counter()
-        results = detect_all(items)
+        """Detects in what one engine has prepared or, for a moment, two have."""
+        start, results = time.perf_counter(), [None] * len(items)
+        for engine in dict.fromkeys(engine for engine, _ in items):
+            places = [i for i, (of, _) in enumerate(items) if of is engine]
+            found = engine.detect([items[i][1] for i in places])
+            for place, detections in zip(places, found):
+                results[place] = detections
         self.metrics.batch_images.observe(len(items))
         self.metrics.batch_seconds.observe(time.perf_counter() - start)
         return results
@@ -123,17 +128,6 @@ class Engine:
 
     def _prepared(self, image, rule):
         return prepared(self.detector.config, image, rule)._replace(image=None)
-
-
-def detect_all(items: list[tuple[Engine, Prepared]]) -> list[Detections | Exception]:
-    """Detects in images that were prepared by one engine or, for a moment, by two."""
-    results: list[Any] = [None] * len(items)
-    for engine in dict.fromkeys(engine for engine, _ in items):
-        places = [i for i, (of, _) in enumerate(items) if of is engine]
-        found = engine.detect([items[i][1] for i in places])
-        for place, detections in zip(places, found):
-            results[place] = detections
-    return results
 
 
 # --- What a server counts and measures, for Prometheus.

@@ -204,19 +204,16 @@ def test_a_step_is_that_of_two_networks_with_all_but_batch_norms_in_common(advpr
     # Main statistics saw the clean images alone, auxiliary ones the others, once.
     for mine, theirs in (
         (model.batch_norm_statistics(), main.batch_norm_statistics()),
-        (
-            [v for v in part.variables if not v.trainable],
-            statistics_like(part, auxiliary),
-        ),
+        statistics_of(part, auxiliary),
     ):
         assert_same(mine, theirs, **CLOSE)
 
 
-def statistics_like(part, network):
-    """The statistics of a network in the order of the auxiliary ones."""
+def statistics_of(part, network):
+    """The auxiliary statistics, and those of a network in the same order."""
     own = {v.path: v for v in network.weights}
-    pairs = zip(part.sources, part.variables)
-    return [own[source.path] for source, copy in pairs if not copy.trainable]
+    pairs = zip(part.variables, part.sources)
+    return zip(*((v, own[source.path]) for v, source in pairs if not v.trainable))
 
 
 @only_tensorflow
