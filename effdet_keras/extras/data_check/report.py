@@ -123,7 +123,8 @@ def _of_dataset(report):
         yield element("details", *parts, class_="kind")
         yield _shown(problems, dataset)
     if len(dataset):
-        samples = [_figure(record, dataset) for record in _samples(dataset)]
+        shown = np.random.default_rng(0).permutation(len(dataset))[:_SAMPLES]
+        samples = [_figure(dataset.records[i], dataset) for i in shown]
         yield joined(element("h2", "Boxes"), chart_figures(_box_charts(report)))
         yield joined(element("h2", "Images"), gallery(samples))
 
@@ -144,11 +145,6 @@ def _shown(problems, dataset):
                 if drawn := _figure(record, dataset, detail):
                     figures[record.image_id] = drawn
     return gallery(figures.values())
-
-
-def _samples(dataset):
-    order = np.random.default_rng(0).permutation(len(dataset))
-    return [dataset.records[i] for i in order[:_SAMPLES]]
 
 
 def _figure(record, dataset, detail=""):
