@@ -1,5 +1,8 @@
 """What depends on the backend that Keras runs on, wherever it is asked."""
 
+import functools
+from collections.abc import Callable
+
 from effdet_keras._internal.optional_imports import keras
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import InvalidStateError
@@ -18,3 +21,41 @@ def default_jit_compile():
     if backend == "tensorflow":
         return bool(tf.config.list_logical_devices("TPU"))
     return backend == "jax"
+
+
+def runs_on_processors() -> bool:
+    """Whether TensorFlow computes, on no other device than processors."""
+    if keras.backend.backend() != "tensorflow":
+        return False
+    return all(x.device_type == "CPU" for x in tf.config.list_logical_devices())
+
+
+@functools.cache
+def _has_xla():
+    """Whether this TensorFlow was built with XLA for processors."""
+    try:
+        with tf.init_scope():
+            tf.function(tf.negative, jit_compile=True, autograph=False)(1.0)
+    except (tf.errors.OpError, ValueError):
+        return False
+    return True
+
+
+def fused(function: Callable) -> Callable:
+    """The same function of tensors, on processors in one pass over memory.
+
+    TensorFlow's operations each read and write whole arrays. XLA, which is slow at
+    convolutions, makes one of those that compute element by element (docs/speed.md).
+    """
+
+    @functools.cache
+    def compiled():
+        return tf.function(function, jit_compile=True, autograph=False)
+
+    @functools.wraps(function)
+    def run(*arguments):
+        if runs_on_processors() and _has_xla():
+            return compiled()(*arguments)
+        return function(*arguments)
+
+    return run

@@ -7,6 +7,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from effdet_keras._internal.backend import runs_on_processors
+from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.model.basic_layers import (
     BatchNormOptions,
     ConfiguredLayer,
@@ -67,6 +69,67 @@ class DepthwiseInitializer(keras.initializers.Initializer):
         return {"seed": self.seed}
 
 
+_QUICK = 3  # the widest kernel whose gradient oneDNN computes at full speed
+
+
+class _DepthwiseConv2D(keras.layers.DepthwiseConv2D):
+    """Keras' own, with a quicker gradient of a wide kernel on processors.
+
+    oneDNN takes seven times as long for the gradient of 5x5 as for that of 5x3. So it
+    is joined of pieces that are narrow enough (docs/speed.md).
+    """
+
+    def call(self, inputs):
+        is_wide = self.kernel_size[1] > _QUICK and self.compute_dtype == "float32"
+        if not (is_wide and runs_on_processors()):
+            return super().call(inputs)
+        strides = [1, *self.strides, 1]
+        padding = self.padding.upper()
+
+        @tf.custom_gradient
+        def convolved(x, kernel):
+            y = tf.nn.depthwise_conv2d(x, kernel, strides, padding)
+
+            def gradient(upstream):
+                of_x = tf.raw_ops.DepthwiseConv2dNativeBackpropInput(
+                    input_sizes=tf.shape(x),
+                    filter=kernel,
+                    out_backprop=upstream,
+                    strides=strides,
+                    padding=padding,
+                )
+                return of_x, _gradient_of_kernel(x, upstream, kernel.shape, strides)
+
+            return y, gradient
+
+        return convolved(inputs, tf.convert_to_tensor(self.kernel))
+
+
+def _gradient_of_kernel(x, upstream, shape, strides):
+    """The gradient of a depthwise kernel `[kh, kw, channels, 1]`, in narrow pieces."""
+    rows, columns, *_ = shape
+    reach = [
+        (n - 1) * stride + side
+        for n, stride, side in zip(upstream.shape[1:3], strides[1:3], (rows, columns))
+    ]
+    missing = [max(n - side, 0) for n, side in zip(reach, x.shape[1:3])]
+    x = tf.pad(x, [[0, 0], *([n // 2, n - n // 2] for n in missing), [0, 0]])
+    pieces = []
+    for first in range(0, columns, _QUICK):
+        width = min(_QUICK, columns - first)
+        end = first + reach[1] - columns + width
+        pieces.append(
+            tf.raw_ops.DepthwiseConv2dNativeBackpropFilter(
+                input=x[:, :, first:end],
+                filter_sizes=[rows, width, *shape[2:]],
+                out_backprop=upstream,
+                strides=strides,
+                padding="VALID",
+            )
+        )
+    return tf.concat(pieces, axis=1)
+
+
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class SqueezeExcite(ConfiguredLayer):
     """Weighs the channels of `[B, H, W, C]` by what the whole image shows.
@@ -122,7 +185,7 @@ class _Bottleneck(ConfiguredLayer):
             "dtype": self.dtype_policy,
         }
         if filters is None:
-            conv = keras.layers.DepthwiseConv2D(
+            conv = _DepthwiseConv2D(
                 depthwise_initializer=DepthwiseInitializer(), **options
             )
         else:
