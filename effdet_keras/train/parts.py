@@ -1,4 +1,4 @@
-"""What only sometimes takes part in a training step: `Part`, and the core's own two.
+"""What only sometimes takes part in a training step: `Part`, and the core's own.
 
 With `accumulate_steps` N, N steps, each a batch, make one update of the weights.
 Schedules, checkpoints and the warm-up of statistics count steps, averages updates.
@@ -104,8 +104,6 @@ class Accumulation(Part):
     checkpoints have it.
     """
 
-    _SUM = "accumulated_anchors"
-
     def __init__(self, optimizer: Any, variables: list) -> None:
         self.count = steps_per_update(optimizer)
         inner = _inner(optimizer)
@@ -113,11 +111,8 @@ class Accumulation(Part):
             inner._accumulated_gradients[inner._get_variable_index(variable)]
             for variable in variables
         ]
-        made = [v for v in inner.variables if v.name == self._SUM]
-        self._total = made[0] if made else inner.add_variable((), name=self._SUM)
-        self._weight = keras.Variable(
-            1.0, trainable=False, autocast=False, dtype="float32", name="batch_weight"
-        )
+        self._total = _kept_number(optimizer, "accumulated_anchors")
+        self._weight = _carried_number("batch_weight")
         self.carried = [self._weight]
 
     def normalizer(self, num_positives: Any, rule: Callable) -> Any:
@@ -157,8 +152,66 @@ class Accumulation(Part):
         ]
 
 
+class MovingNormalizer(Part):
+    """Divides the losses of training by a moving average of `n` of `DetectionLoss`.
+
+    It is `n` in the first step, and from there on, with a momentum `m`,
+
+        average = m * average + (1 - m) * n
+
+    which the losses of the same step are divided by. The reference's would start at 0,
+    with losses `1 / (1 - m)` times as large. The optimizer, which must be built, gets
+    the average, so that checkpoints have it. `of_step` is that of the `BackendStep`.
+    """
+
+    def __init__(self, optimizer: Any, momentum: float, of_step: Callable) -> None:
+        self._momentum = momentum
+        self._of_step = of_step
+        self._average = _kept_number(optimizer, "average_normalizer")
+        self._next = _carried_number("next_normalizer")
+        self.carried = [self._next]
+
+    def normalizer(self, num_positives: Any, rule: Callable) -> Any:
+        """The average with this batch; it is kept once the step is known to be fine."""
+        value = self._of_step(num_positives, rule)
+        value = rule(num_positives) if value is None else value
+        average = ops.convert_to_tensor(self._average)
+        moved = self._momentum * average + (1.0 - self._momentum) * value
+        value = ops.where(average > 0.0, moved, value)
+        self._next.assign(value)
+        return value
+
+    def for_optimizer(
+        self, gradients: list, clipped: list, *, step: Any, is_fine: Any
+    ) -> list:
+        """The same gradients; the average moves with the weights."""
+        average, following = map(ops.convert_to_tensor, (self._average, self._next))
+        self._average.assign(ops.where(is_fine, following, average))
+        return clipped
+
+
 def _inner(optimizer):
     return getattr(optimizer, "inner_optimizer", optimizer)  # of a loss scale
+
+
+def _kept_number(optimizer, name):
+    """A float of a built optimizer, which files keep; 0 at first."""
+    inner = _inner(optimizer)
+    made = [v for v in inner.variables if v.name == name]
+    options = {"aggregation": "only_first_replica"}  # replicas hold the same number
+    return made[0] if made else inner.add_variable((), name=name, **options)
+
+
+def _carried_number(name):
+    """A float from the loss to the update of a step."""
+    return keras.Variable(
+        1.0,
+        trainable=False,
+        autocast=False,
+        dtype="float32",
+        aggregation="only_first_replica",
+        name=name,
+    )
 
 
 class StatisticsWarmup(Part):

@@ -107,6 +107,9 @@ class Recipe:
         grad_checkpoint: whether the blocks of the backbone and the cells of the
             BiFPN keep only their outputs for the backward pass, which computes the rest
             again: less memory, the same gradients, more time (docs/train.md).
+        loss_scale: float above 0, by which a model of "mixed_float16" multiplies its
+            loss at first: Keras halves it where gradients overflow, and doubles it
+            after 2,000 steps without. None is Keras' own, 32,768.
         batch_norm_warmup: whether the moving statistics of batch norm have a short
             memory in the first 900 steps, in which they would lag behind the weights;
             "auto" is True but for the reference.
@@ -139,6 +142,7 @@ class Recipe:
     adversarial: Any = None
     accumulate_steps: int = 1
     grad_checkpoint: bool = False
+    loss_scale: float | None = None
     batch_norm_warmup: bool | str = AUTO
     freeze: str | None = AUTO
     freeze_batch_norm: bool = True
