@@ -16,11 +16,13 @@ from effdet_keras.model.batch_norm import (
     BatchNormalization,
     stand_ins_within,
 )
-from effdet_keras.model.computing import computing, quantized
+from effdet_keras.model.computing import quantized
 
 
 class ConfiguredLayer(keras.layers.Layer):
     """A layer that keeps each argument of its constructor, and so knows its config."""
+
+    recomputes = False  # as a block, in training: `compile(grad_checkpoint=True)`
 
     def get_config(self):
         arguments = inspect.signature(type(self).__init__).parameters
@@ -203,8 +205,11 @@ class DropPath(ConfiguredLayer):
 
 
 def call_block(block, inputs, training):
-    """Calls a built block with a tensor, or a list of them; see `recomputes`."""
-    if not (computing().recomputes and training):
+    """Calls a built block with a tensor, or a list of them; kept or recomputed.
+
+    https://arxiv.org/abs/1604.06174, section 3.
+    """
+    if not (block.recomputes and training):
         return block(inputs, training=training)
     more_trainable, more_others = stand_ins_within(block)
     trainable = [*block.trainable_variables, *more_trainable]

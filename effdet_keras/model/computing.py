@@ -19,13 +19,11 @@ class Computing(NamedTuple):
 
     `repeat` takes `[B, H, W, C]` and `(rows, columns)`, ints, and returns
     `[B, H * rows, W * columns, C]`, each row and column repeated: the runtime of an
-    export may have no resize, or a slow one. With `recomputes` the blocks of a training
-    step keep their outputs alone (https://arxiv.org/abs/1604.06174).
+    export may have no resize, or a slow one.
     """
 
     quantizer: Any = None
     repeat: Callable | None = None
-    recomputes: bool = False
 
 
 _PLAIN = Computing()

@@ -33,11 +33,10 @@ from effdet_keras.errors import (
 from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import IoUMatching
-from effdet_keras.train.recipe import Recipe
+from effdet_keras.train.recipe import Auto, Recipe, RecipeFields
 
 # A run is as long as one of these says.
 LENGTHS = ("epochs", "steps", "time_budget")
-Auto = Literal["auto"]
 # Numbers that a run may have at 0; all others are above it.
 _MAY_BE_ZERO = ("seed", "evaluate_every", "verbose", "flip_probability")
 
@@ -76,7 +75,7 @@ def range_of_steps(value: int | str) -> tuple[int, int] | None:
 
 
 @dataclasses.dataclass(frozen=True)
-class RunConfiguration:
+class RunConfiguration(RecipeFields):
     """How one training runs: data, model, recipe, length; every field is checked.
 
     `fine_tune` and `effdet-keras train` take it, and write it to the folder of the run.
@@ -196,21 +195,6 @@ mean 'epochs'? It has: data, format, ...
     distribute: str | None = None
 
     recipe: str = "auto"
-    optimizer: str | dict[str, Any] | None = Recipe.optimizer
-    schedule: str | dict[str, Any] | None = Recipe.schedule
-    learning_rate: float | None = Recipe.learning_rate
-    weight_decay: float | dict[str, float] | Auto | None = Recipe.weight_decay
-    clip_norm: float | Auto | None = Recipe.clip_norm
-    ema_decay: float | Auto | None = Recipe.ema_decay
-    learning_rate_multipliers: dict[str, float] | Auto | None = (
-        Recipe.learning_rate_multipliers
-    )
-    accumulate_steps: int = Recipe.accumulate_steps
-    grad_checkpoint: bool = Recipe.grad_checkpoint
-    loss_scale: float | None = Recipe.loss_scale
-    batch_norm_warmup: bool | Auto = Recipe.batch_norm_warmup
-    freeze: str | None = Recipe.freeze
-    freeze_batch_norm: bool = Recipe.freeze_batch_norm
     loss: dict[str, Any] = dataclasses.field(default_factory=dict)
     matching: dict[str, Any] = dataclasses.field(default_factory=dict)
     adversarial: dict[str, Any] | None = None
@@ -248,7 +232,7 @@ mean 'epochs'? It has: data, format, ...
     verbose: Literal["auto", 0, 1, 2] = "auto"
 
     def __post_init__(self):
-        of_recipe = [field.name for field in dataclasses.fields(Recipe)]
+        of_recipe = RecipeFields.__dataclass_fields__
         for name, kind in _kinds().items():
             value = _plain(getattr(self, name))
             object.__setattr__(self, name, value)
@@ -310,8 +294,8 @@ mean 'epochs'? It has: data, format, ...
             >>> RunConfiguration(image_size=(192, 256)).to_dict()["image_size"]
             [192, 256]
         """
-        names = (field.name for field in dataclasses.fields(self))
-        return {name: _with_lists(getattr(self, name)) for name in names}
+        own = RunConfiguration.__annotations__  # `data` and others before the recipe's
+        return {name: _with_lists(getattr(self, name)) for name in {**own, **_kinds()}}
 
     def replace(self, **fields: Any) -> RunConfiguration:
         """Returns a copy with other values for some fields, checked as any.
@@ -349,8 +333,8 @@ mean 'epochs'? It has: data, format, ...
 
     def recipe_arguments(self) -> dict[str, Any]:
         """Returns the arguments of `EfficientDet.compile` that make the recipe."""
-        names = [field.name for field in dataclasses.fields(Recipe)][1:]
-        arguments = {name: getattr(self, name) for name in names}
+        of_recipe = RecipeFields.__dataclass_fields__
+        arguments = {name: getattr(self, name) for name in of_recipe}
         arguments |= {"loss": None, "matching": "auto", "adversarial": None}
         if self.loss:
             arguments["loss"] = _made(DetectionLoss, "loss", self.loss)

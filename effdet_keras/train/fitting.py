@@ -15,6 +15,7 @@ import keras
 from effdet_keras._internal.backend import default_jit_compile
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import require
+from effdet_keras.model.basic_layers import ConfiguredLayer
 from effdet_keras.train import auto_recipe, freezing, inputs
 from effdet_keras.train.averages import SwapEMA, WeightAverages
 from effdet_keras.train.optimizers import check_found
@@ -62,6 +63,9 @@ def _set_up(model, open_recipe, recipe, keras_options):
         rule = "`loss_scale` is for models of `mixed_float16`"
         require(is_scaled, rule, loss_scale=recipe.loss_scale, dtype=model.dtype_policy)
         model.optimizer.initial_scale = recipe.loss_scale
+    for layer in model._flatten_layers(include_self=False):
+        if isinstance(layer, ConfiguredLayer):
+            layer.recomputes = recipe.grad_checkpoint
     # Built here, so that loading weights finds the optimizer's variables, and
     # the first step, which would make them, is not traced a second time.
     model.optimizer.build(model.updated_variables())

@@ -7,7 +7,7 @@ import math
 import numbers
 from collections.abc import Mapping
 from types import NoneType
-from typing import Any
+from typing import Any, Literal
 
 import keras
 
@@ -34,6 +34,7 @@ from effdet_keras.train.schedules import (
 )
 
 AUTO = "auto"  # the value of a field that the recipe is to choose
+Auto = Literal["auto"]
 TFOD_NAME = "tfod"
 NAMES = (AUTO, "reference", TFOD_NAME)
 _OF_OPTIMIZER = ("optimizer", "schedule", "learning_rate", "weight_decay")
@@ -50,8 +51,27 @@ _L2_DECAY = 4e-5  # the reference's, of the loss
 _ADAMW_DECAY = 0.004  # Keras' own default
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecipeFields:
+    """The fields of a `Recipe` that a file of a run has, with their types there."""
+
+    optimizer: str | dict[str, Any] | None = None
+    schedule: str | dict[str, Any] | None = None
+    learning_rate: float | None = None
+    weight_decay: float | dict[str, float] | Auto | None = "auto"
+    clip_norm: float | Auto | None = "auto"
+    ema_decay: float | Auto | None = "auto"
+    learning_rate_multipliers: dict[str, float] | Auto | None = "auto"
+    accumulate_steps: int = 1
+    grad_checkpoint: bool = False
+    loss_scale: float | None = None
+    batch_norm_warmup: bool | Auto = "auto"
+    freeze: str | None = "auto"
+    freeze_batch_norm: bool = True
+
+
 @dataclasses.dataclass(frozen=True)
-class Recipe:
+class Recipe(RecipeFields):
     """How a detector is trained: every option, declared and checked here alone.
 
     `EfficientDet.compile` takes a recipe, or its name, and changes to it. A field is
@@ -130,22 +150,12 @@ class Recipe:
     """
 
     name: str = AUTO
-    optimizer: object = None
+    _: dataclasses.KW_ONLY
+    optimizer: Any = None  # as in a file, or an object of Keras; `schedule` as well
+    schedule: Any = None
     loss: object = None
     matching: object = AUTO
-    schedule: object = None
-    learning_rate: float | None = None
-    weight_decay: float | str | None = "auto"
-    clip_norm: float | str | None = AUTO
-    ema_decay: float | str | None = AUTO
-    learning_rate_multipliers: dict | str | None = AUTO
     adversarial: Any = None
-    accumulate_steps: int = 1
-    grad_checkpoint: bool = False
-    loss_scale: float | None = None
-    batch_norm_warmup: bool | str = AUTO
-    freeze: str | None = AUTO
-    freeze_batch_norm: bool = True
 
     def __post_init__(self):
         check_choice("recipe", self.name, NAMES)
@@ -204,7 +214,7 @@ class Recipe:
     @classmethod
     def of(cls, recipe: str | Recipe, changes: Mapping[str, Any]) -> Recipe:
         """A recipe, or that of a name, with other values for some fields."""
-        known = [field.name for field in dataclasses.fields(cls)][1:]
+        known = [f.name for f in dataclasses.fields(cls) if f.name != "name"]
         for name in changes:
             if name not in known:
                 raise InvalidTypeError(

@@ -143,6 +143,16 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):
         return cls(**keras.saving.deserialize_keras_object(config))
 
 
+@keras.saving.register_keras_serializable(package="effdet_keras")
+class FlatWarmup(Warmup):
+    """`warmup_init` for `warmup_steps`; then a schedule, which counts from there on."""
+
+    def __call__(self, step: Any) -> Any:
+        step = ops.cast(step, "float32")
+        after = self._after(ops.maximum(step - self.warmup_steps, 0.0))
+        return ops.where(step < self.warmup_steps, self.warmup_init, after)
+
+
 # --- By name, or by a dict of a name and settings.
 
 
@@ -174,7 +184,7 @@ _FITTED = {  # as long as the training, unless settings say all of it in steps
 _SETTINGS = {
     **_FITTED,
     "constant": _WARMUP,
-    "exponential": ("decay_steps", "decay_rate", "staircase", *_WARMUP),
+    "exponential": ("decay_steps", "decay_rate", "staircase", "flat_warmup", *_WARMUP),
     "manual_step": ("boundaries", "rates", *_WARMUP),
 }
 
@@ -204,20 +214,22 @@ def named_schedule(schedule, learning_rate, *, warmup_init, steps_per_epoch, epo
     (of "cosine"), `drop_epochs` (200 and 250), `power`. A warm-up longer than the
     training is cut to it, and so are `hold_steps`. The others have no warm-up unless
     `warmup_steps` and `warmup_init` (0.0) say so: "constant"; "exponential" with
-    `decay_steps`, `decay_rate`, `staircase` of Keras' `ExponentialDecay`; "manual_step"
-    with `rates`, and `boundaries`: the first step of each rate but the first one's.
+    `decay_steps`, `decay_rate`, `staircase` of Keras' `ExponentialDecay` (and
+    `flat_warmup`: true for `warmup_init` in all of its steps); "manual_step" with
+    `rates`, and `boundaries`: the first step of each rate but the first one's.
     """
     name, settings = schedule_choice(schedule)
     if name in _FITTED:
         settings = {"warmup_init": warmup_init, **settings}
         return _fitted(name, learning_rate, steps_per_epoch, epochs, **settings)
     warmup = {key: settings.pop(key) for key in _WARMUP if key in settings}
+    kind = FlatWarmup if settings.pop("flat_warmup", False) else Warmup
     after = learning_rate
     if name == "exponential":
         after = keras.optimizers.schedules.ExponentialDecay(learning_rate, **settings)
     elif name == "manual_step":
         after = _manual_step(**settings)
-    return Warmup(after, **warmup) if warmup else after
+    return kind(after, **warmup) if warmup else after
 
 
 def _fitted(

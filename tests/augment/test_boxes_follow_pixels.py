@@ -45,10 +45,18 @@ AUGMENTATIONS = {
             "random_vertical_flip": {"probability": 1},
             "random_rotation90": {"probability": 1},
             "random_image_scale": {"min_scale_ratio": 0.9},
+            "random_downscale_to_target_pixels": {"min_target_pixels": 90_000},
             "random_scale_crop_and_pad_to_square": {"scale_min": 0.8},
+            "random_square_crop_by_scale": {},
             "random_pad_image": {},
+            "random_absolute_pad_image": {"max_height_padding": 99},
             "random_crop_image": {"min_area": 0.5},
+            "random_crop_pad_image": {"min_area": 0.5},
+            "random_crop_to_aspect_ratio": {},
             "ssd_random_crop": {},
+            "ssd_random_crop_pad": {},
+            "ssd_random_crop_fixed_aspect_ratio": {},
+            "ssd_random_crop_pad_fixed_aspect_ratio": {},
         }.items()
     },
     **{

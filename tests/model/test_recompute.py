@@ -7,7 +7,6 @@ from keras import ops
 from support.tiny import EAGER, batch, tiny_model
 
 from effdet_keras.model import basic_layers as recompute
-from effdet_keras.model.computing import computing_with
 
 
 def trained(*, dtype="float32", **options):
@@ -60,5 +59,5 @@ def test_nothing_is_recomputed_outside_of_training(monkeypatch):
     monkeypatch.setattr(keras, "remat", lambda f: pytest.fail("was recomputed"))
     block = keras.layers.BatchNormalization()
     block.build((None, 2, 2, 3))
-    with computing_with(recomputes=True):
-        recompute.call_block(block, ops.ones((1, 2, 2, 3)), training=False)
+    block.recomputes = True
+    recompute.call_block(block, ops.ones((1, 2, 2, 3)), training=False)

@@ -8,6 +8,7 @@ import pytest
 
 from effdet_keras.train.recipe import Recipe
 from effdet_keras.train.schedules import (
+    FlatWarmup,
     Warmup,
     WarmupCosine,
     WarmupPolynomial,
@@ -18,11 +19,14 @@ SCHEDULES = [
     WarmupCosine(0.08, total_steps=50, warmup_steps=7, warmup_init=0.01, hold_steps=5),
     WarmupPolynomial(0.08, total_steps=50, warmup_steps=7, warmup_init=0.01, power=2.0),
     Warmup(0.08, warmup_steps=7, warmup_init=0.01),
-    Warmup(
-        keras.optimizers.schedules.ExponentialDecay(0.08, 20, 0.5),
-        warmup_steps=7,
-        warmup_init=0.01,
-    ),
+    *[
+        kind(
+            keras.optimizers.schedules.ExponentialDecay(0.08, 20, 0.5),
+            warmup_steps=7,
+            warmup_init=0.01,
+        )
+        for kind in (Warmup, FlatWarmup)
+    ],
 ]
 each_schedule = pytest.mark.parametrize(
     "schedule", SCHEDULES, ids=lambda schedule: type(schedule).__name__
@@ -149,6 +153,13 @@ LENGTH = {"steps_per_epoch": 10, "epochs": 4}
                 **{"warmup_steps": 10},
             },
             [0, 0.25, 0.5, 0.25, 0.5**3.9],
+        ),
+        (  # flat: one rate, behind which the decay begins
+            {
+                **{"name": "exponential", "decay_steps": 10, "decay_rate": 0.5},
+                **{"warmup_steps": 10, "warmup_init": 0.2, "flat_warmup": True},
+            },
+            [0.2, 0.2, 1, 0.5, 0.5**2.9],
         ),
         (
             {"name": "manual_step", "boundaries": [5, 20], "rates": [3, 2, 1]},

@@ -14,7 +14,6 @@ from keras import ops
 from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import InvalidValueError, check_argument, check_choice, require
-from effdet_keras.model.computing import computing_with
 from effdet_keras.train.freezing import batch_norms_of
 from effdet_keras.train.parts import Part
 
@@ -295,10 +294,11 @@ class AdversarialTraining(Part):
 
     def _losses(self, images, truth, is_step=False):
         # What only attacks is no part of an update, whatever the accumulation.
-        return self._model.losses_of(truth, self._outputs(images), training=is_step)
+        outputs = self._model(images, training=True)
+        return self._model.losses_of(truth, outputs, training=is_step)
 
     def _loss_per_image(self, images, truth):
-        outputs = self._outputs(images)
+        outputs = self._model(images, training=True)
         truth = {n: value for n, value in truth.items() if value.dtype != tf.string}
 
         def of_one(one):
@@ -306,10 +306,6 @@ class AdversarialTraining(Part):
             return self._model.losses_of(*batch)["loss"]
 
         return tf.map_fn(of_one, (truth, outputs), fn_output_signature=tf.float32)
-
-    def _outputs(self, images):
-        with computing_with(recomputes=self._model.settings.recipe.grad_checkpoint):
-            return self._model(images, training=True)
 
 
 def _copy(variable):

@@ -7,6 +7,8 @@ import os
 import pathlib
 import re
 
+import numpy as np
+
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.formats.label_map import read_label_map
@@ -99,6 +101,12 @@ _PLACES = tuple(
         rf"_box_predictor/_prediction_heads/\w+/_class_predictor_layers/{_INDEX}",
     )
 )
+_CLASS_LAYER = re.compile(r"(.+/_class_predictor_layers)/\d+/(\w+)")
+# Convolutions that have a bias here, and there only with `force_use_bias`.
+_BIASED = re.compile(
+    r"(.+/node_input_blocks/.+/0|.+/node_post_combine_block/\d+/1|"
+    r".+/_head_scope_conv_layers/\w+/\d+)/(?:pointwise_)?kernel"
+)
 _LAYER_NUMBER = re.compile(r"_feature_extractor/_efficientnet/layer_with_weights-(\d+)")
 _COMBINE = "/bifpn_combine_weights"
 _EDGE = re.compile(r"(?<=/bifpn_combine_weights)/\d+$")
@@ -124,14 +132,16 @@ def read_tfod_checkpoint(
     used = {*keys.values(), *average.values()}
     others = {key for key in stored if key not in used}
     arrays, top = _without_classifier(arrays)
+    ours, notes = _in_our_form(arrays, model)
     source = WeightSource(
         path=prefix,
         kind=f"checkpoint of the Object Detection API{_where(prefix)}",
         scheme=TFOD,
-        arrays=_by_edge(arrays),
+        arrays=ours,
         num_averages=len(set(average) & set(arrays)),
         others=tuple(sorted({*others, *(keys[name] for name in top)})),
         config=dict(_SHARED_CONFIG),
+        notes=notes,
     )
     return source if model is None else _with_model(source, model)
 
@@ -299,10 +309,30 @@ def _without_classifier(arrays):
     return {n: a for n, a in arrays.items() if n not in top}, top
 
 
+def _in_our_form(arrays, model):
+    """The arrays of our network: a scalar per edge, biases, no background class."""
+    result, notes = _by_edge(arrays), []
+    found = {m[1]: v for n, v in arrays.items() if (m := _BIASED.fullmatch(n))}
+    zeros = {f"{n}/bias": np.zeros(v.shape[-1], "float32") for n, v in found.items()}
+    if missing := len(zeros.keys() - arrays.keys()):
+        notes.append(
+            f"{missing} biases before batch norms, which the file does not have "
+            "(`force_use_bias: false`), are 0"
+        )
+    if model is not None and model.has_background_class:
+        for name, value in result.items():
+            if "/_class_predictor_layers/0/" in name and "depthwise" not in name:
+                by_class = value.reshape(*value.shape[:-1], -1, model.num_classes + 1)
+                result[name] = by_class[..., 1:].reshape(*value.shape[:-1], -1)
+        notes.append("the background class, which has no place here, is left out")
+    return {**zeros, **result}, tuple(notes)
+
+
 def _by_edge(arrays):
     """The arrays with a scalar for each edge, of a node's one array."""
     result = {}
     for name, value in arrays.items():
+        name = _CLASS_LAYER.sub(r"\1/0/\2", name)  # 1 behind a dropout
         if name.endswith(_COMBINE):
             scalars = enumerate(value.reshape(-1))
             result |= {f"{name}/{edge}": weight for edge, weight in scalars}
@@ -320,7 +350,7 @@ def _with_model(source, model):
         category_ids=ids,
         config={**model.config, "num_classes": model.num_classes},
         postprocess=model.postprocess,
-        notes=(*model.notes, *notes),
+        notes=(*source.notes, *model.notes, *notes),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from effdet_keras._internal.proto_text import parse
 from effdet_keras._internal.remote_path import local_copy, path_of
 from effdet_keras._internal.whole_files import is_remote, local_path
-from effdet_keras.errors import InvalidValueError, check_argument
+from effdet_keras.errors import InvalidValueError, check_argument, require
 from effdet_keras.extras.tfod.fields import Fields
 from effdet_keras.extras.tfod.pipeline_parts import (
     EXTRACTOR,
@@ -80,6 +80,7 @@ class PipelineModel:
     num_classes: int
     postprocess: dict[str, Any]
     label_map: str
+    has_background_class: bool
     notes: tuple[str, ...]
     undone: tuple[str, ...]
 
@@ -141,6 +142,7 @@ class _Reading:
             num_classes=num_classes,
             postprocess=of_postprocess,
             label_map=reader.get("label_map_path", ""),
+            has_background_class=self.ssd.get("add_background_class", True),
             notes=tuple(self.notes),
             undone=tuple(self.undone),
         )
@@ -160,7 +162,8 @@ class _Reading:
     def leftovers(self, places=None):
         """Notes each field that nobody asked for; only those of `places`, if given."""
         seen = set()
-        for path, value in self.config.left():
+        others = {path: self.config.get(path, x) for path, x in _DEFAULTS.items()}
+        for path, value in (*others.items(), *self.config.left()):
             place = place_of(path)
             if place in SILENT or (places is not None and place not in places):
                 continue
@@ -189,7 +192,18 @@ def _ssd(config):
     kind = ssd.get("feature_extractor.type", "")
     if not EXTRACTOR.fullmatch(kind):
         raise InvalidValueError(f"this is the config of a `{kind}`. {expected}")
+    for part, needed in _PARTS.items():
+        rule = f"`{ssd.place_of(part)}` of an EfficientDet is a `{needed}`"
+        names = ssd.message(part).names
+        require(names in ([], [needed]), rule, **{part: names})
     return ssd
+
+
+_PARTS = {
+    "anchor_generator": "multiscale_anchor_generator",
+    "box_coder": "faster_rcnn_box_coder",
+    "box_predictor": "weight_shared_convolutional_box_predictor",
+}
 
 
 # --- The fields of a `pipeline.config` that have no place in a run, and why.
@@ -211,8 +225,7 @@ _SILENT = """
     num_visualizations min_score_threshold max_num_boxes_to_visualize skip_scores
     skip_labels visualize_groundtruth_boxes groundtruth_box_visualization_color
     visualization_export_dir keep_image_id_for_visualization_export export_path
-    use_moving_averages pad_to_max_dimension multiscale_anchor_generator.min_level
-    multiscale_anchor_generator.max_level ignore_groundtruth save_graph eval_master
+    use_moving_averages pad_to_max_dimension ignore_groundtruth save_graph eval_master
     include_metrics_per_category summarize_gradients keypoint_edge
     retain_original_image_additional_channels
     eval_input_reader.label_map_path shuffle shuffle_buffer_size
@@ -229,6 +242,7 @@ SILENT = _SILENT.split()
 # done here. These change no training and no detection,
 _NOTED = """
 num_classes: the classes are those of the dataset
+add_background_class=false: there is none; that of a checkpoint is left out
 conv_hyperparams.initializer: weights are initialised as in google/automl
 conv_hyperparams.force_use_bias=true: BiFPN and heads have biases
 load_all_detection_checkpoint_vars=false: see `skip_mismatch` of `load_pretrained`
@@ -267,6 +281,7 @@ calibration_config: not here
 change_coordinate_frame=true: boxes are relative to the image
 max_classes_per_detection=1: see `pre_nms_top_k` of `postprocess`
 num_additional_channels=0: the network has three channels
+image_resizer: the image size is that of the model's preset
 """
 # and these the training.
 _OF_TRAINING = """
@@ -275,11 +290,11 @@ use_dropout=false: see `survival_prob`
 apply_conv_hyperparams_pointwise=false: the heads' pointwise kernels do not decay
 apply_conv_hyperparams_to_heads=false: the heads' last layers do not decay
 similarity_calculator: always IoU
+l1_regularizer: L2 alone
 hard_example_miner: the focal loss takes all anchors
 random_example_sampler: the focal loss takes all anchors
 equalization_loss: not here
 expected_loss_weights=NONE: the focal loss takes all anchors
-add_background_class=false: there is no background class
 use_confidences_as_targets=false: not here
 implicit_example_weight=1: not here
 merge_multiple_label_boxes=false: give the box once with each label
@@ -296,6 +311,13 @@ jitter_mode=DEFAULT: always DEFAULT
 quantization.weight_bits=8: always 8
 quantization.activation_bits=8: always 8
 """
+
+# What is not done here where the field is absent: the default there.
+_DEFAULTS = {
+    "model.ssd.add_background_class": "true",
+    "model.ssd.post_processing.score_converter": "IDENTITY",
+    f"model.ssd.box_predictor.{_PARTS['box_predictor']}.use_depthwise": "false",
+}
 
 
 def _table(text):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -96,9 +97,14 @@ def box_scales(ssd):
 
 def _anchors(bifpn, ssd):
     generator = ssd.message("anchor_generator.multiscale_anchor_generator")
+    levels, of_anchors = (
+        {"min_level": m.get("min_level", 3), "max_level": m.get("max_level", 7)}
+        for m in (bifpn, generator)
+    )
+    rule = "`bifpn` and `multiscale_anchor_generator` must have the same levels"
+    require(levels == of_anchors, rule, bifpn=levels, anchors=of_anchors)
     return {
-        "min_level": bifpn.get("min_level", 3),
-        "max_level": bifpn.get("max_level", 7),
+        **levels,
         "anchor_scale": generator.get("anchor_scale", 4.0),
         "aspect_ratios": tuple(generator.all("aspect_ratios", float)) or (1.0,),
         "num_scales": generator.get("scales_per_octave", 2),
@@ -112,6 +118,7 @@ _OF_LAYERS = {
     "batch_norm_epsilon": ("batch_norm.epsilon", 0.001),
     "sync_batch_norm": ("sync_batch_norm", False),
 }
+_OF_BACKBONE = {"batch_norm_momentum": 0.99, "batch_norm_epsilon": 0.001}
 
 
 def _layers(extractor, head, note):
@@ -123,6 +130,10 @@ def _layers(extractor, head, note):
         values.setdefault(name, value)
         if (other := of_heads.get(theirs, default)) != value:
             note(of_heads, theirs, other, "the heads have the BiFPN's")
+    for name, usual in _OF_BACKBONE.items():
+        theirs, value = _OF_LAYERS[name][0], values[name]
+        if not math.isclose(value, usual, rel_tol=1e-6):  # they write float32
+            note(of_fpn, theirs, value, "here for the backbone as well", is_done=True)
     return values
 
 
@@ -379,6 +390,10 @@ def _exponential(inner):
         "staircase": inner.get("staircase", True),
     }
     rate = inner.get("initial_learning_rate", 0.002)
+    first = inner.get("burnin_learning_rate", 0.0) or rate
+    if steps := inner.get("burnin_steps", 0):
+        warmup = {"warmup_steps": steps, "warmup_init": first}
+        schedule |= {"flat_warmup": True, **warmup}
     return {"schedule": schedule, "learning_rate": rate}
 
 
@@ -388,8 +403,15 @@ def _manual_step(inner):
     for step in inner.all("schedule", Fields):
         boundaries.append(step.get("step", 0))
         rates.append(step.get("learning_rate", 0.002))
+    warmup = {}
+    if inner.get("warmup", False) and boundaries:
+        # There the rate rises from the first one to the second one.
+        warmup = {"warmup_steps": boundaries.pop(0), "warmup_init": rates.pop(0)}
+    if not boundaries:
+        schedule: dict[str, Any] = {"name": "constant", **warmup}
+        return {"schedule": schedule, "learning_rate": rates[0]}
     schedule = {"name": "manual_step", "boundaries": tuple(boundaries)}
-    return {"schedule": {**schedule, "rates": tuple(rates)}}
+    return {"schedule": {**schedule, "rates": tuple(rates), **warmup}}
 
 
 # --- The `data_augmentation_options` of a `pipeline.config`.
@@ -449,6 +471,8 @@ def _parameters(step, defaults, is_operation=False):
 
 
 def _parameter(step, name, default, is_operation):
+    if name == "pad_color" and is_operation:
+        return tuple(step.get(f"{name}_{channel}", 0.0) for channel in "rgb")
     if isinstance(default, tuple):
         return tuple(step.all(name, float)) or default
     # The fields of an operation have no defaults there: they are 0.

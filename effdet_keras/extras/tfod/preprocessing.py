@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from typing import Any
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
@@ -45,6 +46,11 @@ def _pixel_step(change):
     _step()(on_pixels)
     _PIXEL_STEPS.add(change.__name__)
     return change
+
+
+@_pixel_step
+def random_pixel_value_scale(image, seed, minval=0.9, maxval=1.1):
+    return image * draws.between(draws.uniform(seed, tf.shape(image)), minval, maxval)
 
 
 @_pixel_step
@@ -244,6 +250,59 @@ def random_image_scale(example, seed, min_scale_ratio=0.5, max_scale_ratio=2.0):
 
 
 @_step()
+def random_downscale_to_target_pixels(
+    example, seed, random_coef=0.0, min_target_pixels=300_000, max_target_pixels=800_000
+):
+    coin, unit = tf.unstack(draws.uniform(seed, [2]))
+    steps = max(max_target_pixels - min_target_pixels, 1)
+    pixels = tf.cast(min_target_pixels + draws.integer(unit, steps), tf.float32)
+    size = _whole(example)[2:]
+    share = pixels / tf.reduce_prod(size)
+    happens = (coin >= random_coef) & (share < 1.0)
+    return _resized(example, tf.where(happens, tf.floor(size * tf.sqrt(share)), size))
+
+
+@_step()
+def random_square_crop_by_scale(
+    example, seed, max_border=128, scale_min=0.6, scale_max=1.3, num_scales=8
+):
+    """A square around a point that is not in the border, beyond the image black."""
+    units = draws.uniform(seed, [3])
+    size = _whole(example)[2:]
+    step = tf.cast(draws.integer(units[0], num_scales), tf.float32)
+    scale = draws.between(step / max(num_scales - 1, 1), scale_min, scale_max)
+    side = tf.maximum(tf.floor(scale * tf.reduce_max(size)), 1.0)
+    # Halved until a border leaves a middle.
+    halvings = tf.math.ceil(tf.math.log(2.0 * max_border / size) / math.log(2.0))
+    border = tf.floor(max_border / tf.clip_by_value(2.0**halvings, 1.0, max_border))
+    center = border + tf.floor(units[1:] * tf.maximum(size - 2.0 * border + 1.0, 1.0))
+    low = tf.minimum(center, size - 1.0) - tf.floor(side / 2.0)
+    return _seen_through(example, tf.concat([low, low + side], 0))
+
+
+@_step()
+def random_self_concat_image(
+    example, seed, concat_vertical_probability=0.1, concat_horizontal_probability=0.1
+):
+    units = draws.uniform(seed, [2])
+    probabilities = (concat_vertical_probability, concat_horizontal_probability)
+    for axis, probability in enumerate(probabilities):
+        twice = functools.partial(_twice, example, axis)
+        example = _either(units[axis] < probability, twice, example)
+    return example
+
+
+def _twice(example, axis):
+    """An image beside itself."""
+    shift = tf.tile(_whole(example)[2:] * tf.one_hot(axis, 2), [2])
+    return {
+        "image": tf.concat([example["image"]] * 2, axis=axis),
+        "boxes": tf.concat([example["boxes"], example["boxes"] + shift], axis=0),
+        "labels": tf.tile(example["labels"], [2]),
+    }
+
+
+@_step()
 def random_scale_crop_and_pad_to_square(
     example, seed, output_size=512, scale_min=0.1, scale_max=2.0
 ):
@@ -266,17 +325,48 @@ def random_pad_image(
     max_image_width=0,
     pad_color=(),
 ):
+    size = _whole(example)[2:]
+    most = tf.constant([max_image_height, max_image_width], tf.float32)
+    most = tf.where(most > 0.0, most, 2.0 * size)  # 0 is none
+    least = [float(min_image_height), float(min_image_width)]
+    return _padded(example, seed, least, most, pad_color or _mean_color(example))
+
+
+@_step()
+def random_absolute_pad_image(
+    example, seed, max_height_padding=0, max_width_padding=0, pad_color=()
+):
+    size = _whole(example)[2:]
+    most = size + [max(max_height_padding, 1.0), max(max_width_padding, 1.0)]
+    return _padded(example, seed, size, most, pad_color or _mean_color(example))
+
+
+def _mean_color(example):
+    return tf.reduce_mean(example["image"], axis=[0, 1])
+
+
+def _padded(example, seed, least, most, color):
     """Padded to random sides from the lowest up to, but without, the highest."""
     size = _whole(example)[2:]
-    least = tf.maximum([float(min_image_height), float(min_image_width)], size)
-    most = tf.constant([max_image_height, max_image_width], tf.float32)
-    most = tf.maximum(tf.where(most > 0.0, most, 2.0 * size), size)  # 0 is none
+    least, most = tf.maximum(least, size), tf.maximum(most, size)
     units = draws.uniform(seed, [2, 2])
     target = tf.where(most > least, draws.between(units[0], least, most), most)
     target = tf.floor(target)
     offset = tf.floor(units[1] * (target - size))
-    color = pad_color or tf.reduce_mean(example["image"], axis=[0, 1])
     return _seen_through(example, tf.concat([-offset, target - offset], 0), color)
+
+
+@_step()
+def random_crop_to_aspect_ratio(example, seed, aspect_ratio=1.0, overlap_thresh=0.3):
+    size = _whole(example)[2:]
+    sides = tf.clip_by_value(tf.round(_of_ratio(size, aspect_ratio)), 1.0, size)
+    low = tf.floor(draws.uniform(seed, [2]) * (size - sides + 1.0))
+    return crop(example, tf.concat([low, low + sides], 0), overlap_thresh)
+
+
+def _of_ratio(size, aspect_ratio):
+    """The height that goes with a width, and the width that goes with a height."""
+    return tf.stack([size[1] / aspect_ratio, size[0] * aspect_ratio])
 
 
 _CROP = {
@@ -289,11 +379,13 @@ _CROP = {
     "random_coef": 0.0,
 }
 
-
+_RATIOS = {"min_padded_size_ratio": (1.0, 1.0), "max_padded_size_ratio": (2.0, 2.0)}
+_PAD = {**_RATIOS, "pad_color": ()}
 _SSD = {**_CROP, "min_aspect_ratio": 0.5, "max_aspect_ratio": 2.0, "random_coef": 0.15}
 # Of a box, what SSD's crops show at least: one crop for each.
 _SHARES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 _OF_SSD = tuple({**_SSD, "min_object_covered": x, "overlap_thresh": x} for x in _SHARES)
+_OF_FIXED = tuple({n: x for n, x in o.items() if "aspect" not in n} for o in _OF_SSD)
 
 
 @_step(**_CROP)
@@ -304,6 +396,54 @@ def random_crop_image(example, seed, **operation):
 @_step(operations=_OF_SSD)
 def ssd_random_crop(example, seed, operations):
     """One of several crops, as likely as each other."""
+    return _chosen_crop(example, seed, operations)[0]
+
+
+@_step(operations=_OF_FIXED)
+def ssd_random_crop_fixed_aspect_ratio(example, seed, operations, aspect_ratio=1.0):
+    of_crop, of_ratio = draws.split(seed, 2)
+    fixed = {"min_aspect_ratio": aspect_ratio, "max_aspect_ratio": aspect_ratio}
+    example = ssd_random_crop(example, of_crop, [{**o, **fixed} for o in operations])
+    return random_crop_to_aspect_ratio(example, of_ratio, aspect_ratio)
+
+
+@_step(**_CROP, **_PAD)
+def random_crop_pad_image(example, seed, **operation):
+    return ssd_random_crop_pad(example, seed, [operation])
+
+
+@_step(operations=tuple({**operation, **_PAD} for operation in _OF_SSD[1:]))
+def ssd_random_crop_pad(example, seed, operations):
+    """One of several crops, padded to sides relative to those of the whole image."""
+    of_crop, of_pad = draws.split(seed, 2)
+    cropped, which = _chosen_crop(example, of_crop, operations)
+    size, mean = _whole(example)[2:], _mean_color(cropped)
+    least, most = (
+        tf.floor(size * tf.constant([o[n] for o in operations])[which]) for n in _RATIOS
+    )
+    color = tf.stack([o["pad_color"] or mean for o in operations])[which]
+    return _padded(cropped, of_pad, least, most, color)
+
+
+@_step(operations=_OF_SSD, **_RATIOS)
+def ssd_random_crop_pad_fixed_aspect_ratio(
+    example, seed, operations, aspect_ratio=1.0, **ratios
+):
+    """Padded at the lower right, as little or as much as the ratios allow."""
+    of_crop, of_pad = draws.split(seed, 2)
+    cropped = ssd_random_crop(example, of_crop, operations)
+    size = _whole(cropped)[2:]
+    sides = tf.maximum(size, _of_ratio(size, aspect_ratio))
+    least, most = (tf.maximum(size * ratios[n] / sides, 1.0) for n in _RATIOS)
+    most = tf.reduce_min(most)
+    least = tf.minimum(tf.reduce_max(least), most)
+    sides = tf.round(sides * draws.between(draws.uniform(of_pad), least, most))
+    window = tf.concat([tf.zeros(2), tf.maximum(sides, size)], 0)
+    return _seen_through(cropped, window)
+
+
+def _chosen_crop(example, seed, operations):
+    """The cropped example, and which of the crops it is."""
     of_choice, of_window = draws.split(seed, 2)
     choice, coin = tf.unstack(draws.uniform(of_choice, [2]))
     which = draws.integer(choice, len(operations))
@@ -312,7 +452,7 @@ def ssd_random_crop(example, seed, operations):
     skipped = coin < tf.constant([o["random_coef"] for o in operations])[which]
     window = tf.where(skipped, _whole(example), window)
     least = tf.constant([o["overlap_thresh"] for o in operations])[which]
-    return crop(example, window, tf.where(skipped, 0.0, least))
+    return crop(example, window, tf.where(skipped, 0.0, least)), which
 
 
 def _window(example, seed, operation):
@@ -393,6 +533,6 @@ def _checked(step, defaults, given):
 def _of_type(default, value, step):
     if not isinstance(default, tuple):
         return type(default)(value)
-    if default is _OF_SSD:
+    if default and isinstance(default[0], dict):
         return tuple(_checked(step, default[0], one) for one in value) or default
     return tuple(map(float, value))

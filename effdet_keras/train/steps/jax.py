@@ -10,7 +10,6 @@ import numpy as np
 from keras import ops
 
 from effdet_keras._internal.extras import extra
-from effdet_keras.model.computing import computing_with
 from effdet_keras.train.parts import step_counter
 from effdet_keras.train.steps import BackendStep
 
@@ -62,17 +61,16 @@ class Step(BackendStep):
         differentiated = jax.value_and_grad(
             model.compute_loss_and_updates, has_aux=True
         )
-        with computing_with(recomputes=model.settings.recipe.grad_checkpoint):
-            (_, moved), gradients = differentiated(
-                _values(model.trainable_variables),
-                _values(model.non_trainable_variables),
-                _values(model.metrics_variables),
-                images,
-                truth,
-                weight,
-                training=True,
-                optimizer_variables=_values(optimizer.variables),
-            )
+        (_, moved), gradients = differentiated(
+            _values(model.trainable_variables),
+            _values(model.non_trainable_variables),
+            _values(model.metrics_variables),
+            images,
+            truth,
+            weight,
+            training=True,
+            optimizer_variables=_values(optimizer.variables),
+        )
         loss, _, others, metrics = moved
         _assign(model.non_trainable_variables, others)
         _assign(model.metrics_variables, metrics)

@@ -10,7 +10,6 @@ from effdet_keras._internal.extras import extra
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.model.batch_norm import num_replicas
-from effdet_keras.model.computing import computing_with
 from effdet_keras.train.optimizers import all_finite, descend_by_kernel
 from effdet_keras.train.parts import step_counter, steps_per_update
 from effdet_keras.train.steps import BackendStep
@@ -185,8 +184,7 @@ class Step(BackendStep):
         """The forward pass and the loss that both steps share."""
         images, truth, weight = keras.utils.unpack_x_y_sample_weight(data)
         model = self._model
-        with computing_with(recomputes=model.settings.recipe.grad_checkpoint):
-            outputs = model(images, training=training)
+        outputs = model(images, training=training)
         return model.compute_loss(images, truth, outputs, weight, training=training)
 
     def _refuse_unless(self, is_fine, data, step=None):

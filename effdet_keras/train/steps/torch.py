@@ -5,7 +5,6 @@ import math
 import keras
 import torch
 
-from effdet_keras.model.computing import computing_with
 from effdet_keras.train.parts import assign_parted, joined
 from effdet_keras.train.steps import BackendStep
 
@@ -30,8 +29,7 @@ class Step(BackendStep):
         images, truth, weight = keras.utils.unpack_x_y_sample_weight(data)
         model = self._model
         with torch.enable_grad():
-            with computing_with(recomputes=model.settings.recipe.grad_checkpoint):
-                outputs = model(images, training=True)
+            outputs = model(images, training=True)
             model.zero_grad()
             loss = model.compute_loss(images, truth, outputs, weight, training=True)
             model.optimizer.scale_loss(loss).backward()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import re
 import tarfile
 
 import numpy as np
@@ -185,6 +186,30 @@ def test_another_model_is_refused_by_name(tmp_path):
     arrays = {"_feature_extractor/resnet/conv/kernel": np.ones((1, 1, 3, 8))}
     with pytest.raises(ValueError, match="another model than EfficientDet"):
         open_weights(write(tmp_path, arrays))
+
+
+@pytest.mark.parametrize("background", ["add_background_class: true", ""])
+def test_background_is_left_out_and_missing_biases_are_zero(tmp_path, background):
+    arrays = dict(ARRAYS)
+    for name in [n for n in arrays if "/_class_predictor_layers/" in n]:
+        value = arrays.pop(name)
+        if not name.endswith("depthwise_kernel"):
+            by_anchor = value.reshape(*value.shape[:-1], 9, 2)
+            value = np.insert(by_anchor, 0, 7.0, -1).reshape(*value.shape[:-1], 27)
+        arrays[name.replace("layers/0/", "layers/1/")] = value  # behind a dropout
+    values = dict(VALUES)
+    for array in network_arrays(CONFIG):
+        is_of_layer = "predict" not in array.name and not array.is_backbone
+        if array.name.endswith("/bias") and is_of_layer:
+            del arrays[TFOD.name_of(array)]
+            values[array.name] = np.zeros(8, "float32")
+    text = tfod_files.pipeline_text(CONFIG)
+    text = text.replace("add_background_class: false", background)
+    source = open_weights(write(tmp_path, arrays, text=text))
+    assert_all_read(source, values)
+    biases, first, *_ = source.notes
+    assert re.match("16 biases.*`force_use_bias: false`.*are 0", biases)
+    assert first.startswith("the background class")
 
 
 def test_without_a_pipeline_config_the_cure_is_told(exported, alone):

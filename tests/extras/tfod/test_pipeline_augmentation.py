@@ -21,17 +21,7 @@ NOT_NEEDED = {
 NOT_HERE = {
     "remap_labels",
     "drop_label_probabilistically",
-    "random_pixel_value_scale",
     "convert_class_logits_to_softmax",
-    "random_self_concat_image",
-    "random_downscale_to_target_pixels",
-    "random_square_crop_by_scale",
-    "random_absolute_pad_image",
-    "random_crop_pad_image",
-    "ssd_random_crop_pad",
-    "random_crop_to_aspect_ratio",
-    "ssd_random_crop_fixed_aspect_ratio",
-    "ssd_random_crop_pad_fixed_aspect_ratio",
 }
 
 
@@ -120,14 +110,14 @@ def test_flip_and_scale_jitter_are_done_last_only_where_they_come_last(
 
 def test_fields_are_those_of_the_file_and_else_the_defaults_of_the_api():
     fields, noted, left = read(
-        "random_crop_image { min_area: 0.4 clip_boxes: false }",
-        "ssd_random_crop { operations { min_area: 0.5 max_area: 1 "
-        "min_aspect_ratio: 0.5 max_aspect_ratio: 2 } }",
-        "random_pad_image { pad_color: [1, 2, 3] }",
+        "random_crop_pad_image { min_area: 0.4 clip_boxes: false "
+        "min_padded_size_ratio: [1, 1.5] pad_color: [1, 2, 3] }",
+        "ssd_random_crop_pad { operations { min_area: 0.5 max_area: 1 "
+        "min_aspect_ratio: 0.5 max_aspect_ratio: 2 pad_color_g: 9 } }",
     )
-    crop, ssd, pad = fields["augment"]
+    crop, ssd = fields["augment"]
     assert crop == {
-        "name": "random_crop_image",
+        "name": "random_crop_pad_image",
         "min_object_covered": 1.0,
         "min_aspect_ratio": 0.75,
         "max_aspect_ratio": 1.33,
@@ -135,18 +125,21 @@ def test_fields_are_those_of_the_file_and_else_the_defaults_of_the_api():
         "max_area": 1.0,
         "overlap_thresh": 0.3,
         "random_coef": 0.0,
+        "min_padded_size_ratio": (1.0, 1.5),
+        "max_padded_size_ratio": (2.0, 2.0),
+        "pad_color": (1.0, 2.0, 3.0),
     }
     (operation,) = ssd["operations"]
     assert operation["min_object_covered"] == operation["overlap_thresh"] == 0.0
-    assert pad["pad_color"] == (1.0, 2.0, 3.0)
+    assert operation["pad_color"] == (0.0, 9.0, 0.0)  # there three fields
     # What nobody read is told by `leftovers` of `pipeline_config`.
     assert noted == []
-    assert left == ["data_augmentation_options.random_crop_image.clip_boxes"]
+    assert left == ["data_augmentation_options.random_crop_pad_image.clip_boxes"]
 
 
 def test_a_run_with_steps_is_written_and_read_as_it_is(tmp_path):
     fields = read(
-        "ssd_random_crop { operations { min_area: 0.5 max_area: 1 "
+        "ssd_random_crop_pad { operations { min_area: 0.5 max_area: 1 "
         "min_aspect_ratio: 0.5 max_aspect_ratio: 2 } }",
         "random_pad_image { pad_color: [1, 2, 3] }",
         "autoaugment_image { }",

@@ -24,6 +24,8 @@ KEEPS_RATIO = "keep_aspect_ratio_resizer {"
 FIXED_SHAPE = "fixed_shape_resizer { height: 256 width: 384 } k {"
 STEP = "schedule { step: 9 learning_rate: 0.2 }"
 MANUAL = "manual_step_learning_rate { initial_learning_rate: 0.1 %s }"
+WARMUP = {"warmup_steps": 9, "warmup_init": 0.1}
+EXPONENTIAL = "exponential_decay_learning_rate { %s }"
 FLIP = "{ random_horizontal_flip { } }"
 OF_ALL = {  # what its networks have and those of google/automl have not
     "anchor_order": "aspect_first",
@@ -86,6 +88,13 @@ D0_FIELDS = {
 
 def named(name, **fields):
     return {"name": name, **fields}
+
+
+def burnt_in(rate):
+    """The rate of the default fields after nine steps of another one."""
+    warmup = {"warmup_steps": 9, "warmup_init": rate, "flat_warmup": True}
+    decay = {"decay_steps": 4_000_000, "decay_rate": 0.95, "staircase": True}
+    return {"schedule": named("exponential", **decay, **warmup), "learning_rate": 0.002}
 
 
 def changed(name, **fields):
@@ -206,6 +215,7 @@ def test_every_field_of_a_d1_with_other_values(read, tmp_path):
     }
     told = "\n".join(reading.notes)
     assert "min_dimension=384: images are scaled to fit 640x640" in told
+    assert "batch_norm.decay=0.97: here for the backbone as well" in told
     assert "iou_threshold=0.6: Soft-NMS removes no box outright" in told
 
 
@@ -226,6 +236,12 @@ def test_every_field_of_a_d1_with_other_values(read, tmp_path):
         ),
         (
             RATE,
+            EXPONENTIAL % "burnin_steps: 9 burnin_learning_rate: 0.1",
+            burnt_in(0.1),
+        ),
+        (RATE, EXPONENTIAL % "burnin_steps: 9", burnt_in(0.002)),
+        (
+            RATE,
             MANUAL % f"{STEP} schedule {{ step: 20 learning_rate: 0.02 }}",
             {
                 "schedule": named(
@@ -233,6 +249,21 @@ def test_every_field_of_a_d1_with_other_values(read, tmp_path):
                 ),
                 "learning_rate": None,
             },
+        ),
+        (
+            RATE,
+            MANUAL % f"warmup: true {STEP} schedule {{ step: 20 learning_rate: 0.02 }}",
+            {
+                "schedule": named(
+                    "manual_step", boundaries=(20,), rates=(0.2, 0.02), **WARMUP
+                ),
+                "learning_rate": None,
+            },
+        ),
+        (
+            RATE,
+            MANUAL % f"warmup: true {STEP}",
+            {"schedule": named("constant", **WARMUP), "learning_rate": 0.2},
         ),
         (
             "momentum_optimizer {",
@@ -324,8 +355,12 @@ def test_the_preset_is_that_of_backbone_and_size(
         (D0.replace("batch_size: 16", "batch_size: x"), "batch_size` must be a whole"),
         (D0.replace("SWISH", "GELU"), "must be one of 'SWISH', 'RELU'"),
         (D0.rstrip()[:-1], "`eval_config` has no end"),
+        (D0.replace("multiscale_", "ssd_"), r"a `multiscale_.*\['ssd_anchor_gen"),
+        (D0.replace("faster_rcnn_", "square_"), r"a `faster_rcnn_.*\['square_box"),
+        (D0.replace("weight_shared_", ""), r"a `weight_shared_.*\['convolutional_box"),
+        (D0.replace("7 num_it", "6 num_it"), "the same levels.*'max_level': 6"),
     ],
-    ids=range(6),
+    ids=range(10),
 )
 def test_what_cannot_be_read_is_told(read, text, message):
     with pytest.raises(ValueError, match=message) as error:
@@ -337,7 +372,10 @@ def test_what_cannot_be_read_is_told(read, text, message):
     ("old", "new", "place", "reason"),
     [
         ("SIGMOID", "SOFTMAX", "score_converter=SOFTMAX", "always sigmoid"),
+        ("score_converter: SIGMOID", "", "score_converter=IDENTITY", "always sigmoid"),
         ("depthwise: true", "depthwise: false", "use_depthwise=false", "are separable"),
+        ("use_depthwise: true", "", "use_depthwise=false", "are separable"),
+        (KEEPS_RATIO, "identity_resizer { } k {", "image_resizer={...}", "preset"),
         (
             KEEPS_RATIO,
             FIXED_SHAPE,
@@ -360,12 +398,21 @@ def test_what_has_no_place_is_told_once_and_the_unknown_is_named(read):
         ("num_steps", "use_bfloat16: true frobnicate: 3 num_steps"),
         (FLIP, "{ remap_labels { new_label: 1 } }"),
         ("coco_detection_metrics", "pascal_voc_detection_metrics"),
+        ("matched_threshold: 0.5", "negatives_lower_than_unmatched: false"),
+        ("regularizer { l2_", "regularizer { l1_"),
+        ("weighted_smooth_l1 { }", "weighted_l2 { }"),
+        ("weighted_sigmoid_focal {", "bootstrapped_sigmoid {"),
+        ("add_background_class: false", ""),
     )
     told = dict(note.split(": ", 1) for note in reading.notes)
     undone = [note.split("=")[0].rpartition(".")[2] for note in reading.undone]
-    assert sorted(undone) == ["frobnicate", "hard_example_miner", "remap_labels"]
+    mere = ["frobnicate", "hard_example_miner", "remap_labels"]
+    losses = ["alpha", "gamma", "weighted_l2"]
+    others = ["l1_regularizer", "negatives_lower_than_unmatched"]
+    assert sorted(undone) == sorted([*mere, *losses, *others])
     assert told["model.ssd.hard_example_miner={...}"].startswith("the focal loss")
     assert told["train_config.frobnicate=3"] == "this field is not known here"
+    assert told["model.ssd.add_background_class=true"].startswith("there is none")
     remap = "train_config.data_augmentation_options.remap_labels={...}"
     assert told[remap] == "there is no such augmentation here"
     assert told["eval_config.metrics_set=pascal_voc_detection_metrics"]

@@ -14,6 +14,15 @@ pytestmark = pytest.mark.tensorflow
 LIVELY = {
     "random_rgb_to_gray": {"probability": 0.5},
     "adjust_gamma": {"gamma": 0.5},
+    "random_downscale_to_target_pixels": {
+        "min_target_pixels": 500,
+        "max_target_pixels": 4000,
+    },
+    "random_absolute_pad_image": {"max_height_padding": 9, "max_width_padding": 9},
+    "random_self_concat_image": {
+        "concat_vertical_probability": 0.5,
+        "concat_horizontal_probability": 0.5,
+    },
 }
 ALWAYS_THE_SAME = ("rgb_to_gray", "adjust_gamma")
 
@@ -96,6 +105,19 @@ def test_a_probability_of_zero_is_never_and_one_always(name):
         assert not same(step(name, probability=1.0)(example(), [3, i]), example())
 
 
+@pytest.mark.parametrize("name", [n for n in STEPS if "random_coef" in STEPS[n][1]])
+def test_random_coef_is_the_share_of_images_that_stay(name):
+    alone = {"min_patch_size": 60} if "patch" in name else {}
+    alone |= {"max_padded_size_ratio": (1.0, 1.0)} if "pad" in name else {}
+
+    def changes(**fields):
+        augment = step(name, **fields, **alone)
+        return sum(not same(augment(example(), [3, i]), example()) for i in range(8))
+
+    assert changes(random_coef=1.0) == 0
+    assert changes() >= 6  # a crop may find no window but the whole
+
+
 # Pixels, with numbers that can be worked out.
 
 
@@ -103,6 +125,7 @@ def test_a_probability_of_zero_is_never_and_one_always(name):
     ("name", "fields", "lowest", "highest"),
     [
         ("random_adjust_brightness", {"max_delta": 0.1}, 74.5, 125.5),
+        ("random_pixel_value_scale", {"minval": 0.5, "maxval": 2.0}, 50.0, 200.0),
         ("adjust_gamma", {"gamma": 2.0, "gain": 0.5}, 19.6078, 19.6079),
         ("random_adjust_contrast", {}, 100.0, 100.0),
         ("random_adjust_hue", {"max_delta": 0.5}, 100.0, 100.0),
@@ -163,6 +186,22 @@ def test_flips_and_turns_by_hand():
         assert result["boxes"].numpy().tolist() == [box]
 
 
+@pytest.mark.parametrize(
+    ("axis", "size", "moved"),
+    [
+        ("vertical", (120, 80), [60, 0, 90, 40]),
+        ("horizontal", (60, 160), [0, 80, 30, 120]),
+    ],
+)
+def test_an_image_beside_itself_has_each_box_twice(axis, size, moved):
+    fields = dict.fromkeys(LIVELY["random_self_concat_image"], 0.0)
+    fields[f"concat_{axis}_probability"] = 1.0
+    result = step("random_self_concat_image", **fields)(of_color(9.0), [0, 1])
+    assert result["image"].shape[:2] == size
+    assert result["boxes"].numpy().tolist() == [[0, 0, 30, 40], moved]
+    assert result["labels"].numpy().tolist() == [7, 7]
+
+
 def sizes(name, count=30, given=None, **fields):
     augment, given = step(name, **fields), given or of_color(9.0)
     return np.array([augment(given, [4, i])["image"].shape[:2] for i in range(count)])
@@ -177,7 +216,12 @@ def test_sizes_are_drawn_from_the_range_that_is_given():
             (100, 80),
             (139, 80),
         ),
+        ("random_absolute_pad_image", {"max_width_padding": 0}, (60, 80), (68, 80)),
         ("random_image_scale", {}, (30, 40), (120, 160)),
+        ("random_square_crop_by_scale", {}, (48, 48), (104, 104)),
+        ("random_crop_to_aspect_ratio", {"aspect_ratio": 2.0}, (40, 80), (40, 80)),
+        ("random_crop_to_aspect_ratio", {"aspect_ratio": 0.5}, (60, 30), (60, 30)),
+        ("random_downscale_to_target_pixels", {}, (19, 25), (54, 73)),
         (
             "random_scale_crop_and_pad_to_square",
             {"output_size": 33},
@@ -189,6 +233,8 @@ def test_sizes_are_drawn_from_the_range_that_is_given():
         assert (drawn >= low).all() and (drawn <= high).all(), name
         far = (np.array(high) - low) * 0.6
         assert (np.ptp(drawn, axis=0) >= far).all(), name
+    eight = {tuple(size) for size in sizes("random_square_crop_by_scale", 80)}
+    assert eight == {(x, x) for x in (48, 56, 64, 72, 80, 88, 96, 104)}
 
 
 def test_padding_has_the_mean_color_or_the_one_that_is_given():
@@ -229,12 +275,29 @@ def test_each_of_the_crops_of_ssd_is_chosen_and_no_other():
     ratios = drawn[:, 1] / drawn[:, 0]
     is_narrow, is_wide = np.abs(ratios - 0.5) < 0.03, np.abs(ratios - 2) < 0.06
     assert (is_narrow | is_wide).all() and 8 <= is_wide.sum() <= 22
+    ratio = {"min_padded_size_ratio": [1.5, 2], "max_padded_size_ratio": [1.5, 2]}
+    bigger = [{**operation, **ratio} for operation in operations]
+    padded = sizes("ssd_random_crop_pad", operations=bigger, given=example(200, 200))
+    assert {tuple(size) for size in padded} == {(300, 400)}
+
+
+def test_crops_and_paddings_of_a_fixed_aspect_ratio_have_it():
+    name = "ssd_random_crop_fixed_aspect_ratio"
+    drawn = sizes(name, aspect_ratio=2.0, given=example(200, 200))
+    np.testing.assert_allclose(drawn[:, 1] / drawn[:, 0], 2.0, rtol=0.05)
+    whole = [
+        {"random_coef": 1.0}
+    ]  # 200 x 300 fits in 300 x 300, twice as large at most
+    name = "ssd_random_crop_pad_fixed_aspect_ratio"
+    drawn = sizes(name, operations=whole, given=example(200, 300))
+    assert (drawn[:, 0] == drawn[:, 1]).all()
+    assert 300 <= drawn.min() < 310 and 380 < drawn.max() <= 400
 
 
 @pytest.mark.parametrize(
     ("name", "fields", "message"),
     [
-        ("random_blur", {}, "must be one of 'random_rgb_to_gray'"),
+        ("random_blur", {}, "must be one of 'random_pixel_value_scale'"),
         ("random_vertical_flip", {"propability": 1}, r"fields=\['propability'\]"),
         ("random_vertical_flip", {"probability": 50}, "from 0 to 1"),
         ("ssd_random_crop", {"operations": [{"area": 0.5}]}, r"fields=\['area'\]"),
