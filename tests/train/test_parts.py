@@ -64,21 +64,18 @@ def test_losses_of_training_alone_are_divided_by_it():
     model = without_stochastic_depth(tiny_model(), batch_norm=False)
     few, many = batch(box=(8, 8, 24, 24)), batch(box=(4, 4, 60, 60))
 
-    def losses(run=lambda x, y: model.fit(x, y, verbose=0).history, **options):
+    def losses(**options):
         """The class loss of two steps that leave the weights as they are."""
         options = {"loss": DetectionLoss(**options), "run_eagerly": EAGER}
         model.compile(keras.optimizers.SGD(0.0), ema_decay=None, **options)
-        return np.ravel([run(*one)["class_loss"] for one in (few, many)])
+        runs = [model.fit(*one, verbose=0).history for one in (few, many)]
+        return np.ravel([history["class_loss"] for history in runs])
 
     n = losses(divide_by="one") / losses()
     np.testing.assert_allclose(n, (49.0, 65.0), rtol=1e-4)  # 48 and 64 positives
     expected = losses() * n / (n[0], 0.9 * n[0] + 0.1 * n[1])
     np.testing.assert_allclose(losses(positives_momentum=0.9), expected, rtol=1e-4)
+    evaluated = model.evaluate(*many, verbose=0, return_dict=True)["class_loss"]
+    np.testing.assert_allclose(evaluated, losses()[1], rtol=1e-4)
     for options in ({"positives_momentum": -1.0}, {"positives_momentum": 0.0}):
         np.testing.assert_allclose(losses(**options), losses(), rtol=1e-5)
-
-    def evaluated(x, y):
-        return model.evaluate(x, y, verbose=0, return_dict=True)
-
-    found = losses(evaluated, positives_momentum=0.9)
-    np.testing.assert_allclose(found, losses(evaluated), rtol=1e-5)
