@@ -70,8 +70,7 @@ def _set_up(model, open_recipe, recipe, keras_options):
     # the first step, which would make them, is not traced a second time.
     model.optimizer.build(model.updated_variables())
     if (momentum := recipe.loss.positives_momentum or 0.0) > 0.0:
-        of_step = model._step.normalizer
-        part = MovingNormalizer(model.optimizer, momentum, of_step)
+        part = MovingNormalizer(momentum, model._step.normalizer)
         model.parts["normalizer"] = part  # in the place of that of accumulation
     if steps_per_update(model.optimizer) > 1:
         variables = model.updated_variables()

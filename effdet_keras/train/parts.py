@@ -104,6 +104,8 @@ class Accumulation(Part):
     checkpoints have it.
     """
 
+    _SUM = "accumulated_anchors"
+
     def __init__(self, optimizer: Any, variables: list) -> None:
         self.count = steps_per_update(optimizer)
         inner = _inner(optimizer)
@@ -111,8 +113,9 @@ class Accumulation(Part):
             inner._accumulated_gradients[inner._get_variable_index(variable)]
             for variable in variables
         ]
-        self._total = _kept_number(optimizer, "accumulated_anchors")
-        self._weight = _carried_number("batch_weight")
+        made = [v for v in inner.variables if v.name == self._SUM]
+        self._total = made[0] if made else inner.add_variable((), name=self._SUM)
+        self._weight = _number("batch_weight", 1.0)
         self.carried = [self._weight]
 
     def normalizer(self, num_positives: Any, rule: Callable) -> Any:
@@ -160,16 +163,17 @@ class MovingNormalizer(Part):
         average = m * average + (1 - m) * n
 
     which the losses of the same step are divided by. The reference's would start at 0,
-    with losses `1 / (1 - m)` times as large. The optimizer, which must be built, gets
-    the average, so that checkpoints have it. `of_step` is that of the `BackendStep`.
+    with losses `1 / (1 - m)` times as large. `of_step` is that of the `BackendStep`.
     """
 
-    def __init__(self, optimizer: Any, momentum: float, of_step: Callable) -> None:
+    _NAME = "average_normalizer"  # in files
+
+    def __init__(self, momentum: float, of_step: Callable) -> None:
         self._momentum = momentum
         self._of_step = of_step
-        self._average = _kept_number(optimizer, "average_normalizer")
-        self._next = _carried_number("next_normalizer")
-        self.carried = [self._next]
+        self._average, self._next = _number(self._NAME), _number("next_normalizer")
+        self.variables = [self._average]
+        self.carried = [self._average, self._next]
 
     def normalizer(self, num_positives: Any, rule: Callable) -> Any:
         """The average with this batch; it is kept once the step is known to be fine."""
@@ -189,23 +193,26 @@ class MovingNormalizer(Part):
         self._average.assign(ops.where(is_fine, following, average))
         return clipped
 
+    def save(self, store: Any) -> None:
+        """Writes the average."""
+        store[self._NAME] = ops.convert_to_numpy(self._average)
+
+    def load(self, store: Any) -> bool:
+        """Reads what `save` wrote; returns whether there was something."""
+        is_there = self._NAME in set(store.keys())  # a `.weights.h5`'s is no dict
+        if is_there:
+            self._average.assign(np.asarray(store[self._NAME]))
+        return is_there
+
 
 def _inner(optimizer):
     return getattr(optimizer, "inner_optimizer", optimizer)  # of a loss scale
 
 
-def _kept_number(optimizer, name):
-    """A float of a built optimizer, which files keep; 0 at first."""
-    inner = _inner(optimizer)
-    made = [v for v in inner.variables if v.name == name]
-    options = {"aggregation": "only_first_replica"}  # replicas hold the same number
-    return made[0] if made else inner.add_variable((), name=name, **options)
-
-
-def _carried_number(name):
-    """A float from the loss to the update of a step."""
+def _number(name, value=0.0):
+    """A float32 variable of a part; replicas hold the same."""
     return keras.Variable(
-        1.0,
+        value,
         trainable=False,
         autocast=False,
         dtype="float32",

@@ -46,14 +46,13 @@ def test_a_part_takes_part_until_it_is_removed():
 
 
 def test_the_moving_average_of_the_positives_by_hand():
-    optimizer = keras.optimizers.SGD()
-    optimizer.build([keras.Variable(1.0)])
-    found = []
+    found, store = [], {}
     for count, is_fine in ((9.0, True), (19.0, True), (99.0, False), (0.5, True)):
-        # A new one goes on from what the optimizer, and so a checkpoint, has.
-        part = MovingNormalizer(optimizer, 0.75, lambda count, rule: None)
+        part = MovingNormalizer(0.75, lambda count, rule: None)
+        assert part.load(store) == bool(store)  # a new one goes on from a file
         found.append(float(part.normalizer(count, lambda count: count + 1.0)))
         part.for_optimizer([], [], step=0, is_fine=is_fine)
+        part.save(store)
     # The first; 3/4 of it and 1/4 of 20; with 100, which is refused; without.
     assert found == [10.0, 12.5, 34.375, 9.75]
 
