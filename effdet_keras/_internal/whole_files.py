@@ -82,6 +82,12 @@ def replacing(path, ending=None):
         os.replace(partial, path)
 
 
+def write_text(path, text):
+    """Writes a text file, whole or not at all."""
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
 @contextlib.contextmanager
 def new_folder(path):
     """Gives a folder to write into, which gets the name `path` when it is complete."""

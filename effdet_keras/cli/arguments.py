@@ -3,9 +3,9 @@
 Arguments before the `*` are positional, the others flags: `num_shards: int | None` is
 `--num-shards`. A bool is a switch (`--no-...` where it is True by default), a list
 takes one value or more, and a `Flag` in `Annotated` says what else `argparse` is to
-know. The fields of a `TypedDict` behind `**` are flags that are handed on only where
-they are given. The docstring begins with a line for the list of commands, and has a
-line `name (METAVAR): help` for each argument that is not one of `SHARED`, below "Args:"
+know. The fields of a class behind `**` are flags that are handed on only where they
+are given. The docstring begins with a line for the list of commands, and has a line
+`name (METAVAR): help` for each argument that is not one of `SHARED`, below "Args:"
 or the title of a group. Defaults are added to the help.
 """
 

@@ -11,7 +11,7 @@ from json import dumps
 from typing import ClassVar
 
 from effdet_keras._internal.extras import extra
-from effdet_keras._internal.whole_files import local_path, replacing
+from effdet_keras._internal.whole_files import local_path, write_text
 from effdet_keras.cli.files import (
     EVALUATION_SPLITS,
     DatasetSource,
@@ -133,9 +133,7 @@ def _write(out, sources, comparison, about, dataset):
 
 
 def _write_json(content, path, indent):
-    with replacing(path) as partial:
-        text = dumps(content, indent=indent, ensure_ascii=False)
-        partial.write_text(f"{text}\n", encoding="utf-8")
+    write_text(path, dumps(content, indent=indent, ensure_ascii=False) + "\n")
 
 
 # --- Evaluated: a model, or a file of any system's detections. `evaluate` makes

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from effdet_keras._internal.remote_path import path_of
-from effdet_keras._internal.whole_files import is_remote, local_path, replacing
+from effdet_keras._internal.whole_files import is_remote, local_path, write_text
 from effdet_keras.category_ids import category_ids_or_default
 from effdet_keras.cli.files import check_outputs
 from effdet_keras.detect.detect import ScoreRule, ScoreThreshold
@@ -222,5 +222,4 @@ class _COCOFile:
     def write(self, path: str | os.PathLike) -> None:
         content = {"images": self.images, "annotations": self._annotations}
         content["categories"] = self._categories
-        with replacing(path) as partial:
-            partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
+        write_text(path, json.dumps(content, indent=1))

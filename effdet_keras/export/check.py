@@ -10,7 +10,7 @@ import pathlib
 import numpy as np
 from keras import ops
 
-from effdet_keras._internal.whole_files import replacing
+from effdet_keras._internal.whole_files import write_text
 from effdet_keras.box_ops import area
 from effdet_keras.detect.detect import image_sources, letterboxed
 from effdet_keras.detect.postprocess import finished_outputs
@@ -101,8 +101,7 @@ class ExportReport:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the report as JSON."""
         text = json.dumps(dataclasses.asdict(self), indent=1)
-        with replacing(path) as partial:
-            partial.write_text(text + "\n", encoding="utf-8")
+        write_text(path, text + "\n")
 
     def __str__(self) -> str:
         lines = [

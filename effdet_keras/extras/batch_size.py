@@ -14,14 +14,11 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from effdet_keras._internal.extras import extra
 from effdet_keras.data.anchor_fit import fitted_image_size
-from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.arrays import from_arrays
 from effdet_keras.errors import InvalidStateError
 from effdet_keras.model.config import EfficientDetConfig
@@ -61,12 +58,7 @@ def choose_batch_size(configuration: RunConfiguration, splits: Splits) -> int:
     return done[-1]
 
 
-def with_batch_size(
-    configuration: RunConfiguration,
-    splits: Splits,
-    hparams: str | os.PathLike | Mapping[str, Any] | None,
-    fields: Mapping[str, Any],
-) -> RunConfiguration:
+def with_batch_size(configuration, splits, hparams, fields):
     """The configuration with a number where `batch_size` is "auto"."""
     if configuration.batch_size != "auto":
         return configuration
@@ -156,7 +148,7 @@ def main(path: str) -> None:
             file.write(f"{size}\n")
 
 
-def train(configuration: RunConfiguration, task: dict[str, Any]) -> None:
+def train(configuration, task):
     """Trains two steps on made-up images."""
     dataset = made_up(configuration, task["class_names"], task["boxes"])
     model = make_model(configuration, dataset)
@@ -165,9 +157,7 @@ def train(configuration: RunConfiguration, task: dict[str, Any]) -> None:
         model.fit(batches, epochs=1, verbose=0)
 
 
-def made_up(
-    configuration: RunConfiguration, class_names: list[str], boxes: int
-) -> DetectionDataset:
+def made_up(configuration, class_names, boxes):
     """Images of noise for two steps, with as many boxes as the fullest one has."""
     size = configuration.image_size
     height, width = size if isinstance(size, tuple) else (size, size)

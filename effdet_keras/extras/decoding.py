@@ -5,9 +5,7 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from collections.abc import Sequence
 
-import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from effdet_keras.errors import InvalidValueError
@@ -22,28 +20,20 @@ class TooManyPixelsError(InvalidValueError):
     """An image has more pixels than it may have, by its header: it was not decoded."""
 
 
-def decode_image(
-    data: bytes,
-    *,
-    formats: Sequence[str] = SAFE_FORMATS,
-    max_pixels: int | None = None,
-    max_side: int | None = None,  # a strip of one row takes long to resize
-) -> np.ndarray:
+def decode_image(data, *, formats=SAFE_FORMATS, max_pixels=None, max_side=None):
     """Decodes the bytes of an image that a stranger sent, or refuses its header."""
     limit = min(max_pixels or math.inf, Image.MAX_IMAGE_PIXELS or math.inf)
-    side = max_side or math.inf
+    side = max_side or math.inf  # a strip of one row takes long to resize
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of sizes, which are checked below
+        with warnings.catch_warnings(action="ignore"):  # sizes are checked below
             stored = Image.open(io.BytesIO(data), formats=formats)
         with stored:
             size = f"The image has {stored.width} x {stored.height} pixels"
             if stored.width * stored.height > limit:
                 raise TooManyPixelsError(f"{size}, and the limit is {limit:,}")
             if max(stored.size) > side:
-                raise TooManyPixelsError(
-                    f"{size}, and the limit of each side is {side:,}"
-                )
+                text = f"{size}, and the limit of each side is {side:,}"
+                raise TooManyPixelsError(text)
             return to_rgb(upright(stored))
     except TooManyPixelsError:
         raise

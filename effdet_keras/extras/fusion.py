@@ -96,12 +96,8 @@ def _views(detect, pixels, flips, scales, pad_rgb):
     mirrored = pixels[:, ::-1]
     images = [pixels, mirrored] if flips else [pixels]
     # All images of one size go through the network together.
-    wholes = [
-        _padded(image, scale, pad_rgb)
-        for scale in scales
-        if scale <= 1
-        for image in images
-    ]
+    small = [scale for scale in scales if scale <= 1]
+    wholes = [_padded(image, scale, pad_rgb) for scale in small for image in images]
     found = iter(detect(wholes) if wholes else [])
     views = []
     for scale in scales:

@@ -8,13 +8,13 @@ from typing import Any
 
 import keras
 import numpy as np
-from PIL import Image
 
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.extras.report.pages import colored, shrunk
 from effdet_keras.train.averages import evaluated_weights
-from effdet_keras.visualize import draw_boxes, draw_class_map, side_by_side
+from effdet_keras.visualize import draw_boxes, side_by_side
 
 _MIN_SIDE = 320  # pixels: names have room on tiny images
 
@@ -100,17 +100,17 @@ class ImageSummary(keras.callbacks.Callback):
         return [self._pair(*pair) for pair in zip(examples, found)]
 
     def _pair(self, example, found):
-        image, scale = self._fitted(example["image"])
+        image, scale = shrunk(example["image"], self.max_side)
         names, seg_names = self.dataset.class_names, self.dataset.seg_class_names
         draw = functools.partial(draw_boxes, min_side=_MIN_SIDE)
         truth = draw(
-            _colored(image, example.get("mask"), seg_names),
+            colored(image, example.get("mask"), seg_names),
             example["boxes"] * scale,
             labels=example["labels"],
             class_names=names,
         )
         detected = draw(
-            _colored(image, found.class_map, found.seg_class_names),
+            colored(image, found.class_map, found.seg_class_names),
             found.boxes * scale,
             labels=found.labels,
             scores=found.scores,
@@ -118,19 +118,3 @@ class ImageSummary(keras.callbacks.Callback):
         )
         titles = f"ground truth: {len(example['boxes'])}", f"detected: {len(found)}"
         return side_by_side(truth, detected, titles)
-
-    def _fitted(self, image):
-        """The image with no side above `max_side`, and its scale."""
-        height, width = image.shape[:2]
-        scale = min(1.0, self.max_side / max(height, width))
-        size = max(1, round(width * scale)), max(1, round(height * scale))
-        return np.asarray(Image.fromarray(image).resize(size)), scale
-
-
-def _colored(image, class_map, names):
-    """The image under the colors of a class map, where there is one."""
-    if class_map is None:
-        return image
-    size = image.shape[1::-1]
-    resized = Image.fromarray(class_map).resize(size, Image.Resampling.NEAREST)
-    return draw_class_map(image, np.asarray(resized), names)

@@ -10,11 +10,7 @@ from keras import ops
 
 from effdet_keras._internal.optional_imports import OptionalModule, safetensors
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras._internal.whole_files import (
-    local_path,
-    replacing,
-    replacing_together,
-)
+from effdet_keras._internal.whole_files import local_path, replacing, replacing_together
 from effdet_keras.errors import InvalidValueError, check_choice, require
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.kinds.automl import AVERAGE, STATE_FILE

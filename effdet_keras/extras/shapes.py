@@ -106,9 +106,8 @@ def draw_shapes(rng, image_size):
     """Pixels, and label and mask of each shape, the later over the earlier."""
     pixels = _background(rng, image_size)
     shapes = []  # (label, bool mask), the later over the earlier
-    wanted = 0
-    if rng.random() >= _EMPTY_SHARE:
-        wanted = rng.integers(1, _MAX_OBJECTS + 1)
+    is_empty = rng.random() < _EMPTY_SHARE
+    wanted = 0 if is_empty else rng.integers(1, _MAX_OBJECTS + 1)
     for _ in range(3 * wanted):  # a place may be taken: some tries more
         if len(shapes) == wanted:
             break
@@ -175,15 +174,9 @@ def _outline(name, turn):
 
 
 def _hides_another(mask, others):
-    if mask.sum() < 20:
-        return True
-    covered = mask.copy()
-    for other in reversed(others):  # from the top down: the others' visible part
-        visible = other & ~covered
-        if visible.sum() < _MIN_VISIBLE * other.sum():
-            return True
-        covered |= other
-    return False
+    pairs = zip(others, _covered([*others, mask]))
+    hides = [(x & ~above).sum() < _MIN_VISIBLE * x.sum() for x, above in pairs]
+    return mask.sum() < 20 or any(hides)
 
 
 def _contrasting_color(rng, surroundings):
@@ -194,7 +187,5 @@ def _contrasting_color(rng, surroundings):
 
 
 def _box_of(mask):
-    """Left, top, width and height of a mask."""
-    rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
-    left, top = int(columns[0]), int(rows[0])
-    return [left, top, int(columns[-1]) + 1 - left, int(rows[-1]) + 1 - top]
+    left, top, right, bottom = Image.fromarray(mask).getbbox()
+    return [left, top, right - left, bottom - top]

@@ -115,12 +115,7 @@ def detect_tiled(
     return dataclasses.replace(merged, image=image if is_path else pixels)
 
 
-def merge_views(
-    detections: Sequence[Detections],
-    views: np.ndarray,
-    size: Sequence[int],
-    iou_threshold: float = 0.6,
-) -> Detections:
+def merge_views(detections, views, size, iou_threshold=0.6):
     """Makes one list of what was found in views `[n, 4]` of an image."""
     is_iou = 0 < iou_threshold <= 1
     check_argument(is_iou, "iou_threshold", iou_threshold, "above 0, and at most 1")

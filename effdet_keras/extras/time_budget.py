@@ -20,7 +20,6 @@ from effdet_keras.data.dataset import count_of
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.runs.configuration import RunConfiguration, in_words, seconds_of
 from effdet_keras.runs.parts import (
-    Splits,
     callbacks_of_run,
     make_model,
     training_batches,
@@ -47,9 +46,7 @@ class Times:
     is_frozen: bool = False
 
 
-def choose_length(
-    configuration: RunConfiguration, splits: Splits, *, started: float
-) -> RunConfiguration:
+def choose_length(configuration, splits, *, started):
     """Chooses `epochs`, or `steps` of less than one epoch, for `time_budget`."""
     times = measure(configuration, splits, auto_recipe.SHORT // 2)
     chosen = length_for(times, configuration, time.monotonic() - started)
@@ -63,9 +60,7 @@ def choose_length(
     return chosen
 
 
-def length_for(
-    times: Times, configuration: RunConfiguration, spent: float
-) -> RunConfiguration:
+def length_for(times, configuration, spent):
     """The length there is time for, with fewer or no evaluations if they are slow."""
     budget = seconds_of(configuration.time_budget)
     once = times.once + times.final
@@ -108,7 +103,7 @@ def _without_evaluations(times, configuration, spent):
     return configuration.replace(time_budget=None, **length, **none)
 
 
-def measure(configuration: RunConfiguration, splits: Splits, steps: int) -> Times:
+def measure(configuration, splits, steps):
     """Measures steps and evaluations of a training of that length."""
     begun = time.monotonic()
     watch = _Stopwatch()

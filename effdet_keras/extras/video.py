@@ -6,24 +6,16 @@ import contextlib
 import dataclasses
 import os
 import pathlib
-from collections.abc import Iterator
 
 from effdet_keras._internal.optional_imports import cv2
 from effdet_keras._internal.whole_files import local_path, replacing
-from effdet_keras.detect.detect import DetectFunction
-from effdet_keras.detect.detections import Detections
 from effdet_keras.errors import InvalidValueError, check_argument, require
 
 _CODECS = {".mp4": "mp4v", ".mov": "mp4v", ".mkv": "mp4v", ".avi": "MJPG"}
 _FRAME_RATE = 25.0  # frames per second, where the source does not say
 
 
-def detect_frames(
-    detect: DetectFunction,
-    source: int | str | os.PathLike[str],
-    out: str | os.PathLike[str] | None = None,
-    overwrite: bool = False,
-) -> Iterator[Detections]:
+def detect_frames(detect, source, out=None, overwrite=False):
     """`Predictor.detect_video`; see there."""
     cv2.require("A video or a camera")
     out = None if out is None else local_path(out, "`out`")

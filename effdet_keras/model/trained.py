@@ -131,10 +131,7 @@ class TrainedModel:
         """
         rule = "The activations of a TF-Hub module are inside it"
         require(self.features is None, rule, features=self.features)
-        config = self.config.replace(activation=name).to_dict()
-        other = type(self).from_config({**self.get_config(), "config": config})
-        other.set_weights(self.get_weights())
-        other.pretrained = self.pretrained
+        other = copied(self, activation=name)
         if self.settings is not None:
             other.compile_from_config(refining_config(self))
         return other
@@ -302,3 +299,12 @@ class TrainedModel:
 
     def compile_from_config(self, config: dict) -> None:
         compile_from(self, config)
+
+
+def copied(model, **changes):
+    """Another model with the same weights, and some other fields of its config."""
+    config = model.config.replace(**changes).to_dict()
+    copy = type(model).from_config({**model.get_config(), "config": config})
+    copy.set_weights(model.get_weights())
+    copy.pretrained = model.pretrained
+    return copy

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.processes import ENGINES
-from effdet_keras._internal.whole_files import replacing
+from effdet_keras._internal.whole_files import write_text
 from effdet_keras._internal.yaml_text import load_yaml, read_yaml, to_yaml
 from effdet_keras.augment.augmentation import Augmentation
 from effdet_keras.augment.names import augmentation_of
@@ -284,8 +284,7 @@ mean 'epochs'? It has: data, format, ...
             >>> RunConfiguration.read(path) == run
             True
         """
-        with replacing(path) as partial:
-            partial.write_text(to_yaml(self.to_dict()), encoding="utf-8")
+        write_text(path, to_yaml(self.to_dict()))
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all fields, in types that YAML and JSON have.

@@ -24,7 +24,7 @@ import numpy as np
 from effdet_keras._internal.folder_lock import open_folder
 from effdet_keras._internal.optional_imports import matplotlib_figure
 from effdet_keras._internal.processes import current_processes
-from effdet_keras._internal.whole_files import replacing
+from effdet_keras._internal.whole_files import replacing, write_text
 from effdet_keras._version import __version__
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidStateError, MissingPackageError
@@ -130,8 +130,7 @@ class RunFolder:
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Writes "environment", "data", "numbers" or "finished" as JSON."""
-        with replacing(self.path / f"{name}.json") as partial:
-            partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        write_text(self.path / f"{name}.json", json.dumps(content, indent=1) + "\n")
 
     def check_same_data(self, described: Mapping[str, Any]) -> None:
         """Raises RuntimeError where a run that goes on has other data than it had."""
@@ -204,9 +203,7 @@ class RunLog(keras.callbacks.Callback):
         numbers = {name: float(value) for name, value in (logs or {}).items()}
         row |= {n: x if math.isfinite(x) else None for n, x in numbers.items()}
         self.rows.append(row)
-        with replacing(self.path) as partial:
-            lines = (json.dumps(row) + "\n" for row in self.rows)
-            partial.write_text("".join(lines), encoding="utf-8")
+        write_text(self.path, "".join(json.dumps(row) + "\n" for row in self.rows))
 
 
 def read_rows(path: pathlib.Path) -> list[dict[str, Any]]:

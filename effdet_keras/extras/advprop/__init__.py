@@ -146,12 +146,7 @@ class AdversarialTraining(Part):
             for name, copy in arrays.items()
         ]
         self.sources, self.variables = map(list, zip(*pairs)) if pairs else ([], [])
-        trained = [pair for pair in pairs if pair[1].trainable]
-        self.trainable_sources = [source for source, _ in trained]
-        self.trainable_variables = [copy for _, copy in trained]
-        self.statistics = [
-            arrays[name] for arrays in self._arrays.values() for name in _MOVED
-        ]
+        self.trainable_variables = [copy for _, copy in pairs if copy.trainable]
 
     @contextlib.contextmanager
     def in_place(self, *, moving: bool) -> Iterator[None]:

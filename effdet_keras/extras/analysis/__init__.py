@@ -124,7 +124,6 @@ class _Judged:
 
 
 def _judge(result):
-    """The `_Judged` of one image."""
     matches = match_detections(result)
     # An empty box comes last, so that every detection has a nearest object.
     truth_boxes = np.append(result.truth_boxes, np.zeros((1, 4)), axis=0)

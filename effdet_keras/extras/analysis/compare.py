@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from effdet_keras.evaluate.coco import rank_within
-from effdet_keras.evaluate.evaluation import (
-    Evaluation,
-    aligned,
-    main_numbers,
-    number,
-)
+from effdet_keras.evaluate.evaluation import Evaluation, aligned, main_numbers, number
 from effdet_keras.evaluate.image_result import (
     UNMEASURED,
-    ImageResult,
     match_detections,
     with_detections,
 )
@@ -35,13 +28,7 @@ class Difference(NamedTuple):
     high: float  # it is this or less in 97.5 % of them: 95 % lie between the two
 
 
-def compare_detectors(
-    first: Sequence[ImageResult],
-    second: Sequence[ImageResult],
-    *,
-    num_draws: int = 1000,
-    seed: int = 0,
-) -> dict[str, Difference]:
+def compare_detectors(first, second, *, num_draws=1000, seed=0):
     """Compares "AP" and "AP50" of two detectors by the paired bootstrap.
 
     Efron and Tibshirani 1993, "An introduction to the bootstrap", chapter 16: images
@@ -67,8 +54,7 @@ def compare_detectors(
     return found
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Class:
+class _Class(NamedTuple):
     """The detections of one class on all images, best first, matched once for all."""
 
     image: np.ndarray  # ints [m], the row of the image
@@ -83,12 +69,14 @@ class _Class:
             with_detections(result, rank_within(result.labels) < _MAX_DETECTIONS)
             for result in results
         ]
-        true, counted = [], []
-        for threshold in COCO_IOU_THRESHOLDS:
-            matches = [match_detections(result, threshold) for result in results]
-            true.append(np.concatenate([x.is_true for x in matches]))
-            counted.append(np.concatenate([~x.is_ignored for x in matches]))
-        true, counted = np.array(true), np.array(counted)
+        matches = [
+            [match_detections(result, threshold) for result in results]
+            for threshold in COCO_IOU_THRESHOLDS
+        ]
+        true = np.array([np.concatenate([x.is_true for x in m]) for m in matches])
+        counted = ~np.array(
+            [np.concatenate([x.is_ignored for x in m]) for m in matches]
+        )
         image = np.repeat(np.arange(len(results)), [len(x.labels) for x in results])
         labels = np.concatenate([x.labels for x in results])
         order = np.argsort(-np.concatenate([x.scores for x in results]), kind="stable")
@@ -179,11 +167,7 @@ class Comparison:
         return "\n".join([names, aligned(self.table()), "", *self.conclusions])
 
 
-def compare_evaluations(
-    names: tuple[str, str],
-    evaluations: tuple[Evaluation, Evaluation],
-    results: tuple[Sequence[ImageResult], Sequence[ImageResult]],
-) -> Comparison:
+def compare_evaluations(names, evaluations, results):
     """Puts two detectors side by side, with the paired bootstrap of their AP."""
     num_images = sum(bool((~image.truth_is_crowd).any()) for image in results[0])
     differences = compare_detectors(*results)

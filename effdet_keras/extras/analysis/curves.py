@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,9 +14,7 @@ from effdet_keras.evaluate.coco import average_precisions
 from effdet_keras.evaluate.image_result import (
     NONE,
     UNMEASURED,
-    ImageResult,
     Matches,
-    Outcomes,
     mean_of_measured,
     outcomes_of,
 )
@@ -55,18 +52,13 @@ class PrecisionRecallCurve(NamedTuple):
         return np.append(self.best_precision, 0.0)[places]
 
 
-def precision_recall_curves(
-    results: Sequence[ImageResult],
-    class_names: Sequence[str],
-    *,
-    iou_threshold: float = 0.5,
-) -> list[PrecisionRecallCurve]:
+def precision_recall_curves(results, class_names, *, iou_threshold=0.5):
     """The precision-recall curve of each class, by COCO's matching."""
     outcomes = outcomes_of(results, len(class_names), iou_threshold)
     return [_curve_of(name, one) for name, one in zip(class_names, outcomes)]
 
 
-def _curve_of(name: str, outcomes: Outcomes) -> PrecisionRecallCurve:
+def _curve_of(name, outcomes):
     scores, is_true, num_objects = outcomes
     num_true = np.cumsum(is_true)
     unmeasured = np.full(len(num_true), UNMEASURED)
@@ -75,9 +67,7 @@ def _curve_of(name: str, outcomes: Outcomes) -> PrecisionRecallCurve:
     return PrecisionRecallCurve(name, num_objects, scores, precision, recall)
 
 
-def interpolated_ap(
-    true: np.ndarray, counted: np.ndarray, num_objects: int
-) -> np.ndarray:
+def interpolated_ap(true, counted, num_objects):
     """COCO's average precision, `[...]`, of detections of one class, `[..., m]`.
 
     Best first, each is `true` so often, of the times that it is `counted`.
@@ -101,12 +91,7 @@ class VOCAveragePrecision(NamedTuple):
     per_class: np.ndarray  # floats [C], in the order of the labels
 
 
-def voc_average_precision(
-    results: Sequence[ImageResult],
-    num_classes: int,
-    *,
-    iou_threshold: float = 0.5,
-) -> VOCAveragePrecision:
+def voc_average_precision(results, num_classes, *, iou_threshold=0.5):
     """Computes Pascal VOC's average precision, by the rule of 2010.
 
     It is the area under the curve of the best precision at each recall or a higher one.
@@ -121,7 +106,7 @@ def voc_average_precision(
     return VOCAveragePrecision(mean_of_measured(per_class), per_class)
 
 
-def _match_most_overlapped(result: ImageResult, iou_threshold: float) -> Matches:
+def _match_most_overlapped(result, iou_threshold):
     """Gives each detection the object of its class that it overlaps most, if free.
 
     It is ignored where that is a difficult object (a crowd region).
@@ -141,7 +126,7 @@ def _match_most_overlapped(result: ImageResult, iou_threshold: float) -> Matches
     return Matches(truth, iou_of_match, is_ignored, detection)
 
 
-def _area_under(curve: PrecisionRecallCurve) -> float:
+def _area_under(curve):
     if not curve.num_objects:
         return UNMEASURED
     return float(np.sum(np.diff(curve.recall, prepend=0.0) * curve.best_precision))
@@ -163,44 +148,34 @@ class Slice(NamedTuple):
     ap50: float  # the same at IoU 0.5
 
 
-def slice_by_class_and_size(
-    results: Sequence[ImageResult], class_names: Sequence[str]
-) -> tuple[list[Slice], list[Slice]]:
+def slice_by_class_and_size(results, class_names):
     """The average precision of each class, and of objects of COCO's three sizes."""
     precisions = average_precisions(results, len(class_names))
-    objects = [~x.truth_is_crowd for x in results]
+    labels = [x.truth_labels[~x.truth_is_crowd] for x in results]
+    areas = [x.truth_areas[~x.truth_is_crowd] for x in results]
     by_class, by_size = [], []
     for label, name in enumerate(class_names):
-        counts = [
-            np.sum(o & (x.truth_labels == label)) for o, x in zip(objects, results)
-        ]
+        counts = [np.sum(of_image == label) for of_image in labels]
         by_class.append(_slice(name, counts, precisions[:, label, 0]))
     for place, (name, low, high) in enumerate(_OBJECT_SIZES, 1):
-        areas = [x.truth_areas for x in results]
-        counts = [
-            np.sum(o & (a >= low**2) & (a <= high**2)) for o, a in zip(objects, areas)
-        ]
+        counts = [np.sum((x >= low**2) & (x <= high**2)) for x in areas]
         by_size.append(_slice(name, counts, precisions[..., place]))
     return by_class, by_size
 
 
-def slice_by_column(
-    results: Sequence[ImageResult], num_classes: int, values: Mapping[int, object]
-) -> list[Slice]:
+def slice_by_column(results, num_classes, values):
     """The average precision of the images with each value, by image id, of a column."""
     missing = [r.image_id for r in results if r.image_id not in values]
     rule = "A column must have a value for every image"
     require(not missing, rule, missing=missing[:5])
-    parts = {
-        value: [x for x in results if values[x.image_id] == value]
-        for value in dict.fromkeys(values.values())
-    }
-    parts = {value: part for value, part in parts.items() if part}
     slices = []
-    for value, part in parts.items():
-        counts = [np.sum(~result.truth_is_crowd) for result in part]
-        row = _slice(str(value), counts, average_precisions(part, num_classes)[..., 0])
-        slices.append(row._replace(num_images=len(part)))
+    for value in dict.fromkeys(values.values()):
+        part = [x for x in results if values[x.image_id] == value]
+        if part:
+            counts = [np.sum(~x.truth_is_crowd) for x in part]
+            precisions = average_precisions(part, num_classes)[..., 0]
+            row = _slice(str(value), counts, precisions)
+            slices.append(row._replace(num_images=len(part)))
     return slices
 
 
@@ -235,9 +210,7 @@ class Calibration(NamedTuple):
         return float(np.nansum(self.counts * gaps) / self.counts.sum())
 
 
-def measure_calibration(
-    results: Sequence[ImageResult], *, num_bins: int = 10
-) -> Calibration:
+def measure_calibration(results, *, num_bins=10):
     """Compares the scores of detections with how often they are right."""
     scores, is_right = scores_and_whether_right(results)
     edges = np.linspace(0.0, 1.0, num_bins + 1)

@@ -18,9 +18,8 @@ from PIL import Image
 
 from effdet_keras._internal.backend import default_jit_compile
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras._internal.whole_files import local_path, replacing
+from effdet_keras._internal.whole_files import local_path, write_text
 from effdet_keras.detect.detect import letterboxed
-from effdet_keras.detect.predictor import Predictor
 from effdet_keras.errors import check_argument
 from effdet_keras.export.runtime import ExportedDetector
 from effdet_keras.images import list_images, read_image
@@ -45,9 +44,7 @@ class BenchmarkReport:
     images_per_second: float
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        text = json.dumps(dataclasses.asdict(self), indent=1) + "\n"
-        with replacing(path) as partial:
-            partial.write_text(text, encoding="utf-8")
+        write_text(path, json.dumps(dataclasses.asdict(self), indent=1) + "\n")
 
     def __str__(self) -> str:
         height, width = self.image_size
@@ -67,14 +64,7 @@ class BenchmarkReport:
         return "\n".join(lines)
 
 
-def benchmark(
-    predictor: Predictor,
-    images: str | os.PathLike[str] | None = None,
-    *,
-    batch_size: int = 1,
-    runs: int = 30,
-    trace: str | os.PathLike[str] | None = None,
-) -> BenchmarkReport:
+def benchmark(predictor, images=None, *, batch_size=1, runs=30, trace=None):
     """Measures what `Predictor.detect` does with a folder, or with generated images.
 
     A live model computes network and postprocess as one graph. There the network is
@@ -180,11 +170,8 @@ class _Network(keras.Model):
 
 
 def _summary(seconds):
-    milliseconds = 1e3 * np.array(seconds)
-    return {
-        "median_ms": float(np.median(milliseconds)),
-        "p90_ms": float(np.percentile(milliseconds, 90)),
-    }
+    median, ninetieth = np.percentile(1e3 * np.array(seconds), [50, 90]).tolist()
+    return {"median_ms": median, "p90_ms": ninetieth}
 
 
 def _make_images(folder):

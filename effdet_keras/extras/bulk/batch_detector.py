@@ -1,6 +1,7 @@
 """`BatchDetector`: batches of a table in, rows out, in an actor or in a loop."""
 
 import concurrent.futures
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -150,13 +151,8 @@ class BatchDetector:
 
 
 def _batches(pairs, size):
-    batch = []
-    for pair in pairs:
-        batch.append(pair)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
+    pairs = iter(pairs)
+    while batch := list(itertools.islice(pairs, size)):
         yield batch
 
 

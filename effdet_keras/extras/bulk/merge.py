@@ -6,13 +6,12 @@ import heapq
 import itertools
 import json
 import operator
-import os
-from collections.abc import Iterable, Iterator
 
 from effdet_keras._internal.optional_imports import pyarrow_parquet
 from effdet_keras._internal.remote_path import exists, path_of, replacing_at
 from effdet_keras.errors import InvalidStateError, require
 from effdet_keras.extras.bulk.parts import (
+    OF_IMAGE,
     SETTINGS,
     Parts,
     line_of,
@@ -25,10 +24,11 @@ _AT_ONCE = 4096  # rows of a Parquet file that are in memory
 _NAME = operator.itemgetter("file_name")
 
 
-def merge_parts(
-    folder: str | os.PathLike, out: str | os.PathLike, *, overwrite: bool = False
-) -> tuple[int, list[str]]:
-    """Writes what all shards found into one file, in the order of the names."""
+def merge_parts(folder, out, *, overwrite=False):
+    """Writes what all shards found into one file, in the order of the names.
+
+    Returns how many images there were, and the names of those that were not read.
+    """
     out, parts = path_of(out), Parts(folder)
     rule = f"The ending of the output is one of {', '.join(_WRITERS)}"
     require(out.suffix in _WRITERS, rule, out=str(out))
@@ -71,7 +71,7 @@ class _Merged:
                 self._files.append((_NAME(first), shard, path))
         self._files.sort(key=operator.itemgetter(0))
 
-    def __iter__(self) -> Iterator[dict]:
+    def __iter__(self):
         self.count, self.failed = 0, []
         counts = collections.Counter()
         in_order = self._in_order()
@@ -105,7 +105,7 @@ class _Merged:
                 heapq.heappush(opened, (_NAME(row), path, shard, row, rows))
 
 
-def _write_coco(path, rows: Iterable[dict], categories):
+def _write_coco(path, rows, categories):
     with open(path, "w", encoding="utf-8") as file:
         file.write(f'{{"categories": {json.dumps(categories)},\n"images": [')
         _write_list(file, _coco_images(rows))
@@ -122,8 +122,7 @@ def _write_list(file, records):
 
 def _coco_images(rows):
     for image_id, row in enumerate(_readable(rows), 1):
-        keys = ("file_name", "width", "height")
-        yield {"id": image_id, **{key: row[key] for key in keys}}
+        yield {"id": image_id, **{key: row[key] for key in OF_IMAGE}}
 
 
 def _coco_annotations(rows):

@@ -6,12 +6,10 @@ import hashlib
 import json
 import re
 import warnings
-from typing import Any
 
 from effdet_keras._internal.optional_imports import pyarrow
 from effdet_keras._internal.remote_path import exists, path_of, replacing_at
 from effdet_keras.category_ids import category_ids_or_default
-from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.letterbox import has_area
 from effdet_keras.errors import InvalidStateError
 
@@ -115,11 +113,12 @@ def _shown(settings, names):
 
 # --- What was found in one image, as a row of a table.
 
+OF_IMAGE = ("file_name", "width", "height")
 # Of each annotation one number or name; those of an image are lists in its row.
 _OF_ANNOTATIONS = ("category_id", "label", "bbox", "score")
 
 
-def categories_of(predictor: Any) -> list[dict]:
+def categories_of(predictor):
     """The classes of a predictor, as a COCO file has them: `id` and `name`."""
     count = predictor.config.num_classes
     ids = category_ids_or_default(predictor.category_ids, count)
@@ -127,18 +126,14 @@ def categories_of(predictor: Any) -> list[dict]:
     return [{"id": id_, "name": name} for id_, name in zip(ids, names)]
 
 
-def row_of(
-    name: str, image_size: tuple[int, int], found: Detections, categories: list[dict]
-) -> dict:
+def row_of(name, image_size, found, categories):
     """The row of an image of `(height, width)`, without boxes in its padding."""
     found = found[has_area(found.boxes)]
     classes = [categories[label] for label in found.labels.tolist()]
     boxes = [(x, y, x1 - x, y1 - y) for y, x, y1, x1 in found.boxes.tolist()]
     height, width = map(int, image_size)
     return {
-        "file_name": name,
-        "width": width,
-        "height": height,
+        **dict(zip(OF_IMAGE, (name, width, height))),
         "category_id": [category["id"] for category in classes],
         "label": [category["name"] for category in classes],
         "bbox": [[round(number, 2) for number in box] for box in boxes],
@@ -147,23 +142,18 @@ def row_of(
     }
 
 
-def row_of_error(name: str, error: object) -> dict:
-    """The row of an image that could not be read."""
-    size = {"width": 0, "height": 0}
+def row_of_error(name, error):
     lists = {key: [] for key in _OF_ANNOTATIONS}
-    return {"file_name": name, **size, **lists, "error": str(error)}
+    return {**dict(zip(OF_IMAGE, (name, 0, 0))), **lists, "error": str(error)}
 
 
-def line_of(row: dict) -> dict:
+def line_of(row):
     """A row as a line of JSON has it: a COCO image with its `annotations`."""
     if row["error"] is not None:
         return {"file_name": row["file_name"], "error": row["error"]}
-    image = {key: row[key] for key in ("file_name", "width", "height")}
-    columns = [row[key] for key in _OF_ANNOTATIONS]
-    return {
-        **image,
-        "annotations": [dict(zip(_OF_ANNOTATIONS, found)) for found in zip(*columns)],
-    }
+    columns = zip(*(row[key] for key in _OF_ANNOTATIONS))
+    annotations = [dict(zip(_OF_ANNOTATIONS, found)) for found in columns]
+    return {**{key: row[key] for key in OF_IMAGE}, "annotations": annotations}
 
 
 def schema():
@@ -183,6 +173,5 @@ def schema():
     )
 
 
-def table_of(rows: list[dict]):
-    """Rows as a `pyarrow.Table`."""
+def table_of(rows):
     return pyarrow.require("Parquet").Table.from_pylist(rows, schema=schema())

@@ -8,15 +8,11 @@ import os
 import pathlib
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import is_remote
-from effdet_keras.detect.detect import ScoreThreshold
-from effdet_keras.detect.predictor import Predictor
 from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.export.runtime import ExportedDetector
 from effdet_keras.extras.bulk.batch_detector import BatchDetector
@@ -26,16 +22,7 @@ from effdet_keras.images import IMAGE_SUFFIXES
 _TOLD = 10  # images that cannot be read, by name
 
 
-def predict_shard(
-    open_model: Callable[[], Predictor],
-    inputs: Sequence[str],
-    folder: str,
-    score: ScoreThreshold,
-    *,
-    shard: str,
-    part_images: int,
-    **options: Any,
-) -> int:
+def predict_shard(open_model, inputs, folder, score, *, shard, part_images, **options):
     """`effdet-keras predict --parts`: detects in a shard, and writes its parts."""
     shard = Shard.parse(shard)
     sources = sources_of(inputs, shard)  # before the model is opened
@@ -45,14 +32,7 @@ def predict_shard(
     return detect_shard(detector, sources, parts, shard, part_images=part_images)
 
 
-def detect_shard(
-    detector: BatchDetector,
-    sources: Mapping[str, str],
-    parts: Parts,
-    shard: Shard,
-    *,
-    part_images: int,
-) -> int:
+def detect_shard(detector, sources, parts, shard, *, part_images):
     """Detects in the images that no part has; again in those with errors, last."""
     check_argument(part_images >= 1, "part_images", part_images, "1 or more")
     known = _newest_rows(parts, shard)
@@ -166,7 +146,7 @@ class Shard:
         return f"{self.number}/{self.count}"
 
 
-def sources_of(inputs: Iterable[str | os.PathLike], shard: Shard) -> dict[str, str]:
+def sources_of(inputs, shard):
     """The images of a shard, by their paths from the folder that was given."""
     found = {}
     for given in inputs:
@@ -181,7 +161,7 @@ def sources_of(inputs: Iterable[str | os.PathLike], shard: Shard) -> dict[str, s
     return dict(sorted(found.items()))
 
 
-def stamp_of(source: str) -> str:
+def stamp_of(source):
     """What changes with an image: its bytes and time, or a storage's version."""
     path = path_of(source)
     if is_remote(path):
@@ -193,7 +173,7 @@ def stamp_of(source: str) -> str:
     return f"{status.st_size}-{status.st_mtime_ns}"
 
 
-def _images_of(path) -> Iterator[tuple[str, str]]:
+def _images_of(path):
     if path.is_dir():
         yield from _below(path)
     elif not path.is_file():
@@ -223,7 +203,7 @@ def _is_image(name):
 # --- What the shards of one run must have in common.
 
 
-def settings_of(detector: BatchDetector, shard: Shard) -> dict[str, Any]:
+def settings_of(detector, shard):
     """Returns a dict for JSON, by which one run is told from another."""
     return {
         "shards": shard.count,
@@ -233,7 +213,7 @@ def settings_of(detector: BatchDetector, shard: Shard) -> dict[str, Any]:
     }
 
 
-def model_digest(predictor: Predictor) -> str:
+def model_digest(predictor):
     """A digest of the weights, or of the exported file: wherever the model lies."""
     digest, detector = hashlib.sha256(), predictor.detector
     if isinstance(detector, ExportedDetector):

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import os
 import shlex
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,8 +25,7 @@ COVERED = 0.5  # IoU from which an anchor is trained on a box: matching's thresh
 _SMALL, _LARGE = 32**2, 96**2  # square pixels: COCO's borders
 
 
-@dataclasses.dataclass(frozen=True)
-class Coverage:
+class Coverage(NamedTuple):
     """The share of boxes that have a good anchor, over one range of sizes."""
 
     size: str  # "all", "small", "medium" or "large"

@@ -14,14 +14,14 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from effdet_keras import box_ops
-from effdet_keras._internal.whole_files import replacing
+from effdet_keras._internal.whole_files import write_text
 from effdet_keras.data.anchor_fit import input_boxes
 from effdet_keras.data.any_format import load, load_splits
 from effdet_keras.data.dataset import DetectionDataset, boxes_per_class
 from effdet_keras.data.problems import KINDS, Problem, Severity
-from effdet_keras.data.record import clip_boxes_xywh, stored_bytes
+from effdet_keras.data.record import clip_boxes_xywh, joined, owners, stored_bytes
 from effdet_keras.extras.data_check.anchors import Coverage, measure_coverage
-from effdet_keras.extras.data_check.report import write_html, write_text
+from effdet_keras.extras.data_check.report import html_of, text_of
 from effdet_keras.images import EXIF_ORIENTATION, EncodedImage, read_image
 from effdet_keras.model.config import EfficientDetConfig
 
@@ -64,11 +64,10 @@ class CheckReport:
         Raises:
             OSError: If it cannot be written.
         """
-        with replacing(path) as partial:
-            partial.write_text(write_html({"": self}), encoding="utf-8")
+        write_text(path, html_of({"": self}))
 
     def __str__(self):
-        return write_text(self)
+        return text_of(self)
 
 
 def check(
@@ -174,10 +173,8 @@ def check_splits(
 
 
 def _sorted(problems):
-    order, kinds = list(Severity), list(KINDS)  # errors first
-    return tuple(
-        sorted(problems, key=lambda x: (order.index(x.severity), kinds.index(x.kind)))
-    )
+    kinds = sorted(KINDS, key=lambda kind: list(Severity).index(KINDS[kind].severity))
+    return tuple(sorted(problems, key=lambda problem: kinds.index(problem.kind)))
 
 
 # --- What can be wrong with the image files of a dataset.
@@ -209,16 +206,15 @@ def _find_shared_images(datasets):
     found, first = {}, {}
     with concurrent.futures.ThreadPoolExecutor() as pool:
         for split, dataset in datasets.items():
-            found[split] = []
-            hashes = list(pool.map(_hash_of_image, dataset.records))
+            found[split], own = [], {}
+            hashes = pool.map(_hash_of_image, dataset.records)
             for record, digest in zip(dataset.records, hashes):
                 if digest in first:
                     detail = "same image as {1} of split {0!r}".format(*first[digest])
                     found[split].append(Problem("shared image", record.name, detail))
-            # Duplicates inside one split are found by `find_in_images`.
-            for record, digest in zip(dataset.records, hashes):
-                if digest is not None:
-                    first.setdefault(digest, (split, record.name))
+                elif digest is not None:
+                    own.setdefault(digest, (split, record.name))
+            first |= own  # duplicates inside one split are found by `find_in_images`
     return found
 
 
@@ -304,14 +300,10 @@ def _find_in_boxes(dataset, config):
     records = dataset.records
     if not records:
         return [Problem("empty dataset", "(no file)", "there is no image")]
-    owner = np.repeat(np.arange(len(records)), [len(r.labels) for r in records])
-    table = _Table(
-        records,
-        owner,
-        np.array([record.image_size for record in records], float)[owner],
-        np.concatenate([record.boxes_xywh for record in records]),
-        np.concatenate([record.labels for record in records]),
-    )
+    owner = owners(records)
+    sizes = np.array([record.image_size for record in records], float)[owner]
+    boxes, labels = joined(records, "boxes_xywh"), joined(records, "labels")
+    table = _Table(records, owner, sizes, boxes, labels)
     text = suspect_box_format(table.boxes_xywh, table.sizes)
     suspected = [Problem("suspected box format", "(all images)", text)] if text else []
     return [
@@ -337,7 +329,7 @@ def _find_labels_and_ids(table, num_classes):
     for row in np.flatnonzero((table.labels < 0) | (table.labels >= num_classes)):
         detail = f"label {table.labels[row]}, but {num_classes} classes"
         yield table.problem("bad label", row, detail)
-    ids = np.concatenate([record.annotation_ids for record in table.records])
+    ids = joined(table.records, "annotation_ids")
     _, first = np.unique(ids, return_index=True)
     for row in np.setdiff1d(np.arange(len(ids)), first):
         detail = f"id {ids[row]} belongs to another annotation too"
@@ -389,7 +381,6 @@ def _find_tiny(table, image_size):
 
 
 def describe_box(box_xywh):
-    """A box in words."""
     left, top, width, height = box_xywh.tolist()
     return f"left {left:g}, top {top:g}, width {width:g}, height {height:g}"
 
@@ -424,20 +415,17 @@ def suspect_box_format(boxes_xywh, sizes):
     boxes_xywh, sizes = boxes_xywh[finite], sizes[finite]
     if len(boxes_xywh) < _MIN_BOXES:
         return None
-    as_read = _share_bad(boxes_xywh, sizes)
-    if as_read >= _MANY_BAD:
-        shares = {
-            name: _share_bad(np.hstack(convert(*np.split(boxes_xywh, 2, 1))), sizes)
-            for name, convert in _FORMATS.items()
-        }
-        name = min(shares, key=shares.get)
-        if shares[name] <= _FEW_BAD:
-            return (
-                f"{100 * as_read:.0f} % of the boxes are empty or reach out of their "
-                f"image as they were read, {100 * shares[name]:.0f} % if their "
-                f"numbers are {name}"
-            )
-    return None
+    shares = {
+        name: _share_bad(np.hstack(convert(*np.split(boxes_xywh, 2, 1))), sizes)
+        for name, convert in _FORMATS.items()
+    }
+    as_read, name = _share_bad(boxes_xywh, sizes), min(shares, key=shares.get)
+    if as_read < _MANY_BAD or shares[name] > _FEW_BAD:
+        return None
+    return (
+        f"{100 * as_read:.0f} % of the boxes are empty or reach out of their image as "
+        f"they were read, {100 * shares[name]:.0f} % if their numbers are {name}"
+    )
 
 
 def _share_bad(boxes_xywh, sizes):

@@ -44,11 +44,11 @@ def run(
 
     from effdet_keras import augment as augmentations
     from effdet_keras import visualize
-    from effdet_keras._internal.whole_files import local_path, replacing
+    from effdet_keras._internal.whole_files import local_path, replacing, write_text
     from effdet_keras.cli.files import check_outputs
     from effdet_keras.extras.data_check.anchors import fit_anchors
     from effdet_keras.extras.data_check.check import check, check_splits
-    from effdet_keras.extras.data_check.report import write_html
+    from effdet_keras.extras.data_check.report import html_of
 
     html = None if html is None else local_path(html, "`html`")
     out = None if augment is None else local_path(out, "`out`")
@@ -73,8 +73,7 @@ def run(
         images = {name: out.with_stem(f"{out.stem}-{name}") for name in images}
     check_outputs(images.values(), [data], overwrite=overwrite)
     if html is not None:
-        with replacing(html) as partial:
-            partial.write_text(write_html(reports), encoding="utf-8")
+        write_text(html, html_of(reports))
         print(f"Report with images: {html}")
     for name, path in images.items():
         config = reports[name].config

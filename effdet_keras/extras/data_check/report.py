@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections import Counter
 
 import numpy as np
@@ -17,10 +16,13 @@ from effdet_keras.extras.report import charts
 from effdet_keras.extras.report.charts import Chart, chart_figures
 from effdet_keras.extras.report.pages import (
     SHOWN_SIDE,
+    element,
     figure,
     gallery,
     html_page,
     image_tag,
+    items,
+    joined,
     shrunk,
 )
 from effdet_keras.images import read_image
@@ -29,8 +31,8 @@ _SHOWN = 3  # problems named per kind
 _CLASSES = 10  # classes named
 
 
-def write_text(report):
-    """Writes a report as a text with a few lines per kind of problem."""
+def text_of(report):
+    """A report as a text with a few lines per kind of problem."""
     lines = [repr(report.dataset), *_describe_boxes(report.dataset)]
     severity = None
     for kind, problems in report.by_kind().items():
@@ -95,75 +97,54 @@ _SAMPLES = 12  # images shown of the dataset
 _PROBLEM_SAMPLES = 4  # images shown of each kind of problem
 
 
-def write_html(reports):
-    """Writes the reports of splits, by their names, as the text of one HTML file."""
-    parts = (
-        f"<h1>Dataset check {html.escape(name)}</h1>{_of_dataset(report)}"
-        for name, report in reports.items()
-    )
-    return html_page("Dataset check", "".join(parts))
+def html_of(reports):
+    """The reports of splits, by their names, as the text of one HTML file."""
+    parts = []
+    for name, report in reports.items():
+        parts += [element("h1", f"Dataset check {name}"), *_of_dataset(report)]
+    return html_page("Dataset check", joined(*parts))
 
 
 def _of_dataset(report):
-    dataset = report.dataset
-    words = [repr(dataset), *_describe_boxes(dataset)]
-    body = [
-        *(f"<p>{html.escape(w)}</p>" for w in words),
-        f'<p class="verdict {"note" if report.ok else "error"}">',
-        f"{html.escape(_verdict(report))}</p>\n<h2>Problems</h2>",
-        "" if report.problems else "<p>None found.</p>",
-    ]
-    find = _finder(dataset.records)
+    dataset, verdict = report.dataset, "note" if report.ok else "error"
+    for words in (repr(dataset), *_describe_boxes(dataset)):
+        yield element("p", words)
+    yield element("p", _verdict(report), class_=f"verdict {verdict}")
+    yield element("h2", "Problems")
+    if not report.problems:
+        yield element("p", "None found.")
     for kind, problems in report.by_kind().items():
         severity = KINDS[kind].severity.value
-        items = "\n".join(
-            f"<li><code>{html.escape(p.file)}</code> {html.escape(p.detail)}"
-            for p in problems
-        )
-        body.append(
-            f'<details class="kind"><summary><b class="badge {severity}">{severity}'
-            f"</b> <strong>{html.escape(count_kind(kind, len(problems)))}</strong> "
-            f"<span>{html.escape(KINDS[kind].consequence)}</span></summary>"
-            f"<ul>{items}</ul></details>{_shown(problems, find, dataset)}\n"
-        )
+        badge = element("b", severity, class_=f"badge {severity}")
+        count = element("strong", count_kind(kind, len(problems)))
+        words = badge, " ", count, " ", element("span", KINDS[kind].consequence)
+        found = (joined(element("code", x.file), " ", x.detail) for x in problems)
+        parts = element("summary", *words), element("ul", items(found))
+        yield element("details", *parts, class_="kind")
+        yield _shown(problems, dataset)
     if len(dataset):
-        samples = [_figure(record, dataset) for record in _samples(dataset)]
-        body.append(f"<h2>Boxes</h2>{chart_figures(_box_charts(report))}")
-        body.append(f"<h2>Images</h2>{gallery(samples)}")
-    return "".join(body)
+        shown = np.random.default_rng(0).permutation(len(dataset))[:_SAMPLES]
+        samples = [_figure(dataset.records[i], dataset) for i in shown]
+        yield joined(element("h2", "Boxes"), chart_figures(_box_charts(report)))
+        yield joined(element("h2", "Images"), gallery(samples))
 
 
-def _finder(records):
-    """A function that finds the records that a problem is about."""
-    by_id = {record.image_id: record for record in records}
-    by_name = {record.name: record for record in reversed(records)}
-
-    def find(problem):
-        if problem.image_ids:
-            return [by_id[i] for i in problem.image_ids if i in by_id]
-        return [by_name[problem.file]] if problem.file in by_name else []
-
-    return find
-
-
-def _shown(problems, find, dataset):
+def _shown(problems, dataset):
     """Images of the first problems that can be shown, each image once."""
+    by_id = {record.image_id: record for record in dataset.records}
+    by_name = {record.name: record for record in reversed(dataset.records)}
     figures = {}
     for problem in problems[: 3 * _PROBLEM_SAMPLES]:  # more cannot be shown either
         if len(figures) >= _PROBLEM_SAMPLES:
             break
-        for record in find(problem):
-            if record.image_id not in figures:
+        about = [by_id.get(i) for i in problem.image_ids] or [by_name.get(problem.file)]
+        for record in about:
+            if record is not None and record.image_id not in figures:
                 is_first_of_two = problem.image_ids[:1] == (record.image_id,)
                 detail = "" if is_first_of_two else problem.detail
                 if drawn := _figure(record, dataset, detail):
                     figures[record.image_id] = drawn
     return gallery(figures.values())
-
-
-def _samples(dataset):
-    order = np.random.default_rng(0).permutation(len(dataset))
-    return [dataset.records[i] for i in order[:_SAMPLES]]
 
 
 def _figure(record, dataset, detail=""):
@@ -194,7 +175,6 @@ _MIN_SIDE = 0.25  # pixels: logarithms of boxes thinner than that would be far o
 
 
 def _box_charts(report):
-    """Draws the charts of a report."""
     sides, covered, where = _sides(report)
     return [
         *([_coverage_chart(report)] if report.coverage else []),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 import time
 
@@ -22,14 +21,7 @@ from effdet_keras.model.efficientdet import EfficientDet
 _NUM_IMAGES = 9  # drawn at the end
 
 
-def run_demo(
-    folder: str | os.PathLike[str],
-    *,
-    num_train: int | None = None,
-    epochs: int = 12,
-    seed: int = 0,
-    overwrite: bool = False,
-) -> dict[str, float]:
+def run_demo(folder, *, num_train=None, epochs=12, seed=0, overwrite=False):
     """Trains a detector on a small dataset, evaluates, saves, reloads and draws.
 
     Writes into `folder`: the archives (`archive/`), the files of TensorBoard

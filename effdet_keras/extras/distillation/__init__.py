@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -15,12 +14,17 @@ from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidTypeError, check_argument, require
+from effdet_keras.model.trained import copied
 from effdet_keras.train.losses import huber_loss
 from effdet_keras.train.parts import Part
 
 NAME = "distillation"  # among the parts of the student
 _TEACHER = "teacher_"  # before the names of its outputs, in the truth of a batch
 _BATCH_SIZE = 8
+# Fields of configs without which outputs mean something else.
+_SHARED = """
+    num_classes min_level max_level num_scales aspect_ratios anchor_scale box_scales
+""".split()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,9 +133,7 @@ def distill(
 
 
 @contextlib.contextmanager
-def taught(
-    teacher: Any, student: Any, batches: Any, rule: Distillation
-) -> Iterator[Any]:
+def taught(teacher, student, batches, rule):
     """Context in which `fit` of the batches it gives has the loss beside a teacher."""
     check_teacher(teacher, student)
     student.add_part(NAME, rule)
@@ -154,12 +156,7 @@ def _with_outputs(batches, teacher):
 
 def _in_size_of(student, teacher):
     """The teacher as it is evaluated, for images of the student's size."""
-    size = student.config.image_size
-    config = teacher.config.replace(image_size=size)
-    copy = type(teacher).from_config(
-        {**teacher.get_config(), "config": config.to_dict()}
-    )
-    copy.set_weights(teacher.get_weights())
+    copy = copied(teacher, image_size=student.config.image_size)
     if teacher.quantization is not None:
         for own, value in zip(
             copy.quantization.variables, teacher.quantization.variables
@@ -174,17 +171,8 @@ def check_teacher(teacher: Any, student: Any) -> None:
         "A teacher (`distill`) is asked within batches of `tf.data`",
         "Use KERAS_BACKEND=tensorflow.",
     )
-    fields = (
-        "num_classes",
-        "min_level",
-        "max_level",
-        "num_scales",
-        "aspect_ratios",
-        "anchor_scale",
-        "box_scales",
-    )
     rule = "Teacher and student must predict the same classes for the same anchors: "
-    for field in fields:
+    for field in _SHARED:
         one, other = getattr(teacher.config, field), getattr(student.config, field)
         cure = f"{rule}make the student with {field}={one!r}"
         require(one == other, cure, teacher=one, student=other)

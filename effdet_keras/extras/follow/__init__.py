@@ -11,10 +11,9 @@ import tempfile
 import time
 from typing import Any
 
-from effdet_keras._internal.whole_files import local_path, replacing
+from effdet_keras._internal.whole_files import local_path, write_text
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter, has_tensorboard
-from effdet_keras.cli.files import DatasetSource
-from effdet_keras.data.dataset import DetectionDataset, count_of
+from effdet_keras.data.dataset import count_of
 from effdet_keras.detect.evaluate import evaluate
 from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.model.efficientdet import EfficientDet
@@ -27,14 +26,7 @@ from effdet_keras.weights.checkpoint_files import BEST_FILE, PREVIOUS_FILE
 _PAUSE = 2.0  # seconds between two looks into the folder
 
 
-def follow_run(
-    run: str | os.PathLike,
-    data: DatasetSource,
-    *,
-    timeout: str = "20m",
-    batch_size: int = 8,
-    out: str | os.PathLike | None = None,
-) -> list[dict[str, Any]]:
+def follow_run(run, data, *, timeout="20m", batch_size=8, out=None):
     """Evaluates each new checkpoint, until the run is done or nothing new comes.
 
     What was evaluated before, by a follower that was stopped, is not evaluated again.
@@ -86,7 +78,7 @@ def follow_run(
     return numbers.rows
 
 
-def _images(folder, data) -> tuple[str, DetectionDataset]:
+def _images(folder, data):
     """Name and images to evaluate on."""
     if data.split is not None:
         return data.split, data.load((data.split,))
@@ -101,20 +93,12 @@ class OneModel:
         self.model: EfficientDet | None = None
         self._made_for: dict[str, Any] = {}
 
-    def numbers(
-        self,
-        path: pathlib.Path,
-        info: dict[str, Any],
-        dataset: DetectionDataset,
-        batch_size: int,
-    ) -> dict[str, float]:
-        """COCO's numbers of a checkpoint."""
+    def numbers(self, path, info, dataset, batch_size):
         self.take(path, info)
         names = self.model.class_names
         if names is not None and set(dataset.class_names) <= set(names):
             dataset = dataset.with_classes(names)
-        options = {"batch_size": batch_size, "verbose": False}
-        return evaluate(self.model, dataset, **options)
+        return evaluate(self.model, dataset, batch_size=batch_size, verbose=False)
 
     def take(self, path: pathlib.Path, info: dict[str, Any]) -> None:
         """Gives `model` the weights of a checkpoint: the averages where it has any."""
@@ -163,9 +147,7 @@ class _Numbers:
         is_best = self.best is row
         if is_best:
             copy_archive(file, self.best_file)
-        with replacing(self.path) as partial:
-            lines = (json.dumps(row) + "\n" for row in self.rows)
-            partial.write_text("".join(lines), encoding="utf-8")
+        write_text(self.path, "".join(json.dumps(x) + "\n" for x in self.rows))
         if self._board is not None:  # whose first epoch is 0, as in `fit`
             known = {f"coco/{n}": value for n, value in coco.items() if value >= 0}
             self._board.scalars(known, step=max(info["epoch"] - 1, 0))

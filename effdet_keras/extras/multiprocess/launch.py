@@ -46,7 +46,6 @@ class Launch:
 
     @property
     def coordinator_port(self) -> int:
-        """The port on which process 0 listens."""
         return int(self.coordinator.rpartition(":")[2])
 
 

@@ -191,18 +191,10 @@ POLICIES = {
 }
 
 # What RandAugment (https://arxiv.org/abs/1909.13719) chooses from.
-RAND_AUGMENT_OPERATIONS = (
-    "Equalize",
-    "Solarize",
-    "Color",
-    "Cutout",
-    "SolarizeAdd",
-    "TranslateX_BBox",
-    "TranslateY_BBox",
-    "ShearX_BBox",
-    "ShearY_BBox",
-    "Rotate_BBox",
-)
+RAND_AUGMENT_OPERATIONS = """
+    Equalize Solarize Color Cutout SolarizeAdd TranslateX_BBox TranslateY_BBox
+    ShearX_BBox ShearY_BBox Rotate_BBox
+""".split()
 
 
 # --- Applies a sub-policy: operations one after the other, each with its probability.

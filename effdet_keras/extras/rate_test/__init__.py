@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import math
 import os
-from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -21,6 +20,7 @@ from effdet_keras.errors import (
     require,
 )
 from effdet_keras.extras.batch_size import with_batch_size
+from effdet_keras.model.trained import copied
 from effdet_keras.runs.parts import choose_splits, make_model, training_batches
 from effdet_keras.runs.requested import configured
 from effdet_keras.runs.run_folder import RunFolder, draw_chart
@@ -161,9 +161,7 @@ Received: lowest=0.1, highest=0.01
 
 def _copy_of(model):
     """Another model with the same weights, compiled as it is."""
-    copy = type(model).from_config(model.get_config())
-    copy.set_weights(model.get_weights())
-    copy.pretrained = model.pretrained
+    copy = copied(model)
     if model.settings is None:
         copy.compile()
     else:
@@ -218,15 +216,7 @@ def _smoothed(losses):
 # --- `effdet-keras train --find-rate`: of a run that is to begin.
 
 
-def find_rate(
-    out: str | os.PathLike,
-    fields: Mapping[str, Any],
-    *,
-    configuration: str | os.PathLike | None = None,
-    hparams: str | os.PathLike | None = None,
-    pipeline_config: str | os.PathLike | None = None,
-    ignore_unknown: bool = False,
-) -> Any:
+def find_rate(out, fields, *, configuration, hparams, pipeline_config, ignore_unknown):
     """Tests learning rates for a run, which can then begin in its folder."""
     folder = RunFolder(out)
     folder.check_free(overwrite=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import io
 import json
 import os
@@ -50,7 +49,6 @@ class Entry(NamedTuple):
 
 
 def read_bytes(address):
-    """The content of a file."""
     return _tried(address, "read", lambda store, path: store.read(path))
 
 
@@ -145,8 +143,7 @@ def _scheme(address):
     return address.partition("://")[0].lower()
 
 
-@dataclasses.dataclass(frozen=True)
-class _Storage:
+class _Storage(NamedTuple):
     """A storage that fsspec knows."""
 
     files: object

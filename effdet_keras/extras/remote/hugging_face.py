@@ -5,10 +5,10 @@ Its own settings count: the login (`HF_TOKEN`, `hf auth login`), the cache folde
 """
 
 import contextlib
-import dataclasses
 import pathlib
 import re
 import urllib.parse
+from typing import NamedTuple
 
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras.errors import EffDetError, InvalidValueError
@@ -18,10 +18,7 @@ huggingface_hub = OptionalModule("huggingface_hub", "effdet-keras[huggingface]")
 _ADDRESS = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([^/]+))?(?:/(.*))?", re.I | re.A)
 
 
-@dataclasses.dataclass(frozen=True)
-class HubAddress:
-    """What an address says."""
-
+class HubAddress(NamedTuple):
     repository: str
     revision: str | None
     path: str

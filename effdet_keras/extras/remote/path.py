@@ -65,11 +65,6 @@ class RemotePath(os.PathLike):
     def parent(self):
         return self._made(posixpath.dirname(self._path) or self._path)
 
-    @property
-    def parents(self):
-        above = pathlib.PurePosixPath(self._path).parents
-        return [self._made(str(path)) for path in above[:-1]]
-
     def with_name(self, name):
         return self.parent / name
 
@@ -79,11 +74,6 @@ class RemotePath(os.PathLike):
     def with_parts(self, parts):
         """The path of `parts`, of which the first is the scheme."""
         return self._made("/".join(parts[1:]))
-
-    def resolve(self):
-        return self
-
-    expanduser = resolve
 
     def exists(self):
         return self._entry() is not None

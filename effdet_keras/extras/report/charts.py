@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from effdet_keras.extras.report.pages import Markup, element, joined
 
@@ -27,7 +25,7 @@ class Chart(NamedTuple):
     legend: tuple = ()  # the names of its lines, in the order of their colors
 
 
-def chart_figures(charts: Iterable[Chart]) -> Markup:
+def chart_figures(charts):
     """Charts as HTML, as many side by side as have room."""
     figures = [_figure(chart) for chart in charts]
     return element("div", *figures, class_="charts") if figures else Markup()
@@ -86,14 +84,7 @@ def bars(names, values, texts):
     return _svg(_BAR * len(names), *parts)
 
 
-def curves(
-    lines: Sequence[tuple[ArrayLike, ArrayLike]],
-    x_ticks: Sequence[tuple[float, str]],
-    y_ticks: Sequence[tuple[float, str]],
-    axes: tuple[str, str],
-    *,
-    diagonal: bool = False,
-) -> str:
+def curves(lines, x_ticks, y_ticks, axes, *, diagonal=False):
     """Lines `(x, y)` on axes that end at their ticks, broken where nothing is known."""
     (left, _), *_, (right, _) = x_ticks
     (bottom, _), *_, (top, _) = y_ticks
@@ -125,9 +116,7 @@ def _line(frame, x, y):
 UNIT_TICKS = [(value, f"{value:g}") for value in (0.0, 0.25, 0.5, 0.75, 1.0)]
 
 
-def even_ticks(
-    low: float, high: float, least_step: float = 0.0
-) -> list[tuple[float, str]]:
+def even_ticks(low, high, least_step=0.0):
     """About four ticks around two values, at steps of 1, 2 or 5 times 10 ** k."""
     size = (high - low) if high > low else abs(high) or 1.0
     step = _round_step(max(size / 4, least_step))

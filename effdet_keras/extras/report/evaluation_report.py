@@ -7,9 +7,8 @@ import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from PIL import Image
 
-from effdet_keras._internal.whole_files import replacing
+from effdet_keras._internal.whole_files import write_text
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.record import load_example, load_image
 from effdet_keras.evaluate.evaluation import (
@@ -27,12 +26,7 @@ from effdet_keras.extras.analysis.curves import COCO_RECALLS
 from effdet_keras.extras.report import charts, pages
 from effdet_keras.extras.report.charts import UNIT_TICKS, Chart
 from effdet_keras.extras.report.pages import element, joined
-from effdet_keras.visualize import (
-    COLORS,
-    draw_class_map,
-    draw_marked,
-    history_panels,
-)
+from effdet_keras.visualize import COLORS, draw_marked, history_panels
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -140,9 +134,7 @@ class EvaluationReport:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the page to an `.html` file, whole or not at all."""
-        text = self.html()
-        with replacing(path) as partial:
-            partial.write_text(text, encoding="utf-8")
+        write_text(path, self.html())
 
 
 # --- The charts of an evaluation: curves, confusion, calibration, errors, slices.
@@ -151,7 +143,6 @@ _CELLS = 9  # classes of the confusion matrix: more cannot be read on a phone
 
 
 def evaluation_charts(evaluation):
-    """Draws the charts of an evaluation."""
     slices = [
         ("size of object", evaluation.by_object_size),
         *evaluation.by_column.items(),
@@ -277,14 +268,10 @@ def _class_map_figures(dataset, class_maps):
         except (ValueError, OSError, KeyError):
             continue
         image, _ = pages.fitted(example["image"])
-        drawn = {}
-        for title, values in (("Mask", example["mask"]), ("Found", class_map)):
-            resized = Image.fromarray(np.asarray(values, np.uint8)).resize(
-                image.shape[1::-1], Image.Resampling.NEAREST
-            )
-            drawn[title] = draw_class_map(
-                image, np.asarray(resized), dataset.seg_class_names
-            )
+        drawn = {
+            title: pages.colored(image, of_pixels, dataset.seg_class_names)
+            for title, of_pixels in (("Mask", example["mask"]), ("Found", class_map))
+        }
         name = records[image_id].name
         yield pages.figure(pages.pair(drawn, name), name)
 

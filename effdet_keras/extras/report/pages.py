@@ -12,6 +12,8 @@ import string
 import numpy as np
 from PIL import Image
 
+from effdet_keras.visualize import draw_class_map
+
 # --- Elements of HTML and SVG, in which all text is escaped that is not `Markup`.
 
 
@@ -20,7 +22,6 @@ class Markup(str):
 
 
 def escaped(value):
-    """A value as HTML."""
     return value if isinstance(value, Markup) else Markup(html.escape(str(value)))
 
 
@@ -30,7 +31,6 @@ def joined(*contents):
 
 
 def element(tag, *contents, **attributes):
-    """An element of HTML."""
     given = "".join(
         f' {k.strip("_").replace("_", "-")}="{escaped(v)}"'
         for k, v in attributes.items()
@@ -60,23 +60,16 @@ def html_page(title, body):
 
 
 def items(texts):
-    """The items of a list."""
     return joined(*(element("li", text) for text in texts))
 
 
 def words_table(rows):
     """A table of rows of a name, perhaps a number, and words."""
-    return element(
-        "table",
-        *(
-            element(
-                "tr",
-                *(element("td", cell) for cell in first),
-                element("td", words, class_="words"),
-            )
-            for *first, words in rows
-        ),
-    )
+    table = []
+    for *first, words in rows:
+        cells = (element("td", cell) for cell in first)
+        table.append(element("tr", *cells, element("td", words, class_="words")))
+    return element("table", *table)
 
 
 def stacked_table(table, last_is_all=False):
@@ -101,9 +94,9 @@ def stacked_table(table, last_is_all=False):
 SHOWN_SIDE = 320
 
 
-def shrunk(image):
+def shrunk(image, longest=SHOWN_SIDE):
     """An image `[h, w, 3]` as small as it is shown, and the scale of its boxes."""
-    scale = min(SHOWN_SIDE / max(image.shape[:2]), 1.0)
+    scale = min(longest / max(image.shape[:2]), 1.0)
     size = [max(1, round(side * scale)) for side in image.shape[:2]]
     return np.asarray(Image.fromarray(image).resize(size[::-1])), scale
 
@@ -116,6 +109,16 @@ def fitted(image):
     size = image.shape[1] * factor, image.shape[0] * factor
     enlarged = Image.fromarray(image).resize(size, Image.Resampling.BICUBIC)
     return np.asarray(enlarged), float(factor)
+
+
+def colored(image, class_map, names):
+    """An image under the colors of a class map of any size, where there is one."""
+    if class_map is None:
+        return image
+    resized = Image.fromarray(np.asarray(class_map, np.uint8)).resize(
+        image.shape[1::-1], Image.Resampling.NEAREST
+    )
+    return draw_class_map(image, resized, names)
 
 
 def image_tag(image, name):

@@ -11,8 +11,10 @@ from keras import ops
 
 from effdet_keras import box_ops
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.record import joined, owners
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.evaluate.coco import COCOMetric
+from effdet_keras.evaluate.coco import metric_of
+from effdet_keras.evaluate.image_result import ImageResult
 from effdet_keras.extras.data_check.check import describe_box
 from effdet_keras.model.anchors import anchors_of
 from effdet_keras.train.inputs import Run
@@ -33,17 +35,16 @@ class AnnotatedBoxes:
 
     @classmethod
     def of(cls, dataset: DetectionDataset) -> AnnotatedBoxes:
-        """Makes the table of a dataset."""
         records = dataset.records
-        single = [np.flatnonzero(~record.is_crowd) for record in records]
-        boxes = [r.boxes_xywh[rows] for r, rows in zip(records, single)]
-        labels = [r.labels[rows] for r, rows in zip(records, single)]
+        single = ~joined(records, "is_crowd")
+        rows = [np.zeros(0, int), *(np.arange(len(r.labels)) for r in records)]
+        boxes = joined(records, "boxes_xywh")[single].reshape(-1, 4)
         return cls(
             dataset,
-            owner=np.repeat(np.arange(len(records)), [len(rows) for rows in single]),
-            row=np.concatenate([np.zeros(0, int), *single]),
-            boxes=box_ops.xywh_to_yxyx(np.concatenate([np.zeros((0, 4)), *boxes])),
-            labels=np.concatenate([np.zeros(0, int), *labels]),
+            owner=owners(records)[single],
+            row=np.concatenate(rows)[single],
+            boxes=box_ops.xywh_to_yxyx(boxes),
+            labels=joined(records, "labels")[single].astype(int),
         )
 
     def __len__(self):
@@ -70,29 +71,16 @@ class AnnotatedBoxes:
 
         `truth` and `found` are `Followed`; `labels` are of what was found.
         """
-        ids = np.asarray(self.dataset.category_ids)
-        xywh = box_ops.yxyx_to_xywh(np.asarray(truth.boxes, "float64")).tolist()
-        image_ids = self.dataset.image_ids
-        metric = COCOMetric(
-            {
-                "images": [{"id": image_id} for image_id in image_ids],
-                "categories": [{"id": int(i), "name": str(i)} for i in ids],
-                "annotations": [
-                    {
-                        "image_id": image_ids[self.owner[i]],
-                        "category_id": int(ids[self.labels[i]]),
-                        "bbox": xywh[i],
-                    }
-                    for i in np.flatnonzero(truth.is_there)
-                ],
-            },
-            max_detections=max(10, len(self)),
-        )
         labels = self.labels if labels is None else labels
+        results = []
         for number, image_id in enumerate(self.dataset.image_ids):
-            rows = np.flatnonzero((self.owner == number) & found.is_there)
-            scores, classes = np.ones(len(rows)), ids[labels[rows]]
-            metric.update(image_id, found.boxes[rows], scores, classes)
+            is_own = self.owner == number
+            true, seen = is_own & truth.is_there, is_own & found.is_there
+            of_truth = truth.boxes[true], self.labels[true]
+            of_found = found.boxes[seen], np.ones(seen.sum()), labels[seen]
+            results.append(ImageResult(image_id, *of_truth, *of_found))
+        most = max(10, len(self))
+        metric = metric_of(results, self.dataset.class_names, max_detections=most)
         return metric.result()["AP"]
 
 

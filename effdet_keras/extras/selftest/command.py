@@ -79,8 +79,7 @@ def _read(data, split, format):
     """The images to test with; the stages say what is wrong with them."""
     from effdet_keras.data.any_format import find, load, load_splits
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         if split is None and "train" in find(data, format).readers:
             split = "train"
         if split is None:

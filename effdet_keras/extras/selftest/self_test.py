@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any
 
 import keras
 import numpy as np
 
 from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.detect.evaluate import category_ids_in_dataset, evaluate
-from effdet_keras.errors import (
-    EffDetError,
-)
+from effdet_keras.errors import EffDetError
 from effdet_keras.extras.selftest.boxes import (
     AnnotatedBoxes,
     follow_targets,
@@ -29,18 +25,18 @@ from effdet_keras.extras.selftest.stages import (
     check_scoring,
     check_whole_way,
 )
-from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.model.trained import copied
 from effdet_keras.train.auto_recipe import BOX_LOSS
 from effdet_keras.train.freezing import frozen_state, restore_frozen
-from effdet_keras.train.matching import ATSSMatching, IoUMatching, Matching
+from effdet_keras.train.matching import ATSSMatching, IoUMatching
 
 RULES = {"IoU": IoUMatching(), "ATSS": ATSSMatching()}
 LEARNED = 0.9  # AP on the images that were trained on
 NUM_IMAGES = 4  # of the batch
 STEPS = 400  # at most
 _STEPS_BETWEEN = 25  # from one evaluation to the next
-_LEARNING_RATE = 3e-3
+_RATE = 3e-3
 _OVERFITTING = "overfitting"
 
 
@@ -123,12 +119,7 @@ def self_test(
     return report
 
 
-def follow_boxes(
-    dataset: DetectionDataset,
-    config: EfficientDetConfig,
-    add: Callable[[SelfTestStage], None],
-    rules: Mapping[str, Matching] = RULES,
-) -> np.ndarray | None:
+def follow_boxes(dataset, config, add, rules=RULES):
     """All stages that need no training; which images lose no box, bools."""
     none = np.zeros(len(dataset), bool)
     table = AnnotatedBoxes.of(dataset)
@@ -162,16 +153,9 @@ def _overfit(dataset, model, is_usable, **options):
     if not chosen:
         detail = "there is no image all of whose boxes reach the network"
         return SelfTestStage(_OVERFITTING, -1.0, LEARNED, detail)
-    return check_overfitting(_copy(model), usable.subset(chosen), **options)
-
-
-def _copy(model: Any) -> Any:
-    """A model of its own, with the weights of another and what is frozen there."""
-    copy = type(model).from_config(model.get_config())
-    copy.set_weights(model.get_weights())
-    copy.pretrained = model.pretrained
+    copy = copied(model)
     restore_frozen(copy, frozen_state(model))
-    return copy
+    return check_overfitting(copy, usable.subset(chosen), **options)
 
 
 def _in_classes_of(model, dataset):
@@ -187,14 +171,8 @@ def _in_classes_of(model, dataset):
 
 
 def check_overfitting(
-    model: Any,
-    dataset: DetectionDataset,
-    *,
-    steps: int = STEPS,
-    learning_rate: float = _LEARNING_RATE,
-    run_eagerly: bool = False,
-    verbose: bool = True,
-) -> SelfTestStage:
+    model, dataset, *, steps=STEPS, learning_rate=_RATE, run_eagerly=False, verbose=True
+):
     """Trains a model on one batch until it knows it by heart, or `steps` are over.
 
     There is nothing to be learned for other images, and so nothing that makes it hard:

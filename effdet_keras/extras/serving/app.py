@@ -30,7 +30,7 @@ from effdet_keras.errors import (
 )
 from effdet_keras.extras.decoding import TooManyPixelsError, decode_image
 from effdet_keras.extras.report.pages import html_page
-from effdet_keras.extras.serving.service import DetectionService, Limits, QueueFullError
+from effdet_keras.extras.serving.service import QueueFullError
 
 _GONE = 499  # the client closed the connection: nobody reads this status
 # The page runs its own script and asks its own server, and no other.
@@ -40,8 +40,7 @@ _POLICY = (
 )
 
 
-def create_app(service: DetectionService):
-    """The ASGI application of a server."""
+def create_app(service):
     answers = _Answers(service)
 
     @contextlib.asynccontextmanager
@@ -66,8 +65,6 @@ def create_app(service: DetectionService):
 
 
 class _Answers:
-    """One method per address."""
-
     def __init__(self, service):
         self._service, self._limits = service, service.limits
         self._open = 0  # requests of /detect that are not answered yet
@@ -156,7 +153,7 @@ def _refusal(error):
     return starlette_responses.JSONResponse({"error": str(error)}, status, headers)
 
 
-def openapi(limits: Limits) -> dict:
+def openapi(limits):
     """The OpenAPI description of a server, as `/openapi.json` gives it."""
     text = _text_of("openapi.yaml").replace("VERSION", __version__)
     for name in ("max_bytes", "max_pixels", "max_side"):
@@ -273,7 +270,7 @@ def as_json(detections: Detections, image_size: tuple[int, int]) -> dict:
     return answer
 
 
-def as_image(detections: Detections, data: bytes, limits: Limits, kind: str) -> bytes:
+def as_image(detections, data, limits, kind):
     """The file of the image `data` with the boxes drawn, "jpeg" or "png"."""
     image = decode_image(data, **limits.of_image)
     drawn = dataclasses.replace(detections, image=image).draw()
@@ -285,7 +282,7 @@ def as_image(detections: Detections, data: bytes, limits: Limits, kind: str) -> 
 # --- The process: it listens, takes signals, and ends without losing any.
 
 
-def run_server(service: DetectionService, host: str, port: int) -> None:
+def run_server(service, host, port):
     """Answers until SIGTERM or Ctrl-C; then answers what was accepted, and returns.
 
     At SIGHUP it opens the model again, see `DetectionService.reload`.

@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TypedDict, Unpack
+import dataclasses
+from typing import Unpack
 
 from effdet_keras.cli.arguments import Precision, Runtime
+from effdet_keras.errors import check_argument
 
 
-class Limits(TypedDict, total=False):
-    """The fields of `service.Limits`."""
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What a server takes of its clients, and how long it waits: see `run`.
 
-    max_bytes: int
-    max_pixels: int
-    max_side: int
-    max_batch: int
-    max_wait: float
-    max_queue: int
-    max_requests: int
-    body_timeout: float
-    timeout: float
+    The memory that requests can take is at most `max_requests * max_bytes` for what is
+    read, `max_queue` inputs of the network, and as many decoded images as there are
+    threads that decode.
+    """
+
+    max_bytes: int = 10_000_000
+    max_pixels: int = 25_000_000
+    max_side: int = 16_384
+    max_batch: int = 8
+    max_wait: float = 0.005
+    max_queue: int = 64
+    max_requests: int = 256  # those included of which the body still arrives
+    body_timeout: float = 15.0
+    timeout: float = 30.0
+
+    @property
+    def of_image(self) -> dict[str, int]:
+        """Those of a decoded image, as `decode_image` takes them."""
+        return {"max_pixels": self.max_pixels, "max_side": self.max_side}
+
+    def __post_init__(self) -> None:
+        for name, value in dataclasses.asdict(self).items():
+            is_right = value > 0 or (value == 0 and name == "max_wait")
+            check_argument(is_right, name, value, "above 0")
 
 
 def run(
@@ -59,8 +77,8 @@ def run(
         uvicorn,
     )
     from effdet_keras.cli.files import open_any_model
-    from effdet_keras.extras.serving import service
     from effdet_keras.extras.serving.app import run_server
+    from effdet_keras.extras.serving.service import DetectionService
 
     starlette = starlette_applications
     for package in (starlette, uvicorn, python_multipart, prometheus_client):
@@ -69,5 +87,5 @@ def run(
     def open_model():
         return open_any_model(model, threads, runtime=runtime, precision=precision)
 
-    chosen = service.Limits(**limits)
-    run_server(service.DetectionService(open_model, chosen, calibrated), host, port)
+    service = DetectionService(open_model, Limits(**limits), calibrated)
+    run_server(service, host, port)

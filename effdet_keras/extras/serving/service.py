@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import dataclasses
 import logging
 import time
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,45 +14,11 @@ from effdet_keras._internal.optional_imports import prometheus_client
 from effdet_keras.detect.detect import Prepared, ScoreRule, detect_prepared, prepared
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.letterbox import has_area
-from effdet_keras.detect.predictor import Predictor
-from effdet_keras.errors import EffDetError, check_argument
+from effdet_keras.errors import EffDetError
 from effdet_keras.extras.decoding import decode_image
 
 _LOG = logging.getLogger("effdet_keras.extras.serving")
 _DECODERS = 2  # threads; decoding takes a small part of the time of a network
-
-
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    """What a server takes of its clients, and for how long it waits.
-
-    The memory that requests can take is at most `max_requests * max_bytes` for what is
-    read, `max_queue` inputs of the network, and as many decoded images as there are
-    threads that decode.
-
-    """
-
-    max_bytes: int = 10_000_000  # of one image file
-    max_pixels: int = 25_000_000  # of one image
-    max_side: int = 16_384  # pixels of its width and of its height
-    max_batch: int = 8  # images that the network gets at once
-    max_wait: float = 0.005  # seconds that the first of a batch waits for others
-    max_queue: int = 64  # images that wait for the network
-    # Requests with an image that are answered at the same time, those included of which
-    # the body still arrives.
-    max_requests: int = 256
-    body_timeout: float = 15.0  # seconds in which the whole body must arrive
-    timeout: float = 30.0  # seconds from then to the answer
-
-    @property
-    def of_image(self) -> dict[str, int]:
-        """Those of a decoded image, as `decode_image` takes them."""
-        return {"max_pixels": self.max_pixels, "max_side": self.max_side}
-
-    def __post_init__(self) -> None:
-        for name, value in dataclasses.asdict(self).items():
-            is_right = value > 0 or (value == 0 and name == "max_wait")
-            check_argument(is_right, name, value, "above 0")
 
 
 class DetectionService:
@@ -63,12 +27,7 @@ class DetectionService:
     `open_model` returns a `Predictor`: it is called at the start and at each `reload`.
     """
 
-    def __init__(
-        self,
-        open_model: Callable[[], Predictor],
-        limits: Limits,
-        calibrated: bool = False,
-    ) -> None:
+    def __init__(self, open_model, limits, calibrated=False):
         self._open_model, self.limits = open_model, limits
         self._calibrated = calibrated
         self.engine = self._new_engine()
@@ -81,12 +40,7 @@ class DetectionService:
 
     async def start(self) -> None:
         """Begins to work; call it where the event loop runs."""
-        self._batcher = Batcher(
-            self._detect,
-            max_batch=self.limits.max_batch,
-            max_wait=self.limits.max_wait,
-            max_queue=self.limits.max_queue,
-        )
+        self._batcher = Batcher(self._detect, self.limits)
         await self._batcher.start()
 
     async def close(self) -> None:
@@ -94,15 +48,13 @@ class DetectionService:
         await self._batcher.close()
         self._decoders.shutdown()
 
-    async def detect(
-        self, data: bytes, score: float | str
-    ) -> tuple[Detections, tuple[int, int]]:
-        """Detects in one image."""
+    async def detect(self, data, score):
+        """The detections in one image, and its size."""
         engine = self.engine  # which answers, also after a newer one came
         item = await self.run(engine.prepare, data, score, self.limits)
         return await self._batcher.submit((engine, item)), item.size
 
-    async def run(self, function: Callable, *arguments):
+    async def run(self, function, *arguments):
         """Runs what takes an image's time in one of the threads that decode."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._decoders, function, *arguments)
@@ -127,8 +79,13 @@ class DetectionService:
         return engine
 
     def _detect(self, items):
-        start = time.perf_counter()
-        results = detect_all(items)
+        """Detects in what one engine has prepared or, for a moment, two have."""
+        start, results = time.perf_counter(), [None] * len(items)
+        for engine in dict.fromkeys(engine for engine, _ in items):
+            places = [i for i, (of, _) in enumerate(items) if of is engine]
+            found = engine.detect([items[i][1] for i in places])
+            for place, detections in zip(places, found):
+                results[place] = detections
         self.metrics.batch_images.observe(len(items))
         self.metrics.batch_seconds.observe(time.perf_counter() - start)
         return results
@@ -140,9 +97,7 @@ class DetectionService:
 class Engine:
     """Detects in batches of 1, 2, 4, ... images, so that few sizes are compiled."""
 
-    def __init__(
-        self, predictor: Predictor, max_batch: int, calibrated: bool = False
-    ) -> None:
+    def __init__(self, predictor, max_batch, calibrated=False):
         self.detector, self._calibrated = predictor.detector, calibrated
         sizes = [1]
         while sizes[-1] < max_batch:
@@ -160,13 +115,12 @@ class Engine:
         """What is kept for a lowest score, or "best"; errors as of `ScoreRule`."""
         return ScoreRule(self.detector, score, self._calibrated)
 
-    def prepare(self, data: bytes, score: Any, limits: Limits) -> Prepared:
+    def prepare(self, data, score, limits):
         """Decodes an image; the decoded image is gone when this returns."""
         rule = self.rule(score)
         return self._prepared(decode_image(data, **limits.of_image), rule)
 
     def detect(self, items: list[Prepared]) -> list[Detections]:
-        """Returns the detections of each image."""
         rows = next(size for size in self._sizes if size >= len(items))
         found = detect_prepared(self.detector, items, rows)
         # What was found in the padding beside an image has no area in it.
@@ -174,17 +128,6 @@ class Engine:
 
     def _prepared(self, image, rule):
         return prepared(self.detector.config, image, rule)._replace(image=None)
-
-
-def detect_all(items: list[tuple[Engine, Prepared]]) -> list[Detections | Exception]:
-    """Detects in images that were prepared by one engine or, for a moment, by two."""
-    results: list[Any] = [None] * len(items)
-    for engine in dict.fromkeys(engine for engine, _ in items):
-        places = [i for i, (of, _) in enumerate(items) if of is engine]
-        found = engine.detect([items[i][1] for i in places])
-        for place, detections in zip(places, found):
-            results[place] = detections
-    return results
 
 
 # --- What a server counts and measures, for Prometheus.
@@ -241,16 +184,9 @@ class Batcher:
     caller has gone, such as after a timeout, is not worked on.
     """
 
-    def __init__(
-        self,
-        work: Callable[[list[Any]], Sequence[Any]],
-        *,
-        max_batch: int,
-        max_wait: float,
-        max_queue: int,
-    ) -> None:
-        self._work, self._max_batch, self._max_wait = work, max_batch, max_wait
-        self._queue: asyncio.Queue = asyncio.Queue(max_queue)
+    def __init__(self, work, limits):
+        self._work, self._limits = work, limits
+        self._queue: asyncio.Queue = asyncio.Queue(limits.max_queue)
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "effdet-batches")
         self._task: asyncio.Task | None = None
 
@@ -258,11 +194,9 @@ class Batcher:
         return self._queue.qsize()
 
     async def start(self) -> None:
-        """Begins to work."""
         self._task = asyncio.create_task(self._run())
 
     async def submit(self, item: Any) -> Any:
-        """Returns the result of an item."""
         future = asyncio.get_running_loop().create_future()
         try:
             self._queue.put_nowait((item, future))
@@ -301,8 +235,9 @@ class Batcher:
         first = await self._queue.get()
         if first is None:
             return [], True
-        batch, deadline = [first], asyncio.get_running_loop().time() + self._max_wait
-        while len(batch) < self._max_batch:
+        now = asyncio.get_running_loop().time()
+        batch, deadline = [first], now + self._limits.max_wait
+        while len(batch) < self._limits.max_batch:
             try:
                 entry = self._queue.get_nowait()
             except asyncio.QueueEmpty:

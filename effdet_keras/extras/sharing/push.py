@@ -18,6 +18,7 @@ from effdet_keras.extras.remote.hugging_face import (
     huggingface_hub,
     parse_hub_address,
 )
+from effdet_keras.model.trained import copied
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.weights.archive import (
     ARCHIVE_ENTRY,
@@ -39,14 +40,7 @@ _NOTED = ("epoch", "metrics")  # of the archive, in the one that is pushed
 
 
 def push_archive(
-    path,
-    address,
-    *,
-    license=None,
-    private=None,
-    overwrite=False,
-    data=None,
-    numbers=None,
+    path, address, license=None, private=None, overwrite=False, data=None, numbers=None
 ):
     """Uploads a model with a model card, in one commit."""
     where = parse_hub_address(address)
@@ -63,9 +57,7 @@ def push_archive(
 
 def _write_what_detects(source, target):
     """The archive of a model that was never compiled, with the weights of another."""
-    trained = load_archive(source)
-    model = type(trained).from_config(trained.get_config())
-    model.set_weights(trained.get_weights())
+    model = copied(load_archive(source))
     before = read_entry(source) or {}
     noted = {name: before[name] for name in _NOTED if name in before}
     write_archive(model, target, noted)
@@ -96,7 +88,7 @@ def _push(hub, model, address, private, overwrite, about):
         )
     contents = {BEST_FILE: str(model)}
     contents[ARCHIVE_ENTRY] = json.dumps(described, indent=1).encode()
-    card = _card_there(api, repository, names)
+    card = _text_there(api, repository, names, _CARD)
     if is_ours_to_write(card):
         about = {**about, "license": about["license"] or license_of(card)}
         contents[_CARD] = model_card(info, repository, **about).encode()
@@ -116,20 +108,17 @@ def _is_same(api, repository, names, described):
     """Whether a repository has this model, of the same network and classes, or none."""
     if not set(names) - _OF_THE_HUB:
         return True
-    if ARCHIVE_ENTRY not in names:
-        return False
-    path = api.hf_hub_download(repository, ARCHIVE_ENTRY)
-    with open(path, encoding="utf-8") as file:
-        before = json.load(file)
-    return all(before.get(k) == described.get(k) for k in ("config", "class_names"))
+    before = json.loads(_text_there(api, repository, names, ARCHIVE_ENTRY) or "{}")
+    fields = "config", "class_names"
+    return bool(before) and all(before.get(x) == described.get(x) for x in fields)
 
 
-def _card_there(api, repository, names):
-    """The text of the card that the repository has; empty without one."""
-    if _CARD not in names:
+def _text_there(api, repository, names, name):
+    """The text of one of a repository's files; empty without that file."""
+    if name not in names:
         return ""
-    with open(api.hf_hub_download(repository, _CARD), encoding="utf-8") as file:
-        return file.read()
+    path = pathlib.Path(api.hf_hub_download(repository, name))
+    return path.read_text(encoding="utf-8")
 
 
 # --- The model card of an archive: what it detects, how well, and how to load it.
@@ -141,9 +130,9 @@ _FRONT = re.compile(r"\A---\n(.*?)^---\s*", re.DOTALL | re.MULTILINE)
 def model_card(info, repository, *, license=None, data=None, numbers=None):
     """The text of `README.md` for a repository."""
     data, numbers = data or {}, numbers or {}
-    measured = {
-        name: numbers[name] for name in COCO_MEANINGS if _is_known(numbers, name)
-    }
+    known = {x: numbers.get(x) for x in COCO_MEANINGS}
+    # Null, or -1: there was nothing to measure.
+    measured = {x: v for x, v in known.items() if v is not None and v >= 0}
     front = {
         **({"license": license} if license else {}),
         "library_name": "effdet-keras",
@@ -198,11 +187,6 @@ def _index(repository, data, numbers, measured):
     task = {"type": "object-detection"}
     result = {"task": task, "dataset": dataset, "metrics": metrics}
     return {"model-index": [{"name": repository, "results": [result]}]}
-
-
-def _is_known(numbers, name):
-    """Whether it was measured: not where there is no such box (-1), nor null."""
-    return numbers.get(name) is not None and numbers[name] >= 0
 
 
 def _data_text(data):

@@ -84,11 +84,6 @@ def from_tfds(
     return _from_examples(source, split, class_names, on_error)
 
 
-def tfds_splits(folder):
-    """Finds the files of a TFDS folder, by split."""
-    return _splits_of(_find_folder(pathlib.Path(folder)))
-
-
 def _find_folder(folder):
     """The folder with the files, which may lie one or two below: of the version."""
     places = [folder, *folder.glob("*/"), *folder.glob("*/*/")]
@@ -235,4 +230,5 @@ def tfds_readers(path):
     """Finds the splits of a TFDS folder: dict to the functions that read them."""
     if not path.is_dir():
         return {}
-    return {s: functools.partial(from_tfds, path, s) for s in tfds_splits(path)}
+    splits = _splits_of(_find_folder(path))
+    return {name: functools.partial(from_tfds, path, name) for name in splits}

@@ -177,7 +177,9 @@ def test_a_step_is_that_of_two_networks_with_all_but_batch_norms_in_common(advpr
     of_noisy, noisy_loss = gradients_by_definition(
         adversarial, noisy, auxiliary.trainable_variables
     )
-    sources = {v.path: v for v in model.parts["adversarial"].trainable_sources}
+    part = model.parts["adversarial"]
+    pairs = zip(part.sources, part.variables)
+    sources = [source.path for source, copy in pairs if copy.trainable]
     before = arrays(model.updated_variables())
 
     logs = model.train_on_batch(images, truth, return_dict=True)
@@ -202,18 +204,16 @@ def test_a_step_is_that_of_two_networks_with_all_but_batch_norms_in_common(advpr
     # Main statistics saw the clean images alone, auxiliary ones the others, once.
     for mine, theirs in (
         (model.batch_norm_statistics(), main.batch_norm_statistics()),
-        (model.parts["adversarial"].statistics, statistics_like(model, auxiliary)),
+        statistics_of(part, auxiliary),
     ):
         assert_same(mine, theirs, **CLOSE)
 
 
-def statistics_like(model, network):
-    """The statistics of a network in the order of the auxiliary ones."""
+def statistics_of(part, network):
+    """The auxiliary statistics, and those of a network in the same order."""
     own = {v.path: v for v in network.weights}
-    auxiliary = model.parts["adversarial"]
-    copies = {id(v) for v in auxiliary.statistics}
-    pairs = zip(auxiliary.sources, auxiliary.variables)
-    return [own[source.path] for source, copy in pairs if id(copy) in copies]
+    pairs = zip(part.variables, part.sources)
+    return zip(*((v, own[source.path]) for v, source in pairs if not v.trainable))
 
 
 @only_tensorflow

@@ -14,7 +14,8 @@ from support.small_datasets import encoded
 from support.tiny import lively_model
 
 from effdet_keras.detect.predictor import Predictor
-from effdet_keras.extras.serving.service import DetectionService, Limits
+from effdet_keras.extras.serving.command import Limits
+from effdet_keras.extras.serving.service import DetectionService
 
 pytestmark = pytest.mark.tensorflow
 

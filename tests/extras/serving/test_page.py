@@ -9,7 +9,8 @@ from support.tiny import LITE0, lively_model
 
 from effdet_keras.detect.letterbox import has_area
 from effdet_keras.detect.predictor import Predictor
-from effdet_keras.extras.serving.service import DetectionService, Limits
+from effdet_keras.extras.serving.command import Limits
+from effdet_keras.extras.serving.service import DetectionService
 
 pytestmark = [
     pytest.mark.tensorflow,

@@ -17,12 +17,8 @@ from starlette.testclient import TestClient
 from effdet_keras.detect.letterbox import has_area
 from effdet_keras.detect.predictor import Predictor
 from effdet_keras.extras.serving.app import create_app
-from effdet_keras.extras.serving.service import (
-    Batcher,
-    DetectionService,
-    Engine,
-    Limits,
-)
+from effdet_keras.extras.serving.command import Limits
+from effdet_keras.extras.serving.service import Batcher, DetectionService, Engine
 from effdet_keras.model.config import EfficientDetConfig
 
 pytestmark = pytest.mark.tensorflow
@@ -239,7 +235,7 @@ def test_a_batch_that_fails_leaves_the_next_alone():
         return items
 
     async def run():
-        batcher = Batcher(work, max_batch=1, max_wait=0.0, max_queue=2)
+        batcher = Batcher(work, Limits(max_batch=1, max_wait=0.0, max_queue=2))
         await batcher.start()
         with pytest.raises(ArithmeticError):
             await batcher.submit("bad")

@@ -10,7 +10,7 @@ pytest.importorskip("tensorflow")
 
 import tensorflow as tf
 
-from effdet_keras.extras.tfds import from_tfds, tfds_splits
+from effdet_keras.extras.tfds import from_tfds, tfds_readers
 
 pytestmark = pytest.mark.tensorflow
 
@@ -38,7 +38,7 @@ def test_splits_and_places(golden_path, tmp_path):
     folder = tmp_path / "shapes" / "1.0.0"
     shutil.copytree(golden_path("tfds_shapes"), folder)
     for place in (folder, folder.parent, tmp_path):
-        assert list(tfds_splits(place)) == ["train", "validation"]
+        assert list(tfds_readers(place)) == ["train", "validation"]
         assert len(from_tfds(place, "train")) == 3
     builder = types.SimpleNamespace(data_dir=str(folder))
     assert len(from_tfds(builder, "train")) == 3
