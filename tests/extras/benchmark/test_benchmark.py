@@ -107,11 +107,9 @@ def test_a_live_model_is_measured_with_and_without_postprocess(
 
 @pytest.mark.slow
 def test_a_trace_has_the_runs_and_not_what_warms_up(model, tmp_path):
-    import tensorflow as tf
-
     class Runtime(SlowRuntime):
         def run(self, images):
-            with tf.profiler.experimental.Trace(f"run{len(self.batches)}"):
+            with module.tf.profiler.experimental.Trace(f"run{len(self.batches)}"):
                 return super().run(images)
 
     runtime = Runtime(model, tmp_path / "pets.tflite", types.SimpleNamespace(now=0.0))
