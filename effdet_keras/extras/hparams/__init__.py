@@ -208,8 +208,12 @@ class _Reading:
         require(isinstance(rate, float | int | None), rule, learning_rate=rate)
         rate = (_RATE if rate is None else rate) * self.batch_size
         optimizer = {"name": "momentum", "momentum": momentum}
+        if name == "adam":
+            optimizer = (
+                "adam" if momentum is None else {"name": name, "beta_1": momentum}
+            )
         return {
-            "optimizer": "adam" if name == "adam" else optimizer,
+            "optimizer": optimizer,
             "learning_rate": rate / REFERENCE_BATCH_SIZE,
         }
 

@@ -108,6 +108,8 @@ def test_what_goes_on_under_its_own_name():
 def test_rates_of_other_optimizers_are_scaled_to_the_batch_as_there():
     run = configured("optimizer=adam,learning_rate=0.008", batch_size=16)
     assert (run.optimizer, run.learning_rate) == ("adam", 0.002)
+    run = configured("optimizer=adam,momentum=0.8")  # which is its `beta_1` there
+    assert run.optimizer == {"name": "adam", "beta_1": 0.8}
     run = configured("momentum=0.8", batch_size=32)
     assert run.optimizer == {"name": "momentum", "momentum": 0.8}
     assert run.learning_rate == 0.04
