@@ -79,6 +79,8 @@ class CheckpointArchive(keras.callbacks.Callback):
         save_every_minutes: float, the same in minutes; both may be given.
         keep: int, how many of the last checkpoints stay: beyond 1 they are called
             `step-00001000.keras`, by the steps trained.
+        keep_every_hours: float; of older ones the first stays, and then one every so
+            many hours. None for none.
 
     Raises:
         ValueError: If `mode` is neither of the two.
@@ -113,6 +115,7 @@ class CheckpointArchive(keras.callbacks.Callback):
         save_every_steps: int | None = None,
         save_every_minutes: float | None = None,
         keep: int = 1,
+        keep_every_hours: float | None = None,
     ) -> None:
         super().__init__()
         check_choice("mode", mode, ("max", "min"))
@@ -128,7 +131,7 @@ class CheckpointArchive(keras.callbacks.Callback):
         # Keras waits for the numbers of every step where a callback wants to see them.
         self.async_safe = save_every_steps is None and save_every_minutes is None
         self.best = None  # the best value of `monitor`, or None before the first
-        self._keep = keep
+        self._keep, self._keep_every_hours = keep, keep_every_hours
         self._epoch = self._step = 0  # under way, and its steps done
         self._steps_since = 0  # the last file was written
         self._written = time.monotonic()
@@ -247,15 +250,23 @@ class CheckpointArchive(keras.callbacks.Callback):
             copy_archive(last, previous)
         write(path=last)
         self._is_new_training = False
-        if self._keep > 1:
+        if self._keep > 1 or self._keep_every_hours is not None:
             self._keep_copy(last, steps_done(self.model.optimizer))
 
     def _keep_copy(self, last, steps):
         copy_archive(last, self.folder / f"step-{steps:08d}.keras")
         found = {path: _NAME.fullmatch(path.name) for path in self.folder.iterdir()}
         kept = sorted(filter(found.get, found), key=lambda path: int(found[path][1]))
+        stayed = None  # when the last one was written that stays for good
         for path in kept[: -self._keep]:
-            path.unlink()
+            written = path.stat().st_mtime / 3600
+            if self._keep_every_hours is not None and (
+                # A clock that was set back begins again.
+                stayed is None or not 0 <= written - stayed < self._keep_every_hours
+            ):
+                stayed = written
+            else:
+                path.unlink()
 
     def _info(self, epochs, logs, place):
         """What a file says of its training."""

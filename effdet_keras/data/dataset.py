@@ -368,6 +368,7 @@ class DetectionDataset:
         shuffle: bool | None = None,
         flip_probability: float = 0.5,
         scale_jitter: tuple[float, float] = (0.1, 2.0),
+        target_size: int | tuple[int, int] | None = None,
         augment: Augmentation | Callable | Sequence | None = None,
         pad_value: Sequence[float] = (123.675, 116.28, 103.53),
         resize_method: str = "half_pixel",
@@ -399,6 +400,7 @@ class DetectionDataset:
             flip_probability: float in [0, 1], in training.
             scale_jitter: lowest and highest factor on `image_size`, in training. `(1,
                 1)` turns it off.
+            target_size: what `scale_jitter` multiplies, as `image_size`, which None is.
             augment: `ek.augment.Augmentation`, a function `(example, seed) -> example`,
                 or a list of these. In training it changes the whole image, in its own
                 pixels, before flip and scale. Partners of those that take several
@@ -451,6 +453,7 @@ class DetectionDataset:
             shuffle=shuffle,
             flip_probability=flip_probability,
             scale_jitter=scale_jitter,
+            target_size=image_size if target_size is None else target_size,
             pad_value=pad_value,
             resize_method=resize_method,
             max_boxes=max_boxes,

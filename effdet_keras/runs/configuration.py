@@ -110,9 +110,8 @@ class RunConfiguration(RecipeFields):
         recipe: "auto", "reference" or "tfod", see `EfficientDet.compile`, as are
             `optimizer`, `schedule`, `learning_rate`, `weight_decay`, `clip_norm`,
             `ema_decay`, `learning_rate_multipliers`, `accumulate_steps`,
-            `grad_checkpoint`, `batch_norm_warmup`,
-            `freeze`, `freeze_batch_norm`, `jit_compile`, `run_eagerly` and
-            `steps_per_execution`.
+            `grad_checkpoint`, `loss_scale`, `batch_norm_warmup`, `freeze`,
+            `freeze_batch_norm`, `jit_compile`, `run_eagerly` and `steps_per_execution`.
         loss: dict, fields of `DetectionLoss`; empty for the recipe's loss.
         matching: dict, fields of `IoUMatching`; empty for the recipe's matching.
         adversarial: dict, fields of `AdvProp`, to train on adversarial images as well;
@@ -143,6 +142,8 @@ class RunConfiguration(RecipeFields):
         flip_probability: float from 0 to 1.
         scale_jitter: `(lowest, highest)` factor on the image size; "auto" is the
             recipe's.
+        target_size: int or `(height, width)`, what `scale_jitter` multiplies in place
+            of the image size; None for that.
         pad_rgb: three floats, the color around training images that do not fill the
             input; None for the model's.
         postprocess: dict, fields of `Postprocess`.
@@ -152,8 +153,8 @@ class RunConfiguration(RecipeFields):
             nothing, not even at the end: then there is the last checkpoint alone.
         validation_losses: bool, whether an evaluation computes the losses as well, from
             the same forward pass.
-        save_every_steps, save_every_minutes, keep: which checkpoints are written and
-            stay, as in `ek.callbacks.CheckpointArchive`.
+        save_every_steps, save_every_minutes, keep, keep_every_hours: which checkpoints
+            are written and stay, as in `ek.callbacks.CheckpointArchive`.
         tensorboard: bool, whether to write files for TensorBoard; "auto" where it is
             installed.
         profile: the steps to trace, such as "10,20" for a first and a last one, or 10.
@@ -215,6 +216,7 @@ mean 'epochs'? It has: data, format, ...
     augment: tuple[str | dict[str, Any], ...] | Auto = "auto"
     flip_probability: float = 0.5
     scale_jitter: tuple[float, float] | Auto = "auto"
+    target_size: int | tuple[int, int] | None = None
     pad_rgb: tuple[float, float, float] | None = None
     postprocess: dict[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -224,6 +226,7 @@ mean 'epochs'? It has: data, format, ...
     save_every_steps: int | None = None
     save_every_minutes: float | None = None
     keep: int = 1
+    keep_every_hours: float | None = None
     tensorboard: bool | Auto = "auto"
     profile: str | int | None = None
     verbose: Literal["auto", 0, 1, 2] = "auto"

@@ -229,6 +229,7 @@ def training_batches(
         "epochs": num_epochs(configuration, dataset),
         "flip_probability": configuration.flip_probability,
         "seed": configuration.seed,
+        "target_size": configuration.target_size,
     }
     if configuration.scale_jitter != "auto":
         options["scale_jitter"] = configuration.scale_jitter
@@ -268,6 +269,7 @@ def callbacks_of_run(
         save_every_steps=configuration.save_every_steps,
         save_every_minutes=configuration.save_every_minutes,
         keep=configuration.keep,
+        keep_every_hours=configuration.keep_every_hours,
     )
     callbacks: list[keras.callbacks.Callback] = [log]
     if every:

@@ -23,6 +23,7 @@ _FREE_ON_RESUME = {
     "save_every_steps",
     "save_every_minutes",
     "keep",
+    "keep_every_hours",
 }
 # Fields of which one name can be given, and the others stay.
 _MAPPINGS = ("model_config", "loss", "postprocess")

@@ -14,12 +14,14 @@ import keras
 
 from effdet_keras._internal.backend import default_jit_compile
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.errors import require
 from effdet_keras.model.basic_layers import ConfiguredLayer
 from effdet_keras.train import auto_recipe, freezing, inputs
 from effdet_keras.train.averages import SwapEMA, WeightAverages
 from effdet_keras.train.optimizers import check_found
 from effdet_keras.train.parts import (
     Accumulation,
+    MovingNormalizer,
     StatisticsWarmup,
     steps_done,
     steps_per_update,
@@ -43,7 +45,7 @@ def _set_up(model, open_recipe, recipe, keras_options):
     if options["jit_compile"] == "auto":
         options["jit_compile"] = default_jit_compile()
     parts = dict(model.parts)  # but for those of an earlier recipe
-    for name in ("adversarial", "accumulation", "statistics_warmup"):
+    for name in ("adversarial", "normalizer", "accumulation", "statistics_warmup"):
         parts.pop(name, None)
     if recipe.adversarial is not None:
         jit_compile = options["jit_compile"]
@@ -56,12 +58,20 @@ def _set_up(model, open_recipe, recipe, keras_options):
     # No loss of Keras' kind: `EfficientDet.compute_loss` is ours.
     keras.Model.compile(model, optimizer=optimizer, loss=None, **options)
     model.parts = parts
+    if recipe.loss_scale is not None:
+        is_scaled = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+        rule = "`loss_scale` is for models of `mixed_float16`"
+        require(is_scaled, rule, loss_scale=recipe.loss_scale, dtype=model.dtype_policy)
+        model.optimizer.initial_scale = recipe.loss_scale
     for layer in model._flatten_layers(include_self=False):
         if isinstance(layer, ConfiguredLayer):
             layer.recomputes = recipe.grad_checkpoint
     # Built here, so that loading weights finds the optimizer's variables, and
     # the first step, which would make them, is not traced a second time.
     model.optimizer.build(model.updated_variables())
+    if (momentum := recipe.loss.positives_momentum or 0.0) > 0.0:
+        part = MovingNormalizer(momentum, model._step.normalizer)
+        model.parts["normalizer"] = part  # in the place of that of accumulation
     if steps_per_update(model.optimizer) > 1:
         variables = model.updated_variables()
         model.parts["accumulation"] = Accumulation(model.optimizer, variables)

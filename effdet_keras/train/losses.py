@@ -150,6 +150,9 @@ class DetectionLoss:
         iou_loss_weight, class_loss_weight: factors of the terms.
         divide_by: what `n` is: "positives_plus_one"; "positives", at least 1, as in the
             TF Object Detection API; or "one".
+        positives_momentum: above 0, what divides the losses of training is a moving
+            average of `n` (`MovingNormalizer` of `train/parts.py`). Below 0, which in
+            the reference is the mean over replicas, as with None: `n` counts them all.
 
     Call arguments:
         class_targets: int tensor `[B, N]`, of a `Matching`.
@@ -190,6 +193,7 @@ class DetectionLoss:
     iou_loss_weight: float = 1.0
     class_loss_weight: float = 1.0
     divide_by: Literal["positives_plus_one", "positives", "one"] = "positives_plus_one"
+    positives_momentum: float | None = None
 
     def __post_init__(self) -> None:
         check_choice("divide_by", self.divide_by, _DIVISORS)

@@ -64,6 +64,7 @@ class RecipeFields:
     learning_rate_multipliers: dict[str, float] | Auto | None = "auto"
     accumulate_steps: int = 1
     grad_checkpoint: bool = False
+    loss_scale: float | None = None
     batch_norm_warmup: bool | Auto = "auto"
     freeze: str | None = "auto"
     freeze_batch_norm: bool = True
@@ -126,6 +127,9 @@ class Recipe(RecipeFields):
         grad_checkpoint: whether the blocks of the backbone and the cells of the
             BiFPN keep only their outputs for the backward pass, which computes the rest
             again: less memory, the same gradients, more time (docs/train.md).
+        loss_scale: float above 0, by which a model of "mixed_float16" multiplies its
+            loss at first: Keras halves it where gradients overflow, and doubles it
+            after 2,000 steps without. None is Keras' own, 32,768.
         batch_norm_warmup: whether the moving statistics of batch norm have a short
             memory in the first 900 steps, in which they would lag behind the weights;
             "auto" is True but for the reference.

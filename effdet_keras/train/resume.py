@@ -320,7 +320,9 @@ def _set_means(metrics, means):
         if len(values) != len(metric.variables):
             continue
         for variable, value in zip(metric.variables, values):
-            for replica, number in zip(_replicas(variable), np.atleast_1d(value)):
+            # Archives have None for what is not finite: the norm of a float16 step.
+            numbers = np.array(value, "float64", ndmin=1)
+            for replica, number in zip(_replicas(variable), numbers):
                 replica.assign(number)
 
 

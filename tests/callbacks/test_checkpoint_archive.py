@@ -1,6 +1,7 @@
 """Which checkpoints are kept, through one training and the next."""
 
 import os
+import shutil
 import warnings
 
 import keras
@@ -10,7 +11,7 @@ from support.tiny import EAGER, StandIn, assert_equal, batch, tiny_model, values
 
 from effdet_keras._internal import folder_lock
 from effdet_keras._internal.folder_lock import LOCK_FILE
-from effdet_keras.callbacks import CheckpointArchive, SwapEMA
+from effdet_keras.callbacks import CheckpointArchive, SwapEMA, checkpoint_archive
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.weights.archive import read_archive_info
 from effdet_keras.weights.checkpoint_files import PREVIOUS_FILE
@@ -172,3 +173,30 @@ def test_the_last_ones_stay(stand_in, tmp_path):
         stand_in.optimizer.iterations.assign(10 * epoch)
         callback.on_epoch_end(epoch, {})
     assert epochs_in(tmp_path) == {"last": 4, "step-00000020": 3, "step-00000030": 4}
+
+
+@pytest.mark.parametrize(
+    ("options", "jump", "expected"),
+    [
+        ({"keep_every_hours": 2}, 0, [0, 4, 8, 9]),
+        ({"keep_every_hours": 1.5, "keep": 2}, 0, [0, 3, 6, 8, 9]),
+        ({"keep_every_hours": 1.5}, -100, [0, 3, 4, 7, 9]),  # the clock is set back
+    ],
+    ids=str,
+)
+def test_of_older_ones_one_every_few_hours_stays(
+    stand_in, tmp_path, monkeypatch, options, jump, expected
+):
+    def copy_at_its_time(source, target):
+        shutil.copy(source, target)
+        os.utime(target, (3600 * hour, 3600 * hour))
+
+    monkeypatch.setattr(checkpoint_archive, "copy_archive", copy_at_its_time)
+    callback = start(stand_in, tmp_path, **options)
+    for epoch in range(10):
+        hour = 1000 + epoch / 2 + (jump if epoch > 3 else 0)
+        stand_in.optimizer.iterations.assign(epoch)
+        callback.on_epoch_end(epoch, {})
+    found = epochs_in(tmp_path)
+    assert found.pop("last") == 10
+    assert found == {f"step-{epoch:08d}": epoch + 1 for epoch in expected}

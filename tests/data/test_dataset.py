@@ -234,6 +234,14 @@ def test_flip_probability_one_always_flips():
         np.testing.assert_array_equal(images[0], dataset[position]["image"][:, ::-1])
 
 
+@pytest.mark.parametrize("target, scale", [(16, 0.5), ((8, 64), 0.25), (None, 1.0)])
+def test_jitter_may_be_relative_to_another_size(target, scale):
+    options = {"image_size": 32, "training": True, "target_size": target}
+    batches = make_dataset(6, size=(32, 32)).batches(6, **options, scale_jitter=(1, 1))
+    ((_, truth),) = batches
+    np.testing.assert_array_equal(truth["image_scale"], np.full(6, 1 / scale))
+
+
 def test_remainder_is_dropped_in_training_only_and_never_all():
     def length(batch_size, **options):
         return len(make_dataset(7).batches(batch_size, image_size=32, **options))

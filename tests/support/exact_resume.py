@@ -21,10 +21,16 @@ from effdet_keras import AdvProp
 from effdet_keras.callbacks import CheckpointArchive
 from effdet_keras.data import from_arrays
 from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.weights.archive import read_archive_info
 
 EPOCHS, STEPS = 2, 4
-PLAIN = {"optimizer": "momentum", "learning_rate": 0.01, "ema_decay": 0.9}
+PLAIN = {
+    "optimizer": "momentum",
+    "learning_rate": 0.01,
+    "ema_decay": 0.9,
+    "loss": DetectionLoss(positives_momentum=0.9),
+}
 CASES = {
     "eager": {"run_eagerly": True},
     "graph": {},
@@ -32,7 +38,7 @@ CASES = {
     "float16": {},
     "two devices": {},
     "adversarial": {"adversarial": AdvProp(epsilon=4.0, random_start=True)},
-    "accumulation": {"accumulate_steps": 4},
+    "accumulation": {"accumulate_steps": 4, "loss": DetectionLoss()},
     "quantized": {},
 }
 PLACE = (1, 2)  # epoch and step from which it goes on

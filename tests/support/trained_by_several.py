@@ -16,6 +16,7 @@ from support.tiny import tiny_model
 
 from effdet_keras import callbacks, data, distribution
 from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.train.losses import DetectionLoss
 
 BATCH_SIZE, STEPS = 4, 5
 
@@ -43,7 +44,8 @@ def new_model(*, synchronized):
     )
     model = EfficientDet(config, class_names=plain.class_names)
     model.set_weights(plain.get_weights())
-    model.compile("momentum", learning_rate=0.01, ema_decay=0.9)
+    loss = DetectionLoss(positives_momentum=0.5)
+    model.compile("momentum", loss=loss, learning_rate=0.01, ema_decay=0.9)
     return model
 
 

@@ -46,3 +46,16 @@ def test_matching_losses_and_detections_are_float32(dtype):
     assert {block.compute_dtype for block in blocks} == {half}
     again = EfficientDet.from_config(model.get_config())
     assert again.get_layer("fpn_cells").compute_dtype == half
+
+
+def test_the_loss_scale_begins_where_it_should():
+    model = tiny_model(dtype="mixed_float16")
+    model.compile("adamw", loss_scale=128.0)
+    assert float(model.optimizer.dynamic_scale) == 128.0
+    again = tiny_model(dtype="mixed_float16")
+    again.compile_from_config(model.get_compile_config())
+    assert float(again.optimizer.dynamic_scale) == 128.0
+    model.compile("adamw")
+    assert float(model.optimizer.dynamic_scale) == 32768.0
+    with pytest.raises(ValueError, match="`loss_scale` is for models of `mixed_float1"):
+        tiny_model().compile(loss_scale=128.0)

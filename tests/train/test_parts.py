@@ -1,11 +1,13 @@
 """What joins the training steps of a model, and leaves them: `Part`."""
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
-from support.tiny import EAGER, batch, tiny_model
+from support.tiny import EAGER, batch, tiny_model, without_stochastic_depth
 
-from effdet_keras.train.parts import Part
+from effdet_keras.train.losses import DetectionLoss
+from effdet_keras.train.parts import MovingNormalizer, Part
 
 
 class Still(Part):
@@ -41,3 +43,37 @@ def test_a_part_takes_part_until_it_is_removed():
     history, moved = step()
     assert "extra_loss" not in history
     assert any(moved)
+
+
+def test_the_moving_average_of_the_positives_by_hand():
+    found, store = [], {}
+    for count, is_fine in ((9.0, True), (19.0, True), (99.0, False), (0.5, True)):
+        part = MovingNormalizer(0.75, lambda count, rule: None)
+        assert part.load(store) == bool(store)  # a new one goes on from a file
+        found.append(float(part.normalizer(count, lambda count: count + 1.0)))
+        part.for_optimizer([], [], step=0, is_fine=is_fine)
+        part.save(store)
+    # The first; 3/4 of it and 1/4 of 20; with 100, which is refused; without.
+    assert found == [10.0, 12.5, 34.375, 9.75]
+
+
+@pytest.mark.slow_elsewhere
+def test_losses_of_training_alone_are_divided_by_it():
+    keras.utils.set_random_seed(0)
+    model = without_stochastic_depth(tiny_model(), batch_norm=False)
+    few, many = batch(box=(8, 8, 24, 24)), batch(box=(4, 4, 60, 60))
+
+    def losses(**options):
+        """The class loss of two steps that leave the weights as they are."""
+        options = {"loss": DetectionLoss(**options), "run_eagerly": EAGER}
+        model.compile(keras.optimizers.SGD(0.0), ema_decay=None, **options)
+        runs = [model.fit(*one, verbose=0).history for one in (few, many)]
+        return np.ravel([history["class_loss"] for history in runs])
+
+    n = losses(divide_by="one") / losses()
+    np.testing.assert_allclose(n, (49.0, 65.0), rtol=1e-4)  # 48 and 64 positives
+    expected = losses() * n / (n[0], 0.9 * n[0] + 0.1 * n[1])
+    np.testing.assert_allclose(losses(positives_momentum=0.9), expected, rtol=1e-4)
+    evaluated = model.evaluate(*many, verbose=0, return_dict=True)["class_loss"]
+    np.testing.assert_allclose(evaluated, losses()[1], rtol=1e-4)
+    np.testing.assert_allclose(losses(positives_momentum=-1.0), losses(), rtol=1e-5)

@@ -27,6 +27,7 @@ def make_batches(
     shuffle,
     flip_probability,
     scale_jitter,
+    target_size,
     pad_value,
     max_boxes,
     drop_remainder,
@@ -37,9 +38,7 @@ def make_batches(
     """Builds the `tf.data.Dataset` of `DetectionDataset.batches`: see there."""
     tf.require("`DetectionDataset.batches`")
     batch_size = _int("batch_size", batch_size)
-    if isinstance(image_size, numbers.Integral):
-        image_size = (image_size, image_size)
-    image_size = tuple(_int("image_size", side) for side in image_size)
+    image_size = _sides("image_size", image_size)
     is_range = 0 < scale_jitter[0] <= scale_jitter[1]
     expected = "a lowest and a highest factor above zero"
     check_argument(is_range, "scale_jitter", scale_jitter, expected)
@@ -68,7 +67,8 @@ def make_batches(
         _check_can_be_shared(len(records), batch_size, drop_remainder, share[1])
         max_boxes = max_boxes or max(most_boxes, 1)  # one number for all processes
 
-    window = transforms.Window(image_size, pad_value, resize_method)
+    target_size = _sides("target_size", target_size)
+    window = transforms.Window(image_size, pad_value, resize_method, target_size)
 
     def load(index, epoch_seed):
         seed = tf.stack([epoch_seed, index])
@@ -187,6 +187,11 @@ def _check_can_be_shared(size, batch_size, drop_remainder, count):
     rule = f"{together} last batch must be full: leave `drop_remainder` out"
     is_full = drop_remainder or size % batch_size == 0
     require(is_full, rule, drop_remainder=drop_remainder, **sizes)
+
+
+def _sides(name, size):
+    sides = (size, size) if isinstance(size, numbers.Integral) else size
+    return tuple(_int(name, side) for side in sides)
 
 
 def _int(name, value, lowest=1):

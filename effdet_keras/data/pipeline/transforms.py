@@ -31,6 +31,7 @@ class Window(NamedTuple):
     image_size: tuple
     pad_value: tuple
     resize_method: str = "half_pixel"
+    target_size: tuple | None = None  # what a scale multiplies, if not `image_size`
 
     def of(self, image, offset):
         end = offset + tf.constant(self.image_size, tf.int32)
@@ -68,13 +69,14 @@ def letterbox(example, window):
 
 
 def scale_jitter(example, draws, window):
-    """Scales an image to a random factor of the window, then crops or pads it.
+    """Scales an image to a random factor of a size, then crops or pads it.
 
     The crop is at `offset * (scaled - image_size)`: `random_crop` of the EfficientDet
     recipe (https://arxiv.org/abs/1911.09070, section 5.1).
     """
     scale = tf.cast(draws.scale, tf.float32)
-    target = tf.floor(scale * tf.constant(window.image_size, tf.float32))
+    size = window.target_size or window.image_size
+    target = tf.floor(scale * tf.constant(size, tf.float32))
     fraction = (draws.offset_y, draws.offset_x)
     return _placed(example, window, target, fraction, is_rounded=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -16,7 +17,8 @@ from keras import ops
 from PIL import Image
 
 from effdet_keras._internal.backend import default_jit_compile
-from effdet_keras._internal.whole_files import write_text
+from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras._internal.whole_files import local_path, write_text
 from effdet_keras.detect.detect import letterboxed
 from effdet_keras.errors import check_argument
 from effdet_keras.export.runtime import ExportedDetector
@@ -62,11 +64,12 @@ class BenchmarkReport:
         return "\n".join(lines)
 
 
-def benchmark(predictor, images=None, *, batch_size=1, runs=30):
+def benchmark(predictor, images=None, *, batch_size=1, runs=30, trace=None):
     """Measures what `Predictor.detect` does with a folder, or with generated images.
 
     A live model computes network and postprocess as one graph. There the network is
-    also measured alone, and `postprocess` is the difference.
+    also measured alone, and `postprocess` is the difference. TensorFlow's profiler
+    writes what happens in the runs to the folder `trace`.
     """
     check_argument(batch_size >= 1, "batch_size", batch_size, "1 or more")
     check_argument(runs >= 1, "runs", runs, "1 or more")
@@ -80,7 +83,13 @@ def benchmark(predictor, images=None, *, batch_size=1, runs=30):
             images = _make_images(pathlib.Path(folder))
         paths = itertools.cycle(list_images(images))
         batches = (list(itertools.islice(paths, batch_size)) for _ in itertools.count())
-        times = [measure(next(batches)) for _ in range(_WARM_UP + runs)][_WARM_UP:]
+        for _ in range(_WARM_UP):
+            measure(next(batches))
+        with contextlib.ExitStack() as stack:
+            if trace is not None:
+                folder = os.fspath(local_path(trace, "`trace`"))
+                stack.enter_context(tf.profiler.experimental.Profile(folder))
+            times = [measure(next(batches)) for _ in range(runs)]
     stages = {name: [run[name] for run in times] for name in times[0]}
     stages["all"] = [sum(run.values()) for run in times]
     return BenchmarkReport(

@@ -56,6 +56,7 @@ _OF_LOSS = (
     "box_loss_weight",
     "iou_loss_type",
     "iou_loss_weight",
+    "positives_momentum",
 )
 _OF_POSTPROCESS = {
     "nms_configs.method": "method",
@@ -78,24 +79,17 @@ _CONVERTED = """
     image_size optimizer momentum learning_rate clip_gradients_norm moving_average_decay
     mixed_precision loss_scale fpn_name skip_crowd_during_training is_training_bn
     scale_range verbose fpn_weight_method strategy input_rand_hflip jitter_min
-    jitter_max autoaugment_policy grid_mask
+    jitter_max target_size autoaugment_policy grid_mask
 """.split()
 # Their trainer reads it, though it is not among the defaults: pruning and the like.
 _OPTIMIZATIONS = "model_optimizations"
 # Those of the next that change the network, and with it what is trained.
-_OF_TRAINING = (
-    "backbone_config",
-    "fpn_config",
-    "positives_momentum",
-    "target_size",
-    _OPTIMIZATIONS,
-)
+_OF_TRAINING = ("backbone_config", "fpn_config", _OPTIMIZATIONS)
 # What has no place in a run: their default, and why. The default is not told.
 _NO_PLACE = {
     "num_classes": (None, "the classes are those of the dataset, or `class_names`"),
     "backbone_config": (None, "the blocks follow from `backbone`"),
     "fpn_config": (None, "the graph follows from `min_level` and `max_level`"),
-    "positives_momentum": (None, "positives are counted in each step, on all devices"),
     "data_format": ("channels_last", "always channels last"),
     "skip_mismatch": (True, "see `skip_mismatch` of `load_pretrained`"),
     "ckpt_var_scope": (None, "the kind of a checkpoint is recognised"),
@@ -109,7 +103,6 @@ _NO_PLACE = {
     "dataset_type": (None, "internal there"),
     "nms_configs.pyfunc": (False, "evaluation and prediction use the same suppression"),
     "tflite_max_detections": (100, "see `max_detections` of `model.export`"),
-    "target_size": (None, "the jitter is relative to it there: give `scale_jitter`"),
     _OPTIMIZATIONS: (
         None,
         "there is no pruning here; see --quantize-aware, --model and --teacher",
@@ -179,7 +172,8 @@ class _Reading:
         self.notes.sort()
         fields = {
             "recipe": "reference",
-            "image_size": self.size(),
+            "image_size": self.size("image_size"),
+            "target_size": self.size("target_size"),
             "anchors": None,
             **{_OF_RUN[n]: v for n, v in values.items() if n in _OF_RUN},
             "loss": {n: v for n, v in values.items() if n in _OF_LOSS},
@@ -196,9 +190,9 @@ class _Reading:
         self.switches(fields)
         return fields
 
-    def size(self):
+    def size(self, name):
         """An int, `(height, width)`, or their text with the width first."""
-        size = self.values.get("image_size")
+        size = self.values.get(name)
         match = re.fullmatch(r"(\d+)x(\d+)", size) if isinstance(size, str) else None
         return (int(match[2]), int(match[1])) if match else size
 
@@ -214,8 +208,12 @@ class _Reading:
         require(isinstance(rate, float | int | None), rule, learning_rate=rate)
         rate = (_RATE if rate is None else rate) * self.batch_size
         optimizer = {"name": "momentum", "momentum": momentum}
+        if name == "adam":
+            optimizer = (
+                "adam" if momentum is None else {"name": name, "beta_1": momentum}
+            )
         return {
-            "optimizer": "adam" if name == "adam" else optimizer,
+            "optimizer": optimizer,
             "learning_rate": rate / REFERENCE_BATCH_SIZE,
         }
 
@@ -274,8 +272,9 @@ class _Reading:
             fields["ema_decay"] = values["moving_average_decay"] or None
         if values.get("mixed_precision"):
             fields["precision"] = "mixed_bfloat16"
-        if values.get("loss_scale"):  # here Keras finds it
+        if values.get("loss_scale"):
             fields["precision"] = "mixed_float16"
+            fields["loss_scale"] = values["loss_scale"]
         if values.get("fpn_name"):
             # Their "bifpn_dyn" is another builder of the same graph.
             name = values["fpn_name"]

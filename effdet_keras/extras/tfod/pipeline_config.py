@@ -246,8 +246,6 @@ add_background_class=false: there is none; that of a checkpoint is left out
 conv_hyperparams.initializer: weights are initialised as in google/automl
 conv_hyperparams.force_use_bias=true: BiFPN and heads have biases
 load_all_detection_checkpoint_vars=false: see `skip_mismatch` of `load_pretrained`
-keep_checkpoint_every_n_hours: the best and the last checkpoint are kept; more with
-  `keep`
 use_bfloat16=false: only on TPUs there; half precision is `precision`, `mixed_bfloat16`
 eval_config.metrics_set=coco_detection_metrics: a run has COCO's numbers; `effdet-keras
   eval` has Pascal VOC's

@@ -299,6 +299,7 @@ def overall(config):
     return {
         "batch_size": train.get("batch_size", 32),
         "steps": train.get("num_steps", 0) or None,
+        "keep_every_hours": train.get("keep_checkpoint_every_n_hours", 0.0) or None,
         "clip_norm": train.get("gradient_clipping_by_norm", 0.0) or None,
         "learning_rate_multipliers": {"bias$": bias} if bias else None,
         "ema_decay": _average(train.message("optimizer")),

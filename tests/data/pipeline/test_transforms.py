@@ -45,8 +45,8 @@ def run_case(arrays, case, image):
         single = arrays["is_crowd"] == 0
         boxes, classes = boxes[single], classes[single]
     flip, scale, offset_y, offset_x = arrays[f"{case}/draws"]
-    # The reference can scale to another size than it crops to; ours need not.
-    scale *= params.get("target_size", image_size[0]) / image_size[0]
+    if "target_size" in params:
+        window = window._replace(target_size=(params["target_size"],) * 2)
     given = example(image, boxes, classes)
     if flip > 0.5:
         given = transforms.flip(given)

@@ -103,3 +103,18 @@ def test_a_live_model_is_measured_with_and_without_postprocess(
     assert report.stages["postprocess"]["median_ms"] == 7000
     assert report.stages["all"]["median_ms"] == 10000
     assert "efficientdet-lite0 in Keras on tensorflow" in str(report)
+
+
+@pytest.mark.slow
+def test_a_trace_has_the_runs_and_not_what_warms_up(model, tmp_path):
+    class Runtime(SlowRuntime):
+        def run(self, images):
+            with module.tf.profiler.experimental.Trace(f"run{len(self.batches)}"):
+                return super().run(images)
+
+    runtime = Runtime(model, tmp_path / "pets.tflite", types.SimpleNamespace(now=0.0))
+    predictor = ek.Predictor(ExportedDetector(runtime))
+    benchmark(predictor, runs=2, trace=tmp_path / "trace")
+    (trace,) = (tmp_path / "trace").rglob("*.xplane.pb")
+    content = trace.read_bytes()
+    assert [f"run{i}".encode() in content for i in range(5)] == [False] * 3 + [True] * 2

@@ -7,6 +7,7 @@ import pytest
 from effdet_keras.extras.hparams import known_names, read_hparams
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.requested import configured as run_of
+from effdet_keras.train.losses import DetectionLoss
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden" / "migration"
 
@@ -95,9 +96,20 @@ def test_the_yaml_of_their_readme_works_unchanged(tmp_path):
     assert [note.partition(":")[0] for note in reading.notes] == ["num_classes=21"]
 
 
+def test_what_goes_on_under_its_own_name():
+    run = configured("mixed_precision=true,loss_scale=128.0,target_size=640x320")
+    assert (run.precision, run.loss_scale) == ("mixed_float16", 128.0)
+    assert (run.target_size, run.image_size) == ((320, 640), None)
+    assert configured("mixed_precision=true").precision == "mixed_bfloat16"
+    run = configured("positives_momentum=0.9")
+    assert run.recipe_arguments()["loss"] == DetectionLoss(positives_momentum=0.9)
+
+
 def test_rates_of_other_optimizers_are_scaled_to_the_batch_as_there():
     run = configured("optimizer=adam,learning_rate=0.008", batch_size=16)
     assert (run.optimizer, run.learning_rate) == ("adam", 0.002)
+    run = configured("optimizer=adam,momentum=0.8")  # which is its `beta_1` there
+    assert run.optimizer == {"name": "adam", "beta_1": 0.8}
     run = configured("momentum=0.8", batch_size=32)
     assert run.optimizer == {"name": "momentum", "momentum": 0.8}
     assert run.learning_rate == 0.04

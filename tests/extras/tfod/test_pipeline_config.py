@@ -66,6 +66,7 @@ D0_FIELDS = {
     "weight_decay": tfod_decay(),
     "batch_size": 16,
     "steps": 9000,
+    "keep_every_hours": None,
     "clip_norm": None,
     "learning_rate_multipliers": None,
     "ema_decay": None,
@@ -165,7 +166,8 @@ def test_every_field_of_a_d1_with_other_values(read, tmp_path):
             "num_steps: 9000",
             "gradient_clipping_by_norm: 5.0 bias_grad_multiplier: 2.0 "
             f"fine_tune_checkpoint: '{tmp_path}/ckpt-0' "
-            "fine_tune_checkpoint_type: 'detection' num_steps: 70",
+            "fine_tune_checkpoint_type: 'detection' num_steps: 70 "
+            "keep_checkpoint_every_n_hours: 1.5",
         ),
         (
             "eval_config {",
@@ -203,6 +205,7 @@ def test_every_field_of_a_d1_with_other_values(read, tmp_path):
             "drop_empty": True,
         },
         "steps": 70,
+        "keep_every_hours": 1.5,
         "clip_norm": 5.0,
         "learning_rate_multipliers": {"bias$": 2.0},
         "ema_decay": 0.999,
