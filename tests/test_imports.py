@@ -224,6 +224,7 @@ SEAMS = {
     "runs/fine_tune.py",  # `batch_size="auto"`, `time_budget`, report
     "runs/parts.py",  # distillation, traces of steps
     "runs/requested.py",  # files of other trainers
+    "train/fitting.py",  # a moving average of the positives
     "train/recipe.py",  # adversarial images in files, the Object Detection API's
     "train/steps/jax.py",  # prediction in one of several processes
     "train/steps/tensorflow.py",  # prediction on several devices

@@ -7,12 +7,7 @@ from typing import Any
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.augment import draws
-from effdet_keras.augment.augmentation import (
-    Augmentation,
-    Example,
-    parameter,
-    size_of,
-)
+from effdet_keras.augment.augmentation import Augmentation, Example, parameter, size_of
 from effdet_keras.augment.warps import crop
 
 

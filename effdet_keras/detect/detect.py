@@ -6,6 +6,7 @@ import dataclasses
 import numbers
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -13,7 +14,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from effdet_keras._internal.optional_imports import keras_ops as ops
-from effdet_keras._internal.progress import Progress
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.letterbox import (
@@ -253,3 +253,26 @@ def _temperature(settings: ScoreSettings | None):
             "evaluation finds none where its scores do not tell right from wrong."
         )
     return settings.temperature
+
+
+_REDRAWN = 0.2  # seconds between two states of the line
+
+
+class Progress:
+    """Shows the progress of work on a known number of things, on standard output."""
+
+    def __init__(self, total, unit):
+        self._total, self._unit = total, unit
+        self._start = self._shown = time.monotonic()
+
+    def update(self, done):
+        """Writes the line, unless it was written just before, and work goes on."""
+        now, is_end = time.monotonic(), done >= self._total
+        is_terminal = sys.stdout.isatty()
+        if not is_end and (not is_terminal or now - self._shown < _REDRAWN):
+            return
+        self._shown = now
+        speed = done / max(now - self._start, 1e-9)
+        text = f"{done}/{self._total} {self._unit}, {speed:.3g} per second"
+        start, end = "\r" if is_terminal else "", "\n" if is_end else ""
+        print(f"{start}{text:<60}", end=end, flush=True)

@@ -15,22 +15,18 @@ import numpy as np
 from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.optional_imports import keras
-from effdet_keras._internal.progress import Progress
 from effdet_keras._internal.remote_path import local_copy, path_of
 from effdet_keras._internal.whole_files import is_remote, local_path
 from effdet_keras.detect.detect import (
     Images,
+    Progress,
     ScoreRule,
     ScoreThreshold,
     detect,
     image_sources,
 )
 from effdet_keras.detect.detections import Detections
-from effdet_keras.errors import (
-    check_choice,
-    first_line,
-    require,
-)
+from effdet_keras.errors import check_choice, first_line, require
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.export.network import evaluated
 from effdet_keras.export.registry import FORMATS

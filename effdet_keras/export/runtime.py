@@ -15,11 +15,7 @@ from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.seal import check_seal
 from effdet_keras._internal.whole_files import local_path
 from effdet_keras._version import __version__
-from effdet_keras.detect.postprocess import (
-    Postprocess,
-    finished_outputs,
-    nothing_found,
-)
+from effdet_keras.detect.postprocess import Postprocess, finished_outputs, nothing_found
 from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.export.registry import format_of_file

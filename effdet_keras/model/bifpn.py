@@ -18,12 +18,7 @@ from effdet_keras.model.basic_layers import (
     call_block,
     get_activation,
 )
-from effdet_keras.model.computing import (
-    activate,
-    convolve,
-    normalize,
-    quantized,
-)
+from effdet_keras.model.computing import activate, convolve, normalize, quantized
 from effdet_keras.model.resample import Resample
 
 

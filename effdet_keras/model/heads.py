@@ -11,12 +11,7 @@ from effdet_keras.model.basic_layers import (
     DropPath,
     get_activation,
 )
-from effdet_keras.model.computing import (
-    activate,
-    convolve,
-    normalize,
-    quantized,
-)
+from effdet_keras.model.computing import activate, convolve, normalize, quantized
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")

@@ -15,13 +15,7 @@ from effdet_keras.model.basic_layers import (
     DropPath,
     get_activation,
 )
-from effdet_keras.model.computing import (
-    activate,
-    convolve,
-    gate,
-    normalize,
-    quantized,
-)
+from effdet_keras.model.computing import activate, convolve, gate, normalize, quantized
 
 
 def rows_to_add(padding, kernel_size, stride):
@@ -72,7 +66,7 @@ class DepthwiseInitializer(keras.initializers.Initializer):
 _QUICK = 3  # the widest kernel whose gradient oneDNN computes at full speed
 
 
-class _DepthwiseConv2D(keras.layers.DepthwiseConv2D):
+class DepthwiseConv2D(keras.layers.DepthwiseConv2D):
     """Keras' own, with a quicker gradient of a wide kernel on processors.
 
     oneDNN takes seven times as long for the gradient of 5x5 as for that of 5x3. So it
@@ -107,21 +101,17 @@ class _DepthwiseConv2D(keras.layers.DepthwiseConv2D):
 
 def _gradient_of_kernel(x, upstream, shape, strides):
     """The gradient of a depthwise kernel `[kh, kw, channels, 1]`, in narrow pieces."""
-    rows, columns, *_ = shape
-    reach = [
-        (n - 1) * stride + side
-        for n, stride, side in zip(upstream.shape[1:3], strides[1:3], (rows, columns))
-    ]
-    missing = [max(n - side, 0) for n, side in zip(reach, x.shape[1:3])]
-    x = tf.pad(x, [[0, 0], *([n // 2, n - n // 2] for n in missing), [0, 0]])
+    sides = zip(upstream.shape[1:3], strides[1:3], shape[:2], x.shape[1:3])
+    added = [max((n - 1) * stride + k - side, 0) for n, stride, k, side in sides]
+    x = tf.pad(x, [[0, 0], *([n // 2, n - n // 2] for n in added), [0, 0]])
+    reach = (upstream.shape[2] - 1) * strides[2]
     pieces = []
-    for first in range(0, columns, _QUICK):
-        width = min(_QUICK, columns - first)
-        end = first + reach[1] - columns + width
+    for first in range(0, shape[1], _QUICK):
+        width = min(_QUICK, shape[1] - first)
         pieces.append(
             tf.raw_ops.DepthwiseConv2dNativeBackpropFilter(
-                input=x[:, :, first:end],
-                filter_sizes=[rows, width, *shape[2:]],
+                input=x[:, :, first : first + reach + width],
+                filter_sizes=[shape[0], width, *shape[2:]],
                 out_backprop=upstream,
                 strides=strides,
                 padding="VALID",
@@ -185,7 +175,7 @@ class _Bottleneck(ConfiguredLayer):
             "dtype": self.dtype_policy,
         }
         if filters is None:
-            conv = _DepthwiseConv2D(
+            conv = DepthwiseConv2D(
                 depthwise_initializer=DepthwiseInitializer(), **options
             )
         else:

@@ -13,6 +13,7 @@ from typing import Any
 import keras
 
 from effdet_keras._internal.backend import default_jit_compile
+from effdet_keras._internal.extras import extra
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import require
 from effdet_keras.model.basic_layers import ConfiguredLayer
@@ -21,7 +22,6 @@ from effdet_keras.train.averages import SwapEMA, WeightAverages
 from effdet_keras.train.optimizers import check_found
 from effdet_keras.train.parts import (
     Accumulation,
-    MovingNormalizer,
     StatisticsWarmup,
     steps_done,
     steps_per_update,
@@ -70,8 +70,9 @@ def _set_up(model, open_recipe, recipe, keras_options):
     # the first step, which would make them, is not traced a second time.
     model.optimizer.build(model.updated_variables())
     if (momentum := recipe.loss.positives_momentum or 0.0) > 0.0:
-        part = MovingNormalizer(momentum, model._step.normalizer)
-        model.parts["normalizer"] = part  # in the place of that of accumulation
+        kind = extra("moving_normalizer:MovingNormalizer")
+        # In the place of that of accumulation.
+        model.parts["normalizer"] = kind(momentum, model._step.normalizer)
     if steps_per_update(model.optimizer) > 1:
         variables = model.updated_variables()
         model.parts["accumulation"] = Accumulation(model.optimizer, variables)

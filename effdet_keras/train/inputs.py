@@ -15,11 +15,7 @@ from effdet_keras._internal.processes import current_processes
 from effdet_keras.category_ids import category_ids_or_default, extend_category_ids
 from effdet_keras.data.dataset import DetectionDataset, what_to_expect
 from effdet_keras.data.pipeline.image_reader import ImageReader, passes_of
-from effdet_keras.errors import (
-    InvalidValueError,
-    NonFiniteLossError,
-    require,
-)
+from effdet_keras.errors import InvalidValueError, NonFiniteLossError, require
 from effdet_keras.train.parts import steps_done
 
 

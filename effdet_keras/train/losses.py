@@ -151,7 +151,7 @@ class DetectionLoss:
         divide_by: what `n` is: "positives_plus_one"; "positives", at least 1, as in the
             TF Object Detection API; or "one".
         positives_momentum: above 0, what divides the losses of training is a moving
-            average of `n` (`MovingNormalizer` of `train/parts.py`). Below 0, which in
+            average of `n` (`extras/moving_normalizer.py`). Below 0, which in
             the reference is the mean over replicas, as with None: `n` counts them all.
 
     Call arguments:

@@ -11,11 +11,7 @@ import tarfile
 import tempfile
 import zlib
 
-from effdet_keras._internal.remote_path import (
-    fetch,
-    local_copy,
-    path_of,
-)
+from effdet_keras._internal.remote_path import fetch, local_copy, path_of
 from effdet_keras._internal.whole_files import is_remote, local_path
 from effdet_keras.errors import InvalidValueError, hint
 from effdet_keras.weights.checkpoint_files import checkpoint_in

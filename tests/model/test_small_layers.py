@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 from keras import ops
 
+from effdet_keras._internal import backend
+from effdet_keras.model import mbconv
 from effdet_keras.model.basic_layers import (
     BatchNormOptions,
     DropPath,
@@ -28,8 +30,13 @@ def test_activation_equals_the_reference(golden, name):
 
 
 @pytest.mark.tensorflow
-def test_the_slope_of_swish_is_that_of_its_formula():
+@pytest.mark.parametrize("is_fused", [True, False])
+def test_the_slope_of_swish_is_that_of_its_formula(monkeypatch, is_fused):
+    """Where XLA compiles the gradient, and where TensorFlow has none, or a GPU."""
     import tensorflow as tf
+
+    if not is_fused:
+        monkeypatch.setattr(backend, "runs_on_processors", lambda: False)
 
     x = tf.constant([-1e4, -90.0, -20.0, -1.0, 0.0, 0.5, 30.0, 1e8])
     with tf.GradientTape() as tape:
@@ -144,3 +151,36 @@ def test_batch_norm_in_training_normalises_as_the_reference(golden):
             rtol=1e-4,
             atol=1e-6,
         )
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("padding", ["same", "valid"])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(("size", "shape"), [(5, (2, 13, 16, 4)), (7, (1, 8, 7, 3))])
+def test_the_gradients_of_a_wide_depthwise_convolution(size, shape, stride, padding):
+    """They equal Keras', and that of the kernel is computed in narrow pieces."""
+    import tensorflow as tf
+
+    keras.utils.set_random_seed(0)
+    arguments = {"strides": stride, "padding": padding, "use_bias": False}
+    x, found, widths = tf.random.normal(shape), [], []
+    weights = [np.random.default_rng(0).normal(size=(size, size, shape[-1], 1))]
+    for kind in (keras.layers.DepthwiseConv2D, mbconv.DepthwiseConv2D):
+        layer = kind(size, **arguments)
+        layer.build(shape)
+        layer.set_weights(weights)
+
+        @tf.function
+        def gradients(layer=layer):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = layer(x)
+                total = tf.reduce_sum(tf.sin(y))
+            return y, *tape.gradient(total, [x, layer.kernel.value])
+
+        found.append(gradients())
+        operations = gradients.get_concrete_function().graph.get_operations()
+        widths.append(sum(o.type.endswith("BackpropFilter") for o in operations))
+    for theirs, ours in zip(*found):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+    assert widths == [1, -(-size // 3)]

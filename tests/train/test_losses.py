@@ -346,7 +346,7 @@ def test_gradient_in_a_graph_of_any_batch_equals_eager(jit_compile):
 
 
 def test_loss_survives_serialization():
-    loss = DetectionLoss(0.3, 2.0, 0.1, 0.2, 10.0, "ciou", 0.5, 2.0, "positives")
+    loss = DetectionLoss(0.3, 2.0, 0.1, 0.2, 10.0, "ciou", 0.5, 2.0, "positives", 0.9)
     config = json.loads(json.dumps(keras.saving.serialize_keras_object(loss)))
     assert keras.saving.deserialize_keras_object(config) == loss
     assert DetectionLoss.from_config(loss.get_config()) == loss

@@ -6,8 +6,9 @@ import pytest
 from keras import ops
 from support.tiny import EAGER, batch, tiny_model, without_stochastic_depth
 
+from effdet_keras.extras.moving_normalizer import MovingNormalizer
 from effdet_keras.train.losses import DetectionLoss
-from effdet_keras.train.parts import MovingNormalizer, Part
+from effdet_keras.train.parts import Part
 
 
 class Still(Part):

@@ -15,12 +15,7 @@ from effdet_keras._internal.remote_path import for_each, is_file
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.label_map import ids_of_classes, requested_classes
-from effdet_keras.data.record import (
-    Record,
-    clip_boxes_xywh,
-    count_unusable,
-    joined,
-)
+from effdet_keras.data.record import Record, clip_boxes_xywh, count_unusable, joined
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import EncodedImage, read_image_size
 

@@ -14,12 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from effdet_keras._internal.yaml_text import read_yaml
-from effdet_keras.errors import (
-    InvalidValueError,
-    check_argument,
-    hint,
-    require,
-)
+from effdet_keras.errors import InvalidValueError, check_argument, hint, require
 from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
 
 _RATE = 0.08  # their default, for a batch of 64

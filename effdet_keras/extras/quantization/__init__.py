@@ -13,11 +13,7 @@ from keras import ops
 
 from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.errors import (
-    InvalidStateError,
-    InvalidValueError,
-    require,
-)
+from effdet_keras.errors import InvalidStateError, InvalidValueError, require
 from effdet_keras.model.basic_layers import swish
 from effdet_keras.model.computing import computing_with
 from effdet_keras.train.parts import Part
