@@ -26,6 +26,8 @@ class Computing(NamedTuple):
     repeat: Callable | None = None
 
 
+# A context variable, since each replica of one model is traced in a thread of its own,
+# with its own quantizer.
 _PLAIN = Computing()
 _computing = contextvars.ContextVar("computing", default=_PLAIN)
 computing = _computing.get

@@ -293,8 +293,7 @@ mean 'epochs'? It has: data, format, ...
             >>> RunConfiguration(image_size=(192, 256)).to_dict()["image_size"]
             [192, 256]
         """
-        own = RunConfiguration.__annotations__  # `data` and others before the recipe's
-        return {name: _with_lists(getattr(self, name)) for name in {**own, **_kinds()}}
+        return {name: _with_lists(getattr(self, name)) for name in _kinds()}
 
     def replace(self, **fields: Any) -> RunConfiguration:
         """Returns a copy with other values for some fields, checked as any.
@@ -303,8 +302,7 @@ mean 'epochs'? It has: data, format, ...
             >>> RunConfiguration().replace(freeze=None).freeze is None
             True
         """
-        known = [field.name for field in dataclasses.fields(self)]
-        check_names(fields, known, "A run")
+        check_names(fields, _kinds(), "A run")
         return dataclasses.replace(self, **fields)
 
     @property
@@ -413,7 +411,9 @@ mean 'epochs'? It has: data, format, ...
 
 @functools.cache
 def _kinds():
-    return typing.get_type_hints(RunConfiguration)
+    """The type of each field: the run's own, then those of the recipe."""
+    kinds = typing.get_type_hints(RunConfiguration)
+    return {name: kinds[name] for name in {**RunConfiguration.__annotations__, **kinds}}
 
 
 def _is_of(value, kind):
