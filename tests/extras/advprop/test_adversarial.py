@@ -177,9 +177,7 @@ def test_a_step_is_that_of_two_networks_with_all_but_batch_norms_in_common(advpr
     of_noisy, noisy_loss = gradients_by_definition(
         adversarial, noisy, auxiliary.trainable_variables
     )
-    part = model.parts["adversarial"]
-    pairs = zip(part.sources, part.variables)
-    sources = [source.path for source, copy in pairs if copy.trainable]
+    sources = {v.path: v for v in model.parts["adversarial"].trainable_sources}
     before = arrays(model.updated_variables())
 
     logs = model.train_on_batch(images, truth, return_dict=True)
@@ -204,16 +202,18 @@ def test_a_step_is_that_of_two_networks_with_all_but_batch_norms_in_common(advpr
     # Main statistics saw the clean images alone, auxiliary ones the others, once.
     for mine, theirs in (
         (model.batch_norm_statistics(), main.batch_norm_statistics()),
-        statistics_of(part, auxiliary),
+        (model.parts["adversarial"].statistics, statistics_like(model, auxiliary)),
     ):
         assert_same(mine, theirs, **CLOSE)
 
 
-def statistics_of(part, network):
-    """The auxiliary statistics, and those of a network in the same order."""
+def statistics_like(model, network):
+    """The statistics of a network in the order of the auxiliary ones."""
     own = {v.path: v for v in network.weights}
-    pairs = zip(part.variables, part.sources)
-    return zip(*((v, own[source.path]) for v, source in pairs if not v.trainable))
+    auxiliary = model.parts["adversarial"]
+    copies = {id(v) for v in auxiliary.statistics}
+    pairs = zip(auxiliary.sources, auxiliary.variables)
+    return [own[source.path] for source, copy in pairs if id(copy) in copies]
 
 
 @only_tensorflow
@@ -233,7 +233,8 @@ def test_a_refused_batch_leaves_both_sets_as_they_are():
     set_apart(model)
     images, truth = data()
     images[0, 0, 0, 0] = np.nan
-    kept = (*model.updated_variables(), *model.moved_statistics())
+    auxiliary = model.parts["adversarial"].variables
+    kept = (*model.updated_variables(), *model.moved_statistics(), *auxiliary)
     before = arrays(kept)
     with pytest.raises(FloatingPointError):
         model.train_on_batch(images, truth)
