@@ -453,7 +453,7 @@ class DetectionDataset:
             shuffle=shuffle,
             flip_probability=flip_probability,
             scale_jitter=scale_jitter,
-            target_size=image_size if target_size is None else target_size,
+            target_size=target_size,
             pad_value=pad_value,
             resize_method=resize_method,
             max_boxes=max_boxes,

@@ -27,10 +27,8 @@ class MovingNormalizer(Part):
     def __init__(self, momentum: float, of_step: Callable) -> None:
         self._momentum = momentum
         self._of_step = of_step
-        self._average, self._next = (
-            new_number(self._NAME),
-            new_number("next_normalizer"),
-        )
+        self._average = new_number(self._NAME)
+        self._next = new_number("next_normalizer")
         self.variables = [self._average]
         self.carried = [self._average, self._next]
 

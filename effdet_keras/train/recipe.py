@@ -166,6 +166,8 @@ class Recipe(RecipeFields):
         is_rule = self.matching == AUTO or isinstance(self.matching, Matching)
         is_loss = isinstance(self.loss, (DetectionLoss, NoneType))
         is_rate = rate is None or (_is_number(rate, 0) and rate > 0)
+        scale = self.loss_scale
+        is_scale = scale is None or (_is_number(scale, 0) and scale > 0)
         is_norm = clip_norm in (None, AUTO) or _is_number(clip_norm, 0)
         is_decay = all(x in (None, AUTO) or _is_number(x, 0) for x in decays)
         for field, is_right, expected in (
@@ -179,6 +181,7 @@ class Recipe(RecipeFields):
                 "a number of at least 0, a dict of such or None",
             ),
             ("learning_rate_multipliers", all(x > 0 for x in factors), "above 0"),
+            ("loss_scale", is_scale, "a number above 0, or None"),
             ("accumulate_steps", _is_number(self.accumulate_steps, 1), "at least 1"),
         ):
             check_argument(is_right, field, getattr(self, field), expected)

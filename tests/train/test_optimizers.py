@@ -211,6 +211,7 @@ def test_a_variable_has_its_multiplier_on_the_learning_rate(name):
         ({"optimizer": keras.optimizers.Adam}, ValueError, "or a Keras optimizer"),
         ({"weight_decay": "none"}, ValueError, "`weight_decay` must be a number"),
         ({"learning_rate": "high"}, ValueError, "`learning_rate` must be a number"),
+        ({"loss_scale": -1.0}, ValueError, "`loss_scale` must be a number above 0"),
     ],
     ids=str,
 )

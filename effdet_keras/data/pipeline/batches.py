@@ -67,7 +67,8 @@ def make_batches(
         _check_can_be_shared(len(records), batch_size, drop_remainder, share[1])
         max_boxes = max_boxes or max(most_boxes, 1)  # one number for all processes
 
-    target_size = _sides("target_size", target_size)
+    if target_size is not None:
+        target_size = _sides("target_size", target_size)
     window = transforms.Window(image_size, pad_value, resize_method, target_size)
 
     def load(index, epoch_seed):

@@ -113,6 +113,8 @@ def _of_dataset(report):
     yield element("h2", "Problems")
     if not report.problems:
         yield element("p", "None found.")
+    by_id = {record.image_id: record for record in dataset.records}
+    by_name = {record.name: record for record in reversed(dataset.records)}
     for kind, problems in report.by_kind().items():
         severity = KINDS[kind].severity.value
         badge = element("b", severity, class_=f"badge {severity}")
@@ -121,7 +123,7 @@ def _of_dataset(report):
         found = (joined(element("code", x.file), " ", x.detail) for x in problems)
         parts = element("summary", *words), element("ul", items(found))
         yield element("details", *parts, class_="kind")
-        yield _shown(problems, dataset)
+        yield _shown(problems, dataset, by_id, by_name)
     if len(dataset):
         shown = np.random.default_rng(0).permutation(len(dataset))[:_SAMPLES]
         samples = [_figure(dataset.records[i], dataset) for i in shown]
@@ -129,10 +131,8 @@ def _of_dataset(report):
         yield joined(element("h2", "Images"), gallery(samples))
 
 
-def _shown(problems, dataset):
+def _shown(problems, dataset, by_id, by_name):
     """Images of the first problems that can be shown, each image once."""
-    by_id = {record.image_id: record for record in dataset.records}
-    by_name = {record.name: record for record in reversed(dataset.records)}
     figures = {}
     for problem in problems[: 3 * _PROBLEM_SAMPLES]:  # more cannot be shown either
         if len(figures) >= _PROBLEM_SAMPLES:
