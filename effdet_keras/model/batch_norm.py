@@ -69,8 +69,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
             if self.unbiased:
                 replicas = num_replicas() if self.synchronized else 1
                 variance = variance * _bessel(inputs, replicas)
-            self._move(self.moving_mean, mean)
-            self._move(self.moving_variance, variance)
+            self._move(mean, variance)
         return ops.cast(outputs, self.compute_dtype)
 
     def _composed(self, inputs, training, is_training):
@@ -82,11 +81,11 @@ class BatchNormalization(keras.layers.BatchNormalization):
             self.moving_variance.assign(kept + added)
         return outputs
 
-    def _move(self, statistic, value):
-        statistic.assign(
-            ops.cast(statistic, "float32") * self.momentum
-            + value * (1.0 - self.momentum)
-        )
+    def _move(self, mean, variance):
+        kept, taken = (tf.constant(x) for x in (self.momentum, 1.0 - self.momentum))
+        pairs = ((self.moving_mean, mean), (self.moving_variance, variance))
+        for statistic, value in pairs:
+            statistic.assign(ops.cast(statistic, "float32") * kept + value * taken)
 
 
 def _bessel(inputs, replicas=1):
@@ -97,8 +96,11 @@ def _bessel(inputs, replicas=1):
 
 def _fused(x, gamma, beta, epsilon):
     """TensorFlow's kernel: the result, and the mean and variance `[C]` of the batch."""
+    # In the place of a mean and a variance, which the kernel does not read here and
+    # TensorFlow would make for each layer.
+    unread = beta, beta
     outputs, mean, variance = tf.compat.v1.nn.fused_batch_norm(
-        x, gamma, beta, epsilon=epsilon, is_training=True
+        x, gamma, beta, *unread, epsilon=epsilon, is_training=True
     )
     # The kernel divides by n - 1, Keras by n: a number of Python's where it is known.
     n = x.shape[:-1].num_elements()

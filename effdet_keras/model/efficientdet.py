@@ -380,8 +380,8 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
             backend.apply(final, self.updated_variables())
             self._move_averages(step)
 
-        backend.finish(update, goes_on, data, step)  # or the batch is refused
-        return self.get_metrics_result()
+        logs = self.get_metrics_result()
+        return backend.finish(logs, update, goes_on, data, step)
 
     def compute_loss(
         self,

@@ -257,15 +257,19 @@ class ModelSteps:
         with self._step.making_function():
             super().make_train_function(force)
         if is_new:
-            self.train_function = self._step.watched(self.train_function)
+            compiled = self._step.compiled(self.train_function)
+            self.train_function = self._step.watched(compiled)
             if self.place_keeper is not None and self.place_keeper.must_skip:
                 self.train_function = self.place_keeper.skipping(
                     self.train_function, self._step.skipped
                 )
 
     def make_test_function(self, force: bool = False) -> None:
+        is_new = force or self.test_function is None
         with self._step.making_function():
             super().make_test_function(force)
+        if is_new:
+            self.test_function = self._step.compiled(self.test_function)
 
     def make_predict_function(self, force: bool = False) -> None:
         is_new = force or self.predict_function is None

@@ -51,8 +51,13 @@ class BackendStep:
         """Whether it is true on every replica: all refuse a batch, or none."""
         return is_fine
 
-    def finish(self, update: Callable, goes_on: Any, data: Any, step: Any) -> None:
-        """Calls `update()` where the step goes on, or refuses its batch."""
+    def finish(
+        self, logs: Any, update: Callable, goes_on: Any, data: Any, step: Any
+    ) -> Any:
+        """What `step(data)` gives `train`, which lets it be done or refuses the batch.
+
+        `update()` is what moves the weights where the step `goes_on`.
+        """
         raise NotImplementedError
 
     def apply(self, gradients: list, variables: list) -> None:
@@ -75,6 +80,10 @@ class BackendStep:
     def making_function(self) -> contextlib.AbstractContextManager:
         """The context in which Keras makes the functions of `train` and `test`."""
         return contextlib.nullcontext()
+
+    def compiled(self, function: Callable) -> Callable:
+        """What Keras made there, compiled."""
+        return function
 
     def watched(self, train_function: Callable) -> Callable:
         """The compiled function of a step, with what surrounds it."""

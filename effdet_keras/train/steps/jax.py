@@ -30,7 +30,6 @@ class Step(BackendStep):
 
     def __init__(self, model):
         super().__init__(model)
-        self._goes_on = None  # of the step that is being traced
         # Of the model itself, and of the last other one that ran it.
         self._local = {}
 
@@ -41,7 +40,7 @@ class Step(BackendStep):
         groups += [model.optimizer.variables, model.metrics_variables]
         mapping = [pair for g, x in zip(groups, state) for pair in zip(g, x)]
         with keras.StatelessScope(state_mapping=mapping) as scope:
-            logs = step(data)
+            logs, goes_on = step(data)
             new_state = tuple(
                 [scope.get_current_value(v) for v in group] for group in groups
             )
@@ -49,7 +48,7 @@ class Step(BackendStep):
         trainable, non_trainable, _, _ = new_state
         sums = [ops.sum(ops.cast(x, "float32")) for x in (*trainable, *non_trainable)]
         is_fine = ops.all(ops.isfinite(ops.stack([logs["loss"], *sums])))
-        is_fine, self._goes_on = ops.logical_and(is_fine, self._goes_on), None
+        is_fine = ops.logical_and(is_fine, goes_on)
         logs = {**logs, "loss": ops.where(is_fine, logs["loss"], float("nan"))}
         return logs, jax.tree.map(
             lambda a, b: ops.where(is_fine, a, b), new_state, state
@@ -76,9 +75,9 @@ class Step(BackendStep):
         _assign(model.metrics_variables, metrics)
         return loss, gradients
 
-    def finish(self, update, goes_on, data, step):
-        self._goes_on = goes_on
+    def finish(self, logs, update, goes_on, data, step):
         update()
+        return logs, goes_on
 
     def apply(self, gradients, variables):
         optimizer = self._model.optimizer

@@ -19,28 +19,46 @@ class Step(BackendStep):
     """`BackendStep` of TensorFlow."""
 
     left_out_steps_move_statistics = False
-    _goes_on = None  # of the step that XLA compiles
 
     def train(self, step, data):
-        if not self._model.jit_compile:
-            return self._logs(step(data))
+        """The step in a scope where values stand for the variables, as on JAX."""
+        model = self._model
 
-        def compiled(data):
-            logs = self._logs(step(data))
-            goes_on, self._goes_on = self._goes_on, None
+        def run(data):
+            with _Values(model.updated_variables() + model.moved_variables()) as values:
+                logs, *end = step(data)
+            return self._logs(logs), values, *end
+
+        def compiled(data):  # XLA cannot raise
+            logs, values, update, goes_on, _ = run(data)
+            values.assign()
+            tf.cond(goes_on, lambda: update() or True, lambda: False)
             return logs, goes_on
 
-        done = tf.identity(step_counter(self._model.optimizer).value)
-        logs, goes_on = self._by_xla(compiled, data)
-        return _after(self._refuse_unless(goes_on, data, done), logs)
+        if model.jit_compile:
+            done = tf.identity(step_counter(model.optimizer).value)
+            logs, goes_on = self._by_xla(compiled, data)
+            return _after(self._refuse_unless(goes_on, data, done), logs)
+        logs, values, update, goes_on, done = run(data)
+        with tf.control_dependencies([self._refuse_unless(goes_on, data, done)]):
+            values.assign()
+            update()
+        return logs
 
     def gradients(self, data):
         model = self._model
-        with tf.GradientTape() as tape:
+        with self.tape() as tape:
             loss = self._forward_and_loss(data, training=True)
             # Replicas are summed below; a loss scale keeps float16 from underflow.
             scaled = model.optimizer.scale_loss(loss / num_replicas())
         return loss, self.gradients_of(tape, scaled, model.trainable_variables)
+
+    @contextlib.contextmanager
+    def tape(self):
+        """A tape that watches the values of the variables of `train`."""
+        with tf.GradientTape() as tape:
+            tape.watch([v.value for v in self._model.updated_variables()])
+            yield tape
 
     def on_all_replicas(self, is_fine):
         if num_replicas() == 1:
@@ -53,18 +71,8 @@ class Step(BackendStep):
         rate = tf.cast(rate, variable.dtype)
         descend_by_kernel(variable.value, rate, direction)
 
-    def finish(self, update, goes_on, data, step):
-        # What the forward pass moved is put back before anything is raised.
-        with tf.control_dependencies(
-            [tf.convert_to_tensor(v.value) for v in self._model.moved_variables()]
-        ):
-            goes_on = tf.identity(goes_on)
-        if self._model.jit_compile:
-            self._goes_on = goes_on  # XLA cannot raise: see `train`
-            tf.cond(goes_on, lambda: update() or True, lambda: False)
-            return
-        with tf.control_dependencies([self._refuse_unless(goes_on, data, step)]):
-            update()
+    def finish(self, logs, update, goes_on, data, step):
+        return logs, update, goes_on, step
 
     def test(self, keras_step, data):
         if self._model.jit_compile:
@@ -75,13 +83,46 @@ class Step(BackendStep):
 
     @contextlib.contextmanager
     def making_function(self):
-        """XLA has no way back to Python, which refuses a batch: see `_by_xla`."""
-        model, compiled = self._model, self._model.jit_compile
-        model.jit_compile = compiled and _is_on_tpu()
+        """Keras compiles nothing that `compiled` compiles.
+
+        XLA has no way back to Python, which refuses a batch: see `_by_xla`.
+        """
+        model, options = self._model, (self._model.jit_compile, self._model.run_eagerly)
+        model.jit_compile = model.jit_compile and _is_on_tpu()
+        model.run_eagerly = model.run_eagerly or self._compiles
         try:
             yield
         finally:
-            model.jit_compile = compiled
+            model.jit_compile, model.run_eagerly = options
+
+    @property
+    def _compiles(self):
+        model = self._model
+        return not (model.run_eagerly or model.steps_per_execution > 1 or _is_on_tpu())
+
+    def compiled(self, function):
+        """Keras' function of an iterator, compiled.
+
+        Keras compiles a step of a batch within a step of an iterator: TensorFlow copies
+        the graph of one into that of the other, which takes 2 seconds of D0's first.
+        """
+        if not self._compiles:
+            return function
+
+        @tf.function(autograph=False, reduce_retracing=True)
+        def of_batch(batch):
+            return function([batch])
+
+        @tf.function(autograph=False, reduce_retracing=True)
+        def of_iterator(iterator):
+            return function([iterator.get_next()])
+
+        def run(iterator):
+            if isinstance(iterator, tf.data.Iterator | tf.distribute.DistributedIterator):
+                return of_iterator(iterator)
+            return of_batch(next(iterator))
+
+        return run
 
     def scope(self):
         strategy = self._model.distribute_strategy
@@ -130,10 +171,11 @@ class Step(BackendStep):
         The tape's own `unconnected_gradients="zero"` cannot make zeros of a Keras
         variable where a step runs eagerly.
         """
-        gradients = tape.gradient(target, variables)
+        values = [variable.value for variable in variables]
+        gradients = tape.gradient(target, values)
         return [
-            tf.zeros_like(variable.value) if gradient is None else gradient
-            for gradient, variable in zip(gradients, variables, strict=True)
+            tf.zeros_like(value) if gradient is None else gradient
+            for gradient, value in zip(gradients, values, strict=True)
         ]
 
     def clipped(self, gradients):
@@ -203,6 +245,25 @@ class Step(BackendStep):
             lambda: True,
             lambda: tf.numpy_function(refuse, [done, *map(truth.get, names)], tf.bool),
         )
+
+
+class _Values(keras.StatelessScope):
+    """A scope in which each variable is read once; `assign` writes what moved.
+
+    The time until the first step is in proportion to the operations of its graph.
+    """
+
+    def __init__(self, variables):
+        super().__init__([(v, tf.convert_to_tensor(v.value)) for v in variables])
+        self._moved = {}
+
+    def add_update(self, update):
+        self._moved[id(update[0])] = update[0]
+        super().add_update(update)
+
+    def assign(self):
+        for variable in self._moved.values():
+            variable.assign(self.get_current_value(variable))
 
 
 def _after(operation, logs):

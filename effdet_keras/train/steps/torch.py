@@ -39,11 +39,12 @@ class Step(BackendStep):
             for v in model.trainable_variables
         ]
 
-    def finish(self, update, goes_on, data, step):
+    def finish(self, logs, update, goes_on, data, step):
         if not bool(goes_on):
             _, truth, _ = keras.utils.unpack_x_y_sample_weight(data)
             raise self._model.refusal(truth, step=int(step) + 1)
         update()
+        return logs
 
     def test(self, keras_step, data):
         logs = keras_step(data)
