@@ -31,7 +31,6 @@ ROWS = [
     ],
     ["detect/detections", "data", "evaluate"],
     ["model", "detect/postprocess", "train/losses", "train/matching"],
-    ["layers"],
     ["train", "weights"],
     ["detect"],
     ["export", "hub"],
@@ -211,7 +210,6 @@ SEAMS = {
     "cli/train.py",  # `--find-rate`
     "data/__init__.py",  # their public names
     "data/any_format.py",  # formats: TensorFlow Datasets
-    "detect/__init__.py",  # their public names
     "detect/predictor.py",  # videos, tiles, test-time augmentation
     "evaluate/evaluation.py",  # kinds of errors, findings
     "export/export_model.py",  # where an int8 file loses most
@@ -341,7 +339,7 @@ USES = {
     "import sys; sys.argv = ['effdet-keras']\n"
     "import effdet_keras as ek; ek.Predictor; ek.Detections; ek.metrics": False,
     "import effdet_keras, keras": True,
-    "from effdet_keras.layers import BiFPN": True,
+    "from effdet_keras.model.bifpn import BiFPN": True,
     "import effdet_keras as ek; ek.schedules": True,
 }
 
