@@ -27,7 +27,7 @@ _SHARED = """
 """.split()
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Distillation(Part):
     """The loss of a student's outputs beside a teacher's.
 
@@ -43,6 +43,7 @@ class Distillation(Part):
     delta: float = 0.1
 
     def __post_init__(self) -> None:
+        super().__init__()
         is_right = 0.0 < self.weight < math.inf
         check_argument(is_right, "weight", self.weight, "above 0")
 
