@@ -83,6 +83,7 @@ MAY_IMPORT_INSIDE = {
     "cli/files.py:chosen_split": ["effdet_keras.data.any_format"],
     # Of commands, as in their `run`.
     "extras/selftest/command.py:_read": ["effdet_keras.data.any_format"],
+    "export/network.py:evaluated": ["effdet_keras.model.network"],
     "export/network.py:network_function": ["effdet_keras.model.computing"],
     # A module becomes a model of this class: `hub` stands below `models`.
     "model/trained.py:from_hub": ["effdet_keras.hub.from_hub"],
