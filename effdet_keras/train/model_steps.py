@@ -211,12 +211,11 @@ class ModelSteps:
         """Their graphs have the parts of before."""
         self.train_function = self.test_function = self.predict_function = None
 
-    def _of_parts(self, kind):
-        return [v for part in self.parts.values() for v in getattr(part, kind)]
-
     def updated_variables(self) -> list[keras.Variable]:
         """What the optimizer moves: what trains, and then that of the parts."""
-        return self.trainable_variables + self._of_parts("trainable_variables")
+        parts = self.parts.values()
+        of_parts = [v for part in parts for v in part.trainable_variables]
+        return self.trainable_variables + of_parts
 
     def batch_norm_statistics(self) -> list[keras.Variable]:
         """The moving means and variances of all batch norms."""
@@ -227,11 +226,12 @@ class ModelSteps:
         """Those of the batch norms that train, and of the parts."""
         norms = [bn for bn in freezing.batch_norms_of(self) if bn.trainable]
         own = [v for bn in norms for v in (bn.moving_mean, bn.moving_variance)]
-        return own + self._of_parts("statistics")
+        return own + [v for part in self.parts.values() for v in part.statistics]
 
     def moved_variables(self) -> list[keras.Variable]:
         """What the forward pass of a training step moves."""
-        return self.moved_statistics() + self._of_parts("moved")
+        of_parts = [v for part in self.parts.values() for v in part.moved]
+        return self.moved_statistics() + of_parts
 
     @property
     def metrics(self):

@@ -15,6 +15,7 @@ from effdet_keras.weights.archive import (
     copy_archive,
     load_archive,
     read_archive_info,
+    store_score_settings,
     write_archive,
 )
 from effdet_keras.weights.kinds.own import read_own_weights
@@ -147,7 +148,7 @@ def weights_of(model):
 
 
 def stored_in(run):
-    return ek.store_score_settings(run, ScoreSettings([0.1, 0.2, 0.3])).parent.name
+    return store_score_settings(run, ScoreSettings([0.1, 0.2, 0.3])).parent.name
 
 
 PLACES = {

@@ -68,7 +68,8 @@ class Quantization(Part):
         shape = (len(self.places), 2)
         self._ranges = _variable("ranges", shape, "float32")
         self._steps = _variable("steps", (), "int32")
-        self.variables = self.moved = [self._ranges, self._steps]
+        variables = [self._ranges, self._steps]
+        super().__init__(variables=variables, moved=variables)
 
     @property
     def is_rounding(self) -> bool:
