@@ -66,7 +66,7 @@ def _raw_and_averaged(model):
         return raw, dict(raw)
     with averages.swapped():
         averaged = _named(model.weights, model.weights)
-        return {**averaged, **_named(averages.sources, averages.variables)}, averaged
+        return {**averaged, **_named(averages.sources, averages.values)}, averaged
 
 
 def _named(variables, values):

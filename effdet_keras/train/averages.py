@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import zlib
 
@@ -60,7 +61,13 @@ class WeightAverages:
         check_argument(0 <= decay < 1, "decay", decay, "at least 0 and below 1")
         self.decay = decay
         self._sources = list(variables)
-        self._averages = [_average_of(variable) for variable in self._sources]
+        # One array for all variables of a shape: a step has 700 averages, and each
+        # operation its price.
+        groups = collections.defaultdict(list)
+        for place, variable in enumerate(self._sources):
+            groups[tuple(variable.shape), variable.dtype].append(place)
+        self._groups = list(groups.values())
+        self._averages = [_averages_of(self._of(group)) for group in self._groups]
         self._is_swapped = False
         # While swapped: a checksum of what each variable was given, or None where
         # that is not known.
@@ -70,12 +77,21 @@ class WeightAverages:
 
     @property
     def sources(self):
-        """The variables that are averaged, in the order of `variables`."""
+        """The variables that are averaged, in the order of `values`."""
         return list(self._sources)
 
     @property
+    def values(self):
+        """The averages, or while swapped the variables' own values, as arrays."""
+        found = [None] * len(self._sources)
+        for group, rows in zip(self._groups, _values(self._averages)):
+            for place, row in zip(group, rows):
+                found[place] = row
+        return found
+
+    @property
     def variables(self):
-        """The averages, or while swapped the variables' own values: to be saved."""
+        """What holds `values`: `[n, ...]` for the `n` variables of a shape."""
         return list(self._averages)
 
     @property
@@ -108,14 +124,13 @@ class WeightAverages:
         rate = ops.maximum(1.0 - self.decay, rate)
         if has_moved is not None:
             rate = ops.where(has_moved, rate, 0.0)
-        for source, average in zip(self._sources, self._averages):
-            descend(average, rate, average.value - source.value)
+        for group, average in zip(self._groups, self._averages):
+            descend(average, rate, average.value - _together(self._of(group)))
 
     def reset(self):
         """Makes each average a copy of its variable, also while they are swapped."""
-        for source, average in zip(self._sources, self._averages):
-            # A copy: a step on JAX may not be given one buffer for both.
-            average.assign(ops.copy(ops.stop_gradient(source.value)))
+        for group, average in zip(self._groups, self._averages):
+            average.assign(_together(self._of(group)))
         self._end_swap()
 
     def adopt(self):
@@ -129,11 +144,11 @@ class WeightAverages:
             self.restore()
         if self._is_swapped:
             return
-        sources, averages = _values(self._sources), _values(self._averages)
+        sources, averages = _values(self._sources), self.values
         # From here on `restore` can undo the exchange, however far it comes.
         self._before = (sources, averages)
         _assign(self._sources, averages)
-        _assign(self._averages, sources)
+        self._keep(sources)
         self._given = [_checksum(value) for value in averages]
         self._is_swapped, self._before = True, None
 
@@ -145,7 +160,7 @@ class WeightAverages:
             self._before = self._values_before()
         sources, averages = self._before
         _assign(self._sources, sources)
-        _assign(self._averages, averages)
+        self._keep(averages)
         self._end_swap()
 
     def settle(self):
@@ -168,8 +183,8 @@ class WeightAverages:
     def save(self, store):
         """Writes the averages; while swapped, the weights of training."""
         prefix = TRAINING if self.is_swapped else AVERAGE
-        for source, value in zip(self._sources, self._averages):
-            store[_key(prefix, source)] = ops.convert_to_numpy(value)
+        for source, value in zip(self._sources, self.values):
+            store[_key(prefix, source)] = value
 
     def load(self, store):
         """Reads what `save` wrote; returns whether there was something."""
@@ -188,23 +203,29 @@ class WeightAverages:
             )
         values = [store[key] for key in keys]
         if is_swapped:  # the variables of the file hold the averages
-            _assign(self._averages, values)
             self._end_swap()
             self._is_swapped = True
         else:
             self.restore()
-            for average, value in zip(self._averages, values):
-                average.assign(value)
+        self._keep(values)
         return True
 
     def _values_before(self):
         """The weights of training and the averages, as they were before the swap."""
-        training, averages = _values(self._averages), _values(self._sources)
+        training, averages = self.values, _values(self._sources)
         given = [None] * len(averages) if self._given is None else self._given
         for i, (average, checksum) in enumerate(zip(averages, given)):
             if checksum not in (None, _checksum(average)):
                 training[i] = np.array(average)  # not one buffer for both
         return training, averages
+
+    def _of(self, group):
+        return [self._sources[place] for place in group]
+
+    def _keep(self, values):
+        """Makes arrays the `values`."""
+        groups = [np.stack([values[i] for i in group]) for group in self._groups]
+        _assign(self._averages, groups)
 
     def _end_swap(self):
         self._is_swapped, self._before, self._given = False, None, None
@@ -214,23 +235,28 @@ def _key(prefix, variable):
     return prefix + variable.path.replace("/", ":")
 
 
-def _average_of(variable):
-    """A variable that starts with the value of a float32 (or float64) one."""
+def _averages_of(variables):
+    """One that starts with the values of float32 (or float64) variables of a shape."""
     # In 16 bits an average would stand still: 1 - decay is below epsilon.
     rule = "Moving averages are of float32 variables, as in models of mixed precision"
-    is_right, path = variable.dtype in ("float32", "float64"), variable.path
-    require(is_right, rule, path=path, dtype=variable.dtype)
+    first = variables[0]
+    is_right = first.dtype in ("float32", "float64")
+    require(is_right, rule, path=first.path, dtype=first.dtype)
     return keras.Variable(
         # A function, because a model may be built in a stateless scope.
-        # A copy, because torch would share the variable's memory.
-        lambda shape, dtype: ops.copy(ops.stop_gradient(variable.value)),
-        shape=variable.shape,
-        dtype=variable.dtype,
+        lambda shape, dtype: _together(variables),
+        shape=(len(variables), *first.shape),
+        dtype=first.dtype,
         trainable=False,
         autocast=False,
         aggregation="only_first_replica",  # replicas hold equal weights
-        name="average_" + variable.path.replace("/", "_"),
+        name="averages_" + first.path.replace("/", "_"),
     )
+
+
+def _together(variables):
+    """The values of variables of one shape, one below the other; a copy of them."""
+    return ops.stop_gradient(ops.stack([variable.value for variable in variables]))
 
 
 def _values(variables):

@@ -118,7 +118,9 @@ class Step(BackendStep):
             return function([iterator.get_next()])
 
         def run(iterator):
-            if isinstance(iterator, tf.data.Iterator | tf.distribute.DistributedIterator):
+            if isinstance(
+                iterator, tf.data.Iterator | tf.distribute.DistributedIterator
+            ):
                 return of_iterator(iterator)
             return of_batch(next(iterator))
 
