@@ -93,9 +93,9 @@ def test_training_moves_statistics_and_averages_of_all_that_moves(trained):
     for variable in statistics:
         if variable.name == "moving_variance":
             assert not np.allclose(ops.convert_to_numpy(variable), 1.0)
-    averages = model.averages.variables
+    averages = model.averages.values
     assert len(averages) == len(tiny_model().trainable_variables) + len(statistics)
-    pairs = zip(values(model.averages.sources), values(averages), strict=True)
+    pairs = zip(values(model.averages.sources), averages, strict=True)
     assert np.mean([not np.array_equal(a, b) for a, b in pairs]) > 0.9
 
 
@@ -228,7 +228,7 @@ def test_a_weights_file_without_averages_starts_them_anew(tmp_path):
     model = tiny_model()
     model.compile(recipe="reference")
     model.load_weights(tmp_path / "plain.weights.h5")
-    assert_equal(model.averages.variables, model.averages.sources)
+    assert_equal(model.averages.sources, model.averages.values)
 
 
 @pytest.mark.slow_elsewhere

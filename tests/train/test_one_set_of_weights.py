@@ -75,7 +75,7 @@ def both_sets(model):
     """The weights of training and the averages; the model is left as it was."""
     was_swapped = model.averages.is_swapped
     model.averages.restore()
-    sets = values(model.weights), values(model.averages.variables)
+    sets = values(model.weights), model.averages.values
     if was_swapped:
         model.averages.swap_in()
     return sets
@@ -105,7 +105,7 @@ def test_after_fit_the_weights_are_the_averages_and_training_goes_on_from_its_ow
     model, other = both
     fit(model, epochs=2)
     training, averages = both_sets(model)
-    assert_differ(values(model.averages.sources), values(model.averages.variables))
+    assert_differ(values(model.averages.sources), model.averages.values)
     assert model.averages.is_swapped
     assert_equal(model.averages.sources, averages)
 

@@ -79,7 +79,7 @@ def trained(golden, refweights):
             images, truth, batch_size=2, shuffle=False, verbose=0
         ).history
         model.averages.restore()  # the weights of training, beside their averages
-        averages = zip(model.averages.sources, model.averages.variables)
+        averages = zip(model.averages.sources, model.averages.values)
         momentum = zip(model.trainable_variables, model.optimizer.momentums)
         steps.append(
             {

@@ -56,7 +56,7 @@ def test_averages_start_again_from_what_was_loaded():
     model.compile()
     model.averages.swap_in()  # as an interrupted callback leaves them
     assign_source(model, source_for(model.config))
-    for source, average in zip(model.averages.sources, model.averages.variables):
+    for source, average in zip(model.averages.sources, model.averages.values):
         np.testing.assert_array_equal(source, average)
 
 

@@ -168,7 +168,7 @@ def test_weights_and_averages_are_both_exported(tmp_path):
     raw = open_weights(tmp_path / "model", averages=False).arrays
     assert_equal(raw, values(model))
     averaged = open_weights(tmp_path / "model").arrays
-    for source, average in zip(model.averages.sources, model.averages.variables):
+    for source, average in zip(model.averages.sources, model.averages.values):
         np.testing.assert_array_equal(averaged[tf1_name(source)], average)
     assert any((averaged[name] != raw[name]).any() for name in raw)
     with model.averages.swapped():
