@@ -19,7 +19,7 @@ import tarfile
 import tensorflow as tf
 from support import programs
 from support.remote import Quiet, served
-from support.tiny import LITE0, tiny_model
+from support.tiny import LITE0, tiny_model, values
 
 from effdet_keras.hub.export import network_features
 from effdet_keras.hub.features import HubFeatures
@@ -153,10 +153,6 @@ def batches(count=4):
 def train(model, steps=1):
     data = batches().repeat(steps)
     return model.fit(data, verbose=0).history["loss"][-1]
-
-
-def values(variables):
-    return [np.array(v) for v in variables]
 
 
 def all_equal(ours, theirs):
