@@ -105,11 +105,7 @@ class ModelSteps:
             return super().train_on_batch(*args, **kwargs)
 
     def evaluate(
-        self,
-        x: Any = None,
-        y: Any = None,
-        batch_size: int | None = None,
-        **kwargs: Any,
+        self, x: Any = None, y: Any = None, batch_size: int | None = None, **kwargs: Any
     ) -> Any:
         """Losses on labelled data. `x` may be a `DetectionDataset`; see `fit`.
 

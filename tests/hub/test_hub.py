@@ -433,8 +433,7 @@ def test_names_alone_are_not_trusted(our_module, tmp_path):
         model = EfficientDet.from_hub(path, num_classes=3, verbose=0)
     assert model.features is not None
     assert all_equal(
-        flat(doubled(normalised())),
-        flat(network_features(model, normalised())),
+        flat(doubled(normalised())), flat(network_features(model, normalised()))
     )
 
 
@@ -498,8 +497,7 @@ def test_a_wrong_number_of_levels_is_named(small_module, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "function",
-    [lambda images, training: images, lambda images, training: [images] * 3],
+    "function", [lambda images, training: images, lambda images, training: [images] * 3]
 )
 def test_another_result_is_named(function, tmp_path):
     path = save_function(function, tmp_path / "module")
