@@ -56,9 +56,9 @@ def of_a_loop(path, files):
 
 
 def of_batches(path, files):
-    import effdet_keras as ek
+    from effdet_keras.extras.bulk.batch_detector import BatchDetector
 
-    detector = ek.bulk.BatchDetector(path, num_threads=1)
+    detector = BatchDetector(path, num_threads=1)
     detector.rows({"path": files[:8]})
     start = time.perf_counter()
     rows = detector.rows({"path": files})
@@ -70,13 +70,13 @@ def of_actors(path, files, actors):
     os.environ.setdefault("RAY_worker_niceness", "0")  # as the loop has
     import ray
 
-    import effdet_keras as ek
+    from effdet_keras.extras.bulk.batch_detector import BatchDetector
 
     ray.init(num_cpus=actors, include_dashboard=False, logging_level="ERROR")
     ray.data.DataContext.get_current().enable_progress_bars = False
     start = time.perf_counter()
     found = ray.data.from_items([{"path": file} for file in files]).map_batches(
-        ek.bulk.BatchDetector,
+        BatchDetector,
         fn_constructor_args=(str(path),),
         fn_constructor_kwargs={"num_threads": 1},
         batch_size=32,

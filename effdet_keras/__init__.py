@@ -15,27 +15,14 @@ from effdet_keras._internal.optional_imports import keras as _keras
 from effdet_keras._version import __version__
 
 if TYPE_CHECKING:
-    from effdet_keras import (
-        augment,
-        box_ops,
-        callbacks,
-        data,
-        errors,
-        layers,
-        visualize,
-    )
-    from effdet_keras import detect as inference
+    from effdet_keras import augment, callbacks, data, errors, visualize
     from effdet_keras.detect.detections import Detections
     from effdet_keras.detect.postprocess import Postprocess
     from effdet_keras.detect.predictor import Predictor
     from effdet_keras.evaluate import metrics
-    from effdet_keras.extras import multiprocess as distribution
     from effdet_keras.extras.advprop import AdvProp
-    from effdet_keras.extras.bulk import batch_detector as bulk
     from effdet_keras.extras.distillation import distill
-    from effdet_keras.extras.rate_test import find_learning_rate
     from effdet_keras.extras.report.evaluation_report import EvaluationReport
-    from effdet_keras.extras.selftest.self_test import self_test
     from effdet_keras.model.config import EfficientDetConfig
     from effdet_keras.model.efficientdet import EfficientDet
     from effdet_keras.runs.configuration import RunConfiguration
@@ -43,7 +30,7 @@ if TYPE_CHECKING:
     from effdet_keras.train import matching, schedules
     from effdet_keras.train.losses import DetectionLoss
     from effdet_keras.train.recipe import Recipe
-    from effdet_keras.weights.archive import read_archive_info, store_score_settings
+    from effdet_keras.weights.archive import read_archive_info
     from effdet_keras.weights.presets import COCO_CLASS_NAMES, list_presets
 
 __all__ = [
@@ -60,24 +47,16 @@ __all__ = [
     "RunConfiguration",
     "__version__",
     "augment",
-    "box_ops",
-    "bulk",
     "callbacks",
     "data",
     "distill",
-    "distribution",
     "errors",
-    "find_learning_rate",
     "fine_tune",
-    "inference",
-    "layers",
     "list_presets",
     "matching",
     "metrics",
     "read_archive_info",
     "schedules",
-    "self_test",
-    "store_score_settings",
     "visualize",
 ]
 
@@ -97,24 +76,16 @@ _PLACES = {
     "Recipe": "train.recipe",
     "RunConfiguration": "runs.configuration",
     "augment": "augment",
-    "box_ops": "box_ops",
-    "bulk": "extras.bulk.batch_detector",
     "callbacks": "callbacks",
     "data": "data",
     "distill": "extras.distillation",
-    "distribution": "extras.multiprocess",
     "errors": "errors",
-    "find_learning_rate": "extras.rate_test",
     "fine_tune": "runs.fine_tune",
-    "inference": "detect",
-    "layers": "layers",
     "list_presets": "weights.presets",
     "matching": "train.matching",
     "metrics": "evaluate.metrics",
     "read_archive_info": "weights.archive",
     "schedules": "train.schedules",
-    "self_test": "extras.selftest.self_test",
-    "store_score_settings": "weights.archive",
     "visualize": "visualize",
 }
 

@@ -18,8 +18,6 @@ import numpy as np
 from effdet_keras._internal.optional_imports import keras_ops as ops
 from effdet_keras.errors import require
 
-__all__ = ["clip_boxes", "xywh_to_yxyx", "yxyx_to_xywh"]
-
 MIN_SIDE = 1e-8  # pixels: keeps the logarithm of a padded, empty box finite
 _TINY = 1e-37  # square pixels: two empty boxes have an IoU of 0, not 0 / 0
 MAX_LOG_SIDE = 20.0  # e**20 anchors long: keeps a wild prediction's box finite

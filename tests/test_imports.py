@@ -22,16 +22,9 @@ ROWS = [
     ["_version", "errors"],
     ["_internal"],
     ["box_ops", "category_ids", "images", "model/config"],
-    [
-        "augment",
-        "visualize",
-        "model/anchors",
-        "detect/letterbox",
-        "weights/presets",
-    ],
+    ["augment", "visualize", "model/anchors", "detect/letterbox", "weights/presets"],
     ["detect/detections", "data", "evaluate"],
     ["model", "detect/postprocess", "train/losses", "train/matching"],
-    ["layers"],
     ["train", "weights"],
     ["detect"],
     ["export", "hub"],
@@ -84,6 +77,7 @@ MAY_IMPORT_INSIDE = {
     "cli/files.py:chosen_split": ["effdet_keras.data.any_format"],
     # Of commands, as in their `run`.
     "extras/selftest/command.py:_read": ["effdet_keras.data.any_format"],
+    "export/network.py:evaluated": ["effdet_keras.model.network"],
     "export/network.py:network_function": ["effdet_keras.model.computing"],
     # A module becomes a model of this class: `hub` stands below `models`.
     "model/trained.py:from_hub": ["effdet_keras.hub.from_hub"],
@@ -211,7 +205,6 @@ SEAMS = {
     "cli/train.py",  # `--find-rate`
     "data/__init__.py",  # their public names
     "data/any_format.py",  # formats: TensorFlow Datasets
-    "detect/__init__.py",  # their public names
     "detect/predictor.py",  # videos, tiles, test-time augmentation
     "evaluate/evaluation.py",  # kinds of errors, findings
     "export/export_model.py",  # where an int8 file loses most
@@ -341,7 +334,7 @@ USES = {
     "import sys; sys.argv = ['effdet-keras']\n"
     "import effdet_keras as ek; ek.Predictor; ek.Detections; ek.metrics": False,
     "import effdet_keras, keras": True,
-    "from effdet_keras.layers import BiFPN": True,
+    "from effdet_keras.model.bifpn import BiFPN": True,
     "import effdet_keras as ek; ek.schedules": True,
 }
 

@@ -19,7 +19,7 @@ ENGINES = {"mirrored": "tensorflow", "multiworker": "tensorflow", "jax": "jax"}
 
 
 def start(distribute: str) -> Any:
-    """The engine of one of `ENGINES`; see `effdet_keras.distribution.start`."""
+    """The engine of one of `ENGINES`; see `effdet_keras.extras.multiprocess.start`."""
     return extra("multiprocess:start")(distribute)
 
 

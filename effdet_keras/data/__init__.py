@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from effdet_keras.data.record import Record
     from effdet_keras.extras.data_check.anchors import fit_anchors
     from effdet_keras.extras.data_check.check import check
-    from effdet_keras.extras.image_columns import read_image_columns
     from effdet_keras.extras.shapes import write_shapes
-    from effdet_keras.extras.tfds import from_tfds
 
 __all__ = [
     "DetectionDataset",
@@ -29,13 +27,11 @@ __all__ = [
     "from_arrays",
     "from_coco",
     "from_csv",
-    "from_tfds",
     "from_tfrecord",
     "from_voc",
     "from_yolo",
     "load",
     "load_splits",
-    "read_image_columns",
     "write_coco",
     "write_csv",
     "write_shapes",
@@ -57,9 +53,7 @@ _PLACES = {
     "data.record": ("Record",),
     "extras.data_check.anchors": ("fit_anchors",),
     "extras.data_check.check": ("check",),
-    "extras.image_columns": ("read_image_columns",),
     "extras.shapes": ("write_shapes",),
-    "extras.tfds": ("from_tfds",),
 }
 
 if not TYPE_CHECKING:

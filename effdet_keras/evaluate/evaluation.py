@@ -203,10 +203,7 @@ class Evaluation:
             },
             "errors": self.errors,
             "shown_errors": self.shown_errors,
-            "slices": {
-                "object size": self.by_object_size,
-                "columns": self.by_column,
-            },
+            "slices": {"object size": self.by_object_size, "columns": self.by_column},
             "worst_images": self.worst_images[:_LISTED],
             "num_suspects": dict(Counter(x.kind for x in self.suspects)),
             "suspects": self.suspects[:_LISTED],
@@ -246,10 +243,10 @@ def analyze_results(
 
     Args:
         results: an `ImageResult` per image, with detections down to a low score, as
-            `ek.inference.image_results` gives them.
+            `image_results` of `detect/evaluate.py` gives them.
         class_names: strings `[C]`, in the order of the labels.
         columns: what to slice by: from the name of a column to its values by image id,
-            as `ek.data.read_image_columns` gives them.
+            as `read_image_columns` of `extras/image_columns.py` gives them.
 
     Raises:
         InvalidValueError: If there are no results, a label has no name, two results

@@ -3,14 +3,12 @@
 from effdet_keras.evaluate.coco import COCOMetric
 from effdet_keras.evaluate.evaluation import Evaluation, analyze_results
 from effdet_keras.evaluate.image_result import ImageResult
-from effdet_keras.evaluate.mean_iou import MeanIoU
 from effdet_keras.evaluate.thresholds import ScoreSettings
 
 __all__ = [
     "COCOMetric",
     "Evaluation",
     "ImageResult",
-    "MeanIoU",
     "ScoreSettings",
     "analyze_results",
 ]

@@ -31,22 +31,16 @@ def evaluated(model, *, quantized=False):
     One of mixed precision is copied; so is a quantization-aware one, unless
     `quantized`.
     """
+    from effdet_keras.model.network import copied
+
     averages = model.averages
     with averages.swapped() if averages is not None else contextlib.nullcontext():
         is_plain = quantized or model.quantization is None
-        yield model if is_plain and _is_float32(model) else _in_float32(model)
-
-
-def _is_float32(model):
-    return all(layer.compute_dtype == "float32" for layer in model.layers)
-
-
-def _in_float32(model):
-    policy = keras.saving.serialize_keras_object(keras.DTypePolicy("float32"))
-    config = {**model.get_config(), "dtype": policy, "quantization": None}
-    copy = type(model).from_config(config)
-    copy.set_weights(model.get_weights())
-    return copy
+        if is_plain and all(x.compute_dtype == "float32" for x in model.layers):
+            yield model
+        else:
+            policy = keras.saving.serialize_keras_object(keras.DTypePolicy("float32"))
+            yield copied(model, dtype=policy, quantization=None)
 
 
 def network_function(model, batch_size=None, repeat=None, *, finds_classes=False):
@@ -97,9 +91,7 @@ def save_function(module, path, signatures):
 
 
 def calibration_inputs(
-    config: EfficientDetConfig,
-    calibration: DetectionDataset | Images,
-    limit: int,
+    config: EfficientDetConfig, calibration: DetectionDataset | Images, limit: int
 ) -> list[Callable[[], np.ndarray]]:
     """Functions that each read one image as the network's input `[H, W, 3]`."""
     if hasattr(calibration, "records"):  # a `DetectionDataset`

@@ -29,8 +29,7 @@ class MovingNormalizer(Part):
         self._of_step = of_step
         self._average = new_number(self._NAME)
         self._next = new_number("next_normalizer")
-        self.variables = [self._average]
-        self.carried = [self._average, self._next]
+        super().__init__(variables=[self._average], carried=[self._average, self._next])
 
     def normalizer(self, num_positives: Any, rule: Callable) -> Any:
         """The average with this batch; it is kept once the step is known to be fine."""

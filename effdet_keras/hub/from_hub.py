@@ -9,7 +9,7 @@ from keras import ops
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.whole_files import shown_address
-from effdet_keras.detect.detect import ScoreRule, image_sources, pixels_of
+from effdet_keras.detect.detect import Images, ScoreRule, image_sources, pixels_of
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.letterbox import boxes_in_image, letterbox_array
 from effdet_keras.errors import InvalidValueError
@@ -193,7 +193,14 @@ class HubDetector:
         _, inputs = self._signature.structured_input_signature
         ((self._input_name, self._input),) = inputs.items()
 
-    def detect(self, images, score_threshold=0.3, *, batch_size=1, verbose="auto"):
+    def detect(
+        self,
+        images: Images,
+        score_threshold: float = 0.3,
+        *,
+        batch_size: int = 1,
+        verbose: int | str = "auto",
+    ) -> Detections | list[Detections]:
         """Finds objects in images of any size; see `EfficientDet.detect`."""
         ScoreRule(self, score_threshold)  # which it has no thresholds for
         sources, is_single = image_sources(images)

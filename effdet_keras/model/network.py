@@ -1,4 +1,4 @@
-"""Assembles the network: normalise, backbone, extra levels, BiFPN, heads."""
+"""Assembles the network (normalise, backbone, BiFPN, heads), and copies models."""
 
 import math
 
@@ -154,3 +154,16 @@ def _pyramid(images, config, dtype):
         name="fpn_cells",
         dtype=dtype,
     )(features)
+
+
+def copied(model, fields=None, **arguments):
+    """Another `EfficientDet` with the same weights.
+
+    `fields` of its config, and `arguments` of it as `get_config` has them, are others.
+    """
+    config = model.config.replace(**(fields or {})).to_dict()
+    config = {**model.get_config(), "config": config, **arguments}
+    copy = type(model).from_config(config)
+    copy.set_weights(model.get_weights())
+    copy.pretrained = model.pretrained
+    return copy

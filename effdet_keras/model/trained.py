@@ -11,6 +11,7 @@ import keras
 from effdet_keras._internal.extras import extra
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import require
+from effdet_keras.model.network import copied
 from effdet_keras.train import freezing
 from effdet_keras.train.fitting import compile_config, compile_from, refining_config
 from effdet_keras.train.parts import Part
@@ -131,7 +132,7 @@ class TrainedModel:
         """
         rule = "The activations of a TF-Hub module are inside it"
         require(self.features is None, rule, features=self.features)
-        other = copied(self, activation=name)
+        other = copied(self, {"activation": name})
         if self.settings is not None:
             other.compile_from_config(refining_config(self))
         return other
@@ -299,12 +300,3 @@ class TrainedModel:
 
     def compile_from_config(self, config: dict) -> None:
         compile_from(self, config)
-
-
-def copied(model, **changes):
-    """Another model with the same weights, and some other fields of its config."""
-    config = model.config.replace(**changes).to_dict()
-    copy = type(model).from_config({**model.get_config(), "config": config})
-    copy.set_weights(model.get_weights())
-    copy.pretrained = model.pretrained
-    return copy

@@ -59,24 +59,15 @@ class WeightAverages:
     def __init__(self, variables, decay=0.9998):
         check_argument(0 <= decay < 1, "decay", decay, "at least 0 and below 1")
         self.decay = decay
-        self._sources = list(variables)
-        self._averages = [_average_of(variable) for variable in self._sources]
+        self.sources = list(variables)
+        # While swapped they hold the values of the sources.
+        self.variables = [_average_of(variable) for variable in self.sources]
         self._is_swapped = False
         # While swapped: a checksum of what each variable was given, or None where
         # that is not known.
         self._given = None
         # During an exchange: the values before the swap, to go back to.
         self._before = None
-
-    @property
-    def sources(self):
-        """The variables that are averaged, in the order of `variables`."""
-        return list(self._sources)
-
-    @property
-    def variables(self):
-        """The averages, or while swapped the variables' own values: to be saved."""
-        return list(self._averages)
 
     @property
     def is_swapped(self):
@@ -108,12 +99,12 @@ class WeightAverages:
         rate = ops.maximum(1.0 - self.decay, rate)
         if has_moved is not None:
             rate = ops.where(has_moved, rate, 0.0)
-        for source, average in zip(self._sources, self._averages):
+        for source, average in zip(self.sources, self.variables):
             descend(average, rate, average.value - source.value)
 
     def reset(self):
         """Makes each average a copy of its variable, also while they are swapped."""
-        for source, average in zip(self._sources, self._averages):
+        for source, average in zip(self.sources, self.variables):
             # A copy: a step on JAX may not be given one buffer for both.
             average.assign(ops.copy(ops.stop_gradient(source.value)))
         self._end_swap()
@@ -129,11 +120,11 @@ class WeightAverages:
             self.restore()
         if self._is_swapped:
             return
-        sources, averages = _values(self._sources), _values(self._averages)
+        sources, averages = _values(self.sources), _values(self.variables)
         # From here on `restore` can undo the exchange, however far it comes.
         self._before = (sources, averages)
-        _assign(self._sources, averages)
-        _assign(self._averages, sources)
+        _assign(self.sources, averages)
+        _assign(self.variables, sources)
         self._given = [_checksum(value) for value in averages]
         self._is_swapped, self._before = True, None
 
@@ -144,8 +135,8 @@ class WeightAverages:
         if self._before is None:
             self._before = self._values_before()
         sources, averages = self._before
-        _assign(self._sources, sources)
-        _assign(self._averages, averages)
+        _assign(self.sources, sources)
+        _assign(self.variables, averages)
         self._end_swap()
 
     def settle(self):
@@ -168,7 +159,7 @@ class WeightAverages:
     def save(self, store):
         """Writes the averages; while swapped, the weights of training."""
         prefix = TRAINING if self.is_swapped else AVERAGE
-        for source, value in zip(self._sources, self._averages):
+        for source, value in zip(self.sources, self.variables):
             store[_key(prefix, source)] = ops.convert_to_numpy(value)
 
     def load(self, store):
@@ -179,7 +170,7 @@ class WeightAverages:
         found = {name for name in names if name.startswith(prefix)}
         if not found:
             return False
-        keys = [_key(prefix, source) for source in self._sources]
+        keys = [_key(prefix, source) for source in self.sources]
         if set(keys) != found:
             raise InvalidValueError(
                 f"The file holds {len(found)} moving averages, this model {len(keys)}: "
@@ -188,18 +179,18 @@ class WeightAverages:
             )
         values = [store[key] for key in keys]
         if is_swapped:  # the variables of the file hold the averages
-            _assign(self._averages, values)
+            _assign(self.variables, values)
             self._end_swap()
             self._is_swapped = True
         else:
             self.restore()
-            for average, value in zip(self._averages, values):
+            for average, value in zip(self.variables, values):
                 average.assign(value)
         return True
 
     def _values_before(self):
         """The weights of training and the averages, as they were before the swap."""
-        training, averages = _values(self._averages), _values(self._sources)
+        training, averages = _values(self.variables), _values(self.sources)
         given = [None] * len(averages) if self._given is None else self._given
         for i, (average, checksum) in enumerate(zip(averages, given)):
             if checksum not in (None, _checksum(average)):

@@ -84,7 +84,9 @@ class ModelSteps:
     def _place_to_go_on_from(self, initial_epoch):
         """The place of the file, where the training that begins is the one of it."""
         place, self._place = self._place, None
-        if place is None or self.settings is None or place.steps != self._steps_done:
+        if place is None or self.settings is None:
+            return None
+        if place.steps != steps_done(self.optimizer):
             return None
         return place if initial_epoch in (None, place.epoch) else None
 
@@ -103,11 +105,7 @@ class ModelSteps:
             return super().train_on_batch(*args, **kwargs)
 
     def evaluate(
-        self,
-        x: Any = None,
-        y: Any = None,
-        batch_size: int | None = None,
-        **kwargs: Any,
+        self, x: Any = None, y: Any = None, batch_size: int | None = None, **kwargs: Any
     ) -> Any:
         """Losses on labelled data. `x` may be a `DetectionDataset`; see `fit`.
 
@@ -211,12 +209,11 @@ class ModelSteps:
         """Their graphs have the parts of before."""
         self.train_function = self.test_function = self.predict_function = None
 
-    def _of_parts(self, kind):
-        return [v for part in self.parts.values() for v in getattr(part, kind)]
-
     def updated_variables(self) -> list[keras.Variable]:
         """What the optimizer moves: what trains, and then that of the parts."""
-        return self.trainable_variables + self._of_parts("trainable_variables")
+        parts = self.parts.values()
+        of_parts = [v for part in parts for v in part.trainable_variables]
+        return self.trainable_variables + of_parts
 
     def batch_norm_statistics(self) -> list[keras.Variable]:
         """The moving means and variances of all batch norms."""
@@ -227,11 +224,12 @@ class ModelSteps:
         """Those of the batch norms that train, and of the parts."""
         norms = [bn for bn in freezing.batch_norms_of(self) if bn.trainable]
         own = [v for bn in norms for v in (bn.moving_mean, bn.moving_variance)]
-        return own + self._of_parts("statistics")
+        return own + [v for part in self.parts.values() for v in part.statistics]
 
     def moved_variables(self) -> list[keras.Variable]:
         """What the forward pass of a training step moves."""
-        return self.moved_statistics() + self._of_parts("moved")
+        of_parts = [v for part in self.parts.values() for v in part.moved]
+        return self.moved_statistics() + of_parts
 
     @property
     def metrics(self):
@@ -246,11 +244,6 @@ class ModelSteps:
     def _step(self) -> BackendStep:
         """What a training step does on the backend that runs."""
         return step_of_backend(self)
-
-    @property
-    def _steps_done(self) -> int:
-        """The training steps since `compile`."""
-        return steps_done(self.optimizer)
 
     def make_train_function(self, force: bool = False) -> None:
         is_new = force or self.train_function is None

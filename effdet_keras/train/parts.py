@@ -18,19 +18,32 @@ class Part:
     """Takes part in the training steps of a model that has it in `parts`, by name.
 
     A step calls the methods in their order here. By itself a part changes nothing:
-    one overrides those that it needs.
+    one overrides those that it needs, and declares the variables that it has.
+
+    Args:
+        variables: what it keeps in files, beside the weights of the model.
+        trainable_variables: those of them that the optimizer moves.
+        statistics: those that forward passes move: statistics of batch norm,
+        moved: and other numbers. A refused batch moves neither.
+        carried: what the loss leaves for the update; a step of JAX has to carry it.
     """
 
     logs: tuple[str, ...] = ()  # names of losses that `fit` logs of it
-    # What it keeps in files, beside the weights of the model.
-    variables: Sequence[keras.Variable] = ()
-    # Those of them that the optimizer moves.
-    trainable_variables: Sequence[keras.Variable] = ()
-    # Those that forward passes move: statistics of batch norm, and other numbers.
-    statistics: Sequence[keras.Variable] = ()
-    moved: Sequence[keras.Variable] = ()
-    # Those that tell the update of the loss: a step of JAX has to carry them.
-    carried: Sequence[keras.Variable] = ()
+
+    def __init__(
+        self,
+        *,
+        variables: Sequence[keras.Variable] = (),
+        trainable_variables: Sequence[keras.Variable] = (),
+        statistics: Sequence[keras.Variable] = (),
+        moved: Sequence[keras.Variable] = (),
+        carried: Sequence[keras.Variable] = (),
+    ) -> None:
+        self.variables = variables
+        self.trainable_variables = trainable_variables
+        self.statistics = statistics
+        self.moved = moved
+        self.carried = carried
 
     def call(self, run: Callable[[], Any], training: bool) -> Any:
         """The network's outputs, in place of `run()`; in evaluation as well."""
@@ -116,7 +129,7 @@ class Accumulation(Part):
         made = [v for v in inner.variables if v.name == self._SUM]
         self._total = made[0] if made else inner.add_variable((), name=self._SUM)
         self._weight = new_number("batch_weight", 1.0)
-        self.carried = [self._weight]
+        super().__init__(carried=[self._weight])
 
     def normalizer(self, num_positives: Any, rule: Callable) -> Any:
         """`n_i`: `rule` is given `N * P_i`, as if all batches were like this one."""
@@ -184,6 +197,7 @@ class StatisticsWarmup(Part):
     """
 
     def __init__(self, momentum: float) -> None:
+        super().__init__()
         self.momentum = momentum
 
     def settled(self, before: Any, after: Any, step: Any) -> Any:

@@ -11,7 +11,7 @@ import effdet_keras as ek
 from effdet_keras import cli
 from effdet_keras.data import write_shapes
 from effdet_keras.evaluate.thresholds import apply_temperature
-from effdet_keras.weights.archive import write_archive
+from effdet_keras.weights.archive import store_score_settings, write_archive
 
 pytestmark = pytest.mark.tensorflow
 
@@ -80,7 +80,7 @@ def test_thresholds_are_stored_and_predict_uses_them(
     best = {one["name"]: one["threshold"] for one in content["classes"]}
     assert settings.thresholds == tuple(best[name] for name in NAMES)
     settings = dataclasses.replace(settings, temperature=2.0)
-    ek.store_score_settings(archive, settings)
+    store_score_settings(archive, settings)
     image = next((data / "valid").iterdir())
     raw = model.detect(image, 0.0)
     kept = raw.scores >= np.array(settings.thresholds)[raw.labels]

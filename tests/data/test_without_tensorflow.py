@@ -9,6 +9,7 @@ sys.modules["tensorflow"] = None
 import json
 import numpy as np
 import effdet_keras as ek
+from effdet_keras.extras.tfds import from_tfds
 
 folder = sys.argv[1]
 train, valid = ek.data.write_shapes(f"{folder}/coco", num_train=4, num_valid=2,
@@ -26,7 +27,7 @@ for format in ("coco", "voc", "yolo", "csv"):
     assert ek.data.check(dataset).ok
 image = np.zeros((32, 48, 3), "uint8")
 examples = [{"image": image, "objects": {"bbox": [[0.2, 0.5, 0.5, 1.0]], "label": [0]}}]
-assert len(ek.data.from_tfds(examples, class_names=["cat"])) == 1
+assert len(from_tfds(examples, class_names=["cat"])) == 1
 assert len(ek.data.from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ["cat"])) == 1
 try:
     train.batches(2, image_size=32)

@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 
-from effdet_keras import distribution
+from effdet_keras.extras import multiprocess
 
 
 def main(name, folder):
@@ -14,7 +14,7 @@ def main(name, folder):
         from effdet_keras.extras.multiprocess import jax as engine  # needs JAX
 
         engine.HEARTBEAT_TIMEOUT = 10
-    processes = distribution.start(name).processes
+    processes = multiprocess.start(name).processes
     found = processes.gather({"index": processes.index, "text": "x" * processes.index})
     assert found == [{"index": i, "text": "x" * i} for i in range(processes.count)]
     print("gathered", flush=True)

@@ -3,13 +3,9 @@
 import keras
 import numpy as np
 import pytest
-from keras import ops
+from support.tiny import values
 
 from effdet_keras.train.averages import WeightAverages
-
-
-def numpy(variable):
-    return np.array(ops.convert_to_numpy(variable))
 
 
 def make(shapes=((3,), (2, 2)), **arguments):
@@ -23,7 +19,7 @@ def make(shapes=((3,), (2, 2)), **arguments):
 
 
 def state(variables, averages):
-    return [numpy(v) for v in variables + averages.variables]
+    return values(variables + averages.variables)
 
 
 def assert_state(actual, expected):
@@ -58,7 +54,7 @@ def test_averages_equal_tensorflow_addons(golden, case, decay):
         for variable, value in zip(variables, row):
             variable.assign(value)
         averages.update(step)
-        actual.append([float(numpy(a)) for a in averages.variables])
+        actual.append([float(a) for a in values(averages.variables)])
 
     assert len(actual) == 20
     # float32; the start is known to 1e-6.
@@ -70,11 +66,11 @@ def test_the_dynamic_decay_stops_growing_at_decay():
     averages = WeightAverages([variable], decay=0.75)
     variable.assign(1.0)
     averages.update(0)  # d = 1 / 10
-    assert float(numpy(averages.variables[0])) == pytest.approx(0.9)
+    assert float(averages.variables[0]) == pytest.approx(0.9)
     averages.reset()
     variable.assign(2.0)
     averages.update(1000)  # d = min(0.75, 1001 / 1010)
-    assert float(numpy(averages.variables[0])) == pytest.approx(1.25)
+    assert float(averages.variables[0]) == pytest.approx(1.25)
 
 
 def test_a_swap_and_back_changes_no_bit():
@@ -189,5 +185,5 @@ def test_a_compiled_update_equals_the_eager_one(jit_compile):
     for step in range(4):
         compiled(tf.constant(step, tf.int64))
         expected.update(step)
-    for a, b in zip(averages.variables, expected.variables):
-        np.testing.assert_allclose(numpy(a), numpy(b), rtol=1e-6)
+    for a, b in zip(values(averages.variables), values(expected.variables)):
+        np.testing.assert_allclose(a, b, rtol=1e-6)

@@ -46,6 +46,34 @@ def test_a_part_takes_part_until_it_is_removed():
     assert any(moved)
 
 
+class Counting(Part):
+    """Counts the forward passes of training."""
+
+    def __init__(self):
+        self.counts = [keras.Variable([0.0], trainable=False) for _ in range(2)]
+        super().__init__(statistics=self.counts[:1], moved=self.counts[1:])
+
+    def call(self, run, training):
+        for count in self.counts if training else ():
+            count.assign(count + 1.0)
+        return run()
+
+
+@pytest.mark.tensorflow
+def test_a_refused_batch_moves_no_variable_that_a_part_declares():
+    model, part = tiny_model(), Counting()
+    model.add_part("counting", part)
+    model.compile("sgd", ema_decay=None, run_eagerly=EAGER)
+    images, truth = batch()
+    model.fit(images, truth, batch_size=2, verbose=0)
+    moved = [float(count[0]) for count in part.counts]
+    with pytest.raises(FloatingPointError):
+        model.fit(images * np.nan, truth, batch_size=2, verbose=0)
+    assert [float(count[0]) for count in part.counts] == moved != [0.0, 0.0]
+    with pytest.raises(TypeError, match="statistic"):
+        Part(statistic=part.counts)  # or it would be read by nobody
+
+
 def test_the_moving_average_of_the_positives_by_hand():
     found, store = [], {}
     for count, is_fine in ((9.0, True), (19.0, True), (99.0, False), (0.5, True)):

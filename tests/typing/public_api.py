@@ -7,6 +7,7 @@ shows that wrong calls are seen.
 import numpy as np
 
 import effdet_keras as ek
+from effdet_keras.box_ops import clip_boxes
 from effdet_keras.visualize import draw_boxes
 
 
@@ -110,7 +111,7 @@ def parts() -> None:
     config = ek.EfficientDetConfig(num_classes=3, image_size=(384, 640))
     model = ek.EfficientDet(config, class_names=["a", "b", "c"])
     model.postprocess = ek.Postprocess(method="hard", iou_threshold=0.6)
-    print(ek.box_ops.clip_boxes(np.zeros((1, 4)), (32, 32)))
+    print(clip_boxes(np.zeros((1, 4)), (32, 32)))
     print(ek.COCO_CLASS_NAMES[0], ek.list_presets()[0].url)
     metric = ek.metrics.COCOMetric("val.json")
     metric.update(1, np.zeros((0, 4)), np.zeros(0), np.zeros(0))

@@ -145,14 +145,14 @@ class AdversarialTraining(Part):
             for bn, arrays in self._arrays.items()
             for name, copy in arrays.items()
         ]
-        self.sources, self.variables = map(list, zip(*pairs)) if pairs else ([], [])
+        self.sources = [source for source, _ in pairs]
         trained = [pair for pair in pairs if pair[1].trainable]
         self.trainable_sources = [source for source, _ in trained]
-        self.trainable_variables = [copy for _, copy in trained]
-        # Read by the step as of any `Part`: it puts those of a bad batch back.
-        self.statistics = [
-            arrays[name] for arrays in self._arrays.values() for name in _MOVED
-        ]
+        super().__init__(
+            variables=[copy for _, copy in pairs],
+            trainable_variables=[copy for _, copy in trained],
+            statistics=[a[name] for a in self._arrays.values() for name in _MOVED],
+        )
 
     @contextlib.contextmanager
     def in_place(self, *, moving: bool) -> Iterator[None]:

@@ -14,7 +14,7 @@ from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidTypeError, check_argument, require
-from effdet_keras.model.trained import copied
+from effdet_keras.model.network import copied
 from effdet_keras.train.losses import huber_loss
 from effdet_keras.train.parts import Part
 
@@ -27,7 +27,7 @@ _SHARED = """
 """.split()
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Distillation(Part):
     """The loss of a student's outputs beside a teacher's.
 
@@ -43,6 +43,7 @@ class Distillation(Part):
     delta: float = 0.1
 
     def __post_init__(self) -> None:
+        super().__init__()
         is_right = 0.0 < self.weight < math.inf
         check_argument(is_right, "weight", self.weight, "above 0")
 
@@ -156,7 +157,7 @@ def _with_outputs(batches, teacher):
 
 def _in_size_of(student, teacher):
     """The teacher as it is evaluated, for images of the student's size."""
-    copy = copied(teacher, image_size=student.config.image_size)
+    copy = copied(teacher, {"image_size": student.config.image_size})
     if teacher.quantization is not None:
         for own, value in zip(
             copy.quantization.variables, teacher.quantization.variables

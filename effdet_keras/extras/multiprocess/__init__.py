@@ -1,4 +1,4 @@
-"""Training on several devices and in several processes: `ek.distribution`."""
+"""Training on several devices and in several processes: `start`."""
 
 from __future__ import annotations
 

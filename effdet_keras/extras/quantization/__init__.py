@@ -23,15 +23,7 @@ STEPS = "quantization:steps"
 ARGUMENTS = ("delay", "batch_norm_steps", "range_steps")  # of `Quantization`
 _MOMENTUM = 0.99  # of a range
 _UNIT = (0.0, 255 / 256)  # the range that LiteRT gives every sigmoid
-ACTIVATIONS = (
-    "swish",
-    "silu",
-    "swish_native",
-    "hswish",
-    "hard_swish",
-    "relu",
-    "relu6",
-)
+ACTIVATIONS = ("swish", "silu", "swish_native", "hswish", "hard_swish", "relu", "relu6")
 
 
 class Quantization(Part):
@@ -68,7 +60,8 @@ class Quantization(Part):
         shape = (len(self.places), 2)
         self._ranges = _variable("ranges", shape, "float32")
         self._steps = _variable("steps", (), "int32")
-        self.variables = self.moved = [self._ranges, self._steps]
+        variables = [self._ranges, self._steps]
+        super().__init__(variables=variables, moved=variables)
 
     @property
     def is_rounding(self) -> bool:

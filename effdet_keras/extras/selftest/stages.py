@@ -250,7 +250,7 @@ def check_encoding(table, before, inputs, targets, rule):
     elsewhere = ~(overlap >= 0.5)  # which NaN is not
     cure = (
         "Targets and decoding do not fit together: if matching, anchors or losses are "
-        "yours, compare them with `ek.box_ops.encode_boxes`; else report a fault."
+        "yours, compare them with `encode_boxes` of `box_ops.py`; else report a fault."
     )
     lost = _lost_boxes(
         table,

@@ -5,6 +5,7 @@ import pytest
 from support.small_datasets import features, save_image, write_shard
 
 from effdet_keras import data
+from effdet_keras.extras.tfds import from_tfds
 
 BOX = "<bndbox><xmin>{}</xmin><ymin>3</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
 XML = "<annotation><object>{}</object></annotation>"
@@ -62,7 +63,7 @@ def example_of(image=None, **objects):
 def tfds(folder, example):
     names = ("cat", "dog")
     examples = [example_of(), example]
-    return lambda **options: data.from_tfds(examples, class_names=names, **options)
+    return lambda **options: from_tfds(examples, class_names=names, **options)
 
 
 def bad_box(value):

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from effdet_keras import distribution
 from effdet_keras.data import from_arrays
 from effdet_keras.data.pipeline.batches import EpochOrder
 from effdet_keras.data.pipeline.image_reader import ImageReader, passes_of
+from effdet_keras.extras import multiprocess
 
 SIZE, BATCH = 10, 4
 
@@ -137,7 +137,7 @@ def test_each_process_decodes_its_part_of_each_batch_alone(monkeypatch):
 
 @pytest.mark.tensorflow
 def test_batches_to_train_on_are_shared_out_by_themselves(monkeypatch):
-    class Second(type(distribution.current_processes())):
+    class Second(type(multiprocess.current_processes())):
         index, count = 1, 2
 
     monkeypatch.setattr("effdet_keras.data.dataset.current_processes", lambda: Second())
