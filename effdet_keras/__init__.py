@@ -15,13 +15,7 @@ from effdet_keras._internal.optional_imports import keras as _keras
 from effdet_keras._version import __version__
 
 if TYPE_CHECKING:
-    from effdet_keras import (
-        augment,
-        callbacks,
-        data,
-        errors,
-        visualize,
-    )
+    from effdet_keras import augment, callbacks, data, errors, visualize
     from effdet_keras.detect.detections import Detections
     from effdet_keras.detect.postprocess import Postprocess
     from effdet_keras.detect.predictor import Predictor

@@ -38,8 +38,7 @@ def test_rows_are_images_and_columns_are_draws(still):
 
 
 @pytest.mark.parametrize(
-    ("images", "expected"),
-    [([4, 1], [[80], [20]]), (9, [[0], [20], [40], [60], [80]])],
+    ("images", "expected"), [([4, 1], [[80], [20]]), (9, [[0], [20], [40], [60], [80]])]
 )
 def test_images_are_chosen_by_indices_or_a_number(dataset, images, expected):
     grid = visualize.augmented(dataset, images=images, repeats=1, **STILL)

@@ -41,19 +41,6 @@ def input_boxes(records, image_size):
     return boxes[keep], np.flatnonzero(keep)
 
 
-def anchor_fit(boxes, config):
-    """The IoU of each box with its best anchor, float64 `[n]`."""
-    return best_anchor_iou(
-        boxes,
-        config.image_size,
-        min_level=config.min_level,
-        max_level=config.max_level,
-        num_scales=config.num_scales,
-        aspect_ratios=config.aspect_ratios,
-        anchor_scale=config.anchor_scale,
-    )
-
-
 def fitted_image_size(dataset: Any, config: EfficientDetConfig) -> tuple[int, int]:
     """The smallest image size at which boxes of every class can be seen well.
 
@@ -103,7 +90,7 @@ def _in_steps(pixels):
 
 def mean_of_classes(boxes, classes, config):
     """The IoU of a box and its best anchor, averaged over the classes as AP is."""
-    iou = anchor_fit(boxes, config)
+    iou = best_anchor_iou(boxes, config)
     return float(np.mean([iou[classes == c].mean() for c in np.unique(classes)]))
 
 

@@ -62,9 +62,7 @@ class DatasetToEvaluate:
     def __iter__(self):
         config, records = self._config, self._dataset.records
         reader = ImageReader(
-            self._dataset,
-            replace=False,
-            seg_class_names=self.seg_class_names,
+            self._dataset, replace=False, seg_class_names=self.seg_class_names
         )
         size, (first, count) = self._batch_size, self._share
         starts = range(first * size, len(records), count * size)

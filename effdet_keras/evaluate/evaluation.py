@@ -203,10 +203,7 @@ class Evaluation:
             },
             "errors": self.errors,
             "shown_errors": self.shown_errors,
-            "slices": {
-                "object size": self.by_object_size,
-                "columns": self.by_column,
-            },
+            "slices": {"object size": self.by_object_size, "columns": self.by_column},
             "worst_images": self.worst_images[:_LISTED],
             "num_suspects": dict(Counter(x.kind for x in self.suspects)),
             "suspects": self.suspects[:_LISTED],

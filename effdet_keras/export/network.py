@@ -91,9 +91,7 @@ def save_function(module, path, signatures):
 
 
 def calibration_inputs(
-    config: EfficientDetConfig,
-    calibration: DetectionDataset | Images,
-    limit: int,
+    config: EfficientDetConfig, calibration: DetectionDataset | Images, limit: int
 ) -> list[Callable[[], np.ndarray]]:
     """Functions that each read one image as the network's input `[H, W, 3]`."""
     if hasattr(calibration, "records"):  # a `DetectionDataset`

@@ -73,10 +73,7 @@ def _wrapped(module, variable, taken):
             stack.enter_context(keras.name_scope(scope))
         kind = keras.Variable if trains else _Fixed
         return kind(  # of the same storage, not a copy
-            initializer=variable,
-            trainable=trains,
-            dtype=variable.dtype.name,
-            name=name,
+            initializer=variable, trainable=trains, dtype=variable.dtype.name, name=name
         )
 
 

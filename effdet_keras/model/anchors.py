@@ -17,6 +17,16 @@ if TYPE_CHECKING:
 
 __all__ = ["anchors_of", "generate_anchors"]
 
+# The fields of a config that anchors are made of, but for their order.
+_SHAPES = (
+    "image_size",
+    "min_level",
+    "max_level",
+    "num_scales",
+    "aspect_ratios",
+    "anchor_scale",
+)
+
 
 def generate_anchors(
     image_size: Sequence[int],
@@ -88,23 +98,22 @@ def anchors_of(config: EfficientDetConfig) -> np.ndarray:
         >>> anchors_of(EfficientDetConfig()).shape
         (49104, 4)
     """
-    fields = ("min_level", "max_level", "num_scales", "aspect_ratios", "anchor_scale")
-    options = {field: getattr(config, field) for field in (*fields, "anchor_order")}
-    return generate_anchors(config.image_size, **options)
+    options = {field: getattr(config, field) for field in (*_SHAPES, "anchor_order")}
+    return generate_anchors(**options)
 
 
-def best_anchor_iou(boxes, image_size, **options):
-    """The IoU of each box `[n, 4]` with the best of all anchors, float64 `[n]`.
+def best_anchor_iou(boxes, config):
+    """The IoU of each box `[n, 4]` with the best anchor of a config, float64 `[n]`.
 
-    `options` are those of `generate_anchors`. Exact, without the grid: the anchors of
-    one shape differ by their center alone, and the one nearest to the box's center
-    overlaps it most. A box without area has 0.
+    Exact, without the grid: the anchors of one shape differ by their center alone, and
+    the one nearest to the box's center overlaps it most. A box without area has 0.
     """
     boxes = np.asarray(boxes, "float64")
     centers = (boxes[:, :2] + boxes[:, 2:]) / 2
     box_sides = np.maximum(boxes[:, 2:] - boxes[:, :2], 0.0)
     best = np.zeros(len(boxes))
-    for size, strides, sides_of_level in _shapes_of_levels(image_size, **options):
+    options = {field: getattr(config, field) for field in _SHAPES}
+    for size, strides, sides_of_level in _shapes_of_levels(**options):
         places = np.clip(np.floor(centers / strides), 0, np.array(size) - 1)
         distance = np.abs(centers - (places + 0.5) * strides)  # [n, (y, x)]
         for sides in sides_of_level.reshape(-1, 2):
@@ -118,12 +127,7 @@ def best_anchor_iou(boxes, image_size, **options):
 
 
 def _shapes_of_levels(
-    image_size,
-    min_level=3,
-    max_level=7,
-    num_scales=3,
-    aspect_ratios=(1.0, 2.0, 0.5),
-    anchor_scale=4.0,
+    image_size, min_level, max_level, num_scales, aspect_ratios, anchor_scale
 ):
     """Each level's size, stride, and sides of anchors `[octave, ratio, (y, x)]`."""
     sizes = level_sizes(image_size, min_level, max_level)

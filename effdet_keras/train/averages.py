@@ -60,14 +60,14 @@ class WeightAverages:
     def __init__(self, variables, decay=0.9998):
         check_argument(0 <= decay < 1, "decay", decay, "at least 0 and below 1")
         self.decay = decay
-        self._sources = list(variables)
-        # One array for all variables of a shape: a step has 700 averages, and each
-        # operation its price.
+        self.sources = list(variables)
+        # One array for all sources of a shape: a step has 700, and each operation its
+        # price.
         groups = collections.defaultdict(list)
-        for place, variable in enumerate(self._sources):
+        for place, variable in enumerate(self.sources):
             groups[tuple(variable.shape), variable.dtype].append(place)
         self._groups = list(groups.values())
-        self._averages = [_averages_of(self._of(group)) for group in self._groups]
+        self.variables = [_averages_of(self._of(group)) for group in self._groups]
         self._is_swapped = False
         # While swapped: a checksum of what each variable was given, or None where
         # that is not known.
@@ -76,23 +76,13 @@ class WeightAverages:
         self._before = None
 
     @property
-    def sources(self):
-        """The variables that are averaged, in the order of `values`."""
-        return list(self._sources)
-
-    @property
     def values(self):
         """The averages, or while swapped the variables' own values, as arrays."""
-        found = [None] * len(self._sources)
-        for group, rows in zip(self._groups, _values(self._averages)):
+        found = [None] * len(self.sources)
+        for group, rows in zip(self._groups, _values(self.variables)):
             for place, row in zip(group, rows):
                 found[place] = row
         return found
-
-    @property
-    def variables(self):
-        """What holds `values`: `[n, ...]` for the `n` variables of a shape."""
-        return list(self._averages)
 
     @property
     def is_swapped(self):
@@ -124,12 +114,12 @@ class WeightAverages:
         rate = ops.maximum(1.0 - self.decay, rate)
         if has_moved is not None:
             rate = ops.where(has_moved, rate, 0.0)
-        for group, average in zip(self._groups, self._averages):
+        for group, average in zip(self._groups, self.variables):
             descend(average, rate, average.value - _together(self._of(group)))
 
     def reset(self):
         """Makes each average a copy of its variable, also while they are swapped."""
-        for group, average in zip(self._groups, self._averages):
+        for group, average in zip(self._groups, self.variables):
             average.assign(_together(self._of(group)))
         self._end_swap()
 
@@ -144,10 +134,10 @@ class WeightAverages:
             self.restore()
         if self._is_swapped:
             return
-        sources, averages = _values(self._sources), self.values
+        sources, averages = _values(self.sources), self.values
         # From here on `restore` can undo the exchange, however far it comes.
         self._before = (sources, averages)
-        _assign(self._sources, averages)
+        _assign(self.sources, averages)
         self._keep(sources)
         self._given = [_checksum(value) for value in averages]
         self._is_swapped, self._before = True, None
@@ -159,7 +149,7 @@ class WeightAverages:
         if self._before is None:
             self._before = self._values_before()
         sources, averages = self._before
-        _assign(self._sources, sources)
+        _assign(self.sources, sources)
         self._keep(averages)
         self._end_swap()
 
@@ -183,7 +173,7 @@ class WeightAverages:
     def save(self, store):
         """Writes the averages; while swapped, the weights of training."""
         prefix = TRAINING if self.is_swapped else AVERAGE
-        for source, value in zip(self._sources, self.values):
+        for source, value in zip(self.sources, self.values):
             store[_key(prefix, source)] = value
 
     def load(self, store):
@@ -194,7 +184,7 @@ class WeightAverages:
         found = {name for name in names if name.startswith(prefix)}
         if not found:
             return False
-        keys = [_key(prefix, source) for source in self._sources]
+        keys = [_key(prefix, source) for source in self.sources]
         if set(keys) != found:
             raise InvalidValueError(
                 f"The file holds {len(found)} moving averages, this model {len(keys)}: "
@@ -212,7 +202,7 @@ class WeightAverages:
 
     def _values_before(self):
         """The weights of training and the averages, as they were before the swap."""
-        training, averages = self.values, _values(self._sources)
+        training, averages = self.values, _values(self.sources)
         given = [None] * len(averages) if self._given is None else self._given
         for i, (average, checksum) in enumerate(zip(averages, given)):
             if checksum not in (None, _checksum(average)):
@@ -220,12 +210,12 @@ class WeightAverages:
         return training, averages
 
     def _of(self, group):
-        return [self._sources[place] for place in group]
+        return [self.sources[place] for place in group]
 
     def _keep(self, values):
         """Makes arrays the `values`."""
         groups = [np.stack([values[i] for i in group]) for group in self._groups]
-        _assign(self._averages, groups)
+        _assign(self.variables, groups)
 
     def _end_swap(self):
         self._is_swapped, self._before, self._given = False, None, None

@@ -84,7 +84,9 @@ class ModelSteps:
     def _place_to_go_on_from(self, initial_epoch):
         """The place of the file, where the training that begins is the one of it."""
         place, self._place = self._place, None
-        if place is None or self.settings is None or place.steps != self._steps_done:
+        if place is None or self.settings is None:
+            return None
+        if place.steps != steps_done(self.optimizer):
             return None
         return place if initial_epoch in (None, place.epoch) else None
 
@@ -103,11 +105,7 @@ class ModelSteps:
             return super().train_on_batch(*args, **kwargs)
 
     def evaluate(
-        self,
-        x: Any = None,
-        y: Any = None,
-        batch_size: int | None = None,
-        **kwargs: Any,
+        self, x: Any = None, y: Any = None, batch_size: int | None = None, **kwargs: Any
     ) -> Any:
         """Losses on labelled data. `x` may be a `DetectionDataset`; see `fit`.
 
@@ -246,11 +244,6 @@ class ModelSteps:
     def _step(self) -> BackendStep:
         """What a training step does on the backend that runs."""
         return step_of_backend(self)
-
-    @property
-    def _steps_done(self) -> int:
-        """The training steps since `compile`."""
-        return steps_done(self.optimizer)
 
     def make_train_function(self, force: bool = False) -> None:
         is_new = force or self.train_function is None

@@ -158,9 +158,7 @@ def going_on_from_another(path: Any, damages: list[str]) -> str:
     return f"{' '.join(damages)} The training goes on from '{shown_address(path)}'."
 
 
-def checkpoint_to_resume(
-    folder: str | os.PathLike,
-) -> tuple[Any, list[str]]:
+def checkpoint_to_resume(folder: str | os.PathLike) -> tuple[Any, list[str]]:
     """The newest whole checkpoint in a folder, or None; and a text for each damaged."""
     folder = path_of_checkpoint(folder)
     damages: list[str] = []

@@ -107,10 +107,7 @@ class Sender(keras.callbacks.Callback):
     ("sender", "error", "step"),
     [
         pytest.param(
-            Sender(signal.SIGINT, step=1),
-            KeyboardInterrupt,
-            2,
-            marks=pytest.mark.slow,
+            Sender(signal.SIGINT, step=1), KeyboardInterrupt, 2, marks=pytest.mark.slow
         ),
         (Sender(signal.SIGTERM), SystemExit, STEPS),
     ],

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from support.tiny import assert_equal
 
 from effdet_keras.callbacks import SwapEMA
 from effdet_keras.train.averages import evaluated_weights
@@ -19,11 +20,6 @@ def spread(model):
 class Interrupt(keras.callbacks.Callback):
     def on_test_batch_begin(self, batch, logs=None):
         raise KeyboardInterrupt
-
-
-def assert_equal(actual, expected):
-    for a, b in zip(actual, expected, strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 def fit(model, train, **arguments):

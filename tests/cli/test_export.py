@@ -10,12 +10,7 @@ from support.tiny import LITE0, lively_model
 import effdet_keras as ek
 from effdet_keras import cli
 from effdet_keras.export import check, export_model
-from effdet_keras.export.registry import (
-    FORMATS,
-    OPTIONS,
-    TARGETS,
-    ExportFormat,
-)
+from effdet_keras.export.registry import FORMATS, OPTIONS, TARGETS, ExportFormat
 from effdet_keras.export.runtime import describe
 from effdet_keras.weights.archive import write_archive
 

@@ -4,12 +4,8 @@ import numpy as np
 import pytest
 
 from effdet_keras.data import from_arrays
-from effdet_keras.data.anchor_fit import (
-    anchor_fit,
-    fitted_anchors,
-    fitted_image_size,
-    input_boxes,
-)
+from effdet_keras.data.anchor_fit import fitted_anchors, fitted_image_size, input_boxes
+from effdet_keras.model.anchors import best_anchor_iou
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.model.efficientdet import EfficientDet
 
@@ -87,7 +83,7 @@ def test_fitted_anchors_overlap_long_boxes_better():
     config = EfficientDetConfig(image_size=384)
     fitted = config.replace(**fitted_anchors(boxes, config))
     inputs, _ = input_boxes(boxes.records, config.image_size)
-    before, after = (anchor_fit(inputs, c).mean() for c in (config, fitted))
+    before, after = (best_anchor_iou(inputs, c).mean() for c in (config, fitted))
     assert after > before + 0.2
     assert fitted.num_anchors == config.num_anchors
 

@@ -11,12 +11,7 @@ from pycocotools import mask as coco_mask
 from support.small_datasets import features, write_shard
 
 import effdet_keras as ek
-from effdet_keras.data import (
-    DetectionDataset,
-    from_arrays,
-    from_coco,
-    from_tfrecord,
-)
+from effdet_keras.data import DetectionDataset, from_arrays, from_coco, from_tfrecord
 from effdet_keras.data.formats.writing import png_of
 from effdet_keras.detect.letterbox import class_map_in_image, mask_in_input
 
@@ -171,12 +166,7 @@ def assert_color_says_class(image, mask, share=0.93):
 
 def colored_dataset():
     image, mask = colored()
-    dataset = from_arrays(
-        [image] * 3,
-        [[[5, 5, 50, 70]]] * 3,
-        [[0]] * 3,
-        ["cat"],
-    )
+    dataset = from_arrays([image] * 3, [[[5, 5, 50, 70]]] * 3, [[0]] * 3, ["cat"])
     records = [dataclasses.replace(r, mask=mask) for r in dataset.records]
     return DetectionDataset(records, ["cat"], seg_class_names=list("abcd"))
 

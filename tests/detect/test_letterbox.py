@@ -30,12 +30,7 @@ def slow_resize(image, height, width):
 
 
 @pytest.mark.parametrize(
-    "size, target",
-    [
-        ((23, 5), (16, 24)),
-        ((1, 1), (5, 3)),
-        ((33, 47), (32, 20)),
-    ],
+    "size, target", [((23, 5), (16, 24)), ((1, 1), (5, 3)), ((33, 47), (32, 20))]
 )
 def test_equals_the_definition(size, target):
     image = np.random.default_rng(1).uniform(0, 255, (*size, 3)).astype("float32")

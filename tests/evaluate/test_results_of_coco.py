@@ -8,10 +8,7 @@ import pytest
 from effdet_keras.evaluate.coco import read_detections, results_of_coco
 
 TRUTH = {
-    "images": [
-        {"id": 9, "file_name": "b.jpg", "height": 40, "width": 60},
-        {"id": 2},
-    ],
+    "images": [{"id": 9, "file_name": "b.jpg", "height": 40, "width": 60}, {"id": 2}],
     "categories": [{"id": 5, "name": "dog"}, {"id": 3, "name": "cat"}],
     "annotations": [
         {"image_id": 2, "category_id": 3, "bbox": [1, 2, 10, 20], "iscrowd": 1},

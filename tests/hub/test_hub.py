@@ -19,7 +19,7 @@ import tarfile
 import tensorflow as tf
 from support import programs
 from support.remote import Quiet, served
-from support.tiny import LITE0, tiny_model
+from support.tiny import LITE0, tiny_model, values
 
 from effdet_keras.hub.export import network_features
 from effdet_keras.hub.features import HubFeatures
@@ -153,10 +153,6 @@ def batches(count=4):
 def train(model, steps=1):
     data = batches().repeat(steps)
     return model.fit(data, verbose=0).history["loss"][-1]
-
-
-def values(variables):
-    return [np.array(v) for v in variables]
 
 
 def all_equal(ours, theirs):
@@ -437,8 +433,7 @@ def test_names_alone_are_not_trusted(our_module, tmp_path):
         model = EfficientDet.from_hub(path, num_classes=3, verbose=0)
     assert model.features is not None
     assert all_equal(
-        flat(doubled(normalised())),
-        flat(network_features(model, normalised())),
+        flat(doubled(normalised())), flat(network_features(model, normalised()))
     )
 
 
@@ -502,8 +497,7 @@ def test_a_wrong_number_of_levels_is_named(small_module, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "function",
-    [lambda images, training: images, lambda images, training: [images] * 3],
+    "function", [lambda images, training: images, lambda images, training: [images] * 3]
 )
 def test_another_result_is_named(function, tmp_path):
     path = save_function(function, tmp_path / "module")

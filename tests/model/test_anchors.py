@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from effdet_keras import box_ops
-from effdet_keras.model.anchors import best_anchor_iou, generate_anchors, level_sizes
+from effdet_keras.model.anchors import (
+    anchors_of,
+    best_anchor_iou,
+    generate_anchors,
+    level_sizes,
+)
+from effdet_keras.model.config import EfficientDetConfig
 
 CASES = [
     "d0_512",
@@ -118,8 +124,9 @@ def test_the_best_anchor_is_the_best_of_all(image_size, arguments):
     centers = rng.uniform(-30, np.array(image_size) + 30, (500, 2))
     sides = np.exp(rng.uniform(0, 5.5, (500, 2)))
     boxes = np.concatenate([centers - sides / 2, centers + sides / 2], axis=1)
-    anchors = generate_anchors(image_size, **arguments).astype("float64")
+    config = EfficientDetConfig(image_size=image_size, **arguments)
+    anchors = anchors_of(config).astype("float64")
     expected = box_ops.pairwise_iou(boxes, anchors).max(axis=1)
-    actual = best_anchor_iou(boxes, image_size, **arguments)
+    actual = best_anchor_iou(boxes, config)
     # The anchors of the grid are rounded to float32.
     np.testing.assert_allclose(actual, expected, atol=1e-5)

@@ -7,12 +7,7 @@ import pytest
 from keras import ops
 
 from effdet_keras.model.basic_layers import PyramidOptions
-from effdet_keras.model.bifpn import (
-    BiFPNCell,
-    BiFPNNode,
-    WeightedFusion,
-    pyramid_nodes,
-)
+from effdet_keras.model.bifpn import BiFPNCell, BiFPNNode, WeightedFusion, pyramid_nodes
 from effdet_keras.model.config import FUSION_METHODS, PYRAMIDS
 
 

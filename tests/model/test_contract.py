@@ -244,8 +244,7 @@ SLOW_TO_COMPILE = {
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=SLOW_TO_COMPILE.get(n, ())) for n in CASES],
+    "name", [pytest.param(n, marks=SLOW_TO_COMPILE.get(n, ())) for n in CASES]
 )
 def test_layer_keeps_the_contract(name):
     layer, arguments, inputs, changed = CASES[name]

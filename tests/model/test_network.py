@@ -11,11 +11,7 @@ from support.kinds import slow_but
 from support.network_outputs import TOLERANCE, assert_outputs_equal
 
 from effdet_keras.model.anchors import level_sizes
-from effdet_keras.model.backbone import (
-    EfficientNet,
-    block_table,
-    stem_filters,
-)
+from effdet_keras.model.backbone import EfficientNet, block_table, stem_filters
 from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.model.network import build_network
 from effdet_keras.weights.network_arrays import network_arrays, tf1_name
@@ -126,9 +122,7 @@ def test_the_segmentation_head_equals_the_reference(golden, refweights, heads):
         {"class_logits", "box_deltas"} if len(heads) == 2 else set()
     )
     np.testing.assert_allclose(
-        ops.convert_to_numpy(outputs["segmentation_logits"]),
-        arrays["seg"],
-        **TOLERANCE,
+        ops.convert_to_numpy(outputs["segmentation_logits"]), arrays["seg"], **TOLERANCE
     )
 
 

@@ -50,6 +50,5 @@ def test_the_output_ends_where_the_image_does():
     whole.set_weights(head.get_weights())
     assert head(levels).shape == (2, 9, 14, 2)
     np.testing.assert_array_equal(
-        ops.convert_to_numpy(head(levels)),
-        ops.convert_to_numpy(whole(levels))[:, :9],
+        ops.convert_to_numpy(head(levels)), ops.convert_to_numpy(whole(levels))[:, :9]
     )

@@ -102,13 +102,7 @@ def odd_splits(folder):
     others = [
         record("y/same.jpg", (57, 31), 7, [[1, 1, 3, 3]], [3], area=[5.5]),
         record(
-            "y/turned.jpg",
-            (32, 48),
-            12,
-            [[3, 40, 29, 7]],
-            [2],
-            turn=6,
-            source_id="a",
+            "y/turned.jpg", (32, 48), 12, [[3, 40, 29, 7]], [2], turn=6, source_id="a"
         ),
     ]
     second = [

@@ -112,11 +112,24 @@ def model():
     return tiny_model()
 
 
-def settle(model, **arguments):
+def settle(model, *, pretrained=None, **arguments):
     """The recipe that `fit` would train with."""
     model.compile(**arguments)
-    choose_recipe(model, Facts(num_images=20, batch_size=8, steps=50), verbose=False)
+    return chosen_for(model, pretrained=pretrained)
+
+
+def chosen_for(model, steps=50, pretrained=None):
+    facts = Facts(20, batch_size=8, steps=steps, pretrained=pretrained)
+    choose_recipe(model, facts, verbose=False)
     return model.settings.recipe
+
+
+@pytest.fixture
+def freed(model):
+    """The same model; afterwards all of it trains again."""
+    yield model
+    model.pretrained = None
+    model.unfreeze()
 
 
 def test_compile_without_arguments_takes_what_is_chosen(model):
@@ -195,52 +208,34 @@ def test_nothing_is_chosen_anew_once_a_step_was_trained(model):
     settle(model)
     model.optimizer.iterations.assign(1)
     before = model.settings.recipe
-    choose_recipe(model, Facts(num_images=20, batch_size=8, steps=7), verbose=False)
-    assert model.settings.recipe is before
+    assert chosen_for(model, steps=7) is before
     assert model.get_compile_config()["recipe"]["optimizer"] is not None
 
 
-def test_what_is_frozen_already_stays_so(model):
-    model.pretrained = "backbone"
-    facts = Facts(num_images=20, batch_size=8, steps=50, pretrained="backbone")
-    try:
-        model.compile()
-        model.freeze("(?!class_net/)")
-        choose_recipe(model, facts, verbose=False)
-        paths = {v.path.split("/")[0] for v in model.trainable_variables}
-        assert paths == {"class_net"}
-        model.unfreeze()
-        choose_recipe(model, facts, verbose=False)  # and what was freed stays free
-        assert any("efficientnet" in v.path for v in model.trainable_variables)
-    finally:
-        model.pretrained = None
-        model.unfreeze()
+def test_what_is_frozen_already_stays_so(freed):
+    freed.pretrained = "backbone"
+    freed.compile()
+    freed.freeze("(?!class_net/)")
+    chosen_for(freed, pretrained="backbone")
+    assert {v.path.split("/")[0] for v in freed.trainable_variables} == {"class_net"}
+    freed.unfreeze()
+    chosen_for(freed, pretrained="backbone")  # and what was freed stays free
+    assert any("efficientnet" in v.path for v in freed.trainable_variables)
 
 
 @pytest.mark.parametrize("freeze", [None, "backbone", "efficientnet-.*/stem/"])
-def test_the_rate_of_the_backbone_follows_what_compile_froze(model, freeze):
-    facts = Facts(num_images=20, batch_size=8, steps=50, pretrained="backbone")
-    try:
-        model.compile(freeze=freeze)
-        choose_recipe(model, facts, verbose=False)
-        slow = model.settings.recipe.learning_rate_multipliers
-        assert slow == (None if freeze == "backbone" else {"^efficientnet": 0.2})
-        factors = getattr(model.optimizer, "_factors", [])
-        assert set(factors) == (set() if freeze == "backbone" else {0.2, 1.0})
-    finally:
-        model.unfreeze()
+def test_the_rate_of_the_backbone_follows_what_compile_froze(freed, freeze):
+    slow = settle(freed, pretrained="backbone", freeze=freeze).learning_rate_multipliers
+    assert slow == (None if freeze == "backbone" else {"^efficientnet": 0.2})
+    factors = getattr(freed.optimizer, "_factors", [])
+    assert set(factors) == (set() if freeze == "backbone" else {0.2, 1.0})
 
 
-def test_statistics_of_a_backbone_that_it_freezes_move_where_asked(model):
-    facts = Facts(num_images=20, batch_size=8, steps=50, pretrained="backbone")
-    try:
-        model.compile(freeze_batch_norm=False)
-        choose_recipe(model, facts, verbose=False)
-        frozen = frozen_state(model)
-        assert frozen["weights"] and not frozen["batch_norms"]
-        assert model.settings.open_recipe.given == ["freeze_batch_norm"]
-    finally:
-        model.unfreeze()
+def test_statistics_of_a_backbone_that_it_freezes_move_where_asked(freed):
+    settle(freed, pretrained="backbone", freeze_batch_norm=False)
+    frozen = frozen_state(freed)
+    assert frozen["weights"] and not frozen["batch_norms"]
+    assert freed.settings.open_recipe.given == ["freeze_batch_norm"]
 
 
 @pytest.mark.tensorflow

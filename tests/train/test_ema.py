@@ -3,13 +3,9 @@
 import keras
 import numpy as np
 import pytest
-from keras import ops
+from support.tiny import values
 
 from effdet_keras.train.averages import WeightAverages
-
-
-def numpy(variable):
-    return np.array(ops.convert_to_numpy(variable))
 
 
 def make(shapes=((3,), (2, 2)), **arguments):
@@ -23,7 +19,7 @@ def make(shapes=((3,), (2, 2)), **arguments):
 
 
 def state(variables, averages):
-    return [numpy(v) for v in [*variables, *averages.values]]
+    return [*values(variables), *averages.values]
 
 
 def assert_state(actual, expected):
@@ -189,5 +185,5 @@ def test_a_compiled_update_equals_the_eager_one(jit_compile):
     for step in range(4):
         compiled(tf.constant(step, tf.int64))
         expected.update(step)
-    for a, b in zip(averages.variables, expected.variables):
-        np.testing.assert_allclose(numpy(a), numpy(b), rtol=1e-6)
+    for a, b in zip(values(averages.variables), values(expected.variables)):
+        np.testing.assert_allclose(a, b, rtol=1e-6)

@@ -258,11 +258,7 @@ def test_terms_and_gradients_equal_the_reference(golden, file, case):
     [
         {"gamma": 2.0, "delta": 0.2, "box_loss_weight": 3.0},
         *[{"iou_loss_type": name} for name in IOU_TYPES],
-        {
-            "iou_loss_type": "giou",
-            "iou_loss_weight": 2.0,
-            "class_loss_weight": 3.0,
-        },
+        {"iou_loss_type": "giou", "iou_loss_weight": 2.0, "class_loss_weight": 3.0},
     ],
     ids=str,
 )
@@ -354,12 +350,7 @@ def test_loss_survives_serialization():
     assert all(defaults[key] != value for key, value in loss.get_config().items())
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("iou_loss_type", "eiou"),
-    ],
-)
+@pytest.mark.parametrize(("name", "value"), [("iou_loss_type", "eiou")])
 def test_wrong_number_is_named_with_its_value(name, value):
     received = re.escape(f"{name}={value!r}")
     with pytest.raises(ValueError, match=f"`{name}`.*{received}"):

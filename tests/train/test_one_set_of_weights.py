@@ -99,9 +99,7 @@ def outputs(model):
     return values(model(batch()[0][:1]).values())
 
 
-def test_after_fit_the_weights_are_the_averages_and_training_goes_on_from_its_own(
-    both,
-):
+def test_after_fit_the_weights_are_the_averages_and_training_goes_on_from_its_own(both):
     model, other = both
     fit(model, epochs=2)
     training, averages = both_sets(model)

@@ -6,20 +6,14 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from support.tiny import batch, tiny_model
+from support.tiny import assert_equal, batch, tiny_model, without_stochastic_depth
 
 from effdet_keras.train import optimizers
 from effdet_keras.train.matching import ATSSMatching
-from effdet_keras.train.optimizers import (
-    named_optimizer,
-)
+from effdet_keras.train.optimizers import named_optimizer
 from effdet_keras.train.recipe import Recipe
 
 GRADIENT, RATE = np.array([0.5, -2.0]), 0.1
-
-
-def values(variables):
-    return [ops.convert_to_numpy(v).copy() for v in variables]
 
 
 def after_steps(optimizer, count=2, name="kernel"):
@@ -292,30 +286,23 @@ def test_training_with_a_named_optimizer_goes_on_from_a_file_bit_for_bit(tmp_pat
         "learning_rate_multipliers": {"class_net.*bias$": 3.0, "bias$": 2.0},
     }
     keras.utils.set_random_seed(1)
-    model = tiny_model()
-    for layer in model._flatten_layers():
-        if hasattr(layer, "survival_prob"):
-            layer.survival_prob = 1.0
+    model = without_stochastic_depth(tiny_model())
     model.compile(**recipe, run_eagerly=True)
     options = {"batch_size": 2, "shuffle": False, "verbose": 0}
     model.fit(*batch(), epochs=2, **options)
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
-    for layer in again._flatten_layers():
-        if hasattr(layer, "survival_prob"):
-            layer.survival_prob = 1.0
+    without_stochastic_depth(again)
     assert again.optimizer._factors == model.optimizer._factors
     assert {1.0, 2.0, 3.0} == set(model.optimizer._factors)
     for m in (model, again):
         m.fit(*batch(), epochs=4, initial_epoch=2, **options)
         assert m.optimizer._learning_rate.total_steps == 4
         assert m.optimizer._learning_rate.warmup_steps == 1
-    for kind in ("weights", "optimizer.variables", "averages.variables"):
-        ours, theirs = model, again
-        for part in kind.split("."):
-            ours, theirs = getattr(ours, part), getattr(theirs, part)
-        for a, b in zip(values(ours), values(theirs), strict=True):
-            np.testing.assert_array_equal(a, b)
+    assert_equal(model.weights, again.weights)
+    for kind in ("optimizer", "averages"):
+        ours, theirs = getattr(model, kind), getattr(again, kind)
+        assert_equal(ours.variables, theirs.variables)
 
 
 @pytest.mark.parametrize(

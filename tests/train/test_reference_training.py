@@ -5,6 +5,7 @@ import json
 import keras
 import numpy as np
 import pytest
+from support.odapi_training import digest
 from support.tiny import EAGER
 
 from effdet_keras.model.efficientdet import EfficientDet
@@ -24,14 +25,6 @@ class ReferenceRates(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self):
         return {}
-
-
-def digest(value):
-    """Sum, sum of magnitudes and first eight values, as the golden rows are."""
-    flat = np.zeros(8)
-    values = np.asarray(value, "float64").ravel()
-    flat[: min(8, values.size)] = values[:8]
-    return np.array([values.sum(), np.abs(values).sum(), *flat])
 
 
 def digests(named, names):

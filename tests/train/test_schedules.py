@@ -37,13 +37,7 @@ def rates(schedule, steps):
     return np.array([float(schedule(int(step))) for step in steps])
 
 
-CASES = [
-    "cosine_default",
-    "cosine_b8_w0",
-    "cosine_b128_w5",
-    "stepwise",
-    "polynomial",
-]
+CASES = ["cosine_default", "cosine_b8_w0", "cosine_b128_w5", "stepwise", "polynomial"]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -55,11 +55,7 @@ def test_a_place_has_the_class_of_the_pixel_at_its_middle():
 
 
 @pytest.mark.parametrize(
-    "heads",
-    [
-        ("segmentation",),
-        pytest.param(BOTH_HEADS, marks=pytest.mark.slow),
-    ],
+    "heads", [("segmentation",), pytest.param(BOTH_HEADS, marks=pytest.mark.slow)]
 )
 def test_it_learns_and_predicts(heads):
     model = tiny_model(heads=heads)

@@ -29,10 +29,7 @@ def model():
 def test_a_step_of_fit_moves_statistics_by_the_momentum_of_that_step(model):
     """Learning rate 0: the same batch gives the same statistics at every step."""
     images = np.random.default_rng(0).integers(0, 256, (2, 64, 64, 3)).astype("uint8")
-    truth = {
-        "boxes": np.float32([[[8, 8, 40, 40]]] * 2),
-        "labels": np.int32([[0]] * 2),
-    }
+    truth = {"boxes": np.float32([[[8, 8, 40, 40]]] * 2), "labels": np.int32([[0]] * 2)}
     model.compile(keras.optimizers.SGD(0.0), batch_norm_warmup=True, weight_decay=None)
     statistics = [v for v in model.batch_norm_statistics() if "stem" in v.path]
     start = [ops.convert_to_numpy(v) for v in statistics]

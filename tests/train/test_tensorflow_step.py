@@ -7,12 +7,7 @@ import keras
 import numpy as np
 import pytest
 from support import programs
-from support.tiny import (
-    assert_equal,
-    batch,
-    tiny_model,
-    values,
-)
+from support.tiny import assert_equal, batch, tiny_model, values
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow

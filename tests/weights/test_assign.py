@@ -7,11 +7,7 @@ from support.weights import values
 
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.assign import assign_source
-from effdet_keras.weights.network_arrays import (
-    TF1,
-    WeightSource,
-    network_arrays,
-)
+from effdet_keras.weights.network_arrays import TF1, WeightSource, network_arrays
 
 CLASS_LAYER = "class_net/class-predict"
 

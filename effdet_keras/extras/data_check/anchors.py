@@ -11,14 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from effdet_keras.data.anchor_fit import (
-    anchor_fit,
     boxes_to_fit,
     fitted_anchors,
     input_boxes,
     mean_of_classes,
 )
 from effdet_keras.data.dataset import count_of
-from effdet_keras.model.anchors import anchors_of
+from effdet_keras.model.anchors import anchors_of, best_anchor_iou
 from effdet_keras.model.config import EfficientDetConfig
 
 COVERED = 0.5  # IoU from which an anchor is trained on a box: matching's threshold
@@ -36,7 +35,7 @@ class Coverage(NamedTuple):
 
 def measure_coverage(boxes, config):
     """Measures how many boxes, `[n, 4]`, have an anchor that is trained on them."""
-    fit = anchor_fit(boxes, config)
+    fit = best_anchor_iou(boxes, config)
     areas = np.prod(boxes[:, 2:] - boxes[:, :2], axis=1)
     coverages = []
     for size, low, high in (

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 
 from effdet_keras import visualize
-from effdet_keras.data.anchor_fit import anchor_fit, input_boxes
+from effdet_keras.data.anchor_fit import input_boxes
 from effdet_keras.data.dataset import boxes_per_class, count_of, what_to_expect
 from effdet_keras.data.problems import KINDS, Severity, count_kind
 from effdet_keras.data.record import clip_boxes_xywh
@@ -26,6 +26,7 @@ from effdet_keras.extras.report.pages import (
     shrunk,
 )
 from effdet_keras.images import read_image
+from effdet_keras.model.anchors import best_anchor_iou
 
 _SHOWN = 3  # problems named per kind
 _CLASSES = 10  # classes named
@@ -188,7 +189,7 @@ def _sides(report):
     records, config = report.dataset.records, report.config
     if config is not None:
         boxes, _ = input_boxes(records, config.image_size)
-        covered = anchor_fit(boxes, config) >= COVERED
+        covered = best_anchor_iou(boxes, config) >= COVERED
         height, width = config.image_size
         where = f"of the {height}x{width} input"
     else:

@@ -207,10 +207,7 @@ class _Reading:
             optimizer = (
                 "adam" if momentum is None else {"name": name, "beta_1": momentum}
             )
-        return {
-            "optimizer": optimizer,
-            "learning_rate": rate / REFERENCE_BATCH_SIZE,
-        }
+        return {"optimizer": optimizer, "learning_rate": rate / REFERENCE_BATCH_SIZE}
 
     def schedule(self):
         given = {n: v for n, v in self.values.items() if n in _OF_SCHEDULE}

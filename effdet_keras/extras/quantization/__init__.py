@@ -23,15 +23,7 @@ STEPS = "quantization:steps"
 ARGUMENTS = ("delay", "batch_norm_steps", "range_steps")  # of `Quantization`
 _MOMENTUM = 0.99  # of a range
 _UNIT = (0.0, 255 / 256)  # the range that LiteRT gives every sigmoid
-ACTIVATIONS = (
-    "swish",
-    "silu",
-    "swish_native",
-    "hswish",
-    "hard_swish",
-    "relu",
-    "relu6",
-)
+ACTIVATIONS = ("swish", "silu", "swish_native", "hswish", "hard_swish", "relu", "relu6")
 
 
 class Quantization(Part):

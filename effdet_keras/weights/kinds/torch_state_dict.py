@@ -278,11 +278,7 @@ def _config(path, arrays, arch):
 
 
 _TF_NETWORK = {**TF_BACKBONE, "fpn_padding": "same", "redundant_bias": True}
-_OWN_NETWORK = {
-    **TIMM_BACKBONE,
-    "fpn_padding": "symmetric",
-    "redundant_bias": False,
-}
+_OWN_NETWORK = {**TIMM_BACKBONE, "fpn_padding": "symmetric", "redundant_bias": False}
 
 
 def _name_here(name):

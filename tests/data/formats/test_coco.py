@@ -39,8 +39,7 @@ def test_labels_count_from_zero_in_the_order_of_the_ids(content, tmp_path):
     example = dataset[0]
     np.testing.assert_array_equal(example["labels"], [1, 0, 0])
     np.testing.assert_array_equal(
-        example["boxes"],
-        [[2.25, 1.5, 22.25, 11.5], [3, 30, 12, 48], [0, 0, 32, 48]],
+        example["boxes"], [[2.25, 1.5, 22.25, 11.5], [3, 30, 12, 48], [0, 0, 32, 48]]
     )
     np.testing.assert_array_equal(example["is_crowd"], [False, False, True])
     np.testing.assert_array_equal(example["area"], [150.75, 200, 999])

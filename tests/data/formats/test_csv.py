@@ -117,13 +117,7 @@ def test_pixels_where_fractions_are_expected_and_the_other_way_round(write):
 
 
 @pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"a,b\n1,2\n",
-        b"\xff\xfe",
-        b"a.png,x,2,3,4,cat",
-    ],
+    "content", [b"", b"a,b\n1,2\n", b"\xff\xfe", b"a.png,x,2,3,4,cat"]
 )
 def test_other_files_are_explained(tmp_path, content):
     (tmp_path / "a.csv").write_bytes(content)

@@ -8,11 +8,7 @@ import pytest
 from PIL import Image
 
 from effdet_keras.data import DetectionDataset, from_arrays
-from effdet_keras.data.formats.writing import (
-    encode_image,
-    image_stems,
-    named_splits,
-)
+from effdet_keras.data.formats.writing import encode_image, image_stems, named_splits
 
 PIXELS = np.random.default_rng(0).integers(0, 255, (6, 9, 3)).astype(np.uint8)
 

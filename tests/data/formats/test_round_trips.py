@@ -5,12 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
-from support.small_datasets import (
-    CATEGORY_IDS,
-    CLASS_NAMES,
-    odd_splits,
-    record_of,
-)
+from support.small_datasets import CATEGORY_IDS, CLASS_NAMES, odd_splits, record_of
 
 from effdet_keras import data
 from effdet_keras.data import DetectionDataset

@@ -6,10 +6,7 @@ import tensorflow as tf
 from PIL import Image
 
 from effdet_keras.data import write_shapes
-from effdet_keras.data.pipeline.image_reader import (
-    ImageReader,
-    passes_of,
-)
+from effdet_keras.data.pipeline.image_reader import ImageReader, passes_of
 
 pytestmark = pytest.mark.tensorflow
 

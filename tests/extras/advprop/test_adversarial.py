@@ -343,13 +343,7 @@ def test_fit_moves_both_sets_apart(case):
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [
-        {"epsilon": 0.0},
-        {"num_steps": 0},
-        {"loss": "worst"},
-    ],
-    ids=str,
+    "fields", [{"epsilon": 0.0}, {"num_steps": 0}, {"loss": "worst"}], ids=str
 )
 def test_wrong_fields_are_refused_by_name(fields):
     (name,) = fields

@@ -1,11 +1,7 @@
 """What a detector gets wrong: TIDE's kinds, confusion, images, doubtful annotations."""
 
 import pytest
-from support.image_results import (
-    coco_numbers,
-    image_result,
-    noisy_results,
-)
+from support.image_results import coco_numbers, image_result, noisy_results
 
 from effdet_keras.evaluate.image_result import ImageResult
 from effdet_keras.extras.analysis import (

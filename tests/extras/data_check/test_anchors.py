@@ -7,7 +7,8 @@ import pytest
 
 from effdet_keras import cli
 from effdet_keras.data import fit_anchors, from_arrays, write_shapes
-from effdet_keras.data.anchor_fit import anchor_fit, input_boxes
+from effdet_keras.data.anchor_fit import input_boxes
+from effdet_keras.model.anchors import best_anchor_iou
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.runs.configuration import RunConfiguration, parse_settings
 
@@ -27,7 +28,7 @@ def test_the_gain_is_that_of_the_boxes():
     assert fit.is_better and fit.config == CONFIG
     boxes, _ = input_boxes(flat.records, CONFIG.image_size)
     for config, coverage in ((CONFIG, fit.before), (fit.fitted, fit.after)):
-        iou = anchor_fit(boxes, config)
+        iou = best_anchor_iou(boxes, config)
         assert coverage[0].mean_iou == pytest.approx(iou.mean())
         assert coverage[0].share == pytest.approx((iou >= 0.5).mean())
     assert fit.after[0].mean_iou >= fit.before[0].mean_iou + 0.01

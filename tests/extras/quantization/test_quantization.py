@@ -31,10 +31,7 @@ def assert_equal(one, other, **tolerance):
 def quantized(**arguments):
     model = tiny_model()
     model.compile(
-        keras.optimizers.SGD(1e-3),
-        clip_norm=None,
-        ema_decay=None,
-        run_eagerly=EAGER,
+        keras.optimizers.SGD(1e-3), clip_norm=None, ema_decay=None, run_eagerly=EAGER
     )
     return model.quantize_aware(**arguments)
 

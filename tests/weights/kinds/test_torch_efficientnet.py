@@ -25,10 +25,7 @@ from effdet_keras.weights.pretrained import config_for_weights, load_source
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden" / "torch_backbones.json"
 _GOLDEN = json.loads(GOLDEN.read_text())
-DIGESTS = {
-    TIMM: _GOLDEN["timm"],
-    EFFICIENTNET_PYTORCH: _GOLDEN["efficientnet-pytorch"],
-}
+DIGESTS = {TIMM: _GOLDEN["timm"], EFFICIENTNET_PYTORCH: _GOLDEN["efficientnet-pytorch"]}
 D0 = EfficientDetConfig.from_name("efficientdet-d0")
 HEADS = {  # their last convolution, batch norm and class layer
     TIMM: ("conv_head", "bn2", "classifier"),
@@ -60,8 +57,7 @@ def head_shapes(backbone, scheme):
 
 
 @pytest.mark.parametrize(
-    "scheme, backbone",
-    [(scheme, name) for scheme in HEADS for name in DIGESTS[scheme]],
+    "scheme, backbone", [(scheme, name) for scheme in HEADS for name in DIGESTS[scheme]]
 )
 def test_names_and_shapes_are_those_of_the_packages(scheme, backbone):
     shapes = {}
