@@ -8,7 +8,9 @@ from keras import ops
 from effdet_keras.model.basic_layers import (
     BatchNormOptions,
     ConfiguredLayer,
+    Conv2D,
     DropPath,
+    SeparableConv2D,
     get_activation,
 )
 from effdet_keras.model.computing import activate, convolve, normalize, quantized
@@ -84,7 +86,7 @@ class PredictionHead(ConfiguredLayer):
             "dtype": self.dtype_policy,
         }
         if self.separable_conv:
-            return keras.layers.SeparableConv2D(
+            return SeparableConv2D(
                 filters,
                 3,
                 depthwise_initializer=keras.initializers.VarianceScaling(),
@@ -92,7 +94,7 @@ class PredictionHead(ConfiguredLayer):
                 **options,
             )
         normal = keras.initializers.RandomNormal(stddev=0.01)
-        return keras.layers.Conv2D(filters, 3, kernel_initializer=normal, **options)
+        return Conv2D(filters, 3, kernel_initializer=normal, **options)
 
     def build(self, input_shape):
         shape = tuple(input_shape[0])

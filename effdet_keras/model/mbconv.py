@@ -12,6 +12,7 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.model.basic_layers import (
     BatchNormOptions,
     ConfiguredLayer,
+    Conv2D,
     DropPath,
     get_activation,
 )
@@ -140,7 +141,7 @@ class SqueezeExcite(ConfiguredLayer):
 
     def build(self, input_shape):
         def conv(filters, name):
-            return keras.layers.Conv2D(
+            return Conv2D(
                 filters,
                 1,
                 kernel_initializer=conv_initializer(),
