@@ -266,9 +266,7 @@ def test_weights_that_are_no_numbers_are_told_when_they_are_loaded(tmp_path, nam
     kernel.assign(np.full(kernel.shape, np.nan))
     path = tmp_path / name
     model.save(path) if name.endswith(".keras") else model.save_weights(path)
-    with pytest.warns(
-        UserWarning, match=f"weights of .*{name}' finds nothing: 1 of its"
-    ):
+    with pytest.warns(UserWarning, match=f"{name}' finds nothing: 1 of its"):
         if name.endswith(".keras"):
             EfficientDet.from_archive(path)
         else:

@@ -175,7 +175,7 @@ def test_a_part_that_was_cut_off_does_not_count(tmp_path):
     for broken in (content[:-20], content[: content.index(b"\n") + 1], b""):
         part.write_bytes(broken)
         with (
-            pytest.warns(UserWarning, match="is damaged and does not count"),
+            pytest.warns(UserWarning, match="is damaged and ignored"),
             pytest.raises(RuntimeError, match="Run the shard again"),
         ):
             merge_parts(tmp_path, tmp_path / "found.jsonl")
@@ -211,7 +211,7 @@ def test_what_cannot_be_read_is_tried_again_and_told(tmp_path):
         (["--shard", "1/2"], "--shard needs --parts"),
         (["--parts=parts", "--shard", "3/2"], "I from 1 to N"),
         (["--parts=parts", "--shard", "two"], "I from 1 to N"),
-        (["--parts=parts", "--json", "a.json"], "are for a run without --parts"),
+        (["--parts=parts", "--json", "a.json"], "do not go with --parts"),
         (["images/notes.txt", "--parts=parts"], "does not end as an image"),
         (["nowhere", "--parts=parts"], "There is no image or folder 'nowhere'"),
         (["images/deep/er", "--parts=parts"], "would both be"),
