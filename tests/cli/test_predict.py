@@ -116,7 +116,7 @@ def test_no_input_is_written_over(archive, images, tmp_path, command):
     command(*arguments)
     written = list(out.rglob("*.png"))
     written[0].write_bytes(b"mine")
-    assert "a.png': nothing that is there" in command(*arguments, status=1)
+    assert "a.png': existing files are not" in command(*arguments, status=1)
     assert written[0].read_bytes() == b"mine"
     command(*arguments, "--overwrite")
     assert written[0].read_bytes() != b"mine"
