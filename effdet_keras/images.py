@@ -63,8 +63,8 @@ def read_mask(path: str | os.PathLike[str] | bytes) -> np.ndarray:
     with _opened(path, "read_mask") as stored:
         if stored.mode not in ("L", "P", "1", *_SIXTEEN_BIT):
             raise InvalidValueError(
-                f"it has colors (mode {stored.mode}), where one number for each pixel "
-                "is expected: grey, or with a palette"
+                f"it has colors (mode {stored.mode}), but one number for each pixel "
+                "is expected: a grey image, or one with a palette"
             )
         return np.asarray(stored).astype(np.int64)
 

@@ -64,9 +64,9 @@ class FolderLock:
         text = self._read()
         if not (text is None or _has_ended(text) or self._falls_silent(text)):
             raise InvalidStateError(
-                f"{purpose} must have its folder for itself: two would replace each "
-                f"other's files. '{self.name}' is in use by {_name_of(text)}. Name "
-                "another folder, or wait until that process has ended."
+                f"{purpose} needs a folder of its own: two would replace each other's "
+                f"files. '{self.name}' is in use by {_name_of(text)}. Name another "
+                "folder, or wait until that process has ended."
             )
         now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         self._owner = {
@@ -89,8 +89,8 @@ class FolderLock:
         """Raises RuntimeError if another process has taken the folder meanwhile."""
         if self._is_lost:
             raise InvalidStateError(
-                f"Another process has taken '{self.name}' while this one was not "
-                "heard of: nothing more is written to it."
+                f"Another process has taken over '{self.name}' while this one did not "
+                "respond: this process writes nothing more to it."
             )
 
     def release(self):
@@ -131,8 +131,8 @@ class FolderLock:
     def _falls_silent(self, text):
         """Watches for a sign of life; returns as soon as there is one."""
         print(
-            f"'{self.name}' is in use by {_name_of(text)}. Looking whether that still "
-            "runs ...",
+            f"'{self.name}' is in use by {_name_of(text)}. Checking whether that "
+            "process still runs ...",
             flush=True,
         )
         end = time.monotonic() + _SILENT

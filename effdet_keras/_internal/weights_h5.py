@@ -32,8 +32,8 @@ def warn_unless_finite(model, path):
     fault = _fault(model)
     if fault is not None:
         warnings.warn(
-            f"What was loaded from '{path}' finds nothing: {fault}. Take an earlier "
-            "checkpoint.",
+            f"A model with the weights of '{path}' finds nothing: {fault}. Load an "
+            "earlier checkpoint.",
             stacklevel=3,
         )
 

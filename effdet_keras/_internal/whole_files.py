@@ -152,7 +152,7 @@ def _refuse_existing(path):
     if os.path.lexists(path):
         raise FileExistsError(
             errno.EEXIST,
-            "It exists already, and nothing is written over it. Name another folder, "
+            "It already exists, and nothing is written over it. Name another folder, "
             "or remove it",
             os.fspath(path),
         )

@@ -176,7 +176,7 @@ class Compose(Augmentation):
         late = [x for x in self.augmentations[1:] if x.num_images > 1]
         if late:
             raise InvalidValueError(
-                "An augmentation of several images must stand first, because it "
+                "An augmentation of several images must be the first one, because it "
                 f"reads the others from the dataset. Received: {late[0]!r} after "
                 f"{self.augmentations[0]!r}"
             )

@@ -116,7 +116,7 @@ def _parser():
         command.add_argument(
             "--debug",
             action="store_true",
-            help="show where an error came from, and all that TensorFlow logs",
+            help="show the traceback of an error, and everything that TensorFlow logs",
         )
         command.set_defaults(run=module.run)
     return parser

@@ -42,7 +42,7 @@ SHARED = {
         "folder",
     ),
     "data": ("DATA", "file or folder of the dataset"),
-    "format": (None, "the format of DATA, if it holds several; found out by default"),
+    "format": (None, "the format of DATA, if it has several; detected by default"),
     "batch_size": ("N", "images to process at once"),
     "threads": ("N", "threads that an exported model may use"),
     "runtime": (
@@ -57,8 +57,8 @@ SHARED = {
     "raw": (None, "read the raw weights even if the file has moving averages of them"),
     "overwrite": (
         None,
-        "replace files that are there already; without it they are kept, and the "
-        "command ends with an error before any work",
+        "replace existing files; without it they are kept, and the command ends "
+        "with an error before any work",
     ),
 }
 

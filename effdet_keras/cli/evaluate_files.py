@@ -59,10 +59,10 @@ def evaluate_files(
     is_for_one = json is not None or store_thresholds
     if number not in ((1,) if is_for_one else (1, 2)):
         raise InvalidValueError(
-            "`eval` takes one model, or two to compare, or files of --detections in "
-            "their places, and --json and --store-thresholds are for one. Received: "
-            f"{number} of them. As in `effdet-keras eval MODEL DATA`, the dataset "
-            "comes last."
+            "`eval` takes one model, or two to compare, or as many files with "
+            "--detections; --json and --store-thresholds take one alone. Received: "
+            f"{number} of them. The dataset comes last, as in `effdet-keras eval MODEL "
+            "DATA`."
         )
     written = [] if out is None else [out / "numbers.json", out / "report.html"]
     read = [*models, *detections, data.path, *([] if slices is None else [slices])]

@@ -97,7 +97,7 @@ class DatasetSource:
         if not found and len(names) > 1:
             raise InvalidValueError(
                 f"`{self.flag} {self.path}` has the splits {', '.join(names)}, and "
-                f"none of {', '.join(preferred)}: say which one is meant."
+                f"none of {', '.join(preferred)}: name the one to use."
             )
         return (found or names)[0]
 
@@ -129,6 +129,6 @@ def check_outputs(
     there = [str(path) for path in outputs if os.path.lexists(path)]
     if there and not overwrite:
         raise FileExistsError(
-            f"{', '.join(map(repr, there[:3]))}: nothing that is there already is "
-            "overwritten. Give another path, or add --overwrite."
+            f"{', '.join(map(repr, there[:3]))}: existing files are not overwritten. "
+            "Give another path, or add --overwrite."
         )

@@ -41,7 +41,7 @@ def run(
     for path in (out, out.with_name(out.name + ".index")):
         if path.exists():
             raise FileExistsError(
-                f"'{path}' exists, and nothing is overwritten: give another path."
+                f"'{path}' already exists, and is not overwritten: give another path."
             )
     weights = read_weights(source, model, averages=not raw, verbose=1)
     if class_names is not None:
@@ -51,7 +51,7 @@ def run(
     if model is None and len(names) != 1:  # D6 and D7 have the same network
         raise InvalidValueError(
             f"The weights in '{weights.path}' ({weights.kind}) fit {identify(weights)}"
-            ": say which model is meant with --model."
+            ": choose the model with --model."
         )
     config, class_names, category_ids = config_for_weights(
         model or names[0], weights, class_names=None, category_ids=None, overrides={}

@@ -79,8 +79,8 @@ def run(
     if parts is not None:
         if (out, json) != (None, None):
             raise InvalidValueError(
-                "--out and --json are for a run without --parts: `effdet-keras merge` "
-                "writes one file of the parts"
+                "--out and --json do not go with --parts: `effdet-keras merge` makes "
+                "one file of the parts"
             )
         predict_shard = extra("bulk.shard:predict_shard")
         sizes = {"shard": shard, "part_images": part_images}

@@ -52,7 +52,7 @@ def predict_files(
     if out is not None or json_path is not None:
         is_one_twice = len({n.casefold() for n in names.values()}) < len(names)
         rule = (
-            "Two inputs would have one name in what is written: give them to two runs"
+            "Two inputs would have the same name in the output: use two runs for them"
         )
         require(not is_one_twice, rule, inputs=list(map(str, sources)))
     targets = {}

@@ -159,7 +159,7 @@ def run(
         result = fine_tune(given.pop("data", None), **options, **given)
     except KeyboardInterrupt:
         if RunFolder(out).archive.is_dir():
-            print(f"\nTo go on: effdet-keras train --resume --out {out}")
+            print(f"\nTo resume: effdet-keras train --resume --out {out}")
         raise
     if is_first_process():
         _say(result, RunFolder(out))

@@ -100,7 +100,7 @@ def boxes_to_fit(dataset, image_size):
     if len(boxes) == 0:
         raise InvalidValueError(
             "Image size and anchors are fitted to the boxes of the dataset, which has "
-            "none to train on. Give numbers in the place of 'auto'."
+            "none to train on. Give numbers instead of 'auto'."
         )
     labels = joined(dataset.records, "labels")[rows]
     if len(boxes) > _MOST_BOXES:

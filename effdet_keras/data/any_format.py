@@ -188,7 +188,7 @@ def _read(found, splits, class_names, on_error, masks):
     print(found)
     options = {"class_names": class_names, "on_error": on_error}
     if masks:
-        rule = "Only boxes are read of this format. Add masks: `dataset.with_masks`"
+        rule = "Of this format only boxes are read. Add masks with `dataset.with_masks`"
         require(FORMATS[found.format].has_masks, rule, format=found.format, masks=masks)
         options["masks"] = True
     return {split: found.readers[split](**options) for split in splits}
@@ -259,8 +259,8 @@ def find(path: str | os.PathLike[str], format: str | None = None) -> Source:
     if len(found) > 1:
         names = [source.format for source in found]
         raise InvalidValueError(
-            f"{name!r} holds annotations in {len(found)} formats: say which one to "
-            f"read with `format`, or --format of a command, one of {names}"
+            f"{name!r} holds annotations in {len(found)} formats: choose one with "
+            f"`format` (--format of a command), of {names}"
         )
     return found[0]
 

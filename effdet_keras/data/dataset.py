@@ -414,7 +414,7 @@ class DetectionDataset:
                 means in training only, and never the only batch.
             share: `(index, count)`: of `count` processes that train together this one
                 reads part `index` of each batch, and all parts together are the batch
-                of one process. None is, in training, that of `distribution.start`.
+                of one process. None is, in training, that of `multiprocess.start`.
             masks: whether the ground truth has `masks`. None means where the dataset
                 has them.
 

@@ -250,7 +250,7 @@ def _temperature(settings: ScoreSettings | None):
     if settings is None or settings.temperature is None:
         raise InvalidStateError(
             f"`calibrated=True` needs a model with a temperature. {_CURE} An "
-            "evaluation finds none where its scores do not tell right from wrong."
+            "evaluation finds none if scores do not separate right from wrong."
         )
     return settings.temperature
 

@@ -79,7 +79,7 @@ class Detections:
         boxes = np.asarray(self.boxes, "float32").reshape(-1, 4)
         scores = np.asarray(self.scores, "float32").reshape(-1)
         labels = np.asarray(self.labels).astype("int32").reshape(-1)
-        rule = "`boxes`, `scores` and `labels` must have one length"
+        rule = "`boxes`, `scores` and `labels` must be of the same length"
         sizes = {"boxes": len(boxes), "scores": len(scores), "labels": len(labels)}
         require(len(set(sizes.values())) == 1, rule, **sizes)
         changed = {"boxes": boxes, "scores": scores, "labels": labels}

@@ -117,8 +117,8 @@ class DatasetToEvaluate:
 
 _WHAT_IT_TAKES = (
     "Evaluation takes a `DetectionDataset`; or batches of `(images, ground_truth)`, as "
-    "`fit` takes them, that end and can be gone through again and again; or one such "
-    "pair of arrays"
+    "`fit` takes them, which end and can be read several times; or one such pair of "
+    "arrays"
 )
 _GROUND_TRUTH = ("boxes", "labels", "image_id", "image_scale", "is_crowd", "masks")
 

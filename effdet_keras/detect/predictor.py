@@ -85,7 +85,7 @@ class Predictor:
             require(is_live, "`runtime` is for models in Keras", runtime=runtime)
             detector = in_runtime(detector, runtime, num_threads, precision)
         else:
-            rule = "`num_threads` and `precision` are of a runtime: give `runtime` too"
+            rule = "`num_threads` and `precision` need a `runtime`: give that too"
             given = {"num_threads": num_threads, "precision": precision}
             require(num_threads is None and precision == "float32", rule, **given)
         self.detector = detector
@@ -367,7 +367,7 @@ def in_runtime(
     """Writes the network of a model for a runtime, opens and checks it there."""
     check_choice("runtime", runtime, RUNTIMES, ", 'auto' in float32, or None for Keras")
     require_tensorflow(
-        "A model goes into another runtime by way of a TensorFlow graph",
+        "Another runtime gets the model from a TensorFlow graph",
         "Set KERAS_BACKEND=tensorflow, or leave `runtime` out. "
         f"Received: runtime={runtime!r}",
     )

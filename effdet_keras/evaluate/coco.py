@@ -94,7 +94,7 @@ class COCOMetric:
         *,
         max_detections: int = 100,
     ) -> None:
-        expected = "10 or more: COCO's recall at 1 and at 10 comes with it"
+        expected = "10 or more, as COCO's recall is measured at 1 and at 10 as well"
         check_argument(max_detections >= 10, "max_detections", max_detections, expected)
         self.max_detections = max_detections
         self.backend = "hotcoco" if _hotcoco.is_installed() else "pycocotools"
@@ -134,7 +134,7 @@ class COCOMetric:
         boxes = np.asarray(boxes, "float64").reshape(-1, 4)
         scores = np.asarray(scores, "float64").reshape(-1)
         category_ids = np.asarray(category_ids).astype("int64").reshape(-1)
-        rule = "`boxes`, `scores` and `category_ids` must have one length"
+        rule = "`boxes`, `scores` and `category_ids` must be of the same length"
         is_one = len(boxes) == len(scores) == len(category_ids)
         received = {"boxes": len(boxes), "scores": len(scores)}
         require(is_one, rule, **received, category_ids=len(category_ids))

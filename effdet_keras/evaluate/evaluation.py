@@ -226,7 +226,7 @@ class Evaluation:
             parts += [aligned(x, _LONGEST) for x in (class_table(self), *tables)]
             parts.append(f"At IoU 0.5: {self.errors}")
         else:
-            parts.append("There are no objects to be found: nothing can be measured.")
+            parts.append("The ground truth has no objects: nothing can be measured.")
         if self.findings:
             lines = "\n".join(f"- {words}" for words in self.findings)
             parts.append(f"What matters most:\n{lines}")

@@ -71,7 +71,7 @@ class ImageResult:
         for names in (_TRUTH, _FOUND):
             lengths = {name: len(getattr(self, name)) for name in names}
             is_one = len(set(lengths.values())) == 1
-            rule = f"Arrays of image {self.image_id} must have one length"
+            rule = f"Arrays of image {self.image_id} must be of the same length"
             require(is_one, rule, **lengths)
         best = np.argsort(-self.scores, kind="stable")
         for field in _FOUND:

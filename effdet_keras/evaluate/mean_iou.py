@@ -48,7 +48,7 @@ class MeanIoU:
             ValueError: If the shapes differ, or a class has no name.
         """
         mask, class_map = np.asarray(mask), np.asarray(class_map)
-        rule = "`mask` and `class_map` must have one shape"
+        rule = "`mask` and `class_map` must be of the same shape"
         shapes = {"mask.shape": mask.shape, "class_map.shape": class_map.shape}
         require(mask.shape == class_map.shape, rule, **shapes)
         has_class = mask != IGNORED_PIXEL

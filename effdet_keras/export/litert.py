@@ -65,10 +65,10 @@ def write_litert(
     is_int8, is_raw = precision == "int8", outputs == "raw"
     _check_calibration(calibration, is_int8, model.quantization is not None)
     is_calibrated = calibration is not None
-    rule = "The postprocess of LiteRT takes one image at a time: take outputs='raw'"
+    rule = "The postprocess of LiteRT takes one image at a time: use outputs='raw'"
     require(is_raw or batch_size == 1, rule, batch_size=batch_size)
     require(not (is_raw and nms), "Raw outputs have no postprocess to set", **nms)
-    rule = 'int8 would round the boxes of "builtin": take "custom" or float16'
+    rule = 'int8 would round the boxes of "builtin": use "custom" or float16'
     is_rounded = uses_builtin and is_calibrated and not is_raw
     require(not is_rounded, rule, postprocess_ops=postprocess_ops)
     description = describe(

@@ -46,7 +46,7 @@ OPTIONS: dict[str, tuple[type | None, str]] = {
     "per_class": (bool, "let a box suppress boxes of its own class only"),
     "postprocess_ops": (
         str,
-        'what detects behind the network: "custom", the operation '
+        'the postprocess behind the network: "custom", the operation '
         'TFLite_Detection_PostProcess; "builtin", operations of LiteRT itself',
     ),
     "int8_scores": (bool, "compute scores in steps of 1/256, as an Edge TPU must"),
@@ -199,7 +199,7 @@ def target_to_write(
 ) -> ExportTarget:
     """The target of this name, once its path and options can be."""
     check_choice("target", name, TARGETS)
-    rule = f"`target={name!r}` chooses the format itself: leave one of both out"
+    rule = f"`target={name!r}` chooses the format itself: leave one of the two out"
     require(format is None, rule, format=format)
     is_file = path.suffix and _by_ending(path.suffix)
     rule = f"`target={name!r}` writes a folder: give a path without the ending"

@@ -41,7 +41,7 @@ def decode_image(data, *, formats=SAFE_FORMATS, max_pixels=None, max_side=None):
         raise TooManyPixelsError(str(error)) from error
     except UnidentifiedImageError as error:
         raise InvalidValueError(
-            "The bytes are no image in one of these formats: " + ", ".join(formats)
+            "The bytes are not an image in one of these formats: " + ", ".join(formats)
         ) from error
     except Exception as error:  # a broken file makes Pillow raise almost anything
         raise InvalidValueError(f"The image cannot be decoded: {error}") from error

@@ -252,7 +252,7 @@ def _one_box_each(clusters, label, num_lists):
 
 def _checked_weights(detections, iou_threshold, weights):
     """The weights, scaled to a mean of 1."""
-    require(detections, "There must be one list of detections or more", lists=0)
+    require(detections, "At least one list of detections is needed", lists=0)
     is_iou = 0 <= iou_threshold <= 1
     check_argument(is_iou, "iou_threshold", iou_threshold, "between 0 and 1")
     if weights is None:

@@ -42,7 +42,7 @@ def tile_grid(
         >>> tile_grid((100, 250), 100, overlap=0.2).tolist()
         [[0, 0, 100, 100], [0, 75, 100, 175], [0, 150, 100, 250]]
     """
-    expected = "0 or more and below 1, a part of a tile's side"
+    expected = "0 or more and below 1, a share of a tile's side"
     is_share = isinstance(overlap, float | int) and 0 <= overlap < 1
     check_argument(is_share, "overlap", overlap, expected)
     sides = np.minimum(_pair(tile_size, "tile_size"), _pair(size, "size"))

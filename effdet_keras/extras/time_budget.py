@@ -90,7 +90,7 @@ def _without_evaluations(times, configuration, spent):
     if steps < 1:
         least = (spent + times.once + times.step) * (1 + _RESERVE)
         raise InvalidValueError(
-            "There is no time for a training step: making and compiling take "
+            "There is no time for a training step: making and compiling the model take "
             f"{in_words(spent + times.once)}. Give at least "
             f"time_budget='{math.ceil(least)}s' (--time-budget). Received: "
             f"time_budget={configuration.time_budget!r}"

@@ -86,8 +86,8 @@ def _check_out(out, source, overwrite):
         )
     if out.exists() and not overwrite:
         raise FileExistsError(
-            f"'{out}' is there already, and nothing is overwritten: give another path, "
-            "or `overwrite=True`."
+            f"'{out}' already exists, and is not overwritten: give another path, or "
+            "`overwrite=True`."
         )
 
 

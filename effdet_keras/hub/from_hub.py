@@ -47,8 +47,8 @@ def from_hub(
         return HubDetector(module, class_names, category_ids)
     if num_classes is None and class_names is None:
         raise InvalidValueError(
-            f"The module {shown_address(module.handle)!r} gives features: say for "
-            "which classes its last layers are, with `num_classes` or `class_names`."
+            f"The module {shown_address(module.handle)!r} gives features: name the "
+            "classes of the new last layers with `num_classes` or `class_names`."
         )
     overrides["num_classes"] = num_classes or len(class_names)
     classes = {"class_names": class_names, "category_ids": category_ids}
@@ -124,7 +124,7 @@ def _matching_config(module, source, model_name, overrides):
         names = [config.name for config in fitting]
         raise InvalidValueError(
             f"The module {shown_address(module.handle)!r} has the weights of "
-            f"{' and of '.join(names)}: say which is meant, with `model_name`."
+            f"{' and of '.join(names)}: choose one with `model_name`."
         )
     return fitting[0] if fitting else None
 

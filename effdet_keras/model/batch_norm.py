@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from effdet_keras._internal.backend import runs_on_processors
 from effdet_keras._internal.optional_imports import tensorflow as tf
 
 # Elsewhere Keras composes it, and refuses to synchronize. On JAX statistics are always
@@ -53,9 +54,10 @@ class BatchNormalization(keras.layers.BatchNormalization):
         if not ON_TENSORFLOW or len(inputs.shape) != 4:
             return self._composed(inputs, training, is_training)
         # The kernel's statistics are float32, as Keras' are under any policy.
-        x, gamma, beta = (
-            ops.cast(array, "float32") for array in (inputs, self.gamma, self.beta)
-        )
+        gamma, beta = (ops.cast(array, "float32") for array in (self.gamma, self.beta))
+        # oneDNN takes bfloat16 as well, quickly where the channels fill its vectors.
+        is_half = self.compute_dtype == "bfloat16" and inputs.shape[-1] % 16 == 0
+        x = inputs if is_half and runs_on_processors() else ops.cast(inputs, "float32")
         if not is_training:
             statistics = (self.moving_mean, self.moving_variance)
             mean, variance = (ops.cast(array, "float32") for array in statistics)
@@ -116,7 +118,7 @@ def _over_replicas(x, gamma, beta, epsilon):
     Keras' own takes the variance as a difference of large numbers, and reduces three
     times where two are enough.
     """
-    axes = list(range(x.shape.rank - 1))
+    axes, x = list(range(x.shape.rank - 1)), tf.cast(x, tf.float32)
     count = tf.cast(tf.size(x) // tf.size(gamma), tf.float32)
     total = _sum_of_replicas(tf.concat([tf.reduce_sum(x, axes), [count]], 0))
     mean, count = total[:-1] / total[-1], total[-1]

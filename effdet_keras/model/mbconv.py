@@ -67,15 +67,17 @@ _QUICK = 3  # the widest kernel whose gradient oneDNN computes at full speed
 
 
 class DepthwiseConv2D(keras.layers.DepthwiseConv2D):
-    """Keras' own, with a quicker gradient of a wide kernel on processors.
+    """Keras' own, with quicker gradients on processors (docs/speed.md).
 
-    oneDNN takes seven times as long for the gradient of 5x5 as for that of 5x3. So it
-    is joined of pieces that are narrow enough (docs/speed.md).
+    oneDNN takes seven times as long for the gradient of a kernel of 5x5 as for that of
+    5x3. So it is joined of pieces that are narrow enough. The gradient of the input
+    under a stride takes five to forty times as long in bfloat16 as in float32.
     """
 
     def call(self, inputs):
-        is_wide = self.kernel_size[1] > _QUICK and self.compute_dtype == "float32"
-        if not (is_wide and runs_on_processors()):
+        is_wide, is_strided = self.kernel_size[1] > _QUICK, max(self.strides) > 1
+        is_slow = {"float32": is_wide, "bfloat16": is_wide or is_strided}
+        if not (is_slow.get(self.compute_dtype) and runs_on_processors()):
             return super().call(inputs)
         strides = [1, *self.strides, 1]
         padding = self.padding.upper()
@@ -85,14 +87,16 @@ class DepthwiseConv2D(keras.layers.DepthwiseConv2D):
             y = tf.nn.depthwise_conv2d(x, kernel, strides, padding)
 
             def gradient(upstream):
+                dtype = tf.float32 if is_strided else x.dtype
                 of_x = tf.raw_ops.DepthwiseConv2dNativeBackpropInput(
                     input_sizes=tf.shape(x),
-                    filter=kernel,
-                    out_backprop=upstream,
+                    filter=tf.cast(kernel, dtype),
+                    out_backprop=tf.cast(upstream, dtype),
                     strides=strides,
                     padding=padding,
                 )
-                return of_x, _gradient_of_kernel(x, upstream, kernel.shape, strides)
+                of_kernel = _gradient_of_kernel(x, upstream, kernel.shape, strides)
+                return tf.cast(of_x, x.dtype), of_kernel
 
             return y, gradient
 

@@ -379,9 +379,7 @@ mean 'epochs'? It has: data, format, ...
             is_right = range_of_steps(self.profile) is not None
             check_argument(is_right, "profile", self.profile, expected)
         lengths = {n: getattr(self, n) for n in LENGTHS if getattr(self, n) is not None}
-        rule = (
-            "A training is as long as one of `epochs`, `steps` and `time_budget` says"
-        )
+        rule = "The length of a training is one of `epochs`, `steps` and `time_budget`"
         require(len(lengths) < 2, rule, **lengths)
         require(
             self.distribute in (None, "mirrored")
@@ -399,12 +397,12 @@ mean 'epochs'? It has: data, format, ...
         )
         require(
             self.quantization is None or self.precision == "float32",
-            "`quantize_aware` needs float32, whose digits tell 256 steps apart",
+            "`quantize_aware` needs float32, whose digits distinguish 256 steps",
             precision=self.precision,
         )
         require(
             self.teacher is None or self.distribute is None,
-            "A `teacher` is asked on one device: leave `distribute` out",
+            "A `teacher` works on one device only: leave `distribute` out",
             distribute=self.distribute,
         )
 
@@ -486,10 +484,10 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def refuse_undone(where: str, undone: tuple[str, ...]) -> None:
-    """Raises ValueError with the whole list of what is asked for and not done."""
+    """Raises ValueError with the whole list of options that are not supported."""
     if undone:
         listed = "\n  ".join(undone)
         raise InvalidValueError(
-            f"{where} asks for what is not done here:\n  {listed}\nTo go on without "
-            "it, pass `ignore_unknown=True` (--ignore-unknown)."
+            f"{where} has options that are not supported:\n  {listed}\nTo continue "
+            "without them, pass `ignore_unknown=True` (--ignore-unknown)."
         )

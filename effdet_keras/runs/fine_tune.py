@@ -58,7 +58,7 @@ from effdet_keras.weights.archive import checkpoint_file, read_archive_info
 from effdet_keras.weights.checkpoint_files import BEST_FILE, CONFIGURATION_FILE
 from effdet_keras.weights.pretrained import (
     checkpoint_to_resume,
-    going_on_from_another,
+    resumed_from_another,
     set_aside_damaged,
 )
 
@@ -141,7 +141,7 @@ mean 'epochs'? It has: data, format, ...
         fields["data"] = os.fspath(data)
     if resume and (out is None or overwrite):
         raise InvalidValueError(
-            "`resume=True` goes on with the run in a folder: name it with `out`, and "
+            "`resume=True` continues the run in a folder: name it with `out`, and "
             "leave `overwrite` out, which would remove it."
         )
     has_nothing_to_begin = data is None and configuration is None
@@ -209,7 +209,7 @@ def _train(configuration, splits, folder, text, *, started, resume, callbacks):
         checkpoint, damages = checkpoint_to_resume(folder.archive)
     place = None if checkpoint is None else place_in(read_archive_info(checkpoint))
     if damages:
-        print(going_on_from_another(checkpoint, damages))
+        print(resumed_from_another(checkpoint, damages))
     if place is not None:
         folder.check_same_data(described)
     has_length = place is not None or configuration.one_batch
@@ -222,7 +222,7 @@ def _train(configuration, splits, folder, text, *, started, resume, callbacks):
         tf.config.experimental.enable_op_determinism()
     if place is not None:
         model = load_to_resume(configuration, checkpoint)
-        print(f"The run goes on after {place}.")
+        print(f"The run continues after {place}.")
     else:
         model = make_model(configuration, splits.train)
     batches = training_batches(model, configuration, splits.train)

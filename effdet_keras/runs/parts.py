@@ -94,7 +94,7 @@ def choose_splits(
     test_name = _name(configuration, "test", datasets)
     test = datasets.get(test_name)
     if test is not None and not any(len(record.labels) for record in test.records):
-        print(f"The split '{test_name}' has no boxes, and is not evaluated on.")
+        print(f"The split '{test_name}' has no boxes, and is not used for evaluation.")
         test = test_name = None
     return Splits(train, valid, test, test_name)
 

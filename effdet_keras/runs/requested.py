@@ -49,13 +49,13 @@ def resumed(
     if now.data is None:
         now = now.replace(data=run.data)
     if now.time_budget is not None:
-        print("A time budget is for a whole run: this one keeps its length.")
+        print("A time budget is for a new run: this one keeps its length.")
         measured = (*LENGTHS, "evaluate_every", "validation_losses", "monitor")
         now = now.replace(**{name: getattr(run, name) for name in measured})
     for name, value in sorted(vars(now).items()):
         if name not in _FREE_ON_RESUME and value != getattr(run, name):
             raise InvalidValueError(
-                f"A run that goes on keeps its configuration. Received: {name}="
+                f"A resumed run keeps its configuration. Received: {name}="
                 f"{value!r}, but it began with {getattr(run, name)!r}. These may "
                 f"change: {', '.join(sorted(_FREE_ON_RESUME))}"
             )
@@ -76,12 +76,12 @@ def configured(
     """The configuration of a new run, from all that says something of it."""
     configuration = base_of(configuration)
     if hparams is not None and pipeline_config is not None:
-        raise InvalidValueError("`hparams` and `pipeline_config`: give one of the two.")
+        raise InvalidValueError("Give `hparams` or `pipeline_config`, not both.")
     if pipeline_config is not None:
         read = extra("tfod.pipeline_config:read_pipeline_config")(pipeline_config)
         if not ignore_unknown:
             refuse_undone(f"'{os.fspath(pipeline_config)}'", read.undone)
-        title = f"No place here, or another one, of '{os.fspath(pipeline_config)}':"
+        title = f"Differences from '{os.fspath(pipeline_config)}':"
         print("\n  ".join([title, *read.notes]))
         theirs = read.fields
         if "freeze" not in fields:

@@ -85,8 +85,8 @@ class RunFolder:
         if self.has_run:
             if not overwrite:
                 raise FileExistsError(
-                    f"The folder '{self._folder.name}' has a run already. Give another "
-                    "one; or go on with that run (`resume`, --resume); or remove it "
+                    f"The folder '{self._folder.name}' already has a run. Give another "
+                    "folder, continue that run (`resume`, --resume), or remove it "
                     "(`overwrite`, --overwrite)."
                 )
             return
@@ -95,8 +95,8 @@ class RunFolder:
         there = sorted(name for name in names if not name.startswith("."))
         if there:
             raise FileExistsError(
-                f"The folder '{self._folder.name}' has {there[:3]} in it, which is no "
-                "run: give another folder, nothing is removed."
+                f"The folder '{self._folder.name}' has {there[:3]} in it, which is not "
+                "a run. Nothing was removed: give another folder."
             )
 
     @contextlib.contextmanager
@@ -142,8 +142,8 @@ class RunFolder:
             had = before["splits"].get(name, {})
             if had.get("sha256") != split["sha256"]:
                 raise InvalidStateError(
-                    f"The run in '{self.path}' cannot go on: its {name} images are not "
-                    f"those that it began with. Received: {split}, before: {had}. "
+                    f"The run in '{self.path}' cannot be resumed: its {name} images "
+                    f"are not those of its start. Received: {split}, before: {had}. "
                     f"Begin a new run in another folder, with weights='{self.archive}'."
                 )
 

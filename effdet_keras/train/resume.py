@@ -54,7 +54,7 @@ def say_where(place: Place, epochs: int, verbose: Any) -> None:
             stacklevel=3,
         )
     elif verbose != 0:
-        print(f"The training goes on after {place}.", flush=True)
+        print(f"The training continues after {place}.", flush=True)
 
 
 # --- What the callbacks of `fit` remember, for a training that goes on.

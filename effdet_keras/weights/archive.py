@@ -186,7 +186,7 @@ def checkpoint_file(path, name_in_folder):
         if path is None:
             raise FileNotFoundError(
                 f"There is no checkpoint in '{folder}': neither '{BEST_FILE}' nor "
-                f"'{LAST_FILE}', and none of them in '{ARCHIVE_FOLDER}'."
+                f"'{LAST_FILE}', nor one of them in '{ARCHIVE_FOLDER}'."
             )
     elif not path.exists():
         raise FileNotFoundError(f"There is no checkpoint '{path}'")
@@ -309,7 +309,7 @@ def file_for_score_settings(path: str | os.PathLike[str]) -> pathlib.Path:
         raise InvalidValueError(
             "Thresholds are stored in a `.keras` file, or in the best checkpoint of a "
             f"run or a folder of `CheckpointArchive`. Received: '{path}'. Store them "
-            "in the model that it was made of, and export that again."
+            "in the model it was exported from, and export that again."
         )
     path = checkpoint_file(path, BEST_FILE)
     read_model(path)  # refuses another's

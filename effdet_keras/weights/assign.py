@@ -35,7 +35,7 @@ def assign_source(model, source, *, skip_mismatch=False, checkpoint_type=None):
     if checkpoint_type is not None:
         is_left = CHECKPOINT_TYPES[checkpoint_type]
         names = [a.name for a in network_arrays(model.config) if is_left(a)]
-        plan.leave(names, f"a {checkpoint_type} checkpoint is not asked for them")
+        plan.leave(names, f"checkpoint_type={checkpoint_type!r} leaves them out")
     else:
         _leave_other_classes(plan, model, source)
         _leave_other_segmentation(plan, model)

@@ -149,13 +149,13 @@ def load_to_resume(path: str | os.PathLike) -> Any:
     if path.is_dir() and (not is_remote(path) or (path / LAST_FILE).exists()):
         found, damages = checkpoint_to_resume(path)
         if damages:
-            warnings.warn(going_on_from_another(found, damages), stacklevel=3)
+            warnings.warn(resumed_from_another(found, damages), stacklevel=3)
         path = found or path / LAST_FILE
     return load_archive(path, resume=True)
 
 
-def going_on_from_another(path: Any, damages: list[str]) -> str:
-    return f"{' '.join(damages)} The training goes on from '{shown_address(path)}'."
+def resumed_from_another(path: Any, damages: list[str]) -> str:
+    return f"{' '.join(damages)} The training continues from '{shown_address(path)}'."
 
 
 def checkpoint_to_resume(folder: str | os.PathLike) -> tuple[Any, list[str]]:
@@ -171,7 +171,7 @@ def checkpoint_to_resume(folder: str | os.PathLike) -> tuple[Any, list[str]]:
     if damages:
         raise InvalidValueError(
             f"No checkpoint in '{shown_address(folder)}' can be read, so the training "
-            f"cannot go on. {' '.join(damages)}"
+            f"cannot be resumed. {' '.join(damages)}"
         )
     return None, []
 

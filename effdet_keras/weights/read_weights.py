@@ -39,7 +39,7 @@ def read_weights(
     if isinstance(weights, str) and weights in WEIGHTS_KEYS:
         if model_name is None:
             raise InvalidValueError(
-                f"Say of which model the published weights {weights!r} are, with "
+                f"Name the model of the published weights {weights!r} with "
                 "`model_name` (`--model efficientdet-d0`)."
             )
         published = find_published_weights(model_name, weights)

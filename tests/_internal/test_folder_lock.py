@@ -100,7 +100,7 @@ def test_what_gives_no_sign_is_taken_over(folder, quick, capsys, text):
     put_text(folder, text)
     lock = FolderLock(folder)
     lock.acquire("A training")
-    assert "Looking whether" in capsys.readouterr().out
+    assert "Checking whether" in capsys.readouterr().out
     lock.check()
     lock.release()
     assert text_in(folder) == ""

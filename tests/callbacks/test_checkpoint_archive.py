@@ -144,7 +144,7 @@ def test_another_process_cannot_train_into_the_folder(stand_in, tmp_path, monkey
     monkeypatch.setattr(folder_lock, "_EVERY", 0.01)
     callback = start(stand_in, tmp_path)
     monkeypatch.setattr(os, "getpid", lambda: 1)
-    with pytest.raises(RuntimeError, match="A training must have its folder"):
+    with pytest.raises(RuntimeError, match="A training needs a folder of its own"):
         start(stand_in, tmp_path)
     monkeypatch.undo()
     callback.on_train_end()

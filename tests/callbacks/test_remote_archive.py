@@ -69,7 +69,7 @@ def test_a_last_checkpoint_that_was_cut_off_at_its_address(memory, tmp_path):
     name = "/bucket/run/last.keras"
     memory.pipe_file(name, memory_files()[name][:-100])
     with pytest.warns(
-        UserWarning, match="last.keras' is damaged.*goes on from"
+        UserWarning, match="last.keras' is damaged.*continues from"
     ) as told:
         resumed = EfficientDet.from_archive("memory://bucket/run", resume=True)
     assert "'memory://bucket/run/last.keras' is damaged" in str(told[0].message)

@@ -108,7 +108,7 @@ def test_convert_tells_errors_in_one_line_or_skips_them(tmp_path, capsys, comman
     said = capsys.readouterr().err
     assert "1 missing image" in said and "UserWarning" not in said
     assert len(list((out / "images" / "train").iterdir())) == 2
-    assert "exists already" in command(*convert, "--skip-errors", status=1)
+    assert "already exists" in command(*convert, "--skip-errors", status=1)
 
 
 # --- What a command may write to, asked before any work.

@@ -118,7 +118,7 @@ def test_what_is_there_stays(archive, data, exact, tmp_path, capsys):
     out.mkdir()
     (out / "report.html").write_text("mine")
     assert run(archive, data, "--out", out) == 1
-    assert "report.html': nothing that is there" in capsys.readouterr().err
+    assert "report.html': existing files are not" in capsys.readouterr().err
     assert run(data, "--detections", exact, "--out", out, "--overwrite") == 0
     assert (out / "report.html").read_text() != "mine"
     before = exact.read_bytes()

@@ -112,11 +112,11 @@ def test_no_input_is_written_over(archive, images, tmp_path, command):
     arguments = ["predict", archive, first, "--out", out]
     both = [first, tmp_path / "more" / "a.png"]
     said = command("predict", archive, *both, "--out", out, status=1)
-    assert "give them to two runs" in said
+    assert "use two runs for them" in said
     command(*arguments)
     written = list(out.rglob("*.png"))
     written[0].write_bytes(b"mine")
-    assert "a.png': nothing that is there" in command(*arguments, status=1)
+    assert "a.png': existing files are not" in command(*arguments, status=1)
     assert written[0].read_bytes() == b"mine"
     command(*arguments, "--overwrite")
     assert written[0].read_bytes() != b"mine"

@@ -49,7 +49,7 @@ def test_it_trains_and_says_where_what_is_and_goes_on(data, tmp_path, capsys):
     assert json.loads((out / "numbers.json").read_text())["split"] == "validation"
 
     assert train(data, out=out) == 1
-    assert "has a run already" in capsys.readouterr().err
+    assert "already has a run" in capsys.readouterr().err
     assert cli.main(["train", "--resume", "--out", str(out)]) == 0
     assert "All is done: 1 epoch." in capsys.readouterr().out
 
@@ -123,5 +123,5 @@ def test_ctrl_c_says_how_to_go_on(data, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("effdet_keras.runs.fine_tune.fine_tune", stopped)
     assert cli.main(["train", data, "--out", str(out)]) == 130
     said = capsys.readouterr()
-    assert f"To go on: effdet-keras train --resume --out {out}" in said.out
+    assert f"To resume: effdet-keras train --resume --out {out}" in said.out
     assert said.err == "effdet-keras: interrupted\n"

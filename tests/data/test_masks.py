@@ -259,7 +259,7 @@ def test_a_mosaic_has_the_masks_of_its_four_images():
 def test_augmentations_that_would_leave_masks_behind_are_refused(augment, name):
     dataset = colored_dataset()
     options = {"image_size": 64, "training": True, "augment": augment}
-    with pytest.raises(ValueError, match=f"{name}.* moves pixels, or may, and not"):
+    with pytest.raises(ValueError, match=f"{name}.* may move, pixels but not masks"):
         dataset.batches(1, **options)
     dataset.batches(1, masks=False, **options)
 

@@ -163,7 +163,7 @@ def test_plot_draws_with_matplotlib(monkeypatch):
         ({}, "save", ("found.xyz",), r"image format.*found.xyz"),
         ({"image": None}, "draw", (), "replace.*image="),
         ({"image_id": None}, "to_coco", (), "need an id.*image_id="),
-        ({"scores": [0.1, 0.2]}, "draw", (), "one length.*boxes=3, scores=2, labels=3"),
+        ({"scores": [0.1, 0.2]}, "draw", (), "length.*boxes=3, scores=2, labels=3"),
         ({"labels": [0, 1, 2]}, "draw", (), "`labels` must be below 2.*`class_names`"),
     ],
 )

@@ -154,7 +154,7 @@ def test_archives_are_loaded(model, images, tmp_path):
     expected = model.detect(images[:1])
     for path in (tmp_path / "best.keras", str(tmp_path)):
         assert_same(ek.Predictor.load(path).detect(images[:1]), expected, 1e-4)
-    with pytest.raises(ValueError, match="give `runtime` too"):
+    with pytest.raises(ValueError, match="need a `runtime`"):
         ek.Predictor.load(tmp_path, num_threads=2)
 
 
@@ -277,7 +277,7 @@ def test_the_fastest_runtime_is_the_first_that_computes_what_the_model_does(
 
 
 def test_options_of_a_runtime_need_one(model):
-    with pytest.raises(ValueError, match="give `runtime` too.*num_threads=2"):
+    with pytest.raises(ValueError, match="need a `runtime`.*num_threads=2"):
         ek.Predictor(model, num_threads=2)
     with pytest.raises(ValueError, match="'onnx'.*Received: runtime='tensorrt'"):
         ek.Predictor(model, runtime="tensorrt")

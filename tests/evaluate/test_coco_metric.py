@@ -189,7 +189,7 @@ def test_equals_the_reference(golden, golden_path):
         ((7, [], [], []), r"each image once.*reset.*image_id=7"),
         (
             (7, [[0, 0, 1, 1]], [0.5, 0.6], [3]),
-            "one length.*boxes=1, scores=2, category_ids=1",
+            "the same length.*boxes=1, scores=2, category_ids=1",
         ),
     ],
 )

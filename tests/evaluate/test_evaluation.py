@@ -95,7 +95,7 @@ def test_the_text_of_two_objects_of_which_one_is_taken_for_another():
         "Most AP is lost to classification errors (right place, wrong class): 0.500 of "
         "AP50.",
         "'dog' has the lowest AP, 0.000.",
-        "With fewer than 10 objects numbers are mostly luck: 'cat', 'dog'.",
+        "With fewer than 10 objects a class's AP is mostly luck: 'cat', 'dog'.",
         "1 annotation may be wrong: 1 wrong class.",
     ]
     lines = str(evaluation).splitlines()
@@ -187,5 +187,5 @@ def test_a_comparison_shows_both_and_what_is_certain(results, evaluation):
     assert ["AP/<b>fish", "-", "-", "-"] in [x.split() for x in text.splitlines()]
     same = compare_evaluations(("a", "a"), (other, other), (weaker, weaker))
     same = dataclasses.replace(same, num_images=30)
-    assert "these images do not tell which is better" in str(same)
+    assert "these images do not show which is better" in str(same)
     assert set(json.loads(json.dumps(found.to_dict()))) == {"AP", "AP50"}

@@ -53,5 +53,5 @@ def with_areas(areas):
 
 
 def test_lengths_that_differ_are_refused():
-    with pytest.raises(ValueError, match=r"one length.*boxes=1, scores=2, labels=1"):
+    with pytest.raises(ValueError, match=r"same length.*boxes=1, scores=2, labels=1"):
         ImageResult(3, [], [], [[0, 0, 1, 1]], [0.5, 0.4], [0])

@@ -40,7 +40,7 @@ def test_pixels_of_uint8_do_not_overflow():
 
 def test_what_cannot_be_compared_is_refused():
     metric = MeanIoU(["a", "b"])
-    with pytest.raises(ValueError, match=r"one shape.*\(1, 2\).*\(1, 3\)"):
+    with pytest.raises(ValueError, match=r"the same shape.*\(1, 2\).*\(1, 3\)"):
         metric.update([[0, 1]], [[0, 1, 1]])
     with pytest.raises(ValueError, match=r"from 0 to 1.*classes=\(0, 2\)"):
         metric.update([[0, 1]], [[0, 2]])

@@ -74,7 +74,7 @@ def test_the_drawn_video_has_every_frame_at_the_same_rate(cv2, clip, tmp_path, e
 def test_a_video_that_is_not_finished_is_not_written(clip, tmp_path):
     out = tmp_path / "drawn.avi"
     out.write_bytes(b"mine")
-    with pytest.raises(FileExistsError, match="drawn.avi' is there already"):
+    with pytest.raises(FileExistsError, match="drawn.avi' already exists"):
         detect_frames(look, clip, out)
     frames = detect_frames(look, clip, out, overwrite=True)
     next(frames)

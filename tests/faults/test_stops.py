@@ -66,7 +66,7 @@ def test_a_command_that_is_terminated_saves_and_says_how_to_go_on(data, tmp_path
     process = started(data, out, "--epochs", "1000", "--evaluate-every", "0")
     said, status = stopped(process, signal.SIGTERM, (out / "log.jsonl").exists)
     assert status == 143, said
-    assert f"To go on: effdet-keras train --resume --out {out}" in said
+    assert f"To resume: effdet-keras train --resume --out {out}" in said
     assert "terminated" in said and "Traceback" not in said
     assert not list((out / "archive").glob(".*"))
     place = read_archive_info(out / "archive" / "last.keras")["place"]

@@ -30,24 +30,33 @@ def test_activation_equals_the_reference(golden, name):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("is_fused", [True, False])
-def test_the_slope_of_swish_is_that_of_its_formula(monkeypatch, is_fused):
+@pytest.mark.parametrize(
+    ("is_fused", "dtype"), [(True, "float32"), (False, "float32"), (True, "bfloat16")]
+)
+def test_the_slope_of_swish_is_that_of_its_formula(monkeypatch, is_fused, dtype):
     """Where XLA compiles the gradient, and where TensorFlow has none, or a GPU."""
     import tensorflow as tf
 
     if not is_fused:
         monkeypatch.setattr(backend, "runs_on_processors", lambda: False)
 
-    x = tf.constant([-1e4, -90.0, -20.0, -1.0, 0.0, 0.5, 30.0, 1e8])
+    x = tf.constant([-1e4, -90.0, -20.0, -1.0, 0.0, 0.5, 30.0, 1e8], dtype)
+    upstream = tf.constant(np.linspace(1.0, 2.0, 8), dtype)
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = get_activation("swish")(x)
-    sigmoid = 1 / (1 + np.exp(-np.clip(x.numpy().astype("float64"), -700, 700)))
-    slope = sigmoid * (1 + x.numpy() * (1 - sigmoid))
-    upstream = tf.constant(np.linspace(1.0, 2.0, 8), tf.float32)
     gradient = tape.gradient(y, x, output_gradients=upstream)
-    np.testing.assert_allclose(gradient, upstream * slope, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(y, x * sigmoid, rtol=1e-6, atol=1e-30)
+    assert gradient.dtype == dtype
+    x, y, upstream, gradient = (
+        tensor.numpy().astype("float64") for tensor in (x, y, upstream, gradient)
+    )
+    sigmoid = 1 / (1 + np.exp(-np.clip(x, -700, 700)))
+    slope = sigmoid * (1 + x * (1 - sigmoid))
+    # In bfloat16 `y` is known to 2**-8 of itself, and at -1 the slope is near zero.
+    rtol, atol = (1e-5, 1e-6) if dtype == "float32" else (2**-8, 2**-9)
+    np.testing.assert_allclose(gradient, upstream * slope, rtol=rtol, atol=atol)
+    rtol = 1e-6 if dtype == "float32" else 2**-7
+    np.testing.assert_allclose(y, x * sigmoid, rtol=rtol, atol=1e-30)
 
 
 def test_drop_path_equals_the_reference_for_the_same_draw(golden, monkeypatch):
@@ -156,31 +165,45 @@ def test_batch_norm_in_training_normalises_as_the_reference(golden):
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("padding", ["same", "valid"])
 @pytest.mark.parametrize("stride", [1, 2])
-@pytest.mark.parametrize(("size", "shape"), [(5, (2, 13, 16, 4)), (7, (1, 8, 7, 3))])
-def test_the_gradients_of_a_wide_depthwise_convolution(size, shape, stride, padding):
-    """They equal Keras', and that of the kernel is computed in narrow pieces."""
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    ("size", "shape"), [(3, (2, 9, 8, 5)), (5, (2, 13, 16, 4)), (7, (1, 8, 7, 3))]
+)
+def test_the_gradients_of_a_depthwise_convolution(size, shape, dtype, stride, padding):
+    """They equal Keras', in narrow pieces, and under a stride in float32."""
     import tensorflow as tf
 
-    keras.utils.set_random_seed(0)
+    def normal(shape):
+        """Numbers that bfloat16 has."""
+        numbers = tf.random.stateless_normal(shape, [0, 1])
+        return tf.cast(tf.cast(numbers, "bfloat16"), "float32")
+
     arguments = {"strides": stride, "padding": padding, "use_bias": False}
-    x, found, widths = tf.random.normal(shape), [], []
-    weights = [np.random.default_rng(0).normal(size=(size, size, shape[-1], 1))]
-    for kind in (keras.layers.DepthwiseConv2D, mbconv.DepthwiseConv2D):
-        layer = kind(size, **arguments)
+    x, found, graphs = normal(shape), [], []
+    for kind, policy in (
+        (keras.layers.DepthwiseConv2D, "float32"),
+        (mbconv.DepthwiseConv2D, dtype),
+    ):
+        layer = kind(size, dtype=policy, **arguments)
         layer.build(shape)
-        layer.set_weights(weights)
+        layer.set_weights([normal((size, size, shape[-1], 1))])
 
         @tf.function
         def gradients(layer=layer):
             with tf.GradientTape() as tape:
                 tape.watch(x)
-                y = layer(x)
-                total = tf.reduce_sum(tf.sin(y))
+                y = tf.cast(layer(x), "float32")
+                total = tf.reduce_sum(y * normal(y.shape))
             return y, *tape.gradient(total, [x, layer.kernel.value])
 
         found.append(gradients())
-        operations = gradients.get_concrete_function().graph.get_operations()
-        widths.append(sum(o.type.endswith("BackpropFilter") for o in operations))
+        graphs.append(gradients.get_concrete_function().graph.get_operations())
+    tolerance = 1e-4 if dtype == "float32" else 2**-8
     for theirs, ours in zip(*found):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
-    assert widths == [1, -(-size // 3)]
+        np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
+    of_kernel = [o for o in graphs[1] if o.type.endswith("BackpropFilter")]
+    (of_input,) = [o for o in graphs[1] if o.type.endswith("BackpropInput")]
+    assert len(of_kernel) == -(-size // 3)
+    half = dtype.removeprefix("mixed_")
+    assert {o.outputs[0].dtype for o in of_kernel} == {tf.as_dtype(half)}
+    assert of_input.outputs[0].dtype == ("float32" if stride > 1 else half)

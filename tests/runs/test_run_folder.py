@@ -38,7 +38,7 @@ def folder(tmp_path):
 
 
 def test_a_folder_with_a_run_is_refused_unless_it_may_be_overwritten(folder):
-    with pytest.raises(FileExistsError, match=r"has a run already.*--overwrite"):
+    with pytest.raises(FileExistsError, match=r"already has a run.*--overwrite"):
         folder.check_free(overwrite=False)
     folder.check_free(overwrite=True)
 

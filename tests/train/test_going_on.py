@@ -80,7 +80,7 @@ def test_the_rest_of_an_epoch_is_trained_as_if_it_had_not_stopped(
     rest = EfficientDet.from_archive(tmp_path / "rest", resume=True)
     given = callbacks(tmp_path / "rest")
     history = rest.fit(data(rest), **same, callbacks=given)
-    assert "goes on after step 1 of epoch 2." in capsys.readouterr().out
+    assert "continues after step 1 of epoch 2." in capsys.readouterr().out
     assert history.epoch == [1]
     assert {name: values[1:] for name, values in whole.history.items()} == (
         history.history

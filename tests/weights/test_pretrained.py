@@ -253,7 +253,7 @@ def test_import_asks_where_a_file_fits_several_models(tmp_path):
     write_tf1_checkpoint(tmp_path / "d6", zeros)
     with pytest.raises(ValueError, match=r"efficientdet-d6 or efficientdet-d7.*--mod"):
         import_.run(tmp_path / "d6", tmp_path / "d6.keras")
-    with pytest.raises(ValueError, match=r"which model.*'coco'|'coco' are.*--model"):
+    with pytest.raises(ValueError, match=r"Name the model of .*'coco'.*--model"):
         import_.run("coco", tmp_path / "d6.keras")
     assert not (tmp_path / "d6.keras").exists()
 

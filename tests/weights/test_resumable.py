@@ -52,7 +52,7 @@ def test_the_newest_whole_checkpoint_is_taken(folder):
     flip(folder / "last.previous.keras")
     assert epoch_to_resume(folder) == (1, 2)
     flip(folder / "best.keras")
-    with pytest.raises(ValueError, match="cannot go on") as error:
+    with pytest.raises(ValueError, match="cannot be resumed") as error:
         checkpoint_to_resume(folder)
     names = [path.name for path in folder.glob("*.keras")]
     assert len(names) == 3 and all(name in str(error.value) for name in names)
@@ -65,7 +65,7 @@ def test_a_model_that_goes_on_from_another_says_so(folder, monkeypatch):
         lambda path, resume: loaded.append((path.name, resume)),
     )
     flip(folder / "last.keras")
-    with pytest.warns(UserWarning, match=r"last\.keras' is damaged.*goes on from"):
+    with pytest.warns(UserWarning, match=r"last\.keras' is damaged.*continues from"):
         load_to_resume(folder)
     assert loaded == [("last.previous.keras", True)]
 

@@ -198,8 +198,8 @@ def write_tfrecord(
 def _encode_record(record, category_ids, class_names):
     if record.mask is not None:
         raise InvalidValueError(
-            "TFRecord files have masks of objects, none of whole images, such as "
-            f"{record.name!r} has of `with_masks`. `write_coco` keeps these masks."
+            "TFRecord files hold masks of objects, none of whole images, such as "
+            f"{record.name!r} has by `with_masks`. `write_coco` keeps these masks."
         )
     data, suffix = writing.encode_image(record)
     masks = {}
@@ -479,8 +479,8 @@ def read_records(path):
             offset += len(data) + _TAIL + _HEAD
     except tf.errors.DataLossError as error:
         raise InvalidValueError(
-            f"it is cut, damaged or compressed ({error.message}). Images are read from "
-            "where they lie in the file: write it without compression"
+            f"it is cut, damaged or compressed ({error.message}). Images are read by "
+            "their place in the file: write it without compression"
         ) from error
 
 

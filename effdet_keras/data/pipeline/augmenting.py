@@ -27,7 +27,7 @@ def prepare(augment, reader):
     augmentation = _with_checks(as_augmentation(augment), reader)
     if reader.gives_masks and not augmentation.keeps_masks:
         raise InvalidValueError(
-            f"{augmentation!r} moves pixels, or may, and not those of masks. Leave it "
+            f"{augmentation!r} moves, or may move, pixels but not masks. Leave it "
             "out; or pass `masks=False` to `batches` to train without masks; or, if it "
             'is your own, return "mask" as well and set `keeps_masks = True` in its '
             "class"

@@ -354,7 +354,7 @@ def findings_of(evaluation) -> Iterator[str]:
     few = [one.name for one in measured if one.num_objects < _FEW]
     if few:
         names = ", ".join([f"'{name}'" for name in few[:5]] + ["..."] * (len(few) > 5))
-        yield f"With fewer than {_FEW} objects numbers are mostly luck: {names}."
+        yield f"With fewer than {_FEW} objects a class's AP is mostly luck: {names}."
     yield from _calibration(evaluation.calibration, evaluation.temperature)
     yield from _suspects(evaluation)
     worst = [image for image in evaluation.worst_images[:3] if image.badness > 0]
@@ -390,7 +390,7 @@ def _suspects(evaluation):
     annotations = f"{kinds.total()} annotation{'s' * (kinds.total() > 1)}"
     if kinds and not evaluation.can_judge_annotations:
         yield (
-            f"{annotations} may be worth a look, where what was found differs most. "
+            f"{annotations} may be worth a look: there detections differ most. "
             f"At an AP of {evaluation.class_agnostic_ap:.2f} over all classes that "
             "says more about the model than about them."
         )

@@ -153,9 +153,9 @@ class Comparison:
     def _words(self, found):
         if self.num_images < _FEWEST:
             few = f"too few images with objects ({self.num_images})"
-            return f"{few} to tell which is better"
+            return f"{few} to say which is better"
         if found.low <= 0 <= found.high:
-            return "these images do not tell which is better"
+            return "these images do not show which is better"
         return f"the {'second' if found.low > 0 else 'first'} detector is better"
 
     def to_dict(self) -> dict[str, Any]:

@@ -34,15 +34,15 @@ def merge_parts(folder, out, *, overwrite=False):
     require(out.suffix in _WRITERS, rule, out=str(out))
     if exists(out) and not overwrite:
         raise FileExistsError(
-            f"'{out}' is there already, and nothing is overwritten: give another path, "
-            "or add --overwrite."
+            f"'{out}' already exists, and is not overwritten: give another path, or "
+            "add --overwrite."
         )
     if out.suffix == ".parquet":
         pyarrow_parquet.require("Writing Parquet")
     settings = parts.settings()
     if settings is None:
         raise FileNotFoundError(
-            f"'{parts.folder}' has no {SETTINGS}: it is no folder of "
+            f"'{parts.folder}' has no {SETTINGS}: it is not a folder of "
             "`effdet-keras predict --parts`"
         )
     merged = _Merged(parts, settings["shards"])
@@ -60,8 +60,8 @@ class _Merged:
         if open_ := [f"{n}/{num_shards}" for n in numbers if finished[n] is None]:
             more = f" and {len(open_) - 10} more" if len(open_) > 10 else ""
             raise InvalidStateError(
-                f"These shards in '{parts.folder}' are not through: "
-                f"{', '.join(open_[:10])}{more}. Run them (again): what is done is "
+                f"These shards in '{parts.folder}' are not finished: "
+                f"{', '.join(open_[:10])}{more}. Run them (again): finished images are "
                 "skipped."
             )
         self._parts, self._finished, self._files = parts, finished, []

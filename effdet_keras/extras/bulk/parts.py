@@ -61,7 +61,7 @@ class Parts:
         data = path.read_bytes()
         if _digest(data) != _PART.fullmatch(path.name)[2]:
             warnings.warn(
-                f"'{path}' is damaged and does not count: its shard finds it again",
+                f"'{path}' is damaged and ignored: run its shard again",
                 stacklevel=2,
             )
             return

@@ -46,8 +46,8 @@ def detect_shard(detector, sources, parts, shard, *, part_images):
             again.append(name)
     if gone := len(known.keys() - sources.keys()):
         warnings.warn(
-            f"{gone:,} images of the parts are not among the inputs any more: their "
-            "rows stay",
+            f"{gone:,} images of the parts are no longer among the inputs: their rows "
+            "stay",
             stacklevel=2,
         )
     num_left, num_seen, start = len(new) + len(again), 0, time.monotonic()
@@ -180,7 +180,7 @@ def _images_of(path):
         raise FileNotFoundError(f"There is no image or folder '{path}'")
     elif not _is_image(path.name):
         raise InvalidValueError(
-            f"'{path}' is no image by its ending ({', '.join(IMAGE_SUFFIXES)}): shards "
+            f"'{path}' does not end as an image ({', '.join(IMAGE_SUFFIXES)}): shards "
             "are of images and of folders of images"
         )
     else:

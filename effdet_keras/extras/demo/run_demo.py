@@ -39,7 +39,7 @@ def run_demo(folder, *, num_train=None, epochs=12, seed=0, overwrite=False):
     if folder.is_dir() and any(folder.iterdir()) and not overwrite:
         raise FileExistsError(
             f"The folder '{folder}' is not empty, and nothing in it is overwritten: "
-            "give another one with --out, or add --overwrite."
+            "give another folder with --out, or add --overwrite."
         )
     folder.mkdir(parents=True, exist_ok=True)
     keras.utils.set_random_seed(seed)

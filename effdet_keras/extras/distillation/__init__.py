@@ -169,7 +169,7 @@ def _in_size_of(student, teacher):
 def check_teacher(teacher: Any, student: Any) -> None:
     """Raises an error unless outputs can be compared number by number, in batches."""
     require_tensorflow(
-        "A teacher (`distill`) is asked within batches of `tf.data`",
+        "A teacher (`distill`) runs inside the `tf.data` pipeline",
         "Use KERAS_BACKEND=tensorflow.",
     )
     rule = "Teacher and student must predict the same classes for the same anchors: "

@@ -160,8 +160,8 @@ def lost_process(processes: OneProcess, detail: str = "") -> InvalidStateError:
     atexit.register(end_at_once)
     return InvalidStateError(
         f"Process {processes.index} of {processes.count} has lost another process of "
-        "the training, which was stopped or cannot be reached: see what that one "
-        "wrote. Start all processes again; with `resume` (--resume) they go on from "
+        "the training, which was stopped or cannot be reached: see the output of that "
+        "one. Start all processes again; with `resume` (--resume) they continue from "
         f"the last checkpoint.{f' ({detail})' if detail else ''}"
     )
 

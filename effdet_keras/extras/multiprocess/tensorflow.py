@@ -119,8 +119,8 @@ def _collect(launch, own, deadline):
             except TimeoutError:
                 missing = sorted(set(range(launch.num_processes)) - set(found))
                 raise InvalidStateError(
-                    f"Of {launch.num_processes} processes {len(missing)} did not come "
-                    f"to {launch.coordinator} in time: {missing[:8]}. Were they "
+                    f"Of {launch.num_processes} processes {len(missing)} did not reach "
+                    f"{launch.coordinator} in time: {missing[:8]}. Were they "
                     f"started? ({launch.source})"
                 ) from None
             stack.enter_context(connection)

@@ -96,8 +96,8 @@ class RemoteFolder:
         except Exception as error:  # of each storage its own
             text = (
                 f"Not all files could be copied to '{self.name}': {first_line(error)}. "
-                f"They are whole in '{self.path}', and are copied when the run goes on "
-                "from this machine; or copy them by hand."
+                f"They are whole in '{self.path}', and are copied when the run "
+                "continues from this machine; or copy them by hand."
             )
             if not is_failing:
                 raise OSError(text) from error

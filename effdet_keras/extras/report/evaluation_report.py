@@ -281,10 +281,10 @@ def _class_map_figures(dataset, class_maps):
 _WORST = 12  # images shown
 _SUSPECTS = 4  # shown of each kind
 _SUSPECT_KINDS = {
-    "missing": "A sure detection where nothing is annotated.",
+    "missing": "A confident detection where nothing is annotated.",
     "unfound": "An annotation where the detector sees nothing.",
-    "wrong class": "A sure detection of another class than annotated.",
-    "loose box": "A sure detection whose box differs from the annotated one.",
+    "wrong class": "A confident detection of another class than annotated.",
+    "loose box": "A confident detection whose box differs from the annotated one.",
 }
 _BAD, _GOOD, _ASIDE = range(3)
 _COLORS = BAD, GOOD, ASIDE = COLORS[0], COLORS[2], COLORS[1]

@@ -159,7 +159,7 @@ class Metrics:
         )
         text = "Network and postprocess of a batch"
         self.batch_seconds = made(histogram, "batch_seconds", text, buckets=_SECONDS)
-        text = "Times that a new model was asked for, by how it went"
+        text = "Requests to load a new model, by their result"
         self.reloads = made(counter, "reloads", text, labelnames=["result"])
         waiting = made(gauge, "queue_images", "Images that wait for the network")
         waiting.set_function(queue_length)

@@ -73,8 +73,9 @@ def _push(hub, model, address, private, overwrite, about):
         there = api.model_info(repository)
         if private and not there.private:
             raise InvalidStateError(
-                f"'{address}' is there and public: nothing was pushed. Make it private "
-                "in its settings on the hub, or leave `private` (--private) out."
+                f"'{address}' already exists and is public: nothing was pushed. "
+                "Make it private in its settings on the hub, or leave `private` "
+                "(--private) out."
             )
         names, parent = [s.rfilename for s in there.siblings or []], there.sha
     else:
@@ -82,7 +83,7 @@ def _push(hub, model, address, private, overwrite, about):
     if not (overwrite or _is_same(api, repository, names, described)):
         others = ", ".join(sorted(set(names) - _OF_THE_HUB)[:8])
         raise FileExistsError(
-            f"'{address}' has another model already, or other files: {others}. Give "
+            f"'{address}' already has another model, or other files: {others}. Give "
             "another name; or pass `overwrite` (--overwrite) for a commit that adds "
             "this model: files of other names stay."
         )

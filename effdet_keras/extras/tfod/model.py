@@ -74,7 +74,7 @@ def model_of_pipeline(
         load_source(model, source, skip_mismatch=skip_mismatch, verbose=verbose)
     model.compile(**_compile_arguments({**read.fields, **freezing_of(read)}))
     if verbose:
-        title = f"No place here, or another one, of '{os.fspath(path)}':"
+        title = f"Differences from '{os.fspath(path)}':"
         print("\n  ".join([title, *notes]), flush=True)
     return model
 

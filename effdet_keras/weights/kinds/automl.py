@@ -201,7 +201,7 @@ def published_names(names, scheme, path):
     is_one = prefix == "" or len(prefixes) == 1
     if not is_one or len(set(published.values())) < len(published):
         raise InvalidValueError(
-            f"'{path}' holds several networks, and which is meant is not known: save "
-            f"the one you want alone. Received: arrays such as {sorted(names)[:2]}"
+            f"'{path}' holds several networks, and it is not known which to read: "
+            f"save the one you want alone. Received: arrays such as {sorted(names)[:2]}"
         )
     return published

@@ -144,7 +144,7 @@ def test_room_for_all_boxes_counts_the_partners():
         ("mosaic", TypeError, "'mosaic'"),
         (ek_augment.Sometimes, TypeError, "Sometimes"),
         ([brighter, 5], TypeError, "5"),
-        ([brighter, Sum()], ValueError, "must stand first"),
+        ([brighter, Sum()], ValueError, "must be the first one"),
     ],
 )
 def test_what_is_no_augmentation_is_refused(augment, error, message):

@@ -121,7 +121,7 @@ def test_shards_and_their_merge_are_what_one_detect_finds(
     shard = ["--shard", "1/3", "--score", 0.5]
     said = command("predict", archive, images, *flags, *shard, status=1)
     assert "begun with another 'score_threshold'" in said
-    assert "is there already" in command("merge", parts, f"{out}.json", status=1)
+    assert "already exists" in command("merge", parts, f"{out}.json", status=1)
 
 
 def test_inputs_and_outputs_may_be_at_addresses(archive, images, memory, command):
@@ -159,7 +159,7 @@ def test_a_shard_goes_on_where_it_was_ended(tmp_path):
     stopping = Finder(lambda name: KeyboardInterrupt() if name == "5.png" else None)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, names, finder=stopping)
-    with pytest.raises(RuntimeError, match="not through: 1/1"):
+    with pytest.raises(RuntimeError, match="not finished: 1/1"):
         merge_parts(tmp_path, tmp_path / "found.json")
     assert run(tmp_path, names) == ["5.png", "6.png", "7.png"]
     assert run(tmp_path, names) == []
@@ -175,7 +175,7 @@ def test_a_part_that_was_cut_off_does_not_count(tmp_path):
     for broken in (content[:-20], content[: content.index(b"\n") + 1], b""):
         part.write_bytes(broken)
         with (
-            pytest.warns(UserWarning, match="is damaged and does not count"),
+            pytest.warns(UserWarning, match="is damaged and ignored"),
             pytest.raises(RuntimeError, match="Run the shard again"),
         ):
             merge_parts(tmp_path, tmp_path / "found.jsonl")
@@ -211,8 +211,8 @@ def test_what_cannot_be_read_is_tried_again_and_told(tmp_path):
         (["--shard", "1/2"], "--shard needs --parts"),
         (["--parts=parts", "--shard", "3/2"], "I from 1 to N"),
         (["--parts=parts", "--shard", "two"], "I from 1 to N"),
-        (["--parts=parts", "--json", "a.json"], "are for a run without --parts"),
-        (["images/notes.txt", "--parts=parts"], "is no image by its ending"),
+        (["--parts=parts", "--json", "a.json"], "do not go with --parts"),
+        (["images/notes.txt", "--parts=parts"], "does not end as an image"),
         (["nowhere", "--parts=parts"], "There is no image or folder 'nowhere'"),
         (["images/deep/er", "--parts=parts"], "would both be"),
     ],
@@ -313,7 +313,7 @@ def test_a_killed_worker_leaves_nothing_twice_and_nothing_half(
         process.wait()
     found = [row for _, path in Parts(parts).files() for row in lines_of(path)]
     assert 8 <= len(found) < 314 and len(found) % 4 == 0
-    with pytest.raises(RuntimeError, match="not through"):
+    with pytest.raises(RuntimeError, match="not finished"):
         merge_parts(parts, tmp_path / "found.jsonl")
     kept = {path: path.read_bytes() for _, path in Parts(parts).files()}
     assert cli.main(given) == 0

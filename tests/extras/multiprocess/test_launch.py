@@ -178,7 +178,7 @@ def test_all_are_told_the_addresses_of_all(coordinator, others):
 
 
 def test_processes_that_do_not_come_are_named(coordinator):
-    with pytest.raises(InvalidStateError, match=r"2 did not come.*\[1, 2\]") as error:
+    with pytest.raises(InvalidStateError, match=r"2 did not reach.*\[1, 2\]") as error:
         addresses_of_all(Launch(0, 3, coordinator), timeout=0.01)
     assert coordinator in str(error.value)
 

@@ -166,6 +166,6 @@ def test_a_run_that_was_taken_over_writes_no_more(folder, memory):
     memory.pipe_file(LOCK, json.dumps(another).encode())
     folder._remote_lock._beat()
     write(folder, "last.keras", "old")
-    with pytest.raises(RuntimeError, match="nothing more is written"):
+    with pytest.raises(RuntimeError, match="writes nothing more"):
         folder.release()
     assert set(there()) == {LOCK_FILE}

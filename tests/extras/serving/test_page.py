@@ -71,7 +71,7 @@ def test_a_bad_image_is_told_and_the_others_go_on(address, tmp_path):
     with Page(address, tmp_path / "browser") as page:
         page.drop(tmp_path / name, tmp_path / "good.png")
         page.until(f"{CAPTIONS}.length == 1")
-        assert "no image in one of these formats" in page.value("message.textContent")
+        assert "not an image in one of these" in page.value("message.textContent")
         assert page.value("message.textContent").startswith(name)
         # A name of a file is text, whatever it holds.
         assert page.value("document.title") == "Detection"

@@ -100,7 +100,7 @@ def test_an_annotated_image_has_the_boxes_of_draw(client, model, image, data):
     ("content", "status", "reason"),
     [
         (b"", 400, "empty"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 400, "no image"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 400, "not an image"),
         (bytes(50_001), 413, "more than 50,000 bytes"),
         (bomb(200, 101), 413, "200 x 101 pixels, and the limit is 20,000"),
         (

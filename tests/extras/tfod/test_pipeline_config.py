@@ -492,5 +492,5 @@ def test_arguments_count_more_than_the_file(write, capsys):
     assert (run.epochs, run.steps, run.seed, run.batch_size) == (2, None, 3, 16)
     assert run.loss == changed("loss", gamma=2.0)["loss"]
     assert "num_classes=3: the classes are those" in capsys.readouterr().out
-    with pytest.raises(ValueError, match="give one of the two"):
+    with pytest.raises(ValueError, match="or `pipeline_config`, not both"):
         configured(None, "gamma=2.0", {}, write())
