@@ -56,9 +56,9 @@ def forecast(dataset):
     margin = np.quantile(errors, _HOLD, method="higher")
     return [
         f"data most like yours: {like}; expect AP {max(expected - margin, 0.0):.2f} to "
-        f"{min(expected + margin, 1.0):.2f} with nothing set by hand (the AP of each of "
-        f"{len(errors)} datasets is off by {np.mean(errors):.2f}, expected so from the "
-        "others)"
+        f"{min(expected + margin, 1.0):.2f} with nothing set by hand (the AP of "
+        f"each of {len(errors)} datasets, expected from the others, is off by "
+        f"{np.mean(errors):.2f})"
     ]
 
 
