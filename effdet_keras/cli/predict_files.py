@@ -36,7 +36,7 @@ def predict_files(
     calibrated: bool = False,
     **options: Any,
 ) -> int:
-    """Detects in files, prints a line for each, and writes what is asked for.
+    """Detects in files, prints a line for each, and writes the requested files.
 
     `options` are those of `Predictor.detect` and `detect_video`.
     An image that cannot be read is left out with a warning, and counted in the result;
