@@ -36,7 +36,7 @@ def predict_files(
     calibrated: bool = False,
     **options: Any,
 ) -> int:
-    """Detects in files, prints a line for each, and writes what is asked for.
+    """Detects in files, prints a line for each, and writes the requested files.
 
     `options` are those of `Predictor.detect` and `detect_video`.
     An image that cannot be read is left out with a warning, and counted in the result;
@@ -48,13 +48,10 @@ def predict_files(
     )
     ScoreRule(predictor, score_threshold, calibrated)  # before any work
     sources = _find_sources(inputs)
-    names = {source: _name(source) for source in sources}
+    names = names_of(sources)
     if out is not None or json_path is not None:
-        is_one_twice = len({n.casefold() for n in names.values()}) < len(names)
-        rule = (
-            "Two inputs would have the same name in the output: use two runs for them"
-        )
-        require(not is_one_twice, rule, inputs=list(map(str, sources)))
+        rule = "Two inputs would have the same name in the output: use two runs"
+        require(not _has_twins(names), rule, inputs=list(map(str, sources)))
     targets = {}
     if out is not None:
         targets = {source: out / _drawn_name(source, names[source]) for source in names}
@@ -172,6 +169,23 @@ def _drawn_name(source, name):
         return name if is_known else f"{name}.png"
     is_avi = isinstance(source, os.PathLike) and source.suffix.lower() == ".avi"
     return f"{name}.avi" if is_avi else f"{name}.mp4"
+
+
+def names_of(sources: Sequence[Source]) -> dict[Source, str]:
+    """The names of sources in the output; with folders, where two would be the same."""
+    names = {source: _name(source) for source in sources}
+    files = [source for source in sources if isinstance(source, pathlib.Path)]
+    if files and _has_twins(names):
+        folders = [os.path.dirname(os.path.abspath(file)) for file in files]
+        root = os.path.commonpath(folders)
+        for file, folder in zip(files, folders):
+            inner = pathlib.Path(os.path.relpath(folder, root))
+            names[file] = (inner / names[file]).as_posix()
+    return names
+
+
+def _has_twins(names):
+    return len({name.casefold() for name in names.values()}) < len(names)
 
 
 def _name(source):

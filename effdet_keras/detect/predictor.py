@@ -184,7 +184,7 @@ class Predictor:
         Raises:
             FileNotFoundError, ValueError, TypeError: If an image is not there or
                 not an image, or an argument is out of its range.
-            RuntimeError: If the model lacks the thresholds or temperature asked for.
+            RuntimeError: If the model lacks the requested thresholds or temperature.
         """
         if not (_is_given(tiles) or _is_given(augment)):
             return detect(

@@ -81,6 +81,24 @@ _V2_S = (
     ("mbconv", 9, 1, 6, 160),
     ("mbconv", 15, 2, 6, 256),
 )
+_V2_M = (
+    ("conv", 3, 1, 1, 24),
+    ("fused", 5, 2, 4, 48),
+    ("fused", 5, 2, 4, 80),
+    ("mbconv", 7, 2, 4, 160),
+    ("mbconv", 14, 1, 6, 176),
+    ("mbconv", 18, 2, 6, 304),
+    ("mbconv", 5, 1, 6, 512),
+)
+_V2_L = (
+    ("conv", 4, 1, 1, 32),
+    ("fused", 7, 2, 4, 64),
+    ("fused", 7, 2, 4, 96),
+    ("mbconv", 10, 2, 4, 192),
+    ("mbconv", 19, 1, 6, 224),
+    ("mbconv", 25, 2, 6, 384),
+    ("mbconv", 7, 1, 6, 640),
+)
 _V2_B = (
     ("conv", 1, 1, 1, 16),
     ("fused", 2, 2, 4, 32),
@@ -99,6 +117,8 @@ _V2_VARIANTS = {
     "efficientnetv2-b2": _V2(_V2_B, 32, 1.1, 1.2),
     "efficientnetv2-b3": _V2(_V2_B, 32, 1.2, 1.4),
     "efficientnetv2-s": _V2(_V2_S, 24),
+    "efficientnetv2-m": _V2(_V2_M, 24),
+    "efficientnetv2-l": _V2(_V2_L, 32),
     # timm's "tiny": V2-S scaled down, by EfficientNet's rule of rounding.
     "efficientnetv2-rw-t": _V2(_V2_S, 24, 0.8, 0.9, 0.9),
     "efficientnetv2-rw-s": _V2(_V2_RW_S, 24, lowest=0.9),

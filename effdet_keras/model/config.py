@@ -17,6 +17,8 @@ BACKBONES = (
     *(f"efficientnet-lite{i}" for i in range(5)),
     *(f"efficientnetv2-b{i}" for i in range(4)),
     "efficientnetv2-s",
+    "efficientnetv2-m",
+    "efficientnetv2-l",
     "efficientnetv2-rw-t",
     "efficientnetv2-rw-s",
 )

@@ -464,7 +464,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         Raises:
             FileNotFoundError: If an image or folder does not exist.
             ValueError, TypeError: If something is not an image.
-            RuntimeError: If thresholds or a temperature are asked for, and the model
+            RuntimeError: If thresholds or a temperature are requested, and the model
                 has none.
 
         Example:

@@ -364,7 +364,7 @@ class FineTuned:
             its `coco`. None where the run does not evaluate.
         history: dict from name to a list of floats, one per epoch, NaN where an epoch
             has no such number. `ek.visualize.plot_history` draws it.
-        folder: `pathlib.Path` of the run; None where no folder was asked for.
+        folder: `pathlib.Path` of the run; None where no folder was given.
     """
 
     model: EfficientDet

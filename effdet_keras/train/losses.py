@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ from keras import ops
 from effdet_keras import box_ops
 from effdet_keras._internal.backend import fused
 from effdet_keras._internal.label_constants import IGNORE
-from effdet_keras.errors import check_choice
+from effdet_keras.errors import check_argument, check_choice
 from effdet_keras.model.anchors import at_places
 
 __all__ = ["DetectionLoss", "focal_loss"]
@@ -37,6 +38,7 @@ def focal_loss(
     alpha: float = 0.25,
     gamma: float = 1.5,
     label_smoothing: float = 0.0,
+    class_weights: Sequence[float] | None = None,
 ) -> Any:
     """Computes the focal loss of each anchor, summed over its classes.
 
@@ -56,6 +58,8 @@ def focal_loss(
         alpha: in `[0, 1]`, weight of `y = 1`.
         gamma: 0 or above; how much confident right answers are discounted.
         label_smoothing: in `[0, 1]`.
+        class_weights: `C` floats of 0 or above, factors on the losses of the classes,
+            with `y = 1` and `y = 0` alike; None for 1.
 
     Returns:
         Float32 tensor `[..., N]`. Loss and gradient are finite for all finite
@@ -68,11 +72,12 @@ def focal_loss(
     """
     class_targets = _tensor(class_targets, "int32")
     class_logits = _tensor(class_logits)
+    weights = _tensor([1.0] if class_weights is None else class_weights)
 
     @ops.custom_gradient
     def loss_of(logits):
         loss, slope = _loss_and_slope(
-            class_targets, logits, alpha, gamma, label_smoothing / 2.0
+            class_targets, logits, weights, alpha, gamma, label_smoothing / 2.0
         )
 
         def gradient(*args, upstream=None):
@@ -85,7 +90,7 @@ def focal_loss(
 
 
 @fused
-def _loss_and_slope(class_targets, logits, alpha, gamma, smoothing):
+def _loss_and_slope(class_targets, logits, weights, alpha, gamma, smoothing):
     """The focal loss `[..., N]`, and its derivative by each logit `[..., N, C]`.
 
     Written out because these arrays are the largest of a training step. The two cases
@@ -94,7 +99,7 @@ def _loss_and_slope(class_targets, logits, alpha, gamma, smoothing):
     """
     classes = ops.arange(logits.shape[-1], dtype="int32")
     is_class = ops.expand_dims(class_targets, -1) == classes
-    yes, no = (ops.convert_to_tensor(w, "float32") for w in (alpha, 1.0 - alpha))
+    yes, no = alpha * weights, (1.0 - alpha) * weights
     z = ops.where(is_class, -logits, logits)
     softplus = ops.softplus(z)
     modulation = ops.exp(gamma * (z - softplus))  # q**gamma, also for q near 0
@@ -148,6 +153,9 @@ class DetectionLoss:
         box_loss_weight: 0 leaves the Huber loss out.
         iou_loss_type: None, "iou", "giou", "diou" or "ciou".
         iou_loss_weight, class_loss_weight: factors of the terms.
+        class_weights: one float of 0 or above per class, see `focal_loss`; or None.
+        box_class_weights: the same, factors on both box losses of the anchors that
+            have to predict the class; or None.
         divide_by: what `n` is: "positives_plus_one"; "positives", at least 1, as in the
             TF Object Detection API; or "one".
         positives_momentum: above 0, what divides the losses of training is a moving
@@ -172,7 +180,8 @@ class DetectionLoss:
         `iou_loss_type`, `box_iou_loss`. The terms are without their weights.
 
     Raises:
-        ValueError: If there is no such `iou_loss_type` or `divide_by`.
+        ValueError: If there is no such `iou_loss_type` or `divide_by`, or a weight of
+            a class is negative or missing.
 
     Example:
         >>> loss = DetectionLoss(iou_loss_type="giou")
@@ -194,10 +203,17 @@ class DetectionLoss:
     class_loss_weight: float = 1.0
     divide_by: Literal["positives_plus_one", "positives", "one"] = "positives_plus_one"
     positives_momentum: float | None = None
+    class_weights: tuple[float, ...] | None = None
+    box_class_weights: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         check_choice("divide_by", self.divide_by, _DIVISORS)
         check_choice("iou_loss_type", self.iou_loss_type, (None, *_IOU_METRICS))
+        for name in ("class_weights", "box_class_weights"):
+            if (weights := getattr(self, name)) is not None:
+                is_right = min(weights) >= 0.0 and max(weights) < math.inf
+                check_argument(is_right, name, weights, "numbers of 0 or above")
+                object.__setattr__(self, name, tuple(weights))
 
     def __repr__(self) -> str:
         """The call that makes it, without the defaults."""
@@ -220,6 +236,11 @@ class DetectionLoss:
     ) -> dict[str, Any]:
         class_targets = _tensor(class_targets, "int32")
         box_targets, box_deltas = _tensor(box_targets), _tensor(box_deltas)
+        num_classes = class_logits.shape[-1]
+        for name in ("class_weights", "box_class_weights"):
+            given = getattr(self, name)
+            is_right = given is None or len(given) == num_classes
+            check_argument(is_right, name, given, f"{num_classes} numbers")
         if normalizer is None:
             normalizer = self.normalizer_of(
                 count_positives(class_targets, box_targets, anchor_weights)
@@ -234,13 +255,15 @@ class DetectionLoss:
             alpha=self.alpha,
             gamma=self.gamma,
             label_smoothing=self.label_smoothing,
+            class_weights=self.class_weights,
         )
+        box_weights = self._box_weights(class_targets, anchor_weights)
         of_box = ops.zeros_like(box_targets)
         if self.box_loss_weight != 0:
             of_box = huber_loss(box_targets, box_deltas, delta=self.delta)
         terms = {
             "class_loss": _total(of_class, anchor_weights) / normalizer,
-            "box_loss": _total(of_box, anchor_weights) / (4.0 * normalizer),
+            "box_loss": _total(of_box, box_weights) / (4.0 * normalizer),
         }
         loss = (
             self.class_loss_weight * terms["class_loss"]
@@ -252,7 +275,7 @@ class DetectionLoss:
                 for codes in (box_targets, box_deltas)
             )
             of_iou = iou_loss(*boxes, iou_loss_type=self.iou_loss_type)
-            total = _total(of_iou, anchor_weights)
+            total = _total(of_iou, box_weights)
             # By 4 as in the reference, although there is one value per box.
             terms["box_iou_loss"] = total / (4.0 * normalizer)
             loss = loss + self.iou_loss_weight * terms["box_iou_loss"]
@@ -261,6 +284,15 @@ class DetectionLoss:
     def normalizer_of(self, num_positives: Any) -> Any:
         """What sums of losses are divided by: `n`, of the `P` of `count_positives`."""
         return _DIVISORS[self.divide_by](num_positives)
+
+    def _box_weights(self, class_targets, anchor_weights):
+        """The factor of each anchor's box losses `[B, N]`, or None."""
+        if self.box_class_weights is None:
+            return anchor_weights
+        # An anchor whose class is ignored may have a box, of a class not known here.
+        labels = ops.where(class_targets >= 0, class_targets, -1) + 1
+        weights = ops.take(_tensor([1.0, *self.box_class_weights]), labels, axis=0)
+        return weights if anchor_weights is None else weights * anchor_weights
 
     def get_config(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

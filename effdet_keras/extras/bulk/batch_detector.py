@@ -42,8 +42,8 @@ class BatchDetector:
 
     Raises:
         OSError, ValueError, ImportError: As of `Predictor.load`.
-        RuntimeError: If the model has no thresholds or temperature, and they are
-            asked for.
+        RuntimeError: If thresholds or a temperature are requested, and the model
+            has none.
 
     Example:
         >>> from effdet_keras.model.efficientdet import EfficientDet

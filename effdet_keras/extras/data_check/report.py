@@ -12,6 +12,7 @@ from effdet_keras.data.dataset import boxes_per_class, count_of, what_to_expect
 from effdet_keras.data.problems import KINDS, Severity, count_kind
 from effdet_keras.data.record import clip_boxes_xywh
 from effdet_keras.extras.data_check.anchors import COVERED, anchor_sides
+from effdet_keras.extras.data_check.forecast import forecast
 from effdet_keras.extras.report import charts
 from effdet_keras.extras.report.charts import Chart, chart_figures
 from effdet_keras.extras.report.pages import (
@@ -80,6 +81,7 @@ def _describe_boxes(dataset):
         f"{np.median(counts):g}; {count_of(counts.count(0), 'image')} without objects",
         f"boxes per class: {', '.join(names)}",
         *what_to_expect(dataset),
+        *forecast(dataset),
     ]
 
 

@@ -44,7 +44,7 @@ def from_tfds(
     (from 0), and may have `image/filename`, `image/id`, and of `objects` `area`, `id`,
     `is_crowd`, `is_difficult`, `is_group_of`: those with a flag are crowds.
 
-    From a folder or a builder images are read when asked for. Examples are taken as
+    From a folder or a builder images are read when needed. Examples are taken as
     they come, decoded, and stay in memory.
 
     Args:

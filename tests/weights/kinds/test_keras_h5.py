@@ -18,7 +18,7 @@ from effdet_keras.weights.kinds.keras_h5 import APPLICATIONS, read_keras2_h5
 from effdet_keras.weights.network_arrays import TF1, tf1_name
 
 D0 = EfficientDetConfig.from_name("efficientdet-d0")
-V2 = ("B1", "B2", "B3", "S")
+V2 = ("B1", "B2", "B3", "S", "M", "L")
 
 
 def assert_whole(source, refweights):
