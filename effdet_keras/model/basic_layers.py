@@ -141,30 +141,13 @@ def get_activation(name):
     return _ACTIVATIONS[name]
 
 
-class _AddsBias:
-    """A convolution that adds its bias as it is.
-
-    Keras reshapes it, and TensorFlow back: seven operations of a training step's graph.
-    """
+class SeparableConv2D(keras.layers.SeparableConv2D):
+    """Keras' own without reshapes of its bias: nine operations of a step's graph."""
 
     def call(self, inputs):
-        x = self._convolved(inputs)
+        x = ops.depthwise_conv(inputs, self.depthwise_kernel, padding=self.padding)
+        x = ops.conv(x, self.pointwise_kernel)
         return ops.add(x, self.bias) if self.use_bias else x
-
-
-class Conv2D(_AddsBias, keras.layers.Conv2D):
-    """Keras' own, with a bias of one operation."""
-
-    def _convolved(self, x):
-        return self.convolution_op(x, self.kernel)
-
-
-class SeparableConv2D(_AddsBias, keras.layers.SeparableConv2D):
-    """Keras' own, with a bias of one operation."""
-
-    def _convolved(self, x):
-        x = ops.depthwise_conv(x, self.depthwise_kernel, self.strides, self.padding)
-        return ops.conv(x, self.pointwise_kernel)
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")

@@ -14,7 +14,6 @@ from effdet_keras.errors import require
 from effdet_keras.model.basic_layers import (
     BatchNormOptions,
     ConfiguredLayer,
-    Conv2D,
     PyramidOptions,
     SeparableConv2D,
     call_block,
@@ -325,7 +324,7 @@ class ConvBN(ConfiguredLayer):
         self.separable_conv = separable_conv
         self.use_bias = use_bias
         self.batch_norm = BatchNormOptions.from_value(batch_norm)
-        conv = SeparableConv2D if separable_conv else Conv2D
+        conv = SeparableConv2D if separable_conv else keras.layers.Conv2D
         self.conv = conv(
             filters,
             3,

@@ -8,7 +8,6 @@ from keras import ops
 from effdet_keras.model.basic_layers import (
     BatchNormOptions,
     ConfiguredLayer,
-    Conv2D,
     DropPath,
     SeparableConv2D,
     get_activation,
@@ -94,7 +93,7 @@ class PredictionHead(ConfiguredLayer):
                 **options,
             )
         normal = keras.initializers.RandomNormal(stddev=0.01)
-        return Conv2D(filters, 3, kernel_initializer=normal, **options)
+        return keras.layers.Conv2D(filters, 3, kernel_initializer=normal, **options)
 
     def build(self, input_shape):
         shape = tuple(input_shape[0])

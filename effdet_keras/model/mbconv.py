@@ -12,7 +12,6 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.model.basic_layers import (
     BatchNormOptions,
     ConfiguredLayer,
-    Conv2D,
     DropPath,
     get_activation,
 )
@@ -141,7 +140,7 @@ class SqueezeExcite(ConfiguredLayer):
 
     def build(self, input_shape):
         def conv(filters, name):
-            return Conv2D(
+            return keras.layers.Conv2D(
                 filters,
                 1,
                 kernel_initializer=conv_initializer(),

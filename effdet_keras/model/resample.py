@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from effdet_keras.model.basic_layers import ConfiguredLayer, Conv2D, PyramidOptions
+from effdet_keras.model.basic_layers import ConfiguredLayer, PyramidOptions
 from effdet_keras.model.computing import computing, convolve, normalize, quantized
 
 
@@ -40,7 +40,7 @@ class Resample(ConfiguredLayer):
     def _build_conv(self, input_shape):
         options, policy = self.options, self.dtype_policy
         has_norm = options.apply_bn_for_resampling
-        self.conv = Conv2D(
+        self.conv = keras.layers.Conv2D(
             self.filters,
             1,
             use_bias=options.redundant_bias or not has_norm,

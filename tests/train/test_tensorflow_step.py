@@ -104,4 +104,3 @@ def test_the_graph_of_a_step_has_few_operations_for_each_variable():
     # Each is read for the network, and once more behind the update for its average.
     assert count["ReadVariableOp"] < 2 * sources + arrays + numbers
     assert count["AssignVariableOp"] < len(model.moved_statistics()) + numbers
-    assert count["Squeeze"] == 0  # of biases

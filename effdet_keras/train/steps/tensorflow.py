@@ -110,19 +110,12 @@ class Step(BackendStep):
             return function
 
         @tf.function(autograph=False, reduce_retracing=True)
-        def of_batch(batch):
-            return function([batch])
+        def compiled(data):
+            return function([data.get_next() if hasattr(data, "get_next") else data])
 
-        @tf.function(autograph=False, reduce_retracing=True)
-        def of_iterator(iterator):
-            return function([iterator.get_next()])
-
-        def run(iterator):
-            if isinstance(
-                iterator, tf.data.Iterator | tf.distribute.DistributedIterator
-            ):
-                return of_iterator(iterator)
-            return of_batch(next(iterator))
+        def run(iterator):  # which is Python's in `train_on_batch`
+            is_given = hasattr(iterator, "get_next")
+            return compiled(iterator if is_given else next(iterator))
 
         return run
 
