@@ -17,15 +17,7 @@ from collections.abc import Sequence
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.lazy_names import COMMAND
 from effdet_keras._version import __version__
-from effdet_keras.cli import (
-    convert,
-    eval_,
-    export,
-    import_,
-    inspect_weights,
-    predict,
-    train,
-)
+from effdet_keras.cli import convert, eval_, export, import_, predict, train
 from effdet_keras.cli.arguments import add_command
 from effdet_keras.errors import EffDetError
 
@@ -42,7 +34,7 @@ COMMANDS = {
     "serve": "serving.command",
     "benchmark": "benchmark.command",
     "export": export,
-    "inspect-weights": inspect_weights,
+    "inspect-weights": "inspect_weights",
     "import": import_,
     "share": "sharing.command",
 }

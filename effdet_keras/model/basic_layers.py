@@ -141,15 +141,6 @@ def get_activation(name):
     return _ACTIVATIONS[name]
 
 
-class SeparableConv2D(keras.layers.SeparableConv2D):
-    """Keras' own without reshapes of its bias: nine operations of a step's graph."""
-
-    def call(self, inputs):
-        x = ops.depthwise_conv(inputs, self.depthwise_kernel, padding=self.padding)
-        x = ops.conv(x, self.pointwise_kernel)
-        return ops.add(x, self.bias) if self.use_bias else x
-
-
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class Normalize(ConfiguredLayer):
     """Pixels 0-255 `[B, H, W, 3]`, minus a mean and over a deviation for each color.

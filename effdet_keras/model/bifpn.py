@@ -15,7 +15,6 @@ from effdet_keras.model.basic_layers import (
     BatchNormOptions,
     ConfiguredLayer,
     PyramidOptions,
-    SeparableConv2D,
     call_block,
     get_activation,
 )
@@ -324,7 +323,7 @@ class ConvBN(ConfiguredLayer):
         self.separable_conv = separable_conv
         self.use_bias = use_bias
         self.batch_norm = BatchNormOptions.from_value(batch_norm)
-        conv = SeparableConv2D if separable_conv else keras.layers.Conv2D
+        conv = keras.layers.SeparableConv2D if separable_conv else keras.layers.Conv2D
         self.conv = conv(
             filters,
             3,

@@ -9,7 +9,6 @@ from effdet_keras.model.basic_layers import (
     BatchNormOptions,
     ConfiguredLayer,
     DropPath,
-    SeparableConv2D,
     get_activation,
 )
 from effdet_keras.model.computing import activate, convolve, normalize, quantized
@@ -85,7 +84,7 @@ class PredictionHead(ConfiguredLayer):
             "dtype": self.dtype_policy,
         }
         if self.separable_conv:
-            return SeparableConv2D(
+            return keras.layers.SeparableConv2D(
                 filters,
                 3,
                 depthwise_initializer=keras.initializers.VarianceScaling(),

@@ -61,8 +61,7 @@ class WeightAverages:
         check_argument(0 <= decay < 1, "decay", decay, "at least 0 and below 1")
         self.decay = decay
         self.sources = list(variables)
-        # One array for all sources of a shape: a step has 700, and each operation its
-        # price.
+        # One array for all of a shape: a step has 700, and each operation its price.
         groups = collections.defaultdict(list)
         for place, variable in enumerate(self.sources):
             groups[tuple(variable.shape), variable.dtype].append(place)
@@ -78,11 +77,10 @@ class WeightAverages:
     @property
     def values(self):
         """The averages, or while swapped the variables' own values, as arrays."""
-        found = [None] * len(self.sources)
+        found = {}
         for group, rows in zip(self._groups, _values(self.variables)):
-            for place, row in zip(group, rows):
-                found[place] = row
-        return found
+            found.update(zip(group, rows))
+        return [found[place] for place in range(len(self.sources))]
 
     @property
     def is_swapped(self):

@@ -70,9 +70,13 @@ def focal_loss(
         >>> ops.convert_to_numpy(loss).round(4)  # 0.5**1.5 * log(2) = 0.2451
         array([[0.2451, 0.3676, 0.    ]], dtype=float32)
     """
-    class_targets = _tensor(class_targets, "int32")
-    class_logits = _tensor(class_logits)
-    weights = _tensor([1.0] if class_weights is None else class_weights)
+    class_targets = tensor(class_targets, "int32")
+    class_logits = tensor(class_logits)
+    num_classes = class_logits.shape[-1]
+    weights = (1.0,) * num_classes if class_weights is None else class_weights
+    is_right = len(weights) == num_classes
+    check_argument(is_right, "class_weights", weights, f"{num_classes} numbers")
+    weights = tensor(weights)
 
     @ops.custom_gradient
     def loss_of(logits):
@@ -113,14 +117,14 @@ def _loss_and_slope(class_targets, logits, weights, alpha, gamma, smoothing):
 
 def huber_loss(box_targets: Any, box_deltas: Any, *, delta: float = 0.1) -> Any:
     """The Huber loss of each number: `e**2 / 2` up to `delta`, then straight."""
-    error = ops.abs(_tensor(box_deltas) - _tensor(box_targets))
+    error = ops.abs(tensor(box_deltas) - tensor(box_targets))
     inner = ops.minimum(error, delta)
     return inner * (error - 0.5 * inner)
 
 
 def iou_loss(target_boxes: Any, boxes: Any, *, iou_loss_type: str) -> Any:
     """`1 - metric` of boxes `[..., 4]` and targets, `[...]`; 0 for an empty target."""
-    boxes, target_boxes = _tensor(boxes), _tensor(target_boxes)
+    boxes, target_boxes = tensor(boxes), tensor(target_boxes)
     # Boxes first: where a box equals its target TensorFlow's slope follows the
     # first argument, as in the reference.
     metric = _IOU_METRICS[iou_loss_type](boxes, target_boxes)
@@ -154,8 +158,6 @@ class DetectionLoss:
         iou_loss_type: None, "iou", "giou", "diou" or "ciou".
         iou_loss_weight, class_loss_weight: factors of the terms.
         class_weights: one float of 0 or above per class, see `focal_loss`; or None.
-        box_class_weights: the same, factors on both box losses of the anchors that
-            have to predict the class; or None.
         divide_by: what `n` is: "positives_plus_one"; "positives", at least 1, as in the
             TF Object Detection API; or "one".
         positives_momentum: above 0, what divides the losses of training is a moving
@@ -204,16 +206,14 @@ class DetectionLoss:
     divide_by: Literal["positives_plus_one", "positives", "one"] = "positives_plus_one"
     positives_momentum: float | None = None
     class_weights: tuple[float, ...] | None = None
-    box_class_weights: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         check_choice("divide_by", self.divide_by, _DIVISORS)
         check_choice("iou_loss_type", self.iou_loss_type, (None, *_IOU_METRICS))
-        for name in ("class_weights", "box_class_weights"):
-            if (weights := getattr(self, name)) is not None:
-                is_right = min(weights) >= 0.0 and max(weights) < math.inf
-                check_argument(is_right, name, weights, "numbers of 0 or above")
-                object.__setattr__(self, name, tuple(weights))
+        if (weights := self.class_weights) is not None:
+            is_right = min(weights) >= 0.0 and max(weights) < math.inf
+            check_argument(is_right, "class_weights", weights, "numbers of 0 or above")
+            object.__setattr__(self, "class_weights", tuple(weights))
 
     def __repr__(self) -> str:
         """The call that makes it, without the defaults."""
@@ -234,13 +234,8 @@ class DetectionLoss:
         box_scales: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
         anchor_weights: Any = None,
     ) -> dict[str, Any]:
-        class_targets = _tensor(class_targets, "int32")
-        box_targets, box_deltas = _tensor(box_targets), _tensor(box_deltas)
-        num_classes = class_logits.shape[-1]
-        for name in ("class_weights", "box_class_weights"):
-            given = getattr(self, name)
-            is_right = given is None or len(given) == num_classes
-            check_argument(is_right, name, given, f"{num_classes} numbers")
+        class_targets = tensor(class_targets, "int32")
+        box_targets, box_deltas = tensor(box_targets), tensor(box_deltas)
         if normalizer is None:
             normalizer = self.normalizer_of(
                 count_positives(class_targets, box_targets, anchor_weights)
@@ -257,13 +252,12 @@ class DetectionLoss:
             label_smoothing=self.label_smoothing,
             class_weights=self.class_weights,
         )
-        box_weights = self._box_weights(class_targets, anchor_weights)
         of_box = ops.zeros_like(box_targets)
         if self.box_loss_weight != 0:
             of_box = huber_loss(box_targets, box_deltas, delta=self.delta)
         terms = {
             "class_loss": _total(of_class, anchor_weights) / normalizer,
-            "box_loss": _total(of_box, box_weights) / (4.0 * normalizer),
+            "box_loss": _total(of_box, anchor_weights) / (4.0 * normalizer),
         }
         loss = (
             self.class_loss_weight * terms["class_loss"]
@@ -275,7 +269,7 @@ class DetectionLoss:
                 for codes in (box_targets, box_deltas)
             )
             of_iou = iou_loss(*boxes, iou_loss_type=self.iou_loss_type)
-            total = _total(of_iou, box_weights)
+            total = _total(of_iou, anchor_weights)
             # By 4 as in the reference, although there is one value per box.
             terms["box_iou_loss"] = total / (4.0 * normalizer)
             loss = loss + self.iou_loss_weight * terms["box_iou_loss"]
@@ -284,15 +278,6 @@ class DetectionLoss:
     def normalizer_of(self, num_positives: Any) -> Any:
         """What sums of losses are divided by: `n`, of the `P` of `count_positives`."""
         return _DIVISORS[self.divide_by](num_positives)
-
-    def _box_weights(self, class_targets, anchor_weights):
-        """The factor of each anchor's box losses `[B, N]`, or None."""
-        if self.box_class_weights is None:
-            return anchor_weights
-        # An anchor whose class is ignored may have a box, of a class not known here.
-        labels = ops.where(class_targets >= 0, class_targets, -1) + 1
-        weights = ops.take(_tensor([1.0, *self.box_class_weights]), labels, axis=0)
-        return weights if anchor_weights is None else weights * anchor_weights
 
     def get_config(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -304,7 +289,7 @@ class DetectionLoss:
 
 def count_positives(class_targets, box_targets, anchor_weights=None):
     """`P` of `DetectionLoss`, a float32 scalar."""
-    is_positive = _is_positive(_tensor(class_targets, "int32"), _tensor(box_targets))
+    is_positive = _is_positive(tensor(class_targets, "int32"), tensor(box_targets))
     return _total(ops.cast(is_positive, "float32"), anchor_weights)
 
 
@@ -318,7 +303,7 @@ def segmentation_loss(masks, segmentation_logits):
 
     google/automl's is the mean over all pixels of a batch.
     """
-    logits = _tensor(segmentation_logits)
+    logits = tensor(segmentation_logits)
     masks = ops.convert_to_tensor(masks)
     masks = ops.cast(at_places(masks, tuple(logits.shape[1:3])), "int32")
     # A number that is neither a class nor 255 is for `train/inputs.py` to refuse.
@@ -331,7 +316,7 @@ def segmentation_loss(masks, segmentation_logits):
     return total / ops.maximum(count, 1.0)
 
 
-def _tensor(value, dtype="float32"):
+def tensor(value, dtype="float32"):
     return ops.cast(ops.convert_to_tensor(value), dtype)
 
 
@@ -339,7 +324,7 @@ def _total(losses, anchor_weights):
     """The sum of losses `[B, N]` or `[B, N, 4]`, times the weights of anchors."""
     if anchor_weights is None:
         return ops.sum(losses)
-    weights = _tensor(anchor_weights)
+    weights = tensor(anchor_weights)
     if len(losses.shape) == 3:
         weights = ops.expand_dims(weights, -1)
     return ops.sum(losses * weights)
