@@ -267,7 +267,7 @@ def test_a_batch_that_cannot_be_right_is_refused(change, match):
 
 def test_data_without_end_or_without_images_is_refused(arrays):
     refused([], "at least one image")
-    refused(tf_data(*arrays).batch(4).repeat(), "that end", TypeError)
+    refused(tf_data(*arrays).batch(4).repeat(), "which end", TypeError)
 
 
 # --- without TensorFlow

@@ -14,7 +14,8 @@ import keras
 import numpy as np
 from support.tiny import tiny_model
 
-from effdet_keras import callbacks, data, distribution
+from effdet_keras import callbacks, data
+from effdet_keras.extras import multiprocess as distribution
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.train.losses import DetectionLoss
 
