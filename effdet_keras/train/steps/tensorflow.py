@@ -41,9 +41,7 @@ class Step(BackendStep):
             logs, goes_on = self._by_xla(compiled, data)
             return _after(self._refuse_unless(goes_on, data, done), logs)
         logs, values, update, goes_on, done = run(data)
-        with tf.control_dependencies(values.put_back()):
-            is_taken = self._refuse_unless(goes_on, data, done)
-        with tf.control_dependencies([is_taken]):
+        with tf.control_dependencies([self._refuse_unless(goes_on, data, done)]):
             values.assign()
             update()
         return logs
@@ -249,13 +247,13 @@ class _Values(keras.StatelessScope):
     """A scope in which each variable is read once; `assign` writes what moved.
 
     The time until the first step is in proportion to the operations of its graph. The
-    layer of a TF-Hub module reads and moves its variables itself.
+    layer of a TF-Hub module reads its variables itself.
     """
 
     def __init__(self, variables, module):
-        self._of_module = {id(v) for v in module.weights} if module else set()
-        known = [v for v in variables if id(v) not in self._of_module]
-        super().__init__([(v, tf.convert_to_tensor(v.value)) for v in known])
+        of_module = {id(v) for v in module.weights} if module else set()
+        read = [v for v in variables if id(v) not in of_module]
+        super().__init__([(v, tf.convert_to_tensor(v.value)) for v in read])
         self._moved = {}
 
     def add_update(self, update):
@@ -265,13 +263,6 @@ class _Values(keras.StatelessScope):
     def assign(self):
         for variable in self._moved.values():
             variable.assign(self.get_current_value(variable))
-
-    def put_back(self):
-        """What a module moved, before its batch may be refused."""
-        moved = [v for key, v in self._moved.items() if key in self._of_module]
-        for variable in moved:
-            variable.assign(self.get_current_value(variable))
-        return [tf.convert_to_tensor(variable.value) for variable in moved]
 
 
 def _after(operation, logs):
