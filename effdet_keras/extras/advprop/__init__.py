@@ -216,7 +216,7 @@ class AdversarialTraining(Part):
         with self.in_place(moving=False):
             images = tf.stop_gradient(self._attacked(images, truth, step))
         with self.in_place(moving=True):
-            with self._model._step.tape() as tape:
+            with tf.GradientTape() as tape:
                 losses = self._losses(images, truth, is_step=True)
                 adversarial = losses["loss"] - losses["reg_l2_loss"]
                 scaled = self._model.optimizer.scale_loss(adversarial)

@@ -21,45 +21,24 @@ class Step(BackendStep):
     left_out_steps_move_statistics = False
 
     def train(self, step, data):
-        """The step in a scope where values stand for the variables, as on JAX."""
-        model = self._model
-
-        def run(data):
-            variables = model.updated_variables() + model.moved_variables()
-            with _Values(variables, model.features) as values:
-                logs, *end = step(data)
-            return self._logs(logs), values, *end
+        if not self._model.jit_compile:
+            return self._logs(step(data))
 
         def compiled(data):  # XLA cannot raise
-            logs, values, update, goes_on, _ = run(data)
-            values.assign()
-            tf.cond(goes_on, lambda: update() or True, lambda: False)
-            return logs, goes_on
+            logs, goes_on = step(data)
+            return self._logs(logs), goes_on
 
-        if model.jit_compile:
-            done = tf.identity(step_counter(model.optimizer).value)
-            logs, goes_on = self._by_xla(compiled, data)
-            return _after(self._refuse_unless(goes_on, data, done), logs)
-        logs, values, update, goes_on, done = run(data)
-        with tf.control_dependencies([self._refuse_unless(goes_on, data, done)]):
-            values.assign()
-            update()
-        return logs
+        done = tf.identity(step_counter(self._model.optimizer).value)
+        logs, goes_on = self._by_xla(compiled, data)
+        return _after(self._refuse_unless(goes_on, data, done), logs)
 
     def gradients(self, data):
         model = self._model
-        with self.tape() as tape:
+        with tf.GradientTape() as tape:
             loss = self._forward_and_loss(data, training=True)
             # Replicas are summed below; a loss scale keeps float16 from underflow.
             scaled = model.optimizer.scale_loss(loss / num_replicas())
         return loss, self.gradients_of(tape, scaled, model.trainable_variables)
-
-    @contextlib.contextmanager
-    def tape(self):
-        """A tape that watches the values of the variables of `train`."""
-        with tf.GradientTape() as tape:
-            tape.watch([v.value for v in self._model.updated_variables()])
-            yield tape
 
     def on_all_replicas(self, is_fine):
         if num_replicas() == 1:
@@ -73,7 +52,17 @@ class Step(BackendStep):
         descend_by_kernel(variable.value, rate, direction)
 
     def finish(self, logs, update, goes_on, data, step):
-        return logs, update, goes_on, step
+        # What the forward pass moved is put back before anything is raised.
+        with tf.control_dependencies(
+            [tf.convert_to_tensor(v.value) for v in self._model.moved_variables()]
+        ):
+            goes_on = tf.identity(goes_on)
+        if self._model.jit_compile:
+            tf.cond(goes_on, lambda: update() or True, lambda: False)
+            return logs, goes_on
+        with tf.control_dependencies([self._refuse_unless(goes_on, data, step)]):
+            update()
+        return logs
 
     def test(self, keras_step, data):
         if self._model.jit_compile:
@@ -167,11 +156,10 @@ class Step(BackendStep):
         The tape's own `unconnected_gradients="zero"` cannot make zeros of a Keras
         variable where a step runs eagerly.
         """
-        values = [variable.value for variable in variables]
-        gradients = tape.gradient(target, values)
+        gradients = tape.gradient(target, variables)
         return [
-            tf.zeros_like(value) if gradient is None else gradient
-            for gradient, value in zip(gradients, values, strict=True)
+            tf.zeros_like(variable.value) if gradient is None else gradient
+            for gradient, variable in zip(gradients, variables, strict=True)
         ]
 
     def clipped(self, gradients):
@@ -241,28 +229,6 @@ class Step(BackendStep):
             lambda: True,
             lambda: tf.numpy_function(refuse, [done, *map(truth.get, names)], tf.bool),
         )
-
-
-class _Values(keras.StatelessScope):
-    """A scope in which each variable is read once; `assign` writes what moved.
-
-    The time until the first step is in proportion to the operations of its graph. The
-    layer of a TF-Hub module reads its variables itself.
-    """
-
-    def __init__(self, variables, module):
-        of_module = {id(v) for v in module.weights} if module else set()
-        read = [v for v in variables if id(v) not in of_module]
-        super().__init__([(v, tf.convert_to_tensor(v.value)) for v in read])
-        self._moved = {}
-
-    def add_update(self, update):
-        self._moved[id(update[0])] = update[0]
-        super().add_update(update)
-
-    def assign(self):
-        for variable in self._moved.values():
-            variable.assign(self.get_current_value(variable))
 
 
 def _after(operation, logs):
