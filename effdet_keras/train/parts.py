@@ -23,8 +23,8 @@ class Part:
     Args:
         variables: what it keeps in files, beside the weights of the model.
         trainable_variables: those of them that the optimizer moves.
-        statistics: those that forward passes move: statistics of batch norm,
-        moved: and other numbers. A refused batch moves neither.
+        statistics: statistics of batch norm, which forward passes move.
+        moved: other numbers that forward passes move. A refused batch moves neither.
         carried: what the loss leaves for the update; a step of JAX has to carry it.
     """
 

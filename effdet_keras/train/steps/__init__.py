@@ -54,9 +54,9 @@ class BackendStep:
     def finish(
         self, logs: Any, update: Callable, goes_on: Any, data: Any, step: Any
     ) -> Any:
-        """What `step(data)` gives `train`, which lets it be done or refuses the batch.
+        """Calls `update()` where the step `goes_on`, or refuses its batch.
 
-        `update()` is what moves the weights where the step `goes_on`.
+        Returns the logs; with `goes_on`, where a compiled step leaves that to `train`.
         """
         raise NotImplementedError
 
