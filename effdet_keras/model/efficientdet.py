@@ -343,7 +343,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         backend, optimizer, parts = self._step, self.optimizer, self.parts.values()
         step = ops.copy(step_counter(optimizer))
         statistics = self.moved_statistics()
-        others = [v for part in parts for v in part.moved]
+        others = self.of_parts("moved")
         before, others_before = joined(statistics), [ops.copy(v) for v in others]
         # Forward pass, `compute_loss`, backward pass.
         loss, gradients = backend.gradients(data)

@@ -209,11 +209,13 @@ class ModelSteps:
         """Their graphs have the parts of before."""
         self.train_function = self.test_function = self.predict_function = None
 
+    def of_parts(self, field: str) -> list[keras.Variable]:
+        """The variables of one field of `Part`, of all parts."""
+        return [v for part in self.parts.values() for v in getattr(part, field)]
+
     def updated_variables(self) -> list[keras.Variable]:
         """What the optimizer moves: what trains, and then that of the parts."""
-        parts = self.parts.values()
-        of_parts = [v for part in parts for v in part.trainable_variables]
-        return self.trainable_variables + of_parts
+        return self.trainable_variables + self.of_parts("trainable_variables")
 
     def batch_norm_statistics(self) -> list[keras.Variable]:
         """The moving means and variances of all batch norms."""
@@ -224,12 +226,7 @@ class ModelSteps:
         """Those of the batch norms that train, and of the parts."""
         norms = [bn for bn in freezing.batch_norms_of(self) if bn.trainable]
         own = [v for bn in norms for v in (bn.moving_mean, bn.moving_variance)]
-        return own + [v for part in self.parts.values() for v in part.statistics]
-
-    def moved_variables(self) -> list[keras.Variable]:
-        """What the forward pass of a training step moves."""
-        of_parts = [v for part in self.parts.values() for v in part.moved]
-        return self.moved_statistics() + of_parts
+        return own + self.of_parts("statistics")
 
     @property
     def metrics(self):
