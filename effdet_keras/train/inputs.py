@@ -12,6 +12,7 @@ from keras import ops
 
 from effdet_keras._internal.label_constants import BACKGROUND, IGNORED_PIXEL
 from effdet_keras._internal.processes import current_processes
+from effdet_keras.box_ops import as_tensor
 from effdet_keras.category_ids import category_ids_or_default, extend_category_ids
 from effdet_keras.data.dataset import DetectionDataset, what_to_expect
 from effdet_keras.data.pipeline.image_reader import ImageReader, passes_of
@@ -223,7 +224,7 @@ def explain(boxes, labels, image_size, num_classes):
 
 def _faults(boxes, labels, image_size, num_classes):
     """The text of each rule, and bool `[B, M]`, where it is broken."""
-    boxes = ops.cast(ops.convert_to_tensor(boxes), "float32")
+    boxes = as_tensor(boxes)
     given = ops.convert_to_tensor(labels)
     labels = ops.cast(given, "int32")
     low, high = boxes[..., :2], boxes[..., 2:]
