@@ -195,8 +195,7 @@ SEAMS = {
     "_internal/processes.py",  # several processes
     "_internal/remote_path.py",
     "_internal/folder_lock.py",  # files at addresses
-    "augment/__init__.py",  # their public names
-    "augment/names.py",  # learned policies, steps of the Object Detection API
+    "augment/__init__.py",  # learned policies, steps of the Object Detection API
     "callbacks/__init__.py",  # their public names
     "cli/__init__.py",  # subcommands
     "cli/eval_.py",  # `--follow`
