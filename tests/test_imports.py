@@ -19,9 +19,9 @@ TYPING = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 # A part may import itself and the rows above its own (docs/architecture.md). A file is
 # of the part with the longest name that its path begins with.
 ROWS = [
-    ["_version", "errors"],
+    ["_version", "errors", "labels"],
     ["_internal"],
-    ["box_ops", "category_ids", "images", "model/config"],
+    ["box_ops", "images", "model/config"],
     ["augment", "visualize", "model/anchors", "detect/letterbox", "weights/presets"],
     ["detect/detections", "data", "evaluate"],
     ["model", "detect/postprocess", "train/losses", "train/matching"],

@@ -13,12 +13,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras._internal.optional_imports import keras_ops as ops
 from effdet_keras._internal.plain_values import KeptByFields
 from effdet_keras.box_ops import area, clip_boxes, decode_boxes
 from effdet_keras.detect.letterbox import resize_axis
 from effdet_keras.errors import check_argument, check_choice, require
+from effdet_keras.labels import BACKGROUND
 from effdet_keras.model.anchors import stride_of
 from effdet_keras.model.config import EfficientDetConfig
 

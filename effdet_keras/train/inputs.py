@@ -10,13 +10,17 @@ import keras
 import numpy as np
 from keras import ops
 
-from effdet_keras._internal.label_constants import BACKGROUND, IGNORED_PIXEL
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.box_ops import as_tensor
-from effdet_keras.category_ids import category_ids_or_default, extend_category_ids
 from effdet_keras.data.dataset import DetectionDataset, what_to_expect
 from effdet_keras.data.pipeline.image_reader import ImageReader, passes_of
 from effdet_keras.errors import InvalidValueError, NonFiniteLossError, require
+from effdet_keras.labels import (
+    BACKGROUND,
+    IGNORED_PIXEL,
+    category_ids_or_default,
+    extend_category_ids,
+)
 from effdet_keras.train.parts import steps_done
 
 

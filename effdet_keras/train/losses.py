@@ -12,10 +12,10 @@ from keras import ops
 
 from effdet_keras import box_ops
 from effdet_keras._internal.backend import fused
-from effdet_keras._internal.label_constants import IGNORE
 from effdet_keras._internal.plain_values import KeptByFields
 from effdet_keras.box_ops import as_tensor
 from effdet_keras.errors import check_argument, check_choice
+from effdet_keras.labels import IGNORE
 from effdet_keras.model.anchors import at_places
 
 __all__ = ["DetectionLoss", "focal_loss"]

@@ -11,10 +11,10 @@ import keras
 from keras import ops
 
 from effdet_keras import box_ops
-from effdet_keras._internal.label_constants import BACKGROUND, IGNORE
 from effdet_keras._internal.plain_values import KeptByFields
 from effdet_keras.box_ops import as_tensor
 from effdet_keras.errors import check_argument, require
+from effdet_keras.labels import BACKGROUND, IGNORE
 from effdet_keras.model.anchors import level_sizes
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from effdet_keras._internal.label_constants import IGNORE
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidStateError, InvalidValueError, require
+from effdet_keras.labels import IGNORE
 from effdet_keras.train import auto_recipe, freezing
 from effdet_keras.train.fitting import BATCH_SIZE
 from effdet_keras.train.inputs import Run, check_data, check_truth, is_valid_batch

@@ -6,12 +6,12 @@ import numbers
 
 import numpy as np
 
-from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.processes import local_share
 from effdet_keras.data.pipeline import augmenting, transforms
 from effdet_keras.data.pipeline.image_reader import reader_behind
 from effdet_keras.errors import InvalidValueError, check_argument, check_choice, require
+from effdet_keras.labels import BACKGROUND
 from effdet_keras.model.config import RESIZE_METHODS
 
 _BATCHES_AHEAD = 2  # one in use, one ready; more only fills memory

@@ -9,9 +9,9 @@ import warnings
 
 from effdet_keras._internal.optional_imports import pyarrow
 from effdet_keras._internal.remote_path import exists, path_of, replacing_at
-from effdet_keras.category_ids import category_ids_or_default
 from effdet_keras.detect.letterbox import has_area
 from effdet_keras.errors import InvalidStateError
+from effdet_keras.labels import category_ids_or_default
 
 SETTINGS = "settings.json"
 _PART = re.compile(r"rows-(\d+)-of-\d+-([0-9a-f]{16})\.jsonl")
