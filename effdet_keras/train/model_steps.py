@@ -17,7 +17,8 @@ from effdet_keras._internal.processes import current_processes
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidStateError, InvalidValueError, require
 from effdet_keras.labels import IGNORE
-from effdet_keras.train import auto_recipe, freezing
+from effdet_keras.model.batch_norm import STATISTICS, batch_norms_of
+from effdet_keras.train import auto_recipe
 from effdet_keras.train.fitting import BATCH_SIZE
 from effdet_keras.train.inputs import Run, check_data, check_truth, is_valid_batch
 from effdet_keras.train.losses import count_positives, segmentation_loss
@@ -220,11 +221,11 @@ class ModelSteps:
     def batch_norm_statistics(self) -> list[keras.Variable]:
         """The moving means and variances of all batch norms."""
         others = self.non_trainable_variables
-        return [v for v in others if v.name in freezing.STATISTICS]
+        return [v for v in others if v.name in STATISTICS]
 
     def moved_statistics(self) -> list[keras.Variable]:
         """Those of the batch norms that train, and of the parts."""
-        norms = [bn for bn in freezing.batch_norms_of(self) if bn.trainable]
+        norms = [bn for bn in batch_norms_of(self) if bn.trainable]
         own = [v for bn in norms for v in (bn.moving_mean, bn.moving_variance)]
         return own + self.of_parts("statistics")
 

@@ -15,7 +15,7 @@ from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.plain_values import KeptByFields
 from effdet_keras.errors import InvalidValueError, check_argument, check_choice, require
-from effdet_keras.train.freezing import batch_norms_of
+from effdet_keras.model.batch_norm import batch_norms_of
 from effdet_keras.train.parts import Part
 
 _LOSSES = ("max", "both", "class", "box")
