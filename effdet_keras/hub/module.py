@@ -13,7 +13,7 @@ from effdet_keras._internal.whole_files import local_path, shown_address
 from effdet_keras.errors import InvalidValueError
 
 # Its version 0.16.1 needs `pkg_resources`, which setuptools 82 dropped.
-_INSTALL = ("tensorflow-hub", "tf-keras", "setuptools<82")
+_INSTALL = "tensorflow-hub tf-keras setuptools<82"
 tensorflow_hub = OptionalModule("tensorflow_hub", install=_INSTALL)
 tensorflow_hub_resolver = OptionalModule("tensorflow_hub.resolver", install=_INSTALL)
 
