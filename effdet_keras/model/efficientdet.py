@@ -22,7 +22,7 @@ from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.postprocess import Postprocess, finished_outputs
 from effdet_keras.errors import require
 from effdet_keras.evaluate.thresholds import ScoreSettings
-from effdet_keras.hub.features import HubFeatures  # noqa: F401 (for saved models)
+from effdet_keras.hub.module import HubFeatures  # noqa: F401 (for saved models)
 from effdet_keras.model.anchors import anchors_of
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.model.network import build_network
