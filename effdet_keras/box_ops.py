@@ -239,7 +239,7 @@ def _arrays(*boxes):
         arrays = [v if v.dtype.kind == "f" else v.astype("float32") for v in boxes]
     else:
         xp = ops
-        arrays = [ops.cast(ops.convert_to_tensor(v), "float32") for v in boxes]
+        arrays = [as_tensor(value) for value in boxes]
     shapes = [tuple(array.shape) for array in arrays]
     is_right = all(shape[-1:] == (4,) for shape in shapes)
     require(is_right, "Boxes must end in an axis of 4", shapes=shapes)
@@ -250,7 +250,12 @@ def _as(xp, values, like):
     """Numbers as an array of the kind of `like`."""
     if xp is np:
         return np.asarray(values, like.dtype)
-    return ops.cast(ops.convert_to_tensor(values), "float32")
+    return as_tensor(values)
+
+
+def as_tensor(value, dtype="float32"):
+    """A tensor, or what it can be made of, as a tensor of a type."""
+    return ops.cast(ops.convert_to_tensor(value), dtype)
 
 
 def _columns(boxes):

@@ -11,8 +11,8 @@ import pathlib
 import numpy as np
 from PIL import Image, ImageOps
 
-from effdet_keras._internal.remote_path import path_of, read_bytes
-from effdet_keras._internal.whole_files import address_of, is_remote, shown_address
+from effdet_keras._internal.remote_path import path_of
+from effdet_keras._internal.whole_files import is_remote, shown_address
 from effdet_keras.errors import InvalidValueError
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
@@ -96,7 +96,7 @@ def _opened(source, caller):
     elif isinstance(source, EncodedImage):
         file = io.BytesIO(source.read())
     elif is_remote(source):
-        name, file = shown_address(source), io.BytesIO(read_bytes(address_of(source)))
+        name, file = shown_address(source), io.BytesIO(path_of(source).read_bytes())
     try:
         with Image.open(file) as stored:
             yield stored

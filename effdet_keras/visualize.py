@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from PIL import Image, ImageDraw, ImageFont
 
-from effdet_keras._internal.label_constants import IGNORED_PIXEL
 from effdet_keras._internal.optional_imports import matplotlib_figure
 from effdet_keras.errors import check_argument, require
+from effdet_keras.labels import IGNORED_PIXEL
 
 __all__ = ["augmented", "draw_boxes", "plot_history", "side_by_side"]
 

@@ -19,9 +19,9 @@ TYPING = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 # A part may import itself and the rows above its own (docs/architecture.md). A file is
 # of the part with the longest name that its path begins with.
 ROWS = [
-    ["_version", "errors"],
+    ["_version", "errors", "labels"],
     ["_internal"],
-    ["box_ops", "category_ids", "images", "model/config"],
+    ["box_ops", "images", "model/config"],
     ["augment", "visualize", "model/anchors", "detect/letterbox", "weights/presets"],
     ["detect/detections", "data", "evaluate"],
     ["model", "detect/postprocess", "train/losses", "train/matching"],
@@ -195,8 +195,7 @@ SEAMS = {
     "_internal/processes.py",  # several processes
     "_internal/remote_path.py",
     "_internal/folder_lock.py",  # files at addresses
-    "augment/__init__.py",  # their public names
-    "augment/names.py",  # learned policies, steps of the Object Detection API
+    "augment/__init__.py",  # learned policies, steps of the Object Detection API
     "callbacks/__init__.py",  # their public names
     "cli/__init__.py",  # subcommands
     "cli/eval_.py",  # `--follow`

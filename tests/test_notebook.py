@@ -20,7 +20,7 @@ from support.tiny import LITE0, tiny_model
 
 import effdet_keras as ek
 from effdet_keras.weights.archive import read_archive_info
-from effdet_keras.weights.download import cache_path
+from effdet_keras.weights.locate import cache_path
 from effdet_keras.weights.presets import find_published_weights
 
 ROOT = pathlib.Path(__file__).parents[1]

@@ -60,22 +60,5 @@ cv2 = OptionalModule("cv2", install="effdet-keras[video]")
 matplotlib_figure = OptionalModule("matplotlib.figure", install="effdet-keras[plot]")
 pyplot = OptionalModule("matplotlib.pyplot", install="effdet-keras[plot]")
 
-# `effdet-keras serve`.
-prometheus_client = OptionalModule("prometheus_client", install="effdet-keras[serve]")
-python_multipart = OptionalModule("python_multipart", install="effdet-keras[serve]")
-starlette_applications = OptionalModule(
-    "starlette.applications", install="effdet-keras[serve]"
-)
-starlette_requests = OptionalModule("starlette.requests", install="effdet-keras[serve]")
-starlette_responses = OptionalModule(
-    "starlette.responses", install="effdet-keras[serve]"
-)
-starlette_routing = OptionalModule("starlette.routing", install="effdet-keras[serve]")
-uvicorn = OptionalModule("uvicorn", install="effdet-keras[serve]")
-
-# What a bulk run found, as Parquet.
-pyarrow = OptionalModule("pyarrow", install="effdet-keras[parquet]")
-pyarrow_parquet = OptionalModule("pyarrow.parquet", install="effdet-keras[parquet]")
-
 # Weights of PyTorch.
 safetensors = OptionalModule("safetensors", install="effdet-keras[safetensors]")

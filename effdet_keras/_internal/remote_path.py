@@ -38,11 +38,6 @@ def exists(path: Any) -> bool:
     return path_of(path).exists() if is_remote(path) else os.path.exists(path)
 
 
-def read_bytes(address: str) -> bytes:
-    """The content of a file at an address."""
-    return extra("remote.files:read_bytes")(address)
-
-
 def fetch(address: str, path: str | os.PathLike) -> None:
     """Copies a file to this machine, whole or not at all: `path` is replaced then."""
     extra("remote.files:fetch")(address, path)

@@ -10,10 +10,10 @@ import dataclasses
 import math
 from typing import Any
 
-from effdet_keras._internal.label_constants import IGNORED_PIXEL
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.augment import draws
 from effdet_keras.augment.augmentation import Augmentation, Example, parameter, size_of
+from effdet_keras.labels import IGNORED_PIXEL
 
 
 def rotation(degrees, height, width):

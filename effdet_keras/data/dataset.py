@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from effdet_keras._internal.processes import current_processes
-from effdet_keras.category_ids import category_ids_or_default, extend_category_ids
 from effdet_keras.data.problems import Problem
 from effdet_keras.data.record import (
     BACKGROUND_NAME,
@@ -22,6 +21,7 @@ from effdet_keras.data.record import (
     masks_of,
 )
 from effdet_keras.errors import InvalidValueError, require
+from effdet_keras.labels import category_ids_or_default, extend_category_ids
 
 if TYPE_CHECKING:
     from effdet_keras.augment.augmentation import Augmentation

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pycocotools import mask as coco_mask
 
-from effdet_keras._internal.label_constants import IGNORED_PIXEL
 from effdet_keras._internal.remote_path import is_file, path_of
 from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.images import EncodedImage, read_image, read_mask
+from effdet_keras.labels import IGNORED_PIXEL
 
 BACKGROUND_NAME = "background"  # class 0 of masks that are drawn of objects
 

@@ -16,8 +16,8 @@ from effdet_keras import images
 from effdet_keras._internal.optional_imports import pyplot
 from effdet_keras._internal.whole_files import local_path, replacing
 from effdet_keras.box_ops import yxyx_to_xywh, yxyx_to_xyxy
-from effdet_keras.category_ids import category_ids_or_default
 from effdet_keras.errors import require
+from effdet_keras.labels import category_ids_or_default
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

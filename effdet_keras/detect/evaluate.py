@@ -12,7 +12,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from effdet_keras._internal.label_constants import BACKGROUND, IGNORED_PIXEL
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.box_ops import yxyx_to_xywh
 from effdet_keras.data.dataset import DetectionDataset
@@ -28,6 +27,7 @@ from effdet_keras.evaluate.coco import COCOMetric, coco_records, results_of_coco
 from effdet_keras.evaluate.diagnosis import ap50_of_boxes, diagnose, is_low
 from effdet_keras.evaluate.image_result import UNMEASURED, ImageResult, spread
 from effdet_keras.evaluate.mean_iou import MeanIoU
+from effdet_keras.labels import BACKGROUND, IGNORED_PIXEL
 
 _SAMPLE = 64  # images of a training, to see whether it learned its own
 

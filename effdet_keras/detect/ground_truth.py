@@ -9,13 +9,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras.box_ops import yxyx_to_xywh
-from effdet_keras.category_ids import category_ids_or_default
 from effdet_keras.data.pipeline.image_reader import ImageReader
 from effdet_keras.detect.detect import ahead, letterboxed
 from effdet_keras.detect.letterbox import boxes_in_input, mask_in_input, scaled_size
 from effdet_keras.errors import InvalidTypeError, InvalidValueError, require
+from effdet_keras.labels import BACKGROUND, category_ids_or_default
 from effdet_keras.train.inputs import check_truth, explain_batch
 
 

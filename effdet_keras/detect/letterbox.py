@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from effdet_keras._internal.label_constants import IGNORED_PIXEL
 from effdet_keras.errors import check_choice
+from effdet_keras.labels import IGNORED_PIXEL
 from effdet_keras.model.config import RESIZE_METHODS
 
 

@@ -13,11 +13,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras._internal.optional_imports import keras_ops as ops
+from effdet_keras._internal.plain_values import KeptByFields
 from effdet_keras.box_ops import area, clip_boxes, decode_boxes
 from effdet_keras.detect.letterbox import resize_axis
 from effdet_keras.errors import check_argument, check_choice, require
+from effdet_keras.labels import BACKGROUND
 from effdet_keras.model.anchors import stride_of
 from effdet_keras.model.config import EfficientDetConfig
 
@@ -32,7 +33,7 @@ MIN_AREA = 1e-8  # square pixels: the IoU of two empty boxes is 0, not NaN
 
 
 @dataclasses.dataclass(frozen=True)
-class Postprocess:
+class Postprocess(KeptByFields):
     """Turns the network's outputs into at most `max_detections` boxes per image.
 
     The candidates are the `pre_nms_top_k` best (anchor, class) pairs of an image; their
@@ -239,15 +240,6 @@ class Postprocess:
         pair_indices = ops.cast(pair_indices, "int32")
         anchor_indices = _take_rows(anchor_indices, pair_indices // num_classes)
         return logits, anchor_indices, pair_indices % num_classes, logits[:, -1]
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the options as a dict, for Keras."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Postprocess:
-        """Makes it from what `get_config` returned."""
-        return cls(**config)
 
 
 def nothing_found(batch_size: Any, xp: Any = ops) -> dict[str, Any]:

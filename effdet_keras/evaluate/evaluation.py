@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from effdet_keras._internal.extras import extra
+from effdet_keras._internal.plain_values import plain
 from effdet_keras.errors import require
 from effdet_keras.evaluate.coco import (
     COCO_MEANINGS,
@@ -209,7 +210,7 @@ class Evaluation:
             "suspects": self.suspects[:_LISTED],
             "findings": self.findings,
         }
-        return _plain(numbers)
+        return plain(numbers)
 
     def __repr__(self) -> str:
         return (
@@ -405,18 +406,3 @@ def class_table(evaluation):
     columns = ("class", "objects", "AP", "AP50", "VOC 10")
     columns += ("from score", "precision", "recall", "F1")
     return [columns, *(_cells(row.values()) for row in class_rows(evaluation))]
-
-
-def _plain(value):
-    """The value as Python's own dicts, lists, strings, and finite numbers."""
-    if hasattr(value, "_asdict"):
-        value = value._asdict()
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, (np.ndarray, np.generic)):
-        return _plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

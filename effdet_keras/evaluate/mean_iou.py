@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from effdet_keras._internal.label_constants import IGNORED_PIXEL
 from effdet_keras.errors import require
+from effdet_keras.labels import IGNORED_PIXEL
 
 
 class MeanIoU:

@@ -15,7 +15,6 @@ import zipfile
 import numpy as np
 
 from effdet_keras._internal.extras import extra
-from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras._internal.optional_imports import OptionalModule, ai_edge_litert
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.box_ops import clip_boxes
@@ -34,6 +33,7 @@ from effdet_keras.export.runtime import (
     describe,
     labels_of,
 )
+from effdet_keras.labels import BACKGROUND
 from effdet_keras.model.anchors import anchors_of
 
 

@@ -14,8 +14,7 @@ from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.letterbox import boxes_in_image, letterbox_array
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.hub.export import network_features
-from effdet_keras.hub.features import HubFeatures
-from effdet_keras.hub.module import detector_form, open_hub_module
+from effdet_keras.hub.module import HubFeatures, detector_form, open_hub_module
 from effdet_keras.model.anchors import level_sizes
 from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.weights.assign import assign_source

@@ -13,11 +13,18 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 # Elsewhere Keras composes it, and refuses to synchronize. On JAX statistics are always
 # those of the whole batch, on all its devices; on torch a model has one device.
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
+STATISTICS = ("moving_mean", "moving_variance")  # the names of their variables
+
+
+def batch_norms_of(layer: Any) -> list:
+    """The batch norms of a model or a block, in the order of its layers."""
+    layers = layer._flatten_layers(include_self=False)
+    return [x for x in layers if isinstance(x, keras.layers.BatchNormalization)]
 
 
 def stand_ins_within(block: Any) -> tuple[list, list]:
     """Arrays in the place of a block's own in its batch norms: (trainable, moved)."""
-    norms = [x for x in block._flatten_layers() if isinstance(x, BatchNormalization)]
+    norms = batch_norms_of(block)
     own = {id(variable) for variable in block.variables}
     groups = (
         [v for bn in norms for v in (bn.gamma, bn.beta)],

@@ -6,8 +6,8 @@ import dataclasses
 import numbers
 from typing import Any
 
-from effdet_keras._internal.label_constants import IGNORED_PIXEL
 from effdet_keras.errors import InvalidValueError, check_argument, hint
+from effdet_keras.labels import IGNORED_PIXEL
 
 _IMAGENET_MEAN = (123.675, 116.28, 103.53)  # 255 * (0.485, 0.456, 0.406)
 _IMAGENET_STDDEV = (58.395, 57.12, 57.375)  # 255 * (0.229, 0.224, 0.225)

@@ -22,12 +22,12 @@ from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.postprocess import Postprocess, finished_outputs
 from effdet_keras.errors import require
 from effdet_keras.evaluate.thresholds import ScoreSettings
-from effdet_keras.hub.features import HubFeatures  # noqa: F401 (for saved models)
+from effdet_keras.hub.module import HubFeatures  # noqa: F401 (for saved models)
 from effdet_keras.model.anchors import anchors_of
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.model.network import build_network
 from effdet_keras.model.trained import TrainedModel
-from effdet_keras.train import fitting, freezing, inputs
+from effdet_keras.train import fitting, inputs
 from effdet_keras.train.averages import WeightAverages
 from effdet_keras.train.model_steps import ModelSteps, refuse_where_several
 from effdet_keras.train.optimizers import all_finite
@@ -210,7 +210,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         changes |= {name: value for name, value in given.items() if value is not None}
         open_recipe = Recipe.of(recipe, changes)
         if open_recipe.freeze not in (None, "auto"):
-            freezing.freeze(self, open_recipe.freeze, open_recipe.freeze_batch_norm)
+            fitting.freeze(self, open_recipe.freeze, open_recipe.freeze_batch_norm)
         keras_options = {
             "jit_compile": jit_compile,
             "run_eagerly": run_eagerly,
@@ -343,7 +343,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         backend, optimizer, parts = self._step, self.optimizer, self.parts.values()
         step = ops.copy(step_counter(optimizer))
         statistics = self.moved_statistics()
-        others = [v for part in parts for v in part.moved]
+        others = self.of_parts("moved")
         before, others_before = joined(statistics), [ops.copy(v) for v in others]
         # Forward pass, `compute_loss`, backward pass.
         loss, gradients = backend.gradients(data)

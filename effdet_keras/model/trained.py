@@ -12,8 +12,7 @@ from effdet_keras._internal.extras import extra
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import require
 from effdet_keras.model.network import copied
-from effdet_keras.train import freezing
-from effdet_keras.train.fitting import compile_config, compile_from, refining_config
+from effdet_keras.train import fitting
 from effdet_keras.train.parts import Part
 
 if TYPE_CHECKING:
@@ -46,18 +45,18 @@ class TrainedModel:
             >>> len(model.trainable_variables) < len(model.weights) / 3
             True
         """
-        freezing.freeze(self, what, batch_norm)
+        fitting.freeze(self, what, batch_norm)
         self._compile_again()
 
     def unfreeze(self) -> None:
         """Lets all weights train again; see `freeze`."""
-        freezing.unfreeze(self)
+        fitting.unfreeze(self)
         self._compile_again()
 
     def _compile_again(self):
         """By the config, because an optimizer has been built for what trained."""
         if self.settings is not None:
-            config = compile_config(self)
+            config = fitting.compile_config(self)
             recipe = config["recipe"] | {"freeze": None}
             self.compile_from_config({**config, "recipe": recipe})
 
@@ -102,7 +101,7 @@ class TrainedModel:
             part = quantization(self, delay, batch_norm_steps, range_steps)
         self.add_part("quantization", part)
         if self.settings is not None:
-            self.compile_from_config(refining_config(self))
+            self.compile_from_config(fitting.refining_config(self))
         return self
 
     def with_activation(self, name: str) -> Self:
@@ -134,7 +133,7 @@ class TrainedModel:
         require(self.features is None, rule, features=self.features)
         other = copied(self, {"activation": name})
         if self.settings is not None:
-            other.compile_from_config(refining_config(self))
+            other.compile_from_config(fitting.refining_config(self))
         return other
 
     def export(
@@ -296,7 +295,7 @@ class TrainedModel:
         return cls(**keras.saving.deserialize_keras_object(config, custom_objects))
 
     def get_compile_config(self) -> dict:
-        return compile_config(self)
+        return fitting.compile_config(self)
 
     def compile_from_config(self, config: dict) -> None:
-        compile_from(self, config)
+        fitting.compile_from(self, config)

@@ -17,8 +17,7 @@ from effdet_keras._internal.extras import extra
 from effdet_keras._internal.processes import ENGINES
 from effdet_keras._internal.whole_files import write_text
 from effdet_keras._internal.yaml_text import load_yaml, read_yaml, to_yaml
-from effdet_keras.augment.augmentation import Augmentation
-from effdet_keras.augment.names import augmentation_of
+from effdet_keras.augment import Augmentation, augmentation_of
 from effdet_keras.data.any_format import FORMATS
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.detect.postprocess import Postprocess

@@ -1,10 +1,11 @@
-"""What `compile` and `fit` set up: the recipe, the callbacks, the config in files."""
+"""What `compile` and `fit` set up: recipe, what trains, callbacks, config in files."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import math
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,9 +16,10 @@ import keras
 from effdet_keras._internal.backend import default_jit_compile
 from effdet_keras._internal.extras import extra
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.errors import require
+from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.model.basic_layers import ConfiguredLayer
-from effdet_keras.train import auto_recipe, freezing, inputs
+from effdet_keras.model.batch_norm import STATISTICS, batch_norms_of
+from effdet_keras.train import auto_recipe, inputs
 from effdet_keras.train.averages import SwapEMA, WeightAverages
 from effdet_keras.train.optimizers import check_found
 from effdet_keras.train.parts import (
@@ -94,6 +96,73 @@ def _set_up(model, open_recipe, recipe, keras_options):
     if recipe.ema_decay:
         sources = model.trainable_variables + model.batch_norm_statistics()
         model.averages = WeightAverages(sources, decay=recipe.ema_decay)
+
+
+# --- Which weights train: chosen by part or by name, kept in files.
+
+PARTS = {
+    "backbone": r"efficientnet(v2)?-",
+    "backbone+fpn": r"(efficientnet(v2)?-|resample_p\d+/|fpn_cells/)",
+}
+
+
+def freeze(model, what, batch_norm=True):
+    """Stops some weights from training, and lets all others train; see the model's."""
+    pattern = re.compile(PARTS.get(what, what))
+    weights = _weights_of(model)
+    frozen = {v.path for v in weights if pattern.match(v.path)}
+    if not frozen:
+        parts = dict.fromkeys(v.path.split("/")[0] for v in weights)
+        raise InvalidValueError(
+            f"No weight matches. Received: freeze={what!r}. It may be "
+            f"{', '.join(map(repr, PARTS))}, or a regular expression that matches "
+            f"from the start of a path; paths start with {', '.join(parts)}."
+        )
+    require(len(frozen) < len(weights), "Nothing is left to train", freeze=what)
+    _set(model, frozen, batch_norm)
+
+
+def unfreeze(model):
+    """Lets all weights train, but the batch norms of a `frozen_batch_norm=True`."""
+    _set(model, set(), batch_norm=True)
+
+
+def trains(model, part):
+    """Whether any weight of one of the `PARTS` trains."""
+    pattern = re.compile(PARTS[part])
+    return any(pattern.match(v.path) for v in model.trainable_variables)
+
+
+def frozen_state(model):
+    """What does not train, in values that JSON can hold; see `restore_frozen`."""
+    return {
+        "weights": [v.path for v in _weights_of(model) if not v.trainable],
+        "batch_norms": [bn.path for bn in batch_norms_of(model) if not bn.trainable],
+    }
+
+
+def restore_frozen(model, state):
+    """Freezes what `frozen_state` noted, and nothing else."""
+    weights, batch_norms = set(state["weights"]), set(state["batch_norms"])
+    model.trainable = True
+    for bn in batch_norms_of(model):
+        bn.trainable = bn.path not in batch_norms
+    for variable in _weights_of(model):
+        variable.trainable = variable.path not in weights
+
+
+def _set(model, frozen, batch_norm):
+    norms = batch_norms_of(model)
+    if model.config.frozen_batch_norm:
+        frozen, batch_norm = frozen | {v.path for v in _weights_of(*norms)}, True
+    own = {bn.path: {v.path for v in _weights_of(bn)} for bn in norms}
+    whole = [path for path, paths in own.items() if batch_norm and paths <= frozen]
+    restore_frozen(model, {"weights": frozen, "batch_norms": whole})
+
+
+def _weights_of(*layers):
+    """The weights that can be frozen: not the statistics of batch norms."""
+    return [v for x in layers for v in x.weights if v.name not in STATISTICS]
 
 
 # --- What a step reads and logs.
@@ -216,8 +285,8 @@ def choose_recipe(model, facts, verbose=True):
     open_recipe = model.settings.open_recipe
     if not _may_choose(model):
         return
-    if freezing.frozen_state(model)["weights"] or not open_recipe.may_choose("freeze"):
-        facts = facts._replace(backbone_trains=freezing.trains(model, "backbone"))
+    if frozen_state(model)["weights"] or not open_recipe.may_choose("freeze"):
+        facts = facts._replace(backbone_trains=trains(model, "backbone"))
     choices = [
         choice
         for choice in auto_recipe.choose(facts)
@@ -225,7 +294,7 @@ def choose_recipe(model, facts, verbose=True):
     ]
     recipe = open_recipe.chosen(**{choice.field: choice.value for choice in choices})
     if any(choice.field == "freeze" for choice in choices):
-        freezing.freeze(model, recipe.freeze, recipe.freeze_batch_norm)
+        freeze(model, recipe.freeze, recipe.freeze_batch_norm)
     set_up(model, open_recipe, recipe, model.settings.keras_options)
     model.train_function = None  # its graph has the recipe of before
     if verbose:
@@ -351,7 +420,7 @@ def compile_config(model) -> dict[str, Any]:
     return {
         "recipe": recipe.get_config(),
         **({_TRAINED: True} if has_begun or model.is_trained_recipe else {}),
-        "frozen": freezing.frozen_state(model),
+        "frozen": frozen_state(model),
         **settings.keras_options,
     }
 
@@ -361,7 +430,7 @@ def compile_from(model, config):
     options = dict(config)
     options.pop("of", None)  # in files of before
     if "frozen" in options:  # not in files of before there was freezing
-        freezing.restore_frozen(model, options.pop("frozen"))
+        restore_frozen(model, options.pop("frozen"))
     is_trained = options.pop(_TRAINED, False)
     recipe = Recipe.from_config(options.pop("recipe"))
     if recipe.freeze != "auto":  # which `frozen` says

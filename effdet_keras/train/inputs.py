@@ -10,12 +10,17 @@ import keras
 import numpy as np
 from keras import ops
 
-from effdet_keras._internal.label_constants import BACKGROUND, IGNORED_PIXEL
 from effdet_keras._internal.processes import current_processes
-from effdet_keras.category_ids import category_ids_or_default, extend_category_ids
+from effdet_keras.box_ops import as_tensor
 from effdet_keras.data.dataset import DetectionDataset, what_to_expect
 from effdet_keras.data.pipeline.image_reader import ImageReader, passes_of
 from effdet_keras.errors import InvalidValueError, NonFiniteLossError, require
+from effdet_keras.labels import (
+    BACKGROUND,
+    IGNORED_PIXEL,
+    category_ids_or_default,
+    extend_category_ids,
+)
 from effdet_keras.train.parts import steps_done
 
 
@@ -169,9 +174,7 @@ def is_valid_batch(truth, config):
     """
     wrong = []
     if config.has_detection:
-        size = config.image_size, config.num_classes
-        faults = _faults(truth["boxes"], truth["labels"], *size)
-        wrong += [ops.any(rows) for rows in faults.values()]
+        wrong += [ops.any(rows) for rows in _faults(truth, config).values()]
     if config.has_segmentation:
         pixels = _wrong_pixels(truth["masks"], config.seg_num_classes)
         wrong.append(ops.any(pixels))
@@ -179,23 +182,27 @@ def is_valid_batch(truth, config):
 
 
 def explain_batch(truth, config):
-    """Explains what is wrong with the ground truth of a batch; see `is_valid_batch`."""
-    fault = None
-    if config.has_detection:
-        size = config.image_size, config.num_classes
-        fault = explain(truth["boxes"], truth["labels"], *size)
-    if fault is None and config.has_segmentation:
-        masks = np.asarray(ops.convert_to_numpy(truth["masks"]))
-        wrong = _wrong_pixels(masks, config.seg_num_classes)
-        if len(wrong := np.argwhere(ops.convert_to_numpy(wrong))):
-            image, row, column = wrong[0].tolist()
-            fault = (
+    """Explains the first fault of the ground truth of a batch; see `is_valid_batch`."""
+    checked = {"boxes", "labels", "masks"} & set(truth)
+    truth = {name: ops.convert_to_numpy(truth[name]) for name in checked}
+    faults = _faults(truth, config) if config.has_detection else {}
+    for rule, rows in faults.items():
+        for image, row in np.argwhere(ops.convert_to_numpy(rows)).tolist():
+            box = truth["boxes"][image, row].tolist()
+            return (
+                f"{rule}. Received: label {truth['labels'][image, row]} with box {box} "
+                f"in row {row} of image {image}"
+            )
+    if config.has_segmentation:
+        wrong = _wrong_pixels(truth["masks"], config.seg_num_classes)
+        for image, row, column in np.argwhere(ops.convert_to_numpy(wrong)).tolist():
+            return (
                 "Classes of pixels must be whole numbers from 0 to below the model's "
                 f"`seg_num_classes`, {config.seg_num_classes}, or {IGNORED_PIXEL} for "
-                f"none. Received: {masks[image, row, column]} in row {row}, column "
-                f"{column} of mask {image}"
+                f"none. Received: {truth['masks'][image, row, column]} in row {row}, "
+                f"column {column} of mask {image}"
             )
-    return fault
+    return None
 
 
 def _wrong_pixels(masks, num_classes):
@@ -206,25 +213,11 @@ def _wrong_pixels(masks, num_classes):
     return ~(is_known & (given == ops.cast(masks, given.dtype)))
 
 
-def explain(boxes, labels, image_size, num_classes):
-    """The same of its boxes `[B, M, 4]` and labels `[B, M]`."""
-    for rule, rows in _faults(boxes, labels, image_size, num_classes).items():
-        wrong = np.argwhere(ops.convert_to_numpy(rows))
-        if len(wrong):
-            image, row = wrong[0]
-            box = ops.convert_to_numpy(boxes)[image, row].tolist()
-            label = ops.convert_to_numpy(labels)[image, row].item()
-            return (
-                f"{rule}. Received: label {label} with box {box} in row {row} of "
-                f"image {image}"
-            )
-    return None
-
-
-def _faults(boxes, labels, image_size, num_classes):
+def _faults(truth, config):
     """The text of each rule, and bool `[B, M]`, where it is broken."""
-    boxes = ops.cast(ops.convert_to_tensor(boxes), "float32")
-    given = ops.convert_to_tensor(labels)
+    image_size, num_classes = config.image_size, config.num_classes
+    boxes = as_tensor(truth["boxes"])
+    given = ops.convert_to_tensor(truth["labels"])
     labels = ops.cast(given, "int32")
     low, high = boxes[..., :2], boxes[..., 2:]
     # NaN is not equal to 0, so a row with NaN counts as used.

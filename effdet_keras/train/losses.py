@@ -12,8 +12,10 @@ from keras import ops
 
 from effdet_keras import box_ops
 from effdet_keras._internal.backend import fused
-from effdet_keras._internal.label_constants import IGNORE
+from effdet_keras._internal.plain_values import KeptByFields
+from effdet_keras.box_ops import as_tensor
 from effdet_keras.errors import check_argument, check_choice
+from effdet_keras.labels import IGNORE
 from effdet_keras.model.anchors import at_places
 
 __all__ = ["DetectionLoss", "focal_loss"]
@@ -70,13 +72,13 @@ def focal_loss(
         >>> ops.convert_to_numpy(loss).round(4)  # 0.5**1.5 * log(2) = 0.2451
         array([[0.2451, 0.3676, 0.    ]], dtype=float32)
     """
-    class_targets = _tensor(class_targets, "int32")
-    class_logits = _tensor(class_logits)
+    class_targets = as_tensor(class_targets, "int32")
+    class_logits = as_tensor(class_logits)
     num_classes = class_logits.shape[-1]
     weights = (1.0,) * num_classes if class_weights is None else class_weights
     is_right = len(weights) == num_classes
     check_argument(is_right, "class_weights", weights, f"{num_classes} numbers")
-    weights = _tensor(weights)
+    weights = as_tensor(weights)
 
     @ops.custom_gradient
     def loss_of(logits):
@@ -117,14 +119,14 @@ def _loss_and_slope(class_targets, logits, weights, alpha, gamma, smoothing):
 
 def huber_loss(box_targets: Any, box_deltas: Any, *, delta: float = 0.1) -> Any:
     """The Huber loss of each number: `e**2 / 2` up to `delta`, then straight."""
-    error = ops.abs(_tensor(box_deltas) - _tensor(box_targets))
+    error = ops.abs(as_tensor(box_deltas) - as_tensor(box_targets))
     inner = ops.minimum(error, delta)
     return inner * (error - 0.5 * inner)
 
 
 def iou_loss(target_boxes: Any, boxes: Any, *, iou_loss_type: str) -> Any:
     """`1 - metric` of boxes `[..., 4]` and targets, `[...]`; 0 for an empty target."""
-    boxes, target_boxes = _tensor(boxes), _tensor(target_boxes)
+    boxes, target_boxes = as_tensor(boxes), as_tensor(target_boxes)
     # Boxes first: where a box equals its target TensorFlow's slope follows the
     # first argument, as in the reference.
     metric = _IOU_METRICS[iou_loss_type](boxes, target_boxes)
@@ -133,7 +135,7 @@ def iou_loss(target_boxes: Any, boxes: Any, *, iou_loss_type: str) -> Any:
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 @dataclasses.dataclass(frozen=True, repr=False)
-class DetectionLoss:
+class DetectionLoss(KeptByFields):
     """The loss of EfficientDet: classes, boxes and, on request, an IoU term.
 
     https://arxiv.org/abs/1911.09070, section 5.1. With `P` the number of positive
@@ -234,8 +236,8 @@ class DetectionLoss:
         box_scales: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
         anchor_weights: Any = None,
     ) -> dict[str, Any]:
-        class_targets = _tensor(class_targets, "int32")
-        box_targets, box_deltas = _tensor(box_targets), _tensor(box_deltas)
+        class_targets = as_tensor(class_targets, "int32")
+        box_targets, box_deltas = as_tensor(box_targets), as_tensor(box_deltas)
         if normalizer is None:
             normalizer = self.normalizer_of(
                 count_positives(class_targets, box_targets, anchor_weights)
@@ -279,17 +281,11 @@ class DetectionLoss:
         """What sums of losses are divided by: `n`, of the `P` of `count_positives`."""
         return _DIVISORS[self.divide_by](num_positives)
 
-    def get_config(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> DetectionLoss:
-        return cls(**config)
-
 
 def count_positives(class_targets, box_targets, anchor_weights=None):
     """`P` of `DetectionLoss`, a float32 scalar."""
-    is_positive = _is_positive(_tensor(class_targets, "int32"), _tensor(box_targets))
+    class_targets = as_tensor(class_targets, "int32")
+    is_positive = _is_positive(class_targets, as_tensor(box_targets))
     return _total(ops.cast(is_positive, "float32"), anchor_weights)
 
 
@@ -303,7 +299,7 @@ def segmentation_loss(masks, segmentation_logits):
 
     google/automl's is the mean over all pixels of a batch.
     """
-    logits = _tensor(segmentation_logits)
+    logits = as_tensor(segmentation_logits)
     masks = ops.convert_to_tensor(masks)
     masks = ops.cast(at_places(masks, tuple(logits.shape[1:3])), "int32")
     # A number that is neither a class nor 255 is for `train/inputs.py` to refuse.
@@ -316,15 +312,11 @@ def segmentation_loss(masks, segmentation_logits):
     return total / ops.maximum(count, 1.0)
 
 
-def _tensor(value, dtype="float32"):
-    return ops.cast(ops.convert_to_tensor(value), dtype)
-
-
 def _total(losses, anchor_weights):
     """The sum of losses `[B, N]` or `[B, N, 4]`, times the weights of anchors."""
     if anchor_weights is None:
         return ops.sum(losses)
-    weights = _tensor(anchor_weights)
+    weights = as_tensor(anchor_weights)
     if len(losses.shape) == 3:
         weights = ops.expand_dims(weights, -1)
     return ops.sum(losses * weights)

@@ -11,8 +11,10 @@ import keras
 from keras import ops
 
 from effdet_keras import box_ops
-from effdet_keras._internal.label_constants import BACKGROUND, IGNORE
+from effdet_keras._internal.plain_values import KeptByFields
+from effdet_keras.box_ops import as_tensor
 from effdet_keras.errors import check_argument, require
+from effdet_keras.labels import BACKGROUND, IGNORE
 from effdet_keras.model.anchors import level_sizes
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ __all__ = ["ATSSMatching", "IoUMatching", "Matching"]
 _ADDED_FRACTION = 1e-8  # of the image's sides: EPSILON of that API's box coders
 
 
-class Matching(abc.ABC):
+class Matching(KeptByFields, abc.ABC):
     """A rule that says which anchor has to predict which box.
 
     One of your own has `__call__`. Registered, it is kept in files of the model.
@@ -70,13 +72,6 @@ class Matching(abc.ABC):
             where there is none; and, where not all anchors count alike,
             `anchor_weights`, float32 `[B, N]`.
         """
-
-    def get_config(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)  # type: ignore[call-overload]
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Matching:
-        return cls(**config)
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
@@ -130,7 +125,7 @@ background_weight=1.0, in_fractions=False)
         boxes = ops.where(ops.expand_dims(is_object, -1), boxes, 0.0)
         claims = is_object if self.force else ops.zeros_like(is_object)
         if weights is not None:
-            weights = _tensor(weights)
+            weights = as_tensor(weights)
             claims = ops.logical_and(claims, weights > 0.0)
         # Two more rows stand for background and for what is ignored.
         boxes = ops.pad(boxes, [[0, 0], [0, 2], [0, 0]])
@@ -179,7 +174,7 @@ class ATSSMatching(Matching):
         levels = level_sizes(config.image_size, config.min_level, config.max_level)
         places = [height * width for height, width in levels]
         if weights is not None:
-            weights = _tensor(weights)
+            weights = as_tensor(weights)
         # One more row stands for background, so that there is one when M is 0.
         boxes = ops.pad(boxes, [[0, 0], [0, 1], [0, 0]])
         labels = ops.pad(labels, [[0, 0], [0, 1]], constant_values=BACKGROUND)
@@ -349,14 +344,11 @@ def _deviation(values):
 
 def _as_tensors(boxes, labels, anchors):
     """Float32 boxes, int32 labels and float32 anchors; ValueError for wrong shapes."""
-    boxes, labels, anchors = _tensor(boxes), _tensor(labels, "int32"), _tensor(anchors)
+    boxes, anchors = as_tensor(boxes), as_tensor(anchors)
+    labels = as_tensor(labels, "int32")
     shapes = tuple(boxes.shape), tuple(labels.shape)
     # Where one has a single row, arrays would be stretched to fit.
     is_right = len(shapes[0]) == 3 and shapes[0][1] in (None, *shapes[1][1:2])
     rule = "`boxes` must be [B, M, 4] and `labels` [B, M]"
     require(is_right or None in shapes[1], rule, boxes=shapes[0], labels=shapes[1])
     return boxes, labels, anchors
-
-
-def _tensor(value, dtype="float32"):
-    return ops.cast(ops.convert_to_tensor(value), dtype)

@@ -13,11 +13,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from effdet_keras._internal.label_constants import IGNORE
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidStateError, InvalidValueError, require
-from effdet_keras.train import auto_recipe, freezing
+from effdet_keras.labels import IGNORE
+from effdet_keras.model.batch_norm import STATISTICS, batch_norms_of
+from effdet_keras.train import auto_recipe
 from effdet_keras.train.fitting import BATCH_SIZE
 from effdet_keras.train.inputs import Run, check_data, check_truth, is_valid_batch
 from effdet_keras.train.losses import count_positives, segmentation_loss
@@ -209,27 +210,24 @@ class ModelSteps:
         """Their graphs have the parts of before."""
         self.train_function = self.test_function = self.predict_function = None
 
+    def of_parts(self, field: str) -> list[keras.Variable]:
+        """The variables of one field of `Part`, of all parts."""
+        return [v for part in self.parts.values() for v in getattr(part, field)]
+
     def updated_variables(self) -> list[keras.Variable]:
         """What the optimizer moves: what trains, and then that of the parts."""
-        parts = self.parts.values()
-        of_parts = [v for part in parts for v in part.trainable_variables]
-        return self.trainable_variables + of_parts
+        return self.trainable_variables + self.of_parts("trainable_variables")
 
     def batch_norm_statistics(self) -> list[keras.Variable]:
         """The moving means and variances of all batch norms."""
         others = self.non_trainable_variables
-        return [v for v in others if v.name in freezing.STATISTICS]
+        return [v for v in others if v.name in STATISTICS]
 
     def moved_statistics(self) -> list[keras.Variable]:
         """Those of the batch norms that train, and of the parts."""
-        norms = [bn for bn in freezing.batch_norms_of(self) if bn.trainable]
+        norms = [bn for bn in batch_norms_of(self) if bn.trainable]
         own = [v for bn in norms for v in (bn.moving_mean, bn.moving_variance)]
-        return own + [v for part in self.parts.values() for v in part.statistics]
-
-    def moved_variables(self) -> list[keras.Variable]:
-        """What the forward pass of a training step moves."""
-        of_parts = [v for part in self.parts.values() for v in part.moved]
-        return self.moved_statistics() + of_parts
+        return own + self.of_parts("statistics")
 
     @property
     def metrics(self):

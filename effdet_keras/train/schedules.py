@@ -9,6 +9,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from effdet_keras._internal.plain_values import KeptByFields
 from effdet_keras.errors import InvalidValueError, hint
 
 __all__ = ["WarmupCosine"]
@@ -17,7 +18,7 @@ REFERENCE_BATCH_SIZE = 64  # the reference's learning rates are for this one
 
 
 @dataclasses.dataclass(eq=False)
-class _Warmup(keras.optimizers.schedules.LearningRateSchedule):
+class _Warmup(KeptByFields, keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up to the rate; a subclass computes what follows in `_decayed`."""
 
     learning_rate: float
@@ -31,9 +32,6 @@ class _Warmup(keras.optimizers.schedules.LearningRateSchedule):
         progress = step / max(self.warmup_steps, 1)
         warmup = self.warmup_init + progress * (self.learning_rate - self.warmup_init)
         return ops.where(step < self.warmup_steps, warmup, self._decayed(step))
-
-    def get_config(self) -> dict[str, Any]:
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")

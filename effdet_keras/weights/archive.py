@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import importlib.metadata
 import json
-import math
 import os
 import pathlib
 import platform
@@ -15,9 +14,9 @@ import zlib
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
+from effdet_keras._internal.plain_values import plain
 from effdet_keras._internal.processes import alone
 from effdet_keras._internal.remote_path import local_copy, path_of
 from effdet_keras._internal.weights_h5 import check_finite, warn_unless_finite
@@ -118,7 +117,8 @@ def load_archive(path, *, resume=False):
     model = keras.saving.load_model(path)
     averages = getattr(model, "averages", None)
     if resume:
-        _restore_random_state(model, info.get("random_state", []))
+        for variable, value in zip(_random_state(model), info.get("random_state", [])):
+            variable.assign(value)
         if "place" in info:
             model.go_on_from(info["place"])
     if averages is not None:
@@ -130,11 +130,6 @@ def load_archive(path, *, resume=False):
 def _random_state(model):
     """The variables of all seed generators, in the order they were made."""
     return [v for v in model.variables if v.name == "seed_generator_state"]
-
-
-def _restore_random_state(model, values):
-    for variable, value in zip(_random_state(model), values):
-        variable.assign(value)
 
 
 def _described(model, info):
@@ -155,7 +150,7 @@ def _described(model, info):
         "random_state": [ops.convert_to_numpy(v) for v in _random_state(model)],
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
-    return _plain({**own, **info})
+    return plain({**own, **info})
 
 
 def _version(package):
@@ -163,19 +158,6 @@ def _version(package):
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _plain(value):
-    """`value` in the types of JSON."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, (np.generic, np.ndarray)):
-        return _plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None  # JSON has no NaN
-    return value
 
 
 def checkpoint_file(path, name_in_folder):

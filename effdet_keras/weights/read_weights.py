@@ -13,10 +13,9 @@ from effdet_keras._internal.whole_files import shown_address
 from effdet_keras.errors import InvalidValueError, hint, require
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.assign import parts_of
-from effdet_keras.weights.download import cache_path
 from effdet_keras.weights.identify import identify, match_arrays, num_classes_of
 from effdet_keras.weights.kinds.registry import open_weights
-from effdet_keras.weights.locate import is_there, located
+from effdet_keras.weights.locate import cache_path, is_there, located
 from effdet_keras.weights.presets import (
     COCO_CATEGORY_IDS,
     COCO_CLASS_NAMES,

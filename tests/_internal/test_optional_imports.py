@@ -4,6 +4,7 @@ import pytest
 
 from effdet_keras._internal.lazy_names import started_as_command
 from effdet_keras._internal.optional_imports import OptionalModule
+from effdet_keras.hub.module import tensorflow_hub
 
 
 def test_a_module_is_imported_when_it_is_first_used(tmp_path, monkeypatch):
@@ -24,6 +25,12 @@ def test_a_missing_package_is_named_with_the_cure():
     assert str(caught.value) == (
         'Reading videos needs no_such_module: pip install "effdet-keras[video]"'
     )
+
+
+def test_a_cure_of_several_packages_names_each(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_hub", None)
+    with pytest.raises(ImportError, match='install "tensorflow-hub" "tf-keras" "se'):
+        tensorflow_hub.require("A TF-Hub module")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from support.remote import web_server
 from effdet_keras._internal.remote_path import local_copy
 from effdet_keras.data import load
 from effdet_keras.extras.remote.files import read_bytes
-from effdet_keras.weights.download import download
+from effdet_keras.weights.locate import download
 
 BODY = b"0123456789" * 100
 LENGTH = {"Content-Length": str(len(BODY))}

@@ -9,11 +9,11 @@ from support import programs
 from support.image_results import NOTHING, postprocessed
 from support.kinds import slow_but
 
-from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras.data import from_arrays, from_coco
 from effdet_keras.detect.evaluate import check_evaluation_data, evaluate
 from effdet_keras.detect.letterbox import letterbox_array
 from effdet_keras.evaluate.coco import COCOMetric
+from effdet_keras.labels import BACKGROUND
 from effdet_keras.model.config import EfficientDetConfig
 
 CLASS_NAMES = ("cat", "dog", "bird")

@@ -22,9 +22,8 @@ from support.remote import Quiet, served
 from support.tiny import LITE0, tiny_model, values
 
 from effdet_keras.hub.export import network_features
-from effdet_keras.hub.features import HubFeatures
 from effdet_keras.hub.from_hub import HubDetector, _matching_config
-from effdet_keras.hub.module import open_hub_module
+from effdet_keras.hub.module import HubFeatures, open_hub_module
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.weights.archive import load_archive, write_archive

@@ -4,9 +4,9 @@ import dataclasses
 
 import numpy as np
 
-from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras.evaluate.coco import metric_of
 from effdet_keras.evaluate.image_result import ImageResult
+from effdet_keras.labels import BACKGROUND
 
 
 def image_result(truth=(), found=(), *, image_id=1, crowds=None, size=None):

@@ -19,8 +19,7 @@ from effdet_keras.train.auto_recipe import (
     num_epochs,
     scale_jitter,
 )
-from effdet_keras.train.fitting import choose_recipe
-from effdet_keras.train.freezing import frozen_state
+from effdet_keras.train.fitting import choose_recipe, frozen_state
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import ATSSMatching, IoUMatching, Matching
 from effdet_keras.train.optimizers import Muon

@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 from support.tiny import BACKBONE, assert_equal, batch, tiny_model
 
-from effdet_keras.train.freezing import PARTS, frozen_state
+from effdet_keras.train.fitting import PARTS, frozen_state
 
 # A matter of Keras' flags, which are the same on every backend.
 pytestmark = pytest.mark.slow_elsewhere

@@ -11,7 +11,7 @@ from keras import ops
 from support.gradients import gradient
 
 from effdet_keras import box_ops
-from effdet_keras._internal.label_constants import IGNORE
+from effdet_keras.labels import IGNORE
 from effdet_keras.model.anchors import generate_anchors
 from effdet_keras.train.losses import DetectionLoss, focal_loss, huber_loss, iou_loss
 

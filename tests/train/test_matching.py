@@ -7,7 +7,7 @@ import pytest
 from keras import ops
 
 from effdet_keras import box_ops
-from effdet_keras._internal.label_constants import IGNORE
+from effdet_keras.labels import IGNORE
 from effdet_keras.model.anchors import anchors_of, generate_anchors, level_sizes
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.train.matching import ATSSMatching, IoUMatching

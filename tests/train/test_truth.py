@@ -16,9 +16,9 @@ SIZE = (64, 96)
 def faults_of(boxes, labels):
     boxes = np.array(boxes, "float32").reshape(*np.shape(labels), 4)
     labels = np.array(labels)
-    explained = truth.explain(boxes, labels, SIZE, num_classes=3)
     config = EfficientDetConfig(image_size=SIZE, num_classes=3, max_level=6)
     batch = {"boxes": boxes, "labels": labels}
+    explained = truth.explain_batch(batch, config)
     valid = bool(truth.is_valid_batch(batch, config))
     assert valid == (explained is None)
     return explained

@@ -9,7 +9,7 @@ import pytest
 from support.remote import Quiet, served
 
 from effdet_keras._internal import web
-from effdet_keras.weights.download import cache_path, download
+from effdet_keras.weights.locate import cache_path, download
 
 BODY = bytes(range(256)) * 5000
 SHA256 = hashlib.sha256(BODY).hexdigest()

@@ -10,11 +10,11 @@ import pytest
 from support.torch_files import backbone_state, write_zip
 
 from effdet_keras.model.efficientdet import EfficientDet
-from effdet_keras.weights import download as download_module
+from effdet_keras.weights import locate as locate_module
 from effdet_keras.weights import presets
 from effdet_keras.weights import read_weights as module
-from effdet_keras.weights.download import cache_path
 from effdet_keras.weights.kinds.torch_state_dict import EFFICIENTNET_PYTORCH
+from effdet_keras.weights.locate import cache_path
 from effdet_keras.weights.presets import find_published_weights
 from effdet_keras.weights.read_weights import installed_weights, read_weights
 
@@ -85,7 +85,7 @@ def test_an_installed_package_is_read_without_network_and_import(
     def no_network(*arguments, **options):
         raise AssertionError("the network was asked")
 
-    monkeypatch.setattr(download_module, "_fetch", no_network)
+    monkeypatch.setattr(locate_module, "_fetch", no_network)
     assert installed_weights(PACKAGE).is_relative_to(stand_in_package)
     model = EfficientDet.from_preset(
         LITE0, weights="imagenet", image_size=64, max_level=6, num_classes=2, verbose=0

@@ -17,10 +17,9 @@ from effdet_keras.data import from_coco
 from effdet_keras.extras.older_tools import write_tf1_checkpoint
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.weights import presets
-from effdet_keras.weights.download import cache_path
 from effdet_keras.weights.kinds.keras_h5 import APPLICATIONS
 from effdet_keras.weights.kinds.registry import open_weights
-from effdet_keras.weights.locate import located
+from effdet_keras.weights.locate import cache_path, located
 from effdet_keras.weights.network_arrays import network_arrays, tf1_name
 from effdet_keras.weights.presets import COCO_CLASS_NAMES, find_published_weights
 from effdet_keras.weights.read_weights import read_weights

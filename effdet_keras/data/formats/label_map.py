@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from effdet_keras._internal.proto_text import parse
 from effdet_keras._internal.yaml_text import load_yaml, read_text
-from effdet_keras.category_ids import extend_category_ids
 from effdet_keras.errors import InvalidValueError, check_argument, require
+from effdet_keras.labels import extend_category_ids
 from effdet_keras.weights.presets import COCO_CATEGORY_IDS, COCO_CLASS_NAMES
 
 # What readers take as `class_names`: names, or a label map.

@@ -18,7 +18,6 @@ import numpy as np
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.whole_files import local_path, new_folder
-from effdet_keras.category_ids import category_ids_or_default
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.label_map import (
@@ -31,6 +30,7 @@ from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import pixels_of_shape
 from effdet_keras.errors import InvalidValueError, check_argument, require
 from effdet_keras.images import EncodedImage
+from effdet_keras.labels import category_ids_or_default
 
 _LABEL_MAP = "label_map.pbtxt"
 _IMAGES_PER_SHARD = 1000  # about 150 MB of photographs

@@ -8,11 +8,10 @@ import pathlib
 from collections.abc import Mapping
 
 import numpy as np
-import yaml
 
 from effdet_keras._internal.remote_path import exists, for_each, path_of
 from effdet_keras._internal.whole_files import is_remote, new_folder
-from effdet_keras._internal.yaml_text import load_yaml, read_text
+from effdet_keras._internal.yaml_text import load_yaml, read_text, to_yaml
 from effdet_keras.data.dataset import DetectionDataset, check_class_names
 from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.label_map import ClassNames
@@ -158,8 +157,7 @@ def write_yolo(
         content = {split: f"images/{split}" for split in datasets}
         class_names = next(iter(datasets.values())).class_names
         content["names"] = dict(enumerate(class_names))
-        text = yaml.safe_dump(content, allow_unicode=True, sort_keys=False)
-        (partial / "data.yaml").write_text(text, encoding="utf-8")
+        (partial / "data.yaml").write_text(to_yaml(content), encoding="utf-8")
 
 
 def _rows(record):

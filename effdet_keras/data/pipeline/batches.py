@@ -6,12 +6,21 @@ import numbers
 
 import numpy as np
 
-from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.processes import local_share
-from effdet_keras.data.pipeline import augmenting, transforms
+from effdet_keras.augment.augmentation import (
+    Compose,
+    OfAnother,
+    Sometimes,
+    as_augmentation,
+    fault_of,
+    is_ours,
+    with_autograph,
+)
+from effdet_keras.data.pipeline import transforms
 from effdet_keras.data.pipeline.image_reader import reader_behind
 from effdet_keras.errors import InvalidValueError, check_argument, check_choice, require
+from effdet_keras.labels import BACKGROUND
 from effdet_keras.model.config import RESIZE_METHODS
 
 _BATCHES_AHEAD = 2  # one in use, one ready; more only fills memory
@@ -48,7 +57,7 @@ def make_batches(
     require(is_right, rule, resize_method=resize_method)
     records = reader.records
     require(records, "`batches` needs images: the dataset is empty", images=0)
-    augmentation = augmenting.prepare(augment, reader)
+    augmentation = _prepared(augment, reader)
     if augmentation is not None and not training:
         raise InvalidValueError(
             "`augment` changes the images of training only. Pass `training=True` "
@@ -73,12 +82,7 @@ def make_batches(
 
     def load(index, epoch_seed):
         seed = tf.stack([epoch_seed, index])
-        if augmentation is None:
-            example = _read(reader, index)
-        else:
-            example = augmenting.apply(
-                augmentation, lambda i: _read(reader, i), index, seed, len(records)
-            )
+        example = _augmented(augmentation, reader, index, seed)
         moved = ("image", "boxes", "labels", "mask")
         seen = {key: example[key] for key in moved if key in example}
         if training:
@@ -106,13 +110,15 @@ def make_batches(
         batch_size,
         share,
     )
-    with augmenting.plain_errors(reader):
-        examples = _indices(order).map(
-            # AutoGraph is for code of users, whose functions get it elsewhere.
-            tf.autograph.experimental.do_not_convert(load),
-            num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=True,
-        )
+    # AutoGraph is for code of users, whose functions get it elsewhere.
+    load = tf.autograph.experimental.do_not_convert(load)
+    parallel = {"num_parallel_calls": tf.data.AUTOTUNE, "deterministic": True}
+    try:
+        examples = _indices(order).map(load, **parallel)
+    except Exception:
+        if reader.error is None:
+            raise
+        raise reader.error from None  # of a user's function, not as AutoGraph tells it
     examples = _reported(examples, reader, order.size)
     dataset = _batched(examples, local_batch_size, max_boxes, drop_remainder)
     reader.order = order
@@ -199,6 +205,133 @@ def _int(name, value, lowest=1):
     is_right = isinstance(value, numbers.Integral) and value >= lowest
     check_argument(is_right, name, value, f"an int of {lowest} or more")
     return int(value)
+
+
+# --- Augmentations: their partner images, and errors that name both.
+
+_AUGMENT, _PARTNERS = 1, 2  # streams of random numbers beside those of the transforms
+_FEW_PIXELS = 8  # boxes that end before it may be fractions of a tiny image
+
+
+def _prepared(augment, reader):
+    """Makes one augmentation of what `batches` was given; a user's own is checked."""
+    if augment is None:
+        return None
+    augmentation = _with_checks(as_augmentation(augment), reader)
+    if reader.gives_masks and not augmentation.keeps_masks:
+        raise InvalidValueError(
+            f"{augmentation!r} moves, or may move, pixels but not masks. Leave it "
+            "out; or pass `masks=False` to `batches` to train without masks; or, if it "
+            'is your own, return "mask" as well and set `keeps_masks = True` in its '
+            "class"
+        )
+    return augmentation
+
+
+def _augmented(augmentation, reader, index, seed):
+    """Reads an example and, where the augmentation takes several, its partners."""
+    example = _read(reader, index)
+    if augmentation is None:
+        return example
+    own_seed = _fold(seed, _AUGMENT)
+    if augmentation.num_images == 1:
+        return augmentation(example, own_seed)
+    places = _partners(index, seed, augmentation.num_images - 1, len(reader.records))
+    others = [_read(reader, place) for place in tf.unstack(places)]
+    return augmentation([example, *others], own_seed)
+
+
+def _partners(index, seed, count, size):
+    """Draws `count` places of other images, unless there is no other."""
+    if size == 1:
+        return tf.fill([count], index)
+    steps = tf.random.stateless_uniform(
+        [count], _fold(seed, _PARTNERS), 1, size, tf.int64, alg="philox"
+    )
+    return (index + steps) % size
+
+
+def _fold(seed, stream):
+    return tf.random.fold_in(seed, stream, alg="philox")
+
+
+def _with_checks(augmentation, reader):
+    """The same augmentation with a check around each part that a user wrote."""
+    if type(augmentation) is Compose:
+        parts = [_with_checks(one, reader) for one in augmentation.augmentations]
+        return Compose(parts)
+    if type(augmentation) is Sometimes:
+        inner = _with_checks(augmentation.augmentation, reader)
+        return Sometimes(inner, augmentation.probability)
+    is_tested = is_ours(augmentation.augment) and not hasattr(augmentation, "function")
+    return augmentation if is_tested else _Checked(augmentation, reader)
+
+
+class _Checked(OfAnother):
+    """A user's augmentation, whose results are checked before they are tidied up."""
+
+    def __init__(self, augmentation, reader):
+        self.augmentation = augmentation
+        self._reader = reader
+
+    def augment(self, example, seed):
+        first = example if self.num_images == 1 else example[0]
+        try:
+            result = with_autograph(self.augmentation.augment)(example, seed)
+            image = tf.convert_to_tensor(result["image"])
+            boxes = tf.cast(tf.convert_to_tensor(result["boxes"]), tf.float32)
+            labels = tf.cast(tf.convert_to_tensor(result["labels"]), tf.int32)
+        except Exception as error:
+            reason = str(error).rstrip("\n.")  # with the lines of the user's code
+            self._reader.error = InvalidValueError(
+                f"The augmentation {self} failed: {type(error).__name__}: {reason}. It "
+                'must return a dict with "image", "boxes" and "labels", made in '
+                "TensorFlow; NumPy's go into `ek.augment.FromNumPy(function)`"
+            )
+            raise self._reader.error from error
+        before = [tf.shape(first["image"]), first["boxes"], first["image_id"]]
+        arguments = [tf.shape(image), boxes, labels, *before]
+        dtypes = (tf.float32, tf.int32)
+        boxes, labels = tf.numpy_function(
+            self._check, arguments, dtypes, stateful=False
+        )
+        with tf.control_dependencies([boxes]):  # or TensorFlow complains first
+            image = tf.identity(image)
+        boxes = tf.ensure_shape(boxes, [None, 4])
+        labels = tf.ensure_shape(labels, [None])
+        return {**result, "image": image, "boxes": boxes, "labels": labels}
+
+    def _check(self, shape, boxes, labels, shape_before, boxes_before, image_id):
+        num_classes = len(self._reader.class_names)
+        fault = fault_of(shape, boxes, labels)
+        fault = fault or fault_of_values(
+            shape, boxes, labels, num_classes, shape_before, boxes_before
+        )
+        if fault is not None:
+            self._reader.error = InvalidValueError(
+                f"The augmentation {self} returned {fault}. "
+                f"It was given {self._reader.name_of(image_id)}"
+            )
+            raise self._reader.error
+        return boxes.reshape(-1, 4), labels.reshape(-1)
+
+    def __repr__(self):
+        return repr(self.augmentation)
+
+
+def fault_of_values(shape, boxes, labels, num_classes, shape_before, boxes_before):
+    """Says what is wrong with labels and boxes of the right shapes, or None."""
+    is_wrong = (labels < 0) | (labels >= num_classes)
+    if is_wrong.any():
+        last = num_classes - 1
+        return f"the label {labels[is_wrong][0]}; labels are from 0 to {last}"
+    # As fractions they would train, silently, on the first pixel of the image.
+    is_same = 0 < len(boxes) == len(boxes_before)
+    is_as_large = (shape[:2] * 4 >= shape_before[:2]).all()
+    is_tiny = is_same and boxes.max() <= 1 and boxes_before[:, 2:].min() > _FEW_PIXELS
+    if is_as_large and is_tiny:
+        return f"the box {boxes[0].tolist()}; boxes are in pixels, not fractions"
+    return None
 
 
 # --- The order of a pipeline's images, and their seeds: known for each epoch by itself.

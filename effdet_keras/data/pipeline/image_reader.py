@@ -10,7 +10,6 @@ import weakref
 import numpy as np
 from PIL import Image, features
 
-from effdet_keras._internal.label_constants import IGNORED_PIXEL
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.record import (
     describe_example,
@@ -20,6 +19,7 @@ from effdet_keras.data.record import (
 )
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import EXIF_ORIENTATION, EncodedImage
+from effdet_keras.labels import IGNORED_PIXEL
 
 _SHOWN = 5  # images named in one report
 _EMPTY = np.full((1, 1, 3), 127, np.uint8)  # in the place of one not read

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from effdet_keras._internal.label_constants import IGNORED_PIXEL
 from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.labels import IGNORED_PIXEL
 
 
 class Draws(NamedTuple):

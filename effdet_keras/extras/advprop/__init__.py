@@ -13,8 +13,9 @@ from keras import ops
 
 from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras._internal.plain_values import KeptByFields
 from effdet_keras.errors import InvalidValueError, check_argument, check_choice, require
-from effdet_keras.train.freezing import batch_norms_of
+from effdet_keras.model.batch_norm import batch_norms_of
 from effdet_keras.train.parts import Part
 
 _LOSSES = ("max", "both", "class", "box")
@@ -22,7 +23,7 @@ _LOSSES = ("max", "both", "class", "box")
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 @dataclasses.dataclass(frozen=True)
-class AdvProp:
+class AdvProp(KeptByFields):
     """Trains on adversarial images, with batch norms of their own, beside clean ones.
 
     AdvProp (https://arxiv.org/abs/1911.09665), for detectors Det-AdvProp
@@ -94,25 +95,6 @@ class AdvProp:
                 "module are inside it. Train a model of `from_preset`."
             )
         return AdversarialTraining(model, self)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments.
-
-        Example:
-            >>> AdvProp.from_config(AdvProp(epsilon=2.0).get_config()).epsilon
-            2.0
-        """
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> AdvProp:
-        """Makes one of what `get_config` returned.
-
-        Example:
-            >>> AdvProp.from_config({"num_steps": 3}).num_steps
-            3
-        """
-        return cls(**config)
 
 
 # --- What takes part in the steps, with the second set of arrays of batch norms.

@@ -7,7 +7,7 @@ import itertools
 import json
 import operator
 
-from effdet_keras._internal.optional_imports import pyarrow_parquet
+from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.remote_path import exists, path_of, replacing_at
 from effdet_keras.errors import InvalidStateError, require
 from effdet_keras.extras.bulk.parts import (
@@ -20,6 +20,7 @@ from effdet_keras.extras.bulk.parts import (
     table_of,
 )
 
+_parquet = OptionalModule("pyarrow.parquet", install="effdet-keras[parquet]")
 _AT_ONCE = 4096  # rows of a Parquet file that are in memory
 _NAME = operator.itemgetter("file_name")
 
@@ -38,7 +39,7 @@ def merge_parts(folder, out, *, overwrite=False):
             "add --overwrite."
         )
     if out.suffix == ".parquet":
-        pyarrow_parquet.require("Writing Parquet")
+        _parquet.require("Writing Parquet")
     settings = parts.settings()
     if settings is None:
         raise FileNotFoundError(
@@ -146,7 +147,7 @@ def _write_json_lines(path, rows, _):
 
 
 def _write_parquet(path, rows, _):
-    package = pyarrow_parquet.require("Writing Parquet")
+    package = _parquet.require("Writing Parquet")
     rows = iter(rows)
     with contextlib.closing(
         package.ParquetWriter(path, schema(), compression="zstd")

@@ -7,12 +7,13 @@ import json
 import re
 import warnings
 
-from effdet_keras._internal.optional_imports import pyarrow
+from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.remote_path import exists, path_of, replacing_at
-from effdet_keras.category_ids import category_ids_or_default
 from effdet_keras.detect.letterbox import has_area
 from effdet_keras.errors import InvalidStateError
+from effdet_keras.labels import category_ids_or_default
 
+pyarrow = OptionalModule("pyarrow", install="effdet-keras[parquet]")
 SETTINGS = "settings.json"
 _PART = re.compile(r"rows-(\d+)-of-\d+-([0-9a-f]{16})\.jsonl")
 

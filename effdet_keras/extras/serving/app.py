@@ -13,13 +13,6 @@ import time
 import yaml
 from PIL import Image
 
-from effdet_keras._internal.optional_imports import (
-    starlette_applications,
-    starlette_requests,
-    starlette_responses,
-    starlette_routing,
-    uvicorn,
-)
 from effdet_keras._version import __version__
 from effdet_keras.detect.detections import Detections
 from effdet_keras.errors import (
@@ -30,6 +23,13 @@ from effdet_keras.errors import (
 )
 from effdet_keras.extras.decoding import TooManyPixelsError, decode_image
 from effdet_keras.extras.report.pages import html_page
+from effdet_keras.extras.serving import (
+    starlette_applications,
+    starlette_requests,
+    starlette_responses,
+    starlette_routing,
+    uvicorn,
+)
 from effdet_keras.extras.serving.service import QueueFullError
 
 _GONE = 499  # the client closed the connection: nobody reads this status

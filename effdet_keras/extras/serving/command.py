@@ -7,6 +7,7 @@ from typing import Unpack
 
 from effdet_keras.cli.arguments import Precision, Runtime
 from effdet_keras.errors import check_argument
+from effdet_keras.extras.serving import REQUIRED
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,18 +71,11 @@ def run(
         body_timeout (N): seconds in which an image must arrive (15)
         timeout (N): seconds from there to the answer (30)
     """
-    from effdet_keras._internal.optional_imports import (
-        prometheus_client,
-        python_multipart,
-        starlette_applications,
-        uvicorn,
-    )
     from effdet_keras.cli.files import open_any_model
     from effdet_keras.extras.serving.app import run_server
     from effdet_keras.extras.serving.service import DetectionService
 
-    starlette = starlette_applications
-    for package in (starlette, uvicorn, python_multipart, prometheus_client):
+    for package in REQUIRED:
         package.require("`effdet-keras serve`")
 
     def open_model():

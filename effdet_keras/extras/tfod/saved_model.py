@@ -6,8 +6,8 @@ import numpy as np
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.box_ops import decode_boxes
-from effdet_keras.category_ids import category_ids_or_default
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.labels import category_ids_or_default
 
 INPUTS = (
     "image_tensor",

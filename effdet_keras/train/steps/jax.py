@@ -141,11 +141,9 @@ class Step(BackendStep):
         return logs, state
 
     def carried_variables(self):
-        averages, parts = self._model.averages, self._model.parts.values()
-        return [
-            *([] if averages is None else averages.variables),
-            *(variable for part in parts for variable in part.carried),
-        ]
+        averages = self._model.averages
+        of_averages = [] if averages is None else averages.variables
+        return [*of_averages, *self._model.of_parts("carried")]
 
     def _put_back(self, state):
         """Gives Keras the state that it puts into the variables at the end."""

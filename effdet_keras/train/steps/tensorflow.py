@@ -24,12 +24,12 @@ class Step(BackendStep):
         if not self._model.jit_compile:
             return self._logs(step(data))
 
-        def compiled(data):  # XLA cannot raise
+        def step_with_logs(data):  # XLA cannot raise
             logs, goes_on = step(data)
             return self._logs(logs), goes_on
 
         done = tf.identity(step_counter(self._model.optimizer).value)
-        logs, goes_on = self._by_xla(compiled, data)
+        logs, goes_on = self._by_xla(step_with_logs, data)
         return _after(self._refuse_unless(goes_on, data, done), logs)
 
     def gradients(self, data):
@@ -53,9 +53,8 @@ class Step(BackendStep):
 
     def finish(self, logs, update, goes_on, data, step):
         # What the forward pass moved is put back before anything is raised.
-        with tf.control_dependencies(
-            [tf.convert_to_tensor(v.value) for v in self._model.moved_variables()]
-        ):
+        moved = self._model.moved_statistics() + self._model.of_parts("moved")
+        with tf.control_dependencies([tf.convert_to_tensor(v.value) for v in moved]):
             goes_on = tf.identity(goes_on)
         if self._model.jit_compile:
             tf.cond(goes_on, lambda: update() or True, lambda: False)
@@ -100,12 +99,14 @@ class Step(BackendStep):
             return function
 
         @tf.function(autograph=False, reduce_retracing=True)
-        def compiled(data):
-            return function([data.get_next() if hasattr(data, "get_next") else data])
+        def steps_of(source):
+            is_iterator = hasattr(source, "get_next")
+            return function([source.get_next() if is_iterator else source])
 
-        def run(iterator):  # which is Python's in `train_on_batch`
-            is_given = hasattr(iterator, "get_next")
-            return compiled(iterator if is_given else next(iterator))
+        def run(iterator):
+            if hasattr(iterator, "get_next"):
+                return steps_of(iterator)
+            return steps_of(next(iterator))  # Python's own, of `train_on_batch`
 
         return run
 

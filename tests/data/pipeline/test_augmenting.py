@@ -9,7 +9,7 @@ import tensorflow as tf
 from effdet_keras import augment as ek_augment
 from effdet_keras.augment.augmentation import fault_of
 from effdet_keras.data import from_arrays
-from effdet_keras.data.pipeline import augmenting
+from effdet_keras.data.pipeline import batches
 from effdet_keras.data.pipeline.image_reader import passes_of
 
 pytestmark = pytest.mark.tensorflow
@@ -209,7 +209,7 @@ def test_what_a_function_may_not_return(changes, message):
     example = {**example, **changes}
     shape, before = np.int32(example["image"].shape), np.int32([32, 32, 3])
     boxes, labels = np.float32(example["boxes"]), np.int32(example["labels"])
-    fault = fault_of(shape, boxes, labels) or augmenting.fault_of_values(
+    fault = fault_of(shape, boxes, labels) or batches.fault_of_values(
         shape, boxes, labels, 2, before, boxes * 0 + 9
     )
     if message is None:

@@ -15,7 +15,7 @@ from support.small_datasets import encoded
 from support.tiny import LITE0, lively_model
 
 from effdet_keras import cli
-from effdet_keras._internal.optional_imports import uvicorn
+from effdet_keras.extras.serving import uvicorn
 from effdet_keras.weights.archive import write_archive
 
 pytestmark = pytest.mark.tensorflow

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import effdet_keras as ek
-from effdet_keras.augment.names import augmentation_of
+from effdet_keras.augment import augmentation_of
 from effdet_keras.extras.tfod.preprocessing import STEPS
 
 pytestmark = pytest.mark.tensorflow

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import effdet_keras as ek
-from effdet_keras.category_ids import category_ids_or_default, extend_category_ids
+from effdet_keras.labels import category_ids_or_default, extend_category_ids
 
 
 def test_without_ids_they_count_from_one_as_in_coco():

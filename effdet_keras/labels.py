@@ -1,4 +1,4 @@
-"""The one rule of category ids: which id of the annotation files a label has.
+"""Numbers of classes: the labels that name none, and the category id of each other.
 
 Inside the package classes are labels `0 .. C-1`. Annotation files, COCO results and
 the Object Detection API's outputs have category ids. Label `i` has the id
@@ -11,6 +11,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 
+BACKGROUND = -1  # no object: in class targets, and in padding rows of ground truth
+IGNORE = -2  # an anchor that adds nothing to the class loss
+IGNORED_PIXEL = 255  # in a label map: nobody says what is there, as in VOC's files
 FIRST_CATEGORY_ID = 1
 
 
