@@ -43,10 +43,13 @@ def evaluated(model, *, quantized=False):
             yield copied(model, dtype=policy, quantization=None)
 
 
-def network_function(model, batch_size=None, repeat=None, *, finds_classes=False):
+def network_function(
+    model, batch_size=None, repeat=None, *, folds=False, finds_classes=False
+):
     """The network as a `tf.function` of `images`, float32 `[B, H, W, 3]`, pixels 0-255.
 
-    `repeat(x, times)` repeats rows and columns in operations that the target has. With
+    `repeat(x, times)` repeats rows and columns in operations that the target has. It
+    `folds` batch norms into convolutions for a target that does not. With
     `finds_classes` the logits of a segmentation head become a `class_map`, uint8.
     """
     from effdet_keras.model.computing import computing_with
@@ -56,7 +59,7 @@ def network_function(model, batch_size=None, repeat=None, *, finds_classes=False
 
     @tf.function(input_signature=[images])
     def network(images):
-        with computing_with(repeat=repeat):
+        with computing_with(repeat=repeat, fold=_folded if folds else None):
             outputs = dict(model(images, training=False))
         if finds_classes and model.config.has_segmentation:
             logits = outputs.pop("segmentation_logits")
@@ -65,6 +68,22 @@ def network_function(model, batch_size=None, repeat=None, *, finds_classes=False
         return outputs
 
     return network
+
+
+def _folded(conv, x, batch_norm):
+    """A convolution and its batch norm as one, with constants of kernel and bias."""
+    layers, variance = keras.layers, batch_norm.moving_variance + batch_norm.epsilon
+    scale = batch_norm.gamma * tf.math.rsqrt(variance)
+    shift = batch_norm.beta - batch_norm.moving_mean * scale
+    is_separable = isinstance(conv, layers.SeparableConv2D)
+    kernel = conv.pointwise_kernel if is_separable else conv.kernel
+    is_depthwise = isinstance(conv, layers.DepthwiseConv2D)
+    changed = [(kernel, kernel * (scale[:, None] if is_depthwise else scale))]
+    if conv.use_bias:
+        changed.append((conv.bias, conv.bias * scale + shift))
+    with keras.StatelessScope(changed):
+        x = conv(x)
+    return x if conv.use_bias else tf.nn.bias_add(x, shift)
 
 
 def output_names(config, *, finds_classes=False):

@@ -130,7 +130,7 @@ class Serving:
         self._postprocess = model.postprocess
         self._anchors = model.anchors
         self._names = output_names(model.config)
-        self._network = frozen(network_function(model))
+        self._network = frozen(network_function(model, folds=True))
 
     # Kinds of input: each to letterboxed images, their scales and their sizes.
 

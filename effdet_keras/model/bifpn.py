@@ -18,7 +18,7 @@ from effdet_keras.model.basic_layers import (
     call_block,
     get_activation,
 )
-from effdet_keras.model.computing import activate, convolve, normalize, quantized
+from effdet_keras.model.computing import activate, convolve, quantized
 from effdet_keras.model.resample import Resample
 
 
@@ -339,7 +339,7 @@ class ConvBN(ConfiguredLayer):
         self.bn.build(self.compute_output_shape(input_shape))
 
     def call(self, inputs, training=False):
-        return normalize(self.bn, convolve(self.conv, inputs), training)
+        return convolve(self.conv, inputs, self.bn, training)
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.filters)

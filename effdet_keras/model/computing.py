@@ -19,11 +19,13 @@ class Computing(NamedTuple):
 
     `repeat` takes `[B, H, W, C]` and `(rows, columns)`, ints, and returns
     `[B, H * rows, W * columns, C]`, each row and column repeated: the runtime of an
-    export may have no resize, or a slow one.
+    export may have no resize, or a slow one. `fold` takes a convolution, `x` and a
+    batch norm, and computes both as one.
     """
 
     quantizer: Any = None
     repeat: Callable | None = None
+    fold: Callable | None = None
 
 
 # A context variable, since each replica of one model is traced in a thread of its own,
@@ -73,7 +75,10 @@ def normalize(batch_norm, x, training):
     return run(training) if quantizer is None else quantizer.normalized(run, training)
 
 
-def convolve(conv, x):
-    """`conv(x)`."""
-    quantizer = computing().quantizer
-    return conv(x) if quantizer is None else quantizer.convolve(conv, x)
+def convolve(conv, x, batch_norm=None, training=False):
+    """`conv(x)`, or the batch norm of it."""
+    quantizer, _, fold = computing()
+    if batch_norm is not None and fold is not None:
+        return fold(conv, x, batch_norm)
+    x = conv(x) if quantizer is None else quantizer.convolve(conv, x)
+    return x if batch_norm is None else normalize(batch_norm, x, training)

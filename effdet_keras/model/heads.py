@@ -11,7 +11,7 @@ from effdet_keras.model.basic_layers import (
     DropPath,
     get_activation,
 )
-from effdet_keras.model.computing import activate, convolve, normalize, quantized
+from effdet_keras.model.computing import activate, convolve, quantized
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
@@ -127,8 +127,7 @@ class PredictionHead(ConfiguredLayer):
     def _level(self, x, level_index, training):
         for repeat, conv in enumerate(self.convs):
             bn = self._bn(repeat, level_index)
-            branch = normalize(bn, convolve(conv, x), training)
-            branch = activate(self, self._act, branch)
+            branch = activate(self, self._act, convolve(conv, x, bn, training))
             if self.drop_path is not None and repeat > 0:
                 branch = self.drop_path(branch, training=training) + x
                 branch = quantized(self, "sum", branch)

@@ -15,7 +15,7 @@ from effdet_keras.model.basic_layers import (
     DropPath,
     get_activation,
 )
-from effdet_keras.model.computing import activate, convolve, gate, normalize, quantized
+from effdet_keras.model.computing import activate, convolve, gate, quantized
 
 
 def rows_to_add(padding, kernel_size, stride):
@@ -293,13 +293,14 @@ class MBConv(_Bottleneck):
     def call(self, inputs, training=False):
         x = inputs
         if self.expand_conv is not None:
-            x = normalize(self.expand_bn, convolve(self.expand_conv, x), training)
+            x = convolve(self.expand_conv, x, self.expand_bn, training)
             x = activate(self, self._act, x)
-        x = convolve(self.depthwise_conv, pad_with_zeros(x, self._rows))
-        x = activate(self, self._act, normalize(self.depthwise_bn, x, training))
+        x = pad_with_zeros(x, self._rows)
+        x = convolve(self.depthwise_conv, x, self.depthwise_bn, training)
+        x = activate(self, self._act, x)
         if self.se is not None:
             x = self.se(x)
-        x = normalize(self.project_bn, convolve(self.project_conv, x), training)
+        x = convolve(self.project_conv, x, self.project_bn, training)
         x = quantized(self, "projected", x)
         return self._with_input(x, inputs, training)
 
@@ -353,9 +354,9 @@ class FusedMBConv(_Bottleneck):
         self._build_residual(input_shape)
 
     def call(self, inputs, training=False):
-        x = convolve(self.conv, pad_with_zeros(inputs, self._rows))
-        x = activate(self, self._act, normalize(self.bn, x, training))
+        x = pad_with_zeros(inputs, self._rows)
+        x = activate(self, self._act, convolve(self.conv, x, self.bn, training))
         if self.project_conv is not None:
-            x = normalize(self.project_bn, convolve(self.project_conv, x), training)
+            x = convolve(self.project_conv, x, self.project_bn, training)
             x = quantized(self, "projected", x)
         return self._with_input(x, inputs, training)

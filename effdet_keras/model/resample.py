@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from effdet_keras.model.basic_layers import ConfiguredLayer, PyramidOptions
-from effdet_keras.model.computing import computing, convolve, normalize, quantized
+from effdet_keras.model.computing import computing, convolve, quantized
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
@@ -61,9 +61,7 @@ class Resample(ConfiguredLayer):
     def _match_channels(self, x, training):
         if self.conv is None:
             return x
-        x = convolve(self.conv, x)
-        if self.bn is not None:
-            x = normalize(self.bn, x, training)
+        x = convolve(self.conv, x, self.bn, training)
         return quantized(self, "channels", x)
 
     def _pool(self, x):

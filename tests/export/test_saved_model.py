@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 from support import programs
-from support.tiny import lively_model
+from support.tiny import lively_model, tiny_model
+
+from effdet_keras.export.network import frozen, network_function
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
@@ -145,6 +147,22 @@ def test_the_bare_network(model, served, inputs):
     expected = model(inputs["raw:"])
     for name in ("class_logits", "box_deltas"):
         np.testing.assert_allclose(served[f"raw:/{name}"], expected[name], atol=1e-3)
+
+
+def test_batch_norms_become_kernels_and_biases():
+    model, rng = tiny_model(), np.random.default_rng(0)
+    for weight in model.weights:
+        if weight.path.endswith(("gamma", "moving_variance")):
+            weight.assign(rng.uniform(0.5, 2, weight.shape))
+        if weight.path.endswith(("beta", "moving_mean", "bias")):
+            weight.assign(rng.normal(0, 0.1, weight.shape))
+    folded = frozen(network_function(model, folds=True))
+    kinds = {operation.type for operation in folded.graph.get_operations()}
+    assert "Conv2D" in kinds and "FusedBatchNormV3" not in kinds
+    images = tf.constant(rng.uniform(0, 255, (3, 64, 64, 3)), "float32")
+    expected = model(images)
+    for name, found in zip(sorted(expected), folded(images)):
+        np.testing.assert_allclose(found, expected[name], atol=1e-4)
 
 
 def test_what_is_inside(model, exported):
