@@ -383,9 +383,9 @@ mean 'epochs'? It has: data, format, ...
         require(
             self.distribute in (None, "mirrored")
             or (self.batch_size != "auto" and self.time_budget is None),
-            "Processes that train together would each measure another "
-            "`batch_size='auto'` or `time_budget`: give a number of images, and "
-            "`epochs` or `steps`",
+            "Processes that train together would each measure a `batch_size='auto'` or "
+            "a `time_budget` of their own: give a number of images, and `epochs` or "
+            "`steps`",
             distribute=self.distribute,
         )
         require(
