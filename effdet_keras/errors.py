@@ -94,7 +94,7 @@ def check_choice(name: str, value: object, choices: Collection[str], others="") 
 
 
 def check_fields(given: Collection[str], known: Collection[str], what: str) -> None:
-    """Raises `InvalidValueError` for the first name that is not a field of something."""
+    """Raises `InvalidValueError` for the first name that is no known field."""
     for name in given:
         if name not in known:
             raise InvalidValueError(
