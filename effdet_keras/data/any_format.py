@@ -188,7 +188,7 @@ def _read(found, splits, class_names, on_error, masks):
     print(found)
     options = {"class_names": class_names, "on_error": on_error}
     if masks:
-        rule = "This format is read for its boxes: add masks with `dataset.with_masks`"
+        rule = "No masks are read from this format: add them with `dataset.with_masks`"
         require(FORMATS[found.format].has_masks, rule, format=found.format, masks=masks)
         options["masks"] = True
     return {split: found.readers[split](**options) for split in splits}

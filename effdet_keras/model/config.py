@@ -278,7 +278,7 @@ def _rules(c):
     is_right = c.max_level >= 5 and 2**c.max_level <= 2 * max(size)
     yield "max_level", is_right, expected
     is_right = c.resize_method == "half_pixel" or not c.has_segmentation
-    expected = "'half_pixel' with a segmentation head, whose masks are resized so"
+    expected = "'half_pixel' with a segmentation head, whose masks are resized that way"
     yield "resize_method", is_right, expected
 
 
