@@ -14,10 +14,11 @@ from typing import Any
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import is_remote, local_path, write_text
 from effdet_keras.cli.files import check_outputs
-from effdet_keras.detect.detect import ScoreRule, ScoreThreshold
+from effdet_keras.detect.detect import ScoreRule, ScoreThreshold, ahead
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.predictor import Predictor
 from effdet_keras.errors import require
+from effdet_keras.export.runtime import ExportedDetector
 from effdet_keras.images import IMAGE_SUFFIXES, list_images, read_image
 from effdet_keras.labels import category_ids_or_default
 
@@ -61,8 +62,8 @@ def predict_files(
     work = _Work(predictor, targets, names, options)
     failed, is_complete = 0, False
     try:
-        for batch in _batched(sources, batch_size):
-            failed += work.video(batch[0]) if is_video(batch[0]) else work.images(batch)
+        for batch, found in work.batches(_batched(sources, batch_size)):
+            failed += work.video(batch[0]) if found is None else work.images(found)
         is_complete = True
     finally:  # what was found until an error or Ctrl-C is not lost
         if json_path is not None and (is_complete or work.coco_file.images):
@@ -79,24 +80,43 @@ class _Work:
         self.targets, self.names = targets, names
         self.coco_file = _COCOFile(predictor)
 
-    def images(self, paths):
-        """Returns how many of the images could not be read."""
-        images = {}
+    def batches(self, batches):
+        """`found_in` of each batch; of a live model two at once.
+
+        Keras leaves cores idle; a runtime that does not is disturbed by other threads.
+        """
+        if isinstance(self.predictor.detector, ExportedDetector):
+            return map(self.found_in, batches)
+        return ahead(self.found_in, batches, 1)
+
+    def found_in(self, paths):
+        """The paths; detections or an error for each, or None of a video."""
+        if is_video(paths[0]):
+            return paths, None
+        images, found = {}, {}
         for path in paths:
             try:
                 images[path] = read_image(path)
             except (ValueError, OSError) as error:
-                warnings.warn(f"'{path}' is left out: {error}", stacklevel=3)
-        if not images:
-            return len(paths)
+                found[path] = error
         size = {"batch_size": len(paths), "verbose": 0}
-        found = self.predictor.detect(list(images.values()), **size, **self.options)
-        for path, detections in zip(images, found):
+        detect = self.predictor.detect
+        detections = detect(list(images.values()), **size, **self.options)
+        return paths, found | dict(zip(images, detections))
+
+    def images(self, found):
+        """Returns how many of the images could not be read."""
+        failed = 0
+        for path, detections in found.items():
+            if isinstance(detections, Exception):
+                warnings.warn(f"'{path}' is left out: {detections}", stacklevel=3)
+                failed += 1
+                continue
             print(f"{path}: {_counted(detections)}", flush=True)
             self.coco_file.add(detections, self.names[path])
             if path in self.targets:
                 detections.save(self.targets[path])
-        return len(paths) - len(images)
+        return failed
 
     def video(self, source):
         """Returns 0: a video that cannot be read is an error."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import collections
+import concurrent.futures
 import dataclasses
+import functools
+import itertools
 import numbers
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -62,15 +66,25 @@ def detect(
     shows_progress = num_batches > 1 if verbose == "auto" else bool(verbose)
     progress = Progress(len(sources), "images")
     detections = []
-    for start in range(0, len(sources), batch_size):
-        batch = sources[start : start + batch_size]
-        # A last batch of another size would be compiled again.
-        rows = batch_size if num_batches > 1 else len(batch)
-        items = [prepared(detector.config, source, rule) for source in batch]
-        detections += detect_prepared(detector, items, rows)
+    # A last batch of another size would be compiled again.
+    rows = batch_size if num_batches > 1 else len(sources)
+    prepare = functools.partial(prepared, detector.config, rule=rule)
+    items = ahead(prepare, sources, batch_size)
+    while batch := list(itertools.islice(items, batch_size)):
+        detections += detect_prepared(detector, batch, rows)
         if shows_progress:
             progress.update(len(detections))
     return detections[0] if is_single else detections
+
+
+def ahead(function: Callable, values: Iterable, count: int) -> Iterator:
+    """`function` of each value, in order; threads do `count` more while one is used."""
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as threads:
+        futures = (threads.submit(function, value) for value in values)
+        waiting = collections.deque(itertools.islice(futures, count))
+        while waiting:
+            waiting.extend(itertools.islice(futures, 1))
+            yield waiting.popleft().result()
 
 
 def check_batch_size(batch_size):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
-import os
+import itertools
 
 import keras
 import numpy as np
@@ -12,7 +11,7 @@ from keras import ops
 
 from effdet_keras.box_ops import yxyx_to_xywh
 from effdet_keras.data.pipeline.image_reader import ImageReader
-from effdet_keras.detect.detect import letterboxed
+from effdet_keras.detect.detect import ahead, letterboxed
 from effdet_keras.detect.letterbox import boxes_in_input, mask_in_input, scaled_size
 from effdet_keras.errors import InvalidTypeError, InvalidValueError, require
 from effdet_keras.labels import BACKGROUND, category_ids_or_default
@@ -75,13 +74,10 @@ class DatasetToEvaluate:
             image, scale = letterboxed(config, image)
             return image, scale if is_there else 0 * scale, content, *truth, *masks
 
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            # One batch in use, one ready; more only fills memory.
-            following = iter([*own, ()])
-            ahead = pool.map(read, next(following))
-            for indices in own:
-                arrived, ahead = ahead, pool.map(read, next(following))
-                yield self._batch([records[i] for i in indices], *zip(*arrived))
+        images = ahead(read, itertools.chain(*own), size)
+        for indices in own:
+            batch = itertools.islice(images, len(indices))
+            yield self._batch([records[i] for i in indices], *zip(*batch))
         reader.report()
 
     def _batch(self, records, images, scales, contents, boxes, labels, masks=()):

@@ -1,5 +1,6 @@
 """`EfficientDet` as its users meet it: build, train, predict, detect, save."""
 
+import concurrent.futures
 import functools
 import json
 
@@ -177,6 +178,17 @@ def test_detect_scales_boxes_back_to_the_image(trained):
     assert len(found) == count > 0
     boxes = np.clip(result["boxes"][0, :count] * 2, 0, [32, 128, 32, 128])
     np.testing.assert_allclose(found.boxes, boxes, rtol=1e-4, atol=1e-3)
+
+
+def test_threads_may_detect_with_one_model(trained):
+    """JAX's `predict_on_batch` gives the arrays of all weights away, and back."""
+    detect = functools.partial(trained[0].detect, score_threshold=0.0)
+    images = np.random.default_rng(3).integers(0, 255, (4, 32, 48, 3), "uint8")
+    alone = [detect(image).boxes for image in images]
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(detect, [*images] * 4))
+    for one, boxes in zip(found, alone * 4):
+        np.testing.assert_allclose(one.boxes, boxes, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("shape", [(20, 30), (20, 30, 1), (20, 30, 4), (1, 1, 3)])

@@ -1,6 +1,6 @@
 """`BatchDetector`: batches of a table in, rows out, in an actor or in a loop."""
 
-import concurrent.futures
+import functools
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,7 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from effdet_keras.detect.detect import ScoreRule, ScoreThreshold, check_batch_size
+from effdet_keras.detect.detect import (
+    ScoreRule,
+    ScoreThreshold,
+    ahead,
+    check_batch_size,
+)
 from effdet_keras.detect.predictor import Predictor
 from effdet_keras.errors import require
 from effdet_keras.extras.bulk.parts import categories_of, row_of, row_of_error, table_of
@@ -17,7 +22,6 @@ from effdet_keras.images import read_image
 
 __all__ = ["BatchDetector"]
 
-_READERS = 4  # threads that read and decode images while the network runs
 _COLUMNS = ("bytes", "image", "path")
 
 
@@ -118,19 +122,11 @@ class BatchDetector:
 
     def stream(self, pairs: Iterable[tuple], read: Any = read_image) -> Iterator[dict]:
         """The rows of `(name, source)`; threads read the next batch, and no further."""
-        with concurrent.futures.ThreadPoolExecutor(_READERS) as readers:
-            waiting = []
-            for batch in _batches(pairs, self.batch_size):
-                started = [
-                    (name, readers.submit(_tried, read, source))
-                    for name, source in batch
-                ]
-                yield from self._found(waiting)
-                waiting = started
-            yield from self._found(waiting)
+        results = ahead(functools.partial(_tried, read), pairs, self.batch_size)
+        while batch := list(itertools.islice(results, self.batch_size)):
+            yield from self._found(batch)
 
-    def _found(self, batch):
-        results = [(name, future.result()) for name, future in batch]
+    def _found(self, results):
         images = [image for _, image in results if not isinstance(image, Exception)]
         found = iter(self._detected(images))
         for name, image in results:
@@ -150,19 +146,14 @@ class BatchDetector:
         return self.predictor.detect(images, **size, **self.options)
 
 
-def _batches(pairs, size):
-    pairs = iter(pairs)
-    while batch := list(itertools.islice(pairs, size)):
-        yield batch
-
-
 def _read(path):
     return read_image(str(path))  # NumPy's strings are none of Python's paths
 
 
-def _tried(read, source):
-    """The image, or why it cannot be read: the others are not ended by it."""
+def _tried(read, pair):
+    """Name and image, or why it cannot be read: the others are not ended by it."""
+    name, source = pair
     try:
-        return read(source)
+        return name, read(source)
     except (ValueError, OSError) as error:
-        return error
+        return name, error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import jax
@@ -32,6 +33,7 @@ class Step(BackendStep):
         super().__init__(model)
         # Of the model itself, and of the last other one that ran it.
         self._local = {}
+        self._predicts = threading.Lock()  # Keras takes the values of all weights away
 
     def train(self, step, state, data):
         """The step in a scope where the state's values stand for the variables."""
@@ -96,7 +98,8 @@ class Step(BackendStep):
 
     def predict_on_batch(self, keras_predict, model, inputs):
         if keras.distribution.distribution() is None:
-            return keras_predict(inputs)
+            with self._predicts:
+                return keras_predict(inputs)
         is_own = model is self._model
         if is_own not in self._local or self._local[is_own].model is not model:
             kind = extra("multiprocess.jax:LocalPrediction")
