@@ -93,6 +93,16 @@ def check_choice(name: str, value: object, choices: Collection[str], others="") 
     check_argument(value in choices, name, value, f"one of {listed}{others}")
 
 
+def check_fields(given: Collection[str], known: Collection[str], what: str) -> None:
+    """Raises `InvalidValueError` for the first name that is no known field."""
+    for name in given:
+        if name not in known:
+            raise InvalidValueError(
+                f"{what} has no field {name!r}.{hint(name, known)} It has: "
+                f"{', '.join(known)}"
+            )
+
+
 def hint(word, known, cutoff=0.6):
     """The known word that was meant, as a sentence of an error; "" if there is none.
 

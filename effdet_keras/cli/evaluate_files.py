@@ -60,7 +60,7 @@ def evaluate_files(
     if number not in ((1,) if is_for_one else (1, 2)):
         raise InvalidValueError(
             "`eval` takes one model, or two to compare, or as many files with "
-            "--detections; --json and --store-thresholds take one alone. Received: "
+            "--detections; --json and --store-thresholds take only one. Received: "
             f"{number} of them. The dataset comes last, as in `effdet-keras eval MODEL "
             "DATA`."
         )

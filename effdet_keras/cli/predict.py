@@ -54,10 +54,9 @@ def run(
         runtime: convert a live model, in memory, for this runtime; auto, the fastest
             that is installed, is the default for 2,000 images and more
 
-    large runs of images, of which is skipped what is done:
-        parts (FOLDER): folder, also an address, for what is found, to be made one file
-            by `merge`; INPUT may be an address, and folders are looked through to the
-            end
+    large runs of images, which skip what is already done:
+        parts (FOLDER): folder or address for what is found, which `merge` makes one
+            file of; INPUT may be an address, and folders inside it are searched too
         shard (I/N): the share of this process, such as 3/16: the images are shared out
             by their names
         part_images (N): images of a file of --parts: what a kill can lose

@@ -74,9 +74,9 @@ def run(
     """train a detector on a dataset, evaluate it, keep the best checkpoint
 
     Trains a detector on a dataset, evaluates it after each epoch, keeps the best
-    checkpoint, and evaluates that on the test split, or where there is none on the
-    validation split. What is not given is chosen from the data, and printed.
-    docs/train.md says what lands in FOLDER.
+    checkpoint, and evaluates that on the test split, or on the validation split if
+    there is no test split. What is not given is chosen from the data, and printed.
+    docs/train.md says what is written to FOLDER.
 
     Args:
         out (FOLDER): folder of the run: configuration, log, curves, checkpoints
@@ -114,7 +114,7 @@ def run(
             their time goes (none)
 
     data:
-        format: the format of DATA, if it holds several; found out by default
+        format: the format of DATA, if it holds several; detected by default
         train_split (NAME): the split to train on (train)
         validation_split (NAME): the split to choose the best checkpoint by (val, valid
             or validation, or else a fifth of the training images)

@@ -188,7 +188,7 @@ def _read(found, splits, class_names, on_error, masks):
     print(found)
     options = {"class_names": class_names, "on_error": on_error}
     if masks:
-        rule = "Of this format only boxes are read. Add masks with `dataset.with_masks`"
+        rule = "No masks are read from this format: add them with `dataset.with_masks`"
         require(FORMATS[found.format].has_masks, rule, format=found.format, masks=masks)
         options["masks"] = True
     return {split: found.readers[split](**options) for split in splits}
@@ -243,8 +243,7 @@ def find(path: str | os.PathLike[str], format: str | None = None) -> Source:
         path.iterdir()  # raises, and says what to do
     if not exists(path):
         raise FileNotFoundError(
-            f"A dataset must be a file or a folder. Received: {name!r}, which is "
-            "not there"
+            f"There is no dataset {name!r}: it must be the path of a file or a folder"
         )
     found, notes = _find_all(path, formats)
     inner = path

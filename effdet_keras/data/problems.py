@@ -114,7 +114,7 @@ class Problems:
         errors = [p for p in self._found if p.severity is Severity.ERROR]
         if errors and self._on_error == "raise":
             missing = all(p.kind == "missing image" for p in errors)
-            where = "Is the folder of the images right? " if missing else ""
+            where = "Is the image folder right? " if missing else ""
             raise (FileNotFoundError if missing else InvalidValueError)(
                 f"{self.reader} found {describe_problems(errors)}. {where}Repair "
                 'this, or pass on_error="skip" to leave it out'

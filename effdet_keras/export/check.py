@@ -121,7 +121,7 @@ class ExportReport:
                 if number in metrics:
                     lines.append(f"  {number} of the {name}: {metrics[number]:.3f}")
         if self.rounding_errors:
-            lines.append("  what loses most by being rounded, as a share of its size:")
+            lines.append("  largest errors by rounding, as a share of the values:")
         for name, error in self.rounding_errors[:_SHOWN_ERRORS]:
             lines.append(f"    {error:6.1%}  {name}")
         if self.advice:

@@ -43,7 +43,7 @@ def network_features(model, images, training=False):
 
 def export_hub_module(model, path):
     heads = model.config.heads
-    rule = "A TF-Hub module of features has those of the class and the box head alone"
+    rule = "A TF-Hub module holds the features of the class and the box head only"
     require(heads == ("object_detection",), rule, heads=heads)
     require_tensorflow(
         "A TF-Hub module is a graph of TensorFlow",

@@ -6,7 +6,7 @@ import dataclasses
 import numbers
 from typing import Any
 
-from effdet_keras.errors import InvalidValueError, check_argument, hint
+from effdet_keras.errors import InvalidValueError, check_argument, check_fields, hint
 from effdet_keras.labels import IGNORED_PIXEL
 
 _IMAGENET_MEAN = (123.675, 116.28, 103.53)  # 255 * (0.485, 0.456, 0.406)
@@ -191,12 +191,7 @@ class EfficientDetConfig:
     def replace(self, **overrides: Any) -> EfficientDetConfig:
         """Returns a copy with other values for some fields, checked like any config."""
         fields = [field.name for field in dataclasses.fields(self)]
-        for field in overrides:
-            if field not in fields:
-                raise InvalidValueError(
-                    f"`EfficientDetConfig` has no field {field!r}."
-                    f"{hint(field, fields)} Its fields are: {', '.join(fields)}"
-                )
+        check_fields(overrides, fields, "`EfficientDetConfig`")
         return dataclasses.replace(self, **overrides)
 
     def to_dict(self) -> dict[str, Any]:
@@ -283,7 +278,7 @@ def _rules(c):
     is_right = c.max_level >= 5 and 2**c.max_level <= 2 * max(size)
     yield "max_level", is_right, expected
     is_right = c.resize_method == "half_pixel" or not c.has_segmentation
-    expected = "'half_pixel' with a segmentation head, whose masks are resized so"
+    expected = "'half_pixel' with a segmentation head, whose masks are resized that way"
     yield "resize_method", is_right, expected
 
 

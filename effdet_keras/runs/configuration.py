@@ -26,7 +26,7 @@ from effdet_keras.errors import (
     InvalidValueError,
     check_argument,
     check_choice,
-    hint,
+    check_fields,
     require,
 )
 from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
@@ -244,7 +244,7 @@ mean 'epochs'? It has: data, format, ...
         self._check_together()
         if self.quantization:
             known = extra("quantization:ARGUMENTS")
-            check_names(self.quantization, known, "`quantize_aware`")
+            check_fields(self.quantization, known, "`quantize_aware`")
         if not self.is_hub_module:
             self._check_model()
         self.recipe_arguments()
@@ -301,7 +301,7 @@ mean 'epochs'? It has: data, format, ...
             >>> RunConfiguration().replace(freeze=None).freeze is None
             True
         """
-        check_names(fields, _kinds(), "A run")
+        check_fields(fields, _kinds(), "A run")
         return dataclasses.replace(self, **fields)
 
     @property
@@ -383,9 +383,9 @@ mean 'epochs'? It has: data, format, ...
         require(
             self.distribute in (None, "mirrored")
             or (self.batch_size != "auto" and self.time_budget is None),
-            "Processes that train together would each measure another "
-            "`batch_size='auto'` or `time_budget`: give a number of images, and "
-            "`epochs` or `steps`",
+            "Processes that train together would each measure a `batch_size='auto'` or "
+            "a `time_budget` of their own: give a number of images, and `epochs` or "
+            "`steps`",
             distribute=self.distribute,
         )
         require(
@@ -432,19 +432,8 @@ def _is_of(value, kind):
     return isinstance(value, origin or kind)
 
 
-def check_names(given: Mapping[str, Any], known: Iterable[str], what: str) -> None:
-    """Raises ValueError for the first name that is not known; says near ones."""
-    known = list(known)
-    for name in given:
-        if name not in known:
-            raise InvalidValueError(
-                f"{what} has no field {name!r}.{hint(name, known)} It has: "
-                f"{', '.join(known)}"
-            )
-
-
 def _made(cls, field, arguments):
-    check_names(arguments, [f.name for f in dataclasses.fields(cls)], f"`{field}`")
+    check_fields(arguments, [f.name for f in dataclasses.fields(cls)], f"`{field}`")
     return cls(**arguments)
 
 

@@ -171,7 +171,7 @@ def describe(choices: list[Choice], facts: Facts, given: list[str]) -> str:
         if name in facts.chosen_by_fit and value is not None
     ]
     width = max((len(argument) for argument, _ in rows), default=0)
-    lines = [f"{title}. Each line is an argument of `compile`, which sets another:"]
+    lines = [f"{title}. Each line is an argument of `compile`, to change as you like:"]
     lines += [f"  {argument:<{width}}  {reason}" for argument, reason in rows]
     if given:
         lines.append(f"  as given: {', '.join(given)}")

@@ -242,7 +242,7 @@ def _faults(truth, config):
         "begins": used & ops.any(high < low, axis=-1),
         "Boxes must be `yxyx` in pixels of the input, of (height, width) "
         f"{tuple(image_size)}; here the center of one lies outside. Are x and y "
-        "exchanged, or the boxes those of the image before it was resized?": (
+        "swapped, or are the boxes those of the image before it was resized?": (
             used & finite & ~inside
         ),
         "Boxes must be in pixels; here all lie between 0 and 1. Multiply them by the "

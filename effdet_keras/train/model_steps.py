@@ -341,9 +341,9 @@ def refuse_where_several(what):
     """Raises where each of several processes would compute the same, and wait."""
     if current_processes().count > 1:
         raise InvalidValueError(
-            f"{what} does not share out its work among several processes, "
-            "`COCOEvaluation(dataset, losses=True)` does: use that callback, or "
-            "its `evaluate(model)`, for losses and AP."
+            f"{what} does not divide its work among several processes. For losses and "
+            "AP use the callback `COCOEvaluation(dataset, losses=True)` or its "
+            "`evaluate(model)`, which do."
         )
 
 

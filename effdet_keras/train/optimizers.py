@@ -63,7 +63,7 @@ def _first_found(patterns, path, otherwise):
 # --- Clipping gradients in two stages, as the reference: one by one, then together.
 
 
-def clipped(gradients, limit, *, each=True, scale=None):
+def clip_gradients(gradients, limit, *, each=True, scale=None):
     """Gradients of at most this norm, first each, then all together; and their norm.
 
     With a `scale`, that of the loss, they are clipped as if they were without it.

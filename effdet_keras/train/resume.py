@@ -222,7 +222,7 @@ class PlaceKeeper(keras.callbacks.Callback):
     def skipping(self, train_function: Callable, skipped: Callable) -> Callable:
         """The function that trains no step which is done already."""
 
-        def skipping(*arguments):
+        def run(*arguments):
             if not self.is_skipping:
                 return train_function(*arguments)
             if self.draws:
@@ -230,7 +230,7 @@ class PlaceKeeper(keras.callbacks.Callback):
                     next(arguments[-1])
             return skipped(self.logs, *arguments)
 
-        return skipping
+        return run
 
     def on_epoch_begin(self, epoch, logs=None):
         self._epoch, self._start = epoch, time.monotonic()

@@ -178,28 +178,15 @@ def _coco_lite():
 
 def _coco_advprop():
     """Det-AdvProp and AutoAugment (https://arxiv.org/abs/2103.13886)."""
-    for index, (ap, ap_val) in enumerate(
-        (
-            (35.3, 35.1),
-            (40.9, 40.8),
-            (44.3, 44.3),
-            (48.0, 47.7),
-            (50.4, 50.4),
-            (52.5, 52.2),
-        )
-    ):
+    aps = (35.3, 40.9, 44.3, 48.0, 50.4, 52.5)
+    aps_val = (35.1, 40.8, 44.3, 47.7, 50.4, 52.2)
+    # Pixels from -1 to 1, and black beside an image: the reference pads, then scales.
+    overrides = {"mean_rgb": 127.5, "stddev_rgb": 127.5, "pad_rgb": 0.0}
+    for index, numbers in enumerate(zip(aps, aps_val)):
         model = f"efficientdet-d{index}"
-        yield PublishedWeights(
-            model,
-            "coco-advprop",
-            f"{_BUCKET}/efficientdet/advprop/{model}.tar.gz",
-            _ADVPROP,
-            ap,
-            ap_val,
-            # Pixels from -1 to 1, and black beside an image: the reference pads
-            # before it scales.
-            config_overrides={"mean_rgb": 127.5, "stddev_rgb": 127.5, "pad_rgb": 0.0},
-        )
+        url = f"{_BUCKET}/efficientdet/advprop/{model}.tar.gz"
+        key, more = "coco-advprop", {"config_overrides": overrides}
+        yield PublishedWeights(model, key, url, _ADVPROP, *numbers, **more)
 
 
 def _coco_effdet():
@@ -283,39 +270,23 @@ def _imagenet():
     """Backbones: of D0-D7x from Keras Applications, of Lite TF1 checkpoints."""
     for model in MODEL_NAMES:
         config = EfficientDetConfig.from_name(model)
-        backbone = config.backbone
+        backbone, more = config.backbone, {}
         if config.backbone_padding == "symmetric":
-            if backbone in _TIMM_FILES:  # of B5, timm gives no address
-                name = f"v0.1-weights/{_TIMM_FILES[backbone]}.pth"
-                url = f"{_GITHUB}/pytorch-image-models/releases/download/{name}"
-                yield PublishedWeights(model, "imagenet", url, _TIMM)
+            if backbone not in _TIMM_FILES:  # of B5, timm gives no address
+                continue
+            name = f"v0.1-weights/{_TIMM_FILES[backbone]}.pth"
+            url = f"{_GITHUB}/pytorch-image-models/releases/download/{name}"
+            source = _TIMM
         elif backbone in _NOTOP_MD5:
             url = f"{KERAS_APPLICATIONS}{backbone.replace('-', '')}_notop.h5"
-            md5 = _NOTOP_MD5[backbone]
-            yield PublishedWeights(
-                model, "imagenet", url, "Keras Applications", md5=md5
-            )
+            source, more = "Keras Applications", {"md5": _NOTOP_MD5[backbone]}
         else:
             url = f"{_BUCKET}/efficientnet/lite/{backbone}.tar.gz"
-            yield PublishedWeights(
-                model,
-                "imagenet",
-                url,
-                _LITE_BACKBONES,
-                package=_LITE_PACKAGES.get(backbone),
-            )
+            source, more = _LITE_BACKBONES, {"package": _LITE_PACKAGES.get(backbone)}
+        yield PublishedWeights(model, "imagenet", url, source, **more)
 
 
+_TABLES = (_coco, _coco_lite, _coco_effdet, _coco_advprop, _coco_640, _coco_tfod)
 _PUBLISHED = {
-    (published.model, published.weights): published
-    for table in (
-        _coco,
-        _coco_lite,
-        _coco_effdet,
-        _coco_advprop,
-        _coco_640,
-        _coco_tfod,
-        _imagenet,
-    )
-    for published in table()
+    (one.model, one.weights): one for table in (*_TABLES, _imagenet) for one in table()
 }

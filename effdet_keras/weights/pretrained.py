@@ -183,7 +183,7 @@ def set_aside_damaged(folder: pathlib.Path) -> None:
         if path.exists() and not _is_whole(path, []):
             aside = path.with_name(f"{path.stem}.damaged{path.suffix}")
             os.replace(path, aside)
-            print(f"'{path}' is damaged, and is '{aside.name}' now.")
+            print(f"'{path}' is damaged, and was renamed to '{aside.name}'.")
 
 
 def _is_whole(path, damages):

@@ -96,7 +96,7 @@ def test_thresholds_are_stored_and_predict_uses_them(
 @pytest.mark.parametrize(
     ("models", "flags", "message"),
     [
-        (["A", "A"], [], "--store-thresholds take one alone"),
+        (["A", "A"], [], "--store-thresholds take only one"),
         (["efficientdet-d0"], [], "stored in a `.keras` file"),
         (["pets.tflite"], [], "stored in a `.keras` file"),
     ],

@@ -206,7 +206,7 @@ def test_an_unknown_folder_is_explained(tmp_path):
         load(tmp_path / "empty")
     with pytest.raises(ValueError, match=r"00\.txt.*which is a file"):
         load(tmp_path / "00.txt")
-    with pytest.raises(FileNotFoundError, match="nowhere.*not there"):
+    with pytest.raises(FileNotFoundError, match="There is no dataset .*nowhere"):
         load(tmp_path / "nowhere")
 
 

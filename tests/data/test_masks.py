@@ -317,7 +317,7 @@ def test_masks_of_whole_images_are_written_beside_coco_and_not_to_tfrecords(tmp_
     again = ek.data.load(tmp_path / "out", "train")
     again = again.with_masks(tmp_path / "out" / "train_masks", NAMES)
     np.testing.assert_array_equal(again[0]["mask"], mask)
-    with pytest.raises(ValueError, match="none of whole images, such as 'a.jpg'"):
+    with pytest.raises(ValueError, match="no mask of a whole image, which 'a.jpg'"):
         ek.data.write_tfrecord({"train": dataset}, tmp_path / "records")
     assert not (tmp_path / "records").exists()
 

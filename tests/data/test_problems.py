@@ -25,7 +25,7 @@ def test_all_errors_are_raised_in_one_message():
 
 
 def test_missing_images_alone_are_a_missing_file():
-    with pytest.raises(FileNotFoundError, match="Is the folder of the images right"):
+    with pytest.raises(FileNotFoundError, match="Is the image folder right"):
         found(["missing image"] * 5, "raise").finish()
     with pytest.raises(ValueError, match="1 missing image"):
         found(["missing image", "bad box"], "raise").finish()

@@ -127,7 +127,7 @@ def test_a_run_that_is_done_takes_the_last_checkpoint_for_a_damaged_best(run, ca
     best.write_bytes(damaged)
     ek.fine_tune(out=run, resume=True)
     said = capsys.readouterr().out
-    assert "best.keras' is damaged, and is 'best.damaged.keras' now" in said
+    assert "best.keras' is damaged, and was renamed to 'best.damaged.keras'" in said
     assert "The last checkpoint, of epoch 2" in said
     assert best.with_name("best.damaged.keras").read_bytes() == damaged
 

@@ -13,7 +13,7 @@ from effdet_keras.extras.tfod.recipe import tfod_decay
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.train.optimizers import (
     check_found,
-    clipped,
+    clip_gradients,
     decay_factors,
     factors_of,
 )
@@ -32,7 +32,7 @@ def test_gradients_are_clipped_one_by_one_and_then_together(limit, scale):
         together = np.sqrt(sum(np.sum(g**2) for g in expected))
         expected = [g * min(1, limit / together) for g in expected]
     given = [ops.array(g * (scale or 1.0), "float32") for g in arrays]
-    ours, norm = clipped(given, limit, scale=scale)
+    ours, norm = clip_gradients(given, limit, scale=scale)
     for a, b in zip(ours, expected, strict=True):
         a = ops.convert_to_numpy(a) / (scale or 1.0)
         np.testing.assert_allclose(a, b, rtol=1e-5)

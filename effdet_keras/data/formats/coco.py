@@ -355,7 +355,7 @@ def _group_annotations(annotations, images, source, problems):
 def _note_strangers(strangers, images, count, source, problems):
     if count and strangers.total() == count:
         image_id, image = next(iter(strangers)), next(iter(images), None)
-        detail = f"an `image_id` is {image_id!r}, the `id` of an image {image!r}"
+        detail = f"annotations have `image_id` {image_id!r}, images have `id` {image!r}"
         problems.add("only stray annotations", source, detail)
         return
     for image_id, number in strangers.items():

@@ -198,8 +198,8 @@ def write_tfrecord(
 def _encode_record(record, category_ids, class_names):
     if record.mask is not None:
         raise InvalidValueError(
-            "TFRecord files hold masks of objects, none of whole images, such as "
-            f"{record.name!r} has by `with_masks`. `write_coco` keeps these masks."
+            "TFRecord files hold masks of objects, but no mask of a whole image, which "
+            f"{record.name!r} has from `with_masks`. `write_coco` keeps these masks."
         )
     data, suffix = writing.encode_image(record)
     masks = {}

@@ -211,7 +211,7 @@ def _read_xml(path, image_dir, images, shift, problems):
         left, top, right, bottom = corners
         is_good.append(left < right and top < bottom)
         if not is_good[-1]:
-            detail = "ends where it begins or before: {:g}, {:g} to {:g}, {:g}"
+            detail = "does not end behind its start: {:g}, {:g} to {:g}, {:g}"
             problems.add("empty box", path.name, detail.format(*corners))
         left, top = left - shift, top - shift
         boxes.append((left, top, right - left, bottom - top))

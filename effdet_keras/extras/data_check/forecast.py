@@ -23,8 +23,8 @@ class Training(NamedTuple):
     def __str__(self):
         classes = "1 class" if self.classes == 1 else f"{self.classes} classes"
         return (
-            f"{self.name} ({classes}, {self.boxes_per_image:.2g} boxes an image, boxes "
-            f"of {100 * self.side:.0f} % of its side)"
+            f"{self.name} ({classes}, {self.boxes_per_image:.2g} boxes per image, "
+            f"boxes of {100 * self.side:.0f} % of its side)"
         )
 
 

@@ -18,7 +18,7 @@ _WHOLE, _NEARLY_WHOLE = 0.9999, 0.99  # AP from which a stage passes
 _SMALLEST = 2.0  # pixels of the input: less is no cell of the stem's first convolution
 _SHOWN = 3
 _ASK_INSPECT = (
-    "Are x and y exchanged, corners read as width and height, or the boxes those of an "
+    "Are x and y swapped, corners read as width and height, or the boxes those of an "
     "image of another size? `effdet-keras inspect DATA` tries it out."
 )
 # Problems of readers with boxes that are in the records, and followed.

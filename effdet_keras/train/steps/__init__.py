@@ -10,7 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from effdet_keras.train.optimizers import clipped, descend
+from effdet_keras.train.optimizers import clip_gradients, descend
 
 
 class BackendStep:
@@ -45,7 +45,8 @@ class BackendStep:
         """Gradients clipped one by one, then together; and their norm after it."""
         recipe = self._model.settings.recipe
         scale = self._model.optimizer.scale_loss(ops.ones(()))
-        return clipped(gradients, recipe.clip_norm, each=recipe.clips_each, scale=scale)
+        options = {"each": recipe.clips_each, "scale": scale}
+        return clip_gradients(gradients, recipe.clip_norm, **options)
 
     def on_all_replicas(self, is_fine: Any) -> Any:
         """Whether it is true on every replica: all refuse a batch, or none."""

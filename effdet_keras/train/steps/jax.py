@@ -115,7 +115,7 @@ class Step(BackendStep):
         """
         model = self._model
 
-        def watched(state, iterator):
+        def run(state, iterator):
             last = []
 
             def remembered():
@@ -135,7 +135,7 @@ class Step(BackendStep):
                 raise model.refusal(truth, step=step)
             return logs, new_state
 
-        return watched
+        return run
 
     def skipped(self, logs, state, iterator):
         return logs, state

@@ -77,7 +77,7 @@ def _read_before_zip(data):
     """Pickles of magic number, version, machine, content and keys; then the numbers."""
     stream = io.BytesIO(data)
     if _Unpickler(stream).load() != _MAGIC_NUMBER:
-        raise InvalidValueError("it is a pickle, and not of `torch.save`")
+        raise InvalidValueError("it is a pickle, but not one of `torch.save`")
     _, _ = _Unpickler(stream).load(), _Unpickler(stream).load()
     reader = _Unpickler(stream)
     content, keys = reader.load(), _Unpickler(stream).load()

@@ -86,7 +86,7 @@ def test_annotations_of_absent_images_are_counted(content, tmp_path):
 def test_where_no_annotation_fits_an_image_it_is_an_error(content, tmp_path):
     for annotation in content["annotations"]:
         annotation["image_id"] = str(annotation["image_id"])
-    said = "only stray annotation.* is '397133'.* image 397133"
+    said = "only stray annotation.* `image_id` '397133', images have `id` 397133"
     with pytest.raises(ValueError, match=said):
         from_coco(content, tmp_path)
     with pytest.warns(UserWarning, match="only stray annotations"):

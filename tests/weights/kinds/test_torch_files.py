@@ -196,5 +196,5 @@ def test_other_zip_files_and_pickles_are_refused(tmp_path):
     with pytest.raises(ValueError, match="not a state dict"):
         read_torch_pickle(path)
     path.write_bytes(pickle.dumps({"a": 1}, protocol=2))
-    with pytest.raises(ValueError, match="not of `torch.save`"):
+    with pytest.raises(ValueError, match="not one of `torch.save`"):
         read_torch_pickle(path)
