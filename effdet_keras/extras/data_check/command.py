@@ -56,7 +56,7 @@ def run(
     # Of several splits, none of which is asked for, the images have other names.
     check_outputs([html, out if split else None], overwrite=overwrite)
     names = [name.strip() for name in (augment or "").split(",")]
-    chosen = [augmentations.names.augmentation_of(name) for name in names if name]
+    chosen = [augmentations.augmentation_of(name) for name in names if name]
     options = {"model": model, "image_size": image_size, "decode": decode}
     if split is None:
         reports = check_splits(data, format=format, **options)
