@@ -69,9 +69,10 @@ def cases(options):
             for recipe in options.recipes:
                 yield {"start": start, "recipe": recipe, "seed": seed}
         if options.peer_python is not None:
-            for rate in options.peer_rates:
-                recipe = f"effdet, AdamW {rate:g}"
-                yield {"start": "imagenet", "recipe": recipe, "seed": seed}
+            for optimizer in options.peer_optimizers:
+                for rate in options.peer_rates:
+                    recipe = f"effdet, {optimizer} {rate:g}"
+                    yield {"start": "imagenet", "recipe": recipe, "seed": seed}
 
 
 def run(case, train, judge, options):
@@ -232,7 +233,8 @@ def train_effdet(case, train, judge, options):
         command = [options.peer_python, HERE / "scorecard_effdet.py", folder]
         command += ["--num-classes", train.num_classes, "--image-size", *size]
         command += ["--backbone", backbone_file(), "--seed", case["seed"]]
-        command += ["--rate", case["recipe"].rpartition(" ")[2]]
+        optimizer, rate = case["recipe"].split()[1:]
+        command += ["--optimizer", optimizer, "--rate", rate]
         command += ["--epochs", epochs_of(train, options)]
         command += ["--batch-size", min(options.batch_size, len(train))]
         words = [str(word) for word in command]
@@ -358,6 +360,7 @@ def read_options():
     add("--num-images", type=int, help="train on so many images")
     add("--num-judges", type=int, help="judge on so many images")
     add("--peer-python", help="a Python with effdet: adds its trainings")
+    add("--peer-optimizers", nargs="+", default=["AdamW"], help="or `momentum`")
     add("--peer-rates", nargs="+", type=float, default=[2e-4, 1e-3])
     options = parser.parse_args()
     if options.image_size is not None:

@@ -2,11 +2,12 @@
 
 Runs in a Python that has effdet (README.md), and writes what it detects beside the
 data. Transforms, collating, network, losses and post-processing are effdet's own. The
-optimizer is AdamW on all weights, as in most published fine-tunings of effdet, with a
-warm-up and a cosine.
+optimizer trains all weights, AdamW as in most published fine-tunings of effdet or
+momentum as in its own script, with a warm-up and a cosine.
 """
 
 import argparse
+import functools
 import json
 import math
 import pathlib
@@ -22,6 +23,10 @@ import torch
 
 _OTHERS = ("_conv_head", "_bn1.", "_fc")  # of the classifier, not of the backbone
 EVALUATION_BATCH = 16
+OPTIMIZERS = {
+    "AdamW": torch.optim.AdamW,
+    "momentum": functools.partial(torch.optim.SGD, momentum=0.9, nesterov=True),
+}
 
 
 def main():
@@ -91,7 +96,7 @@ def fit(bench, dataset, options):
         drop_last=True,
         collate_fn=effdet.data.loader.DetectionFastCollate(),
     )
-    optimizer = torch.optim.AdamW(bench.parameters(), lr=options.rate)
+    optimizer = OPTIMIZERS[options.optimizer](bench.parameters(), lr=options.rate)
     total = options.epochs * len(loader)
     warmup = max(total // 20, 1)
 
@@ -145,6 +150,7 @@ def read_options():
     add("--num-classes", type=int, required=True)
     add("--image-size", type=int, nargs=2, required=True)
     add("--backbone", help="a .pth file of EfficientNet-PyTorch")
+    add("--optimizer", choices=OPTIMIZERS, required=True)
     add("--rate", type=float, required=True)
     add("--epochs", type=int, required=True)
     add("--batch-size", type=int, required=True)
