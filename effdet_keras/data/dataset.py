@@ -408,8 +408,9 @@ class DetectionDataset:
             pad_value: three numbers, the color around an image. The default is the mean
                 of ImageNet, which the models' normalization takes to zero.
             resize_method: "half_pixel" or "asymmetric", see `EfficientDetConfig`.
-            max_boxes: rows of `boxes` and `labels` in every batch, which saves
-                compilations under JAX. None pads to the most boxes in the batch.
+            max_boxes: rows of `boxes` and `labels` in every batch. None pads to the
+                most boxes in the batch, on JAX in any batch: it compiles a step for
+                each number of rows.
             drop_remainder: whether to leave out a last batch that is not full. None
                 means in training only, and never the only batch.
             share: `(index, count)`: of `count` processes that train together this one

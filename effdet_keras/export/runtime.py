@@ -172,10 +172,15 @@ class Description:
 def require_sealed(path, others=()):
     """Raises unless a file, and the others, are as an export of ours wrote them."""
     if not (path.is_file() and check_seal(path, others)):
-        raise InvalidValueError(
-            f"'{path}' is not what `EfficientDet.export` wrote, or damaged: export the "
-            "model again."
-        )
+        raise damaged(path)
+
+
+def damaged(path):
+    """The error of a file that cannot be what was written."""
+    return InvalidValueError(
+        f"'{path}' is not what `EfficientDet.export` wrote, or damaged: export the "
+        "model again."
+    )
 
 
 def describe(model, **fields):

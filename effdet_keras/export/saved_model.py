@@ -24,6 +24,7 @@ from effdet_keras.export.runtime import (
     DESCRIPTION_NAME,
     Description,
     Runtime,
+    damaged,
     describe,
     labels_of,
     require_sealed,
@@ -289,7 +290,10 @@ class SavedModelRuntime(Runtime):
         self.description = Description.from_json(notes.read_bytes())
         if num_threads is not None:
             tf.config.threading.set_intra_op_parallelism_threads(num_threads)
-        self._module = tf.saved_model.load(os.fspath(path))
+        try:
+            self._module = tf.saved_model.load(os.fspath(path))
+        except Exception as error:  # TensorFlow's, of a variable, has many types
+            raise damaged(path) from error
         self._function = self._module.signatures[_SIGNATURE]
 
     def run(self, images):

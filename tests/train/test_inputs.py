@@ -5,8 +5,10 @@ import pathlib
 import keras
 import numpy as np
 import pytest
+from support.small_datasets import record_of
 from support.tiny import EAGER, Stream, assert_equal, batch, tiny_model, values
 
+from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.model.efficientdet import EfficientDet
 
 
@@ -225,3 +227,24 @@ def test_the_model_keeps_the_ids_of_what_it_is_trained_on(dataset):
     model.fit(dataset.with_classes(names, ids), batch_size=2, epochs=0, verbose=0)
     assert (model.class_names, model.category_ids) == (names, ids)
     assert model.get_config()["category_ids"] == ids
+
+
+@pytest.mark.skipif(keras.backend.backend() == "torch", reason="traces nothing")
+def test_one_step_is_traced_for_any_number_of_boxes(monkeypatch):
+    model = tiny_model()
+    model.compile(ema_decay=None)
+    traces, compute_loss = [], model.compute_loss
+
+    def counted(*arguments, **options):
+        traces.append(arguments)
+        return compute_loss(*arguments, **options)
+
+    monkeypatch.setattr(model, "compute_loss", counted)
+    records = [
+        record_of(np.zeros((64, 64, 3), np.uint8), (64, 64), i, [[9] * 4] * i, [0] * i)
+        for i in range(8)
+    ]
+    dataset = DetectionDataset(records, model.class_names)
+    batches = model.batches(dataset, 1, training=True, augment=None)
+    model.fit(batches, verbose=0)
+    assert len(traces) == 1

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import numbers
 
 import numpy as np
 
+from effdet_keras._internal.optional_imports import keras
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.processes import local_share
 from effdet_keras.augment.augmentation import (
@@ -24,6 +26,7 @@ from effdet_keras.labels import BACKGROUND
 from effdet_keras.model.config import RESIZE_METHODS
 
 _BATCHES_AHEAD = 2  # one in use, one ready; more only fills memory
+_MOST_PADDING = 512  # rows of boxes: more than enough for most datasets
 
 
 def make_batches(
@@ -121,6 +124,11 @@ def make_batches(
         raise reader.error from None  # of a user's function, not as AutoGraph tells it
     examples = _reported(examples, reader, order.size)
     dataset = _batched(examples, local_batch_size, max_boxes, drop_remainder)
+    if max_boxes is None and keras.backend.backend() == "jax":
+        step = min(max(most_boxes, 1), _MOST_PADDING)
+        padded = functools.partial(_with_few_shapes, step=step)
+        dataset = dataset.map(tf.autograph.experimental.do_not_convert(padded))
+    dataset = dataset.prefetch(_BATCHES_AHEAD)
     reader.order = order
     reader_behind[dataset] = reader
     return dataset
@@ -157,7 +165,16 @@ def _batched(examples, batch_size, max_boxes, drop_remainder):
     options.experimental_distribute.auto_shard_policy = (
         tf.data.experimental.AutoShardPolicy.DATA
     )
-    return dataset.prefetch(_BATCHES_AHEAD).with_options(options)
+    return dataset.with_options(options)
+
+
+def _with_few_shapes(images, truth, step):
+    """A multiple of `step` boxes: JAX compiles a program for each number of them."""
+    count = tf.shape(truth["labels"])[1]
+    missing = step * tf.maximum((count + step - 1) // step, 1) - count
+    boxes = tf.pad(truth["boxes"], [[0, 0], [0, missing], [0, 0]])
+    labels = tf.pad(truth["labels"], [[0, 0], [0, missing]], constant_values=BACKGROUND)
+    return images, {**truth, "boxes": boxes, "labels": labels}
 
 
 def _indices(order):
