@@ -7,7 +7,7 @@ import numbers
 
 import numpy as np
 
-from effdet_keras._internal.optional_imports import keras
+from effdet_keras._internal.backend import default_jit_compile
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.processes import local_share
 from effdet_keras.augment.augmentation import (
@@ -124,7 +124,7 @@ def make_batches(
         raise reader.error from None  # of a user's function, not as AutoGraph tells it
     examples = _reported(examples, reader, order.size)
     dataset = _batched(examples, local_batch_size, max_boxes, drop_remainder)
-    if max_boxes is None and keras.backend.backend() == "jax":
+    if max_boxes is None and default_jit_compile():
         step = min(max(most_boxes, 1), _MOST_PADDING)
         padded = functools.partial(_with_few_shapes, step=step)
         dataset = dataset.map(tf.autograph.experimental.do_not_convert(padded))
@@ -169,7 +169,7 @@ def _batched(examples, batch_size, max_boxes, drop_remainder):
 
 
 def _with_few_shapes(images, truth, step):
-    """A multiple of `step` boxes: JAX compiles a program for each number of them."""
+    """A multiple of `step` boxes: XLA compiles a program for each number of them."""
     count = tf.shape(truth["labels"])[1]
     missing = step * tf.maximum((count + step - 1) // step, 1) - count
     boxes = tf.pad(truth["boxes"], [[0, 0], [0, missing], [0, 0]])
