@@ -5,6 +5,7 @@
     python benchmarks/scorecard.py blood-cells --num-images 50 --seeds 0 1 2
     python benchmarks/scorecard.py DATA --starts imagenet --recipes auto search
     python benchmarks/scorecard.py blood-cells --peer-python peer/bin/python
+    python benchmarks/scorecard.py blood-cells --recipes --kerashub-rates 0.001
 
 One case is a training from one start (`scratch`, a key of published weights such as
 `imagenet`, or a path of weights) by one recipe, with one seed. It trains on the split
@@ -73,6 +74,9 @@ def cases(options):
                 for rate in options.peer_rates:
                     recipe = f"effdet, {optimizer} {rate:g}"
                     yield {"start": "imagenet", "recipe": recipe, "seed": seed}
+        for rate in options.kerashub_rates:
+            recipe = f"KerasHub, Adam {rate:g}"
+            yield {"start": "imagenet", "recipe": recipe, "seed": seed}
 
 
 def run(case, train, judge, options):
@@ -80,6 +84,8 @@ def run(case, train, judge, options):
     start, cpu = time.monotonic(), cpu_seconds()
     if case["recipe"] in RECIPES:
         numbers = train_ours(case, train, judge, options)
+    elif case["recipe"].startswith("KerasHub"):
+        numbers = train_kerashub(case, train, judge, options)
     else:
         numbers = train_effdet(case, train, judge, options)
     return {
@@ -249,6 +255,30 @@ def train_effdet(case, train, judge, options):
     }
 
 
+def train_kerashub(case, train, judge, options):
+    """KerasHub's RetinaNet, in this process."""
+    import scorecard_kerashub
+
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(case["seed"])
+    config = ek.EfficientDetConfig.from_name(options.model)
+    size = options.image_size or config.image_size
+    found = scorecard_kerashub.train(
+        train,
+        judge,
+        model=options.model,
+        size=tuple(size),
+        batch_size=min(options.batch_size, len(train)),
+        epochs=epochs_of(train, options),
+        rate=float(case["recipe"].split()[-1]),
+    )
+    return {
+        "image_size": size,
+        "steps": found["steps"],
+        **judged(found["detections"], judge),
+    }
+
+
 def judged(detections, judge):
     """COCO's numbers of `(image id, label, score, box)`s."""
     of_image = collections.defaultdict(list)
@@ -362,6 +392,7 @@ def read_options():
     add("--peer-python", help="a Python with effdet: adds its trainings")
     add("--peer-optimizers", nargs="+", default=["AdamW"], help="or `momentum`")
     add("--peer-rates", nargs="+", type=float, default=[2e-4, 1e-3])
+    add("--kerashub-rates", nargs="+", type=float, default=[], help="adds KerasHub's")
     options = parser.parse_args()
     if options.image_size is not None:
         # One number is a square.

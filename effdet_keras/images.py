@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import math
 import os
 import pathlib
 
@@ -40,15 +41,21 @@ class EncodedImage:
 
 
 def read_image(
-    path: str | os.PathLike[str] | EncodedImage, size: tuple[int, int] | None = None
+    path: str | os.PathLike[str] | EncodedImage,
+    size: tuple[int, int] | None = None,
+    share: float = 1.0,
 ) -> np.ndarray:
     """Reads an image file as an 8-bit RGB array, uint8 `[H, W, 3]`, upright.
 
     If only the image as stored has the `size`, (height, width), it is left as stored.
+    Where a `share` of its sides is enough, a JPEG file is decoded, faster, in a half,
+    a quarter or an eighth of its size.
     """
     with _opened(path, "read_image") as stored:
         sizes = _upright_size(stored), (stored.height, stored.width)
         as_stored = size is not None and sizes[0] != tuple(size) == sizes[1]
+        if share < 1.0:
+            stored.draft(None, [math.ceil(share * side) for side in stored.size])
         return to_rgb(stored if as_stored else upright(stored))
 
 

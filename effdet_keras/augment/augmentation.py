@@ -41,6 +41,8 @@ class Augmentation:
             `Mosaic` and `MixUp`, which are called with a list of examples.
         keeps_masks: bool, whether the mask it returns fits the image it returns, as a
             subclass says. Batches with masks take no other.
+        fits_any_resolution: bool, whether it may get images of fewer pixels, with
+            boxes to match: large JPEG files are then decoded in fewer, in less time.
 
     Example:
         >>> import numpy as np
@@ -60,6 +62,7 @@ class Augmentation:
 
     num_images = 1
     keeps_masks = False
+    fits_any_resolution = False
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -189,6 +192,10 @@ class Compose(Augmentation):
     def keeps_masks(self) -> bool:
         return all(one.keeps_masks for one in self.augmentations)
 
+    @property
+    def fits_any_resolution(self) -> bool:
+        return all(one.fits_any_resolution for one in self.augmentations)
+
     def augment(self, example: Example | list[Example], seed: Any) -> Example:
         if not self.augmentations:
             return example
@@ -213,6 +220,10 @@ class OfAnother(Augmentation):
     @property
     def keeps_masks(self) -> bool:
         return self.augmentation.keeps_masks
+
+    @property
+    def fits_any_resolution(self) -> bool:
+        return self.augmentation.fits_any_resolution
 
 
 class Sometimes(OfAnother):

@@ -48,6 +48,7 @@ class Mosaic(Augmentation):
 
     num_images = 4
     keeps_masks = True
+    fits_any_resolution = True
 
     _: dataclasses.KW_ONLY
     center: tuple[float, float] = parameter((0.3, 0.7), "[0, 1]")
@@ -125,6 +126,7 @@ class MixUp(Augmentation):
     """
 
     num_images = 2
+    fits_any_resolution = True
 
     min_weight: float = parameter(0.35, "(0, 0.5]")
 

@@ -54,6 +54,7 @@ class PhotometricDistortion(Augmentation):
     """
 
     keeps_masks = True
+    fits_any_resolution = True
 
     brightness: float = parameter(32.0, "[0, 255]")
     contrast: float = parameter(0.5, "[0, 1]")

@@ -51,6 +51,8 @@ def make_batches(
     tf.require("`DetectionDataset.batches`")
     batch_size = _int("batch_size", batch_size)
     image_size = _sides("image_size", image_size)
+    if target_size is not None:
+        target_size = _sides("target_size", target_size)
     is_range = 0 < scale_jitter[0] <= scale_jitter[1]
     expected = "a lowest and a highest factor above zero"
     check_argument(is_range, "scale_jitter", scale_jitter, expected)
@@ -66,6 +68,10 @@ def make_batches(
             "`augment` changes the images of training only. Pass `training=True` "
             "with it, or leave it out"
         )
+    if training and not reader.gives_masks:
+        if augmentation is None or augmentation.fits_any_resolution:
+            largest = scale_jitter[1]
+            reader.shown = tuple(largest * x for x in target_size or image_size)
     # Where `augment` joins images, their boxes come together.
     most_boxes = max(int((~record.is_crowd).sum()) for record in records)
     most_boxes *= getattr(augmentation, "num_images", 1)
@@ -79,8 +85,6 @@ def make_batches(
         _check_can_be_shared(len(records), batch_size, drop_remainder, share[1])
         max_boxes = max_boxes or max(most_boxes, 1)  # one number for all processes
 
-    if target_size is not None:
-        target_size = _sides("target_size", target_size)
     window = transforms.Window(image_size, pad_value, resize_method, target_size)
 
     def load(index, epoch_seed):

@@ -18,12 +18,13 @@ from effdet_keras.data.record import (
     stored_bytes,
 )
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.images import EXIF_ORIENTATION, EncodedImage
+from effdet_keras.images import EXIF_ORIENTATION, EncodedImage, read_image
 from effdet_keras.labels import IGNORED_PIXEL
 
 _SHOWN = 5  # images named in one report
 _EMPTY = np.full((1, 1, 3), 127, np.uint8)  # in the place of one not read
 _EMPTY_MASK = np.full((1, 1), IGNORED_PIXEL, np.uint8)
+_MARGIN = 2.0  # of the sides of an image that are needed to those that are shown
 _UNKNOWN = sys.maxsize  # batches, of a dataset that does not tell
 # `tf.data.Dataset` of `batches` to the `ImageReader` behind it.
 reader_behind = weakref.WeakKeyDictionary()
@@ -61,6 +62,8 @@ class ImageReader:
         self.order = None  # `EpochOrder` of the pipeline that reads with it
         # An image that cannot be read: by another one, not an empty one.
         self._replace = replace
+        # Height and width that are shown of an image, where it need not be whole.
+        self.shown = None
         self._skipped = {}
 
     def name_of(self, image_id):
@@ -90,7 +93,7 @@ class ImageReader:
             record = self.records[i % count]
             try:
                 masks = (load_mask(record),) if self.gives_masks else ()
-                return (*_single_objects(record), True, *masks)
+                return (*_single_objects(record, self.shown), True, *masks)
             except (ValueError, OSError) as error:
                 self._skipped[record.image_id] = error
             if len(self._skipped) == count:
@@ -121,16 +124,35 @@ class ImageReader:
         )
 
 
-def _single_objects(record):
+def _single_objects(record, shown):
     """Without crowds, where no loss may ask for one box; a mask has their pixels."""
-    image = decode_plain_jpeg(record.image)
-    if image is None or image.shape[:2] != tuple(record.image_size):
+    image, divisor = _smaller(record, shown)
+    if image is None:
+        image = decode_plain_jpeg(record.image)
+    if image is None or (divisor == 1 and image.shape[:2] != tuple(record.image_size)):
         example = load_example(record)
     else:
         example = {"image": image, **describe_example(record)}
     single = ~example["is_crowd"]
-    boxes, labels = example["boxes"][single], example["labels"][single]
+    boxes, labels = example["boxes"][single] / divisor, example["labels"][single]
     return example["image"], boxes, labels, np.int64(example["image_id"])
+
+
+def _smaller(record, shown):
+    """An image that is shown far smaller, and what its sides were divided by.
+
+    None where it must be whole. A JPEG file is decoded in fewer pixels (docs/speed.md).
+    """
+    share = 1.0
+    if shown is not None and not isinstance(record.image, np.ndarray):
+        share = _MARGIN * min(a / b for a, b in zip(shown, record.image_size))
+    if share > 0.5:
+        return None, 1
+    image = read_image(record.image, size=record.image_size, share=share)
+    for divisor in (2, 4, 8):
+        if image.shape[:2] == tuple(-(-side // divisor) for side in record.image_size):
+            return image, divisor
+    return image, 1  # no JPEG file
 
 
 # --- Plain JPEG files decoded by TensorFlow: the same pixels, without Python's lock.

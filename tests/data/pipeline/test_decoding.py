@@ -1,12 +1,13 @@
 """TensorFlow decodes plain JPEG files to Pillow's pixels; others stay with Pillow."""
 
+import dataclasses
 import io
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from effdet_keras.data import write_shapes
+from effdet_keras.data import DetectionDataset, from_arrays, write_shapes
 from effdet_keras.data.pipeline import image_reader as decoding
 from effdet_keras.data.pipeline.image_reader import decode_plain_jpeg
 from effdet_keras.images import EXIF_ORIENTATION, read_image
@@ -100,3 +101,50 @@ def test_batches_have_the_pixels_of_the_dataset_without_pillow(tmp_path, monkeyp
     monkeypatch.setattr(decoding, "load_example", refuse)
     images, _ = next(iter(dataset.batches(3, image_size=32)))
     np.testing.assert_array_equal(images, expected)
+
+
+@pytest.fixture(params=[("JPEG", 1), ("JPEG", 6), ("PNG", 1)])
+def photo(request, tmp_path):
+    """A dataset of one image, 603 x 1201 pixels: a white box on black."""
+    format, orientation = request.param
+    pixels = np.zeros((603, 1201, 3), "uint8")
+    pixels[120:480, 400:560] = 255
+    stored = Image.fromarray(np.rot90(pixels) if orientation == 6 else pixels)
+    path = tmp_path / f"{format}.jpg"
+    stored.save(path, format, **turned(orientation))
+    dataset = from_arrays([pixels], [[[120, 400, 480, 560]]], [[0]], ["patch"])
+    record = dataclasses.replace(dataset.records[0], image=str(path))
+    return DetectionDataset([record], ["patch"])
+
+
+def test_large_photos_look_alike_in_fewer_pixels(photo, monkeypatch):
+    is_jpeg = photo.records[0].image.endswith("JPEG.jpg")
+    sizes, read = [], decoding._single_objects
+
+    def remembered(*arguments):
+        found = read(*arguments)
+        sizes.append(found[0].shape)
+        return found
+
+    monkeypatch.setattr(decoding, "_single_objects", remembered)
+    for image_size, divisor in [(64, 8), (128, 4), (320, 1)]:
+        same = {"image_size": image_size, "scale_jitter": (1, 1), "training": True}
+        found = []
+        for margin in (2.0, 100.0):
+            monkeypatch.setattr(decoding, "_MARGIN", margin)
+            ((images, truth),) = photo.batches(1, seed=0, **same)
+            found.append((images.numpy(), truth["boxes"].numpy()))
+        (images, boxes), (whole_images, whole_boxes) = found
+        np.testing.assert_allclose(boxes, whole_boxes, atol=0.3)
+        assert np.abs(images - whole_images).mean() < 4.0
+        divisor = divisor if is_jpeg else 1
+        assert sizes[-2:] == [
+            (-(-603 // divisor), -(-1201 // divisor), 3),
+            (603, 1201, 3),
+        ]
+
+
+@pytest.mark.parametrize("training, augment", [(False, None), (True, lambda x, s: x)])
+def test_all_pixels_are_there_to_judge_and_for_functions(photo, training, augment):
+    batches = photo.batches(1, image_size=64, training=training, augment=augment)
+    assert decoding.reader_behind[batches].shown is None
