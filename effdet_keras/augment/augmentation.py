@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras._internal.python_calls import call_python
 from effdet_keras.augment import draws
 from effdet_keras.errors import InvalidTypeError, InvalidValueError, check_argument
 
@@ -337,7 +338,7 @@ class FromNumPy(Augmentation):
         image = to_dtype(example["image"], tf.uint8)
         arguments = [image, example["boxes"], example["labels"], seed]
         dtypes = (tf.uint8, tf.float32, tf.int32)
-        arrays = tf.numpy_function(self._call_function, arguments, dtypes)
+        arrays = call_python(self._call_function, arguments, dtypes)
         shaped = {
             key: tf.ensure_shape(array, _SHAPES[key])
             for key, array in zip(_KEYS, arrays)

@@ -294,18 +294,10 @@ def test_arguments_out_of_range_are_refused():
         lambda: ek.augment.AutoAugment("v4"),
         lambda: ek.augment.AutoAugment("v0", long_side=0),
         lambda: ek.augment.RandAugment(0),
-        lambda: ek.augment.RandAugment(1, -1.0),
-        lambda: ek.augment.Rotate(-1.0),
-        lambda: ek.augment.Shear(1.0),
         lambda: ek.augment.CutOut(0),
         lambda: ek.augment.CutOut(size=(0.5, 0.2)),
-        lambda: ek.augment.GridMask(1.0),
-        lambda: ek.augment.PhotometricDistortion(contrast=1.5),
-        lambda: ek.augment.RandomCrop(area=(0.0, 1.0)),
-        lambda: ek.augment.RandomCrop(tries=0),
         lambda: ek.augment.Mosaic(zoom=(0.5, 1.0)),
         lambda: ek.augment.MixUp(0.6),
-        lambda: ek.augment.JPEGNoise((0, 50)),
         lambda: ek.augment.Sometimes(brighter, 1.5),
     ]
     for case in cases:

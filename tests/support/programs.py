@@ -18,9 +18,8 @@ def run_alone(*arguments, cwd=None, **variables):
     """What `python ARGUMENTS` prints; it must succeed."""
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS), **variables}
     command = [sys.executable, *map(str, arguments)]
-    done = subprocess.run(
-        command, cwd=cwd, env=environ, capture_output=True, text=True, check=False
-    )
+    options = {"capture_output": True, "text": True, "timeout": TIMEOUT}
+    done = subprocess.run(command, cwd=cwd, env=environ, check=False, **options)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
 

@@ -10,6 +10,7 @@ import numpy as np
 from effdet_keras._internal.backend import default_jit_compile
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.processes import local_share
+from effdet_keras._internal.python_calls import call_python
 from effdet_keras.augment.augmentation import (
     Compose,
     OfAnother,
@@ -68,10 +69,10 @@ def make_batches(
             "`augment` changes the images of training only. Pass `training=True` "
             "with it, or leave it out"
         )
-    if training and not reader.gives_masks:
-        if augmentation is None or augmentation.fits_any_resolution:
-            largest = scale_jitter[1]
-            reader.shown = tuple(largest * x for x in target_size or image_size)
+    fits = augmentation is None or augmentation.fits_any_resolution
+    if training and fits and not reader.gives_masks:
+        largest = scale_jitter[1]
+        reader.shown = tuple(largest * side for side in target_size or image_size)
     # Where `augment` joins images, their boxes come together.
     most_boxes = max(int((~record.is_crowd).sum()) for record in records)
     most_boxes *= getattr(augmentation, "num_images", 1)
@@ -150,7 +151,7 @@ def _read(reader, index):
     if reader.gives_masks:
         kinds["mask"] = tf.uint8, [None, None]
     dtypes = [dtype for dtype, _ in kinds.values()]
-    arrays = tf.numpy_function(reader.read, [index], dtypes, stateful=False)
+    arrays = call_python(reader.read, [index], dtypes, stateful=False)
     return {
         key: tf.ensure_shape(array, shape)
         for array, (key, (_, shape)) in zip(arrays, kinds.items())
@@ -185,7 +186,7 @@ def _indices(order):
     """A dataset of `(index, seed of the epoch)`, in a new order at each iteration."""
 
     def start_epoch(_):
-        drawn = tf.numpy_function(order.draw, [], (tf.int64, tf.int64))
+        drawn = call_python(order.draw, [], (tf.int64, tf.int64))
         drawn = tuple(tf.ensure_shape(array, [order.size]) for array in drawn)
         return tf.data.Dataset.from_tensor_slices(drawn)
 
@@ -202,7 +203,7 @@ def _reported(examples, reader, size):
 
     # A dataset of one element that is asked for and then left out.
     end = tf.data.Dataset.range(1).filter(
-        lambda i: tf.ensure_shape(tf.numpy_function(report, [i], tf.bool), [])
+        lambda i: tf.ensure_shape(call_python(report, [i], tf.bool), [])
     )
     dataset = examples.concatenate(end.flat_map(lambda _: examples))
     return dataset.apply(tf.data.experimental.assert_cardinality(size))
@@ -313,9 +314,7 @@ class _Checked(OfAnother):
         before = [tf.shape(first["image"]), first["boxes"], first["image_id"]]
         arguments = [tf.shape(image), boxes, labels, *before]
         dtypes = (tf.float32, tf.int32)
-        boxes, labels = tf.numpy_function(
-            self._check, arguments, dtypes, stateful=False
-        )
+        boxes, labels = call_python(self._check, arguments, dtypes, stateful=False)
         with tf.control_dependencies([boxes]):  # or TensorFlow complains first
             image = tf.identity(image)
         boxes = tf.ensure_shape(boxes, [None, 4])

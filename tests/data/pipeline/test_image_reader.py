@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
+from support.programs import run_alone
 
 from effdet_keras.data import write_shapes
 from effdet_keras.data.pipeline.image_reader import ImageReader, passes_of
@@ -114,3 +115,20 @@ def test_tensorflow_still_tells_what_a_dataset_was_made_of():
     # `_inputs` is a private name: `passes_of` finds nothing once it is gone.
     source = tf.data.Dataset.range(3)
     assert list(source.take(2)._inputs()) == [source]
+
+
+PROGRAM = """
+import dataclasses, sys, numpy, PIL.Image, effdet_keras as ek
+pixels = numpy.random.default_rng(0).integers(0, 256, (2000, 2000, 3), dtype="uint8")
+PIL.Image.fromarray(pixels).save(sys.argv[1], progressive=True)
+dataset = ek.data.from_arrays([pixels], [[[0, 0, 9, 9]]], [[0]], ["cat"])
+record = dataclasses.replace(dataset.records[0], image=sys.argv[1])
+records = [dataclasses.replace(record, image_id=i) for i in range(40)]
+batches = ek.data.DetectionDataset(records, ["cat"]).batches(4, image_size=32)
+iterator = iter(batches)
+next(iterator)
+"""
+
+
+def test_python_ends_while_threads_read_ahead(tmp_path):
+    run_alone("-c", PROGRAM, tmp_path / "large.jpg")  # hung, as after an error in `fit`
