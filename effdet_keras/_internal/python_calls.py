@@ -2,13 +2,14 @@
 
 import atexit
 import functools
+import threading
 import time
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 
 _PAUSE, _LONGEST_WAIT = 0.1, 10.0  # seconds
-_under_way, _ended_at = [], [0.0]  # an entry for each call; of the last one
-_ends = []
+_under_way, _last_end = [], [0.0]  # an entry for each call; when the last one ended
+_python_ends = threading.Event()
 
 
 def call_python(function, arguments, dtypes, **options):
@@ -24,20 +25,20 @@ def call_python(function, arguments, dtypes, **options):
 def _call(function, *values):
     _under_way.append(function)
     try:
-        if _ends:
+        if _python_ends.is_set():
             raise StopIteration  # for TensorFlow the end of the data, said to nobody
         return function(*values)
     finally:
-        _ended_at[0] = time.monotonic()
+        _last_end[0] = time.monotonic()
         _under_way.pop()
 
 
 @atexit.register
 def _wait_for_calls():
     """Stops all reading ahead, and waits until no thread asks for more."""
-    _ends.append(True)
+    _python_ends.set()
     start = time.monotonic()
     while time.monotonic() - start < _LONGEST_WAIT:
-        if not _under_way and time.monotonic() - _ended_at[0] > _PAUSE:
+        if not _under_way and time.monotonic() - _last_end[0] > _PAUSE:
             return
         time.sleep(_PAUSE / 10)
