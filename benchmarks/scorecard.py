@@ -226,8 +226,7 @@ def new_model(train, options, weights, *, image_size, **settings):
 
 def train_effdet(case, train, judge, options):
     """In the peer's Python, from the file that has our ImageNet backbone as well."""
-    config = ek.EfficientDetConfig.from_name(options.model)
-    size = options.image_size or config.image_size
+    size = peer_size(options)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder, "data")
         # effdet takes category ids for labels, and needs them from 1 on.
@@ -261,8 +260,7 @@ def train_kerashub(case, train, judge, options):
 
     keras.utils.clear_session()
     keras.utils.set_random_seed(case["seed"])
-    config = ek.EfficientDetConfig.from_name(options.model)
-    size = options.image_size or config.image_size
+    size = peer_size(options)
     found = scorecard_kerashub.train(
         train,
         judge,
@@ -277,6 +275,11 @@ def train_kerashub(case, train, judge, options):
         "steps": found["steps"],
         **judged(found["detections"], judge),
     }
+
+
+def peer_size(options):
+    config = ek.EfficientDetConfig.from_name(options.model)
+    return options.image_size or config.image_size
 
 
 def judged(detections, judge):

@@ -7,7 +7,6 @@ ours. The optimizer is Adam, KerasHub's default, with a warm-up and a cosine.
 
 import keras
 import keras_hub
-import numpy as np
 from keras import ops
 
 import effdet_keras as ek
@@ -66,29 +65,13 @@ def as_kerashub(images, truth):
 
 def detect(detector, judge, size):
     """Letterboxed as in our evaluation; boxes in pixels of the images."""
-    for start in range(0, len(judge), EVALUATION_BATCH):
-        records = judge[start : start + EVALUATION_BATCH].records
-        arrays = [ek.images.read_image(record.image) for record in records]
-        found = [letterboxed(array, size) for array in arrays]
-        images = np.stack([image for image, _ in found])
+    for images, truth in judge.batches(EVALUATION_BATCH, image_size=size):
         # `predict` of KerasHub 0.32 asks for a batch size that is known before.
         raw = detector(images, training=False)
-        rows = detector.decode_predictions(raw, ops.convert_to_tensor(images))
+        rows = detector.decode_predictions(raw, images)
         rows = {name: ops.convert_to_numpy(array) for name, array in rows.items()}
-        for i, (record, (_, scale)) in enumerate(zip(records, found)):
-            count = rows["num_detections"][i]
-            for box, score, label in zip(
-                rows["boxes"][i][:count],
-                rows["confidence"][i][:count],
-                rows["labels"][i][:count],
-            ):
-                box = (box / scale).tolist()
-                yield record.image_id, int(label), float(score), box
-
-
-def letterboxed(array, size):
-    scale = min(side / length for side, length in zip(size, array.shape))
-    height, width = (round(length * scale) for length in array.shape[:2])
-    image = np.zeros((*size, 3), "float32")
-    image[:height, :width] = ops.image.resize(array.astype("float32"), (height, width))
-    return image, scale
+        boxes = rows["boxes"] * truth["image_scale"].numpy()[:, None, None]
+        for i, image_id in enumerate(truth["image_id"].numpy().tolist()):
+            for j in range(rows["num_detections"][i]):
+                label, score = rows["labels"][i, j], rows["confidence"][i, j]
+                yield image_id, int(label), float(score), boxes[i, j].tolist()

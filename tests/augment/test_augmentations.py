@@ -290,18 +290,18 @@ def test_jpeg_of_low_quality_is_further_off():
 
 
 def test_arguments_out_of_range_are_refused():
-    cases = [
-        lambda: ek.augment.AutoAugment("v4"),
-        lambda: ek.augment.AutoAugment("v0", long_side=0),
-        lambda: ek.augment.RandAugment(0),
-        lambda: ek.augment.CutOut(0),
-        lambda: ek.augment.CutOut(size=(0.5, 0.2)),
-        lambda: ek.augment.Mosaic(zoom=(0.5, 1.0)),
-        lambda: ek.augment.MixUp(0.6),
-        lambda: ek.augment.Sometimes(brighter, 1.5),
-    ]
-    for case in cases:
+    at = ek.augment
+    wrong = [(at.AutoAugment, "v4"), (at.RandAugment, 0), (at.RandAugment, 1, -1.0)]
+    wrong += [(at.Rotate, -1.0), (at.Shear, 1.0), (at.CutOut, 0), (at.GridMask, 1.0)]
+    wrong += [(at.MixUp, 0.6), (at.JPEGNoise, (0, 50)), (at.Sometimes, brighter, 1.5)]
+    cases = [(kind, arguments, {}) for kind, *arguments in wrong]
+    cases += [(at.AutoAugment, ["v0"], {"long_side": 0})]
+    cases += [(at.CutOut, [], {"size": (0.5, 0.2)})]
+    cases += [(at.PhotometricDistortion, [], {"contrast": 1.5})]
+    cases += [(at.RandomCrop, [], x) for x in ({"area": (0.0, 1.0)}, {"tries": 0})]
+    cases += [(at.Mosaic, [], {"zoom": (0.5, 1.0)})]
+    for kind, arguments, named in cases:
         with pytest.raises(ek.errors.InvalidValueError, match="Received: "):
-            case()
+            kind(*arguments, **named)
     with pytest.raises(ek.errors.InvalidTypeError, match="Received: <class"):
         as_augmentation(ek.augment.Blur)

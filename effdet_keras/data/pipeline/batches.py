@@ -69,7 +69,7 @@ def make_batches(
             "`augment` changes the images of training only. Pass `training=True` "
             "with it, or leave it out"
         )
-    fits = augmentation is None or augmentation.fits_any_resolution
+    fits = getattr(augmentation, "fits_any_resolution", True)
     if training and fits and not reader.gives_masks:
         largest = scale_jitter[1]
         reader.shown = tuple(largest * side for side in target_size or image_size)
