@@ -239,14 +239,11 @@ def side_by_side(
     width = sum(image.width for image in images) + gap
     canvas = Image.new("RGB", (width, height + bar), "white")
     pen = ImageDraw.Draw(canvas)
-    left_edge = 0
-    for number, image in enumerate(images):
-        canvas.paste(image, (left_edge, bar))
-        if titles is not None:
-            middle = (left_edge + image.width / 2, bar / 2)
-            font = ImageFont.load_default(size)
-            pen.text(middle, titles[number], fill="black", font=font, anchor="mm")
-        left_edge += image.width + gap
+    edges, font = (0, images[0].width + gap), ImageFont.load_default(size)
+    for edge, image, title in zip(edges, images, titles or ("", "")):
+        canvas.paste(image, (edge, bar))
+        middle = (edge + image.width / 2, bar / 2)
+        pen.text(middle, title, fill="black", font=font, anchor="mm")
     return np.asarray(canvas)
 
 

@@ -219,7 +219,7 @@ def call_block(block, inputs, training):
     tensors = list(inputs) if is_list else [inputs]
     # Statistics and random states go in and come out as values. So the second time
     # draws the same random numbers, and statistics move once.
-    states = [v.value for v in others]
+    states = [ops.copy(v.value) for v in others]
 
     def run(*values):
         inputs = list(values[: len(tensors)]) if is_list else values[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import keras
@@ -30,8 +31,7 @@ def stand_ins_within(block: Any) -> tuple[list, list]:
         [v for bn in norms for v in (bn.gamma, bn.beta)],
         [v for bn in norms for v in (bn.moving_mean, bn.moving_variance)],
     )
-    trainable, moved = ([v for v in group if id(v) not in own] for group in groups)
-    return trainable, moved
+    return tuple([v for v in group if id(v) not in own] for group in groups)
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
@@ -91,16 +91,23 @@ class BatchNormalization(keras.layers.BatchNormalization):
         return outputs
 
     def _move(self, mean, variance):
-        kept, taken = (tf.constant(x) for x in (self.momentum, 1.0 - self.momentum))
         pairs = ((self.moving_mean, mean), (self.moving_variance, variance))
         for statistic, value in pairs:
-            statistic.assign(ops.cast(statistic, "float32") * kept + value * taken)
+            change = statistic.value - tf.cast(value, statistic.dtype)
+            if num_replicas() == 1:
+                descend(statistic, 1.0 - self.momentum, change)
+            else:  # `assign` takes the mean of theirs
+                statistic.assign(statistic.value - (1.0 - self.momentum) * change)
 
 
 def _bessel(inputs, replicas=1):
     """`n / (n - 1)` of the `n` numbers that each channel has on all replicas."""
-    count = ops.prod(ops.cast(ops.shape(inputs)[:-1], "float32")) * replicas
-    return count / ops.maximum(count - 1.0, 1.0)
+    sizes = tuple(inputs.shape[:-1])
+    if None not in sizes:  # a number of Python's
+        n = math.prod(sizes) * replicas
+        return n / max(n - 1.0, 1.0)
+    n = ops.prod(ops.cast(ops.shape(inputs)[:-1], "float32")) * replicas
+    return n / ops.maximum(n - 1.0, 1.0)
 
 
 def _fused(x, gamma, beta, epsilon):
@@ -108,14 +115,8 @@ def _fused(x, gamma, beta, epsilon):
     outputs, mean, variance = tf.compat.v1.nn.fused_batch_norm(
         x, gamma, beta, epsilon=epsilon, is_training=True
     )
-    # The kernel divides by n - 1, Keras by n: a number of Python's where it is known.
-    n = x.shape[:-1].num_elements()
-    if n is None:
-        n = tf.cast(tf.size(x) // tf.size(gamma), tf.float32)
-        share = tf.maximum(n - 1.0, 1.0) / n
-    else:
-        share = max(n - 1.0, 1.0) / n
-    return outputs, mean, variance * share
+    # The kernel divides by n - 1, Keras by n.
+    return outputs, mean, variance / _bessel(x)
 
 
 def _over_replicas(x, gamma, beta, epsilon):
@@ -137,6 +138,22 @@ def _over_replicas(x, gamma, beta, epsilon):
 def num_replicas():
     """How many devices of TensorFlow's strategy share out a batch."""
     return tf.distribute.get_strategy().num_replicas_in_sync
+
+
+def descend(variable, rate, direction):
+    """Subtracts `rate * direction` from a variable, on TensorFlow by one operation."""
+    rate = ops.cast(rate, variable.dtype)
+    if ON_TENSORFLOW and isinstance(variable.value, tf.Variable):  # not in a scope
+        descend_by_kernel(variable.value, rate, direction)
+    else:
+        variable.assign(variable.value - direction * rate)
+
+
+def descend_by_kernel(variable, rate, direction):
+    """The same for one of TensorFlow's own variables."""
+    tf.raw_ops.ResourceApplyGradientDescent(
+        var=variable.handle, alpha=rate, delta=direction
+    )
 
 
 def _sum_of_replicas(value):

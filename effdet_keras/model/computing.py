@@ -8,9 +8,11 @@ compute just what they wrap; `extras/quantization` rounds.
 
 import contextlib
 import contextvars
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import keras
 from keras import ops
 
 
@@ -67,12 +69,10 @@ def gate(layer, x):
 
 def normalize(batch_norm, x, training):
     """The batch norm of `x` `[B, H, W, C]`: a part of the convolution before it."""
-
-    def run(training):
-        return batch_norm(x, training=training)
-
     quantizer = computing().quantizer
-    return run(training) if quantizer is None else quantizer.normalized(run, training)
+    if quantizer is None:
+        return batch_norm(x, training=training)
+    return quantizer.normalized(functools.partial(batch_norm, x), training)
 
 
 def convolve(conv, x, batch_norm=None, training=False):
@@ -80,5 +80,17 @@ def convolve(conv, x, batch_norm=None, training=False):
     quantizer, _, fold = computing()
     if batch_norm is not None and fold is not None:
         return fold(conv, x, batch_norm)
-    x = conv(x) if quantizer is None else quantizer.convolve(conv, x)
+    x = _convolved(conv, x) if quantizer is None else quantizer.convolve(conv, x)
     return x if batch_norm is None else normalize(batch_norm, x, training)
+
+
+def _convolved(conv, x):
+    """`conv(x)`, whose bias Keras reshapes: nine operations more of a step's graph."""
+    if isinstance(conv, keras.layers.SeparableConv2D):
+        x = ops.depthwise_conv(x, conv.depthwise_kernel, padding=conv.padding)
+        x = ops.conv(x, conv.pointwise_kernel)
+    elif type(conv) is keras.layers.Conv2D:
+        x = ops.conv(x, conv.kernel, conv.strides, conv.padding)
+    else:
+        return conv(x)
+    return ops.add(x, conv.bias) if conv.use_bias else x

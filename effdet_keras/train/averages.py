@@ -18,8 +18,7 @@ from effdet_keras.errors import (
     check_argument,
     require,
 )
-from effdet_keras.model.batch_norm import ON_TENSORFLOW
-from effdet_keras.train.optimizers import descend
+from effdet_keras.model.batch_norm import ON_TENSORFLOW, descend
 
 AVERAGE, TRAINING = "average:", "training:"  # in files, before the path of a variable
 
@@ -96,10 +95,10 @@ class WeightAverages:
     def state(self, state):
         self._is_swapped, self._given, self._before = state
 
-    def update(self, step, has_moved=None, *, descend=descend):
+    def update(self, step, has_moved=None):
         """Moves every average towards its variable, behind the 0-based `step`.
 
-        Not where `has_moved`, a bool tensor, is False. `descend`: see `BackendStep`.
+        Not where `has_moved`, a bool tensor, is False.
         """
         if self.is_swapped:
             raise InvalidStateError(

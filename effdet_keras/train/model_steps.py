@@ -154,12 +154,12 @@ class ModelSteps:
             return
         count = steps_per_update(self.optimizer)
         if count == 1 and not hasattr(self.optimizer, "dynamic_scale"):
-            self.averages.update(step, descend=self._step.descend)
+            self.averages.update(step)
             return
         # A step that only adds up gradients, or whose gradients overflow, moves none.
         done = ops.copy(step_counter(self.optimizer)) // count
         moved = done > step // count
-        self.averages.update(step // count, moved, descend=self._step.descend)
+        self.averages.update(step // count, moved)
 
     def losses_of(
         self,

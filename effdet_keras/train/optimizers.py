@@ -14,7 +14,11 @@ from keras import ops
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import check_argument
-from effdet_keras.model.batch_norm import ON_TENSORFLOW, num_replicas
+from effdet_keras.model.batch_norm import (
+    ON_TENSORFLOW,
+    descend_by_kernel,
+    num_replicas,
+)
 from effdet_keras.train.schedules import choice
 
 KERNELS = "kernel$"  # of all convolutions, depthwise and pointwise ones as well
@@ -80,12 +84,6 @@ def clip_gradients(gradients, limit, *, each=True, scale=None):
         factors = factors * (limit / ops.maximum(together, limit))
     parts = [g * ops.cast(f, g.dtype) for g, f in zip(gradients, ops.unstack(factors))]
     return parts, _norm(norms * factors)
-
-
-def descend(variable, rate, direction):
-    """Subtracts `rate * direction` from a variable."""
-    change = direction * ops.cast(rate, variable.dtype)
-    variable.assign(variable.value - change)
 
 
 def half_square(tensor):
@@ -163,13 +161,6 @@ class _Shared:
 
     def _rate(self, factor, dtype):
         return tf.cast(self._learning_rate * factor, dtype)
-
-
-def descend_by_kernel(variable, rate, direction):
-    """Subtracts `rate * direction` from one of TensorFlow's variables."""
-    tf.raw_ops.ResourceApplyGradientDescent(
-        var=variable.handle, alpha=rate, delta=direction
-    )
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from effdet_keras.train.optimizers import clip_gradients, descend
+from effdet_keras.train.optimizers import clip_gradients
 
 
 class BackendStep:
@@ -24,7 +24,6 @@ class BackendStep:
         model: `EfficientDet`.
     """
 
-    descend = staticmethod(descend)
     # Whether `fit` draws a batch before it asks for a step, or the step draws it.
     is_given_batches = False
     # Whether a step that a float16 optimizer leaves out moves statistics all the same.

@@ -10,7 +10,7 @@ from effdet_keras._internal.extras import extra
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.model.batch_norm import num_replicas
-from effdet_keras.train.optimizers import all_finite, descend_by_kernel
+from effdet_keras.train.optimizers import all_finite
 from effdet_keras.train.parts import step_counter, steps_per_update
 from effdet_keras.train.steps import BackendStep
 
@@ -45,11 +45,6 @@ class Step(BackendStep):
             return is_fine
         replica = tf.distribute.get_replica_context()
         return replica.all_reduce("SUM", tf.cast(~is_fine, tf.float32)) == 0.0
-
-    @staticmethod
-    def descend(variable, rate, direction):
-        rate = tf.cast(rate, variable.dtype)
-        descend_by_kernel(variable.value, rate, direction)
 
     def finish(self, logs, update, goes_on, data, step):
         # What the forward pass moved is put back before anything is raised.
@@ -224,7 +219,6 @@ class Step(BackendStep):
         names = [name for name in explained if name in truth]
         refuse = _Refusal(model, names)
         done = -1 if step is None else step
-
         return tf.cond(
             is_fine,
             lambda: True,
