@@ -51,11 +51,14 @@ def choose_length(configuration, splits, *, started):
     times = measure(configuration, splits, auto_recipe.SHORT // 2)
     chosen = length_for(times, configuration, time.monotonic() - started)
     steps = chosen.steps or chosen.epochs * times.steps_per_epoch
-    is_short = steps < auto_recipe.SHORT
-    if times.is_frozen and not is_short and configuration.freeze == "auto":
-        # In a training as long the recipe freezes less, and a step takes longer.
-        times = measure(configuration, splits, steps)
-        chosen = length_for(times, configuration, time.monotonic() - started)
+    if times.is_frozen and configuration.freeze == "auto":
+        if steps >= auto_recipe.STEPS:
+            # In a training as long the recipe freezes less, and a step takes longer.
+            times = measure(configuration, splits, steps)
+            chosen = length_for(times, configuration, time.monotonic() - started)
+        elif steps >= auto_recipe.SHORT:
+            # More steps are worth more than blocks that train (docs/scorecard.md).
+            chosen = chosen.replace(freeze="backbone")
     _say(configuration, times, chosen)
     return chosen
 

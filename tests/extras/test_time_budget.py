@@ -70,9 +70,12 @@ def splits(shapes, capsys):
     return choose_splits(ek.RunConfiguration(data=str(shapes)))
 
 
-@pytest.mark.parametrize(("budget", "count"), [("2m", 1), ("2h", 2)])
+@pytest.mark.parametrize(
+    ("budget", "count", "left", "freeze"),
+    [("2m", 1, 110, "auto"), ("20m", 1, 1190, "backbone"), ("2h", 2, 7190, "auto")],
+)
 def test_what_is_frozen_for_short_trainings_is_measured_again_for_long_ones(
-    monkeypatch, splits, budget, count
+    monkeypatch, splits, budget, count, left, freeze
 ):
     asked = []
 
@@ -86,8 +89,7 @@ def test_what_is_frozen_for_short_trainings_is_measured_again_for_long_ones(
     chosen = choose_length(run, splits, started=time_budget.time.monotonic())
     assert len(asked) == count and asked[0] < auto_recipe.SHORT
     seconds = 13 if count == 1 else 23
-    left = (120 if count == 1 else 7200) - 10
-    assert chosen.epochs == int(left * 0.93 / seconds)
+    assert (chosen.epochs, chosen.freeze) == (int(left * 0.93 / seconds), freeze)
     asked.clear()
     frozen = run.replace(freeze="backbone")
     choose_length(frozen, splits, started=time_budget.time.monotonic())
