@@ -108,7 +108,9 @@ class COCOEvaluation(keras.callbacks.Callback):
             numbers = self.evaluate(self.model)
         finally:
             self._has_table_to_show, self._is_quiet = self._is_quiet, False
-        losses = {f"val_{k}": numbers.pop(k) for k in tuple(numbers) if _is_loss(k)}
+        # "AP/floss" is that of a class.
+        losses = [k for k in numbers if k.endswith("loss") and "/" not in k]
+        losses = {f"val_{k}": numbers.pop(k) for k in losses}
         if logs is not None:
             logs.update({**losses, **numbers})
         self._ap50 = numbers.get("AP50", UNMEASURED)
@@ -164,7 +166,3 @@ _WEIGHTS = {
     "averages": "the moving averages of the weights",
     "live": "the weights as they are",
 }
-
-
-def _is_loss(name):
-    return name.endswith("loss") and "/" not in name  # which `AP/floss` has

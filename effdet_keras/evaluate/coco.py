@@ -396,7 +396,10 @@ def metric_of(
     max_detections: int = 100,
 ) -> COCOMetric:
     """A `COCOMetric` of results, in which label `i` has the category id `i + 1`."""
-    _check_labels(results, class_names)
+    rule = "`class_names` must have a name for each label; padding rows are left out"
+    for x in results:
+        wrong = {*x.truth_labels, *x.labels} - {*range(len(class_names))}
+        require(not wrong, rule, image_id=x.image_id, labels=[*map(int, wrong)])
     ids = [result.image_id for result in results]
     twice = [i for i, count in Counter(ids).items() if count > 1]
     require(not twice, "Every image must have one result", image_id=twice[:1])
@@ -439,10 +442,3 @@ def average_precisions(results: Sequence[ImageResult], num_classes: int) -> np.n
     limit = max(10, *(len(result.scores) for result in results))
     metric = metric_of(results, range(num_classes), max_detections=limit)
     return metric._arrays()[0].mean(axis=1)
-
-
-def _check_labels(results, class_names):
-    rule = "`class_names` must have a name for each label; padding rows are left out"
-    for x in results:
-        wrong = {*x.truth_labels, *x.labels} - {*range(len(class_names))}
-        require(not wrong, rule, image_id=x.image_id, labels=[*map(int, wrong)])

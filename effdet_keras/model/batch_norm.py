@@ -127,10 +127,10 @@ def _over_replicas(x, gamma, beta, epsilon):
     """
     axes, x = list(range(x.shape.rank - 1)), tf.cast(x, tf.float32)
     count = tf.cast(tf.size(x) // tf.size(gamma), tf.float32)
-    total = _sum_of_replicas(tf.concat([tf.reduce_sum(x, axes), [count]], 0))
+    total = sum_of_replicas(tf.concat([tf.reduce_sum(x, axes), [count]], 0))
     mean, count = total[:-1] / total[-1], total[-1]
     squares = tf.reduce_sum(tf.math.squared_difference(x, mean), axes)
-    variance = _sum_of_replicas(squares) / count
+    variance = sum_of_replicas(squares) / count
     outputs = tf.nn.batch_normalization(x, mean, variance, beta, gamma, epsilon)
     return outputs, mean, variance
 
@@ -144,19 +144,20 @@ def descend(variable, rate, direction):
     """Subtracts `rate * direction` from a variable, on TensorFlow by one operation."""
     rate = ops.cast(rate, variable.dtype)
     if ON_TENSORFLOW and isinstance(variable.value, tf.Variable):  # not in a scope
-        descend_by_kernel(variable.value, rate, direction)
+        fused_descent(variable.value, rate, direction)
     else:
         variable.assign(variable.value - direction * rate)
 
 
-def descend_by_kernel(variable, rate, direction):
+def fused_descent(variable, rate, direction):
     """The same for one of TensorFlow's own variables."""
     tf.raw_ops.ResourceApplyGradientDescent(
         var=variable.handle, alpha=rate, delta=direction
     )
 
 
-def _sum_of_replicas(value):
+def sum_of_replicas(value):
+    """The sum over the devices that `num_replicas` counts."""
     replica = tf.distribute.get_replica_context()
     if replica is None or num_replicas() == 1:
         return value

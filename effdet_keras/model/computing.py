@@ -56,9 +56,9 @@ def quantized(layer, place, x, limits=None):
 def activate(layer, activation, x):
     """`activation(x)`."""
     quantizer = computing().quantizer
-    return (
-        activation(x) if quantizer is None else quantizer.activate(layer, activation, x)
-    )
+    if quantizer is None:
+        return activation(x)
+    return quantizer.activate(layer, activation, x)
 
 
 def gate(layer, x):

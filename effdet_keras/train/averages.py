@@ -311,8 +311,5 @@ class SwapEMA(keras.callbacks.Callback):
 def evaluated_weights(model):
     """Context with the weights to evaluate in place; gives "averages" or "live"."""
     averages = getattr(model, "averages", None)
-    if averages is None:
-        yield "live"
-        return
-    with averages.swapped():
-        yield "averages"
+    with contextlib.nullcontext() if averages is None else averages.swapped():
+        yield "live" if averages is None else "averages"

@@ -296,7 +296,9 @@ def _ranks(boxes, labels, candidates):
     is_object = ops.logical_and(labels >= 0, box_ops.area(boxes) > 0.0)
     is_object = ops.expand_dims(is_object, -1)
     iou = box_ops.iou(rows, candidates)
-    limit = ops.mean(iou, axis=-1) + _deviation(iou)
+    count = iou.shape[-1]
+    deviation = ops.std(iou, axis=-1) * math.sqrt(count / max(count - 1, 1))
+    limit = ops.mean(iou, axis=-1) + deviation
     centers = _centers(candidates)
     is_inside = ops.all(
         ops.logical_and(centers > rows[..., :2], centers < rows[..., 2:]), axis=-1
@@ -334,12 +336,6 @@ def _row_of_each_anchor(candidates, rank, num_anchors):
 
 def _centers(boxes):
     return (boxes[..., :2] + boxes[..., 2:]) / 2.0
-
-
-def _deviation(values):
-    """Of a sample, over the last axis."""
-    count = values.shape[-1]
-    return ops.std(values, axis=-1) * math.sqrt(count / max(count - 1, 1))
 
 
 def _as_tensors(boxes, labels, anchors):

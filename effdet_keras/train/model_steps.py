@@ -85,9 +85,8 @@ class ModelSteps:
     def _place_to_go_on_from(self, initial_epoch):
         """The place of the file, where the training that begins is the one of it."""
         place, self._place = self._place, None
-        if place is None or self.settings is None:
-            return None
-        if place.steps != steps_done(self.optimizer):
+        is_there = place is not None and self.settings is not None
+        if not is_there or place.steps != steps_done(self.optimizer):
             return None
         return place if initial_epoch in (None, place.epoch) else None
 

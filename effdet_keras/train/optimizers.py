@@ -15,11 +15,7 @@ from keras import ops
 from effdet_keras._internal.backend import runs_on_processors
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import check_argument
-from effdet_keras.model.batch_norm import (
-    ON_TENSORFLOW,
-    descend_by_kernel,
-    num_replicas,
-)
+from effdet_keras.model.batch_norm import ON_TENSORFLOW, fused_descent, num_replicas
 from effdet_keras.train.schedules import choice
 
 KERNELS = "kernel$"  # of all convolutions, depthwise and pointwise ones as well
@@ -139,7 +135,7 @@ class _Fused:
             factor = self._factor(index)
             if self.weight_decay and self._use_weight_decay(known):
                 decay = shared.rate(factor * self.weight_decay, variable.dtype)
-                descend_by_kernel(variable, decay, variable)
+                fused_descent(variable, decay, variable)
             gradient = tf.cast(gradient, variable.dtype)
             updates.append(_Update(index, variable, gradient, factor))
         self._update(updates, shared)
@@ -172,7 +168,7 @@ class SGD(_Fused, keras.optimizers.SGD):
         for index, variable, gradient, factor in updates:
             rate = shared.rate(factor, variable.dtype)
             if not self.momentum:
-                descend_by_kernel(variable, rate, gradient)
+                fused_descent(variable, rate, gradient)
                 continue
             tf.raw_ops.ResourceApplyKerasMomentum(
                 var=variable.handle,
@@ -260,7 +256,7 @@ class Muon(AdamW):
             for update, variable, momentum, step in each:
                 variable.assign(momentum, read_value=False)
                 rate = shared.rate(update.factor * _scale(shape), dtype)
-                descend_by_kernel(update.variable, rate, step)
+                fused_descent(update.variable, rate, step)
         others = [update for update in updates if not self._is_matrix[update.index]]
         super()._update(others, shared)
 

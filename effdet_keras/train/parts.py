@@ -214,15 +214,9 @@ def joined(statistics: Sequence[Any]) -> Any:
     return ops.concatenate(list(statistics)) if statistics else ops.zeros((0,))
 
 
-def parted(vector: Any, lengths: Sequence[int]) -> list[Any]:
-    """The statistics of these lengths that were `joined`."""
-    if len(lengths) < 2:
-        return [vector] * len(lengths)
-    return list(ops.split(vector, np.cumsum(lengths)[:-1].tolist()))
-
-
 def assign_parted(variables: Sequence[Any], vector: Any) -> None:
     """Gives variables the values that were `joined` of variables like them."""
-    values = parted(vector, [v.shape[0] for v in variables])
+    ends = np.cumsum([v.shape[0] for v in variables]).tolist()
+    values = ops.split(vector, ends[:-1]) if len(ends) > 1 else [vector]
     for variable, value in zip(variables, values):
         variable.assign(value)

@@ -31,11 +31,8 @@ def length(budget, times=TIMES, spent=10.0, **fields):
         ("2m", {"evaluate_every": 2}, {"epochs": 8}),  # 80 + 4 * 3 of 93
         # 45.6 s: four epochs alone, but not with evaluations of the second and fourth.
         ("69s", {"evaluate_every": 3}, {"epochs": 3}),
-        (  # not evaluated at all, but for a checkpoint
-            "2m",
-            {"evaluate_every": 0, "times": UNEVALUATED},
-            {"epochs": 96 // 11},
-        ),
+        # Not evaluated at all, but for a checkpoint.
+        ("2m", {"evaluate_every": 0, "times": UNEVALUATED}, {"epochs": 96 // 11}),
         ("30s", {}, {"steps": 6}),  # less than an epoch: 9.3 s with an evaluation
     ],
 )

@@ -145,9 +145,7 @@ class EvaluationStep(keras.Model):
     def is_for(self, model: Any) -> bool:
         """Whether the model still has the loss and postprocess that were traced."""
         now = _what_is_traced(model)
-        return len(now) == len(self._made_for) and all(
-            one is other for one, other in zip(now, self._made_for)
-        )
+        return [*map(id, now)] == [*map(id, self._made_for)]
 
     def predict_on_batch(self, x: dict[str, Any]) -> dict[str, Any]:
         step = self.model._step

@@ -9,7 +9,7 @@ import tensorflow as tf
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.errors import InvalidValueError, require
-from effdet_keras.model.batch_norm import num_replicas
+from effdet_keras.model.batch_norm import num_replicas, sum_of_replicas
 from effdet_keras.train.optimizers import all_finite
 from effdet_keras.train.parts import step_counter, steps_per_update
 from effdet_keras.train.steps import BackendStep
@@ -43,8 +43,7 @@ class Step(BackendStep):
     def on_all_replicas(self, is_fine):
         if num_replicas() == 1:
             return is_fine
-        replica = tf.distribute.get_replica_context()
-        return replica.all_reduce("SUM", tf.cast(~is_fine, tf.float32)) == 0.0
+        return sum_of_replicas(tf.cast(~is_fine, tf.float32)) == 0.0
 
     def finish(self, logs, update, goes_on, data, step):
         # What the forward pass moved is put back before anything is raised.
@@ -136,8 +135,7 @@ class Step(BackendStep):
         count = num_replicas()
         if count == 1:
             return None
-        replica = tf.distribute.get_replica_context()
-        return rule(replica.all_reduce("SUM", num_positives)) / count
+        return rule(sum_of_replicas(num_positives)) / count
 
     def predicting(self, predict_function):
         if self._model.distribute_strategy.num_replicas_in_sync == 1:
