@@ -8,7 +8,6 @@ compute just what they wrap; `extras/quantization` rounds.
 
 import contextlib
 import contextvars
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -69,10 +68,12 @@ def gate(layer, x):
 
 def normalize(batch_norm, x, training):
     """The batch norm of `x` `[B, H, W, C]`: a part of the convolution before it."""
-    quantizer = computing().quantizer
-    if quantizer is None:
+
+    def run(training):
         return batch_norm(x, training=training)
-    return quantizer.normalized(functools.partial(batch_norm, x), training)
+
+    quantizer = computing().quantizer
+    return run(training) if quantizer is None else quantizer.normalized(run, training)
 
 
 def convolve(conv, x, batch_norm=None, training=False):
