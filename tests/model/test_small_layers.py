@@ -198,9 +198,11 @@ def test_the_gradients_of_a_depthwise_convolution(size, shape, dtype, stride, pa
 
         found.append(gradients())
         graphs.append(gradients.get_concrete_function().graph.get_operations())
-    tolerance = 1e-4 if dtype == "float32" else 2**-8
+    # A processor without instructions for bfloat16 also adds up in it.
+    tolerance = 1e-5 if dtype == "float32" else 2**-4
     for theirs, ours in zip(*found):
-        np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
+        atol = tolerance * np.abs(theirs).max()
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=atol)
     of_kernel = [o for o in graphs[1] if o.type.endswith("BackpropFilter")]
     (of_input,) = [o for o in graphs[1] if o.type.endswith("BackpropInput")]
     assert len(of_kernel) == -(-size // 3)
