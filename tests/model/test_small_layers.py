@@ -198,8 +198,7 @@ def test_the_gradients_of_a_depthwise_convolution(size, shape, dtype, stride, pa
 
         found.append(gradients())
         graphs.append(gradients.get_concrete_function().graph.get_operations())
-    # A processor without instructions for bfloat16 also adds up in it.
-    tolerance = 1e-5 if dtype == "float32" else 2**-4
+    tolerance = 1e-5 if dtype == "float32" else 2**-4  # some processors add up in it
     for theirs, ours in zip(*found):
         atol = tolerance * np.abs(theirs).max()
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=atol)
