@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -10,6 +11,7 @@ from keras import ops
 
 from effdet_keras._internal.backend import runs_on_processors
 from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.model.computing import computing
 
 # Elsewhere Keras composes it, and refuses to synchronize. On JAX statistics are always
 # those of the whole batch, on all its devices; on torch a model has one device.
@@ -23,14 +25,16 @@ def batch_norms_of(layer: Any) -> list:
     return [x for x in layers if isinstance(x, keras.layers.BatchNormalization)]
 
 
+def statistics_of(norms: list) -> list:
+    """The moving means and variances of batch norms."""
+    return [v for bn in norms for v in (bn.moving_mean, bn.moving_variance)]
+
+
 def stand_ins_within(block: Any) -> tuple[list, list]:
     """Arrays in the place of a block's own in its batch norms: (trainable, moved)."""
     norms = batch_norms_of(block)
     own = {id(variable) for variable in block.variables}
-    groups = (
-        [v for bn in norms for v in (bn.gamma, bn.beta)],
-        [v for bn in norms for v in (bn.moving_mean, bn.moving_variance)],
-    )
+    groups = [v for bn in norms for v in (bn.gamma, bn.beta)], statistics_of(norms)
     return tuple([v for v in group if id(v) not in own] for group in groups)
 
 
@@ -45,9 +49,6 @@ class BatchNormalization(keras.layers.BatchNormalization):
     numbers, as TensorFlow's fused kernel and torch have it, where Keras 3 takes the
     variance itself.
     """
-
-    # Whether a forward pass in training moves the statistics: not one that only asks.
-    moves_statistics = True
 
     def __init__(self, *, unbiased: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -74,11 +75,11 @@ class BatchNormalization(keras.layers.BatchNormalization):
             return ops.cast(outputs, self.compute_dtype)
         normalized = _over_replicas if self.synchronized else _fused
         outputs, mean, variance = normalized(x, gamma, beta, self.epsilon)
-        if self.moves_statistics:
-            if self.unbiased:
-                replicas = num_replicas() if self.synchronized else 1
-                variance = variance * _bessel(inputs, replicas)
-            self._move(mean, variance)
+        if self.unbiased:
+            replicas = num_replicas() if self.synchronized else 1
+            variance = variance * _bessel(inputs, replicas)
+        give_statistics = computing().give_statistics or _move
+        give_statistics(self, mean, variance)
         return ops.cast(outputs, self.compute_dtype)
 
     def _composed(self, inputs, training, is_training):
@@ -90,14 +91,11 @@ class BatchNormalization(keras.layers.BatchNormalization):
             self.moving_variance.assign(kept + added)
         return outputs
 
-    def _move(self, mean, variance):
-        pairs = ((self.moving_mean, mean), (self.moving_variance, variance))
-        for statistic, value in pairs:
-            change = statistic.value - tf.cast(value, statistic.dtype)
-            if num_replicas() == 1:
-                descend(statistic, 1.0 - self.momentum, change)
-            else:  # `assign` takes the mean of theirs
-                statistic.assign(statistic.value - (1.0 - self.momentum) * change)
+
+def _move(batch_norm, mean, variance):
+    for statistic, value in zip(statistics_of([batch_norm]), (mean, variance)):
+        change = ops.cast(value, statistic.dtype) - statistic.value
+        statistic.assign(statistic.value + (1.0 - batch_norm.momentum) * change)
 
 
 def _bessel(inputs, replicas=1):
@@ -112,11 +110,22 @@ def _bessel(inputs, replicas=1):
 
 def _fused(x, gamma, beta, epsilon):
     """TensorFlow's kernel: the result, and the mean and variance `[C]` of the batch."""
-    outputs, mean, variance = tf.compat.v1.nn.fused_batch_norm(
-        x, gamma, beta, epsilon=epsilon, is_training=True
+    # In version 3 of the operation, which half precision needs, TensorFlow makes zeros,
+    # eight operations, of the gradients of what else it gives.
+    is_half = x.dtype == tf.bfloat16
+    kernel = tf.raw_ops.FusedBatchNormV3 if is_half else tf.raw_ops.FusedBatchNorm
+    none = _nothing()
+    outputs, mean, variance, *_ = kernel(
+        x=x, scale=gamma, offset=beta, mean=none, variance=none, epsilon=epsilon
     )
     # The kernel divides by n - 1, Keras by n.
     return outputs, mean, variance / _bessel(x)
+
+
+@functools.cache
+def _nothing():
+    with tf.init_scope():  # one for all graphs
+        return tf.constant([], tf.float32)
 
 
 def _over_replicas(x, gamma, beta, epsilon):
@@ -138,22 +147,6 @@ def _over_replicas(x, gamma, beta, epsilon):
 def num_replicas():
     """How many devices of TensorFlow's strategy share out a batch."""
     return tf.distribute.get_strategy().num_replicas_in_sync
-
-
-def descend(variable, rate, direction):
-    """Subtracts `rate * direction` from a variable, on TensorFlow by one operation."""
-    rate = ops.cast(rate, variable.dtype)
-    if ON_TENSORFLOW and isinstance(variable.value, tf.Variable):  # not in a scope
-        fused_descent(variable.value, rate, direction)
-    else:
-        variable.assign(variable.value - direction * rate)
-
-
-def fused_descent(variable, rate, direction):
-    """The same for one of TensorFlow's own variables."""
-    tf.raw_ops.ResourceApplyGradientDescent(
-        var=variable.handle, alpha=rate, delta=direction
-    )
 
 
 def sum_of_replicas(value):

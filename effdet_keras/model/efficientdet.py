@@ -342,11 +342,11 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         """One training step; what differs between backends is in `train/steps`."""
         backend, optimizer, parts = self._step, self.optimizer, self.parts.values()
         step = ops.copy(step_counter(optimizer))
-        statistics = self.moved_statistics()
+        statistics = self.moved_statistics() + self.of_parts("statistics")
         others = self.of_parts("moved")
         before, others_before = joined(statistics), [ops.copy(v) for v in others]
         # Forward pass, `compute_loss`, backward pass.
-        loss, gradients = backend.gradients(data)
+        loss, gradients, moved = backend.gradients(data, before)
         self._loss_tracker.update_state(loss)
         for part in parts:
             loss, gradients = part.gradients(loss, gradients, data, step)
@@ -356,7 +356,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         clipped, norm = backend.clipped(together)
         of_step = {"gradient_norm": norm, "learning_rate": optimizer.learning_rate}
         self.settings.trackers.update(of_step)
-        after = settled = joined(statistics)
+        after = settled = joined([moved, *self.of_parts("statistics")])
         is_fine = backend.on_all_replicas(all_finite([loss, norm, after, *others]))
         goes_on = is_fine
         loss_scale = getattr(optimizer, "dynamic_scale", None)  # of float16

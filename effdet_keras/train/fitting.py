@@ -79,8 +79,8 @@ def _set_up(model, open_recipe, recipe, keras_options):
         variables = model.updated_variables()
         model.parts["accumulation"] = Accumulation(model.optimizer, variables)
     if recipe.batch_norm_warmup:
-        momentum = model.config.batch_norm_momentum
-        model.parts["statistics_warmup"] = StatisticsWarmup(momentum)
+        rate = model.rate_of_statistics()
+        model.parts["statistics_warmup"] = StatisticsWarmup(rate)
     trackers = Trackers(_names_of_losses(model.config, recipe.loss))
     for part in model.parts.values():
         trackers.add(part.logs)

@@ -17,7 +17,7 @@ from effdet_keras._internal.processes import current_processes
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidStateError, InvalidValueError, require
 from effdet_keras.labels import IGNORE
-from effdet_keras.model.batch_norm import STATISTICS, batch_norms_of
+from effdet_keras.model.batch_norm import STATISTICS, batch_norms_of, statistics_of
 from effdet_keras.train import auto_recipe
 from effdet_keras.train.fitting import BATCH_SIZE
 from effdet_keras.train.inputs import Run, check_data, check_truth, is_valid_batch
@@ -223,10 +223,16 @@ class ModelSteps:
         return [v for v in others if v.name in STATISTICS]
 
     def moved_statistics(self) -> list[keras.Variable]:
-        """Those of the batch norms that train, and of the parts."""
+        """Those of the batch norms that train."""
+        return statistics_of([bn for bn in batch_norms_of(self) if bn.trainable])
+
+    def rate_of_statistics(self) -> np.ndarray:
+        """`1 - momentum` of each number of them; `[1]` where all have the same."""
         norms = [bn for bn in batch_norms_of(self) if bn.trainable]
-        own = [v for bn in norms for v in (bn.moving_mean, bn.moving_variance)]
-        return own + self.of_parts("statistics")
+        rates = np.float32([1.0 - bn.momentum for bn in norms])
+        if len(set(rates)) < 2:
+            return rates[:1]
+        return np.repeat(rates, [2 * bn.moving_mean.shape[0] for bn in norms])
 
     @property
     def metrics(self):

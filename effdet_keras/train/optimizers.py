@@ -15,7 +15,7 @@ from keras import ops
 from effdet_keras._internal.backend import runs_on_processors
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import check_argument
-from effdet_keras.model.batch_norm import ON_TENSORFLOW, fused_descent, num_replicas
+from effdet_keras.model.batch_norm import ON_TENSORFLOW, num_replicas
 from effdet_keras.train.schedules import choice
 
 KERNELS = "kernel$"  # of all convolutions, depthwise and pointwise ones as well
@@ -104,6 +104,17 @@ def all_finite(tensors):
 # --- Updates of few operations.
 
 
+def descend(variable, rate, direction):
+    """Subtracts `rate * direction` from a variable, on TensorFlow by one operation."""
+    if ON_TENSORFLOW:
+        variable = variable.value if isinstance(variable, keras.Variable) else variable
+        tf.raw_ops.ResourceApplyGradientDescent(
+            var=variable.handle, alpha=tf.cast(rate, variable.dtype), delta=direction
+        )
+    else:
+        variable.assign(variable.value - direction * rate)
+
+
 class _Fused:
     """A Keras optimizer whose update is one operation for each variable on TensorFlow.
 
@@ -135,7 +146,7 @@ class _Fused:
             factor = self._factor(index)
             if self.weight_decay and self._use_weight_decay(known):
                 decay = shared.rate(factor * self.weight_decay, variable.dtype)
-                fused_descent(variable, decay, variable)
+                descend(variable, decay, variable)
             gradient = tf.cast(gradient, variable.dtype)
             updates.append(_Update(index, variable, gradient, factor))
         self._update(updates, shared)
@@ -168,7 +179,7 @@ class SGD(_Fused, keras.optimizers.SGD):
         for index, variable, gradient, factor in updates:
             rate = shared.rate(factor, variable.dtype)
             if not self.momentum:
-                fused_descent(variable, rate, gradient)
+                descend(variable, rate, gradient)
                 continue
             tf.raw_ops.ResourceApplyKerasMomentum(
                 var=variable.handle,
@@ -256,7 +267,7 @@ class Muon(AdamW):
             for update, variable, momentum, step in each:
                 variable.assign(momentum, read_value=False)
                 rate = shared.rate(update.factor * _scale(shape), dtype)
-                fused_descent(update.variable, rate, step)
+                descend(update.variable, rate, step)
         others = [update for update in updates if not self._is_matrix[update.index]]
         super()._update(others, shared)
 

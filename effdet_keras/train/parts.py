@@ -196,15 +196,18 @@ class StatisticsWarmup(Part):
     as `WeightAverages` has it. It makes the change longer that a layer made.
     """
 
-    def __init__(self, momentum: float) -> None:
+    def __init__(self, rate: np.ndarray) -> None:
         super().__init__()
-        self.momentum = momentum
+        self.rate = rate  # `1 - m`, `[1]` or of each statistic of the model
 
     def settled(self, before: Any, after: Any, step: Any) -> Any:
         """What the statistics are after a step, with the momentum of that step."""
         # 1 - (1 + k) / (10 + k) without the loss of digits.
         rate = 9.0 / (10.0 + ops.cast(step, "float32"))
-        factor = ops.maximum(rate / (1.0 - self.momentum), 1.0)
+        own = self.rate
+        if len(own) > 1:  # statistics of parts have the same
+            own = np.resize(own, before.shape)
+        factor = ops.maximum(rate / own, 1.0)
         # Where the factor is 1 the layers' own value stays, to the last bit.
         return ops.where(factor > 1.0, before + (after - before) * factor, after)
 

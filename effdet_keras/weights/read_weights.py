@@ -7,13 +7,9 @@ import dataclasses
 import importlib.metadata
 import pathlib
 
-import numpy as np
-
 from effdet_keras._internal.whole_files import shown_address
 from effdet_keras.errors import InvalidValueError, hint, require
-from effdet_keras.model.config import EfficientDetConfig
-from effdet_keras.weights.assign import parts_of
-from effdet_keras.weights.identify import identify, match_arrays, num_classes_of
+from effdet_keras.weights.identify import num_classes_of
 from effdet_keras.weights.kinds.registry import open_weights
 from effdet_keras.weights.locate import cache_path, is_there, located
 from effdet_keras.weights.presets import (
@@ -129,49 +125,3 @@ def installed_weights(package):
         return None
     found = (pathlib.Path(f.locate()) for f in files if f.suffix == ".pth")
     return next((path for path in found if path.is_file()), None)
-
-
-# --- What is in a file of weights, in words, without building a model.
-
-
-def describe_weights(source, model_name=None, list_all=False):
-    """The text of `effdet-keras inspect-weights`."""
-    identity = identify(source)
-    size = sum(np.size(array) for array in source.arrays.values())
-    averages = f", {source.num_averages:,} of them moving averages"
-    lines = [
-        f"{source.path}: {source.kind}",
-        f"Model:   {identity}",
-        f"Arrays:  {len(source.arrays):,} ({size:,} values)"
-        + (averages if source.num_averages else ""),
-        *(f"Note:    {note}" for note in source.notes),
-    ]
-    if source.class_names is not None:
-        lines.append(f"Classes: {', '.join(source.class_names)}")
-    if identity.is_backbone:
-        lines.append(
-            f"Use:     `ek.EfficientDet.from_preset({identity.names[0]!r}, "
-            f"weights={source.path!r}, class_names=[...])`, and train: BiFPN and heads "
-            "start new"
-        )
-    groups = {"Not of a network": source.others}
-    model_name = model_name or next(iter(identity.names), identity.nearest)
-    if model_name is None:
-        groups["Of another network"] = list(source.arrays)
-    else:
-        num_classes = identity.num_classes or 90
-        config = EfficientDetConfig.from_name(model_name, num_classes=num_classes)
-        match = match_arrays(source, config)
-        count = len(match.found) + len(match.mismatched) + len(match.missing)
-        loads = f"{len(match.found)} of {count} weights"
-        lines.append(f"Would load into {model_name}: {loads}")
-        groups["Not in the file"] = [array.name for array in match.missing]
-        groups["Of another shape"] = list(match.mismatched)
-        groups["Not the model's"] = match.left_over
-    for heading, names in groups.items():
-        if names:
-            lines.append(f"{heading}: {len(names):,}")
-            lines += [f"  {line}" for line in parts_of(names)]
-    for name, array in sorted(source.arrays.items()) if list_all else ():
-        lines.append(f"{name}  {'x'.join(map(str, np.shape(array))) or 'scalar'}")
-    return "\n".join(lines)

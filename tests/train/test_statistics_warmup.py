@@ -1,11 +1,14 @@
 """Moving statistics of batch norm follow the weights from the first steps on."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
 from keras import ops
 from support.tiny import tiny_model
 
+from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.train.parts import StatisticsWarmup
 
 
@@ -13,21 +16,20 @@ from effdet_keras.train.parts import StatisticsWarmup
 @pytest.mark.parametrize("momentum", [0.99, 0.5])
 def test_the_momentum_grows_as_the_decay_of_the_averages_does(step, momentum):
     """It is how much is left of a statistic of 0, where that of the batch is 8."""
-    of_layer = ops.array([(1 - momentum) * 8.0])
-    moved = StatisticsWarmup(momentum).settled(ops.array([0.0]), of_layer, step)
+    rate = np.float32([1 - momentum])
+    moved = StatisticsWarmup(rate).settled(ops.array([0.0]), ops.array(rate * 8), step)
     # A shorter memory of the layers stays.
     expected = min(momentum, (1 + step) / (10 + step))
     assert 1 - float(moved[0]) / 8.0 == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.fixture(scope="module")
-def model():
-    return tiny_model()
-
-
 @pytest.mark.slow_elsewhere
-def test_a_step_of_fit_moves_statistics_by_the_momentum_of_that_step(model):
+@pytest.mark.parametrize("momentum", [None, 0.9])
+def test_a_step_of_fit_moves_statistics_by_the_momentum_of_that_step(momentum):
     """Learning rate 0: the same batch gives the same statistics at every step."""
+    config = tiny_model().config
+    config = dataclasses.replace(config, backbone_batch_norm_momentum=momentum)
+    model = EfficientDet(config)
     images = np.random.default_rng(0).integers(0, 256, (2, 64, 64, 3)).astype("uint8")
     truth = {"boxes": np.float32([[[8, 8, 40, 40]]] * 2), "labels": np.int32([[0]] * 2)}
     model.compile(keras.optimizers.SGD(0.0), batch_norm_warmup=True, weight_decay=None)

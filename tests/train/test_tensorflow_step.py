@@ -101,6 +101,6 @@ def test_the_graph_of_a_step_has_few_operations_for_each_variable():
     sources, arrays = len(model.averages.sources), len(model.averages.variables)
     numbers = 30  # counters, and those that are logged
     assert arrays < sources / 4
-    # Among them the network, and behind the update its average.
-    assert count["ReadVariableOp"] < 4 * sources + arrays + numbers
-    assert count["AssignVariableOp"] < 2 * len(model.moved_statistics()) + numbers
+    # For the network, for weight decay, and behind the update for its average.
+    assert count["ReadVariableOp"] < 2.5 * sources + arrays + numbers
+    assert count["AssignVariableOp"] < len(model.moved_statistics()) + numbers

@@ -16,6 +16,7 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.plain_values import KeptByFields
 from effdet_keras.errors import InvalidValueError, check_argument, check_choice, require
 from effdet_keras.model.batch_norm import batch_norms_of
+from effdet_keras.model.computing import computing_with
 from effdet_keras.train.parts import Part
 
 _LOSSES = ("max", "both", "class", "box")
@@ -146,11 +147,13 @@ class AdversarialTraining(Part):
         try:
             for bn, arrays in self._arrays.items():
                 # Past Keras, for which these would be more weights of the layer.
-                vars(bn).update(arrays, moves_statistics=moving)
-            yield
+                vars(bn).update(arrays)
+            ignore = None if moving else lambda *statistics: None
+            with computing_with(give_statistics=ignore):
+                yield
         finally:
             for bn, arrays in own.items():
-                vars(bn).update(arrays, moves_statistics=True)
+                vars(bn).update(arrays)
 
     def reset(self) -> None:
         """Starts again from what the batch norms hold, as after loading weights."""

@@ -36,8 +36,11 @@ class BackendStep:
         """Runs `step(data)` for what Keras gives a `train_step`, and wants back."""
         raise NotImplementedError
 
-    def gradients(self, data: Any) -> tuple[Any, list]:
-        """The loss of a batch, and its gradients with the loss scale."""
+    def gradients(self, data: Any, before: Any) -> tuple[Any, list, Any]:
+        """The loss of a batch, its gradients with the loss scale, and what it moved.
+
+        That is the model's `joined` statistics; `before` begins with what they were.
+        """
         raise NotImplementedError
 
     def clipped(self, gradients: list) -> tuple[list, Any]:

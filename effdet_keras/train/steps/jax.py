@@ -11,7 +11,7 @@ import numpy as np
 from keras import ops
 
 from effdet_keras._internal.extras import extra
-from effdet_keras.train.parts import step_counter
+from effdet_keras.train.parts import joined, step_counter
 from effdet_keras.train.steps import BackendStep
 
 # What Keras calls the parts of the state that it hands through a step.
@@ -56,7 +56,7 @@ class Step(BackendStep):
             lambda a, b: ops.where(is_fine, a, b), new_state, state
         )
 
-    def gradients(self, data):
+    def gradients(self, data, before):
         model, optimizer = self._model, self._model.optimizer
         images, truth, weight = keras.utils.unpack_x_y_sample_weight(data)
         differentiated = jax.value_and_grad(
@@ -75,7 +75,7 @@ class Step(BackendStep):
         loss, _, others, metrics = moved
         _assign(model.non_trainable_variables, others)
         _assign(model.metrics_variables, metrics)
-        return loss, gradients
+        return loss, gradients, joined(model.moved_statistics())
 
     def finish(self, logs, update, goes_on, data, step):
         update()

@@ -9,9 +9,10 @@ import tensorflow as tf
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.errors import InvalidValueError, require
-from effdet_keras.model.batch_norm import num_replicas, sum_of_replicas
+from effdet_keras.model.batch_norm import num_replicas, statistics_of, sum_of_replicas
+from effdet_keras.model.computing import computing_with
 from effdet_keras.train.optimizers import all_finite
-from effdet_keras.train.parts import step_counter, steps_per_update
+from effdet_keras.train.parts import joined, step_counter, steps_per_update
 from effdet_keras.train.steps import BackendStep
 
 
@@ -32,13 +33,35 @@ class Step(BackendStep):
         logs, goes_on = self._by_xla(step_with_logs, data)
         return _after(self._refuse_unless(goes_on, data, done), logs)
 
-    def gradients(self, data):
+    def gradients(self, data, before):
         model = self._model
         with tf.GradientTape() as tape:
-            loss = self._forward_and_loss(data, training=True)
+            outputs, of_batch = self._outputs(data[0])
+            loss = self._loss(data, outputs, training=True)
             # Replicas are summed below; a loss scale keeps float16 from underflow.
             scaled = model.optimizer.scale_loss(loss / num_replicas())
-        return loss, self.gradients_of(tape, scaled, model.trainable_variables)
+        gradients = self.gradients_of(tape, scaled, model.trainable_variables)
+        own = before[: of_batch.shape[0]]
+        moved = own + (of_batch - own) * model.rate_of_statistics()
+        return loss, gradients, moved
+
+    def _outputs(self, images):
+        """The network's outputs, and statistics of the batch in the order of its own.
+
+        All of these move at once, by two operations each. One by one, and back again
+        where a batch is refused, they take eight.
+        """
+        model, own = self._model, self._model.moved_statistics()
+        as_they_are = computing_with(give_statistics=_assign_statistics)
+        with keras.StatelessScope() as scope, as_they_are:
+            outputs = model(images, training=True)
+            of_batch = joined([v.value for v in own])
+        ids = set(map(id, own))
+        for variable in (*model.variables, *model.of_parts("variables")):
+            value = scope.get_current_value(variable)
+            if value is not None and id(variable) not in ids:
+                variable.assign(value)  # such as a random state
+        return outputs, of_batch
 
     def on_all_replicas(self, is_fine):
         if num_replicas() == 1:
@@ -47,10 +70,11 @@ class Step(BackendStep):
 
     def finish(self, logs, update, goes_on, data, step):
         # What the forward pass moved is put back before anything is raised.
-        moved = self._model.moved_statistics() + self._model.of_parts("moved")
+        model = self._model
+        moved = model.of_parts("statistics") + model.of_parts("moved")
         with tf.control_dependencies([tf.convert_to_tensor(v.value) for v in moved]):
             goes_on = tf.identity(goes_on)
-        if self._model.jit_compile:
+        if model.jit_compile:
             tf.cond(goes_on, lambda: update() or True, lambda: False)
             return logs, goes_on
         with tf.control_dependencies([self._refuse_unless(goes_on, data, step)]):
@@ -188,7 +212,7 @@ class Step(BackendStep):
         return compiled((images, numbers, weight))
 
     def _test(self, data):
-        loss = self._forward_and_loss(data, training=False)
+        loss = self._loss(data, self._model(data[0], training=False), training=False)
         self._model._loss_tracker.update_state(loss)
         logs = self._model.get_metrics_result()
         logs = self._model.settings.trackers.without_steps(logs)
@@ -200,12 +224,10 @@ class Step(BackendStep):
             return logs
         return {name: tf.reshape(value, [1]) for name, value in logs.items()}
 
-    def _forward_and_loss(self, data, training):
-        """The forward pass and the loss that both steps share."""
+    def _loss(self, data, outputs, training):
         images, truth, weight = keras.utils.unpack_x_y_sample_weight(data)
-        model = self._model
-        outputs = model(images, training=training)
-        return model.compute_loss(images, truth, outputs, weight, training=training)
+        loss = self._model.compute_loss
+        return loss(images, truth, outputs, weight, training=training)
 
     def _refuse_unless(self, is_fine, data, step=None):
         """An operation that raises where a batch is not fine."""
@@ -222,6 +244,11 @@ class Step(BackendStep):
             lambda: True,
             lambda: tf.numpy_function(refuse, [done, *map(truth.get, names)], tf.bool),
         )
+
+
+def _assign_statistics(batch_norm, *of_batch):
+    for statistic, value in zip(statistics_of([batch_norm]), of_batch):
+        statistic.assign(value)
 
 
 def _after(operation, logs):

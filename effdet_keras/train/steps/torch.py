@@ -25,7 +25,7 @@ class Step(BackendStep):
             assign_parted(statistics, before)
             raise
 
-    def gradients(self, data):
+    def gradients(self, data, before):
         images, truth, weight = keras.utils.unpack_x_y_sample_weight(data)
         model = self._model
         with torch.enable_grad():
@@ -34,10 +34,14 @@ class Step(BackendStep):
             loss = model.compute_loss(images, truth, outputs, weight, training=True)
             model.optimizer.scale_loss(loss).backward()
         # None where no loss depends on a variable.
-        return loss.detach(), [
-            torch.zeros_like(v.value) if v.value.grad is None else v.value.grad
-            for v in model.trainable_variables
-        ]
+        return (
+            loss.detach(),
+            [
+                torch.zeros_like(v.value) if v.value.grad is None else v.value.grad
+                for v in model.trainable_variables
+            ],
+            joined(model.moved_statistics()),
+        )
 
     def finish(self, logs, update, goes_on, data, step):
         if not bool(goes_on):

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from support.torch_files import backbone_state, write_zip
 
+from effdet_keras.extras.inspect_weights import describe_weights
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.kinds.registry import open_weights
 from effdet_keras.weights.kinds.torch_state_dict import EFFICIENTNET_PYTORCH
-from effdet_keras.weights.read_weights import describe_weights
 
 
 @pytest.fixture(scope="module")
