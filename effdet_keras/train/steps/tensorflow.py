@@ -56,10 +56,11 @@ class Step(BackendStep):
         with keras.StatelessScope() as scope, as_they_are:
             outputs = model(images, training=True)
             of_batch = joined([v.value for v in own])
-        ids = set(map(id, own))
-        for variable in (*model.variables, *model.of_parts("variables")):
+        fields = ("variables", "statistics", "moved", "carried")
+        of_parts = (v for field in fields for v in model.of_parts(field))
+        for variable in (*model.variables, *of_parts):
             value = scope.get_current_value(variable)
-            if value is not None and id(variable) not in ids:
+            if value is not None and not any(variable is v for v in own):
                 variable.assign(value)  # such as a random state
         return outputs, of_batch
 
