@@ -62,7 +62,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         seg_class_names: sequence of strings, one per class of pixels of the
             segmentation head, or None.
         quantization: dict of arguments of `quantize_aware`, or None.
-        **kwargs: `name` and `trainable` of `keras.Model`.
+        name, trainable: of `keras.Model`; the name is the config's by default.
 
     Call arguments:
         images: uint8 or float tensor `[B, H, W, 3]`, pixels 0-255, in the size
@@ -108,7 +108,8 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         score_settings: ScoreSettings | Mapping[str, Any] | None = None,
         seg_class_names: Sequence[str] | None = None,
         quantization: Mapping[str, Any] | None = None,
-        **kwargs: Any,
+        name: str | None = None,
+        trainable: bool | None = None,
     ) -> None:
         if not isinstance(config, EfficientDetConfig):
             config = EfficientDetConfig(**(config or {}))
@@ -117,9 +118,8 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         seg_class_names = _one_per_class(
             "seg_class_names", seg_class_names, config.seg_num_classes
         )
-        kwargs.setdefault("name", config.name)
         images, outputs = build_network(config, dtype, features)
-        super().__init__(inputs=images, outputs=outputs, **kwargs)
+        super().__init__(images, outputs, name=name or config.name, trainable=trainable)
         if dtype is not None:
             self.dtype_policy = dtype  # tells `compile` to scale a float16 loss
         self.config = config
