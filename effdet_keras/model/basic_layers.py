@@ -226,7 +226,7 @@ def call_block(block, inputs, training):
         weights = values[len(tensors) :]
         mapping = zip([*trainable, *others], [*weights, *states], strict=True)
         with keras.StatelessScope(list(mapping)) as scope:
-            outputs = block.call(inputs, training=True)
+            outputs = block(inputs, training=True)  # casts weights, as `call` does not
         return outputs, [scope.get_current_value(v) for v in others]
 
     outputs, moved = keras.remat(run)(*tensors, *[v.value for v in trainable])
