@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import numpy as np
-
 from effdet_keras.cli.arguments import Flag
-from effdet_keras.model.config import EfficientDetConfig
-from effdet_keras.weights.assign import parts_of
-from effdet_keras.weights.identify import identify, match_arrays
 
 
 def run(
@@ -38,6 +33,12 @@ def run(
 
 def describe_weights(source, model_name=None, list_all=False):
     """What is in a file of weights, in words, without building a model."""
+    import numpy as np
+
+    from effdet_keras.model.config import EfficientDetConfig
+    from effdet_keras.weights.assign import parts_of
+    from effdet_keras.weights.identify import identify, match_arrays
+
     identity = identify(source)
     size = sum(np.size(array) for array in source.arrays.values())
     averages = f", {source.num_averages:,} of them moving averages"
