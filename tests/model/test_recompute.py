@@ -4,9 +4,12 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from support.kinds import slow_but
 from support.tiny import EAGER, batch, tiny_model
 
 from effdet_keras.model import basic_layers as recompute
+
+HALF = "mixed_bfloat16"
 
 
 def trained(*, dtype="float32", **options):
@@ -46,12 +49,14 @@ def casts_in_place():
 
 
 @pytest.mark.slow_elsewhere
-def test_compiled_in_half_precision_as_well(casts_in_place):
-    """Both passes cast the weights, which recomputing has as they are."""
-    plain, _ = trained(dtype="mixed_bfloat16")
-    less, _ = trained(dtype="mixed_bfloat16", grad_checkpoint=True)
+@pytest.mark.parametrize("dtype", slow_but((HALF,), ("float32", HALF)))
+def test_compiled_as_well(dtype, casts_in_place):
+    """In half precision both passes cast weights, which recomputing has as they are."""
+    plain, _ = trained(dtype=dtype)
+    less, _ = trained(dtype=dtype, grad_checkpoint=True)
+    tolerance = 1e-5 if dtype == "float32" else 2e-3
     for a, b in zip(plain, less, strict=True):
-        np.testing.assert_allclose(b, a, rtol=2e-3, atol=2e-3)
+        np.testing.assert_allclose(b, a, rtol=tolerance, atol=tolerance)
 
 
 def test_nothing_is_recomputed_outside_of_training(monkeypatch):
