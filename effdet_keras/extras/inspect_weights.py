@@ -25,20 +25,14 @@ def run(
         model (NAME): the model to load them into (by default, the one that fits)
         list_all: list every array
     """
-    from effdet_keras.weights.read_weights import read_weights
-
-    source = read_weights(weights, model, averages=not raw)
-    print(describe_weights(source, model, list_all))
-
-
-def describe_weights(source, model_name=None, list_all=False):
-    """What is in a file of weights, in words, without building a model."""
     import numpy as np
 
     from effdet_keras.model.config import EfficientDetConfig
     from effdet_keras.weights.assign import parts_of
     from effdet_keras.weights.identify import identify, match_arrays
+    from effdet_keras.weights.read_weights import read_weights
 
+    source = read_weights(weights, model, averages=not raw)
     identity = identify(source)
     size = sum(np.size(array) for array in source.arrays.values())
     averages = f", {source.num_averages:,} of them moving averages"
@@ -58,7 +52,7 @@ def describe_weights(source, model_name=None, list_all=False):
             "start new"
         )
     groups = {"Not of a network": source.others}
-    model_name = model_name or next(iter(identity.names), identity.nearest)
+    model_name = model or next(iter(identity.names), identity.nearest)
     if model_name is None:
         groups["Of another network"] = list(source.arrays)
     else:
@@ -77,4 +71,4 @@ def describe_weights(source, model_name=None, list_all=False):
             lines += [f"  {line}" for line in parts_of(names)]
     for name, array in sorted(source.arrays.items()) if list_all else ():
         lines.append(f"{name}  {'x'.join(map(str, np.shape(array))) or 'scalar'}")
-    return "\n".join(lines)
+    print("\n".join(lines))

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from support.torch_files import backbone_state, write_zip
 
-from effdet_keras.extras.inspect_weights import describe_weights
+from effdet_keras.extras.inspect_weights import run
 from effdet_keras.model.config import EfficientDetConfig
-from effdet_keras.weights.kinds.registry import open_weights
 from effdet_keras.weights.kinds.torch_state_dict import EFFICIENTNET_PYTORCH
 
 
@@ -19,8 +18,9 @@ def backbone(tmp_path_factory):
     return write_zip(tmp_path_factory.mktemp("files") / "lite0.pth", state)
 
 
-def test_the_description_says_how_to_use_it(backbone):
-    text = describe_weights(open_weights(backbone))
+def test_the_description_says_how_to_use_it(backbone, capsys):
+    run(str(backbone))
+    text = capsys.readouterr().out
     assert "EfficientNet-PyTorch classifier of 10 classes" in text
     assert "the backbone of efficientdet-lite0" in text
     assert f"from_preset('efficientdet-lite0', weights='{backbone}', class_na" in text
