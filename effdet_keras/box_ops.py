@@ -259,7 +259,9 @@ def as_tensor(value, dtype="float32"):
 
 
 def _columns(boxes):
-    return boxes[..., 0], boxes[..., 1], boxes[..., 2], boxes[..., 3]
+    if isinstance(boxes, np.ndarray):
+        return tuple(np.moveaxis(boxes, -1, 0))
+    return ops.unstack(boxes, 4, axis=-1)
 
 
 def _center_and_sides(xp, boxes):

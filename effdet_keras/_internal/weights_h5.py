@@ -63,7 +63,9 @@ _OVERHEAD = 2**12  # bytes at most that HDF5 adds to an array, for its groups
 
 def write_weights_h5(path, write, variables):
     """Writes a file of weights by Keras, of these variables, and seals it."""
-    size = sum(_most_bytes(variable) for variable in variables)
+    widths = [8 if str(v.dtype).endswith("64") else 4 for v in variables]
+    most = sum(n * math.prod(v.shape) for n, v in zip(widths, variables))
+    size = most + len(widths) * _OVERHEAD
     with replacing(path, ending=ENDING) as partial:
         # Once HDF5 could not write to a full disk, it crashes the process.
         if shutil.disk_usage(partial.parent).free < size:
@@ -72,11 +74,6 @@ def write_weights_h5(path, write, variables):
         with h5py.File(partial, "a") as file:
             file.attrs[SEAL_NAME] = np.bytes_(UNSEALED)
         seal(partial)
-
-
-def _most_bytes(variable):
-    width = 8 if str(variable.dtype).endswith("64") else 4
-    return math.prod(variable.shape) * width + _OVERHEAD
 
 
 def check_weights_h5(path):

@@ -143,9 +143,9 @@ def check_export(model, runtime, images, *, format):
         batch = pixels[None]
         live = {n: ops.convert_to_numpy(v) for n, v in model(batch).items()}
         if description.outputs == "raw":
-            found = _first_of_batch(runtime, batch)
+            found = runtime.run(np.repeat(batch, description.batch_size or 1, axis=0))
             for name, value in live.items():
-                gap = float(np.abs(found[name] - value[0]).max())
+                gap = float(np.abs(np.asarray(found[name])[0] - value[0]).max())
                 share = gap / max(1.0, float(np.abs(value).max()))
                 differences[name] = max(share, differences.get(name, 0.0))
         expected = finished_outputs(
@@ -153,7 +153,10 @@ def check_export(model, runtime, images, *, format):
         )
         expected = {n: ops.convert_to_numpy(v)[0] for n, v in expected.items()}
         found = {n: v[0] for n, v in detector.predict_on_batch(batch).items()}
-        scores.append(_score_gap(expected, found, description.postprocess))
+        # Sorted scores; one that is missing was below the threshold.
+        low = description.postprocess.score_threshold or 0.0
+        first, second = (np.maximum(d["scores"], low) for d in (expected, found))
+        scores.append(float(np.abs(first - second).max(initial=0.0)))
         wanted, hits, gap = _compare(expected, found)
         live_counts, matched = live_counts + wanted, matched + hits
         boxes.append(gap)
@@ -186,19 +189,6 @@ def size_of(path):
     path = pathlib.Path(path)
     files = path.rglob("*") if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files if file.is_file())
-
-
-def _first_of_batch(runtime, batch):
-    size = runtime.description.batch_size or 1
-    outputs = runtime.run(np.repeat(batch, size, axis=0))
-    return {name: np.asarray(value)[0] for name, value in outputs.items()}
-
-
-def _score_gap(expected, found, postprocess):
-    """Of the sorted scores; one that is missing was below the threshold."""
-    low = postprocess.score_threshold or 0.0
-    first, second = (np.maximum(d["scores"], low) for d in (expected, found))
-    return float(np.abs(first - second).max(initial=0.0))
 
 
 def _compare(expected, found):

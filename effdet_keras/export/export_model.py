@@ -48,7 +48,10 @@ def export_model(
     if target is None:
         chosen.require_runtime()  # before the long work
     _check_replaceable(path)
-    live = evaluated(model, quantized=_is_int8(target, options))
+    # Whether the file of a quantization-aware model will round as that does.
+    of_target = "int8" if target is not None and TARGETS[target].takes_int8 else None
+    is_int8 = (options.get("precision") or of_target) == "int8"
+    live = evaluated(model, quantized=is_int8)
     with replacing_together(path) as folder, live as model:
         partial = folder / path.name
         if target is not None:
@@ -80,12 +83,6 @@ def export_model(
     if verbose:
         print(report)
     return report
-
-
-def _is_int8(target, options):
-    """Whether the file of a quantization-aware model will round as that does."""
-    takes_int8 = target is not None and TARGETS[target].takes_int8
-    return (options.get("precision") or ("int8" if takes_int8 else None)) == "int8"
 
 
 def _metrics(model, runtime, dataset, verbose):

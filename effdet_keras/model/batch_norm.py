@@ -11,11 +11,8 @@ from keras import ops
 
 from effdet_keras._internal.backend import runs_on_processors
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.model.computing import computing
+from effdet_keras.model.computing import ON_TENSORFLOW, computing
 
-# Elsewhere Keras composes it, and refuses to synchronize. On JAX statistics are always
-# those of the whole batch, on all its devices; on torch a model has one device.
-ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 STATISTICS = ("moving_mean", "moving_variance")  # the names of their variables
 
 
@@ -43,7 +40,9 @@ class BatchNormalization(keras.layers.BatchNormalization):
     """`keras.layers.BatchNormalization` over the last axis, faster on TensorFlow.
 
     Keras composes it of ten operations; TensorFlow's fused kernel takes a fifth of
-    their time on a CPU. Numbers, variables and their names are the same.
+    their time on a CPU. Numbers, variables and their names are the same. Elsewhere
+    Keras' own refuses to synchronize: on JAX statistics are always those of the whole
+    batch, on all its devices; on torch a model has one device.
 
     With `unbiased` the moving variance takes `n / (n - 1)` of the variance of `n`
     numbers, as TensorFlow's fused kernel and torch have it, where Keras 3 takes the
@@ -69,9 +68,11 @@ class BatchNormalization(keras.layers.BatchNormalization):
         if not is_training:
             statistics = (self.moving_mean, self.moving_variance)
             mean, variance = (ops.cast(array, "float32") for array in statistics)
-            outputs, *_ = tf.compat.v1.nn.fused_batch_norm(
-                x, gamma, beta, mean, variance, self.epsilon, is_training=False
-            )
+            # Exports, which are of no training, have the version that converters know.
+            kernel = _kernel(x) if training else tf.raw_ops.FusedBatchNormV3
+            options = {"mean": mean, "variance": variance, "is_training": False}
+            affine = {"scale": gamma, "offset": beta, "epsilon": self.epsilon}
+            outputs, *_ = kernel(x=x, **affine, **options)
             return ops.cast(outputs, self.compute_dtype)
         normalized = _over_replicas if self.synchronized else _fused
         outputs, mean, variance = normalized(x, gamma, beta, self.epsilon)
@@ -110,16 +111,19 @@ def _bessel(inputs, replicas=1):
 
 def _fused(x, gamma, beta, epsilon):
     """TensorFlow's kernel: the result, and the mean and variance `[C]` of the batch."""
-    # In version 3 of the operation, which half precision needs, TensorFlow makes zeros,
-    # eight operations, of the gradients of what else it gives.
-    is_half = x.dtype == tf.bfloat16
-    kernel = tf.raw_ops.FusedBatchNormV3 if is_half else tf.raw_ops.FusedBatchNorm
     none = _nothing()
-    outputs, mean, variance, *_ = kernel(
+    outputs, mean, variance, *_ = _kernel(x)(
         x=x, scale=gamma, offset=beta, mean=none, variance=none, epsilon=epsilon
     )
     # The kernel divides by n - 1, Keras by n.
     return outputs, mean, variance / _bessel(x)
+
+
+def _kernel(x):
+    # In version 3 of the operation, which half precision needs, TensorFlow makes zeros,
+    # eight operations, of the gradients of what else it gives.
+    is_half = x.dtype == tf.bfloat16
+    return tf.raw_ops.FusedBatchNormV3 if is_half else tf.raw_ops.FusedBatchNorm
 
 
 @functools.cache

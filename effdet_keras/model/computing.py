@@ -14,6 +14,10 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from effdet_keras._internal.optional_imports import tensorflow as tf
+
+ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
+
 
 class Computing(NamedTuple):
     """What differs from one call of a network to another.
@@ -88,9 +92,16 @@ def convolve(conv, x, batch_norm=None, training=False):
 
 
 def _convolved(conv, x):
-    """`conv(x)`, whose bias Keras reshapes: nine operations more of a step's graph."""
+    """`conv(x)` by eleven operations of a step's graph less than Keras."""
     if isinstance(conv, keras.layers.SeparableConv2D):
-        x = ops.depthwise_conv(x, conv.depthwise_kernel, padding=conv.padding)
+        kernel, padding = conv.depthwise_kernel, conv.padding
+        if ON_TENSORFLOW:
+            kernel = tf.cast(kernel, x.dtype)
+            x = tf.raw_ops.DepthwiseConv2dNative(
+                input=x, filter=kernel, strides=[1] * 4, padding=padding.upper()
+            )
+        else:
+            x = ops.depthwise_conv(x, kernel, padding=padding)
         x = ops.conv(x, conv.pointwise_kernel)
     elif type(conv) is keras.layers.Conv2D:
         x = ops.conv(x, conv.kernel, conv.strides, conv.padding)

@@ -10,12 +10,14 @@ import re
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 from keras import ops
 
 from effdet_keras._internal.backend import runs_on_processors
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import check_argument
-from effdet_keras.model.batch_norm import ON_TENSORFLOW, num_replicas
+from effdet_keras.model.batch_norm import num_replicas
+from effdet_keras.model.computing import ON_TENSORFLOW
 from effdet_keras.train.schedules import choice
 
 KERNELS = "kernel$"  # of all convolutions, depthwise and pointwise ones as well
@@ -291,27 +293,27 @@ def _orthogonal(matrices):
     is_tall = matrices.shape[-2] > matrices.shape[-1]
     x = ops.swapaxes(matrices, -1, -2) if is_tall else matrices
     x = x / (ops.sqrt(ops.sum(ops.square(x), axis=(-2, -1), keepdims=True)) + 1e-7)
+    one, (a, b, c) = np.eye(x.shape[-2]), _NEWTON_SCHULZ
+    a, b, c = (ops.convert_to_tensor(n, x.dtype) for n in (a * one, b * one, c))
+
+    def next_step(square):
+        """What a step of Newton and Schulz multiplies `x` with, from its `x x^T`."""
+        return a + square @ (b + c * square)
+
     if x.shape[-1] > 2 * x.shape[-2] and runs_on_processors():
         # The product of all steps, from `x x^T` alone, is less than half of the work,
         # but needs all digits of float32, which graphics cards may leave out.
         square = x @ ops.swapaxes(x, -1, -2)
-        product = step = _step(square)
+        product = step = next_step(square)
         for _ in range(4):
             square = step @ square @ step
-            step = _step(square)
+            step = next_step(square)
             product = step @ product
         x = product @ x
     else:
         for _ in range(5):
-            x = _step(x @ ops.swapaxes(x, -1, -2)) @ x
+            x = next_step(x @ ops.swapaxes(x, -1, -2)) @ x
     return ops.swapaxes(x, -1, -2) if is_tall else x
-
-
-def _step(square):
-    """What a step of Newton and Schulz multiplies `x` with, from its `x x^T`."""
-    a, b, c = _NEWTON_SCHULZ
-    one = ops.eye(square.shape[-1], dtype=square.dtype)
-    return a * one + b * square + c * (square @ square)
 
 
 # --- Optimizers by name.

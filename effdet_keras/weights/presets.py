@@ -38,14 +38,10 @@ _COCO_NAMES = """
 # Outputs of the published models: index i is category id i + 1.
 COCO_CATEGORY_IDS = tuple(range(1, 91))
 
-
-def _coco_class_names():
-    entries = (entry.split(maxsplit=1) for entry in _COCO_NAMES.split(","))
-    names = {int(number): name.strip() for number, name in entries}
-    return tuple(names.get(i, f"unused-{i}") for i in COCO_CATEGORY_IDS)
-
-
-COCO_CLASS_NAMES = _coco_class_names()
+_NAMES = dict(entry.split(maxsplit=1) for entry in _COCO_NAMES.split(","))
+COCO_CLASS_NAMES = tuple(
+    _NAMES.get(str(i), f"unused-{i}").strip() for i in COCO_CATEGORY_IDS
+)
 
 
 @dataclasses.dataclass(frozen=True)

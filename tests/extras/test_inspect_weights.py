@@ -1,7 +1,6 @@
 """Weights that are no detector: every door says what they are and how to use them."""
 
 import numpy as np
-import pytest
 from support.torch_files import backbone_state, write_zip
 
 from effdet_keras.extras.inspect_weights import run
@@ -9,16 +8,12 @@ from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.kinds.torch_state_dict import EFFICIENTNET_PYTORCH
 
 
-@pytest.fixture(scope="module")
-def backbone(tmp_path_factory):
-    """A file of Lite0's backbone, with a classifier of ten classes."""
+def test_the_description_says_how_to_use_it(tmp_path, capsys):
+    """Of a file of Lite0's backbone, with a classifier of ten classes."""
     config = EfficientDetConfig.from_name("efficientdet-lite0")
     state = backbone_state(EFFICIENTNET_PYTORCH, config)
     state["_fc.weight"] = np.zeros((10, 4), "float32")
-    return write_zip(tmp_path_factory.mktemp("files") / "lite0.pth", state)
-
-
-def test_the_description_says_how_to_use_it(backbone, capsys):
+    backbone = write_zip(tmp_path / "lite0.pth", state)
     run(str(backbone))
     text = capsys.readouterr().out
     assert "EfficientNet-PyTorch classifier of 10 classes" in text
