@@ -63,9 +63,10 @@ _OVERHEAD = 2**12  # bytes at most that HDF5 adds to an array, for its groups
 
 def write_weights_h5(path, write, variables):
     """Writes a file of weights by Keras, of these variables, and seals it."""
-    widths = [8 if str(v.dtype).endswith("64") else 4 for v in variables]
-    most = sum(n * math.prod(v.shape) for n, v in zip(widths, variables))
-    size = most + len(widths) * _OVERHEAD
+    size = 0  # at most
+    for variable in variables:
+        width = 8 if str(variable.dtype).endswith("64") else 4
+        size += width * math.prod(variable.shape) + _OVERHEAD
     with replacing(path, ending=ENDING) as partial:
         # Once HDF5 could not write to a full disk, it crashes the process.
         if shutil.disk_usage(partial.parent).free < size:

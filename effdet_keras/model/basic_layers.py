@@ -53,6 +53,7 @@ class BatchNormOptions(_Options):
         return BatchNormalization(
             momentum=self.momentum,
             epsilon=self.epsilon,
+            # Keras refuses elsewhere: JAX takes the whole batch, torch has one device.
             synchronized=self.synchronized and ON_TENSORFLOW,
             unbiased=self.unbiased,
             trainable=not self.frozen,

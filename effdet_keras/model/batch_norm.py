@@ -40,9 +40,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
     """`keras.layers.BatchNormalization` over the last axis, faster on TensorFlow.
 
     Keras composes it of ten operations; TensorFlow's fused kernel takes a fifth of
-    their time on a CPU. Numbers, variables and their names are the same. Elsewhere
-    Keras' own refuses to synchronize: on JAX statistics are always those of the whole
-    batch, on all its devices; on torch a model has one device.
+    their time on a CPU. Numbers, variables and their names are the same.
 
     With `unbiased` the moving variance takes `n / (n - 1)` of the variance of `n`
     numbers, as TensorFlow's fused kernel and torch have it, where Keras 3 takes the
@@ -66,13 +64,18 @@ class BatchNormalization(keras.layers.BatchNormalization):
         is_half = self.compute_dtype == "bfloat16" and inputs.shape[-1] % 16 == 0
         x = inputs if is_half and runs_on_processors() else ops.cast(inputs, "float32")
         if not is_training:
-            statistics = (self.moving_mean, self.moving_variance)
-            mean, variance = (ops.cast(array, "float32") for array in statistics)
+            mean, variance = (ops.cast(v, "float32") for v in statistics_of([self]))
             # Exports, which are of no training, have the version that converters know.
             kernel = _kernel(x) if training else tf.raw_ops.FusedBatchNormV3
-            options = {"mean": mean, "variance": variance, "is_training": False}
-            affine = {"scale": gamma, "offset": beta, "epsilon": self.epsilon}
-            outputs, *_ = kernel(x=x, **affine, **options)
+            outputs, *_ = kernel(
+                x=x,
+                scale=gamma,
+                offset=beta,
+                mean=mean,
+                variance=variance,
+                epsilon=self.epsilon,
+                is_training=False,
+            )
             return ops.cast(outputs, self.compute_dtype)
         normalized = _over_replicas if self.synchronized else _fused
         outputs, mean, variance = normalized(x, gamma, beta, self.epsilon)
@@ -120,8 +123,7 @@ def _fused(x, gamma, beta, epsilon):
 
 
 def _kernel(x):
-    # In version 3 of the operation, which half precision needs, TensorFlow makes zeros,
-    # eight operations, of the gradients of what else it gives.
+    # Half precision needs version 3, whose gradient takes eight operations more: zeros.
     is_half = x.dtype == tf.bfloat16
     return tf.raw_ops.FusedBatchNormV3 if is_half else tf.raw_ops.FusedBatchNorm
 
