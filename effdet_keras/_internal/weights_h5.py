@@ -41,18 +41,16 @@ def warn_unless_finite(model, path):
 def _fault(model):
     averages = getattr(model, "averages", None)
     variables = [*model.weights, *([] if averages is None else averages.variables)]
-    bad = [v.path for v in variables if not np.isfinite(_sum(v))]
+    # A sum shows NaN and infinity many times faster than a look at each number.
+    sums = (ops.sum(ops.abs(ops.cast(v, "float32"))) for v in variables)
+    sums = map(ops.convert_to_numpy, sums)
+    bad = [v.path for v, total in zip(variables, sums) if not np.isfinite(total)]
     if not bad:
         return None
     return (
         f"{len(bad)} of its {len(variables)} weights and averages are NaN or infinite, "
         f"such as {', '.join(bad[:3])}"
     )
-
-
-def _sum(variable):
-    """NaN or infinite if a number is: many times faster than to look at each."""
-    return ops.convert_to_numpy(ops.sum(ops.abs(ops.cast(variable, "float32"))))
 
 
 # --- `.weights.h5` files: written whole or not at all, and sealed.

@@ -115,11 +115,11 @@ def _bessel(inputs, replicas=1):
 def _fused(x, gamma, beta, epsilon):
     """TensorFlow's kernel: the result, and the mean and variance `[C]` of the batch."""
     none = _nothing()
-    outputs, mean, variance, *_ = _kernel(x)(
+    outputs, mean, variance, _, kept, *_ = _kernel(x)(
         x=x, scale=gamma, offset=beta, mean=none, variance=none, epsilon=epsilon
     )
-    # The kernel divides by n - 1, Keras by n.
-    return outputs, mean, variance / _bessel(x)
+    # Keras divides by n, the kernel by n - 1, but for what processors keep for later.
+    return outputs, mean, kept if runs_on_processors() else variance / _bessel(x)
 
 
 def _kernel(x):

@@ -168,7 +168,8 @@ class EfficientDetConfig:
     def __post_init__(self):
         for field, normal_form in _NORMAL_FORMS.items():
             object.__setattr__(self, field, normal_form(getattr(self, field)))
-        _check(self)
+        for field, is_right, expected in _rules(self):
+            check_argument(is_right, field, getattr(self, field), expected)
 
     @classmethod
     def from_name(cls, name: str, **overrides: Any) -> EfficientDetConfig:
@@ -244,12 +245,6 @@ _CHOICES = {
     "anchor_order": ANCHOR_ORDERS,
     "resize_method": RESIZE_METHODS,
 }
-
-
-def _check(config):
-    """Raises ValueError for the first field whose value the network cannot have."""
-    for field, is_right, expected in _rules(config):
-        check_argument(is_right, field, getattr(config, field), expected)
 
 
 def _rules(c):

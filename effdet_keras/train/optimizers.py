@@ -18,6 +18,7 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import check_argument
 from effdet_keras.model.batch_norm import num_replicas
 from effdet_keras.model.computing import ON_TENSORFLOW
+from effdet_keras.train.parts import joined, parted
 from effdet_keras.train.schedules import choice
 
 KERNELS = "kernel$"  # of all convolutions, depthwise and pointwise ones as well
@@ -71,8 +72,14 @@ def clip_gradients(gradients, limit, *, each=True, scale=None):
 
     With a `scale`, that of the loss, they are clipped as if they were without it.
     """
-    # One sum and one product per gradient: a step has 500 of them.
-    norms = ops.sqrt(2.0 * ops.stack([half_square(g) for g in gradients]))
+    # All vectors are one array: a step has 300, and each operation its price.
+    vectors = [g for g in gradients if len(g.shape) == 1]
+    others = [g for g in gradients if len(g.shape) != 1]
+    numbers, count = joined(vectors), len(vectors) + 1  # torch needs one at least
+    owners = np.repeat(np.arange(count - 1), [v.shape[0] for v in vectors] or 0)
+    squares = ops.segment_sum(ops.square(ops.cast(numbers, "float32")), owners, count)
+    halves = ops.stack([half_square(g) for g in others] or [ops.zeros(())])
+    norms = ops.sqrt(ops.concatenate([squares, 2.0 * halves]))
     if scale is not None:
         norms = norms / scale
     factors = ops.ones_like(norms)
@@ -81,7 +88,11 @@ def clip_gradients(gradients, limit, *, each=True, scale=None):
             factors = limit / ops.maximum(norms, limit)
         together = _norm(norms * factors)
         factors = factors * (limit / ops.maximum(together, limit))
-    parts = [g * ops.cast(f, g.dtype) for g, f in zip(gradients, ops.unstack(factors))]
+    numbers = numbers * ops.cast(ops.take(factors[:count], owners), numbers.dtype)
+    clipped = iter(parted(numbers, vectors))
+    others = zip(others, ops.unstack(factors[count:]))
+    others = (g * ops.cast(f, g.dtype) for g, f in others)
+    parts = [next(clipped if len(g.shape) == 1 else others) for g in gradients]
     return parts, _norm(norms * factors)
 
 

@@ -217,9 +217,13 @@ def joined(statistics: Sequence[Any]) -> Any:
     return ops.concatenate(list(statistics)) if statistics else ops.zeros((0,))
 
 
+def parted(vector: Any, like: Sequence[Any]) -> list:
+    """The vectors that were `joined`, of which `like` has the lengths."""
+    ends = np.cumsum([v.shape[0] for v in like]).tolist()
+    return ops.split(vector, ends[:-1]) if len(ends) > 1 else [vector]
+
+
 def assign_parted(variables: Sequence[Any], vector: Any) -> None:
     """Gives variables the values that were `joined` of variables like them."""
-    ends = np.cumsum([v.shape[0] for v in variables]).tolist()
-    values = ops.split(vector, ends[:-1]) if len(ends) > 1 else [vector]
-    for variable, value in zip(variables, values):
+    for variable, value in zip(variables, parted(vector, variables)):
         variable.assign(value)

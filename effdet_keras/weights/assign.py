@@ -39,14 +39,19 @@ def assign_source(model, source, *, skip_mismatch=False, checkpoint_type=None):
     else:
         _leave_other_classes(plan, model, source)
         _leave_other_segmentation(plan, model)
-        if _has_backbone_alone(match):
+        held = [*match.found, *match.mismatched]
+        lacks_backbone = any(array.is_backbone for array in match.missing)
+        if all(map(is_backbone_name, held)) and not lacks_backbone:
             plan.leave(plan.missing, BACKBONE_ALONE)
     lacks = plan.missing or plan.mismatched
     if not plan.values or (lacks and not skip_mismatch):
         raise InvalidValueError(_explain(plan, model, source))
     plan.leave(plan.missing, "the file does not hold them")
     plan.leave(plan.mismatched, "the file has them in another shape")
-    _assign(model, plan.values)
+    by_name = {tf1_name(variable): variable for variable in model.weights}
+    for name, value in plan.values.items():
+        by_name[name].assign(np.asarray(value, "float32"))
+    model.weights_were_set()
     is_backbone = all(map(is_backbone_name, plan.values))
     model.pretrained = "backbone" if is_backbone else "detector"
     return LoadReport(
@@ -78,13 +83,6 @@ class _Plan:
                 group.pop(name, None)
         if names:
             self.new.append(NewWeights(reason, names, carried))
-
-
-def _assign(model, values):
-    by_name = {tf1_name(variable): variable for variable in model.weights}
-    for name, value in values.items():
-        by_name[name].assign(np.asarray(value, "float32"))
-    model.weights_were_set()
 
 
 def _leave_other_classes(plan, model, source):
@@ -144,12 +142,6 @@ def _carried_over(model, held, num_theirs, carried):
         by_class[..., ours] = value.reshape(*lead, anchors, num_theirs)[..., theirs]
         values[name] = by_class.reshape(own.shape)
     return values
-
-
-def _has_backbone_alone(match):
-    return not any(array.is_backbone for array in match.missing) and all(
-        map(is_backbone_name, [*match.found, *match.mismatched])
-    )
 
 
 def _explain(plan, model, source):
