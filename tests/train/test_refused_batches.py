@@ -66,9 +66,7 @@ def test_a_refused_batch_changes_nothing(model, bad):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize(
-    "run_eagerly", [True, pytest.param(False, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("run_eagerly", [True, False])
 def test_ranges_of_quantization_aware_training_do_not_move_either(run_eagerly):
     model = tiny_model()
     model.compile(keras.optimizers.SGD(1e-3), run_eagerly=run_eagerly)

@@ -53,6 +53,11 @@ class Step(BackendStep):
         """
         model, own = self._model, self._model.moved_statistics()
         as_they_are = computing_with(give_statistics=_assign_statistics)
+        if model.quantization is not None:
+            # It assigns under conditions, whose values no scope can hand on.
+            with as_they_are:
+                outputs = model(images, training=True)
+            return outputs, joined([v.value for v in own])
         with keras.StatelessScope() as scope, as_they_are:
             outputs = model(images, training=True)
             of_batch = joined([v.value for v in own])

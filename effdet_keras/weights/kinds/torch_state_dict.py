@@ -149,8 +149,9 @@ def read_torch_state_dict(path, averages=True):
 
 def source_of(path, content, averages):
     """The network in what `read_torch_file` found."""
-    for scheme in _STEMS:
-        prefixes = _prefixes(content, scheme)
+    for scheme, stem in _STEMS.items():
+        found = [name.removesuffix(stem) for name in content if name.endswith(stem)]
+        prefixes = [prefix for prefix in found if prefix[-1:] in ("", ".")]
         if prefixes:
             source = _network(path, content, prefixes, averages, scheme)
             return (_detector if scheme is TORCH else _backbone)(path, content, source)
@@ -160,12 +161,6 @@ def source_of(path, content, averages):
         "('_conv_stem.weight') or timm's EfficientNet ('conv_stem.weight'). The first "
         f"are {list(content)[:3]}."
     )
-
-
-def _prefixes(content, scheme):
-    stem = _STEMS[scheme]
-    found = [name.removesuffix(stem) for name in content if name.endswith(stem)]
-    return [prefix for prefix in found if prefix[-1:] in ("", ".")]
 
 
 def _network(path, content, prefixes, averages, scheme):
