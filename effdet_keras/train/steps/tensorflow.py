@@ -52,15 +52,16 @@ class Step(BackendStep):
         where a batch is refused, they take eight.
         """
         model, own = self._model, self._model.moved_statistics()
-        as_they_are = computing_with(give_statistics=_assign_statistics)
-        if model.quantization is not None:
-            # It assigns under conditions, whose values no scope can hand on.
-            with as_they_are:
-                outputs = model(images, training=True)
-            return outputs, joined([v.value for v in own])
-        with keras.StatelessScope() as scope, as_they_are:
+        # Quantization assigns under conditions, whose values no scope can hand on.
+        scope = keras.StatelessScope() if model.quantization is None else None
+        with (
+            scope or contextlib.nullcontext(),
+            computing_with(give_statistics=_assign_statistics),
+        ):
             outputs = model(images, training=True)
             of_batch = joined([v.value for v in own])
+        if scope is None:
+            return outputs, of_batch
         fields = ("variables", "statistics", "moved", "carried")
         of_parts = (v for field in fields for v in model.of_parts(field))
         for variable in (*model.variables, *of_parts):
