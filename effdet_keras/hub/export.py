@@ -11,6 +11,7 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.whole_files import local_path, new_folder
 from effdet_keras.errors import require
 from effdet_keras.hub.module import NOTES_FILE, NOTES_FOLDER
+from effdet_keras.train.averages import evaluated_weights
 from effdet_keras.train.fitting import frozen_state, restore_frozen, unfreeze
 from effdet_keras.weights.network_arrays import tf1_name
 
@@ -51,21 +52,19 @@ def export_hub_module(model, path):
     )
     path = local_path(path, "The folder of a TF-Hub module")
     notes = {"config": model.config.to_dict(), "class_names": model.class_names}
-    with new_folder(path) as folder, _as_published(model):
+    with new_folder(path) as folder, _unfrozen(model), evaluated_weights(model):
         tf.saved_model.save(_callable(model), os.fspath(folder))
         (folder / NOTES_FOLDER).mkdir()
         (folder / NOTES_FOLDER / NOTES_FILE).write_text(json.dumps(notes), "utf-8")
 
 
 @contextlib.contextmanager
-def _as_published(model):
-    """The model with its averages, and all of it free to train."""
-    averages = model.averages
+def _unfrozen(model):
+    """The model, all of it free to train."""
     state = frozen_state(model)
     unfreeze(model)
     try:
-        with averages.swapped() if averages is not None else contextlib.nullcontext():
-            yield
+        yield
     finally:
         restore_frozen(model, state)
 
