@@ -21,7 +21,7 @@ from effdet_keras._internal.folder_lock import open_folder
 from effdet_keras._internal.processes import current_processes, is_first_process
 from effdet_keras.callbacks.tensorboard import require_writable
 from effdet_keras.errors import check_choice
-from effdet_keras.train.parts import steps_done
+from effdet_keras.train.optimizers import steps_done
 from effdet_keras.weights.archive import copy_archive, read_archive_info, write_archive
 from effdet_keras.weights.checkpoint_files import (
     BEST_FILE,

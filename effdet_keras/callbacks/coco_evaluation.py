@@ -13,7 +13,7 @@ from effdet_keras.evaluate.coco import COCOMetric, results_of_metric
 from effdet_keras.evaluate.diagnosis import ENOUGH_STEPS, NUM_IMAGES
 from effdet_keras.evaluate.image_result import UNMEASURED
 from effdet_keras.train.averages import evaluated_weights
-from effdet_keras.train.parts import steps_done
+from effdet_keras.train.optimizers import steps_done
 
 
 class COCOEvaluation(keras.callbacks.Callback):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 from keras import ops
 
-from effdet_keras.train.parts import Part, new_number
 
-
-class MovingNormalizer(Part):
+class MovingNormalizer:
     """Divides the losses of training by a moving average of `n` of `DetectionLoss`.
 
     It is `n` in the first step, and from there on, with a momentum `m`,
@@ -19,35 +17,34 @@ class MovingNormalizer(Part):
         average = m * average + (1 - m) * n
 
     which the losses of the same step are divided by. The reference's would start at 0,
-    with losses `1 / (1 - m)` times as large. `of_step` is that of the `BackendStep`.
+    with losses `1 / (1 - m)` times as large. A training step assigns the average, as
+    the statistics of batch norms, once the batch is known to be finite.
     """
 
     _NAME = "average_normalizer"  # in files
 
-    def __init__(self, momentum: float, of_step: Callable) -> None:
+    def __init__(self, momentum: float) -> None:
         self._momentum = momentum
-        self._of_step = of_step
-        self._average = new_number(self._NAME)
-        self._next = new_number("next_normalizer")
-        super().__init__(variables=[self._average], carried=[self._average, self._next])
+        self._average = keras.Variable(
+            0.0,
+            trainable=False,
+            autocast=False,
+            dtype="float32",
+            aggregation="only_first_replica",  # replicas hold the same
+            name=self._NAME,
+        )
+        self.variables = [self._average]
 
-    def normalizer(self, num_positives: Any, rule: Callable) -> Any:
-        """The average with this batch; it is kept once the step is known to be fine."""
-        value = self._of_step(num_positives, rule)
-        value = rule(num_positives) if value is None else value
+    def __call__(self, normalizer: Any) -> Any:
+        """The average with the `n` of this batch, which it becomes."""
         average = ops.convert_to_tensor(self._average)
-        moved = self._momentum * average + (1.0 - self._momentum) * value
-        value = ops.where(average > 0.0, moved, value)
-        self._next.assign(value)
+        moved = self._momentum * average + (1.0 - self._momentum) * normalizer
+        value = ops.where(average > 0.0, moved, normalizer)
+        self._average.assign(value)
         return value
 
-    def for_optimizer(
-        self, gradients: list, clipped: list, *, step: Any, is_fine: Any
-    ) -> list:
-        """The same gradients; the average moves with the weights."""
-        average, following = map(ops.convert_to_tensor, (self._average, self._next))
-        self._average.assign(ops.where(is_fine, following, average))
-        return clipped
+    def reset(self) -> None:
+        """Nothing: the average is not of the weights that were loaded."""
 
     def save(self, store: Any) -> None:
         """Writes the average."""

@@ -12,7 +12,7 @@ from keras import ops
 from effdet_keras._internal.backend import fused
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import check_argument
-from effdet_keras.model.batch_norm import BatchNormalization, stand_ins_within
+from effdet_keras.model.batch_norm import BatchNormalization, substituted_variables
 from effdet_keras.model.computing import ON_TENSORFLOW, quantized
 
 
@@ -209,7 +209,7 @@ def call_block(block, inputs, training):
     """
     if not (block.recomputes and training):
         return block(inputs, training=training)
-    more_trainable, more_others = stand_ins_within(block)
+    more_trainable, more_others = substituted_variables(block)
     trainable = [*block.trainable_variables, *more_trainable]
     others = [*block.non_trainable_variables, *more_others]
     is_list = isinstance(inputs, (list, tuple))

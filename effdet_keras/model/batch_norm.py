@@ -11,7 +11,7 @@ from keras import ops
 
 from effdet_keras._internal.backend import runs_on_processors
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.model.computing import ON_TENSORFLOW, computing
+from effdet_keras.model.computing import ON_TENSORFLOW
 
 STATISTICS = ("moving_mean", "moving_variance")  # the names of their variables
 
@@ -27,12 +27,57 @@ def statistics_of(norms: list) -> list:
     return [v for bn in norms for v in (bn.moving_mean, bn.moving_variance)]
 
 
-def stand_ins_within(block: Any) -> tuple[list, list]:
-    """Arrays in the place of a block's own in its batch norms: (trainable, moved)."""
+def substituted_variables(block: Any) -> tuple[list, list]:
+    """Variables that the batch norms of a block use and that are not the block's own.
+
+    Returns two lists: scales and offsets, and then what is not trained: statistics, and
+    the counter of training steps. Adversarial training puts other scales, offsets and
+    statistics into the batch norms.
+    """
     norms = batch_norms_of(block)
     own = {id(variable) for variable in block.variables}
-    groups = [v for bn in norms for v in (bn.gamma, bn.beta)], statistics_of(norms)
-    return tuple([v for v in group if id(v) not in own] for group in groups)
+    trainable = [v for bn in norms for v in (bn.gamma, bn.beta)]
+    warmups = [getattr(bn, "momentum_warmup", None) for bn in norms]
+    counters = [warmup.counter for warmup in warmups if warmup is not None]
+    others = [*statistics_of(norms), *counters[:1]]
+    return (
+        [v for v in trainable if id(v) not in own],
+        [v for v in others if id(v) not in own],
+    )
+
+
+class MomentumWarmup:
+    """The momentum of batch norms in the first training steps.
+
+    A layer of momentum `m` moves a statistic `s` towards that of the batch, `b`, by
+    `s + (1 - m) * (b - s)`: with 0.99 its first value still counts for a seventh after
+    200 steps. With a warm-up the momentum of step `k` (0-based) is
+
+        m_k = min(m, (1 + k) / (10 + k))
+
+    as that of `WeightAverages`, so that statistics follow the weights from the first
+    steps on.
+
+    Args:
+        counter: `keras.Variable` that counts training steps: the optimizer's.
+    """
+
+    # A plain object, since Keras takes a variable that a layer has for its weight.
+    def __init__(self, counter: keras.Variable) -> None:
+        self.counter = counter
+
+    def one_minus_momentum(self, momentum: float) -> Any:
+        """`1 - m_k` for a layer's own momentum `m`, a float32 scalar."""
+        # 1 - (1 + k) / (10 + k) without the loss of digits.
+        step = ops.cast(ops.convert_to_tensor(self.counter), "float32")
+        return ops.maximum(1.0 - momentum, 9.0 / (10.0 + step))
+
+
+def set_momentum_warmup(model: Any, warmup: MomentumWarmup | None) -> None:
+    """Gives all batch norms of a model a warm-up of the momentum, or none."""
+    for bn in batch_norms_of(model):
+        if isinstance(bn, BatchNormalization):
+            bn.momentum_warmup = warmup
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
@@ -44,8 +89,10 @@ class BatchNormalization(keras.layers.BatchNormalization):
 
     With `unbiased` the moving variance takes `n / (n - 1)` of the variance of `n`
     numbers, as TensorFlow's fused kernel and torch have it, where Keras 3 takes the
-    variance itself.
+    variance itself. The momentum may have a warm-up, see `MomentumWarmup`.
     """
+
+    momentum_warmup: MomentumWarmup | None = None
 
     def __init__(self, *, unbiased: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -82,24 +129,38 @@ class BatchNormalization(keras.layers.BatchNormalization):
         if self.unbiased:
             replicas = num_replicas() if self.synchronized else 1
             variance = variance * _bessel(inputs, replicas)
-        give_statistics = computing().give_statistics or _move
-        give_statistics(self, mean, variance)
+        self._move_statistics(mean, variance)
         return ops.cast(outputs, self.compute_dtype)
 
+    def _one_minus_momentum(self):
+        if self.momentum_warmup is None:
+            return 1.0 - self.momentum
+        return self.momentum_warmup.one_minus_momentum(self.momentum)
+
+    def _move_statistics(self, mean, variance):
+        rate = self._one_minus_momentum()
+        for statistic, value in zip(statistics_of([self]), (mean, variance)):
+            before = ops.convert_to_tensor(statistic)
+            change = ops.cast(value, before.dtype) - before
+            statistic.assign(before + rate * change)
+
     def _composed(self, inputs, training, is_training):
-        kept = self.moving_variance * self.momentum
+        """Keras' own, with the statistics that this layer's options ask for."""
+        if not is_training or not (self.unbiased or self.momentum_warmup):
+            return super().call(inputs, training=training)
+        before = [ops.copy(v) for v in statistics_of([self])]
         outputs = super().call(inputs, training=training)
-        if is_training and self.unbiased:
-            # Keras has added (1 - momentum) times the variance to what it kept.
-            added = (self.moving_variance - kept) * _bessel(inputs)
-            self.moving_variance.assign(kept + added)
+        # Keras has added (1 - momentum) times the mean and variance of the batch.
+        mean, variance = (
+            (after - self.momentum * old) / (1.0 - self.momentum)
+            for after, old in zip(map(ops.copy, statistics_of([self])), before)
+        )
+        if self.unbiased:
+            variance = variance * _bessel(inputs)
+        for statistic, old in zip(statistics_of([self]), before):
+            statistic.assign(old)
+        self._move_statistics(mean, variance)
         return outputs
-
-
-def _move(batch_norm, mean, variance):
-    for statistic, value in zip(statistics_of([batch_norm]), (mean, variance)):
-        change = ops.cast(value, statistic.dtype) - statistic.value
-        statistic.assign(statistic.value + (1.0 - batch_norm.momentum) * change)
 
 
 def _bessel(inputs, replicas=1):

@@ -25,14 +25,12 @@ class Computing(NamedTuple):
     `repeat` takes `[B, H, W, C]` and `(rows, columns)`, ints, and returns
     `[B, H * rows, W * columns, C]`, each row and column repeated: the runtime of an
     export may have no resize, or a slow one. `fold` takes a convolution, `x` and a
-    batch norm, and computes both as one. `give_statistics` takes a batch norm and mean
-    and variance of a batch in training, which move its own if it is None.
+    batch norm, and computes both as one.
     """
 
     quantizer: Any = None
     repeat: Callable | None = None
     fold: Callable | None = None
-    give_statistics: Callable | None = None
 
 
 # A context variable, since each replica of one model is traced in a thread of its own,
@@ -79,12 +77,14 @@ def normalize(batch_norm, x, training):
         return batch_norm(x, training=training)
 
     quantizer = computing().quantizer
-    return run(training) if quantizer is None else quantizer.normalized(run, training)
+    if quantizer is None:
+        return run(training)
+    return quantizer.normalized(run, training, batch_norm)
 
 
 def convolve(conv, x, batch_norm=None, training=False):
     """`conv(x)`, or the batch norm of it."""
-    quantizer, _, fold, _ = computing()
+    quantizer, _, fold = computing()
     if batch_norm is not None and fold is not None:
         return fold(conv, x, batch_norm)
     x = _convolved(conv, x) if quantizer is None else quantizer.convolve(conv, x)

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
-from keras import ops
 
 from effdet_keras._internal.backend import default_jit_compile
 from effdet_keras.data.dataset import DetectionDataset
@@ -30,10 +29,9 @@ from effdet_keras.model.trained import TrainedModel
 from effdet_keras.train import fitting, inputs
 from effdet_keras.train.averages import WeightAverages
 from effdet_keras.train.model_steps import ModelSteps, refuse_where_several
-from effdet_keras.train.optimizers import all_finite
-from effdet_keras.train.parts import Part, assign_parted, joined, step_counter
 from effdet_keras.train.recipe import Recipe
 from effdet_keras.train.resume import DataOrder, FromPlaceOn, PlaceKeeper, say_where
+from effdet_keras.train.steps import BackendSteps
 from effdet_keras.weights.model_files import ModelFiles
 from effdet_keras.weights.model_weights import ModelWeights
 
@@ -42,7 +40,9 @@ keras.saving.register_keras_serializable(package="effdet_keras")(Postprocess)
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
-class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Model):
+class EfficientDet(
+    ModelWeights, TrainedModel, ModelFiles, ModelSteps, BackendSteps, keras.Model
+):
     """EfficientDet (https://arxiv.org/abs/1911.09070) as a Keras model.
 
     Images go in as pixels 0-255, RGB; mean and standard deviation are the model's own.
@@ -88,7 +88,11 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
     """
 
     averages: WeightAverages | None = None
-    parts: Mapping[str, Part] = types.MappingProxyType({})  # of training steps, by name
+    quantization: Any = None  # of `quantize_aware`: the rounding of an int8 file
+    adversarial: Any = None  # of `compile(adversarial=...)`: AdvProp
+    moving_normalizer: Any = None  # of `DetectionLoss(positives_momentum=...)`
+    # More terms of the loss, by the names under which they are logged.
+    auxiliary_losses: Mapping[str, Any] = types.MappingProxyType({})
     # What of the weights was loaded: "backbone" or "detector"; None if all are new.
     pretrained: str | None = None
     # Thresholds and temperature for `detect`, or None where none were chosen.
@@ -133,7 +137,6 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
             _one_per_class("thresholds", score_settings.thresholds, config.num_classes)
         self.score_settings = score_settings
         self._network_dtype = dtype
-        self.parts: dict[str, Part] = {}
         self.anchors = anchors_of(config)
         # Keras' own "auto" is XLA, also on CPUs, where it is many times slower.
         self.jit_compile = default_jit_compile()
@@ -142,8 +145,8 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
         run = functools.partial(super().call, inputs, training=training, mask=mask)
-        for part in self.parts.values():
-            run = functools.partial(part.call, run, bool(training))
+        if self.quantization is not None:  # rounds within the network
+            return self.quantization.call(run, bool(training))
         return run()
 
     @property
@@ -312,7 +315,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         keeper = PlaceKeeper(
             DataOrder(x, steps_per_epoch, initial_epoch),
             place,
-            is_given_batches=self._step.is_given_batches,
+            is_given_batches=self.receives_batches,
         )
         given = fitting.others_in(callbacks)
         if keeper.must_skip:
@@ -323,7 +326,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         data = dataset if isinstance(dataset, DetectionDataset) else None
         with self._training_on(x, keeper, data), fitting.let_go_afterwards(callbacks):
             return super().fit(
-                self._step.data_of_fit(x),
+                self.prepare_fit_data(x),
                 y,
                 batch_size=batch_size,
                 epochs=epochs,
@@ -333,55 +336,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
                 **kwargs,
             )
 
-    # --- One step.
-
-    def train_step(self, *arguments: Any) -> Any:
-        return self._step.train(self._train, *arguments)
-
-    def _train(self, data):
-        """One training step; what differs between backends is in `train/steps`."""
-        backend, optimizer, parts = self._step, self.optimizer, self.parts.values()
-        step = ops.copy(step_counter(optimizer))
-        statistics = self.moved_statistics() + self.of_parts("statistics")
-        others = self.of_parts("moved")
-        before, others_before = joined(statistics), [ops.copy(v) for v in others]
-        # Forward pass, `compute_loss`, backward pass.
-        loss, gradients, moved = backend.gradients(data, before)
-        self._loss_tracker.update_state(loss)
-        for part in parts:
-            loss, gradients = part.gradients(loss, gradients, data, step)
-        together, scale = gradients, optimizer.scale_loss(ops.ones(()))
-        for part in parts:
-            together = part.together(together, scale)
-        clipped, norm = backend.clipped(together)
-        of_step = {"gradient_norm": norm, "learning_rate": optimizer.learning_rate}
-        self.settings.trackers.update(of_step)
-        after = settled = joined([moved, *self.of_parts("statistics")])
-        is_fine = backend.on_all_replicas(all_finite([loss, norm, after, *others]))
-        goes_on = is_fine
-        loss_scale = getattr(optimizer, "dynamic_scale", None)  # of float16
-        if loss_scale is not None:
-            # Gradients that overflow a smaller scale may mend: the optimizer leaves
-            # the step out by itself, and halves it.
-            mends = backend.on_all_replicas(all_finite([loss, after]))
-            goes_on = is_fine | (mends & (loss_scale > 1.0))
-        # The forward pass has moved statistics: of a bad batch they are put back.
-        for part in parts:
-            settled = part.settled(before, settled, step)
-        stays = goes_on if backend.left_out_steps_move_statistics else is_fine
-        assign_parted(statistics, ops.where(stays, settled, before))
-        for variable, value in zip(others, others_before):
-            variable.assign(ops.where(stays, variable.value, value))
-
-        def update():
-            final = clipped
-            for part in parts:
-                final = part.for_optimizer(gradients, final, step=step, is_fine=is_fine)
-            backend.apply(final, self.updated_variables())
-            self._move_averages(step)
-
-        logs = self.get_metrics_result()
-        return backend.finish(logs, update, goes_on, data, step)
+    # --- The loss. `train_step` is in the file of the backend that runs: `train/steps`.
 
     def compute_loss(
         self,
@@ -407,15 +362,9 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
             training: bool, whether it is a training step that asks.
         """
         inputs.check_truth(y, sample_weight, self.config)
-        losses = self.losses_of(y, y_pred, training=training)
+        losses = self.compute_losses(y, y_pred, training=training)
         self.settings.trackers.update(losses)
         return losses["loss"]
-
-    def test_step(self, *args: Any) -> Any:
-        return self._step.test(super().test_step, *args)
-
-    def predict_step(self, *args: Any) -> Any:
-        return self._step.predict(super().predict_step, *args)
 
     # --- Detection.
 

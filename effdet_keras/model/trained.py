@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import keras
 
-from effdet_keras._internal.extras import extra
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import require
 from effdet_keras.model.network import copied
 from effdet_keras.train import fitting
-from effdet_keras.train.parts import Part
 
 if TYPE_CHECKING:
     from effdet_keras.export.check import ExportReport
@@ -60,11 +58,6 @@ class TrainedModel:
             recipe = config["recipe"] | {"freeze": None}
             self.compile_from_config({**config, "recipe": recipe})
 
-    @property
-    def quantization(self) -> Part | None:
-        """What rounds the network to 8 bits, after `quantize_aware`."""
-        return self.parts.get("quantization")
-
     def quantize_aware(
         self,
         delay: int = 0,
@@ -96,10 +89,11 @@ class TrainedModel:
                 "relu" or "relu6".
             RuntimeError: If Keras runs on another backend than TensorFlow.
         """
-        quantization = extra("quantization:Quantization")
-        with self._step.scope():
-            part = quantization(self, delay, batch_norm_steps, range_steps)
-        self.add_part("quantization", part)
+        from effdet_keras.extras.quantization import Quantization
+
+        with self.variable_scope():
+            self.quantization = Quantization(self, delay, batch_norm_steps, range_steps)
+        self.forget_functions()
         if self.settings is not None:
             self.compile_from_config(fitting.refining_config(self))
         return self

@@ -29,7 +29,7 @@ from effdet_keras._version import __version__
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidStateError, MissingPackageError
 from effdet_keras.runs.configuration import RunConfiguration
-from effdet_keras.train.parts import steps_done
+from effdet_keras.train.optimizers import steps_done
 from effdet_keras.train.resume import Place
 from effdet_keras.weights.checkpoint_files import (
     ARCHIVE_FOLDER,

@@ -14,20 +14,18 @@ from typing import Any
 import keras
 
 from effdet_keras._internal.backend import default_jit_compile
-from effdet_keras._internal.extras import extra
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.model.basic_layers import ConfiguredLayer
-from effdet_keras.model.batch_norm import STATISTICS, batch_norms_of
+from effdet_keras.model.batch_norm import (
+    STATISTICS,
+    MomentumWarmup,
+    batch_norms_of,
+    set_momentum_warmup,
+)
 from effdet_keras.train import auto_recipe, inputs
 from effdet_keras.train.averages import SwapEMA, WeightAverages
-from effdet_keras.train.optimizers import check_found
-from effdet_keras.train.parts import (
-    Accumulation,
-    StatisticsWarmup,
-    steps_done,
-    steps_per_update,
-)
+from effdet_keras.train.optimizers import check_found, step_counter, steps_done
 from effdet_keras.train.recipe import Recipe
 from effdet_keras.train.resume import PlaceKeeper
 
@@ -38,7 +36,7 @@ _REFINING = 10.0  # what a learning rate is divided by, to go on from what was l
 
 def set_up(model, open_recipe, recipe, keras_options):
     """What `compile` does once its arguments are known to be right."""
-    with model._step.scope():  # `fit` may be called outside of it
+    with model.variable_scope():  # `fit` may be called outside of it
         _set_up(model, open_recipe, recipe, keras_options)
 
 
@@ -46,12 +44,9 @@ def _set_up(model, open_recipe, recipe, keras_options):
     options = dict(keras_options)
     if options["jit_compile"] == "auto":
         options["jit_compile"] = default_jit_compile()
-    parts = dict(model.parts)  # but for those of an earlier recipe
-    for name in ("adversarial", "normalizer", "accumulation", "statistics_warmup"):
-        parts.pop(name, None)
+    adversarial = None
     if recipe.adversarial is not None:
-        jit_compile = options["jit_compile"]
-        parts["adversarial"] = recipe.adversarial.new_part(model, jit_compile)
+        adversarial = recipe.adversarial.new_training(model, options["jit_compile"])
     multipliers = recipe.learning_rate_multipliers or {}
     check_found("learning_rate_multipliers", multipliers, model.variables)
     if isinstance(recipe.weight_decay, dict):
@@ -59,7 +54,7 @@ def _set_up(model, open_recipe, recipe, keras_options):
     optimizer = recipe.new_optimizer()
     # No loss of Keras' kind: `EfficientDet.compute_loss` is ours.
     keras.Model.compile(model, optimizer=optimizer, loss=None, **options)
-    model.parts = parts
+    model.adversarial, model.moving_normalizer = adversarial, None
     if recipe.loss_scale is not None:
         is_scaled = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
         rule = "`loss_scale` is for models of `mixed_float16`"
@@ -70,20 +65,19 @@ def _set_up(model, open_recipe, recipe, keras_options):
             layer.recomputes = recipe.grad_checkpoint
     # Built here, so that loading weights finds the optimizer's variables, and
     # the first step, which would make them, is not traced a second time.
-    model.optimizer.build(model.updated_variables())
+    model.optimizer.build(model.optimized_variables())
     if (momentum := recipe.loss.positives_momentum or 0.0) > 0.0:
-        kind = extra("moving_normalizer:MovingNormalizer")
-        # In the place of that of accumulation.
-        model.parts["normalizer"] = kind(momentum, model._step.normalizer)
-    if steps_per_update(model.optimizer) > 1:
-        variables = model.updated_variables()
-        model.parts["accumulation"] = Accumulation(model.optimizer, variables)
+        from effdet_keras.extras.moving_normalizer import MovingNormalizer
+
+        model.moving_normalizer = MovingNormalizer(momentum)
+    warmup = None
     if recipe.batch_norm_warmup:
-        rate = model.rate_of_statistics()
-        model.parts["statistics_warmup"] = StatisticsWarmup(rate)
+        warmup = MomentumWarmup(step_counter(model.optimizer))
+    set_momentum_warmup(model, warmup)
     trackers = Trackers(_names_of_losses(model.config, recipe.loss))
-    for part in model.parts.values():
-        trackers.add(part.logs)
+    trackers.add(model.auxiliary_losses)
+    if model.adversarial is not None:
+        trackers.add((model.adversarial.name,))
     model.settings = Settings(
         recipe=recipe,
         open_recipe=open_recipe,

@@ -21,7 +21,7 @@ from effdet_keras.labels import (
     category_ids_or_default,
     extend_category_ids,
 )
-from effdet_keras.train.parts import steps_done
+from effdet_keras.train.optimizers import steps_done
 
 
 def check_data(model, x, y=None):
@@ -275,11 +275,24 @@ class Run:
                 raise
             raise plain from None
 
-    def refusal(self, truth: dict, config: Any, step: int | None) -> Exception:
-        """The error for a batch whose loss is NaN or infinite."""
-        fault = explain_batch(truth, config)
+    def refusal(self, truth: dict | None, config: Any, step: int | None) -> Exception:
+        """The error for a batch whose loss is NaN or infinite.
+
+        Args:
+            truth: its ground truth, or None where nobody knows which batch it was.
+            config: `EfficientDetConfig`.
+            step: int, the 1-based training step; None for an evaluation.
+        """
         where = "an evaluation step" if step is None else f"training step {step}"
-        batch = f"The batch of {where} {self._names(truth.get('image_id'))}"
+        if truth is None:
+            fault = None
+            batch = (
+                f"It is the batch of {where} or of one of those that ran with it. "
+                "Compile with `steps_per_execution=1` to see its images"
+            )
+        else:
+            fault = explain_batch(truth, config)
+            batch = f"The batch of {where} {self._names(truth.get('image_id'))}"
         if fault is not None:
             self._error = InvalidValueError(
                 f"{fault}. {batch}. This batch did not change the model."

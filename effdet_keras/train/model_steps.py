@@ -1,4 +1,4 @@
-"""What surrounds the steps of a model: batches, losses, parts, compiled functions."""
+"""What surrounds the steps of a model: batches, losses, updates, metrics."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import functools
 import math
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -17,15 +17,14 @@ from effdet_keras._internal.processes import current_processes
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidStateError, InvalidValueError, require
 from effdet_keras.labels import IGNORE
-from effdet_keras.model.batch_norm import STATISTICS, batch_norms_of, statistics_of
+from effdet_keras.model.batch_norm import STATISTICS
 from effdet_keras.train import auto_recipe
 from effdet_keras.train.fitting import BATCH_SIZE
 from effdet_keras.train.inputs import Run, check_data, check_truth, is_valid_batch
 from effdet_keras.train.losses import count_positives, segmentation_loss
-from effdet_keras.train.optimizers import decay_loss
-from effdet_keras.train.parts import Part, step_counter, steps_done, steps_per_update
+from effdet_keras.train.optimizers import decay_loss, steps_done, steps_per_update
 from effdet_keras.train.resume import Place, PlaceKeeper
-from effdet_keras.train.steps import BackendStep, EvaluationStep, step_of_backend
+from effdet_keras.train.steps import EvaluationStep
 
 
 class ModelSteps:
@@ -144,25 +143,13 @@ class ModelSteps:
         if content_sizes is not None:
             found = self._evaluated({"images": x, "content_sizes": content_sizes})
             return found["detections"]
-        return self._step.predict_on_batch(super().predict_on_batch, self, x)
+        return self.predict_of_process(super().predict_on_batch, self, x)
 
-    # --- Losses, parts and averages.
+    # --- Losses.
 
-    def _move_averages(self, step):
-        if self.averages is None:
-            return
-        count = steps_per_update(self.optimizer)
-        if count == 1 and not hasattr(self.optimizer, "dynamic_scale"):
-            self.averages.update(step)
-            return
-        # A step that only adds up gradients, or whose gradients overflow, moves none.
-        done = ops.copy(step_counter(self.optimizer)) // count
-        moved = done > step // count
-        self.averages.update(step // count, moved)
-
-    def losses_of(
+    def compute_losses(
         self,
-        truth: dict,
+        ground_truth: dict,
         outputs: dict[str, Any],
         is_counted: Any = None,
         training: bool = False,
@@ -174,104 +161,156 @@ class ModelSteps:
         """
         terms = {"loss": 0.0}
         if self.config.has_detection:
-            terms = _detection_losses(self, truth, outputs, is_counted, training)
+            terms = _detection_losses(self, ground_truth, outputs, is_counted, training)
         if self.config.has_segmentation:
             logits = outputs["segmentation_logits"]
-            of_images = segmentation_loss(truth["masks"], logits)
+            of_images = segmentation_loss(ground_truth["masks"], logits)
             segmentation = _mean_of_counted(of_images, is_counted)
             loss = terms["loss"] + segmentation  # unweighted, as in the reference
             terms = {**terms, "loss": loss, "segmentation_loss": segmentation}
-        for part in self.parts.values():
-            if (more := part.loss(truth, outputs)) is not None:
-                weight, value = more
-                loss = terms["loss"] + weight * value
-                terms = {**terms, "loss": loss, part.logs[0]: value}
+        for name, auxiliary_loss in self.auxiliary_losses.items():
+            value = auxiliary_loss(ground_truth, outputs)
+            if value is not None:
+                loss = terms["loss"] + auxiliary_loss.weight * value
+                terms = {**terms, "loss": loss, name: value}
         decay = decay_loss(self.settings.recipe.l2_decay, self.trainable_variables)
-        is_valid = is_valid_batch(truth, self.config)
+        is_valid = is_valid_batch(ground_truth, self.config)
         loss = ops.where(is_valid, terms["loss"] + decay, float("nan"))
         return {**terms, "reg_l2_loss": decay, "loss": loss}
 
-    def add_part(self, name: str, part: Part) -> None:
-        """Lets something take part in training steps from now on."""
-        self.parts[name] = part
-        if self.settings is not None:
-            self.settings.trackers.add(part.logs)
-        self._forget_functions()
+    def add_auxiliary_loss(self, name: str, loss: Any) -> None:
+        """Adds a term to the loss, and logs it.
 
-    def remove_part(self, name: str) -> None:
-        """Ends what `add_part` began."""
-        part = self.parts.pop(name)
+        Args:
+            name: string, under which it is logged.
+            loss: callable of the ground truth of a batch and the network's outputs; it
+                returns a float32 scalar, or None where there is nothing to compare. Its
+                attribute `weight` is the factor of the term.
+        """
+        self.auxiliary_losses = {**self.auxiliary_losses, name: loss}
         if self.settings is not None:
-            self.settings.trackers.remove(part.logs)
-        self._forget_functions()
+            self.settings.trackers.add((name,))
+        self.forget_functions()
 
-    def _forget_functions(self):
-        """Their graphs have the parts of before."""
+    def remove_auxiliary_loss(self, name: str) -> None:
+        """Takes a term out of the loss again."""
+        self.auxiliary_losses = {
+            n: loss for n, loss in self.auxiliary_losses.items() if n != name
+        }
+        if self.settings is not None:
+            self.settings.trackers.remove((name,))
+        self.forget_functions()
+
+    def forget_functions(self) -> None:
+        """Lets Keras make the functions of `fit`, `evaluate` and `predict` again."""
         self.train_function = self.test_function = self.predict_function = None
 
-    def of_parts(self, field: str) -> list[keras.Variable]:
-        """The variables of one field of `Part`, of all parts."""
-        return [v for part in self.parts.values() for v in getattr(part, field)]
+    # --- The update of a training step, and what it logs.
 
-    def updated_variables(self) -> list[keras.Variable]:
-        """What the optimizer moves: what trains, and then that of the parts."""
-        return self.trainable_variables + self.of_parts("trainable_variables")
+    def apply_update(
+        self, gradients: list, new_values: Sequence[tuple], step: Any
+    ) -> None:
+        """Updates weights, statistics and averages, of a batch that is finite.
+
+        Args:
+            gradients: those of `optimized_variables()`, clipped.
+            new_values: pairs of a variable and what the forward pass assigned to it.
+            step: int scalar, the 0-based training step.
+        """
+        self._apply_gradients(gradients, self.optimized_variables())
+        for variable, value in new_values:
+            variable.assign(value)
+        if self.averages is not None:
+            count = steps_per_update(self.optimizer)
+            is_update = None if count == 1 else (step + 1) % count == 0
+            self.averages.update(step // count, is_update)
+
+    @property
+    def has_dynamic_loss_scale(self) -> bool:
+        """Whether the loss is scaled against underflow in float16."""
+        return hasattr(self.optimizer, "dynamic_scale")
+
+    def reduce_loss_scale(self, when: Any = True) -> None:
+        """Halves the loss scale, as Keras does where gradients overflow."""
+        optimizer, halved = self.optimizer, self.optimizer.dynamic_scale * 0.5
+        for variable, value in (
+            (optimizer.dynamic_scale, halved),
+            (optimizer.step_counter, ops.zeros_like(optimizer.step_counter)),
+        ):
+            variable.assign(ops.where(when, value, ops.convert_to_tensor(variable)))
+
+    def update_metrics(self, loss: Any, gradient_norm: Any = None) -> dict[str, Any]:
+        """The logs of a step; `gradient_norm` is None where nothing was trained."""
+        self._loss_tracker.update_state(loss)
+        if gradient_norm is None:
+            return self.settings.trackers.without_steps(self.get_metrics_result())
+        self.settings.trackers.update(
+            {
+                "gradient_norm": gradient_norm,
+                "learning_rate": self.optimizer.learning_rate,
+            }
+        )
+        return self.get_metrics_result()
+
+    def check_loss(self, loss: Any, data: Any, *, is_training: bool) -> None:
+        """Raises the error for a batch whose loss is NaN: it changed nothing.
+
+        Args:
+            loss: what the step logged.
+            data: the batch, or None where Keras ran several and nobody knows which.
+            is_training: bool, whether it was a training step.
+        """
+        if np.all(np.isfinite(ops.convert_to_numpy(loss))):
+            return
+        step = steps_done(self.optimizer) + 1 if is_training else None
+        ground_truth = None
+        if data is not None:
+            _, ground_truth, _ = keras.utils.unpack_x_y_sample_weight(data)
+        raise self.refusal(ground_truth, step=step)
+
+    # --- The variables of a training step.
+
+    def optimized_variables(self) -> list[keras.Variable]:
+        """What the optimizer updates: what trains, and the second batch norms' own."""
+        own = self.trainable_variables
+        return own if self.adversarial is None else own + self.adversarial.trainable
+
+    def step_variables(self) -> list[keras.Variable]:
+        """What a forward pass or a loss may assign, such as batch-norm statistics."""
+        found = [*self.non_trainable_variables, *super().metrics_variables]
+        for owner in (self.quantization, self.moving_normalizer):
+            found += [] if owner is None else owner.variables
+        return found
+
+    def variables_beside_keras(self) -> list[keras.Variable]:
+        """Variables that a step changes, and that Keras does not know of."""
+        owners = [self.averages, self.moving_normalizer]
+        return [v for owner in owners if owner is not None for v in owner.variables]
+
+    def assigned_values(self, scope: keras.StatelessScope) -> list[tuple]:
+        """Pairs of a variable and the value that it was assigned within a scope."""
+        pairs = [(v, scope.get_current_value(v)) for v in self.step_variables()]
+        return [(v, value) for v, value in pairs if value is not None]
 
     def batch_norm_statistics(self) -> list[keras.Variable]:
         """The moving means and variances of all batch norms."""
         others = self.non_trainable_variables
         return [v for v in others if v.name in STATISTICS]
 
-    def moved_statistics(self) -> list[keras.Variable]:
-        """Those of the batch norms that train."""
-        return statistics_of([bn for bn in batch_norms_of(self) if bn.trainable])
-
-    def rate_of_statistics(self) -> np.ndarray:
-        """`1 - momentum` of each number of them; `[1]` where all have the same."""
-        norms = [bn for bn in batch_norms_of(self) if bn.trainable]
-        rates = np.float32([1.0 - bn.momentum for bn in norms])
-        if len(set(rates)) < 2:
-            return rates[:1]
-        return np.repeat(rates, [2 * bn.moving_mean.shape[0] for bn in norms])
-
     @property
     def metrics(self):
         trackers = [] if self.settings is None else self.settings.trackers.metrics
         return [*super().metrics, *trackers]
 
-    @property
-    def metrics_variables(self):
-        return [*super().metrics_variables, *self._step.carried_variables()]
+    # --- What surrounds the functions of Keras.
 
-    @functools.cached_property
-    def _step(self) -> BackendStep:
-        """What a training step does on the backend that runs."""
-        return step_of_backend(self)
-
-    def make_train_function(self, force: bool = False) -> None:
-        is_new = force or self.train_function is None
-        with self._step.making_function():
-            super().make_train_function(force)
-        if is_new:
-            compiled = self._step.compiled(self.train_function)
-            self.train_function = self._step.watched(compiled)
-            if self.place_keeper is not None and self.place_keeper.must_skip:
-                self.train_function = self.place_keeper.skipping(
-                    self.train_function, self._step.skipped
-                )
-
-    def make_test_function(self, force: bool = False) -> None:
-        is_new = force or self.test_function is None
-        with self._step.making_function():
-            super().make_test_function(force)
-        if is_new:
-            self.test_function = self._step.compiled(self.test_function)
-
-    def make_predict_function(self, force: bool = False) -> None:
-        is_new = force or self.predict_function is None
-        super().make_predict_function(force)
-        if is_new:
-            self.predict_function = self._step.predicting(self.predict_function)
+    def skip_steps_before_position(self) -> None:
+        """Skips the steps that are done, where `fit` resumes in an epoch."""
+        keeper = self.place_keeper
+        if keeper is not None and keeper.must_skip:
+            self.train_function = keeper.skipping(
+                self.train_function, self.skipped_step
+            )
 
     def _maybe_symbolic_build(self, *args: Any, **kwargs: Any) -> None:
         """Nothing: `compile` has built all, and with several workers Keras' fails."""
@@ -337,7 +376,7 @@ class ModelSteps:
             kept.step = EvaluationStep(self)
         return kept.step.predict_on_batch(arrays)
 
-    def refusal(self, truth: dict, *, step: int | None = None) -> Exception:
+    def refusal(self, truth: dict | None, *, step: int | None = None) -> Exception:
         """The error for a batch whose loss is not finite; see `Run.refusal`."""
         return self._run.refusal(truth, self.config, step)
 
@@ -366,13 +405,13 @@ def _detection_losses(model, truth, outputs, is_counted, training):
     if is_counted is not None:
         class_targets = ops.where(is_counted[:, None], class_targets, IGNORE)
     num_positives = count_positives(class_targets, box_targets, *anchor_weights)
-    parts = model.parts.values() if training else ()
-    for one in (*parts, model._step):
-        normalizer = one.normalizer(num_positives, recipe.loss.normalizer_of)
-        if normalizer is not None:
-            # A loss of one's own need not know what only parts of a batch need.
-            options["normalizer"] = normalizer
-            break
+    normalizer = model.loss_normalizer(num_positives, recipe.loss.normalizer_of)
+    if training and model.moving_normalizer is not None:
+        if normalizer is None:
+            normalizer = recipe.loss.normalizer_of(num_positives)
+        normalizer = model.moving_normalizer(normalizer)
+    if normalizer is not None:  # a loss of one's own need not know it
+        options["normalizer"] = normalizer
     return recipe.loss(
         class_targets,
         box_targets,

@@ -18,8 +18,30 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import check_argument
 from effdet_keras.model.batch_norm import num_replicas
 from effdet_keras.model.computing import ON_TENSORFLOW
-from effdet_keras.train.parts import joined, parted
 from effdet_keras.train.schedules import choice
+
+# --- What an optimizer counts: training steps, of which with `accumulate_steps` N every
+# N make one update of the weights.
+
+
+def steps_per_update(optimizer: keras.optimizers.Optimizer) -> int:
+    """The number of steps whose gradients make one update of the weights."""
+    return _inner(optimizer).gradient_accumulation_steps or 1
+
+
+def step_counter(optimizer: keras.optimizers.Optimizer) -> keras.Variable:
+    """The variable that counts the steps of an optimizer."""
+    return _inner(optimizer)._iterations  # `iterations` counts updates
+
+
+def steps_done(optimizer: keras.optimizers.Optimizer) -> int:
+    """The steps that an optimizer was given since it was made."""
+    return int(ops.convert_to_numpy(step_counter(optimizer)))
+
+
+def _inner(optimizer):
+    return getattr(optimizer, "inner_optimizer", optimizer)  # of a loss scale
+
 
 KERNELS = "kernel$"  # of all convolutions, depthwise and pointwise ones as well
 
@@ -75,7 +97,8 @@ def clip_gradients(gradients, limit, *, each=True, scale=None):
     # All vectors are one array: a step has 300, and each operation its price.
     vectors = [g for g in gradients if len(g.shape) == 1]
     others = [g for g in gradients if len(g.shape) != 1]
-    numbers, count = joined(vectors), len(vectors) + 1  # torch needs one at least
+    numbers = ops.concatenate(vectors) if vectors else ops.zeros((0,))
+    count = len(vectors) + 1  # torch needs one at least
     owners = np.repeat(np.arange(count - 1), [v.shape[0] for v in vectors] or 0)
     squares = ops.segment_sum(ops.square(ops.cast(numbers, "float32")), owners, count)
     halves = ops.stack([half_square(g) for g in others] or [ops.zeros(())])
@@ -89,7 +112,8 @@ def clip_gradients(gradients, limit, *, each=True, scale=None):
         together = _norm(norms * factors)
         factors = factors * (limit / ops.maximum(together, limit))
     numbers = numbers * ops.cast(ops.take(factors[:count], owners), numbers.dtype)
-    clipped = iter(parted(numbers, vectors))
+    ends = np.cumsum([v.shape[0] for v in vectors]).tolist()
+    clipped = iter(ops.split(numbers, ends[:-1]) if len(ends) > 1 else [numbers])
     others = zip(others, ops.unstack(factors[count:]))
     others = (g * ops.cast(f, g.dtype) for g, f in others)
     parts = [next(clipped if len(g.shape) == 1 else others) for g in gradients]
@@ -112,6 +136,11 @@ def all_finite(tensors):
     """Whether no number in a list of float tensors is NaN or infinite."""
     flat = [ops.reshape(ops.cast(t, "float32"), (-1,)) for t in tensors]
     return ops.all(ops.isfinite(ops.concatenate(flat)))
+
+
+def float_values(pairs):
+    """The values of the float variables among pairs of a variable and a value."""
+    return [value for v, value in pairs if keras.backend.is_float_dtype(v.dtype)]
 
 
 # --- Updates of few operations.
@@ -360,8 +389,7 @@ def default_learning_rate(optimizer):
 def has_own_decay(optimizer):
     """Whether an optimizer decays the weights, so that the loss should not."""
     if isinstance(optimizer, keras.optimizers.Optimizer):
-        inner = getattr(optimizer, "inner_optimizer", optimizer)  # of a loss scale
-        return bool(inner.weight_decay)
+        return bool(_inner(optimizer).weight_decay)
     return optimizer is not None and optimizer_choice(optimizer)[0] in _DECAYING
 
 

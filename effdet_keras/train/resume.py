@@ -17,7 +17,7 @@ from keras import ops
 
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.data.pipeline.image_reader import passes_of
-from effdet_keras.train.parts import steps_done
+from effdet_keras.train.optimizers import steps_done
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,7 +25,7 @@ class ModelFiles:
     """Saving and loading of `EfficientDet` by Keras' own methods, as a mix-in.
 
     Files have the moving averages as the weights, and beside them the weights of
-    training and the `variables` of the model's parts.
+    training, and what quantization-aware and adversarial training need to resume.
     """
 
     def save(self, filepath: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
@@ -105,8 +105,13 @@ class ModelFiles:
 
     def _kept_beside(self):
         """What files keep besides variables of the model and of the optimizer."""
-        averages = [] if self.averages is None else [self.averages]
-        return [*averages, *self.parts.values()]
+        owners = [
+            self.averages,
+            self.quantization,
+            self.adversarial,
+            self.moving_normalizer,
+        ]
+        return [owner for owner in owners if owner is not None]
 
     def _saved_variables(self):
         optimizer = getattr(self, "optimizer", None)

@@ -74,7 +74,7 @@ def train(model, folder):
 
 def values(model):
     groups = [model.variables, model.optimizer.variables, model.averages.variables]
-    groups += [part.variables for part in model.parts.values()]
+    groups += [kept.variables for kept in model._kept_beside()]
     return {
         f"{number}/{place}/{variable.name}": np.array(ops.convert_to_numpy(variable))
         for number, group in enumerate(groups)

@@ -1,4 +1,4 @@
-"""N steps of gradient accumulation are one update by a batch N times as large."""
+"""N steps of gradient accumulation are one update by the mean of their gradients."""
 
 import keras
 import numpy as np
@@ -14,20 +14,18 @@ from support.tiny import (
 )
 from train.test_refused_batches import assert_equal, everything
 
-from effdet_keras.train.parts import steps_done
+from effdet_keras.train.optimizers import steps_done
 
 # A step is compiled for minutes on JAX.
 pytestmark = [] if EAGER else [pytest.mark.slow]
-SIZE = 2  # of the large batch
-UPDATES = 2
 
 
-def model_without_batches(accumulated, clip_norm, **options):
+def model_without_batches(accumulated, clip_norm, optimizer="momentum", **options):
     """A model whose result for an image does not depend on the others in its batch."""
     keras.utils.set_random_seed(0)
     model = without_stochastic_depth(tiny_model(), batch_norm=False)
     model.compile(
-        "momentum",
+        optimizer,
         accumulate_steps=accumulated,
         learning_rate=0.1,
         schedule="constant",
@@ -51,28 +49,38 @@ def arrays(model):
     return values([*model.variables, *model.averages.variables])
 
 
-@pytest.mark.parametrize(
-    "clip_norm", [0.05, pytest.param(None, marks=pytest.mark.slow)]
-)
-def test_small_batches_add_up_to_a_large_one(clip_norm):
-    x, y = images_and_truth(SIZE * UPDATES)
-    whole = model_without_batches(1, clip_norm)
-    before = arrays(whole)
-    whole.fit(x, y, batch_size=SIZE, shuffle=False, verbose=0)
-    parts = model_without_batches(SIZE, clip_norm)
-    parts.fit(x, y, batch_size=1, shuffle=False, verbose=0)
-    assert (steps_done(whole.optimizer), steps_done(parts.optimizer)) == (2, 4)
-    moved = 0
-    for a, b, start in zip(arrays(whole), arrays(parts), before, strict=True):
-        np.testing.assert_allclose(b, a, rtol=1e-4, atol=2e-6)
-        moved += not np.allclose(a, start, rtol=1e-4, atol=1e-5)
-    assert moved > 50
+@pytest.mark.parametrize("clip_norm", [0.05, None])
+def test_an_update_is_by_the_mean_of_the_gradients_of_its_steps(clip_norm):
+    """Each step's gradients are clipped; an update of SGD is in proportion to them."""
+    x, y = images_and_truth(2)
+    steps = [(x[i : i + 1], {n: v[i : i + 1] for n, v in y.items()}) for i in range(2)]
+    moved = []
+    for one in steps:
+        model = model_without_batches(1, clip_norm, "sgd")
+        start = values(model.trainable_variables)
+        model.fit(Stream(one), verbose=0)
+        model.averages.restore()
+        after = values(model.trainable_variables)
+        moved.append([b - a for a, b in zip(start, after, strict=True)])
+    model = model_without_batches(2, clip_norm, "sgd")
+    model.fit(Stream(*steps), shuffle=False, verbose=0)
+    model.averages.restore()
+    assert steps_done(model.optimizer) == 2
+    changed = 0
+    for variable, before, *both in zip(
+        values(model.trainable_variables), start, *moved, strict=True
+    ):
+        expected = np.mean(both, axis=0)
+        np.testing.assert_allclose(variable - before, expected, rtol=1e-3, atol=2e-6)
+        changed += not np.allclose(expected, 0.0, atol=1e-5)
+    assert changed > 20
 
-    # A step that is no update moves nothing but the sums.
-    kept = arrays(parts)
-    parts.fit(x[:1], {n: v[:1] for n, v in y.items()}, batch_size=1, verbose=0)
-    tiny.assert_equal(arrays(parts), kept)
-    assert steps_done(parts.optimizer) == 5
+    # A step that is no update moves neither weights nor averages.
+    kept = arrays(model)
+    model.fit(Stream(steps[0]), verbose=0)
+    model.averages.restore()
+    tiny.assert_equal(arrays(model), kept)
+    assert steps_done(model.optimizer) == 3
 
 
 @pytest.mark.parametrize("place", [1, 2])

@@ -8,19 +8,27 @@ import pytest
 from keras import ops
 from support.tiny import tiny_model
 
+from effdet_keras.model.batch_norm import BatchNormalization, MomentumWarmup
 from effdet_keras.model.efficientdet import EfficientDet
-from effdet_keras.train.parts import StatisticsWarmup
 
 
-@pytest.mark.parametrize("step", [0, 1, 10, 100, 800])
+@pytest.mark.parametrize("step", [0, 1, 10, 100, 800, 5000])
 @pytest.mark.parametrize("momentum", [0.99, 0.5])
-def test_the_momentum_grows_as_the_decay_of_the_averages_does(step, momentum):
-    """It is how much is left of a statistic of 0, where that of the batch is 8."""
-    rate = np.float32([1 - momentum])
-    moved = StatisticsWarmup(rate).settled(ops.array([0.0]), ops.array(rate * 8), step)
-    # A shorter memory of the layers stays.
-    expected = min(momentum, (1 + step) / (10 + step))
-    assert 1 - float(moved[0]) / 8.0 == pytest.approx(expected, abs=1e-4)
+@pytest.mark.parametrize("unbiased", [False, True])
+def test_the_momentum_grows_as_the_decay_of_the_averages_does(step, momentum, unbiased):
+    """It is how much is left of a mean of 0, where that of the batch is 8."""
+    layer = BatchNormalization(momentum=momentum, unbiased=unbiased)
+    layer.build((None, 1, 1, 1))
+    counter = keras.Variable(step, dtype="int32", trainable=False)
+    layer.momentum_warmup = MomentumWarmup(counter)
+    layer(np.float32([7.0, 9.0]).reshape(2, 1, 1, 1), training=True)
+    expected = min(momentum, (1 + step) / (10 + step))  # or a layer's own
+    mean, variance = (float(v[0]) for v in (layer.moving_mean, layer.moving_variance))
+    assert 1 - mean / 8.0 == pytest.approx(expected, abs=1e-5)
+    variance_of_batch = 2.0 if unbiased else 1.0  # it started at 1
+    assert variance == pytest.approx(
+        expected + (1 - expected) * variance_of_batch, abs=1e-5
+    )
 
 
 @pytest.mark.slow_elsewhere

@@ -1,6 +1,5 @@
 """The training step on TensorFlow: clipping, float16, replicas, datasets."""
 
-import collections
 import gc
 import weakref
 
@@ -87,20 +86,3 @@ def test_a_model_that_was_trained_can_be_freed():
     del model
     gc.collect()
     assert model_or_none() is None
-
-
-def test_the_graph_of_a_step_has_few_operations_for_each_variable():
-    """The time until the first step is in proportion to them."""
-    model = tiny_model()
-    model.compile(recipe="reference")
-    model.averages.restore()
-    step = tf.function(model.train_step, autograph=False)
-    data = keras.tree.map_structure(tf.constant, batch(2))
-    graph = step.get_concrete_function(data).graph
-    count = collections.Counter(operation.type for operation in graph.get_operations())
-    sources, arrays = len(model.averages.sources), len(model.averages.variables)
-    numbers = 30  # counters, and those that are logged
-    assert arrays < sources / 4
-    # For the network, for weight decay, and behind the update for its average.
-    assert count["ReadVariableOp"] < 2.5 * sources + arrays + numbers
-    assert count["AssignVariableOp"] < len(model.moved_statistics()) + numbers

@@ -16,8 +16,6 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.plain_values import KeptByFields
 from effdet_keras.errors import InvalidValueError, check_argument, check_choice, require
 from effdet_keras.model.batch_norm import batch_norms_of
-from effdet_keras.model.computing import computing_with
-from effdet_keras.train.parts import Part
 
 _LOSSES = ("max", "both", "class", "box")
 
@@ -77,7 +75,7 @@ class AdvProp(KeptByFields):
         """The change of a value in one step of the attack."""
         return self.step_size or self.epsilon / self.num_steps
 
-    def new_part(self, model: Any, jit_compile: bool) -> AdversarialTraining:
+    def new_training(self, model: Any, jit_compile: bool) -> AdversarialTraining:
         """What attacks the images of a model's training steps, and trains on them."""
         require_tensorflow(
             "`adversarial` trains on TensorFlow alone",
@@ -104,7 +102,7 @@ AUXILIARY = "auxiliary:"  # in files, before the path of the variable that is do
 _TRAINED, _MOVED = ("gamma", "beta"), ("moving_mean", "moving_variance")
 
 
-class AdversarialTraining(Part):
+class AdversarialTraining:
     """Attacks the images of a batch, and adds the gradients of what comes of it.
 
     It has copies of the arrays of batch norms, which train and move by themselves. They
@@ -112,7 +110,7 @@ class AdversarialTraining(Part):
     The optimizer has them, and files keep them for the training that goes on.
     """
 
-    logs = ("adversarial_loss",)
+    name = "adversarial_loss"  # in the logs
 
     def __init__(self, model: Any, advprop: AdvProp) -> None:
         # No circle, which would keep a model that is let go of in memory.
@@ -131,14 +129,12 @@ class AdversarialTraining(Part):
         self.sources = [source for source, _ in pairs]
         trained = [pair for pair in pairs if pair[1].trainable]
         self.trainable_sources = [source for source, _ in trained]
-        super().__init__(
-            variables=[copy for _, copy in pairs],
-            trainable_variables=[copy for _, copy in trained],
-            statistics=[a[name] for a in self._arrays.values() for name in _MOVED],
-        )
+        self.variables = [copy for _, copy in pairs]
+        self.trainable = [copy for _, copy in trained]  # what the optimizer updates
+        self.statistics = [a[name] for a in self._arrays.values() for name in _MOVED]
 
     @contextlib.contextmanager
-    def in_place(self, *, moving: bool) -> Iterator[None]:
+    def in_place(self) -> Iterator[None]:
         """The context of forward and backward passes of adversarial images."""
         own = {
             bn: {name: vars(bn)[name] for name in arrays}
@@ -148,9 +144,7 @@ class AdversarialTraining(Part):
             for bn, arrays in self._arrays.items():
                 # Past Keras, for which these would be more weights of the layer.
                 vars(bn).update(arrays)
-            ignore = None if moving else lambda *statistics: None
-            with computing_with(give_statistics=ignore):
-                yield
+            yield
         finally:
             for bn, arrays in own.items():
                 vars(bn).update(arrays)
@@ -188,29 +182,60 @@ class AdversarialTraining(Part):
     def _model(self):
         return self._model_of()
 
-    def gradients(self, loss, gradients, data, step):
-        """Those of the clean images, with those of the adversarial ones.
+    def train(self, loss, gradients, new_values, data, step):
+        """Adds the adversarial images of a batch to the step of its clean images.
 
         The weight decay of the kernels is in the clean loss, and counts once.
+
+        Args:
+            loss: float32 scalar, of the clean images.
+            gradients: list of tensors, of `model.trainable_variables`.
+            new_values: pairs of a variable and what the clean pass assigned to it.
+            data: the batch.
+            step: int scalar, the 0-based training step.
+
+        Returns:
+            The sum of both losses; the gradients of `model.optimized_variables()`; and
+            the pairs of both passes.
         """
+        model = self._model
         images, truth, _ = keras.utils.unpack_x_y_sample_weight(data)
         truth = {name: tf.convert_to_tensor(value) for name, value in truth.items()}
         # After the clean pass, not beside it: each needs the memory of a whole step.
         with tf.control_dependencies(gradients):
             images = tf.cast(tf.identity(images), tf.float32)
-        with self.in_place(moving=False):
+        # What the attack's own forward passes assign is dropped, except that random
+        # states go on.
+        with (
+            self.in_place(),
+            keras.StatelessScope(_random_states(new_values)) as attack,
+        ):
             images = tf.stop_gradient(self._attacked(images, truth, step))
-        with self.in_place(moving=True):
-            with tf.GradientTape() as tape:
-                losses = self._losses(images, truth, is_step=True)
-                adversarial = losses["loss"] - losses["reg_l2_loss"]
-                scaled = self._model.optimizer.scale_loss(adversarial)
-            variables = self._model.updated_variables()
-            more = self._model._step.gradients_of(tape, scaled, variables)
-        self._model.settings.trackers.update({self.logs[0]: adversarial})
+        random_states = _random_states(model.assigned_values(attack))
+        with (
+            self.in_place(),
+            tf.GradientTape() as tape,
+            keras.StatelessScope(random_states) as forward_pass,
+        ):
+            losses = self._losses(images, truth, is_step=True)
+            adversarial = losses["loss"] - losses["reg_l2_loss"]
+            scaled = model.optimizer.scale_loss(adversarial)
+            model.settings.trackers.update({self.name: adversarial})
+        from effdet_keras.train.steps.tensorflow import gradients_of
+
+        variables = model.optimized_variables()
+        more = gradients_of(tape, scaled, variables)
         num_shared = len(gradients)  # what is behind them is auxiliary
         sums = [clean + other for clean, other in zip(gradients, more)]
-        return loss + adversarial, [*sums, *more[num_shared:]]
+        # The later value of each variable.
+        assigned = {id(variable): (variable, value) for variable, value in new_values}
+        for variable, value in model.assigned_values(forward_pass):
+            assigned[id(variable)] = (variable, value)
+        return (
+            loss + adversarial,
+            [*sums, *more[num_shared:]],
+            list(assigned.values()),
+        )
 
     def _attacked(self, images, truth, step):
         """The images with the noise that hurts."""
@@ -281,7 +306,7 @@ class AdversarialTraining(Part):
     def _losses(self, images, truth, is_step=False):
         # What only attacks is no part of an update, whatever the accumulation.
         outputs = self._model(images, training=True)
-        return self._model.losses_of(truth, outputs, training=is_step)
+        return self._model.compute_losses(truth, outputs, training=is_step)
 
     def _loss_per_image(self, images, truth):
         outputs = self._model(images, training=True)
@@ -289,9 +314,14 @@ class AdversarialTraining(Part):
 
         def of_one(one):
             batch = tf.nest.map_structure(lambda x: x[None], one)
-            return self._model.losses_of(*batch)["loss"]
+            return self._model.compute_losses(*batch)["loss"]
 
         return tf.map_fn(of_one, (truth, outputs), fn_output_signature=tf.float32)
+
+
+def _random_states(pairs):
+    """The pairs of random states: all others that a forward pass assigns are floats."""
+    return [(v, x) for v, x in pairs if not keras.backend.is_float_dtype(v.dtype)]
 
 
 def _copy(variable):

@@ -16,9 +16,8 @@ from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidTypeError, check_argument, require
 from effdet_keras.model.network import copied
 from effdet_keras.train.losses import huber_loss
-from effdet_keras.train.parts import Part
 
-NAME = "distillation"  # among the parts of the student
+_NAME = "distillation_loss"  # in the logs of the student
 _TEACHER = "teacher_"  # before the names of its outputs, in the truth of a batch
 _BATCH_SIZE = 8
 # Fields of configs without which outputs mean something else.
@@ -28,7 +27,7 @@ _SHARED = """
 
 
 @dataclasses.dataclass
-class Distillation(Part):
+class Distillation:
     """The loss of a student's outputs beside a teacher's.
 
     For the classes it is quality focal loss (https://arxiv.org/abs/2006.04388, equation
@@ -37,13 +36,11 @@ class Distillation(Part):
     by the sum of these scores, and one.
     """
 
-    logs = ("distillation_loss",)
     weight: float = 1.0
     box_loss_weight: float = 50.0
     delta: float = 0.1
 
     def __post_init__(self) -> None:
-        super().__init__()
         is_right = 0.0 < self.weight < math.inf
         check_argument(is_right, "weight", self.weight, "above 0")
 
@@ -64,13 +61,13 @@ class Distillation(Part):
         normalizer = ops.sum(highest) + 1.0
         return (of_class + self.box_loss_weight * of_box) / normalizer
 
-    def loss(self, truth: dict, outputs: dict) -> tuple[float, Any] | None:
-        """Its weight and the loss, where the ground truth has the teacher's outputs."""
+    def __call__(self, ground_truth: dict, outputs: dict) -> Any:
+        """The loss without its weight; None where there are no outputs of a teacher."""
         names = ("class_logits", "box_deltas")
-        if _TEACHER + names[0] not in truth:
+        if _TEACHER + names[0] not in ground_truth:
             return None  # validation has no teacher
-        teacher = {name: truth[_TEACHER + name] for name in names}
-        return self.weight, self.beside(teacher, outputs)
+        teacher = {name: ground_truth[_TEACHER + name] for name in names}
+        return self.beside(teacher, outputs)
 
 
 def distill(
@@ -137,11 +134,11 @@ def distill(
 def taught(teacher, student, batches, rule):
     """Context in which `fit` of the batches it gives has the loss beside a teacher."""
     check_teacher(teacher, student)
-    student.add_part(NAME, rule)
+    student.add_auxiliary_loss(_NAME, rule)
     try:
         yield _with_outputs(batches, _in_size_of(student, teacher))
     finally:
-        student.remove_part(NAME)
+        student.remove_auxiliary_loss(_NAME)
 
 
 def _with_outputs(batches, teacher):

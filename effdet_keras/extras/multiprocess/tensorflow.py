@@ -171,7 +171,7 @@ def _read(connection):
 # --- Detection in a batch on all devices of this process.
 
 
-def predicting(model: Any, predict_function: Callable) -> Callable:
+def on_all_devices(model: Any, predict_function: Callable) -> Callable:
     """The function of `predict`, where each device of this process has its part.
 
     Keras' own would have each device compute the whole batch, and each process wait for

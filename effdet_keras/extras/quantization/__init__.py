@@ -16,7 +16,6 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import InvalidStateError, InvalidValueError, require
 from effdet_keras.model.basic_layers import swish
 from effdet_keras.model.computing import computing_with
-from effdet_keras.train.parts import Part
 
 RANGES = "quantization:ranges"  # in files
 STEPS = "quantization:steps"
@@ -26,7 +25,7 @@ _UNIT = (0.0, 255 / 256)  # the range that LiteRT gives every sigmoid
 ACTIVATIONS = ("swish", "silu", "swish_native", "hswish", "hard_swish", "relu", "relu6")
 
 
-class Quantization(Part):
+class Quantization:
     """The ranges of a network's numbers, and when the network rounds to them.
 
     In training each place that `model/computing.py` marks follows the lowest
@@ -60,8 +59,7 @@ class Quantization(Part):
         shape = (len(self.places), 2)
         self._ranges = _variable("ranges", shape, "float32")
         self._steps = _variable("steps", (), "int32")
-        variables = [self._ranges, self._steps]
-        super().__init__(variables=variables, moved=variables)
+        self.variables = [self._ranges, self._steps]
 
     @property
     def is_rounding(self) -> bool:
@@ -87,40 +85,45 @@ class Quantization(Part):
             # training's ranges in it.
             is_rounding = self._steps > self.delay
             return ops.cond(is_rounding, lambda: self._rounded(run), run)
-        if self.delay == 0:
-            return self._trained(run, rounds=True)
-        return ops.cond(
-            self._steps >= self.delay,
-            lambda: self._trained(run, rounds=True),
-            lambda: self._trained(run, rounds=False),
-        )
+        return self._trained(run)
 
     def _rounded(self, run):
         with computing_with(quantizer=_Rounding(self.places, self._ranges)):
             return run()
 
-    def _trained(self, run, rounds):
-        steps = ops.cast(self._steps, "float32")
-        momentum = ops.minimum(_MOMENTUM, steps / (9.0 + steps))
+    def _trained(self, run):
+        # Nothing is assigned under a condition: a training step keeps what a forward
+        # pass assigns until the batch is known to be finite.
+        steps = ops.convert_to_tensor(self._steps)
+        count = ops.cast(steps, "float32")
+        momentum = ops.minimum(_MOMENTUM, count / (9.0 + count))
         if self.range_steps is not None:
-            momentum = ops.where(self._steps < self.range_steps, momentum, 1.0)
+            momentum = ops.where(steps < self.range_steps, momentum, 1.0)
         quantizer = _Following(
-            self.places, self._ranges, momentum, rounds, self._normalizes_by_batch
+            self.places,
+            self._ranges,
+            momentum,
+            None if self.delay == 0 else steps >= self.delay,
+            self._normalizes_by_batch,
         )
         with computing_with(quantizer=quantizer):
             outputs = run()
         self._ranges.assign(ops.stack(quantizer.moved))
-        self._steps.assign(self._steps + 1)
+        self._steps.assign(steps + 1)
         return outputs
 
-    def _normalizes_by_batch(self, batch_norm):
+    def _normalizes_by_batch(self, batch_norm, layer):
+        """By the batch in the first `batch_norm_steps`, then as the file does."""
         if self.batch_norm_steps == 0:
             return batch_norm(False)
-        return ops.cond(
-            self._steps < self.batch_norm_steps,
-            lambda: batch_norm(True),
-            lambda: batch_norm(False),
-        )
+        is_first = ops.convert_to_tensor(self._steps) < self.batch_norm_steps
+        by_moving_statistics = batch_norm(False)
+        statistics = (layer.moving_mean, layer.moving_variance)
+        before = [ops.copy(v) for v in statistics]
+        by_batch = batch_norm(True)
+        for variable, value in zip(statistics, before):
+            variable.assign(ops.where(is_first, ops.copy(variable), value))
+        return ops.where(is_first, by_batch, by_moving_statistics)
 
     @contextlib.contextmanager
     def exporting(self) -> Iterator[None]:
@@ -187,8 +190,10 @@ class Quantizer:
         """The bias of a convolution, which int8 keeps in 32 bits."""
         return bias
 
-    def normalized(self, batch_norm: Callable[[bool], Any], training: bool) -> Any:
-        """What `batch_norm(training)` returns, `training` being as it is to be now."""
+    def normalized(
+        self, batch_norm: Callable[[bool], Any], training: bool, layer: Any
+    ) -> Any:
+        """What `batch_norm(training)` of a layer returns, `training` as it is now."""
         return batch_norm(False)
 
     def quantized(self, layer, place, x, limits=None):
@@ -276,7 +281,10 @@ class _Rounding(Quantizer):
 
 
 class _Following(_Rounding):
-    """Quantizer whose ranges follow what it sees. `moved` has them, in order."""
+    """Quantizer whose ranges follow what it sees. `moved` has them, in order.
+
+    `rounds` is a bool tensor, whether numbers are rounded; None where they always are.
+    """
 
     def __init__(self, places, ranges, momentum, rounds, normalized):
         super().__init__(places, ranges)
@@ -287,7 +295,10 @@ class _Following(_Rounding):
 
     def point(self, name, x, limits=None):
         rounded = super().point(name, x, limits)  # moves the range in any case
-        return rounded if self._rounds else x
+        return self._if_rounding(rounded, x)
+
+    def _if_rounding(self, rounded, x):
+        return rounded if self._rounds is None else ops.where(self._rounds, rounded, x)
 
     def _range(self, name, x):
         before = super()._range(name, x)
@@ -301,12 +312,11 @@ class _Following(_Rounding):
         return bias
 
     def kernel(self, kernel, axis):
-        if not self._rounds:
-            return kernel
-        return kernel + ops.stop_gradient(rounded_kernel(kernel, axis) - kernel)
+        rounded = kernel + ops.stop_gradient(rounded_kernel(kernel, axis) - kernel)
+        return self._if_rounding(rounded, kernel)
 
-    def normalized(self, batch_norm, training):
-        return self._normalized(batch_norm)
+    def normalized(self, batch_norm, training, layer):
+        return self._normalized(batch_norm, layer)
 
 
 def _places(model):

@@ -1,58 +1,118 @@
-"""The training step on torch: it raises at once, and computes without autograd."""
+"""One step of training, validation and prediction on PyTorch.
 
+`EfficientDet` inherits `TorchSteps`, as `keras.Model` inherits its trainer.
+"""
+
+import contextlib
 import math
 
 import keras
 import torch
 
-from effdet_keras.train.parts import assign_parted, joined
-from effdet_keras.train.steps import BackendStep
+from effdet_keras.train.optimizers import (
+    all_finite,
+    clip_gradients,
+    float_values,
+    step_counter,
+)
 
 
-class Step(BackendStep):
-    """`BackendStep` of torch."""
+class TorchSteps:
+    """The steps of `EfficientDet` on PyTorch."""
 
-    is_given_batches = True
+    # Whether the train function is given a batch that `fit` has drawn.
+    receives_batches = True
 
-    def train(self, step, data):
-        statistics = self._model.moved_statistics()
-        before = joined([v.value for v in statistics])
-        try:
-            with torch.no_grad():
-                return step(data)
-        except Exception:
-            # The forward pass has moved the statistics: of a bad batch for good.
-            assign_parted(statistics, before)
-            raise
+    def train_step(self, data):
+        """Trains on one batch. A batch that is not finite changes nothing."""
+        images, ground_truth, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        recipe = self.settings.recipe
+        step = keras.ops.copy(step_counter(self.optimizer))
 
-    def gradients(self, data, before):
-        images, truth, weight = keras.utils.unpack_x_y_sample_weight(data)
-        model = self._model
-        with torch.enable_grad():
-            outputs = model(images, training=True)
-            model.zero_grad()
-            loss = model.compute_loss(images, truth, outputs, weight, training=True)
-            model.optimizer.scale_loss(loss).backward()
-        # None where no loss depends on a variable.
-        return (
-            loss.detach(),
-            [
-                torch.zeros_like(v.value) if v.value.grad is None else v.value.grad
-                for v in model.trainable_variables
-            ],
-            joined(model.moved_statistics()),
-        )
+        # The scope keeps what the forward pass assigns, such as the statistics of batch
+        # norms, until the batch is known to be finite.
+        with keras.StatelessScope() as forward_pass:
+            outputs = self(images, training=True)
+            loss = self.compute_loss(images, ground_truth, outputs, sample_weight)
+            scaled_loss = self.optimizer.scale_loss(loss)
+        self.zero_grad()
+        scaled_loss.backward()
+        gradients = [
+            torch.zeros_like(v.value) if v.value.grad is None else v.value.grad
+            for v in self.trainable_variables
+        ]
 
-    def finish(self, logs, update, goes_on, data, step):
-        if not bool(goes_on):
-            _, truth, _ = keras.utils.unpack_x_y_sample_weight(data)
-            raise self._model.refusal(truth, step=int(step) + 1)
-        update()
+        with torch.no_grad():
+            loss = loss.detach()
+            new_values = self.assigned_values(forward_pass)
+            loss_scale = self.optimizer.scale_loss(torch.ones(()))  # of float16, else 1
+            gradients, gradient_norm = clip_gradients(
+                gradients, recipe.clip_norm, each=recipe.clips_each, scale=loss_scale
+            )
+
+            state_is_finite = all_finite([loss, *float_values(new_values)])
+            is_finite = state_is_finite and all_finite([gradient_norm])
+            if is_finite:
+                self.apply_update(gradients, new_values, step)
+            # Gradients that overflow in float16 may be finite with a smaller scale.
+            elif self.has_dynamic_loss_scale and state_is_finite and loss_scale > 1.0:
+                self.reduce_loss_scale()
+            else:
+                loss = loss * math.nan  # `check_loss` raises the error
+            return self.update_metrics(loss, gradient_norm)
+
+    def test_step(self, data):
+        """The losses of one batch."""
+        logs = super().test_step(data)
+        return self.settings.trackers.without_steps(logs)
+
+    def predict_step(self, data):
+        """The detections of one batch."""
+        images, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        return self.detect_step(images)
+
+    # --- How Keras runs these steps.
+
+    def make_train_function(self, force=False):
+        if self.train_function is None or force:
+            super().make_train_function(force)
+            self.train_function = self._checked(self.train_function, is_training=True)
+            self.skip_steps_before_position()
+
+    def make_test_function(self, force=False):
+        if self.test_function is None or force:
+            super().make_test_function(force)
+            self.test_function = self._checked(self.test_function, is_training=False)
+
+    def _checked(self, function, is_training):
+        """A function of a batch that raises where its loss is NaN."""
+
+        def run(data):
+            logs = function(data)
+            self.check_loss(logs["loss"], data[0], is_training=is_training)
+            return logs
+
+        return run
+
+    def predict_of_process(self, keras_predict, model, inputs):
+        """What a model, or one that runs it, predicts for a batch of this process."""
+        return keras_predict(inputs)
+
+    def _apply_gradients(self, gradients, variables):
+        self.optimizer.apply(gradients, variables)
+
+    def variable_scope(self):
+        """The context in which variables are made for all devices of the model."""
+        return contextlib.nullcontext()
+
+    def prepare_fit_data(self, data):
+        """What Keras' `fit` is given for the batches of this process."""
+        return data
+
+    def loss_normalizer(self, num_positives, rule):
+        """What the loss of one replica is divided by; None for its own positives."""
+        return None
+
+    def skipped_step(self, logs, *arguments):
+        """What a train function returns for a step that is not trained."""
         return logs
-
-    def test(self, keras_step, data):
-        logs = keras_step(data)
-        if not math.isfinite(float(logs["loss"])):
-            _, truth, _ = keras.utils.unpack_x_y_sample_weight(data)
-            raise self._model.refusal(truth)
-        return self._model.settings.trackers.without_steps(logs)

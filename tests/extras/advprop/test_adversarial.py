@@ -59,7 +59,7 @@ def model_with(adversarial, *, run_eagerly=True, freeze=None, **arguments):
 def set_apart(model):
     """Gives the auxiliary batch norms other values than the main ones."""
     rng = np.random.default_rng(2)
-    for variable in model.parts["adversarial"].variables:
+    for variable in model.adversarial.variables:
         variable.assign(np.array(variable) * rng.uniform(0.8, 1.2, variable.shape))
 
 
@@ -80,7 +80,7 @@ def other_network(model):
     network = without_chance(EfficientDet.from_config(model.get_config()))
     network.set_weights(model.get_weights())
     own = {v.path: v for v in network.weights}
-    auxiliary = model.parts["adversarial"]
+    auxiliary = model.adversarial
     for source, value in zip(auxiliary.sources, arrays(auxiliary.variables)):
         own[source.path].assign(value)
     return network
@@ -177,8 +177,8 @@ def test_a_step_is_that_of_two_networks_with_all_but_batch_norms_in_common(advpr
     of_noisy, noisy_loss = gradients_by_definition(
         adversarial, noisy, auxiliary.trainable_variables
     )
-    sources = {v.path: v for v in model.parts["adversarial"].trainable_sources}
-    before = arrays(model.updated_variables())
+    sources = {v.path: v for v in model.adversarial.trainable_sources}
+    before = arrays(model.optimized_variables())
 
     logs = model.train_on_batch(images, truth, return_dict=True)
 
@@ -190,7 +190,7 @@ def test_a_step_is_that_of_two_networks_with_all_but_batch_norms_in_common(advpr
         v.path: np.array(g) for v, g in zip(auxiliary.trainable_variables, of_noisy)
     }
     expected = shared + [by_path[path] for path in sources]
-    after = arrays(model.updated_variables())
+    after = arrays(model.optimized_variables())
     assert len(sources) > 30
     for one, other, gradient in zip(before, after, expected, strict=True):
         scale = np.abs(gradient).max() + 1e-3
@@ -202,7 +202,7 @@ def test_a_step_is_that_of_two_networks_with_all_but_batch_norms_in_common(advpr
     # Main statistics saw the clean images alone, auxiliary ones the others, once.
     for mine, theirs in (
         (model.batch_norm_statistics(), main.batch_norm_statistics()),
-        (model.parts["adversarial"].statistics, statistics_like(model, auxiliary)),
+        (model.adversarial.statistics, statistics_like(model, auxiliary)),
     ):
         assert_same(mine, theirs, **CLOSE)
 
@@ -210,7 +210,7 @@ def test_a_step_is_that_of_two_networks_with_all_but_batch_norms_in_common(advpr
 def statistics_like(model, network):
     """The statistics of a network in the order of the auxiliary ones."""
     own = {v.path: v for v in network.weights}
-    auxiliary = model.parts["adversarial"]
+    auxiliary = model.adversarial
     copies = {id(v) for v in auxiliary.statistics}
     pairs = zip(auxiliary.sources, auxiliary.variables)
     return [own[source.path] for source, copy in pairs if id(copy) in copies]
@@ -220,7 +220,7 @@ def statistics_like(model, network):
 def test_what_no_loss_uses_stays_as_it_is():
     """In a step that runs eagerly as well."""
     model = model_with(None, weight_decay=None, loss=NoBoxes())
-    unused = [v for v in model.updated_variables() if "box_net" in v.path]
+    unused = [v for v in model.optimized_variables() if "box_net" in v.path]
     before = arrays(unused)
     logs = model.train_on_batch(*data(), return_dict=True)
     assert len(before) > 4 and logs["gradient_norm"] > 0
@@ -233,8 +233,8 @@ def test_a_refused_batch_leaves_both_sets_as_they_are():
     set_apart(model)
     images, truth = data()
     images[0, 0, 0, 0] = np.nan
-    auxiliary = model.parts["adversarial"].variables
-    kept = (*model.updated_variables(), *model.moved_statistics(), *auxiliary)
+    auxiliary = model.adversarial.variables
+    kept = (*model.optimized_variables(), *model.batch_norm_statistics(), *auxiliary)
     before = arrays(kept)
     with pytest.raises(FloatingPointError):
         model.train_on_batch(images, truth)
@@ -246,7 +246,7 @@ def test_auxiliary_arrays_begin_as_the_main_ones_and_are_no_weights_of_the_model
     plain = tiny_model()
     model = model_with(ek.AdvProp())
     assert len(model.weights) == len(plain.weights)
-    auxiliary = model.parts["adversarial"]
+    auxiliary = model.adversarial
     batch_norms = len(model.batch_norm_statistics()) // 2
     assert len(auxiliary.variables) == 4 * batch_norms
     assert_same(auxiliary.sources, auxiliary.variables)
@@ -257,8 +257,8 @@ def test_auxiliary_arrays_begin_as_the_main_ones_and_are_no_weights_of_the_model
     model.set_weights(model.get_weights())
     assert_same(auxiliary.sources, auxiliary.variables)
     model.compile()
-    assert "adversarial" not in model.parts
-    assert model.updated_variables() == model.trainable_variables
+    assert model.adversarial is None
+    assert model.optimized_variables() == model.trainable_variables
 
 
 @only_tensorflow
@@ -266,12 +266,12 @@ def test_files_keep_them_for_the_training_that_goes_on(tmp_path):
     advprop = ek.AdvProp(epsilon=3.0, num_steps=2, random_start=True, loss="box")
     model = model_with(advprop, optimizer="momentum", ema_decay=0.9)
     set_apart(model)
-    expected = arrays(model.parts["adversarial"].variables)
+    expected = arrays(model.adversarial.variables)
     model.save(tmp_path / "last.keras")
     loaded = EfficientDet.from_archive(tmp_path / "last.keras", resume=True)
     assert loaded.settings.recipe.adversarial == advprop
     assert len(loaded.optimizer.variables) == len(model.optimizer.variables)
-    assert_same(loaded.parts["adversarial"].variables, expected)
+    assert_same(loaded.adversarial.variables, expected)
 
     # Weights alone go into a model without them, and back into one that has them.
     path = tmp_path / "some.weights.h5"
@@ -281,9 +281,9 @@ def test_files_keep_them_for_the_training_that_goes_on(tmp_path):
     plain.load_pretrained(path, verbose=0)
     plain.save_weights(tmp_path / "plain.weights.h5")
     loaded.load_weights(path)
-    np.testing.assert_array_equal(loaded.parts["adversarial"].variables[0], expected[0])
+    np.testing.assert_array_equal(loaded.adversarial.variables[0], expected[0])
     loaded.load_pretrained(tmp_path / "plain.weights.h5", verbose=0)
-    auxiliary = loaded.parts["adversarial"]
+    auxiliary = loaded.adversarial
     assert_same(auxiliary.sources, auxiliary.variables)
 
 
@@ -291,20 +291,20 @@ def test_files_keep_them_for_the_training_that_goes_on(tmp_path):
 def test_a_file_of_other_batch_norms_is_refused():
     model = model_with(ek.AdvProp())
     store = {}
-    model.parts["adversarial"].save(store)
+    model.adversarial.save(store)
     assert all(name.startswith(AUXILIARY) for name in store)
     store.popitem()
     with pytest.raises(ValueError, match="auxiliary batch norms"):
-        model.parts["adversarial"].load(store)
+        model.adversarial.load(store)
 
 
 @only_tensorflow
 def test_frozen_batch_norms_have_no_second_set():
     model = model_with(ek.AdvProp(), freeze="backbone", optimizer="adamw")
-    paths = [source.path for source in model.parts["adversarial"].sources]
+    paths = [source.path for source in model.adversarial.sources]
     assert paths and not [path for path in paths if path.startswith("efficientnet-")]
     model.unfreeze()
-    assert len(model.parts["adversarial"].sources) > len(paths)
+    assert len(model.adversarial.sources) > len(paths)
 
 
 @only_tensorflow
@@ -328,10 +328,10 @@ def test_fit_moves_both_sets_apart(case):
     finally:
         if policy is not None:
             keras.config.set_dtype_policy(policy)
-    before = arrays(model.parts["adversarial"].variables)
+    before = arrays(model.adversarial.variables)
     history = model.fit(*data(4), batch_size=2, epochs=2, verbose=0).history
     assert np.isfinite(history["adversarial_loss"]).all()
-    auxiliary = model.parts["adversarial"]
+    auxiliary = model.adversarial
     model.averages.restore()
     values = arrays(auxiliary.variables)
     moved = [not np.array_equal(a, b) for a, b in zip(before, values)]
@@ -373,7 +373,7 @@ def test_what_cannot_train_with_it_is_refused_when_it_is_compiled():
 
     with pytest.raises(ValueError, match="jit_compile=False"):
         model.compile(adversarial=ek.AdvProp(), jit_compile=True)
-    assert not model.parts and model.settings is None
+    assert model.adversarial is None and model.settings is None
 
     with pytest.raises(ValueError, match="one device"):
-        ek.AdvProp().new_part(Several(), jit_compile=False)
+        ek.AdvProp().new_training(Several(), jit_compile=False)
