@@ -159,7 +159,8 @@ class TensorFlowSteps:
     def _keras_compiles_nothing(self):
         """Keras makes a plain function of a step, where `_step_on_batch` compiles it."""
         run_eagerly = self.run_eagerly
-        self.run_eagerly = self.steps_per_execution == 1 and not _is_on_tpu()
+        compiles = self.steps_per_execution == 1 and not _is_on_tpu()
+        self.run_eagerly = run_eagerly or compiles
         try:
             yield
         finally:
