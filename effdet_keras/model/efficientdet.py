@@ -28,6 +28,7 @@ from effdet_keras.model.network import build_network
 from effdet_keras.model.trained import TrainedModel
 from effdet_keras.train import fitting, inputs
 from effdet_keras.train.averages import WeightAverages
+from effdet_keras.train.functions import BackendFunctions
 from effdet_keras.train.model_steps import ModelSteps, refuse_where_several
 from effdet_keras.train.recipe import Recipe
 from effdet_keras.train.resume import DataOrder, FromPlaceOn, PlaceKeeper, say_where
@@ -41,7 +42,13 @@ keras.saving.register_keras_serializable(package="effdet_keras")(Postprocess)
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class EfficientDet(
-    ModelWeights, TrainedModel, ModelFiles, ModelSteps, BackendSteps, keras.Model
+    ModelWeights,
+    TrainedModel,
+    ModelFiles,
+    ModelSteps,
+    BackendSteps,
+    BackendFunctions,
+    keras.Model,
 ):
     """EfficientDet (https://arxiv.org/abs/1911.09070) as a Keras model.
 

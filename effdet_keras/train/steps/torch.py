@@ -3,7 +3,6 @@
 `EfficientDet` inherits `TorchSteps`, as `keras.Model` inherits its trainer.
 """
 
-import contextlib
 import math
 
 import keras
@@ -19,9 +18,6 @@ from effdet_keras.train.optimizers import (
 
 class TorchSteps:
     """The steps of `EfficientDet` on PyTorch."""
-
-    # Whether the train function is given a batch that `fit` has drawn.
-    receives_batches = True
 
     def train_step(self, data):
         """Trains on one batch. A batch that is not finite changes nothing."""
@@ -71,48 +67,9 @@ class TorchSteps:
         images, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         return self.detect_step(images)
 
-    # --- How Keras runs these steps.
-
-    def make_train_function(self, force=False):
-        if self.train_function is None or force:
-            super().make_train_function(force)
-            self.train_function = self._checked(self.train_function, is_training=True)
-            self.skip_steps_before_position()
-
-    def make_test_function(self, force=False):
-        if self.test_function is None or force:
-            super().make_test_function(force)
-            self.test_function = self._checked(self.test_function, is_training=False)
-
-    def _checked(self, function, is_training):
-        """A function of a batch that raises where its loss is NaN."""
-
-        def run(data):
-            logs = function(data)
-            self.check_loss(logs["loss"], data[0], is_training=is_training)
-            return logs
-
-        return run
-
-    def predict_of_process(self, keras_predict, model, inputs):
-        """What a model, or one that runs it, predicts for a batch of this process."""
-        return keras_predict(inputs)
-
-    def _apply_gradients(self, gradients, variables):
-        self.optimizer.apply(gradients, variables)
-
-    def variable_scope(self):
-        """The context in which variables are made for all devices of the model."""
-        return contextlib.nullcontext()
-
-    def prepare_fit_data(self, data):
-        """What Keras' `fit` is given for the batches of this process."""
-        return data
-
     def loss_normalizer(self, num_positives, rule):
         """What the loss of one replica is divided by; None for its own positives."""
         return None
 
-    def skipped_step(self, logs, *arguments):
-        """What a train function returns for a step that is not trained."""
-        return logs
+    def _apply_gradients(self, gradients, variables):
+        self.optimizer.apply(gradients, variables)

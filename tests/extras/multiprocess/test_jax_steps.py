@@ -14,7 +14,7 @@ jax = pytest.importorskip("jax")
 
 
 def test_the_part_of_a_batch_that_is_here():
-    from effdet_keras.train.steps.jax import local_part
+    from effdet_keras.train.functions.jax import local_part
 
     mesh = jax.sharding.Mesh(np.array(jax.local_devices()), ("batch",))
     spec = jax.sharding.PartitionSpec("batch")

@@ -1,0 +1,126 @@
+"""The functions of `fit`, `evaluate` and `predict` on JAX: checked, put back.
+
+What a step computes is in `train/steps/jax.py`.
+"""
+
+import contextlib
+import functools
+import math
+import threading
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+
+# What Keras calls the parts of the state of a training step.
+_STATE = (
+    "trainable_variables",
+    "non_trainable_variables",
+    "optimizer_variables",
+    "metrics_variables",
+)
+
+
+class JAXFunctions:
+    """How Keras runs the steps of `EfficientDet` on JAX."""
+
+    # Whether the train function is given a batch that `fit` has drawn.
+    receives_batches = False
+
+    def make_train_function(self, force=False):
+        if self.train_function is None or force:
+            super().make_train_function(force)
+            self.train_function = self._checked(self.train_function, is_training=True)
+            self.skip_steps_before_position()
+
+    def make_test_function(self, force=False):
+        if self.test_function is None or force:
+            super().make_test_function(force)
+            self.test_function = self._checked(self.test_function, is_training=False)
+
+    def _checked(self, function, is_training):
+        """A function of an iterator that raises where the loss of a batch is NaN.
+
+        For a step Keras takes the values out of the variables. Where the first step of
+        an epoch fails, Keras does not put them back: this does.
+        """
+
+        def run(state, iterator):
+            last_batch = []
+
+            def remembered():
+                for batch in iterator:
+                    last_batch[:] = [batch]
+                    yield batch
+
+            try:
+                logs, new_state = function(state, remembered())
+            except BaseException:
+                self._put_back(state, is_training)
+                raise
+            if not np.all(np.isfinite(logs["loss"])):
+                self._put_back(new_state, is_training)
+                data = jax.tree.map(local_part, last_batch[0])
+                self.check_loss(math.nan, data, is_training=is_training)
+            return logs, new_state
+
+        return run
+
+    def _put_back(self, state, is_training):
+        """Gives Keras the state that it puts into the variables at the end."""
+        names = _STATE if is_training else [*_STATE[:2], _STATE[3]]
+        self._jax_state = dict(zip(names, state))
+        self._jax_state_synced = False
+        self.jax_state_sync()
+
+    @property
+    def metrics_variables(self):
+        """With all that a step changes, and that Keras does not know of."""
+        return [*super().metrics_variables, *self.variables_beside_keras()]
+
+    def predict_of_process(self, keras_predict, model, inputs):
+        """What a model, or one that runs it, predicts for a batch of this process."""
+        if keras.distribution.distribution() is None:
+            with self._prediction_lock:  # Keras takes the values of all weights away
+                return keras_predict(inputs)
+        from effdet_keras.extras.multiprocess.jax import LocalPrediction
+
+        is_own = model is self
+        known = self._local_predictions
+        if is_own not in known or known[is_own].model is not model:
+            known[is_own] = LocalPrediction(model)
+        return known[is_own](inputs)
+
+    @functools.cached_property
+    def _prediction_lock(self):
+        return threading.Lock()
+
+    @functools.cached_property
+    def _local_predictions(self):
+        """Of the model itself, and of the last other one that ran it."""
+        return {}
+
+    def variable_scope(self):
+        """The context in which variables are made for all devices of the model."""
+        return contextlib.nullcontext()
+
+    def prepare_fit_data(self, data):
+        """What Keras' `fit` is given for the batches of this process."""
+        return data
+
+    def skipped_step(self, logs, state, iterator):
+        """What a train function returns for a step that is not trained."""
+        return logs, state
+
+
+def local_part(array: Any) -> Any:
+    """The rows of a batch that this process gave, as a NumPy array."""
+    if not isinstance(array, jax.Array) or array.is_fully_addressable:
+        return np.asarray(array)
+    if array.is_fully_replicated:
+        return np.asarray(array.addressable_data(0))
+    parts = {
+        shard.index[0].start or 0: shard.data for shard in array.addressable_shards
+    }
+    return np.concatenate([np.asarray(parts[start]) for start in sorted(parts)])

@@ -1,0 +1,64 @@
+"""What the replicas of a `tf.distribute` strategy do together within a step.
+
+With one device each function does the plain thing.
+"""
+
+import tensorflow as tf
+
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.model.batch_norm import num_replicas, sum_of_replicas
+from effdet_keras.train.optimizers import steps_per_update
+
+
+def sum_over_replicas(gradients, optimizer):
+    """The sum of the gradients of all replicas.
+
+    Clipping the sum makes N replicas equal one device; the reference clips before it.
+    """
+    if num_replicas() == 1:
+        return [tf.convert_to_tensor(gradient) for gradient in gradients]
+    steps = steps_per_update(optimizer)
+    if steps > 1:
+        raise InvalidValueError(
+            "Keras cannot accumulate gradients under a `tf.distribute` strategy of "
+            "several devices. Leave `accumulate_steps` out. Received: "
+            f"accumulate_steps={steps}"
+        )
+    replica = tf.distribute.get_replica_context()
+    gradients = replica.all_reduce("SUM", gradients)
+    return [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+
+def on_all_replicas(condition):
+    """Whether it is true on every replica: all refuse a batch, or none."""
+    if num_replicas() == 1:
+        return condition
+    return sum_of_replicas(tf.cast(~condition, tf.float32)) == 0.0
+
+
+def run_if(condition, function, *arguments):
+    """Calls `function(*arguments)` where the condition, equal on all replicas, is true.
+
+    Replicas assign to variables together, which TensorFlow does not allow them within a
+    condition: the condition has to surround them all.
+    """
+    if num_replicas() == 1:
+        tf.cond(condition, lambda: _call(function, arguments), lambda: False)
+        return
+
+    def on_each_replica(strategy, condition, *arguments):
+        first = strategy.experimental_local_results(condition)[0]
+        extended = strategy.extended
+        tf.cond(
+            first,
+            lambda: _call(extended.call_for_each_replica, (function, arguments)),
+            lambda: False,
+        )
+
+    replica = tf.distribute.get_replica_context()
+    replica.merge_call(on_each_replica, args=(condition, *arguments))
+
+
+def _call(function, arguments):
+    function(*arguments)
+    return True
