@@ -37,7 +37,11 @@ ROWS = [
     ["__main__"],
 ]
 # At the top of the file. Others that need it name it in `optional_imports`.
-MAY_IMPORT_TENSORFLOW = {"train/steps/tensorflow.py"}
+MAY_IMPORT_TENSORFLOW = {
+    "train/steps/tensorflow.py",
+    "train/functions/tensorflow.py",
+    "train/replicas.py",
+}
 # Imports inside a function, besides those of optional packages and of a command's
 # `run` (which keeps `--help` light), with the reason of each.
 MAY_IMPORT_INSIDE = {

@@ -11,6 +11,7 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.whole_files import local_path, new_folder
 from effdet_keras.errors import require
 from effdet_keras.hub.module import NOTES_FILE, NOTES_FOLDER
+from effdet_keras.model.batch_norm import momentum_warmup, set_momentum_warmup
 from effdet_keras.train.averages import evaluated_weights
 from effdet_keras.train.fitting import frozen_state, restore_frozen, unfreeze
 from effdet_keras.weights.network_arrays import tf1_name
@@ -60,13 +61,15 @@ def export_hub_module(model, path):
 
 @contextlib.contextmanager
 def _unfrozen(model):
-    """The model, all of it free to train."""
-    state = frozen_state(model)
+    """The model, all of it free to train, as one that was never compiled."""
+    state, warmup = frozen_state(model), momentum_warmup(model)
     unfreeze(model)
+    set_momentum_warmup(model, None)
     try:
         yield
     finally:
         restore_frozen(model, state)
+        set_momentum_warmup(model, warmup)
 
 
 def _callable(model):

@@ -73,6 +73,12 @@ class MomentumWarmup:
         return ops.maximum(1.0 - momentum, 9.0 / (10.0 + step))
 
 
+def momentum_warmup(model: Any) -> MomentumWarmup | None:
+    """The warm-up of the momentum that the batch norms of a model have, or None."""
+    found = (getattr(bn, "momentum_warmup", None) for bn in batch_norms_of(model))
+    return next((warmup for warmup in found if warmup is not None), None)
+
+
 def set_momentum_warmup(model: Any, warmup: MomentumWarmup | None) -> None:
     """Gives all batch norms of a model a warm-up of the momentum, or none."""
     for bn in batch_norms_of(model):
