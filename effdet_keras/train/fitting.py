@@ -14,6 +14,7 @@ from typing import Any
 import keras
 
 from effdet_keras._internal.backend import default_jit_compile
+from effdet_keras._internal.compiled_keys import DTYPE_POLICY, STEPS_DONE
 from effdet_keras._internal.extras import extra
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidValueError, require
@@ -414,13 +415,15 @@ def compile_config(model) -> dict[str, Any]:
     """`EfficientDet.get_compile_config`."""
     if model.settings is None:
         return {}
-    settings, has_begun = model.settings, steps_done(model.optimizer)
+    settings, steps = model.settings, steps_done(model.optimizer)
     # What `fit` chose counts from its first step on.
-    recipe = settings.recipe if has_begun else settings.open_recipe
+    recipe = settings.recipe if steps else settings.open_recipe
     return {
         "recipe": recipe.get_config(),
-        **({_TRAINED: True} if has_begun or model.is_trained_recipe else {}),
+        **({_TRAINED: True} if steps or model.is_trained_recipe else {}),
         "frozen": frozen_state(model),
+        DTYPE_POLICY: keras.dtype_policies.serialize(model.dtype_policy),
+        STEPS_DONE: steps,
         **settings.keras_options,
     }
 
@@ -429,10 +432,14 @@ def compile_from(model, config):
     """`EfficientDet.compile_from_config`."""
     options = dict(config)
     options.pop("of", None)  # in files of before
+    for name in (DTYPE_POLICY, STEPS_DONE):  # `from_archive(resume=True)` reads them
+        options.pop(name, None)
     if "frozen" in options:  # not in files of before there was freezing
         restore_frozen(model, options.pop("frozen"))
     is_trained = options.pop(_TRAINED, False)
     recipe = Recipe.from_config(options.pop("recipe"))
+    if model.dtype_policy.name != "mixed_float16":  # in which it may have been trained
+        recipe = dataclasses.replace(recipe, loss_scale=None)
     if recipe.freeze != "auto":  # which `frozen` says
         recipe = dataclasses.replace(recipe, freeze=None)
     model.compile(recipe=recipe, **options)

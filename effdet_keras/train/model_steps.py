@@ -6,6 +6,7 @@ import contextlib
 import functools
 import math
 import types
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -82,11 +83,63 @@ class ModelSteps:
         """Makes the next `fit` go on from a `Place`, as a dict of its fields."""
         self._place = Place(**place)
 
+    def resume_training(
+        self, path: Any, info: Mapping[str, Any], steps: int | None
+    ) -> None:
+        """Makes the next `fit` go on from a file, or refuses a file it would lose.
+
+        Args:
+            path: of the file, for messages.
+            info: what `archive.json` says, or an empty dict.
+            steps: those that the optimizer in the file had done; None where the file
+                does not say.
+        """
+        if self.settings is None:
+            return
+        done = steps_done(self.optimizer)
+        if steps not in (None, done):
+            raise InvalidStateError(
+                f"'{path}' cannot be resumed here: {steps} steps were trained, but the "
+                "state of its optimizer does not fit the optimizer that was made for "
+                f"it, {type(self.optimizer).__name__} with the dtype policy "
+                f"'{self.dtype_policy.name}'. The training would begin anew. Set the "
+                "policy that it was trained with before you load it, such as "
+                "`keras.config.set_dtype_policy('mixed_float16')`. To begin a new "
+                "training from its weights, load it without `resume` (`weights=` of a "
+                "run), and write to another folder."
+            )
+        if self.averages is not None and self.averages not in self._loaded:
+            raise InvalidStateError(
+                f"'{path}' cannot be resumed: it was trained with moving averages, and "
+                "has none in it. Load it without `resume` to begin a new training."
+            )
+        if "place" in info:
+            self.go_on_from(info["place"])
+        elif info.get("epoch"):  # written outside of `fit`, at the end of an epoch
+            self.go_on_from({"epoch": int(info["epoch"]), "steps": done})
+        elif done:
+            warnings.warn(
+                f"'{path}' does not say in which epoch it was written: `fit` goes on "
+                f"with its optimizer, which has done {done} steps, and counts epochs "
+                "from 0. Give `initial_epoch=` to count from another one.",
+                stacklevel=5,
+            )
+
     def _place_to_go_on_from(self, initial_epoch):
         """The place of the file, where the training that begins is the one of it."""
         place, self._place = self._place, None
-        is_there = place is not None and self.settings is not None
-        if not is_there or place.steps != steps_done(self.optimizer):
+        if place is None or self.settings is None:
+            return None
+        if place.steps != steps_done(self.optimizer):
+            if initial_epoch is None:
+                warnings.warn(
+                    f"The training begins anew, at epoch 0, and not after {place} of "
+                    "the checkpoint: the model was compiled, frozen or trained after "
+                    "it was loaded, so that its optimizer is not that of the "
+                    "checkpoint. Load it again and call `fit` at once to continue its "
+                    "training; or give `initial_epoch=`.",
+                    stacklevel=4,
+                )
             return None
         return place if initial_epoch in (None, place.epoch) else None
 

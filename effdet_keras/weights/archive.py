@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import importlib.metadata
 import json
@@ -9,13 +10,16 @@ import os
 import pathlib
 import platform
 import shutil
+import warnings
 import zipfile
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import keras
 from keras import ops
 
+from effdet_keras._internal.compiled_keys import DTYPE_POLICY, STEPS_DONE
 from effdet_keras._internal.plain_values import plain
 from effdet_keras._internal.processes import alone
 from effdet_keras._internal.remote_path import local_copy, path_of
@@ -114,17 +118,58 @@ def load_archive(path, *, resume=False):
     """Loads the model of an archive, compiled as it was."""
     path = checkpoint_file(path, LAST_FILE if resume else BEST_FILE)
     info = read_entry(path, check_all=True) or {}
-    model = keras.saving.load_model(path)
+    model = _load_to_resume(path, info) if resume else keras.saving.load_model(path)
     averages = getattr(model, "averages", None)
-    if resume:
-        for variable, value in zip(_random_state(model), info.get("random_state", [])):
-            variable.assign(value)
-        if "place" in info:
-            model.go_on_from(info["place"])
     if averages is not None:
         averages.settle() if resume else averages.adopt()
     warn_unless_finite(model, path)
     return model
+
+
+def _load_to_resume(path, info):
+    """The model of a training, with its precision, optimizer and random state.
+
+    Weights and optimizer belong together: an archive whose optimizer cannot be loaded
+    is refused, because its training would begin anew, in the same folder.
+    """
+    compiled = _compile_config(path)
+    with _dtype_policy(compiled.get(DTYPE_POLICY)), warnings.catch_warnings():
+        # `resume_training` makes an error of it, with the cure.
+        warnings.filterwarnings("ignore", "Skipping variable loading for optimizer")
+        model = keras.saving.load_model(path)
+    for variable, value in zip(_random_state(model), info.get("random_state", [])):
+        variable.assign(value)
+    if hasattr(model, "resume_training"):  # it is an `EfficientDet`
+        steps = compiled.get(STEPS_DONE, info.get("place", {}).get("steps"))
+        model.resume_training(path, info, steps)
+    return model
+
+
+def _compile_config(path):
+    """How the model in a `.keras` file was compiled; empty where it was not."""
+    with zipfile.ZipFile(path) as archive:
+        return json.loads(archive.read(CONFIG_ENTRY)).get("compile_config") or {}
+
+
+@contextlib.contextmanager
+def _dtype_policy(policy: dict | None) -> Iterator[None]:
+    """Context in which models are made with a policy; None is the process' own."""
+    if policy is None:  # of a file that does not say
+        yield
+        return
+    before = keras.config.dtype_policy()
+    policy = keras.dtype_policies.deserialize(policy)
+    if policy.name != before.name:
+        print(
+            f"The training continues in '{policy.name}', as it began: the dtype policy "
+            f"of this process, '{before.name}', is for new models.",
+            flush=True,
+        )
+    keras.config.set_dtype_policy(policy)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
 
 
 def _random_state(model):
