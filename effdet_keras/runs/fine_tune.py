@@ -42,7 +42,6 @@ from effdet_keras.runs.parts import (
 from effdet_keras.runs.requested import base_of, configured, resumed
 from effdet_keras.runs.run_folder import (
     CHECKPOINTS,
-    OF_A_RUN,
     RunFolder,
     RunLog,
     copy_from_first,
@@ -50,6 +49,7 @@ from effdet_keras.runs.run_folder import (
     describe_environment,
     draw_chart,
     environment_facts,
+    files_to_resume,
     history_of,
     standard_output_kept,
 )
@@ -158,7 +158,7 @@ mean 'epochs'? It has: data, format, ...
         folder = RunFolder(
             out if keeps_folder else stack.enter_context(tempfile.TemporaryDirectory())
         )
-        copy_from_first(folder, OF_A_RUN)
+        copy_from_first(folder, files_to_resume(folder))
         text = stack.enter_context(standard_output_kept())
         resume = resume and (folder.has_run or has_nothing_to_begin)
         sources = (configuration, hparams, fields, pipeline_config)
@@ -207,6 +207,9 @@ def _train(configuration, splits, folder, text, *, started, resume, callbacks):
     checkpoint, damages = None, []
     if resume:
         checkpoint, damages = checkpoint_to_resume(folder.archive)
+        if checkpoint is None:
+            folder.check_has_checkpoint()
+            print("There is no checkpoint yet: the run begins with its first epoch.")
     place = None if checkpoint is None else place_in(read_archive_info(checkpoint))
     if damages:
         print(resumed_from_another(checkpoint, damages))

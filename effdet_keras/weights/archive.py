@@ -9,7 +9,6 @@ import json
 import os
 import pathlib
 import platform
-import shutil
 import warnings
 import zipfile
 import zlib
@@ -24,7 +23,12 @@ from effdet_keras._internal.plain_values import plain
 from effdet_keras._internal.processes import alone
 from effdet_keras._internal.remote_path import local_copy, path_of
 from effdet_keras._internal.weights_h5 import check_finite, warn_unless_finite
-from effdet_keras._internal.whole_files import is_remote, local_path, replacing
+from effdet_keras._internal.whole_files import (
+    copy_file,
+    is_remote,
+    local_path,
+    replacing,
+)
 from effdet_keras._version import __version__
 from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.evaluate.thresholds import ScoreSettings
@@ -77,7 +81,7 @@ def write_archive(model, path, info=None):
 def copy_archive(source, path):
     """Copies an archive, as safely as `write_archive` writes one."""
     with replacing(path) as partial:
-        shutil.copyfile(source, partial)
+        copy_file(source, partial)
 
 
 def read_archive_info(path: str | os.PathLike) -> dict[str, Any]:
