@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -30,7 +31,7 @@ from effdet_keras._internal.whole_files import (
     replacing,
 )
 from effdet_keras._version import __version__
-from effdet_keras.errors import InvalidValueError, require
+from effdet_keras.errors import InvalidStateError, InvalidValueError, require
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.weights.checkpoint_files import (
     ARCHIVE_FOLDER,
@@ -231,10 +232,14 @@ def path_of_checkpoint(path):
     return local_path(path, "The path of a checkpoint")
 
 
-def read_entry(path, check_all=False):
-    """The content of `archive.json`, or None in a file of `model.save`."""
+def read_entry(path, check_all=False, file=None):
+    """The content of `archive.json`, or None in a file of `model.save`.
+
+    Of an opened `file`, where `path` may name another one by now.
+    """
     info = None
-    with open(path, "rb") as file:
+    is_open = file is not None
+    with contextlib.nullcontext(file) if is_open else open(path, "rb") as file:
         try:
             archive = zipfile.ZipFile(file)
             names = archive.namelist()
@@ -257,11 +262,11 @@ def read_entry(path, check_all=False):
     return info
 
 
-def read_model(path):
+def read_model(path, file=None):
     """The class and the arguments of the `EfficientDet` in a `.keras` file."""
-    read_entry(path)  # refuses what is no file of Keras, or too new
+    read_entry(path, file=file)  # refuses what is no file of Keras, or too new
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(path if file is None else file) as archive:
             model = json.loads(archive.read(CONFIG_ENTRY))
             name = model["registered_name"] or model["class_name"]
     except (*ZIP_DAMAGES, LookupError, TypeError) as error:
@@ -278,7 +283,10 @@ def read_model(path):
 
 
 def store_score_settings(
-    path: str | os.PathLike[str], settings: ScoreSettings
+    path: str | os.PathLike[str],
+    settings: ScoreSettings,
+    *,
+    weights_digest: str | None = None,
 ) -> pathlib.Path:
     """Stores thresholds and temperature in a `.keras` file of an `EfficientDet`.
 
@@ -291,6 +299,8 @@ def store_score_settings(
         path: path of a `.keras` file, or of a folder of `CheckpointArchive` or of a
             run, of which `best.keras` is meant.
         settings: `ScoreSettings`, in the order of the model's labels.
+        weights_digest: string, what `digest_of_weights(path)` returned before the
+            evaluation that chose `settings`; None if nothing else writes the file.
 
     Returns:
         `pathlib.Path` of the file.
@@ -298,6 +308,8 @@ def store_score_settings(
     Raises:
         ValueError: If the file is of another kind, damaged, or has another number of
             classes than `settings`.
+        RuntimeError: If its weights are not those of `weights_digest`, or it is
+            replaced meanwhile, as by a training. Nothing is then changed.
         FileNotFoundError: If it is not there.
 
     Example:
@@ -312,25 +324,78 @@ def store_score_settings(
         ScoreSettings(thresholds=(0.4,), temperature=1.5)
     """
     path = file_for_score_settings(path)
-    config = read_model(path)
-    info = read_entry(path, check_all=True)  # what is damaged is not copied
+    # One opened file to the end, whatever takes its name meanwhile.
+    with replacing(path) as partial, open(path, "rb") as file:
+        if weights_digest not in (None, _digest_of_weights(file)):
+            raise _replaced_meanwhile(path)
+        config = read_model(path, file)
+        info = read_entry(path, check_all=True, file=file)  # a damaged one stays
+        _check_number(path, settings, config)
+        config["config"]["score_settings"] = settings.to_dict()
+        changed = {CONFIG_ENTRY: json.dumps(config)}
+        if info is not None:
+            info["score_settings"] = settings.to_dict()
+            changed[ARCHIVE_ENTRY] = json.dumps(info, indent=1)
+        with zipfile.ZipFile(file) as old, zipfile.ZipFile(partial, "w") as new:
+            for entry in old.infolist():
+                content = changed.get(entry.filename) or old.read(entry)
+                new.writestr(entry, content)
+        if not os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+            raise _replaced_meanwhile(path)
+    return path
+
+
+def _check_number(path, settings, config):
     num_classes = config["config"]["config"]["num_classes"]
     thresholds = len(settings.thresholds)
     rule = f"The model in '{path}' needs a threshold for each of {num_classes} classes"
     require(thresholds == num_classes, rule, thresholds=thresholds)
-    config["config"]["score_settings"] = settings.to_dict()
-    changed = {CONFIG_ENTRY: json.dumps(config)}
-    if info is not None:
-        info["score_settings"] = settings.to_dict()
-        changed[ARCHIVE_ENTRY] = json.dumps(info, indent=1)
-    with (
-        replacing(path) as partial,
-        zipfile.ZipFile(path) as old,
-        zipfile.ZipFile(partial, "w") as new,
-    ):
-        for entry in old.infolist():
-            new.writestr(entry, changed.get(entry.filename) or old.read(entry))
-    return path
+
+
+def _replaced_meanwhile(path):
+    return InvalidStateError(
+        f"'{path}' was replaced while it was evaluated, as a training does: its "
+        "weights are not those that the thresholds were chosen for. Nothing was "
+        "stored. Evaluate it again when nothing writes to it, or evaluate a copy."
+    )
+
+
+def digest_of_weights(path: str | os.PathLike[str]) -> str:
+    """SHA-256 of the weights in a `.keras` file, in hexadecimal digits.
+
+    It changes when a training replaces the file, and not when thresholds are stored.
+
+    Args:
+        path: path of the file, or of a folder, see `store_score_settings`.
+
+    Raises:
+        ValueError: If the file is of another kind or damaged.
+
+    Example:
+        >>> digest_of_weights("nowhere.keras")
+        Traceback (most recent call last):
+            ...
+        FileNotFoundError: There is no checkpoint 'nowhere.keras'
+    """
+    with open(file_for_score_settings(path), "rb") as file:
+        return _digest_of_weights(file)
+
+
+def _digest_of_weights(file):
+    """Of all entries but those that `store_score_settings` writes."""
+    digest = hashlib.sha256()
+    try:
+        with zipfile.ZipFile(file) as archive:
+            for name in sorted(archive.namelist()):
+                if name in (CONFIG_ENTRY, ARCHIVE_ENTRY):
+                    continue
+                digest.update(name.encode())
+                with archive.open(name) as entry:
+                    for block in iter(lambda: entry.read(2**20), b""):
+                        digest.update(block)
+    except ZIP_DAMAGES as error:
+        raise DamagedFileError(file.name, error) from error
+    return digest.hexdigest()
 
 
 def file_for_score_settings(path: str | os.PathLike[str]) -> pathlib.Path:
