@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
+import io
 import json
 import os
 import pathlib
@@ -19,7 +20,12 @@ from keras import ops
 from effdet_keras._internal.plain_values import plain
 from effdet_keras._internal.processes import alone
 from effdet_keras._internal.remote_path import local_copy, path_of
-from effdet_keras._internal.weights_h5 import check_finite, warn_unless_finite
+from effdet_keras._internal.unpacking import UnpackedSizeError, open_zip
+from effdet_keras._internal.weights_h5 import (
+    check_finite,
+    check_hdf5_file,
+    warn_unless_finite,
+)
 from effdet_keras._internal.whole_files import is_remote, local_path, replacing
 from effdet_keras._version import __version__
 from effdet_keras.errors import InvalidValueError, require
@@ -33,7 +39,8 @@ from effdet_keras.weights.checkpoint_files import (
 )
 
 ARCHIVE_ENTRY = "archive.json"  # in the zip file, beside Keras' own entries
-CONFIG_ENTRY = "config.json"  # one of these
+WEIGHTS_ENTRY = "model.weights.h5"  # one of these
+CONFIG_ENTRY = "config.json"  # another
 CLASS_NAME = "effdet_keras>EfficientDet"  # in it
 _FORMAT = 1  # rises when an older version could not read the entry
 # What `zipfile` and `json` raise on damaged bytes.
@@ -114,6 +121,7 @@ def load_archive(path, *, resume=False):
     """Loads the model of an archive, compiled as it was."""
     path = checkpoint_file(path, LAST_FILE if resume else BEST_FILE)
     info = read_entry(path, check_all=True) or {}
+    _check_weights_entry(path)
     model = keras.saving.load_model(path)
     averages = getattr(model, "averages", None)
     if resume:
@@ -125,6 +133,13 @@ def load_archive(path, *, resume=False):
         averages.settle() if resume else averages.adopt()
     warn_unless_finite(model, path)
     return model
+
+
+def _check_weights_entry(path):
+    """Raises where the HDF5 file of an archive would have other files read."""
+    with open_zip(path) as archive:
+        if WEIGHTS_ENTRY in archive.namelist():
+            check_hdf5_file(io.BytesIO(archive.read(WEIGHTS_ENTRY)), path)
 
 
 def _random_state(model):
@@ -187,11 +202,13 @@ def read_entry(path, check_all=False):
     info = None
     with open(path, "rb") as file:
         try:
-            archive = zipfile.ZipFile(file)
-            names = archive.namelist()
-            if ARCHIVE_ENTRY in names:
-                info = json.loads(archive.read(ARCHIVE_ENTRY))
-            broken = archive.testzip() if check_all else None
+            with open_zip(file, path) as archive:
+                names = archive.namelist()
+                if ARCHIVE_ENTRY in names:
+                    info = json.loads(archive.read(ARCHIVE_ENTRY))
+                broken = archive.testzip() if check_all else None
+        except UnpackedSizeError:
+            raise
         except ZIP_DAMAGES as error:
             raise DamagedFileError(path, error) from error
         if broken is not None:
@@ -212,9 +229,11 @@ def read_model(path):
     """The class and the arguments of the `EfficientDet` in a `.keras` file."""
     read_entry(path)  # refuses what is no file of Keras, or too new
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_zip(path) as archive:
             model = json.loads(archive.read(CONFIG_ENTRY))
             name = model["registered_name"] or model["class_name"]
+    except UnpackedSizeError:
+        raise
     except (*ZIP_DAMAGES, LookupError, TypeError) as error:
         raise DamagedFileError(path, error) from error
     if name != CLASS_NAME:
@@ -276,7 +295,7 @@ def store_score_settings(
         changed[ARCHIVE_ENTRY] = json.dumps(info, indent=1)
     with (
         replacing(path) as partial,
-        zipfile.ZipFile(path) as old,
+        open_zip(path) as old,
         zipfile.ZipFile(partial, "w") as new,
     ):
         for entry in old.infolist():

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import hashlib
+import lzma
 import math
 import os
 import pathlib
@@ -19,6 +19,7 @@ import keras
 
 from effdet_keras._internal import web
 from effdet_keras._internal.remote_path import cache_folder, fetch, local_copy, path_of
+from effdet_keras._internal.unpacking import is_tar, unpack_tar
 from effdet_keras._internal.whole_files import (
     is_remote,
     local_path,
@@ -52,7 +53,7 @@ def located(source, *, sha256=None, md5=None, verbose=1):
         else:
             path = _weights_at(local_path(source, "A path of weights"))
         check_digest(path, sha256=sha256, md5=md5)
-        if path.is_file() and tarfile.is_tarfile(path):
+        if path.is_file() and is_tar(path):
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             _unpack(path, pathlib.Path(folder))
             path = _weights_in(pathlib.Path(folder), f"The archive '{path}'")
@@ -132,9 +133,10 @@ def _index_of(prefix):
 
 def _unpack(path, folder):
     try:
-        with tarfile.open(path) as archive:
-            archive.extractall(folder, filter="data")  # nothing leads out of the folder
-    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
+        unpack_tar(path, folder)
+    except (tarfile.TarError, OSError, zlib.error, lzma.LZMAError, EOFError) as error:
+        if getattr(error, "errno", None) is not None:
+            raise  # of the disk, not of the archive
         raise InvalidValueError(
             f"The archive '{path}' cannot be unpacked ({error}). Fetch it again."
         ) from error
