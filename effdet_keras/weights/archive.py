@@ -19,7 +19,11 @@ from keras import ops
 
 from effdet_keras._internal.plain_values import plain
 from effdet_keras._internal.processes import alone
-from effdet_keras._internal.remote_path import local_copy, path_of
+from effdet_keras._internal.remote_path import (
+    dropping_unreadable_copy,
+    local_copy,
+    path_of,
+)
 from effdet_keras._internal.unpacking import UnpackedSizeError, open_zip
 from effdet_keras._internal.weights_h5 import (
     check_finite,
@@ -200,7 +204,7 @@ def path_of_checkpoint(path):
 def read_entry(path, check_all=False):
     """The content of `archive.json`, or None in a file of `model.save`."""
     info = None
-    with open(path, "rb") as file:
+    with dropping_unreadable_copy(pathlib.Path(path)), open(path, "rb") as file:
         try:
             with open_zip(file, path) as archive:
                 names = archive.namelist()
