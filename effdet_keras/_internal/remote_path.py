@@ -94,5 +94,5 @@ def dropping_unreadable_copy(path: pathlib.Path) -> Iterator[None]:
         if path.is_file() and cache_folder() in path.absolute().parents:
             path.unlink()
             cure = "The copy in the cache folder was removed: try again to fetch it."
-            error.args = (f"{error} {cure}",)
+            error.args = (f"{str(error).rstrip('.')}. {cure}",)
         raise
