@@ -24,7 +24,7 @@ from effdet_keras.detect.evaluate import (
     category_ids_in_dataset,
     in_one_line,
 )
-from effdet_keras.errors import InvalidStateError, InvalidValueError
+from effdet_keras.errors import InvalidStateError, InvalidValueError, printable
 from effdet_keras.evaluate.coco import (
     detections_to_coco,
     read_detections,
@@ -82,7 +82,7 @@ def evaluate_files(
         columns = extra("image_columns:read_image_columns")(slices, dataset)
     for source in sources:
         on = f"on the {len(dataset):,} images of '{split}'"
-        print(f"\n'{source.name}' {on}:", flush=True)
+        print(printable(f"\n'{source.name}' {on}:"), flush=True)
         source.evaluate(dataset, columns)
         if json_path is not None:
             records = detections_to_coco(source.results, dataset.category_ids)

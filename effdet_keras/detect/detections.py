@@ -16,7 +16,7 @@ from effdet_keras import images
 from effdet_keras._internal.optional_imports import pyplot
 from effdet_keras._internal.whole_files import local_path, replacing
 from effdet_keras.box_ops import yxyx_to_xywh, yxyx_to_xyxy
-from effdet_keras.errors import require
+from effdet_keras.errors import printable, require
 from effdet_keras.labels import category_ids_or_default
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ class Detections:
             shares = self.pixel_shares().items()
             shown = ", ".join(f"{name} {share:.0%}" for name, share in shares)
             lines.append(f"pixels: {shown}")
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
     def pixel_shares(self) -> dict[str, float]:
         """Returns what share of the pixels each class of the class map has.

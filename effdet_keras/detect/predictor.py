@@ -15,7 +15,11 @@ import numpy as np
 from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.optional_imports import keras
-from effdet_keras._internal.remote_path import local_copy, path_of
+from effdet_keras._internal.remote_path import (
+    dropping_unreadable_copy,
+    local_copy,
+    path_of,
+)
 from effdet_keras._internal.whole_files import is_remote, local_path
 from effdet_keras.detect.detect import (
     Images,
@@ -118,7 +122,8 @@ class Predictor:
             path = _copied(path)
         path = local_path(path, "The path of a model")
         if not is_archive(path):
-            opened = open_runtime(path, num_threads, precision)
+            with dropping_unreadable_copy(path):
+                opened = open_runtime(path, num_threads, precision)
             return cls(ExportedDetector(opened), runtime=runtime)
         keras.require(f"Opening '{path}'")
         from effdet_keras.weights.archive import load_archive

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras.box_ops import xywh_to_yxyx, yxyx_to_xywh
-from effdet_keras.errors import check_argument, require
+from effdet_keras.errors import check_argument, printable, require
 from effdet_keras.evaluate.image_result import (
     UNMEASURED,
     ImageResult,
@@ -176,7 +176,7 @@ class COCOMetric:
             lines.append(f"  {name:<9} {values.pop(name)}  {meaning}")
         width = max(map(len, values), default=0)
         lines += [f"  {name:<{width}} {value}" for name, value in values.items()]
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
     def _names(self):
         """COCO's twelve names; the recall of all detections has their number in it."""

@@ -25,7 +25,7 @@ from effdet_keras._internal.whole_files import replacing
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset, count_of, what_to_expect
 from effdet_keras.detect.evaluate import analyzed_images, in_one_line, why_low
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, printable
 from effdet_keras.evaluate.evaluation import Evaluation, analyze_results
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.configuration import RunConfiguration
@@ -260,7 +260,8 @@ def _fit(model, batches, configuration, splits, folder, log, place, more):
         return
     if place is None:
         _draw_first_batch(model, configuration, splits.train, folder)
-    print("\n".join([splits.train.summary(), *what_to_expect(splits.train)]))
+    lines = [splits.train.summary(), *what_to_expect(splits.train)]
+    print(printable("\n".join(lines)))
     print(
         f"Training {model.name} at {'x'.join(map(str, model.config.image_size))} with "
         f"{model.count_params():,} parameters for {count_of(epochs, 'epoch')} of "

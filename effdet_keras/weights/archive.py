@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import hashlib
 import importlib.metadata
+import io
 import json
 import os
 import pathlib
@@ -22,8 +23,17 @@ from keras import ops
 from effdet_keras._internal.compiled_keys import DTYPE_POLICY, STEPS_DONE
 from effdet_keras._internal.plain_values import plain
 from effdet_keras._internal.processes import alone
-from effdet_keras._internal.remote_path import local_copy, path_of
-from effdet_keras._internal.weights_h5 import check_finite, warn_unless_finite
+from effdet_keras._internal.remote_path import (
+    dropping_unreadable_copy,
+    local_copy,
+    path_of,
+)
+from effdet_keras._internal.unpacking import UnpackedSizeError, open_zip
+from effdet_keras._internal.weights_h5 import (
+    check_finite,
+    check_hdf5_file,
+    warn_unless_finite,
+)
 from effdet_keras._internal.whole_files import (
     copy_file,
     is_remote,
@@ -42,7 +52,8 @@ from effdet_keras.weights.checkpoint_files import (
 )
 
 ARCHIVE_ENTRY = "archive.json"  # in the zip file, beside Keras' own entries
-CONFIG_ENTRY = "config.json"  # one of these
+WEIGHTS_ENTRY = "model.weights.h5"  # one of these
+CONFIG_ENTRY = "config.json"  # another
 CLASS_NAME = "effdet_keras>EfficientDet"  # in it
 _FORMAT = 1  # rises when an older version could not read the entry
 # What `zipfile` and `json` raise on damaged bytes.
@@ -123,6 +134,7 @@ def load_archive(path, *, resume=False):
     """Loads the model of an archive, compiled as it was."""
     path = checkpoint_file(path, LAST_FILE if resume else BEST_FILE)
     info = read_entry(path, check_all=True) or {}
+    _check_weights_entry(path)
     model = _load_to_resume(path, info) if resume else keras.saving.load_model(path)
     averages = getattr(model, "averages", None)
     if averages is not None:
@@ -152,7 +164,7 @@ def _load_to_resume(path, info):
 
 def _compile_config(path):
     """How the model in a `.keras` file was compiled; empty where it was not."""
-    with zipfile.ZipFile(path) as archive:
+    with open_zip(path) as archive:
         return json.loads(archive.read(CONFIG_ENTRY)).get("compile_config") or {}
 
 
@@ -175,6 +187,13 @@ def _dtype_policy(policy: dict | None) -> Iterator[None]:
         yield
     finally:
         keras.config.set_dtype_policy(before)
+
+
+def _check_weights_entry(path):
+    """Raises where the HDF5 file of an archive would have other files read."""
+    with open_zip(path) as archive:
+        if WEIGHTS_ENTRY in archive.namelist():
+            check_hdf5_file(io.BytesIO(archive.read(WEIGHTS_ENTRY)), path)
 
 
 def _random_state(model):
@@ -239,13 +258,18 @@ def read_entry(path, check_all=False, file=None):
     """
     info = None
     is_open = file is not None
-    with contextlib.nullcontext(file) if is_open else open(path, "rb") as file:
+    with contextlib.ExitStack() as stack:
+        if not is_open:
+            stack.enter_context(dropping_unreadable_copy(pathlib.Path(path)))
+            file = stack.enter_context(open(path, "rb"))
         try:
-            archive = zipfile.ZipFile(file)
-            names = archive.namelist()
-            if ARCHIVE_ENTRY in names:
-                info = json.loads(archive.read(ARCHIVE_ENTRY))
-            broken = archive.testzip() if check_all else None
+            with open_zip(file, path) as archive:
+                names = archive.namelist()
+                if ARCHIVE_ENTRY in names:
+                    info = json.loads(archive.read(ARCHIVE_ENTRY))
+                broken = archive.testzip() if check_all else None
+        except UnpackedSizeError:
+            raise
         except ZIP_DAMAGES as error:
             raise DamagedFileError(path, error) from error
         if broken is not None:
@@ -266,9 +290,11 @@ def read_model(path, file=None):
     """The class and the arguments of the `EfficientDet` in a `.keras` file."""
     read_entry(path, file=file)  # refuses what is no file of Keras, or too new
     try:
-        with zipfile.ZipFile(path if file is None else file) as archive:
+        with open_zip(path if file is None else file, path) as archive:
             model = json.loads(archive.read(CONFIG_ENTRY))
             name = model["registered_name"] or model["class_name"]
+    except UnpackedSizeError:
+        raise
     except (*ZIP_DAMAGES, LookupError, TypeError) as error:
         raise DamagedFileError(path, error) from error
     if name != CLASS_NAME:
@@ -336,7 +362,7 @@ def store_score_settings(
         if info is not None:
             info["score_settings"] = settings.to_dict()
             changed[ARCHIVE_ENTRY] = json.dumps(info, indent=1)
-        with zipfile.ZipFile(file) as old, zipfile.ZipFile(partial, "w") as new:
+        with open_zip(file, path) as old, zipfile.ZipFile(partial, "w") as new:
             for entry in old.infolist():
                 content = changed.get(entry.filename) or old.read(entry)
                 new.writestr(entry, content)
@@ -385,7 +411,7 @@ def _digest_of_weights(file):
     """Of all entries but those that `store_score_settings` writes."""
     digest = hashlib.sha256()
     try:
-        with zipfile.ZipFile(file) as archive:
+        with open_zip(file, file.name) as archive:
             for name in sorted(archive.namelist()):
                 if name in (CONFIG_ENTRY, ARCHIVE_ENTRY):
                     continue
@@ -393,6 +419,8 @@ def _digest_of_weights(file):
                 with archive.open(name) as entry:
                     for block in iter(lambda: entry.read(2**20), b""):
                         digest.update(block)
+    except UnpackedSizeError:
+        raise
     except ZIP_DAMAGES as error:
         raise DamagedFileError(file.name, error) from error
     return digest.hexdigest()

@@ -16,7 +16,7 @@ from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.export.runtime import ExportedDetector
 from effdet_keras.extras.bulk.batch_detector import BatchDetector
-from effdet_keras.extras.bulk.parts import Parts, rank
+from effdet_keras.extras.bulk.parts import MOST_SHARDS, Parts, rank
 from effdet_keras.images import IMAGE_SUFFIXES
 
 _TOLD = 10  # images that cannot be read, by name
@@ -130,7 +130,7 @@ class Shard:
         """Reads "2/16"."""
         number, _, count = text.partition("/")
         is_number = number.isdecimal() and count.isdecimal()
-        if is_number and 1 <= int(number) <= int(count) <= 99_999:
+        if is_number and 1 <= int(number) <= int(count) <= MOST_SHARDS:
             return cls(int(number), int(count))
         raise InvalidValueError(
             "A shard is I/N, with I from 1 to N, such as 1/16 to 16/16. "
