@@ -33,6 +33,7 @@ from effdet_keras.train.model_steps import ModelSteps, refuse_where_several
 from effdet_keras.train.optimizers import all_finite
 from effdet_keras.train.parts import Part, assign_parted, joined, step_counter
 from effdet_keras.train.recipe import Recipe
+from effdet_keras.train.repeat import repeat
 from effdet_keras.train.resume import DataOrder, FromPlaceOn, PlaceKeeper, say_where
 from effdet_keras.weights.model_files import ModelFiles
 from effdet_keras.weights.model_weights import ModelWeights
@@ -255,9 +256,10 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
                 nothing.
             callbacks: list of `keras.callbacks.Callback`.
             validation_data: what `x` may be, or `(images, ground truth)`.
-            **kwargs: more of `keras.Model.fit`. `initial_epoch` is where the
-                checkpoint was, for a model of `from_archive(..., resume=True)`, and
-                else 0.
+            **kwargs: more of `keras.Model.fit`. With `steps_per_epoch` the data is
+                repeated: an epoch begins where the one before it stopped.
+                `initial_epoch` is where the checkpoint was, for a model of
+                `from_archive(..., resume=True)`, and else 0.
 
         Returns:
             `keras.callbacks.History`.
@@ -269,6 +271,11 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
             FloatingPointError: If a loss is NaN or infinite; the message names
                 the step and the images. That batch did not change the weights.
         """
+        counts = {"batch_size": batch_size, "epochs": epochs, **kwargs}
+        inputs.check_counts(counts)
+        validation_split = kwargs.pop("validation_split", 0.0)
+        if validation_split and validation_data is None:
+            x, y, validation_data = inputs.split_validation(x, y, validation_split)
         if validation_data is not None:
             refuse_where_several("`validation_data`")
             validation_data, _ = self._batched(
@@ -276,15 +283,21 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
             )
         self.score_settings = None  # an evaluation of other weights chose them
         dataset, chosen = x, fitting.chosen_by_fit(x, batch_size, epochs)
+        steps_per_epoch = kwargs.get("steps_per_epoch")
         if epochs is None:
-            epochs = fitting.num_epochs(self, dataset, batch_size)
+            epochs = fitting.num_epochs(self, dataset, batch_size, steps_per_epoch)
         place = self._place_to_go_on_from(kwargs.get("initial_epoch"))
         if place is not None:
             kwargs["initial_epoch"] = place.epoch
             say_where(place, epochs, verbose)
         seed = None if place is None else place.seed
         x, batch_size = self._batched(
-            x, batch_size, training=True, seed=seed, epochs=epochs
+            x,
+            batch_size,
+            training=True,
+            seed=seed,
+            epochs=epochs,
+            steps_per_epoch=steps_per_epoch,
         )
         inputs.check_data(self, x, y)
         if isinstance(validation_data, (tuple, list)):
@@ -296,8 +309,8 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
             kwargs.setdefault("shuffle", False)  # Keras warns that it cannot
         if verbose != 0:
             inputs.say_what_to_expect(self, dataset)
-        initial_epoch = kwargs.get("initial_epoch", 0)
-        steps_per_epoch = kwargs.get("steps_per_epoch")
+        initial_epoch = kwargs.get("initial_epoch") or 0
+        kwargs["initial_epoch"] = initial_epoch
         fitting.fit_to_length(
             self,
             x,
@@ -308,6 +321,15 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
             verbose=verbose != 0,
             steps_of_epoch=0 if place is None else place.step,
         )
+        if steps_per_epoch is not None:  # as many steps need, whatever the data has
+            x, y = repeat(
+                x,
+                y,
+                batch_size=batch_size,
+                shuffle=kwargs.get("shuffle", True),
+                first_step=initial_epoch * steps_per_epoch,
+            )
+            kwargs["shuffle"] = False
         has_epoch_lines = verbose == "auto"
         keeper = PlaceKeeper(
             DataOrder(x, steps_per_epoch, initial_epoch),

@@ -231,12 +231,12 @@ def _names_of_losses(config, loss):
 # --- What `fit` chooses, and what depends on its data and length.
 
 
-def num_epochs(model, data, batch_size):
+def num_epochs(model, data, batch_size, steps_per_epoch=None):
     """The number of epochs where none is given."""
     is_open = model.settings is not None and model.settings.open_recipe.is_open
     if not (is_open and isinstance(data, DetectionDataset)):
         return 1
-    return auto_recipe.num_epochs(len(data), batch_size or BATCH_SIZE)
+    return auto_recipe.num_epochs(len(data), batch_size or BATCH_SIZE, steps_per_epoch)
 
 
 def chosen_by_fit(data, batch_size, epochs):
@@ -268,6 +268,7 @@ def fit_to_length(model, x, batch_size, steps_per_epoch, *, epochs, chosen, **of
         pretrained=model.pretrained,
         backbone=model.config.backbone,
         chosen_by_fit=chosen,
+        epochs=epochs,
     )
     choose_recipe(model, facts, verbose=of_fit["verbose"])
     if model.settings.recipe.needs_length:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import numbers
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -14,7 +15,12 @@ from effdet_keras._internal.processes import current_processes
 from effdet_keras.box_ops import as_tensor
 from effdet_keras.data.dataset import DetectionDataset, what_to_expect
 from effdet_keras.data.pipeline.image_reader import ImageReader, passes_of
-from effdet_keras.errors import InvalidValueError, NonFiniteLossError, require
+from effdet_keras.errors import (
+    InvalidValueError,
+    NonFiniteLossError,
+    check_argument,
+    require,
+)
 from effdet_keras.labels import (
     BACKGROUND,
     IGNORED_PIXEL,
@@ -22,6 +28,48 @@ from effdet_keras.labels import (
     extend_category_ids,
 )
 from effdet_keras.train.parts import steps_done
+
+# The arguments of `fit` and `evaluate` that count something, and the lowest of each.
+_LEAST = {
+    "batch_size": 1,
+    "epochs": 0,  # which trains nothing, but takes the classes of the dataset
+    "initial_epoch": 0,
+    "steps": 1,
+    "steps_per_epoch": 1,
+    "validation_batch_size": 1,
+    "validation_freq": 1,
+    "validation_steps": 1,
+}
+
+
+def check_counts(arguments: Mapping[str, Any]) -> None:
+    """Raises ValueError unless each that counts is None or a whole number in range."""
+    for name, least in _LEAST.items():
+        value = arguments.get(name)
+        if value is None or (name == "validation_freq" and hasattr(value, "__len__")):
+            continue  # Keras takes a list of epochs as well
+        is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        expected = f"a whole number of at least {least}, or None"
+        check_argument(is_whole and value >= least, name, value, expected)
+
+
+def split_validation(x: Any, y: Any, fraction: float) -> tuple[Any, Any, tuple]:
+    """What Keras' `validation_split` does: the last part of arrays is validated on.
+
+    Here, so that the schedule is as long as the training on the rest.
+    """
+    require(
+        hasattr(x, "shape") and isinstance(y, Mapping),
+        "`validation_split` is for arrays. Of a `DetectionDataset` make two: "
+        "`train, valid = dataset.split(0.8)`, and of batches with `take` and `skip`",
+        x_type=type(x).__name__,
+    )
+    count = int(len(x) * (1.0 - fraction))
+    rule = "`validation_split` must leave images for both"
+    require(0 < count < len(x), rule, validation_split=fraction, images=len(x))
+    first = {name: values[:count] for name, values in y.items()}
+    last = {name: values[count:] for name, values in y.items()}
+    return x[:count], first, (x[count:], last)
 
 
 def check_data(model, x, y=None):
