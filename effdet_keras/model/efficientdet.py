@@ -25,12 +25,16 @@ from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.hub.module import HubFeatures  # noqa: F401 (for saved models)
 from effdet_keras.model.anchors import anchors_of
 from effdet_keras.model.config import EfficientDetConfig
-from effdet_keras.model.network import build_network
+from effdet_keras.model.network import (
+    build_network,
+    check_data_format,
+    check_precision,
+)
 from effdet_keras.model.trained import TrainedModel
 from effdet_keras.train import fitting, inputs
 from effdet_keras.train.averages import WeightAverages
 from effdet_keras.train.model_steps import ModelSteps, refuse_where_several
-from effdet_keras.train.optimizers import all_finite
+from effdet_keras.train.optimizers import all_finite, multiply_gradients
 from effdet_keras.train.parts import Part, assign_parted, joined, step_counter
 from effdet_keras.train.recipe import Recipe
 from effdet_keras.train.repeat import repeat
@@ -119,6 +123,8 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         seg_class_names = _one_per_class(
             "seg_class_names", seg_class_names, config.seg_num_classes
         )
+        check_data_format()
+        check_precision(dtype)
         images, outputs = build_network(config, dtype, features)
         super().__init__(images, outputs, name=name or config.name, trainable=trainable)
         if dtype is not None:
@@ -142,6 +148,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
             self.quantize_aware(**quantization)
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
+        check_data_format()
         run = functools.partial(super().call, inputs, training=training, mask=mask)
         for part in self.parts.values():
             run = functools.partial(part.call, run, bool(training))
@@ -273,6 +280,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         """
         counts = {"batch_size": batch_size, "epochs": epochs, **kwargs}
         inputs.check_counts(counts)
+        inputs.require_tensorflow_for(x, validation_data)
         validation_split = kwargs.pop("validation_split", 0.0)
         if validation_split and validation_data is None:
             x, y, validation_data = inputs.split_validation(x, y, validation_split)
@@ -372,6 +380,9 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         self._loss_tracker.update_state(loss)
         for part in parts:
             loss, gradients = part.gradients(loss, gradients, data, step)
+        multipliers = self.settings.recipe.gradient_multipliers
+        moving = self.updated_variables()
+        gradients = multiply_gradients(gradients, multipliers, moving)
         together, scale = gradients, optimizer.scale_loss(ops.ones(()))
         for part in parts:
             together = part.together(together, scale)

@@ -54,6 +54,8 @@ def _set_up(model, open_recipe, recipe, keras_options):
         parts["adversarial"] = recipe.adversarial.new_part(model, jit_compile)
     multipliers = recipe.learning_rate_multipliers or {}
     check_found("learning_rate_multipliers", multipliers, model.variables)
+    known = model.variables + [v for p in parts.values() for v in p.trainable_variables]
+    check_found("gradient_multipliers", recipe.gradient_multipliers or {}, known)
     if isinstance(recipe.weight_decay, dict):
         check_found("weight_decay", recipe.weight_decay, model.variables)
     optimizer = recipe.new_optimizer()
@@ -387,8 +389,14 @@ def swaps(model, callbacks):
 
 
 def others_in(callbacks: Any) -> list[keras.callbacks.Callback]:
-    """The callbacks of what `fit` takes, but for those that it adds itself."""
-    return [c for c in flat(callbacks) if not isinstance(c, _OWN)]
+    """The callbacks of what `fit` takes, but for those that it adds itself.
+
+    Evaluations come first, whose numbers the others monitor and write down: Keras calls
+    callbacks in the order of the list, and `AP` would be missing in those before.
+    """
+    given = [c for c in flat(callbacks) if not isinstance(c, _OWN)]
+    # `sorted` keeps the order of the others.
+    return sorted(given, key=lambda c: not getattr(c, "evaluates", False))
 
 
 def flat(callbacks: Any) -> list[keras.callbacks.Callback]:
