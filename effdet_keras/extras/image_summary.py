@@ -11,7 +11,7 @@ import numpy as np
 
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.extras.report.pages import colored, shrunk
 from effdet_keras.train.averages import evaluated_weights
 from effdet_keras.visualize import draw_boxes, side_by_side
@@ -70,6 +70,8 @@ class ImageSummary(keras.callbacks.Callback):
         super().__init__()
         if len(dataset) == 0:
             raise InvalidValueError("`ImageSummary` needs a dataset with images")
+        check_argument(num_images >= 1, "num_images", num_images, "1 or more")
+        check_argument(every >= 1, "every", every, "a number of epochs, 1 or more")
         self.dataset = dataset
         self.num_images = num_images
         self.every = every

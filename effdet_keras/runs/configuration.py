@@ -108,9 +108,10 @@ class RunConfiguration(RecipeFields):
             (docs/distributed.md). `batch_size` counts the images of all.
         recipe: "auto", "reference" or "tfod", see `EfficientDet.compile`, as are
             `optimizer`, `schedule`, `learning_rate`, `weight_decay`, `clip_norm`,
-            `ema_decay`, `learning_rate_multipliers`, `accumulate_steps`,
-            `grad_checkpoint`, `loss_scale`, `batch_norm_warmup`, `freeze`,
-            `freeze_batch_norm`, `jit_compile`, `run_eagerly` and `steps_per_execution`.
+            `ema_decay`, `learning_rate_multipliers`, `gradient_multipliers`,
+            `accumulate_steps`, `grad_checkpoint`, `loss_scale`, `batch_norm_warmup`,
+            `freeze`, `freeze_batch_norm`, `jit_compile`, `run_eagerly` and
+            `steps_per_execution`.
         loss: dict, fields of `DetectionLoss`; empty for the recipe's loss.
         matching: dict, fields of `IoUMatching`; empty for the recipe's matching.
         adversarial: dict, fields of `AdvProp`, to train on adversarial images as well;
@@ -156,6 +157,11 @@ class RunConfiguration(RecipeFields):
             are written and stay, as in `ek.callbacks.CheckpointArchive`.
         tensorboard: bool, whether to write files for TensorBoard; "auto" where it is
             installed.
+        gradient_summary_every: int, the steps from one summary of the norm of each
+            variable's gradient to the next, see `ek.callbacks.GradientSummary`; None
+            for none. It needs TensorBoard, as the next does.
+        input_summary_every: int, the same of images as the network is given them in
+            training, see `ek.callbacks.InputSummary`.
         profile: the steps to trace, such as "10,20" for a first and a last one, or 10.
         verbose: "auto" prints one line per epoch, 1 a progress bar, 2 all numbers of
             each epoch, 0 nothing.
@@ -227,6 +233,8 @@ mean 'epochs'? It has: data, format, ...
     keep: int = 1
     keep_every_hours: float | None = None
     tensorboard: bool | Auto = "auto"
+    gradient_summary_every: int | None = None
+    input_summary_every: int | None = None
     profile: str | int | None = None
     verbose: Literal["auto", 0, 1, 2] = "auto"
 
@@ -377,6 +385,16 @@ mean 'epochs'? It has: data, format, ...
             expected = "a step such as 10, or steps such as '10,20'"
             is_right = range_of_steps(self.profile) is not None
             check_argument(is_right, "profile", self.profile, expected)
+        summaries = {
+            "gradient_summary_every": self.gradient_summary_every,
+            "input_summary_every": self.input_summary_every,
+        }
+        require(
+            self.tensorboard is not False or not any(summaries.values()),
+            "Summaries of steps are for TensorBoard: leave `tensorboard` out, or them",
+            tensorboard=self.tensorboard,
+            **summaries,
+        )
         lengths = {n: getattr(self, n) for n in LENGTHS if getattr(self, n) is not None}
         rule = "The length of a training is one of `epochs`, `steps` and `time_budget`"
         require(len(lengths) < 2, rule, **lengths)

@@ -18,6 +18,7 @@ import numpy as np
 from PIL import Image
 
 from effdet_keras import visualize
+from effdet_keras._internal.backend import require_tf_data
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.processes import is_first_process, start
@@ -134,6 +135,7 @@ def fine_tune(
         effdet_keras.errors.InvalidValueError: A run has no field 'epoch'. Did you \
 mean 'epochs'? It has: data, format, ...
     """
+    require_tf_data()
     if model is not None:
         fields["model"] = model
     datasets = _in_memory(data)
@@ -168,7 +170,12 @@ mean 'epochs'? It has: data, format, ...
             folder.check_free(overwrite=overwrite)
             chosen = configured(*sources, ignore_unknown=ignore_unknown)
         if not keeps_folder:  # nobody could look at them
-            chosen = chosen.replace(tensorboard=False, profile=None)
+            chosen = chosen.replace(
+                tensorboard=False,
+                gradient_summary_every=None,
+                input_summary_every=None,
+                profile=None,
+            )
         if datasets is None and chosen.data is None:
             raise InvalidValueError(
                 "There is nothing to train on: give `data`, the path of a dataset or a "

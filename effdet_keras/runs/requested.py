@@ -19,6 +19,8 @@ _FREE_ON_RESUME = {
     "verbose",
     "data",
     "tensorboard",
+    "gradient_summary_every",
+    "input_summary_every",
     "profile",
     "save_every_steps",
     "save_every_minutes",

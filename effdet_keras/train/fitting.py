@@ -55,6 +55,8 @@ def _set_up(model, open_recipe, recipe, keras_options):
         parts["adversarial"] = recipe.adversarial.new_part(model, jit_compile)
     multipliers = recipe.learning_rate_multipliers or {}
     check_found("learning_rate_multipliers", multipliers, model.variables)
+    known = model.variables + [v for p in parts.values() for v in p.trainable_variables]
+    check_found("gradient_multipliers", recipe.gradient_multipliers or {}, known)
     if isinstance(recipe.weight_decay, dict):
         check_found("weight_decay", recipe.weight_decay, model.variables)
     optimizer = recipe.new_optimizer()
@@ -232,12 +234,12 @@ def _names_of_losses(config, loss):
 # --- What `fit` chooses, and what depends on its data and length.
 
 
-def num_epochs(model, data, batch_size):
+def num_epochs(model, data, batch_size, steps_per_epoch=None):
     """The number of epochs where none is given."""
     is_open = model.settings is not None and model.settings.open_recipe.is_open
     if not (is_open and isinstance(data, DetectionDataset)):
         return 1
-    return auto_recipe.num_epochs(len(data), batch_size or BATCH_SIZE)
+    return auto_recipe.num_epochs(len(data), batch_size or BATCH_SIZE, steps_per_epoch)
 
 
 def chosen_by_fit(data, batch_size, epochs):
@@ -269,6 +271,7 @@ def fit_to_length(model, x, batch_size, steps_per_epoch, *, epochs, chosen, **of
         pretrained=model.pretrained,
         backbone=model.config.backbone,
         chosen_by_fit=chosen,
+        epochs=epochs,
     )
     choose_recipe(model, facts, verbose=of_fit["verbose"])
     if model.settings.recipe.needs_length:
@@ -387,8 +390,14 @@ def swaps(model, callbacks):
 
 
 def others_in(callbacks: Any) -> list[keras.callbacks.Callback]:
-    """The callbacks of what `fit` takes, but for those that it adds itself."""
-    return [c for c in flat(callbacks) if not isinstance(c, _OWN)]
+    """The callbacks of what `fit` takes, but for those that it adds itself.
+
+    Evaluations come first, whose numbers the others monitor and write down: Keras calls
+    callbacks in the order of the list, and `AP` would be missing in those before.
+    """
+    given = [c for c in flat(callbacks) if not isinstance(c, _OWN)]
+    # `sorted` keeps the order of the others.
+    return sorted(given, key=lambda c: not getattr(c, "evaluates", False))
 
 
 def flat(callbacks: Any) -> list[keras.callbacks.Callback]:

@@ -21,7 +21,13 @@ from effdet_keras.labels import IGNORE
 from effdet_keras.model.batch_norm import STATISTICS, batch_norms_of, statistics_of
 from effdet_keras.train import auto_recipe
 from effdet_keras.train.fitting import BATCH_SIZE
-from effdet_keras.train.inputs import Run, check_data, check_truth, is_valid_batch
+from effdet_keras.train.inputs import (
+    Run,
+    check_counts,
+    check_data,
+    check_truth,
+    is_valid_batch,
+)
 from effdet_keras.train.losses import count_positives, segmentation_loss
 from effdet_keras.train.optimizers import decay_loss
 from effdet_keras.train.parts import Part, step_counter, steps_done, steps_per_update
@@ -42,7 +48,7 @@ class ModelSteps:
         """A `DetectionDataset` in batches for this model, else what was given."""
         if not isinstance(data, DetectionDataset):
             return data, batch_size
-        size = batch_size or BATCH_SIZE
+        size = BATCH_SIZE if batch_size is None else batch_size
         return self.batches(data, size, training=training, **options), None
 
     def batches(
@@ -52,6 +58,7 @@ class ModelSteps:
         *,
         training: bool = False,
         epochs: int = 1,
+        steps_per_epoch: int | None = None,
         **options: Any,
     ) -> Any:
         """`dataset.batches` in this model's image size, padding and labels.
@@ -59,9 +66,11 @@ class ModelSteps:
         What `fit` makes of a `DetectionDataset`; call it to set more:
         `model.fit(model.batches(train, 16, training=True, scale_jitter=(0.8, 1.2)))`.
         With `recipe="auto"` scale jitter and mosaics are chosen from the number of
-        images and `epochs`. Labels follow the model's `class_names`, where these hold
-        all of the dataset's: COCO's 80 classes train a model of 90 outputs.
+        images and `epochs`, of `steps_per_epoch` where that is given. Labels follow the
+        model's `class_names`, where these hold all of the dataset's: COCO's 80 classes
+        train a model of 90 outputs.
         """
+        check_counts({"batch_size": batch_size})
         sizes = {
             "image_size": self.config.image_size,
             "pad_value": self.config.padding_rgb,
@@ -70,8 +79,11 @@ class ModelSteps:
         }
         if training and (self.settings is None or self.settings.open_recipe.is_open):
             sizes["scale_jitter"] = auto_recipe.scale_jitter(len(dataset))
+            passes = auto_recipe.passes_over_data(
+                len(dataset), batch_size, epochs=epochs, steps_per_epoch=steps_per_epoch
+            )
             sizes["augment"] = auto_recipe.augmentation(
-                len(dataset), batch_size, epochs
+                len(dataset), batch_size, passes
             )
         names = self.class_names
         # Where they do not, `inputs.check_data` says what is wrong.
@@ -165,6 +177,7 @@ class ModelSteps:
         For COCO's numbers see `effdet_keras.callbacks.COCOEvaluation`.
         """
         refuse_where_several("`evaluate`")
+        check_counts({"batch_size": batch_size, **kwargs})
         x, batch_size = self._batched(x, batch_size, training=False)
         check_data(self, x, y)
         with self._running_on(x):
@@ -184,6 +197,7 @@ class ModelSteps:
             head also `class_map` `[B, H, W]`, uint8.
         """
         refuse_where_several("`predict`")
+        check_counts({"batch_size": batch_size, **kwargs})
         x, batch_size = self._batched(x, batch_size, training=False, masks=False)
         with self._running_on(x):
             return super().predict(x, batch_size=batch_size, **kwargs)

@@ -43,6 +43,20 @@ def factors_of(multipliers, variables):
     return [_first_found(multipliers or {}, v.path, otherwise=1.0) for v in variables]
 
 
+def multiply_gradients(gradients, multipliers, variables):
+    """Gradients times the factors of their variables, before they are clipped.
+
+    As `multiply_gradients` of TF-Slim, which the Object Detection API's
+    `bias_grad_multiplier` is for. What divides gradients by their own size, as Adam
+    does, moves as far as without it: `learning_rate_multipliers` are for that.
+    """
+    if not multipliers:
+        return gradients
+    factors = factors_of(multipliers, variables)
+    pairs = zip(gradients, factors, strict=True)
+    return [g if factor == 1.0 else g * factor for g, factor in pairs]
+
+
 def decay_factors(decay, variables):
     """How much each variable decays: a float for all kernels, or that of a dict."""
     patterns = decay if isinstance(decay, dict) else {KERNELS: decay}

@@ -62,6 +62,7 @@ class RecipeFields:
     clip_norm: float | Auto | None = "auto"
     ema_decay: float | Auto | None = "auto"
     learning_rate_multipliers: dict[str, float] | Auto | None = "auto"
+    gradient_multipliers: dict[str, float] | None = None
     accumulate_steps: int = 1
     grad_checkpoint: bool = False
     loss_scale: float | None = None
@@ -117,6 +118,12 @@ class Recipe(RecipeFields):
             expression is found, the first that is, has its factor times the learning
             rate, and decays by that much less. "auto" is None for the reference. Not
             for a Keras optimizer.
+        gradient_multipliers: dict of regular expressions to factors above 0, such as
+            `{"bias$": 2.0}`, or None. The gradient of a variable in whose `path` an
+            expression is found, the first that is, is multiplied by its factor before
+            all are clipped, as the Object Detection API's `bias_grad_multiplier` does.
+            With SGD it is a factor on the rate, but for clipping and momentum's decay;
+            with Adam and Muon, which divide by the size of a gradient, next to nothing.
         adversarial: `effdet_keras.AdvProp`, to train on adversarial images as well,
             with TensorFlow on one device and without XLA; or None.
         accumulate_steps: batches whose gradients together are clipped and move
@@ -160,8 +167,12 @@ class Recipe(RecipeFields):
     def __post_init__(self):
         check_choice("recipe", self.name, NAMES)
         rate, clip_norm, decay = self.learning_rate, self.clip_norm, self.weight_decay
-        factors = self.learning_rate_multipliers
-        factors = () if factors in (None, AUTO) else factors.values()
+        rate_factors = self.learning_rate_multipliers
+        rate_factors = () if rate_factors in (None, AUTO) else rate_factors.values()
+        factors = self.gradient_multipliers or {}
+        is_factors = isinstance(factors, Mapping) and all(
+            _is_number(x, 0) and x > 0 for x in factors.values()
+        )
         decays = decay.values() if isinstance(decay, dict) else [decay]
         is_rule = self.matching == AUTO or isinstance(self.matching, Matching)
         is_loss = isinstance(self.loss, (DetectionLoss, NoneType))
@@ -180,7 +191,13 @@ class Recipe(RecipeFields):
                 is_decay,
                 "a number of at least 0, a dict of such or None",
             ),
-            ("learning_rate_multipliers", all(x > 0 for x in factors), "above 0"),
+            ("learning_rate_multipliers", all(x > 0 for x in rate_factors), "above 0"),
+            (
+                "gradient_multipliers",
+                is_factors,
+                "a dict of regular expressions to factors above 0, such as "
+                "{'bias$': 2.0}, or None; for 0 see `freeze`",
+            ),
             ("loss_scale", is_scale, "a number above 0, or None"),
             ("accumulate_steps", _is_number(self.accumulate_steps, 1), "at least 1"),
         ):

@@ -39,6 +39,7 @@ OTHERS = {
     "clip_norm": 5.0,
     "ema_decay": None,
     "learning_rate_multipliers": {"^efficientnet": 0.5},
+    "gradient_multipliers": {"bias$": 2.0},
     "accumulate_steps": 4,
     "grad_checkpoint": True,
     "loss_scale": 1024.0,
@@ -70,7 +71,9 @@ OTHERS = {
     "save_every_minutes": 2.5,
     "keep": 3,
     "keep_every_hours": 1.5,
-    "tensorboard": False,
+    "tensorboard": True,
+    "gradient_summary_every": 100,
+    "input_summary_every": 50,
     "profile": "10,20",
     "verbose": 0,
 }

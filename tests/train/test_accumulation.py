@@ -51,6 +51,19 @@ def arrays(model):
     return values([*model.variables, *model.averages.variables])
 
 
+def test_gradient_multipliers_act_on_what_is_added_up():
+    x, y = images_and_truth(SIZE * UPDATES)
+    arrays_of = {}
+    for accumulated in (1, UPDATES):
+        multipliers = {"gradient_multipliers": {"bias$": 3.0}}
+        model = model_without_batches(accumulated, 0.05, **multipliers)
+        size = SIZE * UPDATES // accumulated
+        model.fit(x, y, batch_size=size, shuffle=False, verbose=0)
+        arrays_of[accumulated] = arrays(model)
+    for one, other in zip(arrays_of[1], arrays_of[UPDATES], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     "clip_norm", [0.05, pytest.param(None, marks=pytest.mark.slow)]
 )

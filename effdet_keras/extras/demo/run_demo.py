@@ -9,6 +9,7 @@ import keras
 from PIL import Image
 
 from effdet_keras import visualize
+from effdet_keras._internal.backend import require_tf_data
 from effdet_keras._internal.optional_imports import matplotlib_figure
 from effdet_keras._internal.whole_files import local_path
 from effdet_keras.callbacks.checkpoint_archive import CheckpointArchive
@@ -34,6 +35,7 @@ def run_demo(folder, *, num_train=None, epochs=12, seed=0, overwrite=False):
     """
     check_argument(epochs >= 1, "epochs", epochs, "1 or more")
     matplotlib_figure.require("The demo")  # before minutes of training
+    require_tf_data()
     start = time.monotonic()
     folder = local_path(folder, "`folder`")
     if folder.is_dir() and any(folder.iterdir()) and not overwrite:

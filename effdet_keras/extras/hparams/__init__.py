@@ -28,6 +28,7 @@ _OF_RUN = {
     "var_freeze_expr": "freeze",
     "weight_decay": "weight_decay",
     "grad_checkpoint": "grad_checkpoint",
+    "img_summary_steps": "input_summary_every",
 }
 _OF_MODEL_CONFIG = {
     "backbone_name": "backbone",
@@ -89,7 +90,6 @@ _NO_PLACE = {
     "skip_mismatch": (True, "see `skip_mismatch` of `load_pretrained`"),
     "ckpt_var_scope": (None, "the kind of a checkpoint is recognised"),
     "save_freq": ("epoch", "checkpoints are written after each epoch"),
-    "img_summary_steps": (None, "TensorBoard gets images with each evaluation"),
     "sample_image": (None, "TensorBoard gets images of the validation split"),
     "use_keras_model": (True, "there is one network"),
     "drop_remainder": (True, "the last batch is left out if it is not full"),

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from effdet_keras._internal.backend import require_tf_data
 from effdet_keras._internal.optional_imports import matplotlib_figure
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import (
@@ -218,6 +219,7 @@ def _smoothed(losses):
 
 def find_rate(out, fields, *, configuration, hparams, pipeline_config, ignore_unknown):
     """Tests learning rates for a run, which can then begin in its folder."""
+    require_tf_data()
     folder = RunFolder(out)
     folder.check_free(overwrite=False)
     sources = (configuration, hparams, dict(fields), pipeline_config)

@@ -42,11 +42,13 @@ def run(
         training: leave out the last stage, which takes minutes
         steps (N): steps of the last stage at most
     """
+    from effdet_keras._internal.backend import require_tf_data
     from effdet_keras.extras.selftest.self_test import self_test
     from effdet_keras.model.efficientdet import EfficientDet
     from effdet_keras.runs.configuration import RunConfiguration, parse_settings
     from effdet_keras.runs.parts import make_model
 
+    require_tf_data()
     fields = parse_settings(settings)
     of_new_model = {"--model": model, "--image-size": image_size, "--set": settings}
     made_only = [flag for flag, value in of_new_model.items() if value]

@@ -226,7 +226,7 @@ _SILENT = """
     skip_labels visualize_groundtruth_boxes groundtruth_box_visualization_color
     visualization_export_dir keep_image_id_for_visualization_export export_path
     use_moving_averages pad_to_max_dimension ignore_groundtruth save_graph eval_master
-    include_metrics_per_category summarize_gradients keypoint_edge
+    include_metrics_per_category keypoint_edge
     retain_original_image_additional_channels
     eval_input_reader.label_map_path shuffle shuffle_buffer_size
     filenames_shuffle_buffer_size eval_input_reader.num_epochs
