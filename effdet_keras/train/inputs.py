@@ -10,6 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from effdet_keras._internal.number_ranges import NumberRange
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.box_ops import as_tensor
 from effdet_keras.data.dataset import DetectionDataset, what_to_expect
@@ -50,6 +51,36 @@ def check_data(model, x, y=None):
         _check_arrays(model, x, y)
     elif hasattr(x, "__len__"):
         require(len(x) > 0, "The dataset is empty", length=len(x))
+
+
+# The lengths that `fit`, `evaluate` and `predict` are given; None is Keras' own.
+_LENGTHS = {
+    "batch_size": NumberRange("[1, inf)", whole=True, others=(None,)),
+    "epochs": NumberRange("[0, inf)", whole=True, others=(None,)),
+    "initial_epoch": NumberRange("[0, inf)", whole=True, others=(None,)),
+    "steps": NumberRange("[1, inf)", whole=True, others=(None,)),
+    "steps_per_epoch": NumberRange("[1, inf)", whole=True, others=(None,)),
+    "validation_steps": NumberRange("[1, inf)", whole=True, others=(None,)),
+    "validation_batch_size": NumberRange("[1, inf)", whole=True, others=(None,)),
+    "validation_freq": NumberRange(
+        "[1, inf)", whole=True, form="number or sequence", others=(None,)
+    ),
+}
+
+
+def check_lengths(**arguments: Any) -> None:
+    """Raises ValueError for a length of a call that cannot be; skips other arguments.
+
+    Example:
+        >>> check_lengths(batch_size=0, shuffle=True)
+        Traceback (most recent call last):
+            ...
+        effdet_keras.errors.InvalidValueError: `batch_size` must be a whole number of \
+at least 1, or None. Received: batch_size=0
+    """
+    for name, value in arguments.items():
+        if name in _LENGTHS:
+            _LENGTHS[name].check(name, value)
 
 
 def say_what_to_expect(model, data):

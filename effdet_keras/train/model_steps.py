@@ -20,7 +20,13 @@ from effdet_keras.labels import IGNORE
 from effdet_keras.model.batch_norm import STATISTICS, batch_norms_of, statistics_of
 from effdet_keras.train import auto_recipe
 from effdet_keras.train.fitting import BATCH_SIZE
-from effdet_keras.train.inputs import Run, check_data, check_truth, is_valid_batch
+from effdet_keras.train.inputs import (
+    Run,
+    check_data,
+    check_lengths,
+    check_truth,
+    is_valid_batch,
+)
 from effdet_keras.train.losses import count_positives, segmentation_loss
 from effdet_keras.train.optimizers import decay_loss
 from effdet_keras.train.parts import Part, step_counter, steps_done, steps_per_update
@@ -61,6 +67,7 @@ class ModelSteps:
         images and `epochs`. Labels follow the model's `class_names`, where these hold
         all of the dataset's: COCO's 80 classes train a model of 90 outputs.
         """
+        check_lengths(batch_size=batch_size, epochs=epochs)
         sizes = {
             "image_size": self.config.image_size,
             "pad_value": self.config.padding_rgb,
@@ -112,6 +119,7 @@ class ModelSteps:
         For COCO's numbers see `effdet_keras.callbacks.COCOEvaluation`.
         """
         refuse_where_several("`evaluate`")
+        check_lengths(batch_size=batch_size, **kwargs)
         x, batch_size = self._batched(x, batch_size, training=False)
         check_data(self, x, y)
         with self._running_on(x):
@@ -131,6 +139,7 @@ class ModelSteps:
             head also `class_map` `[B, H, W]`, uint8.
         """
         refuse_where_several("`predict`")
+        check_lengths(batch_size=batch_size, **kwargs)
         x, batch_size = self._batched(x, batch_size, training=False, masks=False)
         with self._running_on(x):
             return super().predict(x, batch_size=batch_size, **kwargs)
