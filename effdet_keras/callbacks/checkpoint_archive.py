@@ -17,6 +17,7 @@ from typing import Any
 import keras
 
 from effdet_keras._internal.folder_lock import open_folder
+from effdet_keras._internal.number_ranges import check_number, check_whole_number
 from effdet_keras._internal.processes import current_processes, is_first_process
 from effdet_keras._internal.whole_files import put_in_place, remove_file
 from effdet_keras.callbacks.tensorboard import require_writable
@@ -89,7 +90,7 @@ class CheckpointArchive(keras.callbacks.Callback):
             many hours. None for none.
 
     Raises:
-        ValueError: If `mode` is neither of the two.
+        ValueError: If `mode` is neither of the two, or a number out of its range.
         ImportError: If a package is missing for the address `folder`.
         OSError: If the folder cannot be written to, when training begins; or if a file
             could not be copied to the address, when training ends.
@@ -125,6 +126,14 @@ class CheckpointArchive(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         check_choice("mode", mode, ("max", "min"))
+        check_whole_number(
+            "save_every_steps", save_every_steps, "[1, inf)", others=(None,)
+        )
+        check_number(
+            "save_every_minutes", save_every_minutes, "(0, inf)", others=(None,)
+        )
+        check_whole_number("keep", keep, "[1, inf)")
+        check_number("keep_every_hours", keep_every_hours, "(0, inf)", others=(None,))
         self._taken = open_folder(
             folder, "The folder of `CheckpointArchive`", _is_checkpoint
         )

@@ -6,7 +6,9 @@ from typing import Any
 
 import keras
 
+from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.detect.detect import check_batch_size
 from effdet_keras.detect.evaluate import check_evaluation_data, evaluate, why_low
 from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.evaluate.coco import COCOMetric, results_of_metric
@@ -83,6 +85,8 @@ class COCOEvaluation(keras.callbacks.Callback):
         losses: bool = False,
     ) -> None:
         super().__init__()
+        check_whole_number("every", every, "[1, inf)")
+        check_batch_size(batch_size)
         is_dataset = isinstance(dataset, DetectionDataset)
         if is_dataset and len(dataset) == 0:
             raise InvalidValueError("`COCOEvaluation` needs a dataset with images")

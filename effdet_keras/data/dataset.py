@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from effdet_keras._internal.number_ranges import check_number, check_whole_number
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.data.problems import Problem
 from effdet_keras.data.record import (
@@ -212,6 +213,8 @@ class DetectionDataset:
         Raises:
             ValueError: If one of the parts would be empty.
         """
+        check_number("fraction", fraction, "(0, 1)")
+        check_whole_number("seed", seed, "[0, inf)")
         first = round(len(self) * fraction)
         rule = "`fraction` must leave images in both parts"
         require(0 < first < len(self), rule, fraction=fraction, num_images=len(self))

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from PIL import Image
 
 from effdet_keras import images
+from effdet_keras._internal.number_ranges import check_number
 from effdet_keras._internal.optional_imports import pyplot
 from effdet_keras._internal.whole_files import local_path, replacing
 from effdet_keras.box_ops import yxyx_to_xywh, yxyx_to_xyxy
@@ -126,6 +127,7 @@ class Detections:
         Raises:
             ValueError: If one of `classes` is not among the class names.
         """
+        check_number("score", score, "[0, 1]")
         keep = self.scores >= score
         if classes is not None:
             wanted = [self._label(name) for name in classes]

@@ -16,6 +16,7 @@ import keras
 from keras import ops
 
 from effdet_keras._internal.backend import default_jit_compile
+from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.detect import ScoreThreshold, detect
 from effdet_keras.detect.detections import Detections
@@ -214,6 +215,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
                 ...
             effdet_keras.errors.InvalidTypeError: `compile` has no argument 'clip'. ...
         """
+        check_whole_number("steps_per_execution", steps_per_execution, "[1, inf)")
         given = {"optimizer": optimizer, "loss": loss}
         changes |= {name: value for name, value in given.items() if value is not None}
         open_recipe = Recipe.of(recipe, changes)
@@ -278,8 +280,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
             FloatingPointError: If a loss is NaN or infinite; the message names
                 the step and the images. That batch did not change the weights.
         """
-        counts = {"batch_size": batch_size, "epochs": epochs, **kwargs}
-        inputs.check_counts(counts)
+        inputs.check_lengths(batch_size=batch_size, epochs=epochs, **kwargs)
         inputs.require_tensorflow_for(x, validation_data)
         validation_split = kwargs.pop("validation_split", 0.0)
         if validation_split and validation_data is None:

@@ -14,6 +14,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from effdet_keras._internal.extras import extra
+from effdet_keras._internal.number_ranges import (
+    check_number_fields,
+    number,
+    rising_pair,
+    several,
+    whole_number,
+)
 from effdet_keras._internal.processes import ENGINES
 from effdet_keras._internal.whole_files import write_text
 from effdet_keras._internal.yaml_text import load_yaml, read_yaml, to_yaml
@@ -36,8 +43,8 @@ from effdet_keras.train.recipe import Auto, Recipe, RecipeFields
 
 # A run is as long as one of these says.
 LENGTHS = ("epochs", "steps", "time_budget")
-# Numbers that a run may have at 0; all others are above it.
-_MAY_BE_ZERO = ("seed", "evaluate_every", "verbose", "flip_probability")
+# The options of a field of a size in pixels: one number, or `(height, width)`.
+_SIZE: dict[str, Any] = {"whole": True, "form": "number or sequence", "count": 2}
 
 
 # --- Durations as people write them, "90s", "20m", "1.5h"; steps: "10,20", or 10.
@@ -186,14 +193,16 @@ mean 'epochs'? It has: data, format, ...
     train_split: str = "auto"
     validation_split: str = "auto"
     test_split: str | None = "auto"
-    validation_fraction: float = 0.2
+    validation_fraction: float = number(0.2, "(0, 1)")
     class_names: ClassNames | None = None
     train_on_crowds: bool = False
 
     model: str = "efficientdet-lite0"
     weights: str | None = "auto"
     checkpoint_type: Literal["classification", "detection", "full"] | None = None
-    image_size: int | tuple[int, int] | Auto | None = "auto"
+    image_size: int | tuple[int, int] | Auto | None = number(
+        "auto", "[1, inf)", **_SIZE, others=(None,)
+    )
     anchors: Auto | None = "auto"
     model_config: dict[str, Any] = dataclasses.field(default_factory=dict)
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
@@ -205,33 +214,33 @@ mean 'epochs'? It has: data, format, ...
     adversarial: dict[str, Any] | None = None
     quantize_aware: bool | dict[str, Any] | None = None
     teacher: str | None = None
-    teacher_weight: float = 1.0
+    teacher_weight: float = number(1.0, "(0, inf)")
 
-    epochs: int | None = None
-    steps: int | None = None
+    epochs: int | None = whole_number(None, "[1, inf)")
+    steps: int | None = whole_number(None, "[1, inf)")
     time_budget: str | None = None
-    batch_size: int | Auto = 8
-    steps_per_execution: int = 1
+    batch_size: int | Auto = whole_number(8, "[1, inf)", others=("auto",))
+    steps_per_execution: int = whole_number(1, "[1, inf)")
     jit_compile: bool | Auto = "auto"
     run_eagerly: bool = False
     one_batch: bool = False
-    seed: int = 0
+    seed: int = whole_number(0, "[0, inf)")
     deterministic: bool = False
 
     augment: tuple[str | dict[str, Any], ...] | Auto = "auto"
-    flip_probability: float = 0.5
-    scale_jitter: tuple[float, float] | Auto = "auto"
-    target_size: int | tuple[int, int] | None = None
-    pad_rgb: tuple[float, float, float] | None = None
+    flip_probability: float = number(0.5, "[0, 1]")
+    scale_jitter: tuple[float, float] | Auto = rising_pair("auto", "(0, inf)")
+    target_size: int | tuple[int, int] | None = number(None, "[1, inf)", **_SIZE)
+    pad_rgb: tuple[float, float, float] | None = several(None, "[0, 255]", count=3)
     postprocess: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     monitor: str = "AP"
-    evaluate_every: int = 1
+    evaluate_every: int = whole_number(1, "[0, inf)")
     validation_losses: bool = False
-    save_every_steps: int | None = None
-    save_every_minutes: float | None = None
-    keep: int = 1
-    keep_every_hours: float | None = None
+    save_every_steps: int | None = whole_number(None, "[1, inf)")
+    save_every_minutes: float | None = number(None, "(0, inf)")
+    keep: int = whole_number(1, "[1, inf)")
+    keep_every_hours: float | None = number(None, "(0, inf)")
     tensorboard: bool | Auto = "auto"
     gradient_summary_every: int | None = None
     input_summary_every: int | None = None
@@ -239,16 +248,13 @@ mean 'epochs'? It has: data, format, ...
     verbose: Literal["auto", 0, 1, 2] = "auto"
 
     def __post_init__(self):
-        of_recipe = RecipeFields.__dataclass_fields__
         for name, kind in _kinds().items():
             value = _plain(getattr(self, name))
             object.__setattr__(self, name, value)
             expected = self.__dataclass_fields__[name].type.replace("Auto", "'auto'")
             expected = re.sub(r"Literal\[(.*?)\]", r"\1", expected)
             check_argument(_is_of(value, kind), name, value, expected)
-            if name not in of_recipe and _is_of(value, float):
-                is_right = value > 0 or (value == 0 and name in _MAY_BE_ZERO)
-                check_argument(is_right, name, value, f"{expected}, above 0")
+        check_number_fields(self)
         self._check_together()
         if self.quantization:
             known = extra("quantization:ARGUMENTS")

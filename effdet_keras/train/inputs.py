@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import numbers
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from effdet_keras._internal.backend import require_tf_data, runs_on_processors
+from effdet_keras._internal.number_ranges import NumberRange
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.box_ops import as_tensor
 from effdet_keras.data.dataset import DetectionDataset, what_to_expect
@@ -19,7 +19,6 @@ from effdet_keras.data.pipeline.image_reader import ImageReader, passes_of
 from effdet_keras.errors import (
     InvalidValueError,
     NonFiniteLossError,
-    check_argument,
     require,
 )
 from effdet_keras.labels import (
@@ -35,30 +34,6 @@ def require_tensorflow_for(*data: Any) -> None:
     """Raises ImportError where there is data that nothing can make batches of."""
     if any(isinstance(one, DetectionDataset) for one in data):
         require_tf_data()
-
-
-# The arguments of `fit` and `evaluate` that count something, and the lowest of each.
-_LEAST = {
-    "batch_size": 1,
-    "epochs": 0,  # which trains nothing, but takes the classes of the dataset
-    "initial_epoch": 0,
-    "steps": 1,
-    "steps_per_epoch": 1,
-    "validation_batch_size": 1,
-    "validation_freq": 1,
-    "validation_steps": 1,
-}
-
-
-def check_counts(arguments: Mapping[str, Any]) -> None:
-    """Raises ValueError unless each that counts is None or a whole number in range."""
-    for name, least in _LEAST.items():
-        value = arguments.get(name)
-        if value is None or (name == "validation_freq" and hasattr(value, "__len__")):
-            continue  # Keras takes a list of epochs as well
-        is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-        expected = f"a whole number of at least {least}, or None"
-        check_argument(is_whole and value >= least, name, value, expected)
 
 
 def split_validation(x: Any, y: Any, fraction: float) -> tuple[Any, Any, tuple]:
@@ -110,6 +85,36 @@ def check_data(model, x, y=None):
         require(len(x) > 0, "The dataset is empty", length=len(x))
         if isinstance(x, keras.utils.PyDataset):
             refuse_other_forms(x[0])
+
+
+# The lengths that `fit`, `evaluate` and `predict` are given; None is Keras' own.
+_LENGTHS = {
+    "batch_size": NumberRange("[1, inf)", whole=True, others=(None,)),
+    "epochs": NumberRange("[0, inf)", whole=True, others=(None,)),
+    "initial_epoch": NumberRange("[0, inf)", whole=True, others=(None,)),
+    "steps": NumberRange("[1, inf)", whole=True, others=(None,)),
+    "steps_per_epoch": NumberRange("[1, inf)", whole=True, others=(None,)),
+    "validation_steps": NumberRange("[1, inf)", whole=True, others=(None,)),
+    "validation_batch_size": NumberRange("[1, inf)", whole=True, others=(None,)),
+    "validation_freq": NumberRange(
+        "[1, inf)", whole=True, form="number or sequence", others=(None,)
+    ),
+}
+
+
+def check_lengths(**arguments: Any) -> None:
+    """Raises ValueError for a length of a call that cannot be; skips other arguments.
+
+    Example:
+        >>> check_lengths(batch_size=0, shuffle=True)
+        Traceback (most recent call last):
+            ...
+        effdet_keras.errors.InvalidValueError: `batch_size` must be a whole number of \
+at least 1, or None. Received: batch_size=0
+    """
+    for name, value in arguments.items():
+        if name in _LENGTHS:
+            _LENGTHS[name].check(name, value)
 
 
 def say_what_to_expect(model, data):

@@ -23,8 +23,8 @@ from effdet_keras.train import auto_recipe
 from effdet_keras.train.fitting import BATCH_SIZE
 from effdet_keras.train.inputs import (
     Run,
-    check_counts,
     check_data,
+    check_lengths,
     check_truth,
     is_valid_batch,
 )
@@ -70,7 +70,7 @@ class ModelSteps:
         model's `class_names`, where these hold all of the dataset's: COCO's 80 classes
         train a model of 90 outputs.
         """
-        check_counts({"batch_size": batch_size})
+        check_lengths(batch_size=batch_size, epochs=epochs)
         sizes = {
             "image_size": self.config.image_size,
             "pad_value": self.config.padding_rgb,
@@ -177,7 +177,7 @@ class ModelSteps:
         For COCO's numbers see `effdet_keras.callbacks.COCOEvaluation`.
         """
         refuse_where_several("`evaluate`")
-        check_counts({"batch_size": batch_size, **kwargs})
+        check_lengths(batch_size=batch_size, **kwargs)
         x, batch_size = self._batched(x, batch_size, training=False)
         check_data(self, x, y)
         with self._running_on(x):
@@ -197,7 +197,7 @@ class ModelSteps:
             head also `class_map` `[B, H, W]`, uint8.
         """
         refuse_where_several("`predict`")
-        check_counts({"batch_size": batch_size, **kwargs})
+        check_lengths(batch_size=batch_size, **kwargs)
         x, batch_size = self._batched(x, batch_size, training=False, masks=False)
         with self._running_on(x):
             return super().predict(x, batch_size=batch_size, **kwargs)

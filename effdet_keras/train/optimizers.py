@@ -14,6 +14,7 @@ import numpy as np
 from keras import ops
 
 from effdet_keras._internal.backend import runs_on_processors
+from effdet_keras._internal.number_ranges import NumberRange
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import check_argument
 from effdet_keras.model.batch_norm import num_replicas
@@ -343,9 +344,16 @@ def _orthogonal(matrices):
 
 # --- Optimizers by name.
 
-_OF_SGD = ("momentum", "nesterov")
-_OF_ADAM = ("beta_1", "beta_2", "epsilon", "amsgrad")
-_OF_RMSPROP = ("rho", "momentum", "epsilon", "centered")
+# The settings of each, and what they may be.
+_SHARE, _EPSILON = NumberRange("[0, 1)"), NumberRange("[0, inf)")
+_OF_SGD = {"momentum": _SHARE, "nesterov": bool}
+_OF_ADAM = {"beta_1": _SHARE, "beta_2": _SHARE, "epsilon": _EPSILON, "amsgrad": bool}
+_OF_RMSPROP = {
+    "rho": _SHARE,
+    "momentum": _SHARE,
+    "epsilon": _EPSILON,
+    "centered": bool,
+}
 # Name: Keras' class, its own default rate, its settings.
 _OPTIMIZERS = {
     "sgd": (SGD, 0.01, _OF_SGD),

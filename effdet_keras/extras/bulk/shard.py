@@ -11,9 +11,10 @@ import warnings
 
 import numpy as np
 
+from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import is_remote
-from effdet_keras.errors import InvalidValueError, check_argument
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.runtime import ExportedDetector
 from effdet_keras.extras.bulk.batch_detector import BatchDetector
 from effdet_keras.extras.bulk.parts import MOST_SHARDS, Parts, rank
@@ -34,7 +35,7 @@ def predict_shard(open_model, inputs, folder, score, *, shard, part_images, **op
 
 def detect_shard(detector, sources, parts, shard, *, part_images):
     """Detects in the images that no part has; again in those with errors, last."""
-    check_argument(part_images >= 1, "part_images", part_images, "1 or more")
+    check_whole_number("part_images", part_images, "[1, inf)")
     known = _newest_rows(parts, shard)
     stamps = {}  # of images that are being looked at, taken before they are read
     new, again = [], []

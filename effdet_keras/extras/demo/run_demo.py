@@ -10,12 +10,13 @@ from PIL import Image
 
 from effdet_keras import visualize
 from effdet_keras._internal.backend import require_tf_data
+from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras._internal.optional_imports import matplotlib_figure
 from effdet_keras._internal.whole_files import local_path
 from effdet_keras.callbacks.checkpoint_archive import CheckpointArchive
 from effdet_keras.callbacks.coco_evaluation import COCOEvaluation
 from effdet_keras.data.any_format import load_splits
-from effdet_keras.errors import EffDetError, check_argument
+from effdet_keras.errors import EffDetError
 from effdet_keras.extras.image_summary import ImageSummary
 from effdet_keras.model.efficientdet import EfficientDet
 
@@ -33,7 +34,7 @@ def run_demo(folder, *, num_train=None, epochs=12, seed=0, overwrite=False):
     The best checkpoint is chosen on a validation split; the numbers are of a test
     split, on which nothing was chosen.
     """
-    check_argument(epochs >= 1, "epochs", epochs, "1 or more")
+    check_whole_number("epochs", epochs, "[1, inf)")
     matplotlib_figure.require("The demo")  # before minutes of training
     require_tf_data()
     start = time.monotonic()
