@@ -16,6 +16,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from effdet_keras._internal.keras_classes import register_keras_classes
 from effdet_keras._internal.plain_values import plain
 from effdet_keras._internal.processes import alone
 from effdet_keras._internal.remote_path import local_copy, path_of
@@ -114,6 +115,7 @@ def load_archive(path, *, resume=False):
     """Loads the model of an archive, compiled as it was."""
     path = checkpoint_file(path, LAST_FILE if resume else BEST_FILE)
     info = read_entry(path, check_all=True) or {}
+    register_keras_classes()
     model = keras.saving.load_model(path)
     averages = getattr(model, "averages", None)
     if resume:
