@@ -45,6 +45,8 @@ from effdet_keras.train.recipe import Auto, Recipe, RecipeFields
 LENGTHS = ("epochs", "steps", "time_budget")
 # The options of a field of a size in pixels: one number, or `(height, width)`.
 _SIZE: dict[str, Any] = {"whole": True, "form": "number or sequence", "count": 2}
+# Fields that may be None, which the command and YAML files spell as the word "none".
+_MAY_BE_NONE = ("weights", "freeze", "test_split")
 
 
 # --- Durations as people write them, "90s", "20m", "1.5h"; steps: "10,20", or 10.
@@ -99,8 +101,8 @@ class RunConfiguration(RecipeFields):
         model: string, a preset such as "efficientdet-lite0", or the address or folder
             of a TF-Hub module.
         weights: string, what to start from: a key of published weights ("coco",
-            "imagenet"), a file, a folder or an address; None for random weights.
-            "auto" is "imagenet" where it can be had, and else random.
+            "imagenet"), a file, a folder or an address; None or "none" for random
+            weights. "auto" is "imagenet" where it can be had, and else random.
         checkpoint_type: "classification", "detection" or "full", what to take of
             `weights`, see `EfficientDet.load_pretrained`; None is all that fits.
         image_size: int or `(height, width)`; "auto" fits it to the boxes; None is the
@@ -250,6 +252,7 @@ mean 'epochs'? It has: data, format, ...
     def __post_init__(self):
         for name, kind in _kinds().items():
             value = _plain(getattr(self, name))
+            value = None if name in _MAY_BE_NONE and value == "none" else value
             object.__setattr__(self, name, value)
             expected = self.__dataclass_fields__[name].type.replace("Auto", "'auto'")
             expected = re.sub(r"Literal\[(.*?)\]", r"\1", expected)
@@ -481,18 +484,64 @@ def _with_lists(value):
 # --- Fields as the command line gives them: `--set field=value`.
 
 
-def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
-    """Reads "field=value", or "field.name=value" of a mapping, with values of YAML."""
-    fields: dict[str, Any] = {}
+def parse_settings(
+    texts: Iterable[str], flags: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Reads "field=value", or "field.name=value" of a mapping, with values of YAML.
+
+    Args:
+        texts: the settings.
+        flags: fields that were given by flags of their own.
+
+    Returns:
+        Dict of all these fields.
+
+    Raises:
+        ValueError: If a text is no setting, or a field gets two values that differ.
+    """
+    fields = dict(flags or {})
+    sources = {name: [_flag_of(name)] for name in fields}
     for text in texts:
         name, is_setting, value = text.partition("=")
         rule = "A setting is written FIELD=VALUE, such as epochs=20"
         require(is_setting, rule, setting=text)
         field, is_inner, key = name.strip().partition(".")
-        place = fields.setdefault(field, {}) if is_inner else fields
-        key = key if is_inner else field
-        place[key] = load_yaml(value)
+        found = load_yaml(value)
+        found = {key: found} if is_inner else found
+        before = sources.setdefault(field, [])
+        if before:
+            found = _together(field, fields[field], found, before, text)
+        fields[field] = found
+        before.append(f"--set {text}")
     return fields
+
+
+def _flag_of(field):
+    return "DATA" if field == "data" else f"--{field.replace('_', '-')}"
+
+
+def _together(field, first, second, sources, text):
+    """The value of a field that was given twice; an error where the two differ."""
+    mappings = [one for one in (first, second) if isinstance(one, Mapping)]
+    if len(mappings) == 2 and all(
+        _is_same(field, first[key], second[key]) for key in first.keys() & second.keys()
+    ):
+        return {**first, **second}
+    if len(mappings) == 1 and (first is True or second is True):
+        return mappings[0]  # what is on has these options
+    if _is_same(field, first, second):
+        return first
+    raise InvalidValueError(
+        f"`{field}` is given by `{'`, `'.join(sources)}` and by `--set {text}`, with "
+        "different values: leave one of them out."
+    )
+
+
+def _is_same(field, first, second):
+    first, second = _plain(first), _plain(second)
+    if field in _MAY_BE_NONE:
+        first, second = (None if one == "none" else one for one in (first, second))
+    return first == second
 
 
 def refuse_undone(where: str, undone: tuple[str, ...]) -> None:

@@ -21,6 +21,7 @@ import keras
 from keras import ops
 
 from effdet_keras._internal.compiled_keys import DTYPE_POLICY, STEPS_DONE
+from effdet_keras._internal.keras_classes import register_keras_classes
 from effdet_keras._internal.plain_values import plain
 from effdet_keras._internal.processes import alone
 from effdet_keras._internal.remote_path import (
@@ -135,6 +136,7 @@ def load_archive(path, *, resume=False):
     path = checkpoint_file(path, LAST_FILE if resume else BEST_FILE)
     info = read_entry(path, check_all=True) or {}
     _check_weights_entry(path)
+    register_keras_classes()
     model = _load_to_resume(path, info) if resume else keras.saving.load_model(path)
     averages = getattr(model, "averages", None)
     if averages is not None:

@@ -179,6 +179,48 @@ def test_settings_of_another_form_are_refused():
 
 
 @pytest.mark.parametrize(
+    ("flags", "texts", "field"),
+    [
+        ({"epochs": 3}, ["epochs=5"], "epochs"),
+        ({"data": "cats"}, ["data=dogs"], "data"),
+        ({"test_split": None}, ["test_split=test"], "test_split"),
+        ({"quantize_aware": True}, ["quantize_aware=false"], "quantize_aware"),
+        ({}, ["epochs=3", "epochs=5"], "epochs"),
+        ({}, ["loss.gamma=2", "loss.gamma=3"], "loss"),
+        ({}, ["loss.gamma=2", "loss={gamma: 3}"], "loss"),
+        ({}, ["loss=null", "loss.gamma=3"], "loss"),
+        ({}, ["loss.gamma=3", "loss=5"], "loss"),
+    ],
+)
+def test_a_field_that_gets_two_values_is_refused(flags, texts, field):
+    with pytest.raises(ValueError, match=f"`{field}` is given by .*leave one"):
+        parse_settings(texts, flags)
+
+
+@pytest.mark.parametrize(
+    ("flags", "texts", "fields"),
+    [
+        ({"epochs": 3}, ["epochs=3", "seed=1"], {"epochs": 3, "seed": 1}),
+        ({"image_size": (64, 96)}, ["image_size=[64, 96]"], {"image_size": (64, 96)}),
+        ({"weights": None}, ["weights=none"], {"weights": None}),
+        (
+            {"quantize_aware": True},
+            ["quantize_aware.delay=5", "quantize_aware.range_steps=9"],
+            {"quantize_aware": {"delay": 5, "range_steps": 9}},
+        ),
+        ({}, ["loss={gamma: 2}", "loss.alpha=3"], {"loss": {"gamma": 2, "alpha": 3}}),
+    ],
+)
+def test_a_field_that_is_given_twice_alike_is_taken(flags, texts, fields):
+    assert parse_settings(texts, flags) == fields
+
+
+@pytest.mark.parametrize("field", ["weights", "freeze", "test_split"])
+def test_the_word_none_is_none(field):
+    assert getattr(RunConfiguration(**{field: "none"}), field) is None
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("- a\n- b\n", "must hold lines `name: value`"),
