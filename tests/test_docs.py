@@ -6,6 +6,7 @@ be arguments of what is called. What no such word begins is not checked.
 """
 
 import ast
+import contextlib
 import importlib.util
 import inspect
 import pathlib
@@ -88,6 +89,10 @@ def look_up(names, words):
     """The object of a dotted name. Raises AttributeError if it does not exist."""
     value = words[names[0]]
     for name in names[1:]:
+        if inspect.ismodule(value) and not hasattr(value, name):
+            module = f"{value.__name__}.{name}"  # of an extra: imported when it is used
+            with contextlib.suppress(ModuleNotFoundError):
+                importlib.import_module(module)
         value = getattr(value, name)
     return value
 
@@ -270,3 +275,14 @@ def test_the_tests_that_the_guides_name_exist():
     }
     assert len(named) > 20
     assert [path for path in named if not (ROOT / path).is_file()] == []
+
+
+def test_what_the_changelog_names_exists(words):
+    """But in the sections on what is gone, and where it went."""
+    text = (ROOT / "CHANGELOG.md").read_text()
+    sections = re.split(r"^### ", text, flags=re.MULTILINE)
+    current = [s for s in sections if not s.startswith(("The house", "Removed"))]
+    codes = re.findall(r"`([^`]+)`", "".join(current))
+    trees = [parsed(" ".join(code.split())) for code in codes]
+    found = {name: problems(tree, words)[0] for name, tree in zip(codes, trees) if tree}
+    assert {name: wrong for name, wrong in found.items() if wrong} == {}
