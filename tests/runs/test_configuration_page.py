@@ -1,4 +1,4 @@
-"""docs/run_configuration.md has each field of a run, with its default and an example."""
+"""docs/run_configuration.md has each field of a run, its default and an example."""
 
 import dataclasses
 import inspect
