@@ -26,13 +26,23 @@ from effdet_keras.weights.assign import LoadReport, NewWeights
 pytestmark = pytest.mark.tensorflow  # `ek.data`, `ek.callbacks`
 
 ROOT = pathlib.Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "benchmarks" / "README.md",
+    ROOT / "benchmarks" / "RESULTS.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 FILE_NAME = re.compile(
     r"[\w/.-]+\.(py|md|ya?ml|jsonl?|keras|h5|txt|jpg|png|tflite|onnx|html|pbtxt|"
     r"parquet|savedmodel)"
 )
 PARTS = ("depthwise_kernel", "pointwise_kernel", "bias")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def name_of(page):
+    """`docs/speed.md`: two pages are called README.md."""
+    return page.relative_to(ROOT).as_posix()
 
 
 def python_blocks(page):
@@ -158,7 +168,7 @@ def imported_names(tree):
                 yield node.module, alias.name, hasattr(module, alias.name)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_what_the_code_names_exists(page, words):
     for code in python_blocks(page):
         tree = ast.parse(code)  # a block that does not compile fails here
@@ -200,7 +210,7 @@ def test_many_names_are_checked(words):
     assert count > 300
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page):
     links = re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", page.read_text()))
     for link in links:

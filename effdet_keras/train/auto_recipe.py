@@ -1,6 +1,6 @@
 """`compile(recipe="auto")`: how to train on the data at hand, and why.
 
-The numbers behind each choice are in docs/fine_tuning.md.
+The numbers behind each choice are in benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
