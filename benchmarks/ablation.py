@@ -7,7 +7,7 @@
 Lite0 is trained on the split `train` of the blood cells that come with the package,
 from an ImageNet backbone, by the recipe; each case of a group differs from that in what
 `GROUPS` says. The split `--judge` judges the weights after the last step. Prints a JSON
-line for each case, number of steps and seed. docs/fine_tuning.md has the results.
+line for each case, number of steps and seed. benchmarks/RESULTS.md has the results.
 """
 
 import argparse

@@ -6,9 +6,10 @@
 
 Trains a detector on the blood cells (or opens one that was trained on them), writes it
 as a float file and as an int8 file with 100 calibration images, goes on with
-`quantize_aware`, and writes int8 from that. Each file is judged on `test`, on which
-nothing was chosen. Prints a JSON line for each. With `--trains-float` the float model
-is also trained on for as many steps, which shows what the steps alone are worth.
+`quantize_aware`, and writes int8 from that. Each file is judged on `test`, which no
+model was trained on. (The default recipe was chosen by it: docs/scorecard.md.) Prints a
+JSON line for each. With `--trains-float` the float model is also trained on for as many
+steps, which shows what the steps alone are worth.
 """
 
 import argparse

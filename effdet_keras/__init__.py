@@ -7,9 +7,9 @@ Example:
     'efficientdet-d0'
 """
 
-import sys
 from typing import TYPE_CHECKING
 
+from effdet_keras._internal.keras_classes import register_keras_classes
 from effdet_keras._internal.lazy_names import lazy_names, started_as_command
 from effdet_keras._internal.optional_imports import keras as _keras
 from effdet_keras._version import __version__
@@ -92,9 +92,7 @@ _PLACES = {
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(__name__, _PLACES)
 
-    # `keras.saving` knows only registered classes, and importing a module registers its
-    # classes. Without Keras no model can be loaded, and the command `effdet-keras`
-    # waits: each of its subcommands imports the modules that it uses.
+    # `keras.saving` knows only registered classes. Without Keras no model can be
+    # loaded, and the command waits until it loads one: see `_internal/keras_classes`.
     if _keras.is_installed() and not started_as_command():
-        for _name in ("EfficientDet", "AdvProp", "augment"):
-            getattr(sys.modules[__name__], _name)
+        register_keras_classes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection
 
 
@@ -16,6 +17,31 @@ def first_line(error):
         'KeyError'
     """
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+# Control characters but tab and newline; separators of lines and marks that turn the
+# direction of text, which hide what stands beside them; halves of characters, which are
+# what undecodable bytes of file names become, and which no terminal can write.
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def printable(text: object) -> str:
+    """A text as it may be printed: control characters in it as Python writes them.
+
+    Names of classes, arrays and files come from others, and a terminal obeys the
+    control characters in them: it would show other text, or do worse.
+
+    Example:
+        >>> print(printable("a cat\x1b[2J\x07"))
+        a cat\\x1b[2J\\x07
+    """
+
+    def escaped(match):
+        return match[0].encode("unicode_escape").decode("ascii")
+
+    return _UNPRINTABLE.sub(escaped, str(text))
 
 
 # --- The errors that this package raises when the caller can put something right.
@@ -43,6 +69,9 @@ class EffDetError(Exception):
         ...     print(type(error).__name__, isinstance(error, ValueError))
         InvalidValueError True
     """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class InvalidValueError(EffDetError, ValueError):

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from PIL import Image, ImageDraw, ImageFont
 
+from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras._internal.optional_imports import matplotlib_figure
 from effdet_keras.errors import check_argument, require
 from effdet_keras.labels import IGNORED_PIXEL
@@ -85,6 +86,7 @@ def draw_boxes(
     """
     image = _as_image(image)
     boxes = np.asarray(boxes, "float64").reshape(-1, 4)
+    check_whole_number("min_side", min_side, "[1, inf)", others=(None,))
     factor = max(1, math.ceil((min_side or 0) / max(image.size)))
     if factor > 1:
         size = (image.width * factor, image.height * factor)
@@ -291,6 +293,7 @@ def augmented(
         >>> grid.shape, grid.dtype  # 2 x 3 images of 96 x 96, 4 pixels apart
         ((196, 296, 3), dtype('uint8'))
     """
+    check_whole_number("repeats", repeats, "[1, inf)")
     if isinstance(images, numbers.Integral):
         images = range(min(images, len(dataset)))
     chosen = [int(index) for index in images]

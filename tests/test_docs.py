@@ -6,6 +6,7 @@ be arguments of what is called. What no such word begins is not checked.
 """
 
 import ast
+import contextlib
 import importlib.util
 import inspect
 import pathlib
@@ -25,13 +26,23 @@ from effdet_keras.weights.assign import LoadReport, NewWeights
 pytestmark = pytest.mark.tensorflow  # `ek.data`, `ek.callbacks`
 
 ROOT = pathlib.Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "benchmarks" / "README.md",
+    ROOT / "benchmarks" / "RESULTS.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 FILE_NAME = re.compile(
     r"[\w/.-]+\.(py|md|ya?ml|jsonl?|keras|h5|txt|jpg|png|tflite|onnx|html|pbtxt|"
     r"parquet|savedmodel)"
 )
 PARTS = ("depthwise_kernel", "pointwise_kernel", "bias")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def name_of(page):
+    """`docs/speed.md`: two pages are called README.md."""
+    return page.relative_to(ROOT).as_posix()
 
 
 def python_blocks(page):
@@ -88,6 +99,10 @@ def look_up(names, words):
     """The object of a dotted name. Raises AttributeError if it does not exist."""
     value = words[names[0]]
     for name in names[1:]:
+        if inspect.ismodule(value) and not hasattr(value, name):
+            module = f"{value.__name__}.{name}"  # of an extra: imported when it is used
+            with contextlib.suppress(ModuleNotFoundError):
+                importlib.import_module(module)
         value = getattr(value, name)
     return value
 
@@ -153,7 +168,7 @@ def imported_names(tree):
                 yield node.module, alias.name, hasattr(module, alias.name)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_what_the_code_names_exists(page, words):
     for code in python_blocks(page):
         tree = ast.parse(code)  # a block that does not compile fails here
@@ -195,7 +210,7 @@ def test_many_names_are_checked(words):
     assert count > 300
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page):
     links = re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", page.read_text()))
     for link in links:
@@ -270,3 +285,14 @@ def test_the_tests_that_the_guides_name_exist():
     }
     assert len(named) > 20
     assert [path for path in named if not (ROOT / path).is_file()] == []
+
+
+def test_what_the_changelog_names_exists(words):
+    """But in the sections on what is gone, and where it went."""
+    text = (ROOT / "CHANGELOG.md").read_text()
+    sections = re.split(r"^### ", text, flags=re.MULTILINE)
+    current = [s for s in sections if not s.startswith(("The house", "Removed"))]
+    codes = re.findall(r"`([^`]+)`", "".join(current))
+    trees = [parsed(" ".join(code.split())) for code in codes]
+    found = {name: problems(tree, words)[0] for name, tree in zip(codes, trees) if tree}
+    assert {name: wrong for name, wrong in found.items() if wrong} == {}

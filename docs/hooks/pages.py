@@ -1,8 +1,9 @@
 """A hook of MkDocs: pages and files from outside of docs/ become part of the site.
 
-README, contributing guide and changelog become pages; the scripts and notebooks that
-pages link to become files beside them. Links are written as a code host needs them,
-relative to the file they stand in, and are changed here to places on the site.
+README, contributing guide, changelog and measurements become pages; the scripts and
+notebooks that pages link to become files beside them. Links are written as a code host
+needs them, relative to the file they stand in, and are changed here to places on the
+site.
 """
 
 import pathlib
@@ -17,6 +18,7 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "benchmarks/README.md": "benchmarks.md",
+    "benchmarks/RESULTS.md": "results.md",
 }
 _COPIED = (
     "examples/*.py",

@@ -1,4 +1,15 @@
-"""One process at a time writes to a folder: a file in it says who that is."""
+"""One training at a time writes to a folder: a lock of the kernel, and signs of life.
+
+Two files are in a folder that is taken:
+
+- `.in_use.lock`, which the kernel locks for the process that has it (the package
+  `filelock`). The kernel frees it when the process ends, however it ends, and knows all
+  processes, those in other containers of the machine as well.
+- `.in_use.json`, which says who has the folder, for messages. It changes every few
+  seconds. By that a process is known to run where the kernel cannot tell: at addresses,
+  on file systems without locks, and on network drives whose locks do not reach other
+  machines.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +22,11 @@ import secrets
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
+
+import filelock
 
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.remote_path import path_of, replacing_at
@@ -25,10 +39,8 @@ from effdet_keras._internal.whole_files import (
 )
 from effdet_keras.errors import InvalidStateError
 
-# Why this is not the package `filelock`: on a file system that cannot swap two names in
-# one step, as over NFS and SMB, it never takes over what a killed process left.
-
 LOCK_FILE = ".in_use.json"
+KERNEL_FILE = ".in_use.lock"
 _EVERY = 20.0  # seconds between two signs of life
 _SILENT = 90.0  # seconds without one, after which nobody is there
 _LOOK = 1.0  # seconds between two looks
@@ -42,9 +54,10 @@ def open_folder(path: Any, what: str, is_ours: Callable[[str], bool]) -> Any:
 
 
 class FolderLock:
-    """Keeps other processes out of a folder, here or at an address, while it is taken.
+    """Keeps other trainings out of a folder, here or at an address, while it is taken.
 
-    The file changes every few seconds. Where it does not, its process has ended.
+    Those of other processes and of this one. A lock that nobody refers to any more is
+    free.
     """
 
     others: tuple[str, ...] = ()
@@ -53,37 +66,32 @@ class FolderLock:
         self.path = path_of(path)
         self.name = shown_address(path)
         self._file = self.path / LOCK_FILE
-        self._owner = {}  # what the file says while this process has the folder
+        self._kernel_lock = _KernelLock(self.path)
+        self._owner = {}  # what the file says while this lock has the folder
         self._is_lost = False
         self._stopped = threading.Event()
         self._thread = None
 
     def acquire(self, purpose):
         """Takes the folder."""
-        self._stop()
-        text = self._read()
-        if not (text is None or _has_ended(text) or self._falls_silent(text)):
-            raise InvalidStateError(
-                f"{purpose} needs a folder of its own: two would replace each other's "
-                f"files. '{self.name}' is in use by {_name_of(text)}. Name another "
-                "folder, or wait until that process has ended."
-            )
-        now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-        self._owner = {
-            "process": os.getpid(),
-            "host": socket.gethostname(),
-            "since": now,
-            "token": secrets.token_hex(8),
-            "signs": 0,
-        }
-        self._write()
-        self._is_lost = False
-        self._stopped.clear()
-        self._thread = threading.Thread(target=self._beat_on, daemon=True)
-        self._thread.start()
+        if self._owner:
+            self.release()
+        has_kernel_lock = self._kernel_lock.acquire()
+        if has_kernel_lock is False:
+            raise self._in_use(purpose, self._read())
+        try:
+            text = self._read()
+            is_free = text is None or _has_ended(text, has_kernel_lock)
+            if not (is_free or self._falls_silent(text)):
+                raise self._in_use(purpose, text)
+            self._begin(has_kernel_lock)
+        except BaseException:
+            self._kernel_lock.release(keeps_file=True)
+            raise
         if not is_remote(self.path):
             for path in filter(pathlib.Path.is_file, self.path.glob(HALF_WRITTEN)):
-                path.unlink(missing_ok=True)  # of a process that was killed
+                with contextlib.suppress(OSError):  # of a process that was killed
+                    path.unlink(missing_ok=True)
 
     def check(self):
         """Raises RuntimeError if another process has taken the folder meanwhile."""
@@ -96,15 +104,54 @@ class FolderLock:
     def release(self):
         """Gives the folder back; nothing happens where another process has it."""
         self._stop()
+        is_ours = False
         with contextlib.suppress(OSError):  # what is away is seen as ended later
-            if self._owner and self._has_file():
+            is_ours = bool(self._owner) and self._says() == self._owner["token"]
+            if is_ours:
                 self._file.unlink(missing_ok=True)
+        self._kernel_lock.release(keeps_file=not is_ours)
         self._owner = {}
 
     def is_held_by_another(self):
-        """Whether another process, which may still run, has the folder."""
-        text = self._read()
-        return text is not None and not _has_ended(text)
+        """Whether another training, which may still run, has the folder."""
+        if self._owner:
+            return False
+        has_kernel_lock = self._kernel_lock.acquire(only_if_there=True)
+        if has_kernel_lock is False:
+            return True
+        try:
+            text = self._read()
+        finally:
+            self._kernel_lock.release(keeps_file=True)
+        return text is not None and not _has_ended(text, has_kernel_lock)
+
+    def _in_use(self, purpose, text):
+        return InvalidStateError(
+            f"{purpose} needs a folder of its own: two would replace each other's "
+            f"files. '{self.name}' is in use by {_name_of(text)}. Name another folder, "
+            "or wait until that training has ended."
+        )
+
+    def _begin(self, has_kernel_lock):
+        """Says who has the folder, and begins to give signs of life."""
+        now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+        owner = {
+            "process": os.getpid(),
+            "host": socket.gethostname(),
+            "boot": _boot(),
+            "namespace": _namespace(),
+            "kernel_lock": has_kernel_lock is True,
+            "since": now,
+            "token": secrets.token_hex(8),
+            "signs": 0,
+        }
+        self._write(owner)
+        self._owner, self._is_lost = owner, False
+        _HELD[owner["token"]] = self
+        self._stopped = threading.Event()
+        arguments = weakref.ref(self), self._stopped
+        self._thread = threading.Thread(target=_beat_on, args=arguments, daemon=True)
+        self._thread.start()
 
     def _stop(self):
         if self._thread is not None:
@@ -112,21 +159,20 @@ class FolderLock:
             self._thread.join()
             self._thread = None
 
-    def _beat_on(self):
-        while not (self._is_lost or self._stopped.wait(_EVERY)):
-            with contextlib.suppress(OSError):  # what is away for a moment comes back
-                self._beat()
-
     def _beat(self):
         """Changes the file, by which others see that this process runs."""
-        self._is_lost = not self._has_file()
+        token = self._says()
+        if token is None and self._kernel_lock.is_held:
+            token = self._owner["token"]  # somebody removed the file: it is made again
+        self._is_lost = token != self._owner["token"]
         if not self._is_lost:
             self._owner["signs"] += 1
-            self._write()
+            self._write(self._owner)
 
-    def _has_file(self):
+    def _says(self):
+        """The token in the file; None without a file."""
         text = self._read()
-        return text is not None and _owner(text).get("token") == self._owner["token"]
+        return None if text is None else _owner(text).get("token", "")
 
     def _falls_silent(self, text):
         """Watches for a sign of life; returns as soon as there is one."""
@@ -149,31 +195,133 @@ class FolderLock:
         except FileNotFoundError:
             return None
 
-    def _write(self):
+    def _write(self, owner):
         with replacing_at(self._file) as partial:
-            partial.write_text(json.dumps(self._owner), encoding="utf-8")
+            partial.write_text(json.dumps(owner), encoding="utf-8")
+
+
+def _beat_on(lock_ref, stopped):
+    """Gives signs of life until a lock is released, lost or forgotten."""
+    while not stopped.wait(_EVERY):
+        lock = lock_ref()
+        if lock is None or lock._is_lost:
+            return
+        with contextlib.suppress(OSError):  # what is away for a moment comes back
+            lock._beat()
+        del lock  # the thread does not keep it while it waits
+
+
+# --- The lock of the kernel: free when its process ends, and seen from all containers.
+
+
+class _KernelLock:
+    """A lock of the kernel on a file in a folder of this machine."""
+
+    def __init__(self, folder):
+        self._file = folder / KERNEL_FILE
+        self._is_possible = not is_remote(folder)
+        self._lock = None
+
+    @property
+    def is_held(self):
+        return self._lock is not None
+
+    def acquire(self, only_if_there=False):
+        """True if it is ours now, False if another has it, None if there is none.
+
+        `only_if_there` makes no file.
+        """
+        if not self._is_possible or (only_if_there and not self._file.exists()):
+            return None
+        # In the place of a lock of the kernel `fallback_to_soft` would trust process
+        # numbers, which other containers have as well.
+        lock = filelock.FileLock(self._file, thread_local=False, fallback_to_soft=False)
+        try:
+            lock.acquire(timeout=_PATIENCE, poll_interval=_PATIENCE / 10)
+        except filelock.Timeout:
+            return False
+        except (OSError, NotImplementedError):  # the file system has no locks
+            return None
+        self._lock = lock
+        return True
+
+    def release(self, *, keeps_file):
+        """Frees it, if it is ours, and removes the file."""
+        lock, self._lock = self._lock, None
+        if lock is None:
+            return
+        if not keeps_file:  # while it is locked: who waits for it takes another file
+            with contextlib.suppress(OSError):  # Windows removes no open file
+                self._file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            lock.release()
+        if not keeps_file and os.name == "nt":
+            with contextlib.suppress(OSError):  # another has it already
+                self._file.unlink(missing_ok=True)
+
+
+_PATIENCE = 0.2  # seconds: another process may just look whether it is locked
+
+
+# --- What is known of the process that a file names.
+
+# The locks of this process, by the token in their file.
+_HELD: weakref.WeakValueDictionary[str, FolderLock] = weakref.WeakValueDictionary()
+
+
+def _boot():
+    """What tells a running kernel from all others; None where it does not say."""
+    try:
+        return pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
+
+
+def _namespace():
+    """What tells whose process numbers these are, among the containers of a machine."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return None
 
 
 def _owner(text):
     try:
-        return json.loads(text)
-    except ValueError:  # half written
+        owner = json.loads(text)
+    except (ValueError, TypeError):  # half written, or none
         return {}
+    return owner if isinstance(owner, dict) else {}
 
 
 def _name_of(text):
     known = {"process": "?", "host": "?", "since": "?"} | _owner(text)
-    return "process {process} on {host} since {since}".format_map(known)
+    name = "process {process} on {host} since {since}".format_map(known)
+    return f"{name} (this process)" if known.get("token") in _HELD else name
 
 
-def _has_ended(text):
-    """Whether it is known that a process does not run, or is this one."""
+def _has_ended(text, has_kernel_lock):
+    """Whether it is known that the training in a file does not run any more."""
     owner = _owner(text)
+    boot = _boot()
+    of_this_kernel = (
+        owner.get("host") == socket.gethostname()
+        if boot is None
+        else owner.get("boot") == boot
+    )
+    if not of_this_kernel:
+        return False
+    if has_kernel_lock and owner.get("kernel_lock"):
+        return True  # or the lock would not be ours
+    return owner.get("namespace") == _namespace() and _is_gone(owner)
+
+
+def _is_gone(owner):
+    """Whether a process of this namespace has ended, or has forgotten its lock."""
     process = owner.get("process")
-    if owner.get("host") != socket.gethostname() or not isinstance(process, int):
+    if not isinstance(process, int):
         return False
     if process == os.getpid():
-        return True
+        return owner.get("token") not in _HELD
     if os.name == "nt":  # there is no asking that does no harm
         return False
     try:

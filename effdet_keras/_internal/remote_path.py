@@ -16,6 +16,7 @@ from typing import Any
 
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.whole_files import address_of, is_remote, replacing
+from effdet_keras.errors import InvalidValueError
 
 _THREADS = 16  # that read small files at once
 
@@ -78,3 +79,20 @@ def local_copy(path: Any) -> pathlib.Path:
     """The file of a path on this machine; one at an address is fetched first."""
     path = path_of(path)
     return path.fetched() if is_remote(path) else path
+
+
+@contextlib.contextmanager
+def dropping_unreadable_copy(path: pathlib.Path) -> Iterator[None]:
+    """Removes a file of the cache folder where the block finds that it is damaged.
+
+    A cut or changed transfer, or what a server sent by mistake, would else be found in
+    the cache folder for ever. Files elsewhere are the user's, and stay.
+    """
+    try:
+        yield
+    except InvalidValueError as error:
+        if path.is_file() and cache_folder() in path.absolute().parents:
+            path.unlink()
+            cure = "The copy in the cache folder was removed: try again to fetch it."
+            error.args = (f"{str(error).rstrip('.')}. {cure}",)
+        raise

@@ -9,8 +9,10 @@ import pathlib
 import re
 import secrets
 import shutil
+import time
 import urllib.parse
 import urllib.request
+from collections.abc import Callable
 
 from effdet_keras.errors import InvalidValueError
 
@@ -79,7 +81,7 @@ def replacing(path, ending=None):
     with _hidden_beside(path, path.suffix if ending is None else ending) as partial:
         yield partial
         _flush(partial)
-        os.replace(partial, path)
+        put_in_place(partial, path)
 
 
 def write_text(path, text):
@@ -96,8 +98,7 @@ def new_folder(path):
     with _hidden_beside(path) as partial:
         partial.mkdir()
         yield partial
-        _refuse_existing(path)
-        partial.rename(path)
+        put_in_place(partial, path, check=lambda: _refuse_existing(path))
 
 
 @contextlib.contextmanager
@@ -109,21 +110,75 @@ def replacing_together(path):
         yield partial
         new = sorted(partial.iterdir(), key=lambda item: item.name == path.name)
         for item in new:
-            _put_in_place(item, path.with_name(item.name))
+            _put_item_in_place(item, path.with_name(item.name))
 
 
-def _put_in_place(new, target):
+def _put_item_in_place(new, target):
     if not target.is_dir():
-        os.replace(new, target)
+        put_in_place(new, target)
         return
     old = target.with_name(f".{secrets.token_hex(4)}.replaced")
-    target.rename(old)
+    put_in_place(target, old)
     try:
-        new.rename(target)
+        put_in_place(new, target)
     except OSError:
-        old.rename(target)
+        put_in_place(old, target)
         raise
-    shutil.rmtree(old)
+    shutil.rmtree(old, ignore_errors=True)  # the new one is in place
+
+
+# --- Another try where a file is held for a moment. On Windows a virus scanner or a
+# search index opens each new file, and a cloud drive those that it copies.
+
+_PAUSES = (0.1, 0.2, 0.4, 0.8, 1.5, 3.0)  # seconds before another try
+
+
+def put_in_place(
+    source: os.PathLike, target: os.PathLike, check: Callable[[], None] | None = None
+) -> None:
+    """Renames a file or folder; a file that has the name is replaced.
+
+    A refusal that may be of a moment is tried again for some seconds. `check` is called
+    before each try, and raises where something has taken the place meanwhile.
+    """
+
+    def rename():
+        if check is not None:
+            check()
+        os.replace(source, target)
+
+    _tried(rename, target)
+
+
+def remove_file(path: os.PathLike) -> None:
+    """Removes a file, if it is there; tried again as `put_in_place` is."""
+    with contextlib.suppress(FileNotFoundError):
+        _tried(lambda: os.unlink(path), path)
+
+
+def copy_file(source: os.PathLike, target: os.PathLike) -> None:
+    """Copies the content of a file; tried again as `put_in_place` is."""
+    _tried(lambda: shutil.copyfile(source, target), target)
+
+
+def _tried(operation, target):
+    """What `operation()` returns, at the latest after some tries."""
+    for pause in _PAUSES:
+        try:
+            return operation()
+        except OSError as error:
+            if not _may_pass(error, target):
+                raise
+        time.sleep(pause)
+    return operation()
+
+
+def _may_pass(error, target):
+    """Whether what was refused may be allowed a moment later."""
+    if not isinstance(error, PermissionError) and error.errno != errno.EBUSY:
+        return False
+    # A folder that this user may not write to stays so.
+    return os.access(os.path.dirname(os.path.abspath(target)), os.W_OK)
 
 
 @contextlib.contextmanager
@@ -145,7 +200,8 @@ def _hidden_beside(path, ending=""):
         if hidden.is_dir():
             shutil.rmtree(hidden, ignore_errors=True)
         else:
-            hidden.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # the error of the block counts
+                hidden.unlink(missing_ok=True)
 
 
 def _refuse_existing(path):
@@ -159,7 +215,7 @@ def _refuse_existing(path):
 
 
 def _flush(path):
-    with open(path, "rb+") as file:
+    with _tried(lambda: open(path, "rb+"), path) as file:
         try:
             os.fsync(file.fileno())
         except OSError as error:

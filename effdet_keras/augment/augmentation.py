@@ -8,10 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from effdet_keras._internal.number_ranges import (
+    check_number,
+    check_number_fields,
+    number,
+    range_of,
+    rising_pair,
+)
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.python_calls import call_python
 from effdet_keras.augment import draws
-from effdet_keras.errors import InvalidTypeError, InvalidValueError, check_argument
+from effdet_keras.errors import InvalidTypeError, InvalidValueError
 
 Example = dict[str, Any]
 
@@ -66,11 +73,11 @@ class Augmentation:
     fits_any_resolution = False
 
     def __post_init__(self) -> None:
+        check_number_fields(self)
         for field in dataclasses.fields(self):
-            value, interval = getattr(self, field.name), field.metadata.get("interval")
-            if interval and value is not None:
-                value = checked(field.name, value, interval, field.default)
-                setattr(self, field.name, value)
+            value = getattr(self, field.name)
+            if range_of(field) is not None and value is not None:
+                setattr(self, field.name, _typed_like(field.default, value))
 
     def __call__(self, example: Example | list[Example], seed: Any) -> Example:
         """Augments one example, or a list of `num_images`; `seed` is an int `[2]`."""
@@ -94,24 +101,21 @@ class Augmentation:
         raise NotImplementedError(f"{type(self).__name__} has no method `augment`")
 
 
-def parameter(default: Any, interval: str) -> Any:
-    """A number, or a pair, and the interval that it must lie in, such as "(0, 1]"."""
-    return dataclasses.field(default=default, metadata={"interval": interval})
+def parameter(default: Any, interval: str, **options: Any) -> Any:
+    """A field of a number, or of a pair, and its interval, such as "(0, 1]".
+
+    The default tells which: a pair is two numbers, the lower one first, and an int is a
+    whole number. `options` are those of `NumberRange`.
+    """
+    if isinstance(default, tuple):
+        return rising_pair(default, interval, **options)
+    return number(default, interval, whole=isinstance(default, int), **options)
 
 
-def checked(name, value, interval, default):
-    """`value` with the type of `default`, if it lies in an interval."""
-    is_pair = isinstance(default, tuple)
-    low, high = map(float, interval[1:-1].split(","))
-    first, last = value if is_pair else (value, value)
-    is_right = low <= first <= last <= high
-    is_right &= (interval[0] == "[" or first > low) and (
-        interval[-1] == "]" or last < high
-    )
-    what = "two numbers, the lower one first, in" if is_pair else "in"
-    check_argument(is_right, name, value, f"{what} {interval}")
-    if is_pair:
-        return type(default[0])(first), type(default[0])(last)
+def _typed_like(default, value):
+    """Numbers of a field in the type of its default: TensorFlow tells 5 from 5.0."""
+    if isinstance(default, tuple):
+        return tuple(type(default[0])(one) for one in value)
     return type(default)(value)
 
 
@@ -253,7 +257,8 @@ class Sometimes(OfAnother):
         self, augmentation: Augmentation | Sequence | Callable, probability: float
     ) -> None:
         self.augmentation = as_augmentation(augmentation)
-        self.probability = checked("probability", probability, "[0, 1]", 0.5)
+        check_number("probability", probability, "[0, 1]")
+        self.probability = float(probability)
 
     def augment(self, example: Example | list[Example], seed: Any) -> Example:
         first = example if self.num_images == 1 else example[0]

@@ -112,7 +112,7 @@ class Blur(Augmentation):
 
     keeps_masks = True
 
-    sigma: tuple[float, float] = parameter((0.3, 2.0), "[0.001, inf]")
+    sigma: tuple[float, float] = parameter((0.3, 2.0), "[0.001, inf)")
 
     def augment(self, example: Example, seed: Any) -> Example:
         pixels = tf.cast(example["image"], tf.float32)[None]
@@ -202,7 +202,7 @@ class GridMask(Augmentation):
 
     ratio: float = parameter(0.6, "(0, 1)")
     _: dataclasses.KW_ONLY
-    period: tuple[float, float] = parameter((0.2, 0.6), "[0.001, inf]")
+    period: tuple[float, float] = parameter((0.2, 0.6), "[0.001, inf)")
     degrees: float = parameter(10.0, "[0, 180]")
     fill: float = parameter(128.0, "[0, 255]")
 

@@ -258,7 +258,7 @@ class RandomCrop(Augmentation):
 
     _: dataclasses.KW_ONLY
     area: tuple[float, float] = parameter((0.3, 1.0), "[0.001, 1]")
-    aspect_ratio: tuple[float, float] = parameter((0.5, 2.0), "[0.001, inf]")
+    aspect_ratio: tuple[float, float] = parameter((0.5, 2.0), "[0.001, inf)")
     min_covered: float = parameter(0.7, "[0, 1]")
     min_visibility: float = parameter(0.3, "[0, 1]")
     tries: int = parameter(20, "[1, inf)")

@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import math
 import os
-import re
 import signal
 import sys
 import threading
@@ -18,7 +17,9 @@ from typing import Any
 import keras
 
 from effdet_keras._internal.folder_lock import open_folder
+from effdet_keras._internal.number_ranges import check_number, check_whole_number
 from effdet_keras._internal.processes import current_processes, is_first_process
+from effdet_keras._internal.whole_files import put_in_place, remove_file
 from effdet_keras.callbacks.tensorboard import require_writable
 from effdet_keras.errors import check_choice
 from effdet_keras.train.optimizers import steps_done
@@ -26,17 +27,21 @@ from effdet_keras.weights.archive import copy_archive, read_archive_info, write_
 from effdet_keras.weights.checkpoint_files import (
     BEST_FILE,
     BEST_OF_BEFORE_FILE,
+    EARLIER_FILE,
     LAST_FILE,
     PREVIOUS_FILE,
+    STEP_FILE,
+    earlier_name,
+    step_copies,
 )
-from effdet_keras.weights.pretrained import set_aside_damaged
+from effdet_keras.weights.pretrained import is_as_new, set_aside_damaged
 
-_NAME = re.compile(r"step-(\d+)\.keras")
 _FILES = (BEST_FILE, BEST_OF_BEFORE_FILE, LAST_FILE, PREVIOUS_FILE)
 
 
 def _is_checkpoint(name):
-    return name in _FILES or _NAME.fullmatch(name) is not None
+    is_copy = STEP_FILE.fullmatch(name) or EARLIER_FILE.fullmatch(name)
+    return name in _FILES or is_copy is not None
 
 
 class CheckpointArchive(keras.callbacks.Callback):
@@ -55,11 +60,13 @@ class CheckpointArchive(keras.callbacks.Callback):
     dict of what JSON has, and `set_state(state)`.
 
     Files are whole at every moment, even if the process is killed. If `last.keras` is
-    damaged later, `resume=True` takes the newer of the last but one and the best, and
-    keeps what is damaged as `last.damaged.keras`. A new training keeps the best
-    checkpoint of the one before as `best.previous.keras`. While it trains, no other
-    process can train into the folder; of several that train together
-    (docs/distributed.md) the first writes.
+    damaged later, `resume=True` takes the newest of the last but one, the best and the
+    copies that `keep` left, and keeps what is damaged as `last.damaged.keras`. A new
+    training keeps the best checkpoint of the one before as `best.previous.keras`, and
+    its last one, where that is newer, as `last.earlier.keras`; its copies are then
+    called `step-00001000.earlier.keras`. While it trains, no other training can write
+    to the folder; of several processes that train together (docs/distributed.md) the
+    first writes.
 
     Ctrl-C and SIGTERM stop `fit` at the end of the step under way, or at once in an
     evaluation, and `last.keras` is written before `fit` raises `KeyboardInterrupt`, or
@@ -83,7 +90,7 @@ class CheckpointArchive(keras.callbacks.Callback):
             many hours. None for none.
 
     Raises:
-        ValueError: If `mode` is neither of the two.
+        ValueError: If `mode` is neither of the two, or a number out of its range.
         ImportError: If a package is missing for the address `folder`.
         OSError: If the folder cannot be written to, when training begins; or if a file
             could not be copied to the address, when training ends.
@@ -119,6 +126,14 @@ class CheckpointArchive(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         check_choice("mode", mode, ("max", "min"))
+        check_whole_number(
+            "save_every_steps", save_every_steps, "[1, inf)", others=(None,)
+        )
+        check_number(
+            "save_every_minutes", save_every_minutes, "(0, inf)", others=(None,)
+        )
+        check_whole_number("keep", keep, "[1, inf)")
+        check_number("keep_every_hours", keep_every_hours, "(0, inf)", others=(None,))
         self._taken = open_folder(
             folder, "The folder of `CheckpointArchive`", _is_checkpoint
         )
@@ -137,6 +152,7 @@ class CheckpointArchive(keras.callbacks.Callback):
         self._written = time.monotonic()
         self._names_seen = set()
         self._is_new_training = False
+        self._has_set_aside = False  # what an earlier training left
         self._signals = StopSignals()
         self._has_trained = False  # a step, since `fit` began
 
@@ -148,6 +164,7 @@ class CheckpointArchive(keras.callbacks.Callback):
         self._has_trained = False
         self._steps_since, self._written = 0, time.monotonic()
         self._is_new_training = steps_done(self.model.optimizer) == 0
+        self._has_set_aside = False
         self.best = None
         if not self._is_new_training:
             if is_first_process():
@@ -193,6 +210,7 @@ class CheckpointArchive(keras.callbacks.Callback):
             self._write_last(functools.partial(write_archive, self.model, info=info))
             return
         self._taken.check()
+        self._set_aside_earlier()
         if self.best is None and best.exists():  # that of another training
             copy_archive(best, self.folder / BEST_OF_BEFORE_FILE)
         write_archive(self.model, best, info)
@@ -244,8 +262,9 @@ class CheckpointArchive(keras.callbacks.Callback):
             return
         self._taken.check()
         last, previous = self.folder / LAST_FILE, self.folder / PREVIOUS_FILE
-        if self._is_new_training:  # what is there is of another one
-            previous.unlink(missing_ok=True)
+        self._set_aside_earlier()
+        if self._is_new_training:
+            remove_file(previous)
         elif last.exists():
             copy_archive(last, previous)
         write(path=last)
@@ -255,10 +274,8 @@ class CheckpointArchive(keras.callbacks.Callback):
 
     def _keep_copy(self, last, steps):
         copy_archive(last, self.folder / f"step-{steps:08d}.keras")
-        found = {path: _NAME.fullmatch(path.name) for path in self.folder.iterdir()}
-        kept = sorted(filter(found.get, found), key=lambda path: int(found[path][1]))
         stayed = None  # when the last one was written that stays for good
-        for path in kept[: -self._keep]:
+        for path in step_copies(self.folder)[: -self._keep]:
             written = path.stat().st_mtime / 3600
             if self._keep_every_hours is not None and (
                 # A clock that was set back begins again.
@@ -266,7 +283,25 @@ class CheckpointArchive(keras.callbacks.Callback):
             ):
                 stayed = written
             else:
-                path.unlink()
+                with contextlib.suppress(PermissionError):  # later, with the next one
+                    remove_file(path)
+
+    def _set_aside_earlier(self):
+        """Renames what an earlier training left in the folder, before it is replaced.
+
+        Its best checkpoint stays as `best.previous.keras`. Here are its last one, if
+        that is newer, and its kept copies: they would be taken for those of this one.
+        """
+        if not self._is_new_training or self._has_set_aside:
+            return
+        self._has_set_aside = True
+        last, best = self.folder / LAST_FILE, self.folder / BEST_FILE
+        aside = self.folder / earlier_name(LAST_FILE)
+        if last.exists() and (not best.exists() or not is_as_new(best, last)):
+            copy_archive(last, aside)  # there is a last one at every moment
+            print(f"The last checkpoint of an earlier training stays as '{aside}'.")
+        for path in step_copies(self.folder):
+            put_in_place(path, path.with_name(earlier_name(path.name)))
 
     def _info(self, epochs, logs, place):
         """What a file says of its training."""

@@ -6,9 +6,11 @@ from typing import Any
 
 import keras
 
+from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.detect.detect import check_batch_size
 from effdet_keras.detect.evaluate import check_evaluation_data, evaluate, why_low
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.evaluate.coco import COCOMetric, results_of_metric
 from effdet_keras.evaluate.diagnosis import ENOUGH_STEPS, NUM_IMAGES
 from effdet_keras.evaluate.image_result import UNMEASURED
@@ -22,9 +24,10 @@ class COCOEvaluation(keras.callbacks.Callback):
     It detects in every image of the dataset, with the moving averages of the weights
     if the model has them. COCO's numbers (`AP`, `AP50`, `AP75`, `APs`, `APm`, `APl`,
     `ARmax1`, `ARmax10`, `ARmax100`, `ARs`, `ARm`, `ARl`) and the AP of each class
-    (`AP/<name>`) go into the logs, for callbacks behind this one, such as
-    `keras.callbacks.TensorBoard`; -1 where the dataset has no annotation of that kind.
-    Keras must be told that more is better:
+    (`AP/<name>`) go into the logs, for all other callbacks, such as
+    `keras.callbacks.TensorBoard`: `fit` calls this one before them, wherever it is in
+    the list. A number is -1 where the dataset has no annotation of that kind. Keras
+    must be told that more is better:
     `EarlyStopping(monitor="AP", mode="max", patience=5)`.
 
     With a segmentation head and masks `mIoU` and `IoU/<class>` go into the logs too. Of
@@ -71,6 +74,8 @@ class COCOEvaluation(keras.callbacks.Callback):
         (13, True, -1.0)
     """
 
+    evaluates = True  # `fit` calls it before the callbacks that read its numbers
+
     def __init__(
         self,
         dataset: Any,
@@ -80,9 +85,13 @@ class COCOEvaluation(keras.callbacks.Callback):
         losses: bool = False,
     ) -> None:
         super().__init__()
+        check_whole_number("every", every, "[1, inf)")
+        check_batch_size(batch_size)
         is_dataset = isinstance(dataset, DetectionDataset)
         if is_dataset and len(dataset) == 0:
             raise InvalidValueError("`COCOEvaluation` needs a dataset with images")
+        check_argument(every >= 1, "every", every, "a number of epochs, 1 or more")
+        check_argument(batch_size >= 1, "batch_size", batch_size, "1 or more")
         self.dataset = dataset
         self.every = every
         self.batch_size = batch_size

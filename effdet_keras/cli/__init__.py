@@ -19,7 +19,7 @@ from effdet_keras._internal.lazy_names import COMMAND
 from effdet_keras._version import __version__
 from effdet_keras.cli import convert, eval_, export, import_, predict, train
 from effdet_keras.cli.arguments import add_command
-from effdet_keras.errors import EffDetError
+from effdet_keras.errors import EffDetError, printable
 
 # A command is a file with a function `run` (see `arguments`), here or in an extra.
 COMMANDS = {
@@ -80,10 +80,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _TERMINATED if is_terminated else _INTERRUPTED
     except (EffDetError, OSError, ImportError) as error:
         if debug:
-            traceback.print_exc()
+            _print_traceback()
         _say(error)
     except Exception:
-        traceback.print_exc()
+        _print_traceback()
         _say(
             "this is a fault of the program, not of your input. Please report it, with "
             f"the lines above and the command, to the authors of {COMMAND} "
@@ -115,4 +115,8 @@ def _parser():
 
 
 def _say(message):
-    print(f"{COMMAND}: {message}", file=sys.stderr, flush=True)
+    print(printable(f"{COMMAND}: {message}"), file=sys.stderr, flush=True)
+
+
+def _print_traceback():
+    print(printable(traceback.format_exc()), end="", file=sys.stderr, flush=True)

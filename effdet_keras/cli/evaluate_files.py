@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import sys
 import time
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from json import dumps
 from typing import ClassVar
 
 from effdet_keras._internal.extras import extra
+from effdet_keras._internal.folder_lock import FolderLock
 from effdet_keras._internal.whole_files import local_path, write_text
 from effdet_keras.cli.files import (
     EVALUATION_SPLITS,
@@ -24,7 +24,7 @@ from effdet_keras.detect.evaluate import (
     category_ids_in_dataset,
     in_one_line,
 )
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidStateError, InvalidValueError, printable
 from effdet_keras.evaluate.coco import (
     detections_to_coco,
     read_detections,
@@ -33,7 +33,11 @@ from effdet_keras.evaluate.coco import (
 from effdet_keras.evaluate.evaluation import analyze_results
 from effdet_keras.export.runtime import ExportedDetector
 from effdet_keras.runs.run_folder import describe_environment, environment_facts
-from effdet_keras.weights.archive import file_for_score_settings, store_score_settings
+from effdet_keras.weights.archive import (
+    digest_of_weights,
+    file_for_score_settings,
+    store_score_settings,
+)
 
 
 def evaluate_files(
@@ -68,7 +72,7 @@ def evaluate_files(
     read = [*models, *detections, data.path, *([] if slices is None else [slices])]
     check_outputs([*written, json_path], read, overwrite=overwrite)
     # Found before the model is opened, so that what is wrong is said before any work.
-    store = file_for_score_settings(read[0]) if store_thresholds else None
+    store = _ThresholdStore(read[0]) if store_thresholds else None
     split = data.chosen_split(EVALUATION_SPLITS)
     sources = [_Model(model, batch_size, threads, losses) for model in models]
     sources += map(_File, detections)
@@ -78,7 +82,7 @@ def evaluate_files(
         columns = extra("image_columns:read_image_columns")(slices, dataset)
     for source in sources:
         on = f"on the {len(dataset):,} images of '{split}'"
-        print(f"\n'{source.name}' {on}:", flush=True)
+        print(printable(f"\n'{source.name}' {on}:"), flush=True)
         source.evaluate(dataset, columns)
         if json_path is not None:
             records = detections_to_coco(source.results, dataset.category_ids)
@@ -90,7 +94,7 @@ def evaluate_files(
         about = {"data": os.fspath(data.path), "split": split}
         _write(out, sources, comparison, about, dataset)
     if store is not None:
-        store_thresholds_in(store, *sources, dataset)
+        store.store(*sources, dataset)
 
 
 def _comparison(first, second):
@@ -205,21 +209,41 @@ class _File:
 # --- What `eval --store-thresholds` writes into the archive that it evaluated.
 
 
-def store_thresholds_in(
-    path: pathlib.Path, source: _Model, dataset: DetectionDataset
-) -> None:
-    """Stores what was found best in the archive of a model, and says so."""
-    names = source.predictor.class_names
-    if names is None or not set(dataset.class_names) <= set(names):
-        # The ids of a model without names tell its classes.
-        name_of = dict(zip(dataset.category_ids, dataset.class_names))
-        ids = category_ids_in_dataset(source.predictor, dataset).tolist()
-        names = tuple(name_of.get(category_id, "") for category_id in ids)
-    settings = source.evaluation.score_settings(names)
-    store_score_settings(path, settings)
-    print(
-        f"\nStored in '{path}': a threshold for each of {len(settings.thresholds)} "
-        f"classes, and the temperature {settings.temperature}. `effdet-keras predict "
-        "--score best` uses them. Numbers on these images are now too good: they "
-        "chose the thresholds."
-    )
+class _ThresholdStore:
+    """The archive to store in; opened before the model, which takes minutes.
+
+    Its weights at the end must be those of the beginning, and no training may write to
+    its folder: thresholds are of the weights that were evaluated.
+    """
+
+    def __init__(self, model: str) -> None:
+        self.path = file_for_score_settings(model)
+        self._lock = FolderLock(self.path.parent)
+        if self._lock.is_held_by_another():
+            raise InvalidStateError(
+                f"A training writes to '{self.path.parent}' at present, and would "
+                "replace the file that thresholds are stored in. Store them when it "
+                f"has ended; or copy '{self.path.name}' and evaluate the copy."
+            )
+        self._digest = digest_of_weights(self.path)
+
+    def store(self, source: _Model, dataset: DetectionDataset) -> None:
+        """Stores what was found best for a model, and says so."""
+        names = source.predictor.class_names
+        if names is None or not set(dataset.class_names) <= set(names):
+            # The ids of a model without names tell its classes.
+            name_of = dict(zip(dataset.category_ids, dataset.class_names))
+            ids = category_ids_in_dataset(source.predictor, dataset).tolist()
+            names = tuple(name_of.get(category_id, "") for category_id in ids)
+        settings = source.evaluation.score_settings(names)
+        self._lock.acquire("Storing thresholds")
+        try:
+            store_score_settings(self.path, settings, weights_digest=self._digest)
+        finally:
+            self._lock.release()
+        print(
+            f"\nStored in '{self.path}': a threshold for each of "
+            f"{len(settings.thresholds)} classes, and the temperature "
+            f"{settings.temperature}. `effdet-keras predict --score best` uses them. "
+            "Numbers on these images are now too good: they chose the thresholds."
+        )

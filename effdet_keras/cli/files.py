@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import os
 import pathlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from effdet_keras._internal.optional_imports import keras
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras.detect.predictor import Predictor
 from effdet_keras.errors import InvalidValueError
@@ -19,8 +17,6 @@ from effdet_keras.model.config import MODEL_NAMES
 if TYPE_CHECKING:
     from effdet_keras.data.dataset import DetectionDataset
     from effdet_keras.model.efficientdet import EfficientDet
-
-_WITHOUT_KERAS = (".tflite", ".onnx", ".xml")
 
 
 def open_any_model(
@@ -37,10 +33,6 @@ def open_any_model(
         threads = None if runtime is None else threads
         options = {"num_threads": threads, "precision": precision}
         return Predictor(live, runtime=runtime, **options)
-    is_file_of_runtime = os.fspath(model).lower().endswith(_WITHOUT_KERAS)
-    if not is_file_of_runtime and keras.is_installed():
-        # Registers the classes that an archive is made of: see `effdet_keras`.
-        importlib.import_module("effdet_keras.model.efficientdet")
     return Predictor.load(model, threads, runtime=runtime, precision=precision)
 
 

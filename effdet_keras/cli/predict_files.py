@@ -17,7 +17,7 @@ from effdet_keras.cli.files import check_outputs
 from effdet_keras.detect.detect import ScoreRule, ScoreThreshold, ahead
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.predictor import Predictor
-from effdet_keras.errors import require
+from effdet_keras.errors import printable, require
 from effdet_keras.export.runtime import ExportedDetector
 from effdet_keras.images import IMAGE_SUFFIXES, list_images, read_image
 from effdet_keras.labels import category_ids_or_default
@@ -68,7 +68,7 @@ def predict_files(
     finally:  # what was found until an error or Ctrl-C is not lost
         if json_path is not None and (is_complete or work.coco_file.images):
             work.coco_file.write(json_path)
-            print(f"Wrote '{os.fspath(json_path)}'", flush=True)
+            print(printable(f"Wrote '{os.fspath(json_path)}'"), flush=True)
     return failed
 
 
@@ -112,7 +112,7 @@ class _Work:
                 warnings.warn(f"'{path}' is left out: {detections}", stacklevel=3)
                 failed += 1
                 continue
-            print(f"{path}: {_counted(detections)}", flush=True)
+            print(printable(f"{path}: {_counted(detections)}"), flush=True)
             self.coco_file.add(detections, self.names[path])
             if path in self.targets:
                 detections.save(self.targets[path])
@@ -126,7 +126,8 @@ class _Work:
         options = {**self.options, "overwrite": True}
         for detections in self.predictor.detect_video(source, target, **options):
             number = detections.image_id
-            print(f"{source} frame {number}: {_counted(detections)}", flush=True)
+            line = f"{source} frame {number}: {_counted(detections)}"
+            print(printable(line), flush=True)
             name = f"{self.names[source]}{_FRAME}{number:06d}.jpg"
             self.coco_file.add(detections, name, video=video, frame=number)
         return 0

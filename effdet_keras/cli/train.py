@@ -123,7 +123,8 @@ def run(
 
     run:
         settings (FIELD=VALUE): any other field of a run, such as monitor=AP50 or
-            model_config.max_level=5; values as in YAML; may be given several times
+            model_config.max_level=5; values as in YAML; may be given several times; a
+            field that a flag sets to another value is an error
         config (FILE): a YAML file with fields of a run, such as the configuration.yaml
             of another run; flags count more
         hparams (TEXT): hyper-parameters of google/automl: name=value,... or a YAML file
@@ -147,8 +148,8 @@ def run(
     from effdet_keras.runs.fine_tune import fine_tune
     from effdet_keras.runs.run_folder import RunFolder
 
-    given: dict[str, Any] = {**fields} if data is None else {"data": data, **fields}
-    given |= parse_settings(settings)
+    flags: dict[str, Any] = {**fields} if data is None else {"data": data, **fields}
+    given = parse_settings(settings, flags)
     files: dict[str, Any] = {"configuration": config, "hparams": hparams}
     files |= {"pipeline_config": pipeline_config, "ignore_unknown": ignore_unknown}
     if find_rate:

@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Callable, Mapping
 
 from effdet_keras._internal.extras import extra
+from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras._internal.remote_path import exists, path_of
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.dataset import DetectionDataset
@@ -172,6 +173,7 @@ def convert(
     options = {}
     if num_shards is not None:
         require(to == "tfrecord", "`num_shards` is an option of 'tfrecord'", to=to)
+        check_whole_number("num_shards", num_shards, "[1, inf)")  # before the reading
         options["num_shards"] = num_shards
     if split is None:
         datasets = load_splits(data, format=format, on_error=on_error)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from effdet_keras._internal.number_ranges import check_number, check_whole_number
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.data.problems import Problem
 from effdet_keras.data.record import (
@@ -20,7 +21,7 @@ from effdet_keras.data.record import (
     load_example,
     masks_of,
 )
-from effdet_keras.errors import InvalidValueError, require
+from effdet_keras.errors import InvalidValueError, printable, require
 from effdet_keras.labels import category_ids_or_default, extend_category_ids
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ class DetectionDataset:
 
     def __repr__(self) -> str:
         boxes = sum(len(record.labels) for record in self._records)
-        return (
+        return printable(
             f"DetectionDataset({count_of(len(self), 'image')}, "
             f"{count_of(boxes, 'box', 'boxes')}, "
             f"{count_of(self.num_classes, 'class', 'classes')}: "
@@ -212,6 +213,8 @@ class DetectionDataset:
         Raises:
             ValueError: If one of the parts would be empty.
         """
+        check_number("fraction", fraction, "(0, 1)")
+        check_whole_number("seed", seed, "[0, inf)")
         first = round(len(self) * fraction)
         rule = "`fraction` must leave images in both parts"
         require(0 < first < len(self), rule, fraction=fraction, num_images=len(self))
@@ -336,7 +339,7 @@ class DetectionDataset:
         lines.append(f"{'class':<{width}}  {'boxes':>6}  {'images':>6}")
         for i, name in enumerate(names):
             lines.append(f"{name:<{width}}  {boxes[i]:>6,}  {images[i]:>6,}")
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
     def to_coco(self) -> dict[str, Any]:
         """Returns the annotations in COCO's format, a dict that `json.dump` writes.

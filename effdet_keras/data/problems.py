@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from effdet_keras.errors import InvalidValueError, check_choice
+from effdet_keras.errors import InvalidValueError, check_choice, printable
 
 
 class Severity(enum.Enum):
@@ -93,7 +93,7 @@ class Problem:
         return KINDS[self.kind].severity
 
     def __str__(self):
-        return f"{self.file}: {self.detail}" if self.detail else self.file
+        return printable(f"{self.file}: {self.detail}" if self.detail else self.file)
 
 
 class Problems:

@@ -7,7 +7,6 @@ import concurrent.futures
 import dataclasses
 import functools
 import itertools
-import numbers
 import os
 import sys
 import time
@@ -17,6 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
+from effdet_keras._internal.number_ranges import NumberRange, check_whole_number
 from effdet_keras._internal.optional_imports import keras_ops as ops
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras.detect.detections import Detections
@@ -89,8 +89,7 @@ def ahead(function: Callable, values: Iterable, count: int) -> Iterator:
 
 def check_batch_size(batch_size):
     """Raises ValueError where it is no whole number above 0."""
-    is_count = isinstance(batch_size, numbers.Integral) and batch_size >= 1
-    check_argument(is_count, "batch_size", batch_size, "a whole number, 1 or more")
+    check_whole_number("batch_size", batch_size, "[1, inf)")
 
 
 def image_sources(images):
@@ -223,8 +222,10 @@ class ScoreRule:
         self, detector: Any, score_threshold: ScoreThreshold, calibrated: bool = False
     ) -> None:
         is_best = isinstance(score_threshold, str) and score_threshold == "best"
-        is_number = isinstance(score_threshold, (numbers.Real, np.ndarray, np.generic))
-        is_right = is_best or (is_number and 0 <= score_threshold <= 1)
+        number = score_threshold
+        if isinstance(number, np.ndarray) and number.ndim == 0:
+            number = number.item()
+        is_right = is_best or NumberRange("[0, 1]").contains(number)
         expected = "between 0 and 1, or 'best' for the thresholds kept with the model"
         check_argument(is_right, "score_threshold", score_threshold, expected)
         settings = getattr(detector, "score_settings", None)

@@ -13,10 +13,11 @@ from numpy.typing import ArrayLike
 from PIL import Image
 
 from effdet_keras import images
+from effdet_keras._internal.number_ranges import check_number
 from effdet_keras._internal.optional_imports import pyplot
 from effdet_keras._internal.whole_files import local_path, replacing
 from effdet_keras.box_ops import yxyx_to_xywh, yxyx_to_xyxy
-from effdet_keras.errors import require
+from effdet_keras.errors import printable, require
 from effdet_keras.labels import category_ids_or_default
 
 if TYPE_CHECKING:
@@ -126,6 +127,7 @@ class Detections:
         Raises:
             ValueError: If one of `classes` is not among the class names.
         """
+        check_number("score", score, "[0, 1]")
         keep = self.scores >= score
         if classes is not None:
             wanted = [self._label(name) for name in classes]
@@ -259,7 +261,7 @@ class Detections:
             shares = self.pixel_shares().items()
             shown = ", ".join(f"{name} {share:.0%}" for name, share in shares)
             lines.append(f"pixels: {shown}")
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
     def pixel_shares(self) -> dict[str, float]:
         """Returns what share of the pixels each class of the class map has.

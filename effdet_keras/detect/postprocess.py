@@ -13,11 +13,16 @@ from typing import Any, Literal
 
 import numpy as np
 
+from effdet_keras._internal.number_ranges import (
+    check_number_fields,
+    number,
+    whole_number,
+)
 from effdet_keras._internal.optional_imports import keras_ops as ops
 from effdet_keras._internal.plain_values import KeptByFields
 from effdet_keras.box_ops import area, clip_boxes, decode_boxes
 from effdet_keras.detect.letterbox import resize_axis
-from effdet_keras.errors import check_argument, check_choice, require
+from effdet_keras.errors import check_choice, require
 from effdet_keras.labels import BACKGROUND
 from effdet_keras.model.anchors import stride_of
 from effdet_keras.model.config import EfficientDetConfig
@@ -42,8 +47,8 @@ class Postprocess(KeptByFields):
 
     Args:
         max_detections: int, `D` below.
-        score_threshold: float, what a score must be above; `None` is 0.001 for
-            `"gaussian"`, and no threshold for `"hard"`.
+        score_threshold: float in `[0, 1]`, what a score must be above; `-math.inf` for
+            no threshold; `None` is 0.001 for `"gaussian"`, and none for `"hard"`.
         iou_threshold: float in `[0, 1]`, for `method="hard"`.
         method: `"gaussian"` (Soft-NMS) or `"hard"`.
         sigma: float above zero, for `method="gaussian"`.
@@ -93,25 +98,20 @@ class Postprocess(KeptByFields):
         [0.0, 0.0, 8.0, 8.0]
     """
 
-    max_detections: int = 100
-    score_threshold: float | None = None
-    iou_threshold: float = 0.5
+    max_detections: int = whole_number(100, "[1, inf)")
+    score_threshold: float | None = number(None, "[0, 1]", others=(-math.inf,))
+    iou_threshold: float = number(0.5, "[0, 1]")
     method: Literal["gaussian", "hard"] = "gaussian"
-    sigma: float = 0.5
-    pre_nms_top_k: int | None = 5000
+    sigma: float = number(0.5, "(0, inf)")
+    pre_nms_top_k: int | None = whole_number(5000, "[0, inf)", others=(None,))
     per_class: bool = True
     clip: bool = True
-    max_detections_per_class: int | None = None
+    max_detections_per_class: int | None = whole_number(None, "[1, inf)")
     drop_empty: bool = False
 
     def __post_init__(self) -> None:
         check_choice("method", self.method, METHODS)
-        for name, is_right, expected in (
-            ("max_detections", self.max_detections >= 1, "at least 1"),
-            ("iou_threshold", 0 <= self.iou_threshold <= 1, "between 0 and 1"),
-            ("sigma", self.sigma > 0, "above 0"),
-        ):
-            check_argument(is_right, name, getattr(self, name), expected)
+        check_number_fields(self)
 
     def __call__(
         self,

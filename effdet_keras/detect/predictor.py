@@ -14,14 +14,20 @@ import numpy as np
 
 from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.extras import extra
+from effdet_keras._internal.number_ranges import check_number, check_whole_number
 from effdet_keras._internal.optional_imports import keras
-from effdet_keras._internal.remote_path import local_copy, path_of
+from effdet_keras._internal.remote_path import (
+    dropping_unreadable_copy,
+    local_copy,
+    path_of,
+)
 from effdet_keras._internal.whole_files import is_remote, local_path
 from effdet_keras.detect.detect import (
     Images,
     Progress,
     ScoreRule,
     ScoreThreshold,
+    check_batch_size,
     detect,
     image_sources,
 )
@@ -78,6 +84,7 @@ class Predictor:
         num_threads: int | None = None,
         precision: Literal["float32", "bfloat16"] = "float32",
     ) -> None:
+        check_whole_number("num_threads", num_threads, "[1, inf)", others=(None,))
         if runtime == "auto" and precision == "float32":
             detector = in_fastest_runtime(detector, num_threads)
         elif runtime is not None:
@@ -114,11 +121,13 @@ class Predictor:
                 is given for a `.keras` that runs in Keras.
             ImportError: If the runtime is not installed.
         """
+        check_whole_number("num_threads", num_threads, "[1, inf)", others=(None,))
         if is_remote(path):
             path = _copied(path)
         path = local_path(path, "The path of a model")
         if not is_archive(path):
-            opened = open_runtime(path, num_threads, precision)
+            with dropping_unreadable_copy(path):
+                opened = open_runtime(path, num_threads, precision)
             return cls(ExportedDetector(opened), runtime=runtime)
         keras.require(f"Opening '{path}'")
         from effdet_keras.weights.archive import load_archive
@@ -274,6 +283,7 @@ class Predictor:
                 losses of an exported file.
         """
         keras.require("Evaluating")
+        check_batch_size(batch_size)
         from effdet_keras.detect.evaluate import evaluate
 
         options = {"batch_size": self._batch_size(batch_size), "verbose": verbose}
@@ -290,6 +300,10 @@ class Predictor:
 
     def _detect_function(self, rule, batch_size, tiles, tile_overlap, augment):
         """A function of a list of images, with all these options bound to it."""
+        check_number("tile_overlap", tile_overlap, "[0, 1)")
+        if _is_given(tiles) and tiles is not True:
+            form = {"form": "number or sequence", "others": (None, True, False)}
+            check_whole_number("tiles", tiles, "[1, inf)", count=2, **form)
         is_augmented = _is_given(augment)
         lowest = min(rule.lowest, _AUGMENTED_MIN_SCORE) if is_augmented else rule.lowest
         options = {"batch_size": self._batch_size(batch_size), "verbose": 0}

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from effdet_keras._internal.number_ranges import NumberRange
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras.box_ops import xywh_to_yxyx, yxyx_to_xywh
-from effdet_keras.errors import check_argument, require
+from effdet_keras.errors import check_argument, printable, require
 from effdet_keras.evaluate.image_result import (
     UNMEASURED,
     ImageResult,
@@ -95,7 +96,8 @@ class COCOMetric:
         max_detections: int = 100,
     ) -> None:
         expected = "10 or more, as COCO's recall is measured at 1 and at 10 as well"
-        check_argument(max_detections >= 10, "max_detections", max_detections, expected)
+        is_right = NumberRange("[10, inf)", whole=True).contains(max_detections)
+        check_argument(is_right, "max_detections", max_detections, expected)
         self.max_detections = max_detections
         self.backend = "hotcoco" if _hotcoco.is_installed() else "pycocotools"
         if isinstance(ground_truth, (str, os.PathLike)):
@@ -176,7 +178,7 @@ class COCOMetric:
             lines.append(f"  {name:<9} {values.pop(name)}  {meaning}")
         width = max(map(len, values), default=0)
         lines += [f"  {name:<{width}} {value}" for name, value in values.items()]
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
     def _names(self):
         """COCO's twelve names; the recall of all detections has their number in it."""

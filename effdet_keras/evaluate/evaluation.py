@@ -12,7 +12,7 @@ import numpy as np
 
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.plain_values import plain
-from effdet_keras.errors import require
+from effdet_keras.errors import printable, require
 from effdet_keras.evaluate.coco import (
     COCO_MEANINGS,
     METRIC_NAMES,
@@ -231,7 +231,7 @@ class Evaluation:
         if self.findings:
             lines = "\n".join(f"- {words}" for words in self.findings)
             parts.append(f"What matters most:\n{lines}")
-        return "\n\n".join(parts)
+        return printable("\n\n".join(parts))
 
 
 def analyze_results(

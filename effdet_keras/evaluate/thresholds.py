@@ -10,6 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from effdet_keras._internal.number_ranges import (
+    check_number,
+    check_number_fields,
+    number,
+    several,
+)
 from effdet_keras.errors import check_argument
 from effdet_keras.evaluate.image_result import (
     UNMEASURED,
@@ -43,20 +49,15 @@ class ScoreSettings:
         True
     """
 
-    thresholds: tuple[float, ...]
-    temperature: float | None = None
+    thresholds: tuple[float, ...] = several(dataclasses.MISSING, "[0, 1]")
+    temperature: float | None = number(None, "(0, inf)")
 
     def __post_init__(self) -> None:
+        check_number_fields(self)
         thresholds = tuple(float(threshold) for threshold in self.thresholds)
         object.__setattr__(self, "thresholds", thresholds)
-        are_scores = thresholds and all(0 <= x <= 1 for x in thresholds)
-        expected = "a score for each class, 0 to 1"
-        check_argument(are_scores, "thresholds", thresholds, expected)
         if self.temperature is not None:
             object.__setattr__(self, "temperature", float(self.temperature))
-            expected = "a finite number above 0, or None"
-            is_finite = 0 < self.temperature < math.inf
-            check_argument(is_finite, "temperature", self.temperature, expected)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns `thresholds`, a list, and `temperature`, for JSON."""
@@ -165,7 +166,7 @@ def apply_temperature(scores: ArrayLike, temperature: float) -> np.ndarray:
         array([0.   , 0.333, 0.5  , 0.667, 1.   ])
     """
     scores = np.asarray(scores, float)
-    check_argument(temperature > 0, "temperature", temperature, "above 0")
+    check_number("temperature", temperature, "(0, inf)")
     are_shares = ((scores >= 0) & (scores <= 1)).all()
     check_argument(are_shares, "scores", scores, "within 0 and 1, and not logits")
     return _sigmoid(_logits(scores) / temperature)

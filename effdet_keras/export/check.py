@@ -14,7 +14,7 @@ from effdet_keras._internal.whole_files import write_text
 from effdet_keras.box_ops import area
 from effdet_keras.detect.detect import image_sources, letterboxed
 from effdet_keras.detect.postprocess import finished_outputs
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, printable
 from effdet_keras.evaluate.image_result import ImageResult, match_detections
 from effdet_keras.export.runtime import ExportedDetector
 
@@ -128,7 +128,7 @@ class ExportReport:
             lines.append(f"  {self.advice}")
         lines += [f"  {warning}" for warning in self.warnings]
         lines += self.notes
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
 
 def check_export(model, runtime, images, *, format):

@@ -17,6 +17,7 @@ import numpy as np
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.optional_imports import OptionalModule, ai_edge_litert
 from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras._internal.unpacking import open_zip
 from effdet_keras.box_ops import clip_boxes
 from effdet_keras.errors import InvalidValueError, check_argument, require
 from effdet_keras.export.network import (
@@ -383,7 +384,7 @@ def _opened(path):
     """Network and description, checked: a damaged file could end the process."""
     content = path.read_bytes()
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        with open_zip(io.BytesIO(content), path) as archive:
             text = archive.read(DESCRIPTION_NAME)
             digest = archive.read(CHECKSUM_NAME).decode()
             start = min(entry.header_offset for entry in archive.infolist())

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from effdet_keras._internal.extras import extra
+from effdet_keras._internal.number_ranges import NumberRange
 from effdet_keras.errors import InvalidTypeError, check_choice, require
 
 # Each option's type and help. A type of None: an object that no command line can give.
@@ -57,6 +58,18 @@ OPTIONS: dict[str, tuple[type | None, str]] = {
         str,
         "address of the folder dist of npm's onnxruntime-web; by default, a public one",
     ),
+}
+
+# The numbers that options may be. None is the default, and may be given as well.
+_COUNT = NumberRange("[1, inf)", whole=True, others=(None,))
+_SHARE = NumberRange("[0, 1]", others=(None,))
+RANGES = {
+    "calibration_images": _COUNT,
+    "batch_size": _COUNT,
+    "max_detections": _COUNT,
+    "score_threshold": _SHARE,
+    "iou_threshold": _SHARE,
+    "max_batch_size": _COUNT,
 }
 
 # The options of a format or target: what each may be, () where it may be anything.
@@ -215,6 +228,8 @@ def _check_options(owner, title, options):
         choices = owner.options[name]
         if choices:
             check_choice(name, value, choices)
+        if name in RANGES:
+            RANGES[name].check(name, value)
 
 
 def format_of_file(path: str | os.PathLike[str]) -> ExportFormat:

@@ -181,25 +181,98 @@ def _gb(count):
 
 # --- How much memory this process had, and how much is free: of Linux alone.
 
-_PROC = pathlib.Path("/proc")
+_ROOT = pathlib.Path("/")  # below which the files of the kernel are
 
 
 def peak_bytes() -> int:
     """The most memory that this process had so far; 0 where it cannot be known."""
-    return _kilobytes("self/status", "VmHWM") or 0
+    return _kilobytes("proc/self/status", "VmHWM") or 0
 
 
 def available_bytes() -> int | None:
-    """The memory that is free on this machine; None where it cannot be known."""
-    return _kilobytes("meminfo", "MemAvailable")
+    """The memory that is free for this process; None where it cannot be known.
+
+    That of the machine, or what a limit of its container leaves, if that is less.
+    """
+    found = [_kilobytes("proc/meminfo", "MemAvailable"), *map(_left_in, _groups())]
+    return min((count for count in found if count is not None), default=None)
 
 
 def _kilobytes(name, field):
     """The bytes of a line such as `VmHWM:  12 kB`; None without one."""
-    path = _PROC / name
-    text = path.read_text() if path.is_file() else ""
-    found = re.search(rf"^{field}:\s+(\d+) kB", text, re.MULTILINE)
+    found = re.search(rf"^{field}:\s+(\d+) kB", _text(_ROOT / name), re.MULTILINE)
     return int(found[1]) * 1024 if found else None
+
+
+def _groups():
+    """The folders of the control groups that limit the memory of this process.
+
+    A group is in another, whose limit counts as well: of a pod, of a user, of a job.
+    """
+    # Lines such as `0::/user.slice` and, of version 1, `4:memory:/docker/3a7c`.
+    lines = _text(_ROOT / "proc/self/cgroup").splitlines()
+    entries = [line.split(":", 2) for line in lines if line.count(":") > 1]
+    path_of = {controllers: path for _, controllers, path in entries}
+    for kind, root, mount in _mounted_groups():
+        names = [n for n in path_of if n == "" or "memory" in n.split(",")]
+        is_first = kind == "cgroup"
+        path = next((path_of[n] for n in names if bool(n) is is_first), None)
+        if path is None:
+            continue
+        # In a container the folder may be mounted that the path begins with.
+        inside = pathlib.PurePosixPath(path)
+        if root != "/" and inside.is_relative_to(root):
+            inside = inside.relative_to(root)
+        parts = [part for part in inside.parts if part not in ("/", "..")]
+        folder = _ROOT / mount.lstrip("/")
+        yield folder
+        for part in parts:
+            folder = folder / part
+            yield folder
+
+
+def _mounted_groups():
+    """Kind, root and place of the control groups that are mounted, if of memory."""
+    for line in _text(_ROOT / "proc/self/mountinfo").splitlines():
+        left, dash, right = line.partition(" - ")
+        if not dash:
+            continue
+        kind, *rest = right.split()
+        is_of_memory = kind == "cgroup" and "memory" in rest[-1].split(",")
+        if kind == "cgroup2" or is_of_memory:
+            _, _, _, root, mount, *_ = left.split()
+            yield kind, root, mount
+
+
+# The files of a group by version: limits, what is taken, and of that the files that the
+# system lets go when memory is short. `memory.high` is where it begins to slow down.
+_VERSIONS = (
+    (("memory.max", "memory.high"), "memory.current", "inactive_file"),
+    (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
+)
+_NO_LIMIT = 2**60  # bytes: version 1 has a number of this size for none
+
+
+def _left_in(folder):
+    """The bytes that the limit of a group leaves; None without a limit."""
+    for limits, current, of_files in _VERSIONS:
+        texts = [_text(folder / name).strip() for name in (*limits, current)]
+        *limits, taken = [int(text) if text.isdigit() else None for text in texts]
+        limits = [n for n in limits if n is not None and n < _NO_LIMIT]
+        if not limits or taken is None:
+            continue
+        stat = _text(folder / "memory.stat")
+        found = re.search(rf"^{of_files} (\d+)", stat, re.MULTILINE)
+        taken -= int(found[1]) if found else 0
+        return max(min(limits) - max(taken, 0), 0)
+    return None
+
+
+def _text(path):
+    try:
+        return path.read_text()
+    except OSError:  # not there, or of the system alone
+        return ""
 
 
 if __name__ == "__main__":

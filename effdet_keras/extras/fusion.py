@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import numbers
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from effdet_keras._internal.number_ranges import NumberRange
 from effdet_keras.box_ops import pairwise_iou
 from effdet_keras.detect.detect import DetectFunction, Images, image_sources, pixels_of
 from effdet_keras.detect.detections import Detections
@@ -152,10 +152,7 @@ def scales_of(augment: Any) -> tuple[float, ...]:
 
 def _checked_scales(scales, name="scales", others=""):
     values = tuple(scales) if isinstance(scales, Iterable) else ()
-    are_scales = all(
-        isinstance(scale, numbers.Real) and 0 < scale <= _LARGEST_SCALE
-        for scale in values
-    )
+    are_scales = all(map(NumberRange(f"(0, {_LARGEST_SCALE}]").contains, values))
     largest = f"{_LARGEST_SCALE:g}, such as (0.75, 1.0)"
     expected = f"{others}numbers above 0 and at most {largest}"
     check_argument(values and are_scales, name, scales, expected)

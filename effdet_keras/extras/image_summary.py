@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from effdet_keras._internal.number_ranges import check_number, check_whole_number
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidValueError
@@ -38,7 +39,7 @@ class ImageSummary(keras.callbacks.Callback):
         max_side: int, pixels; larger images are scaled down to it.
 
     Raises:
-        ValueError: If the dataset is empty.
+        ValueError: If the dataset is empty, or a number out of its range.
         ImportError: If TensorBoard is not installed.
         OSError: If `log_dir` cannot be written to, when training begins.
 
@@ -70,6 +71,10 @@ class ImageSummary(keras.callbacks.Callback):
         super().__init__()
         if len(dataset) == 0:
             raise InvalidValueError("`ImageSummary` needs a dataset with images")
+        check_whole_number("num_images", num_images, "[1, inf)")
+        check_whole_number("every", every, "[1, inf)")
+        check_number("score_threshold", score_threshold, "[0, 1]")
+        check_whole_number("max_side", max_side, "[1, inf)")
         self.dataset = dataset
         self.num_images = num_images
         self.every = every

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from effdet_keras.cli.arguments import Flag
+from effdet_keras.errors import printable
 
 
 def run(
@@ -71,4 +72,4 @@ def run(
             lines += [f"  {line}" for line in parts_of(names)]
     for name, array in sorted(source.arrays.items()) if list_all else ():
         lines.append(f"{name}  {'x'.join(map(str, np.shape(array))) or 'scalar'}")
-    print("\n".join(lines))
+    print(printable("\n".join(lines)))

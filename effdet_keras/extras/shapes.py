@@ -8,11 +8,11 @@ import os
 import numpy as np
 from PIL import Image, ImageDraw
 
+from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras._internal.whole_files import local_path
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.coco import from_coco
 from effdet_keras.data.record import run_lengths
-from effdet_keras.errors import check_argument
 
 SHAPE_NAMES = ("circle", "square", "triangle")
 
@@ -62,9 +62,10 @@ def write_shapes(
         >>> len(train), valid[0]["image"].shape, valid.class_names
         (4, (128, 128, 3), ('circle', 'square', 'triangle'))
     """
-    check_argument(num_train >= 1, "num_train", num_train, "1 or more")
-    check_argument(num_valid >= 1, "num_valid", num_valid, "1 or more")
-    check_argument(image_size >= 32, "image_size", image_size, "32 or more")
+    check_whole_number("num_train", num_train, "[1, inf)")
+    check_whole_number("num_valid", num_valid, "[1, inf)")
+    check_whole_number("image_size", image_size, "[32, inf)")
+    check_whole_number("seed", seed, "[0, inf)")
     folder = local_path(folder, "The folder of `write_shapes`")
     datasets = []
     for part, (name, count) in enumerate((("train", num_train), ("valid", num_valid))):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from effdet_keras._internal.number_ranges import NumberRange
 from effdet_keras.box_ops import pairwise_iou
 from effdet_keras.detect.detect import DetectFunction, Image, pixels_of
 from effdet_keras.detect.detections import Detections
@@ -43,7 +44,7 @@ def tile_grid(
         [[0, 0, 100, 100], [0, 75, 100, 175], [0, 150, 100, 250]]
     """
     expected = "0 or more and below 1, a share of a tile's side"
-    is_share = isinstance(overlap, float | int) and 0 <= overlap < 1
+    is_share = NumberRange("[0, 1)").contains(overlap)
     check_argument(is_share, "overlap", overlap, expected)
     sides = np.minimum(_pair(tile_size, "tile_size"), _pair(size, "size"))
     tops, lefts = (_starts(n, side, overlap) for n, side in zip(size, sides))

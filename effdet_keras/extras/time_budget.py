@@ -1,7 +1,9 @@
 """`time_budget`: the length of a run whose time is given.
 
 A few steps and an evaluation are measured with a model that is thrown away, so that the
-run itself begins as any other, and its schedule ends where the run does.
+run itself begins as any other, and its schedule ends where the run does. The measuring
+takes a fifth of the time at most, or as long as it takes to compile a step and to train
+another one.
 """
 
 from __future__ import annotations
@@ -30,13 +32,14 @@ from effdet_keras.train import auto_recipe
 
 _STEPS = 8  # that are measured, after as many in which the step is compiled
 _IMAGES = 32  # that are evaluated, at least a batch
-_SECONDS_PER_IMAGE = 20.0  # of the time, so that evaluating them has room in it
+_SECONDS_PER_IMAGE = 4.0  # of the measuring, so that evaluating them has room in it
+_MEASURING = 0.2  # of the time
 _RESERVE = 0.07  # of the time that is left: no two epochs take equally long
 
 
 @dataclasses.dataclass(frozen=True)
 class Times:
-    """What was measured, in seconds."""
+    """What was measured, in seconds; of a cut measuring an evaluation is estimated."""
 
     steps_per_epoch: int
     step: float
@@ -44,17 +47,19 @@ class Times:
     final: float
     once: float
     is_frozen: bool = False
+    is_cut: bool = False
 
 
 def choose_length(configuration, splits, *, started):
     """Chooses `epochs`, or `steps` of less than one epoch, for `time_budget`."""
-    times = measure(configuration, splits, auto_recipe.SHORT // 2)
+    ends = time.monotonic() + _MEASURING * seconds_of(configuration.time_budget)
+    times = measure(configuration, splits, auto_recipe.SHORT // 2, ends)
     chosen = length_for(times, configuration, time.monotonic() - started)
     steps = chosen.steps or chosen.epochs * times.steps_per_epoch
     if times.is_frozen and configuration.freeze == "auto":
         if steps >= auto_recipe.STEPS:
             # In a training as long the recipe freezes less, and a step takes longer.
-            times = measure(configuration, splits, steps)
+            times = measure(configuration, splits, steps, ends)
             chosen = length_for(times, configuration, time.monotonic() - started)
         elif steps >= auto_recipe.SHORT:
             # More steps are worth more than blocks that train (docs/scorecard.md).
@@ -106,10 +111,10 @@ def _without_evaluations(times, configuration, spent):
     return configuration.replace(time_budget=None, **length, **none)
 
 
-def measure(configuration, splits, steps):
-    """Measures steps and evaluations of a training of that length."""
+def measure(configuration, splits, steps, ends):
+    """Measures steps and evaluations of a training of that length, until `ends`."""
     begun = time.monotonic()
-    watch = _Stopwatch()
+    watch = _Stopwatch(ends)
     evaluates = configuration.evaluate_every > 0
     with (
         tempfile.TemporaryDirectory() as path,
@@ -120,41 +125,83 @@ def measure(configuration, splits, steps):
         batches = training_batches(model, configuration, splits.train)
         per_epoch = len(batches)
         some = batches.take(_STEPS)
-        budget = seconds_of(configuration.time_budget)
-        images = min(_IMAGES, int(budget / _SECONDS_PER_IMAGE))
+        # Of little time, an evaluation that is begun must not take all.
+        images = min(_IMAGES, int((ends - begun) / _SECONDS_PER_IMAGE))
         few = splits.validation[: max(images, configuration.batch_size)]
         folder, reduced = RunFolder(path), dataclasses.replace(splits, validation=few)
         each = configuration.replace(evaluate_every=int(evaluates), verbose=0)
         others = callbacks_of_run(each, reduced, folder, RunLog(folder.log))
         epochs = max(2, math.ceil(steps / len(some)))
         with with_teacher(model, configuration, some) as taught:
-            model.fit(taught, epochs=epochs, verbose=0, callbacks=[watch, *others])
+            try:
+                model.fit(taught, epochs=epochs, verbose=0, callbacks=[watch, *others])
+            except _TimeIsUpError:
+                for callback in others:
+                    callback.on_train_end()
     is_frozen = any(not v.trainable for v in model.weights if "kernel" in v.path)
     del model, batches, some
     gc.collect()
-    first_steps, first_evaluation, later_steps, evaluation = watch.parts
+    size = min(_STEPS, per_epoch)
+    parts = watch.parts(size, len(few) / configuration.batch_size)
+    first_steps, first_evaluation, later_steps, evaluation = parts
     of_images = evaluation / len(few)
     return Times(
         steps_per_epoch=per_epoch,
-        step=later_steps / min(_STEPS, per_epoch),
+        step=later_steps / size,
         evaluation=of_images * len(splits.validation) if evaluates else evaluation,
         final=(first_evaluation + of_images * len(splits.final[1])) * evaluates + made,
         once=made
         + max(first_steps - later_steps, 0.0)
         + max(first_evaluation - evaluation, 0.0),
         is_frozen=is_frozen,
+        is_cut=watch.is_cut,
     )
 
 
-class _Stopwatch(keras.callbacks.Callback):
-    """Times the steps of two epochs, and what comes after each; then ends the fit."""
+class _TimeIsUpError(Exception):
+    """Ends a fit without the evaluation that would come next."""
 
-    def __init__(self):
+
+class _Stopwatch(keras.callbacks.Callback):
+    """Times the steps of two epochs, and what comes after each; then ends the fit.
+
+    Where there is no time for all of that, it ends the fit earlier: after two batches
+    or more of the first epoch, or before the second one.
+    """
+
+    def __init__(self, ends):
         super().__init__()
-        self.parts = []  # seconds of steps and of an evaluation, of each epoch
+        self._ends = ends
+        self._parts = []  # seconds of steps and of an evaluation, of each epoch
+        self._batches = []  # of the first epoch: number, and seconds until its end
+        self.is_cut = False
+
+    def parts(self, steps, batches):
+        """Seconds of the first steps and evaluation, and of later ones.
+
+        Of a fit that was cut they are estimated, for so many `steps`, and an evaluation
+        of so many `batches`: compiling it takes as long as compiling a step, and a
+        batch of it as long as a step.
+        """
+        if not self.is_cut:
+            return self._parts
+        (first_batch, first), (last_batch, last) = self._batches[0], self._batches[-1]
+        step = first / (first_batch + 1)
+        if last_batch > first_batch:
+            step = (last - first) / (last_batch - first_batch)
+        compiling = max(first - (first_batch + 1) * step, 0.0)
+        later = [steps * step, batches * step]
+        return [seconds + compiling for seconds in later] + later
 
     def on_train_begin(self, logs=None):
         self._since = time.monotonic()
+        self._left = self._ends - self._since
+
+    def on_train_batch_end(self, batch, logs=None):
+        if not self._parts:
+            self._batches.append((batch, time.monotonic() - self._since))
+        if len(self._batches) > 1:  # the first one compiles, and tells nothing
+            self._stop_if_over(self._ends)
 
     def on_test_begin(self, logs=None):
         self._end_part(of_steps=True)
@@ -162,6 +209,8 @@ class _Stopwatch(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         self._end_part(of_steps=True)
         self.model.stop_training = epoch == 1
+        if epoch == 0:  # an evaluation comes next, which has to be compiled as well
+            self._stop_if_over(self._ends - self._left / 2)
 
     def on_epoch_begin(self, epoch, logs=None):
         self._end_part(of_steps=False)
@@ -169,11 +218,16 @@ class _Stopwatch(keras.callbacks.Callback):
     def on_train_end(self, logs=None):
         self._end_part(of_steps=False)
 
+    def _stop_if_over(self, moment):
+        if time.monotonic() > moment:
+            self.is_cut = True
+            raise _TimeIsUpError
+
     def _end_part(self, of_steps):
         """Notes the time of what is under way, if it is that."""
-        if of_steps == (len(self.parts) % 2 == 0):
+        if of_steps == (len(self._parts) % 2 == 0):
             now = time.monotonic()
-            self.parts.append(now - self._since)
+            self._parts.append(now - self._since)
             self._since = now
 
 
@@ -188,9 +242,12 @@ def _say(configuration, times, chosen):
             if chosen.evaluate_every
             else ", and no evaluation: `effdet-keras eval RUN DATA` does one afterwards"
         )
+    estimated = " (measured for a fifth of it; partly estimated)"
+    estimated = estimated if times.is_cut else ""
     print(
         f"Time budget {configuration.time_budget}: a step of "
         f"{configuration.batch_size} images takes {in_words(times.step)}, an "
         f"evaluation {in_words(times.evaluation)}, and what is done once, with the "
-        f"last evaluation, {in_words(times.once + times.final)}. That gives {length}."
+        f"last evaluation, {in_words(times.once + times.final)}{estimated}. That gives "
+        f"{length}."
     )

@@ -12,7 +12,7 @@ from effdet_keras._internal.whole_files import shown_address
 from effdet_keras.detect.detect import Images, ScoreRule, image_sources, pixels_of
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.letterbox import boxes_in_image, letterbox_array
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, printable
 from effdet_keras.hub.export import network_features
 from effdet_keras.hub.module import HubFeatures, detector_form, open_hub_module
 from effdet_keras.model.anchors import level_sizes
@@ -167,7 +167,8 @@ def _config_of_graph(module, model_name, overrides):
 
 def _say(verbose, module, text):
     if verbose:
-        print(f"From TF-Hub module {shown_address(module.handle)}: {text}", flush=True)
+        line = f"From TF-Hub module {shown_address(module.handle)}: {text}"
+        print(printable(line), flush=True)
 
 
 # --- A whole detector from TF-Hub: images in, `Detections` out, nothing to train.

@@ -16,7 +16,7 @@ from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.whole_files import local_path, shown_address
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, first_line
 
 # Its version 0.16.1 needs `pkg_resources`, which setuptools 82 dropped.
 _INSTALL = "tensorflow-hub tf-keras setuptools<82"
@@ -151,7 +151,15 @@ def _is_url(handle):
 
 
 def _load(handle, folder):
-    loaded = tensorflow_hub.require("Loading a TF-Hub module").load(folder)
+    load = tensorflow_hub.require("Loading a TF-Hub module").load
+    try:
+        loaded = load(folder)
+    except Exception as error:  # TensorFlow's errors have no class in common
+        raise InvalidValueError(
+            f"The TF-Hub module {shown_address(handle)!r} in '{folder}' is no "
+            f"SavedModel that TensorFlow can load: {first_line(error)}. Copy or "
+            "download the folder again: it needs 'saved_model.pb' and 'variables'."
+        ) from error
     handle = handle if _is_url(handle) else folder
     path = pathlib.Path(folder, NOTES_FOLDER, NOTES_FILE)
     notes = json.loads(path.read_text("utf-8")) if path.is_file() else None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from effdet_keras._internal.number_ranges import NumberRange, check_whole_number
 from effdet_keras._internal.optional_imports import keras_ops as ops
 from effdet_keras.errors import check_argument, check_choice, require
 from effdet_keras.model.config import ANCHOR_ORDERS
@@ -76,6 +77,11 @@ def generate_anchors(
         ((49104, 4), array([-12., -12.,  20.,  20.], dtype=float32))
     """
     check_choice("anchor_order", anchor_order, ANCHOR_ORDERS)
+    size_form = {"form": "sequence", "count": 2}
+    check_whole_number("image_size", tuple(image_size), "[1, inf)", **size_form)
+    check_whole_number("min_level", min_level, "[0, inf)")
+    check_whole_number("max_level", max_level, f"[{min_level}, inf)")
+    check_whole_number("num_scales", num_scales, "[1, inf)")
     anchors = []
     for size, strides, sides in _shapes_of_levels(
         image_size, min_level, max_level, num_scales, aspect_ratios, anchor_scale
@@ -143,6 +149,7 @@ def _side_factors(aspect_ratios):
     ratios = np.asarray(aspect_ratios, "float64")
     is_pairs = ratios.ndim == 2 and ratios.shape[1] == 2
     is_right = (ratios.ndim == 1 or is_pairs) and ratios.size and (ratios > 0.0).all()
+    is_right = is_right and np.isfinite(ratios).all()
     expected = "numbers above 0 (width over height) or pairs `(x, y)` of them"
     check_argument(is_right, "aspect_ratios", aspect_ratios, expected)
     if is_pairs:
@@ -153,7 +160,9 @@ def _side_factors(aspect_ratios):
 def _level_scales(anchor_scale, num_levels):
     is_one = isinstance(anchor_scale, Real)
     scales = [anchor_scale] * num_levels if is_one else list(anchor_scale)
-    is_right = len(scales) == num_levels and min(scales) > 0
+    is_right = len(scales) == num_levels and all(
+        map(NumberRange("(0, inf)").contains, scales)
+    )
     expected = f"a number above 0, or one for each of the {num_levels} levels"
     check_argument(is_right, "anchor_scale", anchor_scale, expected)
     return scales

@@ -6,6 +6,12 @@ import dataclasses
 import numbers
 from typing import Any
 
+from effdet_keras._internal.number_ranges import (
+    check_number_fields,
+    number,
+    several,
+    whole_number,
+)
 from effdet_keras.errors import InvalidValueError, check_argument, check_fields, hint
 from effdet_keras.labels import IGNORED_PIXEL
 
@@ -124,50 +130,55 @@ class EfficientDetConfig:
 
     name: str = "efficientdet-d0"
     backbone: str = "efficientnet-b0"
-    backbone_taps: tuple | None = None
-    image_size: tuple = (512, 512)
-    num_classes: int = 90
-    min_level: int = 3
-    max_level: int = 7
-    num_scales: int = 3
-    aspect_ratios: tuple = (1.0, 2.0, 0.5)
-    anchor_scale: float = 4.0
+    backbone_taps: tuple | None = several(None, "[0, inf)", whole=True, rising=True)
+    image_size: tuple = several((512, 512), "[1, inf)", count=2, whole=True)
+    num_classes: int = whole_number(90, "[1, inf)")
+    # 5 is the backbone's last level.
+    min_level: int = whole_number(3, "[1, 5]")
+    max_level: int = whole_number(7, "[5, inf)")
+    num_scales: int = whole_number(3, "[1, inf)")
+    aspect_ratios: tuple = several(
+        (1.0, 2.0, 0.5), "(0, inf)", form="sequence with pairs"
+    )
+    anchor_scale: float = number(4.0, "(0, inf)", form="number or sequence")
     anchor_order: str = "scale_first"
-    box_scales: tuple = (1.0, 1.0, 1.0, 1.0)
-    fpn_num_filters: int = 64
-    fpn_cell_repeats: int = 3
+    box_scales: tuple = several((1.0, 1.0, 1.0, 1.0), "(0, inf)", count=4)
+    fpn_num_filters: int = whole_number(64, "[1, inf)")
+    fpn_cell_repeats: int = whole_number(3, "[1, inf)")
     fpn_name: str = "bifpn"
     fpn_weight_method: str = "fastattn"
     fpn_downsampling: str = "max"
     fpn_upsampling: str = "nearest"
     fpn_padding: str = "same"
     backbone_padding: str = "same"
-    head_repeats: int = 3
+    head_repeats: int = whole_number(3, "[1, inf)")
     activation: str = "swish"
     separable_conv: bool = True
     conv_bn_act_pattern: bool = False
     conv_after_downsample: bool = False
     apply_bn_for_resampling: bool = True
     redundant_bias: bool = True
-    survival_prob: float | None = None
-    backbone_survival_prob: float | None = None
-    mean_rgb: tuple = _IMAGENET_MEAN
-    stddev_rgb: tuple = _IMAGENET_STDDEV
-    pad_rgb: tuple | None = None
+    survival_prob: float | None = number(None, "(0, 1]")
+    backbone_survival_prob: float | None = number(None, "(0, 1]")
+    mean_rgb: tuple = several(_IMAGENET_MEAN, "(-inf, inf)", count=3)
+    stddev_rgb: tuple = several(_IMAGENET_STDDEV, "(0, inf)", count=3)
+    pad_rgb: tuple | None = several(None, "[0, 255]", count=3)
     resize_method: str = "half_pixel"
-    batch_norm_momentum: float = 0.99
-    batch_norm_epsilon: float = 1e-3
-    backbone_batch_norm_momentum: float | None = None
-    backbone_batch_norm_epsilon: float | None = None
+    batch_norm_momentum: float = number(0.99, "[0, 1)")
+    batch_norm_epsilon: float = number(1e-3, "(0, inf)")
+    backbone_batch_norm_momentum: float | None = number(None, "[0, 1)")
+    backbone_batch_norm_epsilon: float | None = number(None, "(0, inf)")
     batch_norm_unbiased: bool = False
     sync_batch_norm: bool = False
     frozen_batch_norm: bool = False
     heads: tuple = ("object_detection",)
-    seg_num_classes: int = 3
+    # 255 is the number of no class in masks.
+    seg_num_classes: int = whole_number(3, f"[1, {IGNORED_PIXEL}]")
 
     def __post_init__(self):
         for field, normal_form in _NORMAL_FORMS.items():
             object.__setattr__(self, field, normal_form(getattr(self, field)))
+        check_number_fields(self)
         for field, is_right, expected in _rules(self):
             check_argument(is_right, field, getattr(self, field), expected)
 
@@ -225,14 +236,6 @@ class EfficientDetConfig:
         return "segmentation" in self.heads
 
 
-_COUNTS = (
-    "num_classes",
-    "num_scales",
-    "fpn_num_filters",
-    "fpn_cell_repeats",
-    "head_repeats",
-    "seg_num_classes",
-)
 _CHOICES = {
     "backbone": BACKBONES,
     "fpn_name": PYRAMIDS,
@@ -250,35 +253,25 @@ _CHOICES = {
 def _rules(c):
     """Field by field of a config: whether its value is right, and what it must be.
 
-    What a layer or `generate_anchors` refuses by itself is not here.
+    Numbers are in the ranges of their fields. What a layer or `generate_anchors`
+    refuses by itself is not here.
     """
-    for field in _COUNTS:
-        yield field, _is_count(getattr(c, field)), "a whole number >= 1"
-    is_right = c.seg_num_classes <= IGNORED_PIXEL
-    yield "seg_num_classes", is_right, f"at most {IGNORED_PIXEL}, which is no class"
     for field, allowed in _CHOICES.items():
         yield field, getattr(c, field) in allowed, f"one of {', '.join(allowed)}"
     is_right = isinstance(c.heads, tuple) and c.heads and set(c.heads) <= set(HEADS)
     yield "heads", is_right, f"some of {', '.join(map(repr, HEADS))}, such as {HEADS}"
     size = c.image_size
-    is_right = isinstance(size, tuple) and len(size) == 2 and all(map(_is_count, size))
-    yield "image_size", is_right, "a whole number, or (height, width), of pixels"
-    is_right = _is_count(c.min_level) and c.min_level <= 5 and c.min_level < c.max_level
-    expected = "1 to 5 (the backbone's last level), and below max_level"
-    yield "min_level", is_right, expected
+    is_right = c.min_level < c.max_level
+    yield "min_level", is_right, f"below max_level, {c.max_level}"
     expected = (
         "at least 5 (the backbone's last level), with 2**max_level at most twice the "
         f"larger side of image_size {size}"
     )
-    is_right = c.max_level >= 5 and 2**c.max_level <= 2 * max(size)
+    is_right = 2**c.max_level <= 2 * max(size)
     yield "max_level", is_right, expected
     is_right = c.resize_method == "half_pixel" or not c.has_segmentation
     expected = "'half_pixel' with a segmentation head, whose masks are resized that way"
     yield "resize_method", is_right, expected
-
-
-def _is_count(value):
-    return isinstance(value, numbers.Integral) and value >= 1
 
 
 def _nested_tuple(value):

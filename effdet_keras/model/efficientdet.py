@@ -15,6 +15,7 @@ from typing import Any
 import keras
 
 from effdet_keras._internal.backend import default_jit_compile
+from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.detect import ScoreThreshold, detect
 from effdet_keras.detect.detections import Detections
@@ -24,13 +25,18 @@ from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.hub.module import HubFeatures  # noqa: F401 (for saved models)
 from effdet_keras.model.anchors import anchors_of
 from effdet_keras.model.config import EfficientDetConfig
-from effdet_keras.model.network import build_network
+from effdet_keras.model.network import (
+    build_network,
+    check_data_format,
+    check_precision,
+)
 from effdet_keras.model.trained import TrainedModel
 from effdet_keras.train import fitting, inputs
 from effdet_keras.train.averages import WeightAverages
 from effdet_keras.train.functions import BackendFunctions
 from effdet_keras.train.model_steps import ModelSteps, refuse_where_several
 from effdet_keras.train.recipe import Recipe
+from effdet_keras.train.repeat import repeat
 from effdet_keras.train.resume import DataOrder, FromPlaceOn, PlaceKeeper, say_where
 from effdet_keras.train.steps import BackendSteps
 from effdet_keras.weights.model_files import ModelFiles
@@ -100,6 +106,7 @@ class EfficientDet(
     moving_normalizer: Any = None  # of `DetectionLoss(positives_momentum=...)`
     # More terms of the loss, by the names under which they are logged.
     auxiliary_losses: Mapping[str, Any] = types.MappingProxyType({})
+    step_observers: tuple[Any, ...] = ()  # of `add_step_observer`
     # What of the weights was loaded: "backbone" or "detector"; None if all are new.
     pretrained: str | None = None
     # Thresholds and temperature for `detect`, or None where none were chosen.
@@ -129,6 +136,8 @@ class EfficientDet(
         seg_class_names = _one_per_class(
             "seg_class_names", seg_class_names, config.seg_num_classes
         )
+        check_data_format()
+        check_precision(dtype)
         images, outputs = build_network(config, dtype, features)
         super().__init__(images, outputs, name=name or config.name, trainable=trainable)
         if dtype is not None:
@@ -151,6 +160,7 @@ class EfficientDet(
             self.quantize_aware(**quantization)
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
+        check_data_format()
         run = functools.partial(super().call, inputs, training=training, mask=mask)
         if self.quantization is not None:  # rounds within the network
             return self.quantization.call(run, bool(training))
@@ -216,6 +226,7 @@ class EfficientDet(
                 ...
             effdet_keras.errors.InvalidTypeError: `compile` has no argument 'clip'. ...
         """
+        check_whole_number("steps_per_execution", steps_per_execution, "[1, inf)")
         given = {"optimizer": optimizer, "loss": loss}
         changes |= {name: value for name, value in given.items() if value is not None}
         open_recipe = Recipe.of(recipe, changes)
@@ -265,9 +276,10 @@ class EfficientDet(
                 nothing.
             callbacks: list of `keras.callbacks.Callback`.
             validation_data: what `x` may be, or `(images, ground truth)`.
-            **kwargs: more of `keras.Model.fit`. `initial_epoch` is where the
-                checkpoint was, for a model of `from_archive(..., resume=True)`, and
-                else 0.
+            **kwargs: more of `keras.Model.fit`. With `steps_per_epoch` the data is
+                repeated: an epoch begins where the one before it stopped.
+                `initial_epoch` is where the checkpoint was, for a model of
+                `from_archive(..., resume=True)`, and else 0.
 
         Returns:
             `keras.callbacks.History`.
@@ -279,6 +291,11 @@ class EfficientDet(
             FloatingPointError: If a loss is NaN or infinite; the message names
                 the step and the images. That batch did not change the weights.
         """
+        inputs.check_lengths(batch_size=batch_size, epochs=epochs, **kwargs)
+        inputs.require_tensorflow_for(x, validation_data)
+        validation_split = kwargs.pop("validation_split", 0.0)
+        if validation_split and validation_data is None:
+            x, y, validation_data = inputs.split_validation(x, y, validation_split)
         if validation_data is not None:
             refuse_where_several("`validation_data`")
             validation_data, _ = self._batched(
@@ -286,15 +303,21 @@ class EfficientDet(
             )
         self.score_settings = None  # an evaluation of other weights chose them
         dataset, chosen = x, fitting.chosen_by_fit(x, batch_size, epochs)
+        steps_per_epoch = kwargs.get("steps_per_epoch")
         if epochs is None:
-            epochs = fitting.num_epochs(self, dataset, batch_size)
+            epochs = fitting.num_epochs(self, dataset, batch_size, steps_per_epoch)
         place = self._place_to_go_on_from(kwargs.get("initial_epoch"))
         if place is not None:
             kwargs["initial_epoch"] = place.epoch
             say_where(place, epochs, verbose)
         seed = None if place is None else place.seed
         x, batch_size = self._batched(
-            x, batch_size, training=True, seed=seed, epochs=epochs
+            x,
+            batch_size,
+            training=True,
+            seed=seed,
+            epochs=epochs,
+            steps_per_epoch=steps_per_epoch,
         )
         inputs.check_data(self, x, y)
         if isinstance(validation_data, (tuple, list)):
@@ -306,8 +329,8 @@ class EfficientDet(
             kwargs.setdefault("shuffle", False)  # Keras warns that it cannot
         if verbose != 0:
             inputs.say_what_to_expect(self, dataset)
-        initial_epoch = kwargs.get("initial_epoch", 0)
-        steps_per_epoch = kwargs.get("steps_per_epoch")
+        initial_epoch = kwargs.get("initial_epoch") or 0
+        kwargs["initial_epoch"] = initial_epoch
         fitting.fit_to_length(
             self,
             x,
@@ -318,6 +341,15 @@ class EfficientDet(
             verbose=verbose != 0,
             steps_of_epoch=0 if place is None else place.step,
         )
+        if steps_per_epoch is not None:  # as many steps need, whatever the data has
+            x, y = repeat(
+                x,
+                y,
+                batch_size=batch_size,
+                shuffle=kwargs.get("shuffle", True),
+                first_step=initial_epoch * steps_per_epoch,
+            )
+            kwargs["shuffle"] = False
         has_epoch_lines = verbose == "auto"
         keeper = PlaceKeeper(
             DataOrder(x, steps_per_epoch, initial_epoch),

@@ -1,11 +1,12 @@
 """Assembles the network (normalise, backbone, BiFPN, heads), and copies models."""
 
 import math
+from typing import Any
 
 import keras
 
 from effdet_keras._internal.extras import extra
-from effdet_keras.errors import require
+from effdet_keras.errors import InvalidStateError, require
 from effdet_keras.model.anchors import level_sizes
 from effdet_keras.model.backbone import EfficientNet
 from effdet_keras.model.basic_layers import BatchNormOptions, Normalize, PyramidOptions
@@ -154,6 +155,35 @@ def _pyramid(images, config, dtype):
         name="fpn_cells",
         dtype=dtype,
     )(features)
+
+
+def check_data_format() -> None:
+    """Raises RuntimeError where Keras' layers would take channels for rows."""
+    if keras.config.image_data_format() != "channels_last":
+        raise InvalidStateError(
+            "`EfficientDet` computes in `channels_last`, `[B, H, W, C]`, on every "
+            'backend. Call `keras.config.set_image_data_format("channels_last")`. '
+            f"Received: image_data_format={keras.config.image_data_format()!r}"
+        )
+
+
+def check_precision(dtype: Any) -> None:
+    """Raises ValueError for a precision that anchors, losses and averages lack."""
+    require(
+        keras.config.floatx() == "float32",
+        "`EfficientDet` needs `keras.config.set_floatx('float32')`, the default. Half "
+        "precision is `keras.config.set_dtype_policy('mixed_bfloat16')` or "
+        "'mixed_float16', called before the model is made",
+        floatx=keras.config.floatx(),
+    )
+    policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
+    require(
+        "float64" not in (policy.compute_dtype, policy.variable_dtype),
+        "`EfficientDet` has no float64. Before the model is made, call "
+        "`keras.config.set_dtype_policy` with 'float32', 'mixed_bfloat16' or "
+        "'mixed_float16'",
+        dtype=policy.name,
+    )
 
 
 def copied(model, fields=None, **arguments):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import keras
 
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.errors import require
+from effdet_keras.errors import InvalidStateError, require
 from effdet_keras.model.network import copied
 from effdet_keras.train import fitting
 
@@ -287,6 +287,18 @@ class TrainedModel:
     @classmethod
     def from_config(cls, config: dict, custom_objects: dict | None = None) -> Self:
         return cls(**keras.saving.deserialize_keras_object(config, custom_objects))
+
+    def _run_through_graph(self, *args: Any, **kwargs: Any) -> Any:
+        # Keras gives both where it clones, and would return a plain `Functional`.
+        if {"operation_fn", "call_fn"} <= set(kwargs):
+            raise InvalidStateError(
+                "`keras.models.clone_model` copies layers, and the copy of an "
+                "`EfficientDet` would be no detector, without `detect` and its own "
+                "`fit`. For another one with new weights: "
+                "`EfficientDet.from_config(model.get_config())`; then "
+                "`copy.set_weights(model.get_weights())` for the same weights."
+            )
+        return super()._run_through_graph(*args, **kwargs)
 
     def get_compile_config(self) -> dict:
         return fitting.compile_config(self)

@@ -14,6 +14,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from effdet_keras._internal.extras import extra
+from effdet_keras._internal.number_ranges import (
+    check_number_fields,
+    number,
+    rising_pair,
+    several,
+    whole_number,
+)
 from effdet_keras._internal.processes import ENGINES
 from effdet_keras._internal.whole_files import write_text
 from effdet_keras._internal.yaml_text import load_yaml, read_yaml, to_yaml
@@ -36,8 +43,10 @@ from effdet_keras.train.recipe import Auto, Recipe, RecipeFields
 
 # A run is as long as one of these says.
 LENGTHS = ("epochs", "steps", "time_budget")
-# Numbers that a run may have at 0; all others are above it.
-_MAY_BE_ZERO = ("seed", "evaluate_every", "verbose", "flip_probability")
+# The options of a field of a size in pixels: one number, or `(height, width)`.
+_SIZE: dict[str, Any] = {"whole": True, "form": "number or sequence", "count": 2}
+# Fields that may be None, which the command and YAML files spell as the word "none".
+_MAY_BE_NONE = ("weights", "freeze", "test_split")
 
 
 # --- Durations as people write them, "90s", "20m", "1.5h"; steps: "10,20", or 10.
@@ -92,8 +101,8 @@ class RunConfiguration(RecipeFields):
         model: string, a preset such as "efficientdet-lite0", or the address or folder
             of a TF-Hub module.
         weights: string, what to start from: a key of published weights ("coco",
-            "imagenet"), a file, a folder or an address; None for random weights.
-            "auto" is "imagenet" where it can be had, and else random.
+            "imagenet"), a file, a folder or an address; None or "none" for random
+            weights. "auto" is "imagenet" where it can be had, and else random.
         checkpoint_type: "classification", "detection" or "full", what to take of
             `weights`, see `EfficientDet.load_pretrained`; None is all that fits.
         image_size: int or `(height, width)`; "auto" fits it to the boxes; None is the
@@ -108,9 +117,10 @@ class RunConfiguration(RecipeFields):
             (docs/distributed.md). `batch_size` counts the images of all.
         recipe: "auto", "reference" or "tfod", see `EfficientDet.compile`, as are
             `optimizer`, `schedule`, `learning_rate`, `weight_decay`, `clip_norm`,
-            `ema_decay`, `learning_rate_multipliers`, `accumulate_steps`,
-            `grad_checkpoint`, `loss_scale`, `batch_norm_warmup`, `freeze`,
-            `freeze_batch_norm`, `jit_compile`, `run_eagerly` and `steps_per_execution`.
+            `ema_decay`, `learning_rate_multipliers`, `gradient_multipliers`,
+            `accumulate_steps`, `grad_checkpoint`, `loss_scale`, `batch_norm_warmup`,
+            `freeze`, `freeze_batch_norm`, `jit_compile`, `run_eagerly` and
+            `steps_per_execution`.
         loss: dict, fields of `DetectionLoss`; empty for the recipe's loss.
         matching: dict, fields of `IoUMatching`; empty for the recipe's matching.
         adversarial: dict, fields of `AdvProp`, to train on adversarial images as well;
@@ -156,6 +166,11 @@ class RunConfiguration(RecipeFields):
             are written and stay, as in `ek.callbacks.CheckpointArchive`.
         tensorboard: bool, whether to write files for TensorBoard; "auto" where it is
             installed.
+        gradient_summary_every: int, the steps from one summary of the norm of each
+            variable's gradient to the next, see `ek.callbacks.GradientSummary`; None
+            for none. It needs TensorBoard, as the next does.
+        input_summary_every: int, the same of images as the network is given them in
+            training, see `ek.callbacks.InputSummary`.
         profile: the steps to trace, such as "10,20" for a first and a last one, or 10.
         verbose: "auto" prints one line per epoch, 1 a progress bar, 2 all numbers of
             each epoch, 0 nothing.
@@ -180,14 +195,16 @@ mean 'epochs'? It has: data, format, ...
     train_split: str = "auto"
     validation_split: str = "auto"
     test_split: str | None = "auto"
-    validation_fraction: float = 0.2
+    validation_fraction: float = number(0.2, "(0, 1)")
     class_names: ClassNames | None = None
     train_on_crowds: bool = False
 
     model: str = "efficientdet-lite0"
     weights: str | None = "auto"
     checkpoint_type: Literal["classification", "detection", "full"] | None = None
-    image_size: int | tuple[int, int] | Auto | None = "auto"
+    image_size: int | tuple[int, int] | Auto | None = number(
+        "auto", "[1, inf)", **_SIZE, others=(None,)
+    )
     anchors: Auto | None = "auto"
     model_config: dict[str, Any] = dataclasses.field(default_factory=dict)
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
@@ -199,48 +216,48 @@ mean 'epochs'? It has: data, format, ...
     adversarial: dict[str, Any] | None = None
     quantize_aware: bool | dict[str, Any] | None = None
     teacher: str | None = None
-    teacher_weight: float = 1.0
+    teacher_weight: float = number(1.0, "(0, inf)")
 
-    epochs: int | None = None
-    steps: int | None = None
+    epochs: int | None = whole_number(None, "[1, inf)")
+    steps: int | None = whole_number(None, "[1, inf)")
     time_budget: str | None = None
-    batch_size: int | Auto = 8
-    steps_per_execution: int = 1
+    batch_size: int | Auto = whole_number(8, "[1, inf)", others=("auto",))
+    steps_per_execution: int = whole_number(1, "[1, inf)")
     jit_compile: bool | Auto = "auto"
     run_eagerly: bool = False
     one_batch: bool = False
-    seed: int = 0
+    seed: int = whole_number(0, "[0, inf)")
     deterministic: bool = False
 
     augment: tuple[str | dict[str, Any], ...] | Auto = "auto"
-    flip_probability: float = 0.5
-    scale_jitter: tuple[float, float] | Auto = "auto"
-    target_size: int | tuple[int, int] | None = None
-    pad_rgb: tuple[float, float, float] | None = None
+    flip_probability: float = number(0.5, "[0, 1]")
+    scale_jitter: tuple[float, float] | Auto = rising_pair("auto", "(0, inf)")
+    target_size: int | tuple[int, int] | None = number(None, "[1, inf)", **_SIZE)
+    pad_rgb: tuple[float, float, float] | None = several(None, "[0, 255]", count=3)
     postprocess: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     monitor: str = "AP"
-    evaluate_every: int = 1
+    evaluate_every: int = whole_number(1, "[0, inf)")
     validation_losses: bool = False
-    save_every_steps: int | None = None
-    save_every_minutes: float | None = None
-    keep: int = 1
-    keep_every_hours: float | None = None
+    save_every_steps: int | None = whole_number(None, "[1, inf)")
+    save_every_minutes: float | None = number(None, "(0, inf)")
+    keep: int = whole_number(1, "[1, inf)")
+    keep_every_hours: float | None = number(None, "(0, inf)")
     tensorboard: bool | Auto = "auto"
+    gradient_summary_every: int | None = None
+    input_summary_every: int | None = None
     profile: str | int | None = None
     verbose: Literal["auto", 0, 1, 2] = "auto"
 
     def __post_init__(self):
-        of_recipe = RecipeFields.__dataclass_fields__
         for name, kind in _kinds().items():
             value = _plain(getattr(self, name))
+            value = None if name in _MAY_BE_NONE and value == "none" else value
             object.__setattr__(self, name, value)
             expected = self.__dataclass_fields__[name].type.replace("Auto", "'auto'")
             expected = re.sub(r"Literal\[(.*?)\]", r"\1", expected)
             check_argument(_is_of(value, kind), name, value, expected)
-            if name not in of_recipe and _is_of(value, float):
-                is_right = value > 0 or (value == 0 and name in _MAY_BE_ZERO)
-                check_argument(is_right, name, value, f"{expected}, above 0")
+        check_number_fields(self)
         self._check_together()
         if self.quantization:
             known = extra("quantization:ARGUMENTS")
@@ -377,6 +394,16 @@ mean 'epochs'? It has: data, format, ...
             expected = "a step such as 10, or steps such as '10,20'"
             is_right = range_of_steps(self.profile) is not None
             check_argument(is_right, "profile", self.profile, expected)
+        summaries = {
+            "gradient_summary_every": self.gradient_summary_every,
+            "input_summary_every": self.input_summary_every,
+        }
+        require(
+            self.tensorboard is not False or not any(summaries.values()),
+            "Summaries of steps are for TensorBoard: leave `tensorboard` out, or them",
+            tensorboard=self.tensorboard,
+            **summaries,
+        )
         lengths = {n: getattr(self, n) for n in LENGTHS if getattr(self, n) is not None}
         rule = "The length of a training is one of `epochs`, `steps` and `time_budget`"
         require(len(lengths) < 2, rule, **lengths)
@@ -457,18 +484,64 @@ def _with_lists(value):
 # --- Fields as the command line gives them: `--set field=value`.
 
 
-def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
-    """Reads "field=value", or "field.name=value" of a mapping, with values of YAML."""
-    fields: dict[str, Any] = {}
+def parse_settings(
+    texts: Iterable[str], flags: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Reads "field=value", or "field.name=value" of a mapping, with values of YAML.
+
+    Args:
+        texts: the settings.
+        flags: fields that were given by flags of their own.
+
+    Returns:
+        Dict of all these fields.
+
+    Raises:
+        ValueError: If a text is no setting, or a field gets two values that differ.
+    """
+    fields = dict(flags or {})
+    sources = {name: [_flag_of(name)] for name in fields}
     for text in texts:
         name, is_setting, value = text.partition("=")
         rule = "A setting is written FIELD=VALUE, such as epochs=20"
         require(is_setting, rule, setting=text)
         field, is_inner, key = name.strip().partition(".")
-        place = fields.setdefault(field, {}) if is_inner else fields
-        key = key if is_inner else field
-        place[key] = load_yaml(value)
+        found = load_yaml(value)
+        found = {key: found} if is_inner else found
+        before = sources.setdefault(field, [])
+        if before:
+            found = _together(field, fields[field], found, before, text)
+        fields[field] = found
+        before.append(f"--set {text}")
     return fields
+
+
+def _flag_of(field):
+    return "DATA" if field == "data" else f"--{field.replace('_', '-')}"
+
+
+def _together(field, first, second, sources, text):
+    """The value of a field that was given twice; an error where the two differ."""
+    mappings = [one for one in (first, second) if isinstance(one, Mapping)]
+    if len(mappings) == 2 and all(
+        _is_same(field, first[key], second[key]) for key in first.keys() & second.keys()
+    ):
+        return {**first, **second}
+    if len(mappings) == 1 and (first is True or second is True):
+        return mappings[0]  # what is on has these options
+    if _is_same(field, first, second):
+        return first
+    raise InvalidValueError(
+        f"`{field}` is given by `{'`, `'.join(sources)}` and by `--set {text}`, with "
+        "different values: leave one of them out."
+    )
+
+
+def _is_same(field, first, second):
+    first, second = _plain(first), _plain(second)
+    if field in _MAY_BE_NONE:
+        first, second = (None if one == "none" else one for one in (first, second))
+    return first == second
 
 
 def refuse_undone(where: str, undone: tuple[str, ...]) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from PIL import Image
 
 from effdet_keras import visualize
+from effdet_keras._internal.backend import require_tf_data
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.processes import is_first_process, start
@@ -25,7 +26,7 @@ from effdet_keras._internal.whole_files import replacing
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset, count_of, what_to_expect
 from effdet_keras.detect.evaluate import analyzed_images, in_one_line, why_low
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, printable
 from effdet_keras.evaluate.evaluation import Evaluation, analyze_results
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.configuration import RunConfiguration
@@ -42,7 +43,6 @@ from effdet_keras.runs.parts import (
 from effdet_keras.runs.requested import base_of, configured, resumed
 from effdet_keras.runs.run_folder import (
     CHECKPOINTS,
-    OF_A_RUN,
     RunFolder,
     RunLog,
     copy_from_first,
@@ -50,6 +50,7 @@ from effdet_keras.runs.run_folder import (
     describe_environment,
     draw_chart,
     environment_facts,
+    files_to_resume,
     history_of,
     standard_output_kept,
 )
@@ -134,6 +135,7 @@ def fine_tune(
         effdet_keras.errors.InvalidValueError: A run has no field 'epoch'. Did you \
 mean 'epochs'? It has: data, format, ...
     """
+    require_tf_data()
     if model is not None:
         fields["model"] = model
     datasets = _in_memory(data)
@@ -158,7 +160,7 @@ mean 'epochs'? It has: data, format, ...
         folder = RunFolder(
             out if keeps_folder else stack.enter_context(tempfile.TemporaryDirectory())
         )
-        copy_from_first(folder, OF_A_RUN)
+        copy_from_first(folder, files_to_resume(folder))
         text = stack.enter_context(standard_output_kept())
         resume = resume and (folder.has_run or has_nothing_to_begin)
         sources = (configuration, hparams, fields, pipeline_config)
@@ -168,7 +170,12 @@ mean 'epochs'? It has: data, format, ...
             folder.check_free(overwrite=overwrite)
             chosen = configured(*sources, ignore_unknown=ignore_unknown)
         if not keeps_folder:  # nobody could look at them
-            chosen = chosen.replace(tensorboard=False, profile=None)
+            chosen = chosen.replace(
+                tensorboard=False,
+                gradient_summary_every=None,
+                input_summary_every=None,
+                profile=None,
+            )
         if datasets is None and chosen.data is None:
             raise InvalidValueError(
                 "There is nothing to train on: give `data`, the path of a dataset or a "
@@ -207,6 +214,9 @@ def _train(configuration, splits, folder, text, *, started, resume, callbacks):
     checkpoint, damages = None, []
     if resume:
         checkpoint, damages = checkpoint_to_resume(folder.archive)
+        if checkpoint is None:
+            folder.check_has_checkpoint()
+            print("There is no checkpoint yet: the run begins with its first epoch.")
     place = None if checkpoint is None else place_in(read_archive_info(checkpoint))
     if damages:
         print(resumed_from_another(checkpoint, damages))
@@ -257,7 +267,8 @@ def _fit(model, batches, configuration, splits, folder, log, place, more):
         return
     if place is None:
         _draw_first_batch(model, configuration, splits.train, folder)
-    print("\n".join([splits.train.summary(), *what_to_expect(splits.train)]))
+    lines = [splits.train.summary(), *what_to_expect(splits.train)]
+    print(printable("\n".join(lines)))
     print(
         f"Training {model.name} at {'x'.join(map(str, model.config.image_size))} with "
         f"{model.count_params():,} parameters for {count_of(epochs, 'epoch')} of "

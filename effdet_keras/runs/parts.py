@@ -288,6 +288,13 @@ def callbacks_of_run(
             path = str(folder.tensorboard)
             summary = extra("image_summary:ImageSummary")
             callbacks.append(summary(splits.validation, path, every=every))
+    step_summaries = {
+        "step_summary:GradientSummary": configuration.gradient_summary_every,
+        "step_summary:InputSummary": configuration.input_summary_every,
+    }
+    for name, steps in step_summaries.items():
+        if steps is not None:
+            callbacks.append(extra(name)(folder.tensorboard, every=steps))
     # The archive behind the log: no epoch has a checkpoint and no line. It holds what
     # the run's own callbacks count.
     callbacks += [*more, archive]

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from effdet_keras._internal.extras import extra
-from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.runs.configuration import LENGTHS, RunConfiguration, refuse_undone
 from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
@@ -19,6 +18,8 @@ _FREE_ON_RESUME = {
     "verbose",
     "data",
     "tensorboard",
+    "gradient_summary_every",
+    "input_summary_every",
     "profile",
     "save_every_steps",
     "save_every_minutes",
@@ -26,7 +27,20 @@ _FREE_ON_RESUME = {
     "keep_every_hours",
 }
 # Fields of which one name can be given, and the others stay.
-_MAPPINGS = ("model_config", "loss", "postprocess")
+_MAPPINGS = (
+    "model_config",
+    "loss",
+    "matching",
+    "postprocess",
+    "adversarial",
+    "quantize_aware",
+    "optimizer",
+    "schedule",
+    "learning_rate_multipliers",
+    "weight_decay",
+)
+# Of these the mapping may have a `name`: then it is another one, with its own options.
+_NAMED = ("optimizer", "schedule")
 
 
 def resumed(
@@ -83,12 +97,10 @@ def configured(
             refuse_undone(f"'{os.fspath(pipeline_config)}'", read.undone)
         title = f"Differences from '{os.fspath(pipeline_config)}':"
         print("\n  ".join([title, *read.notes]))
-        theirs = read.fields
+        start_of = extra("tfod.pipeline_config:start_of")
+        theirs = start_of(pipeline_config, read, fields)
         if "freeze" not in fields:
-            theirs = theirs | extra("tfod.checkpoint:freezing_of")(read)
-        _check_start(pipeline_config, theirs, fields)
-        if fields.get("weights", theirs["weights"]) in (None, "auto"):
-            theirs = {n: v for n, v in theirs.items() if n != "checkpoint_type"}
+            theirs |= extra("tfod.checkpoint:freezing_of")(read)
         fields = _merged(theirs, fields)
     if hparams is not None:
         batch_size = fields.get("batch_size", configuration.batch_size)
@@ -101,27 +113,21 @@ def configured(
     return configuration.replace(**_merged(configuration.to_dict(), fields))
 
 
-def _check_start(path, theirs, fields):
-    """Raises an error if the file names weights that are not there, and no one else."""
-    start = theirs["weights"]
-    if start is None or "weights" in fields or is_remote(start):
-        return
-    if not (os.path.exists(start) or os.path.exists(f"{start}.index")):
-        raise FileNotFoundError(
-            f"'{os.fspath(path)}': there is no `fine_tune_checkpoint` at '{start}'. "
-            "Name the one to start from with `weights` (--weights), 'none' for random "
-            "weights."
-        )
-
-
 def _merged(fields, more):
     """Fields, of which those in `more` count; in mappings, name by name."""
     if any(more.get(name) is not None for name in LENGTHS):
         fields = {**fields, **dict.fromkeys(set(LENGTHS) & set(fields))}
-    both = {name: value for name, value in fields.items() if name in more}
-    inner = {
-        name: {**(value or {}), **more[name]}
-        for name, value in both.items()
-        if name in _MAPPINGS and isinstance(more[name], Mapping)
-    }
+    both = [name for name in _MAPPINGS if name in fields and name in more]
+    inner = {name: _merged_mapping(name, fields[name], more[name]) for name in both}
     return {**fields, **more, **inner}
+
+
+def _merged_mapping(field, value, more):
+    """The value of a field that may be a mapping, of which `more` counts."""
+    if more is True and isinstance(value, Mapping):
+        return value  # on, with these options
+    if not isinstance(more, Mapping) or (field in _NAMED and "name" in more):
+        return more
+    if field in _NAMED and isinstance(value, str):
+        value = {"name": value}
+    return {**(value if isinstance(value, Mapping) else {}), **more}

@@ -23,11 +23,15 @@ import numpy as np
 
 from effdet_keras._internal.folder_lock import open_folder
 from effdet_keras._internal.optional_imports import matplotlib_figure
-from effdet_keras._internal.processes import current_processes
+from effdet_keras._internal.processes import current_processes, is_first_process
 from effdet_keras._internal.whole_files import replacing, write_text
 from effdet_keras._version import __version__
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.errors import InvalidStateError, MissingPackageError
+from effdet_keras.errors import (
+    InvalidStateError,
+    InvalidValueError,
+    MissingPackageError,
+)
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.train.optimizers import steps_done
 from effdet_keras.train.resume import Place
@@ -37,7 +41,9 @@ from effdet_keras.weights.checkpoint_files import (
     CONFIGURATION_FILE,
     LAST_FILE,
     PREVIOUS_FILE,
+    step_of,
 )
+from effdet_keras.weights.pretrained import checkpoint_to_resume
 
 _FINISHED = "finished.json"  # the last file that a run writes
 _FILES = (
@@ -125,6 +131,21 @@ class RunFolder:
         """Notes that the run is done: nothing more will be written."""
         self.write_json("finished", {"epoch": epoch, "time": _now()})
 
+    def check_has_checkpoint(self) -> None:
+        """Raises RuntimeError where a run would begin anew that has a log of epochs.
+
+        The log is written before the checkpoint of the same epoch: a run that was
+        stopped before its first checkpoint has one line at most.
+        """
+        rows = read_rows(self.log)
+        if len(rows) > 1:
+            raise InvalidStateError(
+                f"The run in '{self._folder.name}' has a log of {len(rows)} epochs, "
+                f"but no checkpoint in '{self.archive}' that it could continue from: "
+                f"'{LAST_FILE}' was moved or removed. Put it back; or begin again, "
+                "with `overwrite` (--overwrite) or in another folder."
+            )
+
     def read_configuration(self) -> RunConfiguration:
         return RunConfiguration.read(self.path / CONFIGURATION_FILE)
 
@@ -155,6 +176,22 @@ CHECKPOINTS = tuple(f"archive/{n}" for n in (BEST_FILE, LAST_FILE, PREVIOUS_FILE
 OF_A_RUN = (CONFIGURATION_FILE, "data.json", "log.jsonl", *CHECKPOINTS)
 
 
+def files_to_resume(folder: RunFolder) -> tuple[str, ...]:
+    """What `copy_from_first` gives the others before a run goes on.
+
+    With the usual files, a kept copy, where none of those is whole.
+    """
+    if current_processes().count == 1 or not is_first_process():
+        return OF_A_RUN
+    try:
+        checkpoint, _ = checkpoint_to_resume(folder.archive)
+    except InvalidValueError:  # said by each process, of the files that it is given
+        return OF_A_RUN
+    if checkpoint is None or step_of(checkpoint) is None:
+        return OF_A_RUN
+    return (*OF_A_RUN, f"{ARCHIVE_FOLDER}/{checkpoint.name}")
+
+
 def copy_from_first(folder: RunFolder, names: Sequence[str]) -> None:
     """Gives each process the first one's files: no disk needs to be seen by all."""
     processes = current_processes()
@@ -165,7 +202,7 @@ def copy_from_first(folder: RunFolder, names: Sequence[str]) -> None:
         paths = {name: folder.path / name for name in names}
         own = {n: path.read_bytes() for n, path in paths.items() if path.is_file()}
     files = processes.gather(own)[0]
-    for name in names if processes.index else ():
+    for name in dict.fromkeys([*names, *files]) if processes.index else ():
         path = folder.path / name
         path.unlink(missing_ok=True)
         if name in files:

@@ -1,6 +1,6 @@
 """`compile(recipe="auto")`: how to train on the data at hand, and why.
 
-The numbers behind each choice are in docs/fine_tuning.md.
+The numbers behind each choice are in benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Facts(NamedTuple):
     chosen_by_fit: tuple[str, ...] = ()
     backbone: str = "efficientnet-b0"
     backbone_trains: bool | None = None  # None: as the recipe wants it
+    epochs: int | None = None  # of `fit`, where `steps_per_epoch` says how long one is
 
 
 class Choice(NamedTuple):
@@ -133,9 +134,21 @@ def augmentation(num_images: int, batch_size: int, epochs: int) -> Augmentation 
     return Sometimes(Mosaic(), round(share, 2))
 
 
-def num_epochs(num_images: int, batch_size: int) -> int:
+def num_epochs(
+    num_images: int, batch_size: int, steps_per_epoch: int | None = None
+) -> int:
     """Epochs of a training whose length is not given."""
-    return max(1, math.ceil(STEPS / _steps_of_epoch(num_images, batch_size)))
+    steps = steps_per_epoch or _steps_of_epoch(num_images, batch_size)
+    return max(1, math.ceil(STEPS / steps))
+
+
+def passes_over_data(
+    num_images: int, batch_size: int, *, epochs: int, steps_per_epoch: int | None
+) -> int:
+    """How often a training sees each image: `epochs`, unless those have own lengths."""
+    if steps_per_epoch is None:
+        return epochs
+    return max(1, epochs * steps_per_epoch // _steps_of_epoch(num_images, batch_size))
 
 
 def _steps_of_epoch(num_images, batch_size):
@@ -161,7 +174,7 @@ def describe(choices: list[Choice], facts: Facts, given: list[str]) -> str:
         "augment": (augment, "each image is seen many times; of `batches`"),
         "batch_size": (facts.batch_size, "fits into most memories; of `fit`"),
         "epochs": (
-            num_epochs(facts.num_images, facts.batch_size),
+            facts.epochs or num_epochs(facts.num_images, facts.batch_size),
             f"{STEPS:,} steps, without early stopping; of `fit`",
         ),
     }

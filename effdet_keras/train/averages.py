@@ -10,12 +10,12 @@ import keras
 import numpy as np
 from keras import ops
 
+from effdet_keras._internal.number_ranges import check_number
 from effdet_keras._internal.optional_imports import jax
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import (
     InvalidStateError,
     InvalidValueError,
-    check_argument,
     require,
 )
 from effdet_keras.model.computing import ON_TENSORFLOW
@@ -58,7 +58,7 @@ class WeightAverages:
     """
 
     def __init__(self, variables, decay=0.9998):
-        check_argument(0 <= decay < 1, "decay", decay, "at least 0 and below 1")
+        check_number("decay", decay, "[0, 1)")
         self.decay = decay
         self.sources = list(variables)
         # One array for all of a shape: a step has 700, and each operation its price.

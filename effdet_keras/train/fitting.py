@@ -14,6 +14,7 @@ from typing import Any
 import keras
 
 from effdet_keras._internal.backend import default_jit_compile
+from effdet_keras._internal.compiled_keys import DTYPE_POLICY, STEPS_DONE
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.model.basic_layers import ConfiguredLayer
@@ -49,6 +50,8 @@ def _set_up(model, open_recipe, recipe, keras_options):
         adversarial = recipe.adversarial.new_training(model, options["jit_compile"])
     multipliers = recipe.learning_rate_multipliers or {}
     check_found("learning_rate_multipliers", multipliers, model.variables)
+    known = model.variables + ([] if adversarial is None else adversarial.variables)
+    check_found("gradient_multipliers", recipe.gradient_multipliers or {}, known)
     if isinstance(recipe.weight_decay, dict):
         check_found("weight_decay", recipe.weight_decay, model.variables)
     optimizer = recipe.new_optimizer()
@@ -225,12 +228,12 @@ def _names_of_losses(config, loss):
 # --- What `fit` chooses, and what depends on its data and length.
 
 
-def num_epochs(model, data, batch_size):
+def num_epochs(model, data, batch_size, steps_per_epoch=None):
     """The number of epochs where none is given."""
     is_open = model.settings is not None and model.settings.open_recipe.is_open
     if not (is_open and isinstance(data, DetectionDataset)):
         return 1
-    return auto_recipe.num_epochs(len(data), batch_size or BATCH_SIZE)
+    return auto_recipe.num_epochs(len(data), batch_size or BATCH_SIZE, steps_per_epoch)
 
 
 def chosen_by_fit(data, batch_size, epochs):
@@ -262,6 +265,7 @@ def fit_to_length(model, x, batch_size, steps_per_epoch, *, epochs, chosen, **of
         pretrained=model.pretrained,
         backbone=model.config.backbone,
         chosen_by_fit=chosen,
+        epochs=epochs,
     )
     choose_recipe(model, facts, verbose=of_fit["verbose"])
     if model.settings.recipe.needs_length:
@@ -380,8 +384,14 @@ def swaps(model, callbacks):
 
 
 def others_in(callbacks: Any) -> list[keras.callbacks.Callback]:
-    """The callbacks of what `fit` takes, but for those that it adds itself."""
-    return [c for c in flat(callbacks) if not isinstance(c, _OWN)]
+    """The callbacks of what `fit` takes, but for those that it adds itself.
+
+    Evaluations come first, whose numbers the others monitor and write down: Keras calls
+    callbacks in the order of the list, and `AP` would be missing in those before.
+    """
+    given = [c for c in flat(callbacks) if not isinstance(c, _OWN)]
+    # `sorted` keeps the order of the others.
+    return sorted(given, key=lambda c: not getattr(c, "evaluates", False))
 
 
 def flat(callbacks: Any) -> list[keras.callbacks.Callback]:
@@ -408,13 +418,15 @@ def compile_config(model) -> dict[str, Any]:
     """`EfficientDet.get_compile_config`."""
     if model.settings is None:
         return {}
-    settings, has_begun = model.settings, steps_done(model.optimizer)
+    settings, steps = model.settings, steps_done(model.optimizer)
     # What `fit` chose counts from its first step on.
-    recipe = settings.recipe if has_begun else settings.open_recipe
+    recipe = settings.recipe if steps else settings.open_recipe
     return {
         "recipe": recipe.get_config(),
-        **({_TRAINED: True} if has_begun or model.is_trained_recipe else {}),
+        **({_TRAINED: True} if steps or model.is_trained_recipe else {}),
         "frozen": frozen_state(model),
+        DTYPE_POLICY: keras.dtype_policies.serialize(model.dtype_policy),
+        STEPS_DONE: steps,
         **settings.keras_options,
     }
 
@@ -423,10 +435,14 @@ def compile_from(model, config):
     """`EfficientDet.compile_from_config`."""
     options = dict(config)
     options.pop("of", None)  # in files of before
+    for name in (DTYPE_POLICY, STEPS_DONE):  # `from_archive(resume=True)` reads them
+        options.pop(name, None)
     if "frozen" in options:  # not in files of before there was freezing
         restore_frozen(model, options.pop("frozen"))
     is_trained = options.pop(_TRAINED, False)
     recipe = Recipe.from_config(options.pop("recipe"))
+    if model.dtype_policy.name != "mixed_float16":  # in which it may have been trained
+        recipe = dataclasses.replace(recipe, loss_scale=None)
     if recipe.freeze != "auto":  # which `frozen` says
         recipe = dataclasses.replace(recipe, freeze=None)
     model.compile(recipe=recipe, **options)

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from effdet_keras._internal.backend import require_tf_data, runs_on_processors
+from effdet_keras._internal.number_ranges import NumberRange
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.box_ops import as_tensor
 from effdet_keras.data.dataset import DetectionDataset, what_to_expect
 from effdet_keras.data.pipeline.image_reader import ImageReader, passes_of
-from effdet_keras.errors import InvalidValueError, NonFiniteLossError, require
+from effdet_keras.errors import (
+    InvalidValueError,
+    NonFiniteLossError,
+    require,
+)
 from effdet_keras.labels import (
     BACKGROUND,
     IGNORED_PIXEL,
@@ -22,6 +28,31 @@ from effdet_keras.labels import (
     extend_category_ids,
 )
 from effdet_keras.train.optimizers import steps_done
+
+
+def require_tensorflow_for(*data: Any) -> None:
+    """Raises ImportError where there is data that nothing can make batches of."""
+    if any(isinstance(one, DetectionDataset) for one in data):
+        require_tf_data()
+
+
+def split_validation(x: Any, y: Any, fraction: float) -> tuple[Any, Any, tuple]:
+    """What Keras' `validation_split` does: the last part of arrays is validated on.
+
+    Here, so that the schedule is as long as the training on the rest.
+    """
+    require(
+        hasattr(x, "shape") and isinstance(y, Mapping),
+        "`validation_split` is for arrays. Of a `DetectionDataset` make two: "
+        "`train, valid = dataset.split(0.8)`, and of batches with `take` and `skip`",
+        x_type=type(x).__name__,
+    )
+    count = int(len(x) * (1.0 - fraction))
+    rule = "`validation_split` must leave images for both"
+    require(0 < count < len(x), rule, validation_split=fraction, images=len(x))
+    first = {name: values[:count] for name, values in y.items()}
+    last = {name: values[count:] for name, values in y.items()}
+    return x[:count], first, (x[count:], last)
 
 
 def check_data(model, x, y=None):
@@ -35,6 +66,7 @@ def check_data(model, x, y=None):
             names = reader.seg_class_names, model.seg_class_names
             count = config.seg_num_classes
             _check_classes("classes of pixels", "seg_class_names", *names, count)
+    refuse_other_forms(x, y)
     require(
         not (x is None or isinstance(x, (str, list, tuple, dict))),
         "`fit` and `evaluate` take a `DetectionDataset`, which "
@@ -43,6 +75,7 @@ def check_data(model, x, y=None):
         x_type=type(x).__name__,
     )
     if hasattr(x, "element_spec"):  # tf.data
+        refuse_other_forms(x.element_spec)
         size = int(x.cardinality())
         require(size != 0, "The dataset is empty", cardinality=size)
         _check_images(model, keras.tree.flatten(x.element_spec)[0].shape)
@@ -50,18 +83,128 @@ def check_data(model, x, y=None):
         _check_arrays(model, x, y)
     elif hasattr(x, "__len__"):
         require(len(x) > 0, "The dataset is empty", length=len(x))
+        if isinstance(x, keras.utils.PyDataset):
+            refuse_other_forms(x[0])
+
+
+# The lengths that `fit`, `evaluate` and `predict` are given; None is Keras' own.
+_LENGTHS = {
+    "batch_size": NumberRange("[1, inf)", whole=True, others=(None,)),
+    "epochs": NumberRange("[0, inf)", whole=True, others=(None,)),
+    "initial_epoch": NumberRange("[0, inf)", whole=True, others=(None,)),
+    "steps": NumberRange("[1, inf)", whole=True, others=(None,)),
+    "steps_per_epoch": NumberRange("[1, inf)", whole=True, others=(None,)),
+    "validation_steps": NumberRange("[1, inf)", whole=True, others=(None,)),
+    "validation_batch_size": NumberRange("[1, inf)", whole=True, others=(None,)),
+    "validation_freq": NumberRange(
+        "[1, inf)", whole=True, form="number or sequence", others=(None,)
+    ),
+}
+
+
+def check_lengths(**arguments: Any) -> None:
+    """Raises ValueError for a length of a call that cannot be; skips other arguments.
+
+    Example:
+        >>> check_lengths(batch_size=0, shuffle=True)
+        Traceback (most recent call last):
+            ...
+        effdet_keras.errors.InvalidValueError: `batch_size` must be a whole number of \
+at least 1, or None. Received: batch_size=0
+    """
+    for name, value in arguments.items():
+        if name in _LENGTHS:
+            _LENGTHS[name].check(name, value)
 
 
 def say_what_to_expect(model, data):
-    """Before the first step: of a dataset of few images, or few boxes of a class."""
+    """Before the first step: of XLA, and of few images, or few boxes of a class."""
+    compiles = model.jit_compile and not model.run_eagerly
+    if compiles and model.train_function is None and runs_on_processors():
+        print(
+            "XLA compiles the training step before the first one (`jit_compile=True`). "
+            "On processors that takes a minute or more for small models, and many "
+            "minutes for large ones or where other programs run; nothing is printed "
+            'meanwhile. `compile(jit_compile="auto")` begins at once.',
+            flush=True,
+        )
     is_new = model.settings is not None and not steps_done(model.optimizer)
     if is_new and isinstance(data, DetectionDataset):
         for sentence in what_to_expect(data):
             print(sentence, flush=True)
 
 
+_OF_KERAS_CV = """\
+Batches of KerasCV and KerasHub hold boxes in a format that only you know. These lines \
+make `(images, ground truth)` of them, here of "xyxy" in pixels of the input:
+
+    def convert(images, truth):
+        x0, y0, x1, y1 = tf.unstack(tf.cast(truth["boxes"], "float32"), axis=-1)
+        return images, {"boxes": tf.stack([y0, x0, y1, x1], -1), "labels": truth["%s"]}
+    data = data.map(%s)
+"""
+_OF_RAGGED = """\
+Ragged boxes or labels must be padded, labels with -1:
+
+    def convert(images, truth):
+        padded = {"boxes": truth["boxes"].to_tensor(), "labels": \
+truth["labels"].to_tensor(-1)}
+        return images, padded
+    data = data.map(convert)
+"""
+_RAGGED_IMAGES = (
+    "Images of several sizes must be resized to the model's `image_size`, their boxes "
+    "with them. A `DetectionDataset` does that: see `ek.data.from_arrays` and "
+    "`effdet_keras.data.load`"
+)
+
+
+def refuse_other_forms(x: Any, y: Any = None) -> None:
+    """Raises ValueError, with code that converts, for batches of other libraries.
+
+    `x` and `y` are data or what describes it, such as the `element_spec` of `tf.data`.
+    """
+    pair = x if isinstance(x, tuple) and len(x) > 1 else (x, y)
+    images, truth = pair[0], pair[1]
+    is_whole = isinstance(images, Mapping) and "bounding_boxes" in images
+    if is_whole:  # {"images", "bounding_boxes"}
+        truth = images["bounding_boxes"]
+    if isinstance(truth, Mapping) and "bounding_boxes" in truth:
+        is_whole, truth = True, truth["bounding_boxes"]
+    if not isinstance(truth, Mapping):
+        return
+    is_ragged = any(_is_ragged(values) for values in truth.values())
+    names = {"boxes", "labels"} <= set(truth)
+    if is_whole or ("classes" in truth and not names):
+        labels = "labels" if "labels" in truth else "classes"
+        convert = "convert"
+        if is_whole:
+            convert = 'lambda x: convert(x["images"], x["bounding_boxes"])'
+        dense = "Ragged ones first need `.to_tensor()`, labels `.to_tensor(-1)`. "
+        raise InvalidValueError(
+            f"{_OF_KERAS_CV % (labels, convert)}{dense if is_ragged else ''}"
+            f"Received: keys={sorted(truth)}"
+        )
+    if _is_ragged(images):
+        raise InvalidValueError(_RAGGED_IMAGES)
+    if is_ragged:
+        ragged = sorted(name for name, values in truth.items() if _is_ragged(values))
+        raise InvalidValueError(f"{_OF_RAGGED}Received: ragged={ragged}")
+
+
+def _is_ragged(values):
+    """Whether it is a `tf.RaggedTensor`, its spec, or rows of several lengths."""
+    if "Ragged" in type(values).__name__:
+        return True
+    if isinstance(values, np.ndarray):
+        return values.dtype == object
+    is_list = isinstance(values, (list, tuple))
+    return is_list and len({len(v) for v in values if hasattr(v, "__len__")}) > 1
+
+
 def check_truth(truth, sample_weight, config):
     """Raises ValueError unless the ground truth of a batch has what the heads need."""
+    refuse_other_forms(None, truth)
     rule = "`EfficientDet` takes no `sample_weight`: the ground truth has `weights`"
     require(sample_weight is None, rule, type=type(sample_weight))
     keys = set(truth if isinstance(truth, dict) else ())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -12,6 +11,12 @@ from keras import ops
 
 from effdet_keras import box_ops
 from effdet_keras._internal.backend import fused
+from effdet_keras._internal.number_ranges import (
+    check_number,
+    check_number_fields,
+    number,
+    several,
+)
 from effdet_keras._internal.plain_values import KeptByFields
 from effdet_keras.box_ops import as_tensor
 from effdet_keras.errors import check_argument, check_choice
@@ -76,6 +81,13 @@ def focal_loss(
     class_logits = as_tensor(class_logits)
     num_classes = class_logits.shape[-1]
     weights = (1.0,) * num_classes if class_weights is None else class_weights
+    for name, value, interval in (
+        ("alpha", alpha, "[0, 1]"),
+        ("gamma", gamma, "[0, inf)"),
+        ("label_smoothing", label_smoothing, "[0, 1]"),
+    ):
+        check_number(name, value, interval)
+    check_number("class_weights", tuple(weights), "[0, inf)", form="sequence")
     is_right = len(weights) == num_classes
     check_argument(is_right, "class_weights", weights, f"{num_classes} numbers")
     weights = as_tensor(weights)
@@ -156,15 +168,16 @@ class DetectionLoss(KeptByFields):
     Args:
         alpha, gamma, label_smoothing: see `focal_loss`.
         delta: above 0, in the unit of the box codes.
-        box_loss_weight: 0 leaves the Huber loss out.
+        box_loss_weight: 0 or above; 0 leaves the Huber loss out.
         iou_loss_type: None, "iou", "giou", "diou" or "ciou".
-        iou_loss_weight, class_loss_weight: factors of the terms.
+        iou_loss_weight, class_loss_weight: 0 or above, factors of the terms.
         class_weights: one float of 0 or above per class, see `focal_loss`; or None.
         divide_by: what `n` is: "positives_plus_one"; "positives", at least 1, as in the
             TF Object Detection API; or "one".
-        positives_momentum: above 0, what divides the losses of training is a moving
-            average of `n` (`extras/moving_normalizer.py`). Below 0, which in
-            the reference is the mean over replicas, as with None: `n` counts them all.
+        positives_momentum: below 1, or None. Above 0, what divides the losses of
+            training is a moving average of `n` (`extras/moving_normalizer.py`). Below
+            0, which in the reference is the mean over replicas, as with None: `n`
+            counts them all.
 
     Call arguments:
         class_targets: int tensor `[B, N]`, of a `Matching`.
@@ -184,8 +197,8 @@ class DetectionLoss(KeptByFields):
         `iou_loss_type`, `box_iou_loss`. The terms are without their weights.
 
     Raises:
-        ValueError: If there is no such `iou_loss_type` or `divide_by`, or a weight of
-            a class is negative or missing.
+        ValueError: If there is no such `iou_loss_type` or `divide_by`, or a number is
+            not in its range.
 
     Example:
         >>> loss = DetectionLoss(iou_loss_type="giou")
@@ -197,25 +210,24 @@ class DetectionLoss(KeptByFields):
         {'loss': 0.855, 'class_loss': 0.49, 'box_loss': 0.006, 'box_iou_loss': 0.083}
     """
 
-    alpha: float = 0.25
-    gamma: float = 1.5
-    label_smoothing: float = 0.0
-    delta: float = 0.1
-    box_loss_weight: float = 50.0
+    alpha: float = number(0.25, "[0, 1]")
+    gamma: float = number(1.5, "[0, inf)")
+    label_smoothing: float = number(0.0, "[0, 1]")
+    delta: float = number(0.1, "(0, inf)")
+    box_loss_weight: float = number(50.0, "[0, inf)")
     iou_loss_type: str | None = None
-    iou_loss_weight: float = 1.0
-    class_loss_weight: float = 1.0
+    iou_loss_weight: float = number(1.0, "[0, inf)")
+    class_loss_weight: float = number(1.0, "[0, inf)")
     divide_by: Literal["positives_plus_one", "positives", "one"] = "positives_plus_one"
-    positives_momentum: float | None = None
-    class_weights: tuple[float, ...] | None = None
+    positives_momentum: float | None = number(None, "(-inf, 1)")
+    class_weights: tuple[float, ...] | None = several(None, "[0, inf)")
 
     def __post_init__(self) -> None:
         check_choice("divide_by", self.divide_by, _DIVISORS)
         check_choice("iou_loss_type", self.iou_loss_type, (None, *_IOU_METRICS))
-        if (weights := self.class_weights) is not None:
-            is_right = min(weights) >= 0.0 and max(weights) < math.inf
-            check_argument(is_right, "class_weights", weights, "numbers of 0 or above")
-            object.__setattr__(self, "class_weights", tuple(weights))
+        check_number_fields(self)
+        if self.class_weights is not None:
+            object.__setattr__(self, "class_weights", tuple(self.class_weights))
 
     def __repr__(self) -> str:
         """The call that makes it, without the defaults."""

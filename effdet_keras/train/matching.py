@@ -11,6 +11,11 @@ import keras
 from keras import ops
 
 from effdet_keras import box_ops
+from effdet_keras._internal.number_ranges import (
+    check_number_fields,
+    number,
+    whole_number,
+)
 from effdet_keras._internal.plain_values import KeptByFields
 from effdet_keras.box_ops import as_tensor
 from effdet_keras.errors import check_argument, require
@@ -103,15 +108,16 @@ class IoUMatching(Matching):
 background_weight=1.0, in_fractions=False)
     """
 
-    iou_threshold: float = 0.5
-    ignore_threshold: float | None = None
+    iou_threshold: float = number(0.5, "(0, 1]")
+    ignore_threshold: float | None = number(None, "(0, 1]")
     force: bool = True
-    background_weight: float = 1.0
+    background_weight: float = number(1.0, "[0, inf)")
     in_fractions: bool = False
 
     def __post_init__(self) -> None:
+        check_number_fields(self)
         threshold, ignore = self.iou_threshold, self.ignore_threshold
-        is_right = ignore is None or 0.0 < ignore <= threshold
+        is_right = ignore is None or ignore <= threshold
         expected = f"above 0 and at most `iou_threshold`, {threshold}"
         check_argument(is_right, "ignore_threshold", ignore, expected)
 
@@ -167,7 +173,10 @@ class ATSSMatching(Matching):
         ATSSMatching(top_k=9)
     """
 
-    top_k: int = 9
+    top_k: int = whole_number(9, "[1, inf)")
+
+    def __post_init__(self) -> None:
+        check_number_fields(self)
 
     def __call__(self, boxes, labels, anchors, config, weights=None):
         boxes, labels, anchors = _as_tensors(boxes, labels, anchors)

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import math
 import types
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,13 @@ from effdet_keras.labels import IGNORE
 from effdet_keras.model.batch_norm import STATISTICS
 from effdet_keras.train import auto_recipe
 from effdet_keras.train.fitting import BATCH_SIZE
-from effdet_keras.train.inputs import Run, check_data, check_truth, is_valid_batch
+from effdet_keras.train.inputs import (
+    Run,
+    check_data,
+    check_lengths,
+    check_truth,
+    is_valid_batch,
+)
 from effdet_keras.train.losses import count_positives, segmentation_loss
 from effdet_keras.train.optimizers import decay_loss, steps_done, steps_per_update
 from effdet_keras.train.resume import Place, PlaceKeeper
@@ -40,7 +47,7 @@ class ModelSteps:
         """A `DetectionDataset` in batches for this model, else what was given."""
         if not isinstance(data, DetectionDataset):
             return data, batch_size
-        size = batch_size or BATCH_SIZE
+        size = BATCH_SIZE if batch_size is None else batch_size
         return self.batches(data, size, training=training, **options), None
 
     def batches(
@@ -50,6 +57,7 @@ class ModelSteps:
         *,
         training: bool = False,
         epochs: int = 1,
+        steps_per_epoch: int | None = None,
         **options: Any,
     ) -> Any:
         """`dataset.batches` in this model's image size, padding and labels.
@@ -57,9 +65,11 @@ class ModelSteps:
         What `fit` makes of a `DetectionDataset`; call it to set more:
         `model.fit(model.batches(train, 16, training=True, scale_jitter=(0.8, 1.2)))`.
         With `recipe="auto"` scale jitter and mosaics are chosen from the number of
-        images and `epochs`. Labels follow the model's `class_names`, where these hold
-        all of the dataset's: COCO's 80 classes train a model of 90 outputs.
+        images and `epochs`, of `steps_per_epoch` where that is given. Labels follow the
+        model's `class_names`, where these hold all of the dataset's: COCO's 80 classes
+        train a model of 90 outputs.
         """
+        check_lengths(batch_size=batch_size, epochs=epochs)
         sizes = {
             "image_size": self.config.image_size,
             "pad_value": self.config.padding_rgb,
@@ -68,8 +78,11 @@ class ModelSteps:
         }
         if training and (self.settings is None or self.settings.open_recipe.is_open):
             sizes["scale_jitter"] = auto_recipe.scale_jitter(len(dataset))
+            passes = auto_recipe.passes_over_data(
+                len(dataset), batch_size, epochs=epochs, steps_per_epoch=steps_per_epoch
+            )
             sizes["augment"] = auto_recipe.augmentation(
-                len(dataset), batch_size, epochs
+                len(dataset), batch_size, passes
             )
         names = self.class_names
         # Where they do not, `inputs.check_data` says what is wrong.
@@ -81,11 +94,63 @@ class ModelSteps:
         """Makes the next `fit` go on from a `Place`, as a dict of its fields."""
         self._place = Place(**place)
 
+    def resume_training(
+        self, path: Any, info: Mapping[str, Any], steps: int | None
+    ) -> None:
+        """Makes the next `fit` go on from a file, or refuses a file it would lose.
+
+        Args:
+            path: of the file, for messages.
+            info: what `archive.json` says, or an empty dict.
+            steps: those that the optimizer in the file had done; None where the file
+                does not say.
+        """
+        if self.settings is None:
+            return
+        done = steps_done(self.optimizer)
+        if steps not in (None, done):
+            raise InvalidStateError(
+                f"'{path}' cannot be resumed here: {steps} steps were trained, but the "
+                "state of its optimizer does not fit the optimizer that was made for "
+                f"it, {type(self.optimizer).__name__} with the dtype policy "
+                f"'{self.dtype_policy.name}'. The training would begin anew. Set the "
+                "policy that it was trained with before you load it, such as "
+                "`keras.config.set_dtype_policy('mixed_float16')`. To begin a new "
+                "training from its weights, load it without `resume` (`weights=` of a "
+                "run), and write to another folder."
+            )
+        if self.averages is not None and self.averages not in self._loaded:
+            raise InvalidStateError(
+                f"'{path}' cannot be resumed: it was trained with moving averages, and "
+                "has none in it. Load it without `resume` to begin a new training."
+            )
+        if "place" in info:
+            self.go_on_from(info["place"])
+        elif info.get("epoch"):  # written outside of `fit`, at the end of an epoch
+            self.go_on_from({"epoch": int(info["epoch"]), "steps": done})
+        elif done:
+            warnings.warn(
+                f"'{path}' does not say in which epoch it was written: `fit` goes on "
+                f"with its optimizer, which has done {done} steps, and counts epochs "
+                "from 0. Give `initial_epoch=` to count from another one.",
+                stacklevel=5,
+            )
+
     def _place_to_go_on_from(self, initial_epoch):
         """The place of the file, where the training that begins is the one of it."""
         place, self._place = self._place, None
-        is_there = place is not None and self.settings is not None
-        if not is_there or place.steps != steps_done(self.optimizer):
+        if place is None or self.settings is None:
+            return None
+        if place.steps != steps_done(self.optimizer):
+            if initial_epoch is None:
+                warnings.warn(
+                    f"The training begins anew, at epoch 0, and not after {place} of "
+                    "the checkpoint: the model was compiled, frozen or trained after "
+                    "it was loaded, so that its optimizer is not that of the "
+                    "checkpoint. Load it again and call `fit` at once to continue its "
+                    "training; or give `initial_epoch=`.",
+                    stacklevel=4,
+                )
             return None
         return place if initial_epoch in (None, place.epoch) else None
 
@@ -111,6 +176,7 @@ class ModelSteps:
         For COCO's numbers see `effdet_keras.callbacks.COCOEvaluation`.
         """
         refuse_where_several("`evaluate`")
+        check_lengths(batch_size=batch_size, **kwargs)
         x, batch_size = self._batched(x, batch_size, training=False)
         check_data(self, x, y)
         with self._running_on(x):
@@ -130,6 +196,7 @@ class ModelSteps:
             head also `class_map` `[B, H, W]`, uint8.
         """
         refuse_where_several("`predict`")
+        check_lengths(batch_size=batch_size, **kwargs)
         x, batch_size = self._batched(x, batch_size, training=False, masks=False)
         with self._running_on(x):
             return super().predict(x, batch_size=batch_size, **kwargs)
@@ -200,6 +267,27 @@ class ModelSteps:
         if self.settings is not None:
             self.settings.trackers.remove((name,))
         self.forget_functions()
+
+    def add_step_observer(self, observer: Any) -> None:
+        """Shows each training step to an observer, which changes nothing of it.
+
+        Args:
+            observer: callable of the batch, the gradients before clipping and the loss
+                scale that they are multiplied with. It assigns to its `variables`.
+        """
+        self.step_observers = (*self.step_observers, observer)
+        self.forget_functions()
+
+    def remove_step_observer(self, observer: Any) -> None:
+        """Ends what `add_step_observer` began."""
+        rest = [other for other in self.step_observers if other is not observer]
+        self.step_observers = tuple(rest)
+        self.forget_functions()
+
+    def observe_step(self, data: Any, gradients: list, loss_scale: Any) -> None:
+        """Shows a training step to all observers."""
+        for observer in self.step_observers:
+            observer(data, gradients, loss_scale)
 
     def forget_functions(self) -> None:
         """Lets Keras make the functions of `fit`, `evaluate` and `predict` again."""
@@ -284,7 +372,7 @@ class ModelSteps:
 
     def variables_beside_keras(self) -> list[keras.Variable]:
         """Variables that a step changes, and that Keras does not know of."""
-        owners = [self.averages, self.moving_normalizer]
+        owners = [self.averages, self.moving_normalizer, *self.step_observers]
         return [v for owner in owners if owner is not None for v in owner.variables]
 
     def assigned_values(self, scope: keras.StatelessScope) -> list[tuple]:

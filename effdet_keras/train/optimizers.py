@@ -14,6 +14,7 @@ import numpy as np
 from keras import ops
 
 from effdet_keras._internal.backend import runs_on_processors
+from effdet_keras._internal.number_ranges import NumberRange
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import check_argument
 from effdet_keras.model.batch_norm import num_replicas
@@ -63,6 +64,20 @@ def check_found(argument, patterns, variables):
 def factors_of(multipliers, variables):
     """The factor of each variable; 1 where no expression is found in its path."""
     return [_first_found(multipliers or {}, v.path, otherwise=1.0) for v in variables]
+
+
+def multiply_gradients(gradients, multipliers, variables):
+    """Gradients times the factors of their variables, before they are clipped.
+
+    As `multiply_gradients` of TF-Slim, which the Object Detection API's
+    `bias_grad_multiplier` is for. What divides gradients by their own size, as Adam
+    does, moves as far as without it: `learning_rate_multipliers` are for that.
+    """
+    if not multipliers:
+        return gradients
+    factors = factors_of(multipliers, variables)
+    pairs = zip(gradients, factors, strict=True)
+    return [g if factor == 1.0 else g * factor for g, factor in pairs]
 
 
 def decay_factors(decay, variables):
@@ -358,9 +373,16 @@ def _orthogonal(matrices):
 
 # --- Optimizers by name.
 
-_OF_SGD = ("momentum", "nesterov")
-_OF_ADAM = ("beta_1", "beta_2", "epsilon", "amsgrad")
-_OF_RMSPROP = ("rho", "momentum", "epsilon", "centered")
+# The settings of each, and what they may be.
+_SHARE, _EPSILON = NumberRange("[0, 1)"), NumberRange("[0, inf)")
+_OF_SGD = {"momentum": _SHARE, "nesterov": bool}
+_OF_ADAM = {"beta_1": _SHARE, "beta_2": _SHARE, "epsilon": _EPSILON, "amsgrad": bool}
+_OF_RMSPROP = {
+    "rho": _SHARE,
+    "momentum": _SHARE,
+    "epsilon": _EPSILON,
+    "centered": bool,
+}
 # Name: Keras' class, its own default rate, its settings.
 _OPTIMIZERS = {
     "sgd": (SGD, 0.01, _OF_SGD),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-import numbers
 from collections.abc import Mapping
 from types import NoneType
 from typing import Any, Literal
@@ -12,6 +10,12 @@ from typing import Any, Literal
 import keras
 
 from effdet_keras._internal.extras import extra
+from effdet_keras._internal.number_ranges import (
+    check_number,
+    check_number_fields,
+    number,
+    whole_number,
+)
 from effdet_keras.errors import (
     InvalidTypeError,
     check_argument,
@@ -57,17 +61,27 @@ class RecipeFields:
 
     optimizer: str | dict[str, Any] | None = None
     schedule: str | dict[str, Any] | None = None
-    learning_rate: float | None = None
-    weight_decay: float | dict[str, float] | Auto | None = "auto"
-    clip_norm: float | Auto | None = "auto"
-    ema_decay: float | Auto | None = "auto"
-    learning_rate_multipliers: dict[str, float] | Auto | None = "auto"
-    accumulate_steps: int = 1
+    learning_rate: float | None = number(None, "(0, inf)")
+    weight_decay: float | dict[str, float] | Auto | None = number(
+        AUTO, "[0, inf)", form="number or dict", others=(None,)
+    )
+    clip_norm: float | Auto | None = number(AUTO, "[0, inf)", others=(None,))
+    ema_decay: float | Auto | None = number(AUTO, "[0, 1)", others=(None,))
+    learning_rate_multipliers: dict[str, float] | Auto | None = number(
+        AUTO, "(0, inf)", form="dict", others=(None,)
+    )
+    gradient_multipliers: dict[str, float] | None = number(
+        None, "(0, inf)", form="dict", others=(None,)
+    )
+    accumulate_steps: int = whole_number(1, "[1, inf)")
     grad_checkpoint: bool = False
-    loss_scale: float | None = None
+    loss_scale: float | None = number(None, "(0, inf)")
     batch_norm_warmup: bool | Auto = "auto"
     freeze: str | None = "auto"
     freeze_batch_norm: bool = True
+
+    def __post_init__(self) -> None:
+        check_number_fields(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,6 +131,12 @@ class Recipe(RecipeFields):
             expression is found, the first that is, has its factor times the learning
             rate, and decays by that much less. "auto" is None for the reference. Not
             for a Keras optimizer.
+        gradient_multipliers: dict of regular expressions to factors above 0, such as
+            `{"bias$": 2.0}`, or None. The gradient of a variable in whose `path` an
+            expression is found, the first that is, is multiplied by its factor before
+            all are clipped, as the Object Detection API's `bias_grad_multiplier` does.
+            With SGD it is a factor on the rate, but for clipping and momentum's decay;
+            with Adam and Muon, which divide by the size of a gradient, next to nothing.
         adversarial: `effdet_keras.AdvProp`, to train on adversarial images as well,
             with TensorFlow on one device and without XLA; or None.
         accumulate_steps: batches whose gradients together are clipped and move
@@ -159,30 +179,12 @@ class Recipe(RecipeFields):
 
     def __post_init__(self):
         check_choice("recipe", self.name, NAMES)
-        rate, clip_norm, decay = self.learning_rate, self.clip_norm, self.weight_decay
-        factors = self.learning_rate_multipliers
-        factors = () if factors in (None, AUTO) else factors.values()
-        decays = decay.values() if isinstance(decay, dict) else [decay]
+        check_number_fields(self)
         is_rule = self.matching == AUTO or isinstance(self.matching, Matching)
         is_loss = isinstance(self.loss, (DetectionLoss, NoneType))
-        is_rate = rate is None or (_is_number(rate, 0) and rate > 0)
-        scale = self.loss_scale
-        is_scale = scale is None or (_is_number(scale, 0) and scale > 0)
-        is_norm = clip_norm in (None, AUTO) or _is_number(clip_norm, 0)
-        is_decay = all(x in (None, AUTO) or _is_number(x, 0) for x in decays)
         for field, is_right, expected in (
             ("loss", is_loss, "an `ek.DetectionLoss` or None"),
             ("matching", is_rule, "'auto' or an `ek.matching.Matching`"),
-            ("learning_rate", is_rate, "a number above 0, or None"),
-            ("clip_norm", is_norm, "a number of at least 0, or None"),
-            (
-                "weight_decay",
-                is_decay,
-                "a number of at least 0, a dict of such or None",
-            ),
-            ("learning_rate_multipliers", all(x > 0 for x in factors), "above 0"),
-            ("loss_scale", is_scale, "a number above 0, or None"),
-            ("accumulate_steps", _is_number(self.accumulate_steps, 1), "at least 1"),
         ):
             check_argument(is_right, field, getattr(self, field), expected)
         self._check_optimizer()
@@ -349,6 +351,9 @@ class Recipe(RecipeFields):
         self, *, batch_size: int, steps_per_epoch: int, epochs: int
     ) -> float | keras.optimizers.schedules.LearningRateSchedule:
         """The learning rate for a training of that length: a schedule or a float."""
+        check_number("batch_size", batch_size, "(0, inf)")
+        check_number("steps_per_epoch", steps_per_epoch, "(0, inf)")
+        check_number("epochs", epochs, "(0, inf)")
         if self.optimizer is None:
             rate, warmup_init = self.learning_rate or _LEARNING_RATE, _WARMUP_INIT
             if self._scales_rate:
@@ -375,8 +380,3 @@ class Recipe(RecipeFields):
         if config.get("adversarial") is not None:
             extra("advprop")  # registers its class
         return cls(**keras.saving.deserialize_keras_object(config))
-
-
-def _is_number(value, least):
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    return is_number and least <= value < math.inf

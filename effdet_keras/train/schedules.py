@@ -9,8 +9,15 @@ from typing import Any
 import keras
 from keras import ops
 
+from effdet_keras._internal.number_ranges import (
+    NumberRange,
+    check_number,
+    check_number_fields,
+    number,
+    whole_number,
+)
 from effdet_keras._internal.plain_values import KeptByFields
-from effdet_keras.errors import InvalidValueError, hint
+from effdet_keras.errors import InvalidValueError, check_argument, hint
 
 __all__ = ["WarmupCosine"]
 
@@ -21,11 +28,15 @@ REFERENCE_BATCH_SIZE = 64  # the reference's learning rates are for this one
 class _Warmup(KeptByFields, keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up to the rate; a subclass computes what follows in `_decayed`."""
 
-    learning_rate: float
+    learning_rate: float = number(dataclasses.MISSING, "[0, inf)")
     _: dataclasses.KW_ONLY
-    total_steps: int
-    warmup_steps: int = 0
-    warmup_init: float = 0.0
+    total_steps: int = whole_number(dataclasses.MISSING, "[1, inf)")
+    warmup_steps: int = whole_number(0, "[0, inf)")
+    warmup_init: float = number(0.0, "[0, inf)")
+
+    def __post_init__(self) -> None:
+        check_number_fields(self)
+        check_number("warmup_steps", self.warmup_steps, f"[0, {self.total_steps}]")
 
     def __call__(self, step: Any) -> Any:
         step = ops.cast(step, "float32")
@@ -62,7 +73,7 @@ class WarmupCosine(_Warmup):
         [0.0, 0.04, 0.08, 0.04, 0.0]
     """
 
-    hold_steps: int = 0
+    hold_steps: int = whole_number(0, "[0, inf)")
 
     def _decayed(self, step):
         first = self.warmup_steps + self.hold_steps
@@ -84,7 +95,7 @@ class WarmupPolynomial(_Warmup):
     The reference gives NaN from step `T` on, this zero.
     """
 
-    power: float = 0.9
+    power: float = number(0.9, "(0, inf)")
 
     def _decayed(self, step):
         left = ops.maximum(self.total_steps - step, 0.0) / self.total_steps
@@ -115,8 +126,13 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):
 
     schedule: Any
     _: dataclasses.KW_ONLY
-    warmup_steps: int = 0
-    warmup_init: float = 0.0
+    warmup_steps: int = whole_number(0, "[0, inf)")
+    warmup_init: float = number(0.0, "[0, inf)")
+
+    def __post_init__(self) -> None:
+        check_number_fields(self)
+        if not callable(self.schedule):
+            check_number("schedule", self.schedule, "[0, inf)")
 
     def __call__(self, step: Any) -> Any:
         progress = ops.cast(step, "float32") / max(self.warmup_steps, 1)
@@ -155,7 +171,11 @@ class FlatWarmup(Warmup):
 
 
 def choice(argument, value, known, *, otherwise):
-    """The name and the settings of what an argument chooses, by name or dict."""
+    """The name and the settings of what an argument chooses, by name or dict.
+
+    `known` has the settings of each name, and of each setting its `NumberRange`, or
+    `bool`.
+    """
     settings = dict(value) if isinstance(value, dict) else {"name": value}
     name = str(settings.pop("name", "")).lower()
     if name not in known:
@@ -170,20 +190,46 @@ def choice(argument, value, known, *, otherwise):
             f"{', '.join(known[name]) or 'none'}; the rest are arguments of `compile`. "
             f"Received: {argument}={value!r}"
         )
+    for key, setting in settings.items():
+        allowed, title = known[name][key], f"{argument}.{key}"
+        if allowed is bool:
+            check_argument(isinstance(setting, bool), title, setting, "True or False")
+        else:
+            allowed.check(title, setting)
     return name, settings
 
 
-_WARMUP = ("warmup_steps", "warmup_init")
+# The settings of each, and what they may be. A warm-up of None goes by its epochs.
+_STEPS = NumberRange("[0, inf)", whole=True, others=(None,))
+_WARMUP = {"warmup_steps": _STEPS, "warmup_init": NumberRange("[0, inf)")}
+_LENGTH = {
+    "total_steps": NumberRange("[1, inf)", whole=True, others=(None,)),
+    "warmup_epochs": NumberRange("[0, inf)"),
+    **_WARMUP,
+}
 _FITTED = {  # as long as the training, unless settings say all of it in steps
-    "cosine": ("hold_steps", "total_steps", "warmup_epochs", *_WARMUP),
-    "stepwise": ("drop_epochs", "total_steps", "warmup_epochs", *_WARMUP),
-    "polynomial": ("power", "total_steps", "warmup_epochs", *_WARMUP),
+    "cosine": {"hold_steps": NumberRange("[0, inf)", whole=True), **_LENGTH},
+    "stepwise": {
+        "drop_epochs": NumberRange("(0, inf)", form="sequence", rising=True),
+        **_LENGTH,
+    },
+    "polynomial": {"power": NumberRange("(0, inf)"), **_LENGTH},
 }
 _SETTINGS = {
     **_FITTED,
     "constant": _WARMUP,
-    "exponential": ("decay_steps", "decay_rate", "staircase", "flat_warmup", *_WARMUP),
-    "manual_step": ("boundaries", "rates", *_WARMUP),
+    "exponential": {
+        "decay_steps": NumberRange("[1, inf)", whole=True),
+        "decay_rate": NumberRange("(0, inf)"),
+        "staircase": bool,
+        "flat_warmup": bool,
+        **_WARMUP,
+    },
+    "manual_step": {
+        "boundaries": NumberRange("[0, inf)", whole=True, form="sequence", rising=True),
+        "rates": NumberRange("[0, inf)", form="sequence"),
+        **_WARMUP,
+    },
 }
 
 

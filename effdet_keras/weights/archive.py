@@ -2,27 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import hashlib
 import importlib.metadata
+import io
 import json
 import os
 import pathlib
 import platform
-import shutil
+import warnings
 import zipfile
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import keras
 from keras import ops
 
+from effdet_keras._internal.compiled_keys import DTYPE_POLICY, STEPS_DONE
+from effdet_keras._internal.keras_classes import register_keras_classes
 from effdet_keras._internal.plain_values import plain
 from effdet_keras._internal.processes import alone
-from effdet_keras._internal.remote_path import local_copy, path_of
-from effdet_keras._internal.weights_h5 import check_finite, warn_unless_finite
-from effdet_keras._internal.whole_files import is_remote, local_path, replacing
+from effdet_keras._internal.remote_path import (
+    dropping_unreadable_copy,
+    local_copy,
+    path_of,
+)
+from effdet_keras._internal.unpacking import UnpackedSizeError, open_zip
+from effdet_keras._internal.weights_h5 import (
+    check_finite,
+    check_hdf5_file,
+    warn_unless_finite,
+)
+from effdet_keras._internal.whole_files import (
+    copy_file,
+    is_remote,
+    local_path,
+    replacing,
+)
 from effdet_keras._version import __version__
-from effdet_keras.errors import InvalidValueError, require
+from effdet_keras.errors import InvalidStateError, InvalidValueError, require
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.weights.checkpoint_files import (
     ARCHIVE_FOLDER,
@@ -33,7 +53,8 @@ from effdet_keras.weights.checkpoint_files import (
 )
 
 ARCHIVE_ENTRY = "archive.json"  # in the zip file, beside Keras' own entries
-CONFIG_ENTRY = "config.json"  # one of these
+WEIGHTS_ENTRY = "model.weights.h5"  # one of these
+CONFIG_ENTRY = "config.json"  # another
 CLASS_NAME = "effdet_keras>EfficientDet"  # in it
 _FORMAT = 1  # rises when an older version could not read the entry
 # What `zipfile` and `json` raise on damaged bytes.
@@ -73,7 +94,7 @@ def write_archive(model, path, info=None):
 def copy_archive(source, path):
     """Copies an archive, as safely as `write_archive` writes one."""
     with replacing(path) as partial:
-        shutil.copyfile(source, partial)
+        copy_file(source, partial)
 
 
 def read_archive_info(path: str | os.PathLike) -> dict[str, Any]:
@@ -114,17 +135,67 @@ def load_archive(path, *, resume=False):
     """Loads the model of an archive, compiled as it was."""
     path = checkpoint_file(path, LAST_FILE if resume else BEST_FILE)
     info = read_entry(path, check_all=True) or {}
-    model = keras.saving.load_model(path)
+    _check_weights_entry(path)
+    register_keras_classes()
+    model = _load_to_resume(path, info) if resume else keras.saving.load_model(path)
     averages = getattr(model, "averages", None)
-    if resume:
-        for variable, value in zip(_random_state(model), info.get("random_state", [])):
-            variable.assign(value)
-        if "place" in info:
-            model.go_on_from(info["place"])
     if averages is not None:
         averages.settle() if resume else averages.adopt()
     warn_unless_finite(model, path)
     return model
+
+
+def _load_to_resume(path, info):
+    """The model of a training, with its precision, optimizer and random state.
+
+    Weights and optimizer belong together: an archive whose optimizer cannot be loaded
+    is refused, because its training would begin anew, in the same folder.
+    """
+    compiled = _compile_config(path)
+    with _dtype_policy(compiled.get(DTYPE_POLICY)), warnings.catch_warnings():
+        # `resume_training` makes an error of it, with the cure.
+        warnings.filterwarnings("ignore", "Skipping variable loading for optimizer")
+        model = keras.saving.load_model(path)
+    for variable, value in zip(_random_state(model), info.get("random_state", [])):
+        variable.assign(value)
+    if hasattr(model, "resume_training"):  # it is an `EfficientDet`
+        steps = compiled.get(STEPS_DONE, info.get("place", {}).get("steps"))
+        model.resume_training(path, info, steps)
+    return model
+
+
+def _compile_config(path):
+    """How the model in a `.keras` file was compiled; empty where it was not."""
+    with open_zip(path) as archive:
+        return json.loads(archive.read(CONFIG_ENTRY)).get("compile_config") or {}
+
+
+@contextlib.contextmanager
+def _dtype_policy(policy: dict | None) -> Iterator[None]:
+    """Context in which models are made with a policy; None is the process' own."""
+    if policy is None:  # of a file that does not say
+        yield
+        return
+    before = keras.config.dtype_policy()
+    policy = keras.dtype_policies.deserialize(policy)
+    if policy.name != before.name:
+        print(
+            f"The training continues in '{policy.name}', as it began: the dtype policy "
+            f"of this process, '{before.name}', is for new models.",
+            flush=True,
+        )
+    keras.config.set_dtype_policy(policy)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def _check_weights_entry(path):
+    """Raises where the HDF5 file of an archive would have other files read."""
+    with open_zip(path) as archive:
+        if WEIGHTS_ENTRY in archive.namelist():
+            check_hdf5_file(io.BytesIO(archive.read(WEIGHTS_ENTRY)), path)
 
 
 def _random_state(model):
@@ -182,16 +253,25 @@ def path_of_checkpoint(path):
     return local_path(path, "The path of a checkpoint")
 
 
-def read_entry(path, check_all=False):
-    """The content of `archive.json`, or None in a file of `model.save`."""
+def read_entry(path, check_all=False, file=None):
+    """The content of `archive.json`, or None in a file of `model.save`.
+
+    Of an opened `file`, where `path` may name another one by now.
+    """
     info = None
-    with open(path, "rb") as file:
+    is_open = file is not None
+    with contextlib.ExitStack() as stack:
+        if not is_open:
+            stack.enter_context(dropping_unreadable_copy(pathlib.Path(path)))
+            file = stack.enter_context(open(path, "rb"))
         try:
-            archive = zipfile.ZipFile(file)
-            names = archive.namelist()
-            if ARCHIVE_ENTRY in names:
-                info = json.loads(archive.read(ARCHIVE_ENTRY))
-            broken = archive.testzip() if check_all else None
+            with open_zip(file, path) as archive:
+                names = archive.namelist()
+                if ARCHIVE_ENTRY in names:
+                    info = json.loads(archive.read(ARCHIVE_ENTRY))
+                broken = archive.testzip() if check_all else None
+        except UnpackedSizeError:
+            raise
         except ZIP_DAMAGES as error:
             raise DamagedFileError(path, error) from error
         if broken is not None:
@@ -208,13 +288,15 @@ def read_entry(path, check_all=False):
     return info
 
 
-def read_model(path):
+def read_model(path, file=None):
     """The class and the arguments of the `EfficientDet` in a `.keras` file."""
-    read_entry(path)  # refuses what is no file of Keras, or too new
+    read_entry(path, file=file)  # refuses what is no file of Keras, or too new
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_zip(path if file is None else file, path) as archive:
             model = json.loads(archive.read(CONFIG_ENTRY))
             name = model["registered_name"] or model["class_name"]
+    except UnpackedSizeError:
+        raise
     except (*ZIP_DAMAGES, LookupError, TypeError) as error:
         raise DamagedFileError(path, error) from error
     if name != CLASS_NAME:
@@ -229,7 +311,10 @@ def read_model(path):
 
 
 def store_score_settings(
-    path: str | os.PathLike[str], settings: ScoreSettings
+    path: str | os.PathLike[str],
+    settings: ScoreSettings,
+    *,
+    weights_digest: str | None = None,
 ) -> pathlib.Path:
     """Stores thresholds and temperature in a `.keras` file of an `EfficientDet`.
 
@@ -242,6 +327,8 @@ def store_score_settings(
         path: path of a `.keras` file, or of a folder of `CheckpointArchive` or of a
             run, of which `best.keras` is meant.
         settings: `ScoreSettings`, in the order of the model's labels.
+        weights_digest: string, what `digest_of_weights(path)` returned before the
+            evaluation that chose `settings`; None if nothing else writes the file.
 
     Returns:
         `pathlib.Path` of the file.
@@ -249,6 +336,8 @@ def store_score_settings(
     Raises:
         ValueError: If the file is of another kind, damaged, or has another number of
             classes than `settings`.
+        RuntimeError: If its weights are not those of `weights_digest`, or it is
+            replaced meanwhile, as by a training. Nothing is then changed.
         FileNotFoundError: If it is not there.
 
     Example:
@@ -263,25 +352,80 @@ def store_score_settings(
         ScoreSettings(thresholds=(0.4,), temperature=1.5)
     """
     path = file_for_score_settings(path)
-    config = read_model(path)
-    info = read_entry(path, check_all=True)  # what is damaged is not copied
+    # One opened file to the end, whatever takes its name meanwhile.
+    with replacing(path) as partial, open(path, "rb") as file:
+        if weights_digest not in (None, _digest_of_weights(file)):
+            raise _replaced_meanwhile(path)
+        config = read_model(path, file)
+        info = read_entry(path, check_all=True, file=file)  # a damaged one stays
+        _check_number(path, settings, config)
+        config["config"]["score_settings"] = settings.to_dict()
+        changed = {CONFIG_ENTRY: json.dumps(config)}
+        if info is not None:
+            info["score_settings"] = settings.to_dict()
+            changed[ARCHIVE_ENTRY] = json.dumps(info, indent=1)
+        with open_zip(file, path) as old, zipfile.ZipFile(partial, "w") as new:
+            for entry in old.infolist():
+                content = changed.get(entry.filename) or old.read(entry)
+                new.writestr(entry, content)
+        if not os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+            raise _replaced_meanwhile(path)
+    return path
+
+
+def _check_number(path, settings, config):
     num_classes = config["config"]["config"]["num_classes"]
     thresholds = len(settings.thresholds)
     rule = f"The model in '{path}' needs a threshold for each of {num_classes} classes"
     require(thresholds == num_classes, rule, thresholds=thresholds)
-    config["config"]["score_settings"] = settings.to_dict()
-    changed = {CONFIG_ENTRY: json.dumps(config)}
-    if info is not None:
-        info["score_settings"] = settings.to_dict()
-        changed[ARCHIVE_ENTRY] = json.dumps(info, indent=1)
-    with (
-        replacing(path) as partial,
-        zipfile.ZipFile(path) as old,
-        zipfile.ZipFile(partial, "w") as new,
-    ):
-        for entry in old.infolist():
-            new.writestr(entry, changed.get(entry.filename) or old.read(entry))
-    return path
+
+
+def _replaced_meanwhile(path):
+    return InvalidStateError(
+        f"'{path}' was replaced while it was evaluated, as a training does: its "
+        "weights are not those that the thresholds were chosen for. Nothing was "
+        "stored. Evaluate it again when nothing writes to it, or evaluate a copy."
+    )
+
+
+def digest_of_weights(path: str | os.PathLike[str]) -> str:
+    """SHA-256 of the weights in a `.keras` file, in hexadecimal digits.
+
+    It changes when a training replaces the file, and not when thresholds are stored.
+
+    Args:
+        path: path of the file, or of a folder, see `store_score_settings`.
+
+    Raises:
+        ValueError: If the file is of another kind or damaged.
+
+    Example:
+        >>> digest_of_weights("nowhere.keras")
+        Traceback (most recent call last):
+            ...
+        FileNotFoundError: There is no checkpoint 'nowhere.keras'
+    """
+    with open(file_for_score_settings(path), "rb") as file:
+        return _digest_of_weights(file)
+
+
+def _digest_of_weights(file):
+    """Of all entries but those that `store_score_settings` writes."""
+    digest = hashlib.sha256()
+    try:
+        with open_zip(file, file.name) as archive:
+            for name in sorted(archive.namelist()):
+                if name in (CONFIG_ENTRY, ARCHIVE_ENTRY):
+                    continue
+                digest.update(name.encode())
+                with archive.open(name) as entry:
+                    for block in iter(lambda: entry.read(2**20), b""):
+                        digest.update(block)
+    except UnpackedSizeError:
+        raise
+    except ZIP_DAMAGES as error:
+        raise DamagedFileError(file.name, error) from error
+    return digest.hexdigest()
 
 
 def file_for_score_settings(path: str | os.PathLike[str]) -> pathlib.Path:

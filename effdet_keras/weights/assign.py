@@ -8,7 +8,7 @@ import dataclasses
 import numpy as np
 from keras import ops
 
-from effdet_keras.errors import InvalidValueError, check_choice
+from effdet_keras.errors import InvalidValueError, check_choice, printable
 from effdet_keras.weights.identify import identify, match_arrays
 from effdet_keras.weights.network_arrays import (
     is_backbone_name,
@@ -247,7 +247,7 @@ class LoadReport:
                 f"  {len(self.others)} entries not of a network: {_listed(self.others)}"
             )
         lines += [f"  Note: {note}" for note in self.notes]
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
 
 def parts_of(names):

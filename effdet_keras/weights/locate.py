@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import hashlib
+import lzma
 import math
 import os
 import pathlib
@@ -18,7 +18,14 @@ import zlib
 import keras
 
 from effdet_keras._internal import web
-from effdet_keras._internal.remote_path import cache_folder, fetch, local_copy, path_of
+from effdet_keras._internal.remote_path import (
+    cache_folder,
+    dropping_unreadable_copy,
+    fetch,
+    local_copy,
+    path_of,
+)
+from effdet_keras._internal.unpacking import is_tar, unpack_tar
 from effdet_keras._internal.whole_files import (
     is_remote,
     local_path,
@@ -41,18 +48,64 @@ _DOWNLOAD = re.compile(r"https?://", re.IGNORECASE)
 _PIECE = re.compile(r"\.(?:index|meta|data-\d{5}-of-\d{5})$")
 
 
+def read_located(source, read, *, sha256=None, md5=None, verbose=1):
+    """What `read(path)` returns of the file of weights that a source stands for.
+
+    A server that is not well sends anything in the place of a file, and says that it is
+    the file. So a download that cannot be read is not kept; and one that was kept
+    before, and cannot be read or has another digest, is fetched again.
+    """
+    source = os.fspath(source)
+    digests = {"sha256": sha256, "md5": md5}
+    was_kept = bool(_DOWNLOAD.match(source)) and cache_path(source).is_file()
+    try:
+        with located(source, **digests, verbose=verbose) as path:
+            return read(path)
+    except InvalidValueError as error:
+        if not was_kept:
+            raise
+        _fetch_again(source, error, digests, verbose)
+    with located(source, **digests, verbose=verbose) as path:
+        return read(path)
+
+
+def _fetch_again(url, error, digests, verbose):
+    """Replaces a download that is of no use, or raises its `error`."""
+    path = cache_path(url)
+    before = _digest_of(path, "sha256") if path.is_file() else None
+    try:
+        with replacing(path) as partial:
+            _fetch(url, partial, verbose)
+            check_digest(partial, **digests)
+    except (OSError, InvalidValueError) as failure:
+        raise InvalidValueError(
+            f"{error} That is the copy in the cache folder, and it could not be "
+            f"fetched again: {failure}"
+        ) from error
+    if _digest_of(path, "sha256") == before:  # the server has nothing better
+        raise error
+
+
 @contextlib.contextmanager
 def located(source, *, sha256=None, md5=None, verbose=1):
+    """The file of weights, or the prefix of a checkpoint, for the time of a block.
+
+    A copy of a file from elsewhere that the block cannot read is not kept.
+    """
     source = os.fspath(source)
     with contextlib.ExitStack() as stack:
+        was_kept = False
         if _DOWNLOAD.match(source):
+            was_kept = cache_path(source).is_file()  # then only a better one takes it
             path = download(source, sha256=sha256, md5=md5, verbose=verbose)
         elif is_remote(source):
             path = _copied(_weights_at(path_of(source)), stack)
         else:
             path = _weights_at(local_path(source, "A path of weights"))
+        if not was_kept:
+            stack.enter_context(dropping_unreadable_copy(path))
         check_digest(path, sha256=sha256, md5=md5)
-        if path.is_file() and tarfile.is_tarfile(path):
+        if path.is_file() and is_tar(path):
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             _unpack(path, pathlib.Path(folder))
             path = _weights_in(pathlib.Path(folder), f"The archive '{path}'")
@@ -132,9 +185,10 @@ def _index_of(prefix):
 
 def _unpack(path, folder):
     try:
-        with tarfile.open(path) as archive:
-            archive.extractall(folder, filter="data")  # nothing leads out of the folder
-    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
+        unpack_tar(path, folder)
+    except (tarfile.TarError, OSError, zlib.error, lzma.LZMAError, EOFError) as error:
+        if getattr(error, "errno", None) is not None:
+            raise  # of the disk, not of the archive
         raise InvalidValueError(
             f"The archive '{path}' cannot be unpacked ({error}). Fetch it again."
         ) from error
@@ -169,10 +223,14 @@ def check_digest(path, *, sha256=None, md5=None):
     for name, expected in (("sha256", sha256), ("md5", md5)):
         if expected is None:
             continue
-        with open(path, "rb") as file:
-            actual = hashlib.file_digest(file, name).hexdigest()
+        actual = _digest_of(path, name)
         rule = f"The file '{path}' has another {name} digest than expected: {actual}"
         require(actual == expected.lower(), rule, **{name: expected})
+
+
+def _digest_of(path, name):
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, name).hexdigest()
 
 
 def _fetch(url, path, verbose):

@@ -28,6 +28,8 @@ class ModelFiles:
     training, and what quantization-aware and adversarial training need to resume.
     """
 
+    _loaded: Sequence[Any] = ()  # of `_kept_beside`, what the last file had
+
     def save(self, filepath: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
         """Saves the model as Keras does, with averages and weights of training."""
         with self._averages_in_place():

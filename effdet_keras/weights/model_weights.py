@@ -43,7 +43,7 @@ class ModelWeights:
 
         Args:
             name: string, one of `MODEL_NAMES`, such as "efficientdet-d0".
-            weights: None; a key of the published weights that
+            weights: None or "none"; a key of the published weights that
                 `effdet_keras.list_presets()` shows, such as "coco" or "imagenet" (the
                 backbone); or a path or URL, see `load_pretrained`.
             num_classes: int; by default the number of `class_names`, or that of
@@ -85,6 +85,7 @@ class ModelWeights:
         from effdet_keras.weights.pretrained import config_for_weights, load_source
         from effdet_keras.weights.read_weights import read_weights
 
+        weights = None if weights == "none" else weights
         # What is wrong in any case, before a download.
         EfficientDetConfig.from_name(name)
         _check_auto(name, dataset, anchors, config_overrides.get("image_size"))
@@ -131,7 +132,7 @@ class ModelWeights:
     def from_pipeline_config(
         cls,
         path: str | os.PathLike,
-        weights: str | os.PathLike | None = None,
+        weights: str | os.PathLike | None = "auto",
         class_names: Sequence[str] | None = None,
         category_ids: Sequence[int] | None = None,
         *,
@@ -144,25 +145,28 @@ class ModelWeights:
         """A model, compiled, from a `pipeline.config` of the Object Detection API.
 
         Network, image size, resizing, anchors, scales of box codes, classes and
-        postprocess are those of the file, and so are losses, optimizer and schedule.
-        What has no place here is printed. Classes have the names of the file's label
-        map, where it is on this machine or beside the file; 90 without names
-        are COCO's.
+        postprocess are those of the file, and so are losses, optimizer, schedule, what
+        is frozen, the checkpoint to start from and quantization-aware training. What
+        has no place here is printed. Classes have the names of the file's label map,
+        where it is on this machine or beside the file; 90 without names are COCO's.
 
         `ek.fine_tune(data, pipeline_config=path)` trains with all of it, the batch size
         and augmentation too.
 
         Args:
             path: path of the file.
-            weights: None for random weights; or a key, path or URL, see
-                `load_pretrained`. Last layers that were trained with another order of
-                anchors or other scales of codes are converted.
+            weights: "auto" for the file's `fine_tune_checkpoint`, of which its
+                `fine_tune_checkpoint_type` is taken, or random weights where it names
+                none; None or "none" for random weights; or a key, path or URL, of which
+                all that fits is taken, see `load_pretrained`. Last layers that were
+                trained with another order of anchors or other scales of codes are
+                converted.
             class_names, category_ids: sequences with an entry per label, in the place
                 of the file's; for other classes see `load_pretrained`.
             averages, skip_mismatch: see `load_pretrained`.
             ignore_unknown: bool, whether to make the model although the file asks for
-                something that changes detections and is not done here. Without it that
-                is an error, which lists all of it.
+                something that changes detections, or its quantization, and is not done
+                here. Without it that is an error, which lists all of it.
             verbose: 0 or 1, whether to print what was loaded, and what has no place.
             **config_overrides: fields of `EfficientDetConfig`, in the place of the
                 file's.
@@ -171,7 +175,8 @@ class ModelWeights:
             `EfficientDet`.
 
         Raises:
-            OSError: If there is no such file.
+            OSError: If there is no such file, or no `fine_tune_checkpoint` where it
+                names one.
             ValueError: If it is the config of another kind of model, or a field has a
                 wrong value, or the weights do not fit.
 

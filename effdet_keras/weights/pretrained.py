@@ -10,7 +10,7 @@ from typing import Any
 
 from effdet_keras._internal.remote_path import local_copy
 from effdet_keras._internal.weights_h5 import warn_unless_finite
-from effdet_keras._internal.whole_files import is_remote, shown_address
+from effdet_keras._internal.whole_files import is_remote, put_in_place, shown_address
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.weights.archive import (
@@ -25,6 +25,8 @@ from effdet_keras.weights.checkpoint_files import (
     LAST_FILE,
     PREVIOUS_FILE,
     folder_of_checkpoints,
+    step_copies,
+    step_of,
 )
 from effdet_keras.weights.identify import identify, num_classes_of
 from effdet_keras.weights.presets import COCO_CLASS_NAMES
@@ -159,15 +161,23 @@ def resumed_from_another(path: Any, damages: list[str]) -> str:
 
 
 def checkpoint_to_resume(folder: str | os.PathLike) -> tuple[Any, list[str]]:
-    """The newest whole checkpoint in a folder, or None; and a text for each damaged."""
+    """The newest whole checkpoint in a folder, or None; and a text for each damaged.
+
+    That is the last one. Where it is missing or damaged: of the last but one, the best
+    and the kept copies of other steps the one with the most steps that is whole.
+    """
     folder = path_of_checkpoint(folder)
     damages: list[str] = []
     if (folder / LAST_FILE).exists() and _is_whole(folder / LAST_FILE, damages):
         return folder / LAST_FILE, []
     others = [folder / name for name in (PREVIOUS_FILE, BEST_FILE)]
-    whole = [path for path in others if path.exists() and _is_whole(path, damages)]
-    if whole:
-        return max(whole, key=_steps), damages
+    others = [path for path in others if path.exists()] + step_copies(folder)
+    # What cannot say its steps is damaged, and is named with the others.
+    steps = {path: _steps(path, damages) for path in others}
+    known = [path for path in others if steps[path] is not None]
+    for path in sorted(known, key=steps.get, reverse=True):
+        if _is_whole(path, damages):
+            return path, damages
     if damages:
         raise InvalidValueError(
             f"No checkpoint in '{shown_address(folder)}' can be read, so the training "
@@ -178,12 +188,23 @@ def checkpoint_to_resume(folder: str | os.PathLike) -> tuple[Any, list[str]]:
 
 def set_aside_damaged(folder: pathlib.Path) -> None:
     """Gives damaged checkpoints other names, and says so: nothing takes their place."""
-    for name in (LAST_FILE, PREVIOUS_FILE, BEST_FILE):
-        path = folder / name
-        if path.exists() and not _is_whole(path, []):
-            aside = path.with_name(f"{path.stem}.damaged{path.suffix}")
-            os.replace(path, aside)
-            print(f"'{path}' is damaged, and was renamed to '{aside.name}'.")
+    usual = [folder / name for name in (LAST_FILE, PREVIOUS_FILE, BEST_FILE)]
+    damaged = [path for path in usual if path.exists() and not _is_whole(path, [])]
+    if damaged:  # then it may be the disk, and copies are looked at as well
+        damaged += [path for path in step_copies(folder) if not _is_whole(path, [])]
+    for path in damaged:
+        aside = _free_name(path.with_name(f"{path.stem}.damaged{path.suffix}"))
+        put_in_place(path, aside)
+        print(f"'{path}' is damaged, and was renamed to '{aside.name}'.")
+
+
+def _free_name(path):
+    """The path, or where there is something the next one with a number."""
+    found, number = path, 1
+    while os.path.lexists(found):
+        number += 1
+        found = path.with_name(f"{path.stem}-{number}{path.suffix}")
+    return found
 
 
 def _is_whole(path, damages):
@@ -195,9 +216,21 @@ def _is_whole(path, damages):
     return True
 
 
-def _steps(path):
-    info = read_entry(local_copy(path)) or {}
-    return info.get("place", {}).get("steps", 0)
+def _steps(path, damages):
+    """What tells the newer of two checkpoints; None of one that cannot be read."""
+    try:
+        info = read_entry(local_copy(path)) or {}
+    except DamagedFileError:
+        damages.append(f"'{shown_address(path)}' is damaged.")
+        return None
+    steps = info.get("place", {}).get("steps", step_of(path) or 0)
+    return steps, info.get("epoch", 0)
+
+
+def is_as_new(path: Any, other: Any) -> bool:
+    """Whether a checkpoint has no fewer steps than another; not if one is damaged."""
+    first, second = _steps(path, []), _steps(other, [])
+    return None not in (first, second) and first >= second
 
 
 def check_own_network(model, what, instead):

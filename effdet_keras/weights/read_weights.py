@@ -11,7 +11,7 @@ from effdet_keras._internal.whole_files import shown_address
 from effdet_keras.errors import InvalidValueError, hint, require
 from effdet_keras.weights.identify import num_classes_of
 from effdet_keras.weights.kinds.registry import open_weights
-from effdet_keras.weights.locate import cache_path, is_there, located
+from effdet_keras.weights.locate import cache_path, is_there, read_located
 from effdet_keras.weights.presets import (
     COCO_CATEGORY_IDS,
     COCO_CLASS_NAMES,
@@ -40,8 +40,11 @@ def read_weights(
         published = find_published_weights(model_name, weights)
         return _read_published(published, averages, verbose)
     _refuse_unknown_key(weights)
-    with located(weights, sha256=sha256, verbose=verbose) as path:
-        source = open_weights(path, averages, pipeline_config, own_pipeline_config)
+
+    def read(path):
+        return open_weights(path, averages, pipeline_config, own_pipeline_config)
+
+    source = read_located(weights, read, sha256=sha256, verbose=verbose)
     source = dataclasses.replace(source, path=shown_address(weights))
     if source.class_names is None and source.category_ids is None:
         class_names, category_ids = coco_classes(num_classes_of(source))
@@ -84,9 +87,13 @@ def _read_published(published, averages, verbose):
         source = open_weights(path, averages)
         name = f"{published.package} (installed)"
     else:
-        options = {"md5": published.md5, "verbose": verbose}
-        with _naming_cures(published), located(published.url, **options) as path:
-            source = open_weights(path, averages)
+        with _naming_cures(published):
+            source = read_located(
+                published.url,
+                lambda path: open_weights(path, averages),
+                md5=published.md5,
+                verbose=verbose,
+            )
         name = published.url
     return dataclasses.replace(
         source,

@@ -1,10 +1,12 @@
 """What a web server sends counts as a file only if it is the whole file."""
 
+import functools
+
 import pytest
 from support.remote import web_server
 
 from effdet_keras._internal.remote_path import local_copy
-from effdet_keras.data import load
+from effdet_keras.data import from_coco, from_csv, load
 from effdet_keras.extras.remote.files import read_bytes
 from effdet_keras.weights.locate import download
 
@@ -58,3 +60,26 @@ def test_a_cut_list_of_images_is_never_a_shorter_dataset(server, tmp_path):
         load(address)
     server.answers.clear()
     assert len(load(address)) == 100
+
+
+@pytest.mark.parametrize("name", ["train.csv", "train.json"])
+def test_an_annotation_file_that_cannot_be_read_is_fetched_again(
+    server, tmp_path, name
+):
+    """The bad answer has the length and the date of the good file."""
+    good = {
+        "train.csv": b"filename,width,height,class,xmin,ymin,xmax,ymax\n"
+        b"1.png,4,4,cat,0,0,2,2\n",
+        "train.json": b'{"images": [{"id": 1, "file_name": "1.png", "width": 4, '
+        b'"height": 4}], "annotations": [], "categories": [{"id": 1, "name": "cat"}]}',
+    }[name]
+    (tmp_path / "web" / name).write_bytes(good)
+    address = f"{server.address}/{name}"
+    server.answers[f"/{name}"] = (200, {}, b'{"error": "busy"}'.ljust(len(good)))
+    from_json = functools.partial(from_coco, image_dir=server.address)
+    from_format = {"train.csv": from_csv, "train.json": from_json}[name]
+    for _ in range(2):
+        with pytest.raises(ValueError, match="from_(csv|coco).*was removed"):
+            from_format(address)
+    server.answers.clear()
+    assert len(from_format(address)) == 1

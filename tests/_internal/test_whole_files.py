@@ -6,10 +6,12 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 import types
 
 import pytest
 
+from effdet_keras._internal import whole_files
 from effdet_keras._internal.whole_files import new_folder, replacing, replacing_together
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -168,14 +170,14 @@ def test_several_files_take_their_places_and_folders_are_replaced_whole(tmp_path
 
 def test_a_folder_that_cannot_be_replaced_stays(tmp_path, monkeypatch):
     write_several(tmp_path, "old")
-    rename = pathlib.Path.rename
+    replace = os.replace
 
     def refuse(path, target):
-        if ".partial" in path.parent.name:
+        if ".partial" in pathlib.Path(path).parent.name:
             raise OSError("not now")
-        return rename(path, target)
+        return replace(path, target)
 
-    monkeypatch.setattr(pathlib.Path, "rename", refuse)
+    monkeypatch.setattr(os, "replace", refuse)
     with pytest.raises(OSError, match="not now"):
         write_several(tmp_path, "new")
     assert contents(tmp_path)["part/old.txt"] == "old"
@@ -212,3 +214,118 @@ def test_a_drive_may_know_no_flushing_but_must_be_there(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="not connected"):
         write("epoch 2")
     assert contents(tmp_path) == {"last.keras": "epoch 1"}
+
+
+# A file that another program holds for a moment
+
+
+@pytest.fixture
+def pauses(monkeypatch):
+    """The seconds that were waited, in which nothing waits."""
+    waited = []
+    monkeypatch.setattr(whole_files.time, "sleep", waited.append)
+    return waited
+
+
+def held(monkeypatch, name, times, error=PermissionError):
+    """Lets a function of `os` fail so many times, as where a file is held."""
+    function, left = getattr(os, name), [times]
+
+    def fails(*arguments, **options):
+        if left[0]:
+            left[0] -= 1
+            raise error(errno.EACCES, "used by another process", arguments[0])
+        return function(*arguments, **options)
+
+    monkeypatch.setattr(os, name, fails)
+
+
+@EACH_WAY
+def test_a_file_that_is_held_for_a_moment_is_put_in_place_then(
+    tmp_path, monkeypatch, way, pauses
+):
+    held(monkeypatch, "replace", 3)
+    with way(tmp_path / "a.txt") as partial:
+        (partial if way is replacing else partial / "a.txt").write_text("new")
+    assert list(contents(tmp_path).values()) == ["new"]
+    assert len(pauses) == 3 and sum(pauses) < 1
+
+
+@EACH_WAY
+def test_a_file_that_stays_held_is_an_error_after_some_seconds(
+    tmp_path, monkeypatch, way, pauses
+):
+    held(monkeypatch, "replace", 99)
+    refused = pytest.raises(PermissionError, match="another process")
+    with refused, way(tmp_path / "a.txt") as partial:
+        (partial if way is replacing else partial / "a.txt").write_text("new")
+    assert 3 < sum(pauses) < 10 and list(tmp_path.iterdir()) == []
+
+
+def test_copies_and_removals_are_tried_again_as_well(tmp_path, monkeypatch, pauses):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    held(monkeypatch, "unlink", 2)
+    whole_files.remove_file(path)
+    assert not path.exists() and len(pauses) == 2
+    whole_files.remove_file(path)  # what is gone is gone
+    path.write_text("old")
+    copyfile, left = shutil.copyfile, [2]
+
+    def fails(*arguments):
+        left[0] -= 1
+        if left[0] >= 0:
+            raise PermissionError(errno.EACCES, "used by another process")
+        return copyfile(*arguments)
+
+    monkeypatch.setattr(shutil, "copyfile", fails)
+    whole_files.copy_file(path, tmp_path / "b.txt")
+    assert contents(tmp_path) == {"a.txt": "old", "b.txt": "old"}
+
+
+def test_other_errors_are_not_waited_for(tmp_path, monkeypatch, pauses):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space"), replacing(tmp_path / "a") as partial:
+        partial.write_text("new")
+    assert pauses == []
+
+
+def test_a_folder_that_may_not_be_written_to_is_told_at_once(
+    tmp_path, monkeypatch, pauses
+):
+    held(monkeypatch, "replace", 1)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # also of root
+    with pytest.raises(PermissionError), replacing(tmp_path / "a.txt") as partial:
+        partial.write_text("new")
+    assert pauses == []
+
+
+def test_what_takes_the_place_while_it_is_waited_for_stays(
+    tmp_path, monkeypatch, pauses
+):
+    path = tmp_path / "cats"
+    held(monkeypatch, "replace", 1)
+    monkeypatch.setattr(whole_files.time, "sleep", lambda _: path.mkdir())
+    with pytest.raises(FileExistsError), new_folder(path) as folder:
+        (folder / "a.txt").write_text("mine")
+    assert list(path.iterdir()) == []
+
+
+def test_a_rename_may_take_its_time(tmp_path, monkeypatch):
+    """As on a network drive: what was there is whole all the while."""
+    path, replace, seen = tmp_path / "a.txt", os.replace, []
+    path.write_text("old")
+
+    def slow(*arguments):
+        seen.append(path.read_text())
+        time.sleep(0.2)
+        seen.append(path.read_text())
+        replace(*arguments)
+
+    monkeypatch.setattr(os, "replace", slow)
+    with replacing(path) as partial:
+        partial.write_text("new")
+    assert seen == ["old", "old"] and contents(tmp_path) == {"a.txt": "new"}

@@ -242,3 +242,34 @@ def test_labels_become_category_ids(valid, monkeypatch, names, ids):
     oracle = Oracle(valid, class_names=names, category_ids=ids)
     expected = {8, 7, 9} if ids and 8 in ids else {5, 7, 9}
     assert ids_seen(oracle, valid, monkeypatch) == expected
+
+
+def test_callbacks_before_it_in_the_list_see_its_numbers(valid, train, model, tmp_path):
+    best, table = tmp_path / "best.keras", tmp_path / "log.csv"
+
+    class Falling(COCOEvaluation):
+        """Finds less and less."""
+
+        ap = 0.5
+
+        def evaluate(self, model):
+            self.ap -= 0.1
+            return {"AP": self.ap, "AP50": self.ap}
+
+    checkpoint = keras.callbacks.ModelCheckpoint(
+        best, monitor="AP", mode="max", save_best_only=True
+    )
+    stopping = keras.callbacks.EarlyStopping(monitor="AP", mode="max", patience=1)
+    log = keras.callbacks.CSVLogger(str(table))
+    given = [checkpoint, stopping, log, Falling(valid, verbose=False)]
+    history = model.fit(*train, batch_size=4, epochs=5, verbose=0, callbacks=given)
+    assert history.epoch == [0, 1]  # stopped where the second was no better
+    assert checkpoint.best == pytest.approx(0.4) and best.exists()
+    assert "AP50" in table.read_text().splitlines()[0]
+    assert model.stop_training is True
+
+
+@pytest.mark.parametrize("wrong", [{"every": 0}, {"batch_size": 0}])
+def test_numbers_that_cannot_be_right_are_refused_before_training(valid, wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        COCOEvaluation(valid, **wrong)

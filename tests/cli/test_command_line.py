@@ -14,19 +14,7 @@ import pytest
 from effdet_keras import cli, errors
 from effdet_keras.extras.demo import command as demo
 
-COMMANDS = (
-    "demo",
-    "inspect",
-    "convert",
-    "selftest",
-    "train",
-    "eval",
-    "predict",
-    "benchmark",
-    "export",
-    "inspect-weights",
-    "import",
-)
+COMMANDS = tuple(cli.COMMANDS)
 HEAVY = ("tensorflow", "keras", "numpy", "PIL", "jax", "torch", "matplotlib")
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from support.tiny import lively_model
 
 import effdet_keras as ek
 from effdet_keras import cli
+from effdet_keras._internal.folder_lock import FolderLock
+from effdet_keras.cli import evaluate_files
 from effdet_keras.data import write_shapes
 from effdet_keras.evaluate.thresholds import apply_temperature
 from effdet_keras.weights.archive import store_score_settings, write_archive
@@ -109,3 +112,72 @@ def test_other_models_are_refused_before_any_work(
     assert run(*(archive if word == "A" else word for word in arguments)) == 1
     said = capsys.readouterr()
     assert message in said.err and len(said.err.splitlines()) == 1 and not said.out
+
+
+@pytest.fixture
+def evaluated(monkeypatch):
+    """Lets something happen while the model is evaluated, which takes no time then."""
+    happens = []
+    real = evaluate_files._Model.evaluate
+
+    def evaluate(source, dataset, columns):
+        real(source, dataset, columns)
+        for action in happens:
+            action()
+
+    monkeypatch.setattr(evaluate_files._Model, "evaluate", evaluate)
+    return happens
+
+
+def test_thresholds_of_other_weights_are_not_stored(
+    archive, model, data, evaluated, capsys
+):
+    """A training puts a better checkpoint in the place of the one under evaluation."""
+
+    def replace():
+        bias = next(v for v in model.weights if v.path.endswith("class-predict/bias"))
+        before = np.array(bias)
+        bias.assign(before + 0.125)
+        write_archive(model, archive)
+        bias.assign(before)
+
+    evaluated.append(replace)
+    assert run(archive, data, "--store-thresholds") == 1
+    assert "was replaced while it was evaluated" in capsys.readouterr().err
+    assert ek.EfficientDet.from_archive(archive).score_settings is None
+    assert [path.name for path in archive.parent.iterdir()] == [archive.name]
+
+
+def test_a_file_that_is_replaced_while_it_is_copied_stays(archive, model, monkeypatch):
+    """In the last moment, by an equal one even: the newer file is never replaced."""
+    newer = archive.with_name("newer.keras")
+    write_archive(model, newer, {"epoch": 7})
+    check = "effdet_keras.weights.archive._check_number"
+    monkeypatch.setattr(check, lambda *_: os.replace(newer, archive))
+    with pytest.raises(RuntimeError, match="was replaced while"):
+        store_score_settings(archive, ek.metrics.ScoreSettings((0.5, 0.5, 0.5)))
+    assert ek.read_archive_info(archive)["epoch"] == 7
+
+
+def test_nothing_is_stored_where_a_training_writes(
+    archive, data, evaluated, capsys, monkeypatch
+):
+    training = FolderLock(archive.parent)
+    training.acquire("A training")
+    assert run(archive, data, "--store-thresholds") == 1
+    said = capsys.readouterr()
+    assert "A training writes to" in said.err and "images of" not in said.out
+    training.release()
+    evaluated.append(lambda: training.acquire("A training"))
+    assert run(archive, data, "--store-thresholds") == 1
+    assert "Storing thresholds needs a folder" in capsys.readouterr().err
+    training.release()
+    assert ek.EfficientDet.from_archive(archive).score_settings is None
+
+
+def test_thresholds_may_be_stored_again_meanwhile(archive, data, evaluated):
+    """Which changes no weights."""
+    others = ek.metrics.ScoreSettings((0.5, 0.5, 0.5))
+    evaluated.append(lambda: store_score_settings(archive, others))
+    assert run(archive, data, "--store-thresholds") == 0
+    assert ek.EfficientDet.from_archive(archive).score_settings != others

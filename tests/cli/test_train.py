@@ -87,6 +87,8 @@ def test_find_rate_writes_a_curve_and_leaves_the_folder_to_the_run(
         (["--precision", "half"], "`precision` must be 'float32'"),
         (["--hparams", "gama=2"], "Did you mean 'gamma'"),
         (["--weights", "cocoa"], "Did you mean 'coco'"),
+        (["--epochs", "3", "--set", "epochs=5"], "`--epochs` and by `--set epochs=5`"),
+        (["--set", "data=other"], "`DATA` and by `--set data=other`"),
     ],
     ids=str,
 )

@@ -90,7 +90,7 @@ def test_split_keeps_every_image_once():
 
 @pytest.mark.parametrize("fraction", [0.0, 0.04, 1.0, 1.5, -1])
 def test_split_into_nothing_is_an_error(fraction):
-    with pytest.raises(ValueError, match="both parts"):
+    with pytest.raises(ValueError, match="`fraction` must"):
         make_dataset(10).split(fraction)
 
 

@@ -46,3 +46,58 @@ def test_every_format_is_read_and_written_without_tensorflow(tmp_path, backend):
     assert "done" in said
     cure = '`DetectionDataset.batches` needs tensorflow: pip install "tensorflow"'
     assert cure in said
+
+
+TRAINING = """
+import sys
+sys.modules["tensorflow"] = None
+import pathlib
+import effdet_keras as ek
+from effdet_keras import cli
+
+folder = pathlib.Path(sys.argv[1])
+train, valid = ek.data.write_shapes(folder / "coco", num_train=4, num_valid=2,
+                                    image_size=32)
+tried = {
+    "train": lambda: sys.exit(cli.main(["train", str(folder / "coco"), "--out",
+                                        str(folder / "run"), "--find-rate"])),
+    "fine_tune": lambda: ek.fine_tune(train, out=folder / "run"),
+}
+model = ek.EfficientDet.from_preset("efficientdet-lite0", image_size=64, dataset=train,
+                                    fpn_cell_repeats=1, head_repeats=1, verbose=0)
+model.compile()
+before = model.settings
+tried["fit"] = lambda: model.fit(train)
+tried["validation"] = lambda: model.fit(None, validation_data=valid)
+made = []
+original = ek.EfficientDet.__init__
+def noted(self, *arguments, **options):
+    made.append(arguments)
+    original(self, *arguments, **options)
+ek.EfficientDet.__init__ = noted
+for name, call in tried.items():
+    try:
+        call()
+        print(name, "did not fail")
+    except (ek.errors.MissingPackageError, SystemExit) as error:
+        print(f"{name}: {error}")
+print("made", len(made), "models,", sorted(p.name for p in folder.iterdir()))
+print("compiled again", model.settings is not before)
+"""
+
+
+@pytest.mark.extra_packages
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_training_says_first_that_it_needs_tensorflow(tmp_path, backend):
+    """Before a model is made, before one is compiled, and before a folder is made."""
+    pytest.importorskip(backend)
+    said = programs.run_alone("-c", TRAINING, tmp_path, KERAS_BACKEND=backend)
+    cure = (
+        "Training on a `DetectionDataset`, which `tf.data` reads on every backend of "
+        'Keras, needs tensorflow: pip install "tensorflow"'
+    )
+    for name in ("fine_tune", "fit", "validation"):
+        assert f"{name}: {cure}" in said
+    assert "train: 2" in said or "train: 1" in said  # the status of the command
+    assert "made 0 models, ['coco']" in said
+    assert "compiled again False" in said

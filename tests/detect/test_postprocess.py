@@ -422,7 +422,7 @@ def test_anchors_of_another_image_size_are_refused():
     "options, message",
     [
         ({"method": "soft"}, r"`method` must be one of .*'soft'"),
-        ({"iou_threshold": 1.5}, r"`iou_threshold` must be between.*1.5"),
+        ({"iou_threshold": 1.5}, r"`iou_threshold` must be a number from 0 to 1.*1.5"),
     ],
 )
 def test_wrong_options_are_named(options, message):

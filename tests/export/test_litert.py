@@ -230,7 +230,10 @@ INT8 = {"precision": "int8", "calibration": ["x"]}
         ({**INT8, "postprocess_ops": "builtin"}, "int8 would round the boxes"),
         ({"batch_size": 2}, "one image at a time"),
         ({"max_detections": 5, "outputs": "raw"}, "Raw outputs have no postprocess"),
-        ({"max_detections": 0}, "`max_detections` must be at least 1"),
+        (
+            {"max_detections": 0},
+            "`max_detections` must be a whole number of at least 1",
+        ),
         ({**INT8, "calibration": []}, "at least one image"),
     ],
 )

@@ -1,10 +1,12 @@
 """`batch_size="auto"`: measured in a child process, which may be killed."""
 
 import json
+import pathlib
 import signal
 import sys
 import types
 
+import numpy as np
 import pytest
 from support.tiny_run import tiny_run
 
@@ -104,6 +106,133 @@ def test_the_trial_stops_before_memory_is_full(tmp_path, splits, monkeypatch):
     with pytest.raises(SystemExit, match="about 4.0 GB of 4.5 GB that are free"):
         batch_size.main(str(path))
     assert out.read_text() == "1\n2\n"
+
+
+SECOND = "30 20 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
+FIRST = (
+    "30 20 0:26 {root} /sys/fs/cgroup/memory rw shared:9 - cgroup cgroup rw,memory\n"
+)
+CPU = "31 20 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
+
+
+@pytest.fixture
+def system(tmp_path, monkeypatch):
+    """Files of the kernel, with 1,000,000 kB of free memory."""
+    monkeypatch.setattr(batch_size, "_ROOT", tmp_path)
+
+    def write(files):
+        for name, text in files.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{text}\n")
+
+    write({"proc/meminfo": "MemTotal: 9 kB\nMemAvailable:  1000000 kB"})
+    return write
+
+
+def group(path, limit, taken, stat="", version=2):
+    names = ("max", "current") if version == 2 else ("limit_in_bytes", "usage_in_bytes")
+    top = "sys/fs/cgroup" + ("" if version == 2 else "/memory") + path
+    texts = dict(zip(names, (limit, taken)))
+    return {f"{top}/memory.{n}": text for n, text in {**texts, "stat": stat}.items()}
+
+
+OF_MACHINE = 1_024_000_000
+FILES_OF_2 = "anon 1\ninactive_file 300"
+FILES_OF_1 = "inactive_file 1\ntotal_inactive_file 300"
+
+
+@pytest.mark.parametrize(
+    ("mounts", "own", "groups", "free"),
+    [
+        # Without control groups, and without limits.
+        ("", "", [], OF_MACHINE),
+        (SECOND, "0::/", [group("", "max", 9000)], OF_MACHINE),
+        (SECOND, "0::/a", [group("/a", 10**13, 9000)], OF_MACHINE),
+        # Version 2: files that were read are let go.
+        (SECOND, "0::/", [group("", 5000, 1000)], 4000),
+        (SECOND, "0::/", [group("", 5000, 1000, FILES_OF_2)], 4300),
+        (SECOND, "0::/", [group("", 5000, 6000)], 0),
+        # The limit of each group around it counts.
+        (
+            SECOND,
+            "0::/pod/job",
+            [group("/pod", 5000, 4500), group("/pod/job", 4000, 100)],
+            500,
+        ),
+        (SECOND, "0::/pod/job", [group("/pod/job", "max", 1), group("/pod", 9, 2)], 7),
+        (
+            SECOND,
+            "0::/a",
+            [group("/a", 9000, 0), {"sys/fs/cgroup/a/memory.high": 8000}],
+            8000,
+        ),
+        # Version 1, in whose place a container sees its own group alone, or all.
+        (
+            CPU + FIRST.format(root="/"),
+            "5:cpu,cpuacct:/\n4:memory:/docker/3a7c\n0::/",
+            [
+                group("", 2**63 - 4096, 1, version=1),
+                group("/docker/3a7c", 5000, 1000, FILES_OF_1, version=1),
+            ],
+            4300,
+        ),
+        (
+            FIRST.format(root="/docker/3a7c"),
+            "4:memory:/docker/3a7c",
+            [group("", 5000, 1000, version=1)],
+            4000,
+        ),
+        (
+            FIRST.format(root="/"),
+            "4:memory:/",
+            [group("", 2**63 - 4096, 1, version=1)],
+            OF_MACHINE,
+        ),
+        # Both, as on older systems: memory is of version 1 there.
+        (
+            SECOND.replace("cgroup rw", "cgroup/unified rw") + FIRST.format(root="/"),
+            "4:memory:/a\n0::/",
+            [group("/a", 5000, 2000, version=1)],
+            3000,
+        ),
+    ],
+    ids=[
+        "no groups",
+        "max",
+        "more than there is",
+        "limit",
+        "files",
+        "nothing left",
+        "nested",
+        "the outer one",
+        "high",
+        "version 1",
+        "version 1 in a container",
+        "version 1 without a limit",
+        "both versions",
+    ],
+)
+def test_free_memory_is_that_of_the_machine_or_of_a_container(
+    system, mounts, own, groups, free
+):
+    system({"proc/self/mountinfo": mounts, "proc/self/cgroup": own})
+    for files in groups:
+        system(files)
+    assert batch_size.available_bytes() == free
+
+
+def test_where_nothing_is_known_no_size_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(batch_size, "_ROOT", tmp_path / "none")
+    assert batch_size.available_bytes() is None and batch_size.peak_bytes() == 0
+
+
+def test_this_process_has_memory():
+    if not pathlib.Path("/proc/self/status").exists():
+        pytest.skip("of Linux alone")
+    held = np.ones(50_000_000, "uint8")
+    assert batch_size.peak_bytes() > held.nbytes
+    assert 0 <= batch_size.available_bytes() < 2**50
 
 
 def test_a_run_takes_the_size(monkeypatch, shapes, tmp_path):

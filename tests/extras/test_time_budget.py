@@ -1,6 +1,7 @@
 """`time_budget`: the length is what there is time for."""
 
 import dataclasses
+import types
 
 import pytest
 from support.tiny_run import tiny_run
@@ -8,6 +9,7 @@ from support.tiny_run import tiny_run
 import effdet_keras as ek
 from effdet_keras.extras import time_budget
 from effdet_keras.extras.time_budget import Times, choose_length, length_for, measure
+from effdet_keras.runs.configuration import seconds_of
 from effdet_keras.runs.parts import choose_splits
 from effdet_keras.train import auto_recipe
 
@@ -74,10 +76,11 @@ def splits(shapes, capsys):
 def test_what_is_frozen_for_short_trainings_is_measured_again_for_long_ones(
     monkeypatch, splits, budget, count, left, freeze
 ):
-    asked = []
+    asked, limits = [], set()
 
-    def measured(configuration, splits, steps):
+    def measured(configuration, splits, steps, ends):
         asked.append(steps)
+        limits.add(round(ends - time_budget.time.monotonic()))
         is_short = steps < auto_recipe.SHORT
         return Times(10, 1.0 if is_short else 2.0, 3.0, 4.0, 6.0, is_frozen=is_short)
 
@@ -91,6 +94,53 @@ def test_what_is_frozen_for_short_trainings_is_measured_again_for_long_ones(
     frozen = run.replace(freeze="backbone")
     choose_length(frozen, splits, started=time_budget.time.monotonic())
     assert len(asked) == 1
+    # Of both measurings together.
+    fifth = seconds_of(budget) / 5
+    assert all(fifth - 10 < limit <= fifth for limit in limits)
+
+
+@pytest.mark.parametrize(("ends", "batches"), [(30.0, 2), (43.0, 3), (45.0, 4)])
+def test_measuring_ends_in_time_and_what_was_not_seen_is_estimated(
+    monkeypatch, ends, batches
+):
+    """The first step takes 40 seconds, which compile it, and each other one 2."""
+    now = [0.0]
+    monkeypatch.setattr(time_budget.time, "monotonic", lambda: now[0])
+    watch = time_budget._Stopwatch(ends)
+    watch.on_train_begin()
+    with pytest.raises(time_budget._TimeIsUpError):
+        for batch in range(8):
+            now[0] += 2.0 if batch else 40.0
+            watch.on_train_batch_end(batch)
+    assert watch.is_cut and batch == batches - 1
+    first_steps, first_evaluation, steps, evaluation = watch.parts(8, 4)
+    assert (steps, evaluation) == (16.0, 8.0)
+    assert first_steps - steps == first_evaluation - evaluation == 38.0
+
+
+def test_no_evaluation_is_begun_where_half_of_the_measuring_is_over(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(time_budget.time, "monotonic", lambda: now[0])
+    watch = time_budget._Stopwatch(48.0)
+    watch.set_model(types.SimpleNamespace(stop_training=False))
+    watch.on_train_begin()
+    now[0] = 30.0
+    watch.on_train_batch_end(7)
+    with pytest.raises(time_budget._TimeIsUpError):
+        watch.on_epoch_end(0)
+
+
+def test_a_measuring_that_was_cut_still_gives_a_length(shapes, splits, capsys):
+    """All that it may take is over when it begins."""
+    fields = tiny_run(time_budget="10m", batch_size=2, augment=())
+    now = time_budget.time.monotonic()
+    run = ek.RunConfiguration(**fields)
+    cut = measure(run, splits, 100, now)
+    assert cut.is_cut and cut.steps_per_epoch == 2
+    assert all(getattr(cut, n) > 0 for n in ("step", "evaluation", "final"))
+    assert length_for(cut, run, 1.0).time_budget is None
+    time_budget._say(run, cut, length_for(cut, run, 1.0))
+    assert "partly estimated" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -98,8 +148,9 @@ def test_steps_and_evaluations_are_measured_and_the_run_ends_there(
     monkeypatch, shapes, splits, tmp_path, capsys
 ):
     fields = tiny_run(time_budget="10m", batch_size=2, validation_losses=True)
-    times = measure(ek.RunConfiguration(**fields), splits, 100)
-    assert times.steps_per_epoch == 2 and not times.is_frozen
+    now = time_budget.time.monotonic()
+    times = measure(ek.RunConfiguration(**fields), splits, 100, now + 600)
+    assert times.steps_per_epoch == 2 and not (times.is_frozen or times.is_cut)
     for name in ("step", "evaluation", "final", "once"):
         assert 0 < getattr(times, name) < 60, name
     assert times.final > times.evaluation  # it loads the model as well

@@ -21,6 +21,7 @@ from support import programs
 from support.remote import Quiet, served
 from support.tiny import LITE0, tiny_model, values
 
+from effdet_keras.errors import EffDetError
 from effdet_keras.hub.export import network_features
 from effdet_keras.hub.from_hub import HubDetector, _matching_config
 from effdet_keras.hub.module import HubFeatures, open_hub_module
@@ -484,8 +485,20 @@ def test_a_module_that_is_gone_is_named(small_module, tmp_path):
 def test_what_is_no_module_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="There is no TF-Hub module.*nowhere"):
         from_small("nowhere")
-    with pytest.raises(ValueError, match=str(tmp_path)):
-        from_small(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "saved_model.pb").write_bytes(b"no protocol buffer")
+    for folder in ("empty", "broken"):
+        message = f"{folder}.*is no SavedModel that TensorFlow can load.*again"
+        with pytest.raises(EffDetError, match=message):
+            from_small(tmp_path / folder)
+
+
+def test_a_module_without_its_variables_is_named(small_module, tmp_path):
+    shutil.copytree(small_module, tmp_path / "module")
+    shutil.rmtree(tmp_path / "module" / "variables")
+    with pytest.raises(EffDetError, match="is no SavedModel.*'variables'"):
+        from_small(tmp_path / "module")
 
 
 def test_a_wrong_number_of_levels_is_named(small_module, tmp_path):

@@ -29,7 +29,9 @@ def test_all_published_models_have_a_config(golden_path):
 
 def test_a_config_survives_json():
     config = D0.replace(
-        image_size=(128, 256), anchor_scale=[4, 4, 4, 3, 3.5], aspect_ratios=[[1, 1], 2]
+        image_size=(128, 256),
+        anchor_scale=[4, 4, 4, 3, 3.5],
+        aspect_ratios=[[1, 1], [2, 0.5]],
     )
     again = EfficientDetConfig(**json.loads(json.dumps(config.to_dict())))
     assert again == config
@@ -41,11 +43,11 @@ def test_a_config_survives_json():
     ("wrong", "message"),
     [
         ({"backbone": "resnet50"}, "one of efficientnet-b0"),
-        ({"num_classes": 0}, "whole number >= 1"),
-        ({"seg_num_classes": 256}, "at most 255"),
+        ({"num_classes": 0}, "whole number of at least 1"),
+        ({"seg_num_classes": 256}, "from 1 to 255"),
         ({"image_size": (512, 0)}, "whole number"),
         ({"image_size": 32}, "`max_level` .*at most twice"),
-        ({"min_level": 6}, "1 to 5"),
+        ({"min_level": 6}, "from 1 to 5"),
         (
             {"resize_method": "asymmetric", "heads": "segmentation"},
             "`resize_method`.*'half_pixel' with a segm",

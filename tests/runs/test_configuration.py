@@ -39,6 +39,7 @@ OTHERS = {
     "clip_norm": 5.0,
     "ema_decay": None,
     "learning_rate_multipliers": {"^efficientnet": 0.5},
+    "gradient_multipliers": {"bias$": 2.0},
     "accumulate_steps": 4,
     "grad_checkpoint": True,
     "loss_scale": 1024.0,
@@ -70,7 +71,9 @@ OTHERS = {
     "save_every_minutes": 2.5,
     "keep": 3,
     "keep_every_hours": 1.5,
-    "tensorboard": False,
+    "tensorboard": True,
+    "gradient_summary_every": 100,
+    "input_summary_every": 50,
     "profile": "10,20",
     "verbose": 0,
 }
@@ -104,8 +107,9 @@ def test_all_fields_come_back_from_yaml(tmp_path):
     [
         *(
             ({"epochs": wrong}, r"`epochs` must be int \| None")
-            for wrong in (0, 1.0, True)
+            for wrong in (1.0, True)
         ),
+        ({"epochs": 0}, "`epochs` must be a whole number of at least 1"),
         ({"flip_probability": float("nan")}, "`flip_probability` must be float"),
         ({"freeze_batch_norm": 0}, "must be bool. Received: freeze_b"),
         ({"scale_jitter": (1, 2, 3)}, r"tuple\[float, float\] \| 'auto'"),
@@ -172,6 +176,48 @@ def test_settings_of_another_form_are_refused():
     for text, message in (("epochs", "FIELD=VALUE"), ("size=[1", "ParserError")):
         with pytest.raises(ValueError, match=message):
             parse_settings([text])
+
+
+@pytest.mark.parametrize(
+    ("flags", "texts", "field"),
+    [
+        ({"epochs": 3}, ["epochs=5"], "epochs"),
+        ({"data": "cats"}, ["data=dogs"], "data"),
+        ({"test_split": None}, ["test_split=test"], "test_split"),
+        ({"quantize_aware": True}, ["quantize_aware=false"], "quantize_aware"),
+        ({}, ["epochs=3", "epochs=5"], "epochs"),
+        ({}, ["loss.gamma=2", "loss.gamma=3"], "loss"),
+        ({}, ["loss.gamma=2", "loss={gamma: 3}"], "loss"),
+        ({}, ["loss=null", "loss.gamma=3"], "loss"),
+        ({}, ["loss.gamma=3", "loss=5"], "loss"),
+    ],
+)
+def test_a_field_that_gets_two_values_is_refused(flags, texts, field):
+    with pytest.raises(ValueError, match=f"`{field}` is given by .*leave one"):
+        parse_settings(texts, flags)
+
+
+@pytest.mark.parametrize(
+    ("flags", "texts", "fields"),
+    [
+        ({"epochs": 3}, ["epochs=3", "seed=1"], {"epochs": 3, "seed": 1}),
+        ({"image_size": (64, 96)}, ["image_size=[64, 96]"], {"image_size": (64, 96)}),
+        ({"weights": None}, ["weights=none"], {"weights": None}),
+        (
+            {"quantize_aware": True},
+            ["quantize_aware.delay=5", "quantize_aware.range_steps=9"],
+            {"quantize_aware": {"delay": 5, "range_steps": 9}},
+        ),
+        ({}, ["loss={gamma: 2}", "loss.alpha=3"], {"loss": {"gamma": 2, "alpha": 3}}),
+    ],
+)
+def test_a_field_that_is_given_twice_alike_is_taken(flags, texts, fields):
+    assert parse_settings(texts, flags) == fields
+
+
+@pytest.mark.parametrize("field", ["weights", "freeze", "test_split"])
+def test_the_word_none_is_none(field):
+    assert getattr(RunConfiguration(**{field: "none"}), field) is None
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import pytest
 
 from effdet_keras.runs.configuration import RunConfiguration
+from effdet_keras.runs.requested import _MAPPINGS as MERGED
 from effdet_keras.runs.requested import configured, resumed
 from effdet_keras.runs.run_folder import RunFolder
 
@@ -54,3 +55,62 @@ def test_a_new_length_counts(begun):
     folder = begun(AUTO, chosen={**CHOSEN, "epochs": None, "steps": 5})
     chosen = again(folder, {"epochs": 40, "keep": 3})
     assert (chosen.epochs, chosen.steps, chosen.keep) == (40, None, 3)
+
+
+@pytest.mark.parametrize(
+    ("field", "in_file", "given", "expected"),
+    [
+        ("loss", {"gamma": 2.0}, {"alpha": 0.5}, {"gamma": 2.0, "alpha": 0.5}),
+        (
+            "matching",
+            {"force": False},
+            {"iou_threshold": 0.6},
+            {"force": False, "iou_threshold": 0.6},
+        ),
+        (
+            "adversarial",
+            {"epsilon": 2.0},
+            {"step_size": 0.5},
+            {"epsilon": 2.0, "step_size": 0.5},
+        ),
+        (
+            "quantize_aware",
+            {"delay": 5},
+            {"range_steps": 9},
+            {"delay": 5, "range_steps": 9},
+        ),
+        ("quantize_aware", True, {"delay": 5}, {"delay": 5}),
+        ("quantize_aware", {"delay": 5}, True, {"delay": 5}),
+        ("quantize_aware", {"delay": 5}, False, False),
+        (
+            "schedule",
+            "cosine",
+            {"warmup_steps": 5},
+            {"name": "cosine", "warmup_steps": 5},
+        ),
+        (
+            "optimizer",
+            {"name": "momentum", "momentum": 0.8},
+            {"name": "adam"},
+            {"name": "adam"},
+        ),
+        (
+            "learning_rate_multipliers",
+            {"bias$": 2.0},
+            {"class_net": 3.0},
+            {"bias$": 2.0, "class_net": 3.0},
+        ),
+    ],
+)
+def test_a_name_of_a_mapping_leaves_the_others_of_a_file(
+    tmp_path, field, in_file, given, expected
+):
+    RunConfiguration(**{field: in_file}).write(tmp_path / "base.yaml")
+    run = configured(tmp_path / "base.yaml", None, {field: given})
+    assert getattr(run, field) == expected
+
+
+def test_every_field_that_is_a_mapping_of_options_is_merged():
+    kinds = {n: str(f.type) for n, f in RunConfiguration.__dataclass_fields__.items()}
+    mappings = {name for name, kind in kinds.items() if "dict[str" in kind}
+    assert mappings - {"augment"} == set(MERGED)

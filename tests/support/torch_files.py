@@ -13,17 +13,18 @@ from effdet_keras.weights.network_arrays import network_arrays
 _STORAGES = {
     "float32": "FloatStorage",
     "float16": "HalfStorage",
+    "bfloat16": "BFloat16Storage",
     "int64": "LongStorage",
 }
 _SYSTEM = {"protocol_version": 1001, "little_endian": True, "type_sizes": {"int": 4}}
 
 
-def write_zip(path, content):
-    """As torch writes since 1.6."""
+def write_zip(path, content, order="little"):
+    """As torch writes since 1.6; `order` is what it says of the order of bytes."""
     arrays, text = _pickled(content, is_zip=True)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("archive/data.pkl", text)
-        archive.writestr("archive/byteorder", "little")
+        archive.writestr("archive/byteorder", order)
         archive.writestr("archive/version", "3\n")
         for key, array in arrays.items():
             archive.writestr(f"archive/data/{key}", array.tobytes())

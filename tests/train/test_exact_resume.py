@@ -15,6 +15,7 @@ CASES = (
     "accumulation",
     "adversarial",
     "quantized",
+    "part epochs",
 )
 
 
@@ -37,7 +38,13 @@ def test_on_tensorflow(case, tmp_path):
 
 @pytest.mark.extra_packages
 @pytest.mark.parametrize(
-    ("backend", "case"), [("jax", "graph"), ("torch", "accumulation")]
+    ("backend", "case"),
+    [
+        ("jax", "graph"),
+        ("jax", "part epochs"),
+        ("torch", "accumulation"),
+        ("torch", "part epochs"),
+    ],
 )
 def test_on_other_backends(backend, case, tmp_path):
     if importlib.util.find_spec(backend) is None:

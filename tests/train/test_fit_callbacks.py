@@ -6,6 +6,7 @@ import keras
 import pytest
 from support.tiny import EAGER, batch, tiny_model
 
+from effdet_keras.callbacks import COCOEvaluation
 from effdet_keras.train.averages import SwapEMA
 from effdet_keras.train.fitting import EpochLines, others_in, swaps
 
@@ -19,6 +20,21 @@ def test_the_callbacks_that_are_given_are_kept_in_any_form():
         (keras.callbacks.CallbackList([one, EpochLines()]), [one]),
     ):
         assert others_in(given) == expected
+
+
+def test_evaluations_come_first_and_the_others_keep_their_order():
+    """Or `ModelCheckpoint(monitor="AP")` before one would see no AP."""
+    one, other, third = (keras.callbacks.Callback() for _ in range(3))
+    evaluation = keras.callbacks.Callback()
+    evaluation.evaluates = True
+    for given in (
+        [one, evaluation, other, third],
+        [one, other, third, evaluation],
+        [evaluation, one, other, third],
+        keras.callbacks.CallbackList([one, other, evaluation, third]),
+    ):
+        assert others_in(given) == [evaluation, one, other, third]
+    assert COCOEvaluation.evaluates
 
 
 def test_the_averages_are_swapped_by_the_callback_that_is_given_or_by_a_new_one():

@@ -1,5 +1,6 @@
 """What happens to gradients: factors, clipping, L2 decay."""
 
+import math
 import re
 import types
 
@@ -7,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from support.tiny import EAGER, batch, tiny_model, values
+from support.tiny import EAGER, batch, tiny_model, values, without_stochastic_depth
 
 from effdet_keras.extras.tfod.recipe import tfod_decay
 from effdet_keras.model.efficientdet import EfficientDet
@@ -16,6 +17,7 @@ from effdet_keras.train.optimizers import (
     clip_gradients,
     decay_factors,
     factors_of,
+    multiply_gradients,
 )
 from effdet_keras.train.recipe import Recipe
 
@@ -85,9 +87,59 @@ def test_an_expression_that_is_found_nowhere_names_paths_near_it():
 
 
 @pytest.mark.parametrize("multipliers", [{"bias": 0}, {"bias$": -1.0}])
-def test_wrong_multipliers_are_named(multipliers):
-    with pytest.raises(ValueError, match="`learning_rate_multipliers`.*bias"):
-        Recipe(learning_rate_multipliers=multipliers)
+@pytest.mark.parametrize("field", ["learning_rate_multipliers", "gradient_multipliers"])
+def test_wrong_multipliers_are_named(field, multipliers):
+    with pytest.raises(ValueError, match=f"`{field}`.*bias"):
+        Recipe(**{field: multipliers})
+
+
+@pytest.mark.parametrize("multipliers", ["auto", 2.0, {"bias": math.nan}])
+def test_gradient_multipliers_are_a_dict_of_factors(multipliers):
+    with pytest.raises(ValueError, match="`gradient_multipliers` must be a dict"):
+        Recipe(gradient_multipliers=multipliers)
+    with pytest.raises(ValueError, match="`gradient_multipliers`.*'box-99'"):
+        tiny_model().compile(gradient_multipliers={"box-99": 2.0})
+
+
+def test_gradients_are_multiplied_where_an_expression_is_found_and_only_there():
+    gradients = [ops.convert_to_tensor([float(i)]) for i in range(1, 4)]
+    assert multiply_gradients(gradients, None, VARIABLES) is gradients
+    found = multiply_gradients(gradients, {"bias$": 2.0, "class": 9.0}, VARIABLES)
+    assert [float(g[0]) for g in found] == [1.0, 4.0, 6.0]
+
+
+def step_of(**arguments):
+    """How far each variable goes in a step of SGD without momentum, and its logs."""
+    keras.utils.set_random_seed(1)
+    model = without_stochastic_depth(tiny_model(), batch_norm=False)
+    options = {"schedule": "constant", "learning_rate": 0.1, "run_eagerly": EAGER}
+    model.compile("sgd", ema_decay=None, weight_decay=None, **options, **arguments)
+    before = values(model.trainable_variables)
+    logs = model.fit(*batch(), batch_size=2, verbose=0).history
+    after = values(model.trainable_variables)
+    paths = [variable.path for variable in model.trainable_variables]
+    steps = {path: a - b for path, a, b in zip(paths, after, before, strict=True)}
+    return steps, logs["gradient_norm"][0]
+
+
+@pytest.mark.slow_elsewhere
+def test_a_step_goes_further_by_the_factor_of_a_gradient_unless_it_is_clipped():
+    multipliers = {"gradient_multipliers": {"bias$": 2.0, "^fpn": 0.5}}
+    plain, norm = step_of(clip_norm=None)
+    found, larger = step_of(clip_norm=None, **multipliers)
+    factors = {path: 0.5 if path.startswith("fpn") else 1.0 for path in plain}
+    factors |= {path: 2.0 for path in plain if path.endswith("bias")}
+    assert set(factors.values()) == {0.5, 1.0, 2.0} and larger != norm
+    for path, step in plain.items():
+        # A step is the difference of two weights, in float32.
+        np.testing.assert_allclose(
+            found[path], factors[path] * step, rtol=1e-3, atol=2e-6, err_msg=path
+        )
+    # A factor on gradients comes before clipping, and one on rates would come after it.
+    clipped, at_most = step_of(clip_norm=0.02, **multipliers)
+    length = np.sqrt(sum(np.sum(step**2.0) for step in clipped.values()))
+    assert at_most == pytest.approx(0.02, rel=1e-4)
+    assert length == pytest.approx(0.1 * 0.02, rel=1e-3)
 
 
 def test_the_object_detection_api_decays_these():

@@ -1,6 +1,7 @@
 """Data that cannot be trained on: one clear error each, before weights move."""
 
 import pathlib
+import types
 
 import keras
 import numpy as np
@@ -10,6 +11,7 @@ from support.tiny import EAGER, Stream, assert_equal, batch, tiny_model, values
 
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.train import inputs
 
 
 @pytest.fixture(scope="module")
@@ -248,3 +250,137 @@ def test_one_step_is_traced_for_any_number_of_boxes(monkeypatch):
     batches = model.batches(dataset, 1, training=True, augment=None)
     model.fit(batches, verbose=0)
     assert len(traces) == 1
+
+
+# Numbers of `fit` that cannot be right.
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"batch_size": 0},
+        {"batch_size": -4},
+        {"batch_size": 2.5},
+        {"epochs": -1},
+        {"epochs": 1.0},
+        {"epochs": True},
+        {"steps_per_epoch": 0},
+        {"steps_per_epoch": -2},
+        {"initial_epoch": -1},
+        {"validation_steps": 0},
+        {"validation_batch_size": 0},
+        {"validation_freq": 0},
+    ],
+    ids=str,
+)
+def test_numbers_that_cannot_be_right_are_refused(model, wrong):
+    (name,) = wrong
+    with pytest.raises(ValueError, match=f"`{name}` must be a whole number"):
+        model.fit(*batch(), verbose=0, validation_data=batch(), **wrong)
+
+
+def test_batches_evaluate_and_predict_refuse_them_too(model):
+    images, truth = batch()
+    for call in (
+        lambda: model.evaluate(images, truth, batch_size=0, verbose=0),
+        lambda: model.evaluate(images, truth, steps=0, verbose=0),
+        lambda: model.predict(images, batch_size=-1, verbose=0),
+        lambda: model.batches(None, 0),
+    ):
+        with pytest.raises(ValueError, match="must be a whole number of at least 1"):
+            call()
+
+
+def test_a_validation_split_is_for_arrays(model):
+    with pytest.raises(ValueError, match=r"is for arrays.*split\(0.8\)"):
+        model.fit(Stream(batch()), validation_split=0.5, verbose=0)
+    with pytest.raises(ValueError, match="must leave images for both"):
+        model.fit(*batch(), validation_split=1.0, verbose=0)
+
+
+# Batches of other libraries.
+
+
+def in_form_of_keras_cv(names="classes"):
+    images, truth = batch()
+    return images, {"boxes": truth["boxes"], names: truth["labels"]}
+
+
+@pytest.mark.parametrize("names", ["classes", "labels"])
+def test_batches_of_keras_cv_get_the_lines_that_convert_them(model, names):
+    images, boxes = in_form_of_keras_cv(names)
+    whole = {"images": images, "bounding_boxes": boxes}
+    lines = rf'(?s)def convert.*"labels": truth\["{names}"\].*bounding_boxes"\]'
+    for data in ((whole,), (Stream(whole),), (images, {"bounding_boxes": boxes})):
+        with pytest.raises(ValueError, match=lines):
+            model.fit(*data, verbose=0)
+
+
+def test_a_pair_with_classes_is_one_of_keras_cv(model):
+    lines = r'(?s)"labels": truth\["classes"\].*data\.map\(convert\)'
+    for data in (in_form_of_keras_cv(), (Stream(in_form_of_keras_cv()),)):
+        with pytest.raises(ValueError, match=lines):
+            model.fit(*data, verbose=0)
+        with pytest.raises(ValueError, match=lines):
+            model.evaluate(*data, verbose=0)
+    # In a stream that cannot be looked into before, its step says it.
+    generator = (pair for pair in [in_form_of_keras_cv()] * 2)
+    with pytest.raises(ValueError, match=lines):
+        model.fit(generator, batch_size=2, steps_per_epoch=2, verbose=0)
+
+
+@pytest.mark.tensorflow
+def test_tf_data_of_keras_cv_and_ragged_boxes_get_lines_that_work(model):
+    import tensorflow as tf
+
+    images, boxes = in_form_of_keras_cv()
+    boxes = {"boxes": boxes["boxes"][..., [1, 0, 3, 2]], "classes": boxes["classes"]}
+    whole = {"images": images, "bounding_boxes": boxes}
+    ragged = tf.ragged.constant(
+        [[[8.0, 8, 40, 40]], []], ragged_rank=1, inner_shape=(4,)
+    )
+    labels = tf.ragged.constant([[1], []])
+    for arrays in (whole, (images, {"boxes": ragged, "labels": labels})):
+        data = tf.data.Dataset.from_tensor_slices(arrays).batch(2)
+        if isinstance(arrays, tuple):
+            with pytest.raises(ValueError, match=r"to_tensor\(-1\)"):
+                model.fit(*arrays, verbose=0)
+        with pytest.raises(ValueError, match=r"(?s)def convert.*data\.map") as raised:
+            model.fit(data, verbose=0)
+        # The lines are indented: they begin with `def` and end with `data = `.
+        lines = [
+            line[4:] for line in str(raised.value).splitlines() if line[:4] == " " * 4
+        ]
+        names = {"tf": tf, "data": data}
+        exec("\n".join(lines), names)
+        (converted,) = names["data"]
+        assert converted[1]["labels"].shape == (2, 1)
+        np.testing.assert_array_equal(converted[1]["boxes"][0, 0], [8, 8, 40, 40])
+        model.fit(names["data"], verbose=0)
+
+
+@pytest.mark.tensorflow
+def test_images_of_several_sizes_get_the_cure(model):
+    import tensorflow as tf
+
+    images = tf.RaggedTensor.from_row_lengths(tf.zeros((5, 4, 3)), [2, 3])
+    _, truth = batch()
+    data = tf.data.Dataset.from_tensors((images, truth))
+    with pytest.raises(ValueError, match="must be resized.*image_size"):
+        model.fit(data, verbose=0)
+
+
+# What XLA takes on processors.
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+def test_xla_on_processors_says_what_to_expect(compiles, monkeypatch, capsys):
+    model = types.SimpleNamespace(
+        jit_compile=compiles, run_eagerly=False, train_function=None, settings=None
+    )
+    monkeypatch.setattr(inputs, "runs_on_processors", lambda: True)
+    inputs.say_what_to_expect(model, None)
+    assert ("takes a minute or more" in capsys.readouterr().out) is compiles
+    model.train_function = print  # it was compiled before
+    inputs.say_what_to_expect(model, None)
+    assert capsys.readouterr().out == ""

@@ -346,7 +346,9 @@ def test_gradient_in_a_graph_of_any_batch_equals_eager(jit_compile):
 
 
 def test_weights_of_classes_are_one_for_each_and_not_negative():
-    with pytest.raises(ValueError, match="`class_weights` must be numbers of 0 or"):
+    with pytest.raises(
+        ValueError, match="`class_weights` must be numbers of at least 0"
+    ):
         DetectionLoss(class_weights=[1.0, -1.0])
     with pytest.raises(ValueError, match="`class_weights` must be 5 numbers"):
         DetectionLoss(class_weights=[1.0, 2.0])(*random_case(5))

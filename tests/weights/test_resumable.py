@@ -1,5 +1,6 @@
 """A training goes on from the newest checkpoint that is whole, and nothing is lost."""
 
+import dataclasses
 import os
 import pathlib
 
@@ -7,8 +8,13 @@ import pytest
 from support.tiny import StandIn
 
 from effdet_keras.callbacks import CheckpointArchive
-from effdet_keras.weights.archive import read_archive_info
-from effdet_keras.weights.pretrained import checkpoint_to_resume, load_to_resume
+from effdet_keras.train.resume import Place
+from effdet_keras.weights.archive import read_archive_info, write_archive
+from effdet_keras.weights.pretrained import (
+    checkpoint_to_resume,
+    load_to_resume,
+    set_aside_damaged,
+)
 
 pytestmark = pytest.mark.tensorflow
 
@@ -114,3 +120,89 @@ def test_there_is_a_last_checkpoint_at_every_moment(folder, monkeypatch):
     callback.on_epoch_end(3, {"AP": 0.1})
     callback.let_go()
     assert len(seen) == 3 and all(seen)
+
+
+def checkpoint(folder, name, epoch):
+    """A checkpoint of ten steps per epoch."""
+    place = dataclasses.asdict(Place(epoch=epoch, steps=10 * epoch))
+    write_archive(StandIn(), folder / name, {"epoch": epoch, "place": place})
+
+
+@pytest.mark.parametrize(
+    ("epochs", "expected"),
+    [
+        ({"last.previous": 7, "best": 5}, 7),
+        ({"last.previous": 5, "best": 7}, 7),  # of a run that saves within epochs
+        ({"last.previous": 5, "best": 3, "step-00000060": 6, "step-00000020": 2}, 6),
+        ({"step-00000100": 10, "step-00000090": 9}, 10),
+        ({"best": 7, "step-00000060": 6}, 7),
+    ],
+    ids=str,
+)
+def test_in_the_place_of_a_damaged_one_the_newest_of_all_others_is_taken(
+    tmp_path, epochs, expected
+):
+    for name, epoch in {"last": 11, **epochs}.items():
+        checkpoint(tmp_path, f"{name}.keras", epoch)
+    flip(tmp_path / "last.keras")
+    assert epoch_to_resume(tmp_path) == (expected, 1)
+    (tmp_path / "last.keras").unlink()
+    assert epoch_to_resume(tmp_path) == (expected, 0)
+
+
+def test_damaged_copies_are_passed_over_and_set_aside(tmp_path, capsys):
+    names = ["last", "last.previous", "step-00000080", "step-00000070", "step-00000060"]
+    for number, name in enumerate(names):
+        checkpoint(tmp_path, f"{name}.keras", 10 - number)
+    for name in names[:3]:
+        flip(tmp_path / f"{name}.keras")
+    path, damages = checkpoint_to_resume(tmp_path)
+    assert path.name == "step-00000070.keras"
+    assert [any(f"{n}.keras" in text for text in damages) for n in names] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+    set_aside_damaged(tmp_path)
+    assert (tmp_path / "step-00000080.damaged.keras").exists()
+    assert "step-00000080.keras' is damaged" in capsys.readouterr().out
+
+
+def test_a_second_damaged_file_does_not_replace_the_first(tmp_path):
+    contents = []
+    for epoch in (1, 2):
+        checkpoint(tmp_path, "last.keras", epoch)
+        flip(tmp_path / "last.keras")
+        contents.append((tmp_path / "last.keras").read_bytes())
+        set_aside_damaged(tmp_path)
+    names = ("last.damaged.keras", "last.damaged-2.keras")
+    assert [(tmp_path / name).read_bytes() for name in names] == contents
+
+
+def test_a_new_training_keeps_what_an_earlier_one_left(tmp_path, capsys):
+    for name, epoch in {"last": 19, "best": 4, "step-00000190": 19}.items():
+        checkpoint(tmp_path, f"{name}.keras", epoch)
+    earlier = (tmp_path / "last.keras").read_bytes()
+    callback = begun(tmp_path, 0, keep=2)
+    for epoch in range(3):
+        callback.model.optimizer.iterations.assign(10 * epoch + 10)
+        callback.on_epoch_end(epoch, {"AP": 0.1})
+    callback.on_train_end()
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [
+        "best.keras",
+        "best.previous.keras",
+        "last.earlier.keras",
+        "last.keras",
+        "last.previous.keras",
+        "step-00000020.keras",
+        "step-00000030.keras",
+        "step-00000190.earlier.keras",
+    ]
+    assert (tmp_path / "last.earlier.keras").read_bytes() == earlier
+    assert read_archive_info(tmp_path / "best.previous.keras")["epoch"] == 4
+    assert "of an earlier training stays as" in capsys.readouterr().out
+    flip(tmp_path / "last.keras")
+    assert epoch_to_resume(tmp_path) == (3, 1)  # the copy, and none of the earlier

@@ -12,7 +12,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from effdet_keras._internal.remote_path import is_file, local_copy, path_of
+from effdet_keras._internal.remote_path import (
+    dropping_unreadable_copy,
+    is_file,
+    local_copy,
+    path_of,
+)
 from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.data.dataset import DetectionDataset, check_class_names
 from effdet_keras.data.formats import reading, writing
@@ -264,15 +269,20 @@ _MAX_AREA = 1e18  # square pixels
 
 def _read_json(annotations):
     """The content of a json file or dict, and what messages call it."""
-    content, source = annotations, "a dict"
-    if not isinstance(annotations, dict):
-        source = os.fspath(annotations)
+    if isinstance(annotations, dict):
+        return _checked_json(annotations, "a dict")
+    source, path = os.fspath(annotations), local_copy(annotations)
+    with dropping_unreadable_copy(path):
         try:  # `json` finds out which UTF it is
-            content = json.loads(local_copy(annotations).read_bytes())
+            content = json.loads(path.read_bytes())
         except ValueError as error:
             raise InvalidValueError(
                 f"`from_coco` expects a json file. Received: {source!r} ({error})"
             ) from error
+        return _checked_json(content, source)
+
+
+def _checked_json(content, source):
     is_coco = isinstance(content, dict) and all(
         isinstance(content.get(key), list) for key in _LISTS
     )

@@ -13,7 +13,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from effdet_keras._internal.remote_path import is_file, local_copy, path_of
+from effdet_keras._internal.remote_path import (
+    dropping_unreadable_copy,
+    is_file,
+    local_copy,
+    path_of,
+)
 from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading, writing
@@ -219,8 +224,9 @@ class _Row:
 
 def _read_rows(path, problems):
     """Reads a csv file in any of the known formats."""
-    lines = read_lines(path)
-    read, has_header = _format_of(lines, path)
+    with dropping_unreadable_copy(local_copy(path)):
+        lines = read_lines(path)
+        read, has_header = _format_of(lines, path)
     lines = lines[1:] if has_header else lines
     return reading.read_rows(read, lines, problems, path.name, "row")
 

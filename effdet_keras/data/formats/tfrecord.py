@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 import google.protobuf.message
 import numpy as np
 
+from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.whole_files import local_path, new_folder
 from effdet_keras.data.dataset import DetectionDataset
@@ -28,7 +29,7 @@ from effdet_keras.data.formats.label_map import (
 )
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import pixels_of_shape
-from effdet_keras.errors import InvalidValueError, check_argument, require
+from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.images import EncodedImage
 from effdet_keras.labels import category_ids_or_default
 
@@ -176,8 +177,7 @@ def write_tfrecord(
     Example: see `from_tfrecord`.
     """
     splits = writing.named_splits(datasets, usable=True)
-    is_right = num_shards is None or num_shards >= 1
-    check_argument(is_right, "num_shards", num_shards, "1 or more")
+    check_whole_number("num_shards", num_shards, "[1, inf)", others=(None,))
     first = next(iter(splits.values()))
     ids = first.category_ids
     if min(ids) < 1:  # 0 means the background there

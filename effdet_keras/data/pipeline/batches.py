@@ -8,6 +8,7 @@ import numbers
 import numpy as np
 
 from effdet_keras._internal.backend import default_jit_compile
+from effdet_keras._internal.number_ranges import check_number, check_whole_number
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.processes import local_share
 from effdet_keras._internal.python_calls import call_python
@@ -54,9 +55,11 @@ def make_batches(
     image_size = _sides("image_size", image_size)
     if target_size is not None:
         target_size = _sides("target_size", target_size)
-    is_range = 0 < scale_jitter[0] <= scale_jitter[1]
-    expected = "a lowest and a highest factor above zero"
-    check_argument(is_range, "scale_jitter", scale_jitter, expected)
+    form = {"form": "sequence", "count": 2, "rising": True}
+    check_number("scale_jitter", scale_jitter, "(0, inf)", **form)
+    check_number("flip_probability", flip_probability, "[0, 1]")
+    check_number("pad_value", pad_value, "[0, 255]", form="sequence", count=3)
+    check_whole_number("max_boxes", max_boxes, "[0, inf)", others=(None,))
     check_choice("resize_method", resize_method, RESIZE_METHODS)
     is_right = resize_method == "half_pixel" or not reader.gives_masks
     rule = "Masks are only resized with 'half_pixel'"
@@ -219,13 +222,14 @@ def _check_can_be_shared(size, batch_size, drop_remainder, count):
 
 
 def _sides(name, size):
+    form = {"form": "number or sequence", "count": 2}
+    check_whole_number(name, size, "[1, inf)", **form)
     sides = (size, size) if isinstance(size, numbers.Integral) else size
-    return tuple(_int(name, side) for side in sides)
+    return tuple(map(int, sides))
 
 
 def _int(name, value, lowest=1):
-    is_right = isinstance(value, numbers.Integral) and value >= lowest
-    check_argument(is_right, name, value, f"an int of {lowest} or more")
+    check_whole_number(name, value, f"[{lowest}, inf)")
     return int(value)
 
 

@@ -17,7 +17,7 @@ from effdet_keras.data.record import (
     load_mask,
     stored_bytes,
 )
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, printable
 from effdet_keras.images import EXIF_ORIENTATION, EncodedImage, read_image
 from effdet_keras.labels import IGNORED_PIXEL
 
@@ -115,13 +115,12 @@ class ImageReader:
         names = sorted(self.name_of(image_id) for image_id in skipped)
         more = "" if len(names) <= _SHOWN else f" and {len(names) - _SHOWN} more"
         place = "others took their place" if self._replace else "they count as empty"
-        print(
+        text = (
             f"\n{len(names)} of {len(self.records):,} images could not be read and "
             f"were skipped ({place}): {', '.join(names[:_SHOWN])}{more}. The first: "
-            f"{next(iter(skipped.values()))}",
-            file=sys.stderr,
-            flush=True,
+            f"{next(iter(skipped.values()))}"
         )
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 def _single_objects(record, shown):

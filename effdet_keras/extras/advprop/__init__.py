@@ -12,9 +12,14 @@ import keras
 from keras import ops
 
 from effdet_keras._internal.backend import require_tensorflow
+from effdet_keras._internal.number_ranges import (
+    check_number_fields,
+    number,
+    whole_number,
+)
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.plain_values import KeptByFields
-from effdet_keras.errors import InvalidValueError, check_argument, check_choice, require
+from effdet_keras.errors import InvalidValueError, check_choice, require
 from effdet_keras.model.batch_norm import batch_norms_of
 
 _LOSSES = ("max", "both", "class", "box")
@@ -39,7 +44,7 @@ class AdvProp(KeptByFields):
     have no second set, and serve both.
 
     Args:
-        epsilon: float above 0, the largest change of a value of a pixel, of 0-255.
+        epsilon: float above 0 and at most 255, the largest change of a pixel's value.
         num_steps: int, 1 or above; each costs a forward and a backward pass.
         step_size: float above 0; None is `epsilon / num_steps`.
         random_start: bool, whether `x_0` is `x` with uniform noise up to `epsilon`.
@@ -59,15 +64,14 @@ class AdvProp(KeptByFields):
         2.0
     """
 
-    epsilon: float = 1.0
-    num_steps: int = 1
-    step_size: float | None = None
+    epsilon: float = number(1.0, "(0, 255]")
+    num_steps: int = whole_number(1, "[1, inf)")
+    step_size: float | None = number(None, "(0, 255]")
     random_start: bool = False
     loss: str = "max"
 
     def __post_init__(self) -> None:
-        check_argument(self.epsilon > 0, "epsilon", self.epsilon, "above 0")
-        check_argument(self.num_steps >= 1, "num_steps", self.num_steps, "1 or more")
+        check_number_fields(self)
         check_choice("loss", self.loss, _LOSSES)
 
     @property

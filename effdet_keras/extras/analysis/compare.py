@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from effdet_keras.errors import printable
 from effdet_keras.evaluate.coco import rank_within
 from effdet_keras.evaluate.evaluation import Evaluation, aligned, main_numbers, number
 from effdet_keras.evaluate.image_result import (
@@ -164,7 +165,8 @@ class Comparison:
 
     def __str__(self) -> str:
         names = f"first:  {self.names[0]}\nsecond: {self.names[1]}\n"
-        return "\n".join([names, aligned(self.table()), "", *self.conclusions])
+        lines = [names, aligned(self.table()), "", *self.conclusions]
+        return printable("\n".join(lines))
 
 
 def compare_evaluations(names, evaluations, results):

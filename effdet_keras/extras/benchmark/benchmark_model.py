@@ -17,10 +17,10 @@ from keras import ops
 from PIL import Image
 
 from effdet_keras._internal.backend import default_jit_compile
+from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.whole_files import local_path, write_text
 from effdet_keras.detect.detect import letterboxed
-from effdet_keras.errors import check_argument
 from effdet_keras.export.runtime import ExportedDetector
 from effdet_keras.images import list_images, read_image
 
@@ -71,8 +71,8 @@ def benchmark(predictor, images=None, *, batch_size=1, runs=30, trace=None):
     also measured alone, and `postprocess` is the difference. TensorFlow's profiler
     writes what happens in the runs to the folder `trace`.
     """
-    check_argument(batch_size >= 1, "batch_size", batch_size, "1 or more")
-    check_argument(runs >= 1, "runs", runs, "1 or more")
+    check_whole_number("batch_size", batch_size, "[1, inf)")
+    check_whole_number("runs", runs, "[1, inf)")
     detector = predictor.detector
     is_exported = isinstance(detector, ExportedDetector)
     measure = _exported_measure(detector) if is_exported else _live_measure(detector)

@@ -9,7 +9,7 @@ import operator
 
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.remote_path import exists, path_of, replacing_at
-from effdet_keras.errors import InvalidStateError, require
+from effdet_keras.errors import InvalidStateError, InvalidValueError, require
 from effdet_keras.extras.bulk.parts import (
     OF_IMAGE,
     SETTINGS,
@@ -33,6 +33,11 @@ def merge_parts(folder, out, *, overwrite=False):
     out, parts = path_of(out), Parts(folder)
     rule = f"The ending of the output is one of {', '.join(_WRITERS)}"
     require(out.suffix in _WRITERS, rule, out=str(out))
+    if parts.is_own_file(out):
+        raise InvalidValueError(
+            f"'{out}' is a file of the folder of parts itself, which is read, and "
+            "would be overwritten. Give another path."
+        )
     if exists(out) and not overwrite:
         raise FileExistsError(
             f"'{out}' already exists, and is not overwritten: give another path, or "

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import pathlib
 import re
 import warnings
 
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.remote_path import exists, path_of, replacing_at
+from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.detect.letterbox import has_area
-from effdet_keras.errors import InvalidStateError
+from effdet_keras.errors import InvalidStateError, InvalidValueError, first_line
 from effdet_keras.labels import category_ids_or_default
 
 pyarrow = OptionalModule("pyarrow", install="effdet-keras[parquet]")
 SETTINGS = "settings.json"
+MOST_SHARDS = 99_999  # five digits in the names of files
 _PART = re.compile(r"rows-(\d+)-of-\d+-([0-9a-f]{16})\.jsonl")
+# What a folder of parts has of its own, and what may become that: a part, or the note
+# of a shard, of any number.
+_OWN_FILE = re.compile(rf"{re.escape(SETTINGS)}|rows-.*\.jsonl|shard-.*\.json", re.I)
 
 
 class Parts:
@@ -31,7 +38,20 @@ class Parts:
 
     def settings(self):
         """What all shards have in common, or None if nothing was begun."""
-        return self._read(SETTINGS)
+        return self._read(
+            SETTINGS,
+            _are_settings,
+            "It was written by another program, or changed: run the shards again, into "
+            "a new folder",
+        )
+
+    def is_own_file(self, path):
+        """Whether a path is a file of this folder that is read, or could be."""
+        if is_remote(path) or is_remote(self.folder):
+            is_inside = str(path_of(path).parent) == str(self.folder)
+            return is_inside and _OWN_FILE.fullmatch(path_of(path).name) is not None
+        path, folder = (pathlib.Path(os.path.realpath(p)) for p in (path, self.folder))
+        return path.parent == folder and _OWN_FILE.fullmatch(path.name) is not None
 
     def agree(self, settings):
         """Writes the settings, or compares them with those that are there."""
@@ -66,7 +86,9 @@ class Parts:
                 stacklevel=2,
             )
             return
-        yield from map(json.loads, data.splitlines())
+        for number, line in enumerate(data.splitlines(), 1):
+            where = f"Line {number} of '{path}'"
+            yield _parsed(line, lambda row: row.keys() >= _ROW, where, _AGAIN)
 
     def write(self, shard, rows):
         """Writes a part: whole, or not at all."""
@@ -83,25 +105,53 @@ class Parts:
 
     def num_finished(self, number, count):
         """How many images a shard has that is through; None while it is not."""
-        found = self._read(f"shard-{number:05}-of-{count:05}.json")
+        found = self._read(
+            f"shard-{number:05}-of-{count:05}.json",
+            lambda found: found["images"] is None or found["images"] >= 0,
+            _AGAIN,
+        )
         return None if found is None else found["images"]
 
     def _fresh(self):
         """The folder as it is now: a `RemotePath` keeps what it once listed."""
         return path_of(str(self.folder))
 
-    def _read(self, name):
+    def _read(self, name, is_right, cure):
         path = self._fresh() / name
-        return json.loads(path.read_bytes()) if exists(path) else None
+        if not exists(path):
+            return None
+        return _parsed(path.read_bytes(), is_right, f"'{path}'", cure)
 
     def _write(self, name, content):
         with replacing_at(self.folder / name) as partial:
             partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
+_AGAIN = "Remove the file and run its shard again: what other files have is kept"
+
+
+def _parsed(text, is_right, where, cure):
+    """The JSON of a text, which must be as `is_right` says."""
+    try:
+        found = json.loads(text)
+        if is_right(found):
+            return found
+        reason = "a value in it cannot be right"
+    except (ValueError, TypeError, AttributeError, LookupError) as error:
+        reason = first_line(error)
+    raise InvalidValueError(
+        f"{where} is damaged ({reason}): it is not what `effdet-keras predict --parts` "
+        f"writes. {cure}."
+    )
+
+
 def rank(row):
     """Low for the row that counts: of the newest image, and one that was read."""
     return -row["generation"], row["error"] is not None
+
+
+def _are_settings(found):
+    return 1 <= found["shards"] <= MOST_SHARDS and isinstance(found["categories"], list)
 
 
 def _digest(data):
@@ -117,6 +167,7 @@ def _shown(settings, names):
 OF_IMAGE = ("file_name", "width", "height")
 # Of each annotation one number or name; those of an image are lists in its row.
 _OF_ANNOTATIONS = ("category_id", "label", "bbox", "score")
+_ROW = {*OF_IMAGE, *_OF_ANNOTATIONS, "error", "stamp", "generation"}
 
 
 def categories_of(predictor):

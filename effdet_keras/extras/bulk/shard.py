@@ -11,12 +11,13 @@ import warnings
 
 import numpy as np
 
+from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import is_remote
-from effdet_keras.errors import InvalidValueError, check_argument
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.runtime import ExportedDetector
 from effdet_keras.extras.bulk.batch_detector import BatchDetector
-from effdet_keras.extras.bulk.parts import Parts, rank
+from effdet_keras.extras.bulk.parts import MOST_SHARDS, Parts, rank
 from effdet_keras.images import IMAGE_SUFFIXES
 
 _TOLD = 10  # images that cannot be read, by name
@@ -34,7 +35,7 @@ def predict_shard(open_model, inputs, folder, score, *, shard, part_images, **op
 
 def detect_shard(detector, sources, parts, shard, *, part_images):
     """Detects in the images that no part has; again in those with errors, last."""
-    check_argument(part_images >= 1, "part_images", part_images, "1 or more")
+    check_whole_number("part_images", part_images, "[1, inf)")
     known = _newest_rows(parts, shard)
     stamps = {}  # of images that are being looked at, taken before they are read
     new, again = [], []
@@ -130,7 +131,7 @@ class Shard:
         """Reads "2/16"."""
         number, _, count = text.partition("/")
         is_number = number.isdecimal() and count.isdecimal()
-        if is_number and 1 <= int(number) <= int(count) <= 99_999:
+        if is_number and 1 <= int(number) <= int(count) <= MOST_SHARDS:
             return cls(int(number), int(count))
         raise InvalidValueError(
             "A shard is I/N, with I from 1 to N, such as 1/16 to 16/16. "

@@ -11,6 +11,7 @@ from effdet_keras.data.anchor_fit import input_boxes
 from effdet_keras.data.dataset import boxes_per_class, count_of, what_to_expect
 from effdet_keras.data.problems import KINDS, Severity, count_kind
 from effdet_keras.data.record import clip_boxes_xywh
+from effdet_keras.errors import printable
 from effdet_keras.extras.data_check.anchors import COVERED, anchor_sides
 from effdet_keras.extras.data_check.forecast import forecast
 from effdet_keras.extras.report import charts
@@ -54,7 +55,7 @@ def text_of(report):
         if row.num_boxes:
             share, mean = f"{100 * row.share:.1f} %", f"{row.mean_iou:.2f}"
         lines.append(f"  {row.size:<8}{row.num_boxes:>9,}{share:>10}{mean:>10}")
-    return "\n".join([*lines, "", _verdict(report)])
+    return printable("\n".join([*lines, "", _verdict(report)]))
 
 
 def _verdict(report):

@@ -14,8 +14,9 @@ def run(
     """train a detector on a small dataset, evaluate, archive, draw
 
     Shows the whole way in 5 minutes on two CPU cores: it trains a detector on 205
-    images of blood cells, which come with the package, evaluates it on 72 others, saves
-    it, and draws what it finds. With the extra `imagenet-lite` the training starts from
+    images of blood cells, which come with the package, evaluates it on 72 others (AP
+    0.50 to 0.52, AP50 0.85 to 0.87, by the processor), saves it, and draws what it
+    finds. With the extra `imagenet-lite` the training starts from
     an ImageNet backbone.
 
     Args:

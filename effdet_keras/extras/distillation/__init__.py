@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 from typing import Any
 
 import keras
 from keras import ops
 
 from effdet_keras._internal.backend import require_tensorflow
+from effdet_keras._internal.number_ranges import check_number_fields, number
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.errors import InvalidTypeError, check_argument, require
+from effdet_keras.errors import InvalidTypeError, require
 from effdet_keras.model.network import copied
 from effdet_keras.train.losses import huber_loss
 
@@ -36,13 +36,12 @@ class Distillation:
     by the sum of these scores, and one.
     """
 
-    weight: float = 1.0
-    box_loss_weight: float = 50.0
-    delta: float = 0.1
+    weight: float = number(1.0, "(0, inf)")
+    box_loss_weight: float = number(50.0, "[0, inf)")
+    delta: float = number(0.1, "(0, inf)")
 
     def __post_init__(self) -> None:
-        is_right = 0.0 < self.weight < math.inf
-        check_argument(is_right, "weight", self.weight, "above 0")
+        check_number_fields(self)
 
     def beside(self, teacher: dict[str, Any], student: dict[str, Any]) -> Any:
         """The loss, without its weight, of dicts of `class_logits` and `box_deltas`."""

@@ -28,6 +28,7 @@ _OF_RUN = {
     "var_freeze_expr": "freeze",
     "weight_decay": "weight_decay",
     "grad_checkpoint": "grad_checkpoint",
+    "img_summary_steps": "input_summary_every",
 }
 _OF_MODEL_CONFIG = {
     "backbone_name": "backbone",
@@ -76,10 +77,13 @@ _CONVERTED = """
     scale_range verbose fpn_weight_method strategy input_rand_hflip jitter_min
     jitter_max target_size autoaugment_policy grid_mask
 """.split()
-# Their trainer reads it, though it is not among the defaults: pruning and the like.
+# A mapping from methods to their options, which their trainer reads, though it is not
+# among the defaults. Their methods are "prune" and "quantize" (tf2/tfmot.py).
 _OPTIMIZATIONS = "model_optimizations"
+# Those whose value is a mapping: an empty one asks for nothing.
+_MAPPINGS = ("nms_configs", "backbone_config", "fpn_config", _OPTIMIZATIONS)
 # Those of the next that change the network, and with it what is trained.
-_OF_TRAINING = ("backbone_config", "fpn_config", _OPTIMIZATIONS)
+_OF_TRAINING = ("backbone_config", "fpn_config")
 # What has no place in a run: their default, and why. The default is not told.
 _NO_PLACE = {
     "num_classes": (None, "the classes are those of the dataset, or `class_names`"),
@@ -89,7 +93,6 @@ _NO_PLACE = {
     "skip_mismatch": (True, "see `skip_mismatch` of `load_pretrained`"),
     "ckpt_var_scope": (None, "the kind of a checkpoint is recognised"),
     "save_freq": ("epoch", "checkpoints are written after each epoch"),
-    "img_summary_steps": (None, "TensorBoard gets images with each evaluation"),
     "sample_image": (None, "TensorBoard gets images of the validation split"),
     "use_keras_model": (True, "there is one network"),
     "drop_remainder": (True, "the last batch is left out if it is not full"),
@@ -98,10 +101,6 @@ _NO_PLACE = {
     "dataset_type": (None, "internal there"),
     "nms_configs.pyfunc": (False, "evaluation and prediction use the same suppression"),
     "tflite_max_detections": (100, "see `max_detections` of `model.export`"),
-    _OPTIMIZATIONS: (
-        None,
-        "there is no pruning here; see --quantize-aware, --model and --teacher",
-    ),
 }
 
 
@@ -137,10 +136,9 @@ def read_hparams(
         'num_classes=3: the classes are those of the dataset, or `class_names`'
     """
     values = _flat(_content(hparams))
-    for name in [name for name in values if name.startswith(_OPTIMIZATIONS)]:
-        values[_OPTIMIZATIONS] = values.pop(name) or None
+    optimizations = _take_optimizations(values)
     _check_known(values)
-    reading = _Reading(values, batch_size)
+    reading = _Reading(values, batch_size, optimizations)
     fields = reading.fields()
     return HparamsReading(fields, tuple(reading.notes), tuple(reading.undone))
 
@@ -148,8 +146,9 @@ def read_hparams(
 class _Reading:
     """Turns flat names and values into fields; notes what has no place."""
 
-    def __init__(self, values, batch_size):
+    def __init__(self, values, batch_size, optimizations):
         self.values = values
+        self.optimizations = optimizations
         self.batch_size = batch_size
         self.notes, self.undone = [], []
 
@@ -181,6 +180,7 @@ class _Reading:
             **self.optimizer(),
             **self.schedule(),
             **self.augmentation(),
+            **self.model_optimizations(),
         }
         self.switches(fields)
         return fields
@@ -245,6 +245,25 @@ class _Reading:
         if values.get("grid_mask"):
             names.append("grid_mask")
         return {**fields, "augment": tuple(names)} if names else fields
+
+    def model_optimizations(self):
+        """Quantization-aware training; what else is asked for is not done."""
+        fields = {}
+        for method, options in self.optimizations.items():
+            name = f"{_OPTIMIZATIONS}.{method}"
+            if method == "quantize":
+                fields["quantize_aware"] = True
+                reason = "options of `quantize_aware` are given by --set here"
+            elif method == "prune":
+                reason = (
+                    "pruning is not supported; smaller and faster models come from "
+                    "--quantize-aware, --model and --teacher"
+                )
+            else:
+                reason = "not supported, and google/automl has no such method"
+            if options or method != "quantize":
+                self.note(name, options, reason, is_done=False)
+        return fields
 
     def postprocess(self):
         given = {n: v for n, v in self.values.items() if n in _OF_POSTPROCESS}
@@ -323,15 +342,40 @@ def _value(text):
 
 
 def _flat(content, above=""):
-    """Names with dots for mappings in mappings; a label map stays one."""
+    """Names with dots for mappings in mappings; a label map stays one.
+
+    An empty mapping is a value as any: of a method it says that it is wanted.
+    """
     values = {}
     for name, value in content.items():
         path = f"{above}{name}"
-        if isinstance(value, Mapping) and path != "label_map":
+        if isinstance(value, Mapping) and value and path != "label_map":
             values |= _flat(value, f"{path}.")
-        else:
+        elif path not in _MAPPINGS or not isinstance(value, Mapping):
             values[path] = value
     return values
+
+
+def _take_optimizations(values):
+    """Removes `model_optimizations` from flat values: the options of each method."""
+    methods = {}
+    for name in list(values):
+        first, *inner = name.split(".", 2)
+        if first != _OPTIMIZATIONS:
+            continue
+        value = values.pop(name)
+        if not inner:  # a method, or a list of them, without options
+            names = value if isinstance(value, list | tuple) else [value]
+            methods |= {method: {} for method in names if method}
+            continue
+        options = methods.setdefault(inner[0], {})
+        if len(inner) == 2:
+            options[inner[1]] = value
+        elif value is False:
+            del methods[inner[0]]
+        elif value not in (None, True, {}):
+            options["value"] = value
+    return methods
 
 
 def known_names() -> list[str]:
@@ -342,7 +386,8 @@ def known_names() -> list[str]:
         84
     """
     of_parts = (*_OF_MODEL_CONFIG, *_OF_LOSS, *_OF_POSTPROCESS)
-    return sorted({*_OF_RUN, *of_parts, *_OF_SCHEDULE, *_CONVERTED, *_NO_PLACE})
+    others = (*_CONVERTED, *_NO_PLACE, _OPTIMIZATIONS)
+    return sorted({*_OF_RUN, *of_parts, *_OF_SCHEDULE, *others})
 
 
 def _check_known(values):
@@ -355,3 +400,7 @@ def _check_known(values):
             f"{', '.join(map(repr, unknown))}.{hints} docs/migrating_from_automl.md "
             "lists those that there are."
         )
+    for name, value in values.items():
+        is_right = name == "label_map" or not isinstance(value, Mapping)
+        rule = f"The hyper-parameter `{name}` takes a value, not a mapping"
+        require(is_right, rule, **{name: value})

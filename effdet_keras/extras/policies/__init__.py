@@ -30,7 +30,7 @@ class _Policy(Augmentation):
     """What both have: sub-policies, and how their operations move boxes."""
 
     _: dataclasses.KW_ONLY
-    long_side: float | None = parameter(640.0, "(0, inf)")
+    long_side: float | None = parameter(640.0, "(0, inf)", others=(None,))
     min_visibility: float = parameter(0.1, "[0, 1]")
     reference_boxes: bool = False
 

@@ -12,6 +12,7 @@ import numpy as np
 from keras import ops
 
 from effdet_keras._internal.backend import require_tensorflow
+from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import InvalidStateError, InvalidValueError, require
 from effdet_keras.model.basic_layers import swish
@@ -45,6 +46,9 @@ class Quantization:
         batch_norm_steps: int = 0,
         range_steps: int | None = None,
     ) -> None:
+        check_whole_number("delay", delay, "[0, inf)")
+        check_whole_number("batch_norm_steps", batch_norm_steps, "[0, inf)")
+        check_whole_number("range_steps", range_steps, "[1, inf)", others=(None,))
         self.delay, self.batch_norm_steps = delay, batch_norm_steps
         self.range_steps = range_steps
         require(

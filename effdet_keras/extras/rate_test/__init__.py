@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import os
 from typing import Any
 
 import keras
 import numpy as np
 
+from effdet_keras._internal.backend import require_tf_data
+from effdet_keras._internal.number_ranges import NumberRange, check_whole_number
 from effdet_keras._internal.optional_imports import matplotlib_figure
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import (
     InvalidStateError,
     NonFiniteLossError,
-    check_argument,
     require,
 )
 from effdet_keras.extras.batch_size import with_batch_size
@@ -127,10 +127,11 @@ Received: lowest=0.1, highest=0.01
 
         docs/train.md has one that trains.
     """
-    is_rising = 0 < lowest < highest < math.inf
+    is_number = NumberRange("(0, inf)").contains
+    is_rising = is_number(lowest) and is_number(highest) and lowest < highest
     rule = "The rates must rise from above 0"
     require(is_rising, rule, lowest=lowest, highest=highest)
-    check_argument(num_steps >= _LEAST, "num_steps", num_steps, f"{_LEAST} or more")
+    check_whole_number("num_steps", num_steps, f"[{_LEAST}, inf)")
     copy = _copy_of(model)
     if isinstance(data, DetectionDataset):
         data = copy.batches(data, batch_size, training=True)
@@ -218,6 +219,7 @@ def _smoothed(losses):
 
 def find_rate(out, fields, *, configuration, hparams, pipeline_config, ignore_unknown):
     """Tests learning rates for a run, which can then begin in its folder."""
+    require_tf_data()
     folder = RunFolder(out)
     folder.check_free(overwrite=False)
     sources = (configuration, hparams, dict(fields), pipeline_config)

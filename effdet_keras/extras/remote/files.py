@@ -170,16 +170,27 @@ class _Storage(NamedTuple):
 
     def fetch(self, path, target):
         self.files.get_file(path, os.fspath(target))
+        _check_size(os.path.getsize(target), self.files.info(path))
 
     def put(self, path, target):
         names = self.files.protocol
         if _OBJECT_STORES.isdisjoint([names] if isinstance(names, str) else names):
             self.files.makedirs(target.rpartition("/")[0], exist_ok=True)
         self.files.put_file(os.fspath(path), target)
+        self.files.invalidate_cache()
+        _check_size(os.path.getsize(path), self.files.info(target))
 
     def remove(self, path):
         with contextlib.suppress(FileNotFoundError):
             self.files.rm_file(path)
+
+
+def _check_size(copied, info):
+    """Raises where a storage says that a file is larger or smaller than its copy."""
+    if isinstance(info.get("size"), int) and info["size"] != copied:
+        raise ConnectionError(
+            f"its storage has {info['size']:,} bytes, and {copied:,} were copied"
+        )
 
 
 def _entry_of(info):

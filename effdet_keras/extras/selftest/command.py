@@ -42,12 +42,16 @@ def run(
         training: leave out the last stage, which takes minutes
         steps (N): steps of the last stage at most
     """
+    from effdet_keras._internal.backend import require_tf_data
     from effdet_keras.extras.selftest.self_test import self_test
     from effdet_keras.model.efficientdet import EfficientDet
     from effdet_keras.runs.configuration import RunConfiguration, parse_settings
     from effdet_keras.runs.parts import make_model
 
-    fields = parse_settings(settings)
+    require_tf_data()
+    flags = {"model": model, "image_size": image_size}
+    flags = {name: value for name, value in flags.items() if value is not None}
+    fields = parse_settings(settings, flags)
     of_new_model = {"--model": model, "--image-size": image_size, "--set": settings}
     made_only = [flag for flag, value in of_new_model.items() if value]
     if archive is not None and made_only:
@@ -59,8 +63,6 @@ def run(
     if archive is not None:
         tested = EfficientDet.from_archive(archive)
     else:  # as a run would make it for this dataset
-        chosen = {"model": model, "image_size": image_size}
-        fields |= {name: value for name, value in chosen.items() if value is not None}
         if not training:
             fields.setdefault("weights", None)
         if all(record.usable().is_crowd.all() for record in dataset.records):

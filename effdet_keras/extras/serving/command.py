@@ -5,8 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Unpack
 
+from effdet_keras._internal.number_ranges import (
+    check_number_fields,
+    number,
+    whole_number,
+)
 from effdet_keras.cli.arguments import Precision, Runtime
-from effdet_keras.errors import check_argument
 from effdet_keras.extras.serving import REQUIRED
 
 
@@ -19,15 +23,16 @@ class Limits:
     threads that decode.
     """
 
-    max_bytes: int = 10_000_000
-    max_pixels: int = 25_000_000
-    max_side: int = 16_384
-    max_batch: int = 8
-    max_wait: float = 0.005
-    max_queue: int = 64
-    max_requests: int = 256  # those included of which the body still arrives
-    body_timeout: float = 15.0
-    timeout: float = 30.0
+    max_bytes: int = whole_number(10_000_000, "[1, inf)")
+    max_pixels: int = whole_number(25_000_000, "[1, inf)")
+    max_side: int = whole_number(16_384, "[1, inf)")
+    max_batch: int = whole_number(8, "[1, inf)")
+    max_wait: float = number(0.005, "[0, inf)")
+    max_queue: int = whole_number(64, "[1, inf)")
+    # Those included of which the body still arrives.
+    max_requests: int = whole_number(256, "[1, inf)")
+    body_timeout: float = number(15.0, "(0, inf)")
+    timeout: float = number(30.0, "(0, inf)")
 
     @property
     def of_image(self) -> dict[str, int]:
@@ -35,9 +40,7 @@ class Limits:
         return {"max_pixels": self.max_pixels, "max_side": self.max_side}
 
     def __post_init__(self) -> None:
-        for name, value in dataclasses.asdict(self).items():
-            is_right = value > 0 or (value == 0 and name == "max_wait")
-            check_argument(is_right, name, value, "above 0")
+        check_number_fields(self)
 
 
 def run(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.resources
 import json
 
-from effdet_keras.errors import check_argument, require
+from effdet_keras.errors import require
 from effdet_keras.export.registry import FORMATS, Written
 from effdet_keras.export.runtime import labels_of
 from effdet_keras.extras.targets.tflite import require_detection_alone
@@ -42,7 +42,6 @@ def write_triton(model, folder, path, *, max_batch_size=8):
     `config.pbtxt`, `labels.txt` and version 1. Triton puts requests that come together
     into one batch.
     """
-    check_argument(max_batch_size >= 1, "max_batch_size", max_batch_size, "1 or more")
     (folder / "1").mkdir()
     file = folder / "1" / "model.onnx"
     FORMATS["onnx"].write(model, file)

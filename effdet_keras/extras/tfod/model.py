@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from effdet_keras.detect.postprocess import Postprocess
+from effdet_keras.errors import InvalidStateError
 from effdet_keras.extras.tfod.checkpoint import classes_of_label_map, freezing_of
 from effdet_keras.extras.tfod.pipeline_config import (
     read_pipeline_config,
     read_pipeline_model,
+    start_of,
 )
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.runs.configuration import refuse_undone
@@ -21,6 +23,7 @@ from effdet_keras.train.recipe import Recipe
 from effdet_keras.weights.pretrained import load_source
 from effdet_keras.weights.read_weights import coco_classes, read_weights
 
+_REWRITER = "graph_rewriter"
 _NUM_CLASSES = "num_classes"  # which a run takes from its dataset, a model does not
 
 
@@ -40,14 +43,15 @@ def model_of_pipeline(
     """Makes, loads and compiles a model; see `EfficientDet.from_pipeline_config`."""
     described, read = read_pipeline_model(path), read_pipeline_config(path)
     if not ignore_unknown:
-        refuse_undone(f"'{os.fspath(path)}'", described.undone)
+        of_rewriter = (note for note in read.undone if note.startswith(_REWRITER))
+        undone = (*described.undone, *of_rewriter)
+        refuse_undone(f"'{os.fspath(path)}'", undone)
+    is_of_file = weights == "auto"
+    start = start_of(path, read, {} if is_of_file else {"weights": weights})
+    weights = None if start["weights"] == "none" else start["weights"]
     fields = {**described.config, "num_classes": described.num_classes, **overrides}
     name = fields.pop("name")
     notes = [note for note in read.notes if f".{_NUM_CLASSES}=" not in note]
-    if "quantize_aware" in read.fields:
-        delay = read.fields["quantize_aware"]["delay"]
-        call = f"`model.quantize_aware(delay={delay})`"
-        notes.append(f"graph_rewriter: call {call} before `fit`")
     if class_names is None:
         names, ids, more = classes_of_label_map(described)
         if names is None:
@@ -71,7 +75,21 @@ def model_of_pipeline(
         )
         # Told once, of the file that was asked for.
         source = dataclasses.replace(source, notes=())
-        load_source(model, source, skip_mismatch=skip_mismatch, verbose=verbose)
+        load_source(
+            model,
+            source,
+            skip_mismatch=skip_mismatch,
+            # The caller's own is most often a trained model, to detect with.
+            checkpoint_type=start["checkpoint_type"] if is_of_file else None,
+            verbose=verbose,
+        )
+    if "quantize_aware" in read.fields:
+        try:
+            model.quantize_aware(**read.fields["quantize_aware"])
+        except InvalidStateError as error:  # on another backend than TensorFlow
+            if not ignore_unknown:
+                raise
+            notes.append(f"{_REWRITER}: {error}")
     model.compile(**_compile_arguments({**read.fields, **freezing_of(read)}))
     if verbose:
         title = f"Differences from '{os.fspath(path)}':"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from effdet_keras._internal.proto_text import parse
@@ -48,6 +49,34 @@ def read_pipeline_config(path: str | os.PathLike) -> PipelineReading:
     """Reads the `pipeline.config` of an EfficientDet."""
     path = _file_at(path)
     return _parsed(path, lambda config: _Reading(config).result())
+
+
+def start_of(
+    path: str | os.PathLike, reading: PipelineReading, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The fields of a file, with the weights to start from, and what to take of them.
+
+    These are its `fine_tune_checkpoint` and its type, unless `given`, which counts more
+    than the file, has other `weights`.
+
+    Raises:
+        FileNotFoundError: If the file names a checkpoint that is not there, and nobody
+            has named another.
+    """
+    fields = reading.fields
+    start = given.get("weights", fields["weights"])
+    is_of_file = start is not None and "weights" not in given
+    if is_of_file and not (
+        is_remote(start) or os.path.exists(start) or os.path.exists(f"{start}.index")
+    ):
+        raise FileNotFoundError(
+            f"'{os.fspath(path)}': there is no `fine_tune_checkpoint` at '{start}'. "
+            "Name the one to start from with `weights` (--weights), 'none' for random "
+            "weights."
+        )
+    if start in (None, "none", "auto"):
+        fields = {n: value for n, value in fields.items() if n != "checkpoint_type"}
+    return {**fields, "weights": start}
 
 
 def _file_at(path):
@@ -226,7 +255,7 @@ _SILENT = """
     skip_labels visualize_groundtruth_boxes groundtruth_box_visualization_color
     visualization_export_dir keep_image_id_for_visualization_export export_path
     use_moving_averages pad_to_max_dimension ignore_groundtruth save_graph eval_master
-    include_metrics_per_category summarize_gradients keypoint_edge
+    include_metrics_per_category keypoint_edge
     retain_original_image_additional_channels
     eval_input_reader.label_map_path shuffle shuffle_buffer_size
     filenames_shuffle_buffer_size eval_input_reader.num_epochs

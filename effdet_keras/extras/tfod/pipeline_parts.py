@@ -283,6 +283,7 @@ def postprocess(ssd, note):
 
 # --- The `train_config` of a `pipeline.config`: how to train, and from what.
 
+_SUMMARY_STEPS = 100
 _OPTIMIZERS = ("momentum_optimizer", "adam_optimizer", "rms_prop_optimizer")
 _RATES = (
     "cosine_decay_learning_rate",
@@ -301,11 +302,18 @@ def overall(config):
         "steps": train.get("num_steps", 0) or None,
         "keep_every_hours": train.get("keep_checkpoint_every_n_hours", 0.0) or None,
         "clip_norm": train.get("gradient_clipping_by_norm", 0.0) or None,
-        "learning_rate_multipliers": {"bias$": bias} if bias else None,
+        "gradient_multipliers": {"bias$": bias} if bias else None,
         "ema_decay": _average(train.message("optimizer")),
+        **_summaries(train),
         **_start(train),
         **_quantization(config.message("graph_rewriter")),
     }
+
+
+def _summaries(train):
+    """The norms of gradients, as often as its trainers write summaries."""
+    wants = train.get("summarize_gradients", False)
+    return {"gradient_summary_every": _SUMMARY_STEPS} if wants else {}
 
 
 def _average(optimizer):

@@ -14,6 +14,7 @@ from effdet_keras.train.optimizers import (
     all_finite,
     clip_gradients,
     float_values,
+    multiply_gradients,
     step_counter,
 )
 
@@ -42,7 +43,11 @@ class JAXSteps:
         with _scope_of(variables, state) as scope:
             step = ops.copy(step_counter(self.optimizer))
             new_values = list(zip(self.step_variables(), new_values, strict=True))
+            gradients = multiply_gradients(
+                gradients, recipe.gradient_multipliers, self.trainable_variables
+            )
             loss_scale = self.optimizer.scale_loss(ops.ones(()))  # of float16, else 1
+            self.observe_step(data, gradients, loss_scale)
             gradients, gradient_norm = clip_gradients(
                 gradients, recipe.clip_norm, each=recipe.clips_each, scale=loss_scale
             )

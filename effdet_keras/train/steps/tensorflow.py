@@ -15,6 +15,7 @@ from effdet_keras.train.optimizers import (
     all_finite,
     clip_gradients,
     float_values,
+    multiply_gradients,
     step_counter,
 )
 from effdet_keras.train.replicas import on_all_replicas, run_if, sum_over_replicas
@@ -43,8 +44,12 @@ class TensorFlowSteps:
                 loss, gradients, new_values, data, step
             )
 
+        gradients = multiply_gradients(
+            gradients, recipe.gradient_multipliers, self.optimized_variables()
+        )
         gradients = sum_over_replicas(gradients, self.optimizer)
         loss_scale = self.optimizer.scale_loss(tf.ones(()))  # of float16, else 1
+        self.observe_step(data, gradients, loss_scale)
         gradients, gradient_norm = clip_gradients(
             gradients, recipe.clip_norm, each=recipe.clips_each, scale=loss_scale
         )

@@ -12,6 +12,7 @@ from effdet_keras.train.optimizers import (
     all_finite,
     clip_gradients,
     float_values,
+    multiply_gradients,
     step_counter,
 )
 
@@ -41,7 +42,11 @@ class TorchSteps:
         with torch.no_grad():
             loss = loss.detach()
             new_values = self.assigned_values(forward_pass)
+            gradients = multiply_gradients(
+                gradients, recipe.gradient_multipliers, self.trainable_variables
+            )
             loss_scale = self.optimizer.scale_loss(torch.ones(()))  # of float16, else 1
+            self.observe_step(data, gradients, loss_scale)
             gradients, gradient_norm = clip_gradients(
                 gradients, recipe.clip_norm, each=recipe.clips_each, scale=loss_scale
             )

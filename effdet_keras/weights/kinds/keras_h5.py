@@ -10,6 +10,7 @@ import h5py
 import ml_dtypes
 import numpy as np
 
+from effdet_keras._internal.weights_h5 import check_hdf5, damaged_hdf5
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.config import TF_BACKBONE
 from effdet_keras.weights.kinds.automl import published_names
@@ -118,12 +119,10 @@ def read_h5_arrays(file, path, is_wanted):
 
     try:
         with h5py.File(file, "r") as root:
+            check_hdf5(root, path)
             root.visititems(read)
-    except (FileNotFoundError, PermissionError, IsADirectoryError):
+    except (FileNotFoundError, PermissionError, IsADirectoryError, InvalidValueError):
         raise
     except Exception as error:  # of damaged bytes, almost any
-        raise InvalidValueError(
-            f"'{path}' is damaged, or not an HDF5 file ({error}). Was the download "
-            "or the copy complete? Fetch it again."
-        ) from error
+        raise damaged_hdf5(path, error) from error
     return arrays, others

@@ -7,9 +7,15 @@ import zipfile
 
 import h5py
 
+from effdet_keras._internal.unpacking import UnpackedSizeError, open_zip
 from effdet_keras._internal.weights_h5 import check_weights_h5
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.weights.archive import ZIP_DAMAGES, DamagedFileError, read_model
+from effdet_keras.weights.archive import (
+    WEIGHTS_ENTRY,
+    ZIP_DAMAGES,
+    DamagedFileError,
+    read_model,
+)
 from effdet_keras.weights.kinds.keras_h5 import HDF5_MAGIC, read_h5_arrays
 from effdet_keras.weights.network_arrays import (
     LEAVES,
@@ -67,7 +73,6 @@ OWN = Scheme(  # the paths inside our `.weights.h5`
     has_our_anchors=True,
 )
 
-_WEIGHTS = "model.weights.h5"  # Keras' entry
 _LAYERS = "layers/"
 # What a weight's entry does not hold, by the weight's path; see train/averages.py.
 _AVERAGE, _TRAINING = "vars/average:", "vars/training:"
@@ -83,8 +88,10 @@ def read_own_weights(path, averages=True):
         return WeightSource(path, "effdet_keras `.weights.h5`", OWN, **weights)
     arguments = read_model(path)["config"]
     try:
-        with zipfile.ZipFile(path) as file:
-            weights = file.read(_WEIGHTS)
+        with open_zip(path) as file:
+            weights = file.read(WEIGHTS_ENTRY)
+    except UnpackedSizeError:
+        raise
     except (*ZIP_DAMAGES, KeyError) as error:
         raise DamagedFileError(path, error) from error
     return WeightSource(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import io
+import math
+import os
 import pathlib
 import pickle
 import re
@@ -16,6 +18,11 @@ import ml_dtypes  # gives NumPy the type bfloat16
 import numpy as np
 
 from effdet_keras._internal.optional_imports import safetensors
+from effdet_keras._internal.unpacking import (
+    UnpackedSizeError,
+    check_unpacked_size,
+    open_zip,
+)
 from effdet_keras.errors import InvalidValueError, first_line
 
 _MAGIC_NUMBER = 0x1950A86A20F9469CFC6C  # of files before the zip archive
@@ -43,7 +50,7 @@ def read_torch_pickle(path):
         try:
             is_zip = zipfile.is_zipfile(file)
             file.seek(0)
-            return _read_zip(file) if is_zip else _read_before_zip(file.read())
+            return _read_zip(file, path) if is_zip else _read_before_zip(file, path)
         except _CodeNeededError as error:
             raise InvalidValueError(
                 f"'{path}' is a pickle that needs Python code to be read ('{error}'), "
@@ -51,6 +58,8 @@ def read_torch_pickle(path):
                 "make a plain state dict of it where it was written: "
                 "`torch.save(model.state_dict(), 'plain.pth')`."
             ) from error
+        except UnpackedSizeError:
+            raise
         except Exception as error:  # of damaged bytes, almost any
             raise InvalidValueError(damaged(path, error)) from error
 
@@ -63,18 +72,46 @@ def damaged(path, reason):
     )
 
 
-def _read_zip(file):
+def _read_zip(file, path):
     """A zip archive: `<any>/data.pkl`, and the numbers in `<any>/data/<key>`."""
-    with zipfile.ZipFile(file) as archive:
+    with open_zip(file, path) as archive:
         names = archive.namelist()
         root = next(n for n in names if n.endswith("data.pkl")).removesuffix("data.pkl")
-        content = _Unpickler(io.BytesIO(archive.read(f"{root}data.pkl"))).load()
-        read = functools.cache(lambda key: archive.read(f"{root}data/{key}"))
-        return _flat(content, read)
+        reader = _Unpickler(io.BytesIO(archive.read(f"{root}data.pkl")))
+        content = reader.load()
+        is_swapped = _is_big_endian(archive, f"{root}byteorder")
+
+        @functools.cache
+        def read(key):
+            numbers = archive.read(f"{root}data/{key}")
+            return _swapped(numbers, reader.dtypes[key]) if is_swapped else numbers
+
+        return _flat(content, read, _Limit(file, path))
 
 
-def _read_before_zip(data):
-    """Pickles of magic number, version, machine, content and keys; then the numbers."""
+def _is_big_endian(archive, entry):
+    """Whether the numbers of a zip archive have their highest byte first.
+
+    The entry names the machine that wrote the file. Those before torch 2.1 have none,
+    and are taken for little-endian, as torch takes them.
+    """
+    order = archive.read(entry) if entry in archive.namelist() else b"little"
+    if order not in (b"little", b"big"):
+        raise InvalidValueError(f"its byte order is {order[:20]!r}")
+    return order == b"big"
+
+
+def _swapped(numbers, dtype):
+    """The numbers with the bytes of each in the opposite order."""
+    return np.frombuffer(numbers, f"u{dtype.itemsize}").byteswap()
+
+
+def _read_before_zip(file, path):
+    """Pickles of magic number, version, machine, content and keys; then the numbers.
+
+    These are little-endian, whatever machine wrote them.
+    """
+    data = file.read()
     stream = io.BytesIO(data)
     if _Unpickler(stream).load() != _MAGIC_NUMBER:
         raise InvalidValueError("it is a pickle, but not one of `torch.save`")
@@ -87,10 +124,22 @@ def _read_before_zip(data):
         end = place + 8 + count * reader.dtypes[key].itemsize
         numbers[key] = memoryview(data)[place + 8 : end]
         place = end
-    return _flat(content, numbers.__getitem__)
+    return _flat(content, numbers.__getitem__, _Limit(file, path))
 
 
-def _flat(content, numbers_of):
+class _Limit:
+    """Counts the bytes of tensors, which may show each number of a file many times."""
+
+    def __init__(self, file, path):
+        self._path, self._unpacked = path, 0
+        self._packed = file.seek(0, os.SEEK_END)
+
+    def count(self, tensor):
+        self._unpacked += math.prod(tensor.shape) * tensor.storage[0].itemsize
+        check_unpacked_size(self._path, self._unpacked, self._packed)
+
+
+def _flat(content, numbers_of, limit):
     """The entries of a checkpoint and of the dicts in it, as "entry.name"."""
     if not isinstance(content, dict):
         kind = type(content).__name__.removeprefix("_")
@@ -101,6 +150,9 @@ def _flat(content, numbers_of):
             flat.update({f"{name}.{inner}": v for inner, v in value.items()})
         else:
             flat[str(name)] = value
+    for value in flat.values():
+        if isinstance(value, _Tensor):
+            limit.count(value)
     return {
         name: _array(value, numbers_of) if isinstance(value, _Tensor) else value
         for name, value in flat.items()

@@ -1,6 +1,7 @@
 """`effdet-keras predict --parts` and `merge`: each image once; docs/bulk.md."""
 
 import glob
+import hashlib
 import json
 import os
 import pathlib
@@ -230,6 +231,63 @@ def test_a_merge_needs_a_folder_of_parts_and_a_known_ending(images, tmp_path, co
         ("found.csv", ".json, .jsonl, .parquet"),
     ):
         assert reason in command("merge", images, tmp_path / name, status=1)
+
+
+def own_files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_merge_never_replaces_what_it_reads(tmp_path, monkeypatch, command):
+    parts = tmp_path / "parts"
+    run(parts, ["a.png", "b.png"])
+    before = own_files(parts)
+    assert len(before) == 3
+    (tmp_path / "link.json").symlink_to(parts / "settings.json")
+    (tmp_path / "same").symlink_to(parts)
+    monkeypatch.chdir(parts)
+    for out in (
+        *(parts / name for name in before),
+        "settings.json",
+        tmp_path / "link.json",
+        tmp_path / "same" / "settings.json",
+        parts / "rows-00002-of-00002-0123456789abcdef.jsonl",  # not there yet
+        parts / "SETTINGS.json",  # the same file, on some disks
+    ):
+        said = command("merge", parts, out, "--overwrite", status=1)
+        assert "is a file of the folder of parts itself" in said
+        assert own_files(parts) == before
+    for out in (parts / "found.json", parts / "found.json"):
+        command("merge", parts, out, "--overwrite")
+    assert "2 images" in command("merge", parts, tmp_path / "found.json")
+
+
+def test_a_merge_at_an_address_never_replaces_what_it_reads(memory, tmp_path):
+    run(tmp_path, ["a.png"])
+    put_folder(tmp_path, "memory://parts")
+    before = memory_files()
+    with pytest.raises(ValueError, match="a file of the folder of parts itself"):
+        merge_parts("memory://parts/", "memory://parts//settings.json", overwrite=True)
+    assert memory_files() == before
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'{"images": -1}'])
+@pytest.mark.parametrize("name", ["settings.json", "shard-00001-of-00001.json"])
+def test_damaged_files_of_the_folder_are_plain_errors(tmp_path, command, name, content):
+    run(tmp_path, ["a.png"])
+    (tmp_path / name).write_bytes(content)
+    said = command("merge", tmp_path, tmp_path / "found.json", status=1)
+    assert f"{name}' is damaged (" in said
+    assert "run" in said.partition("writes.")[2]
+    assert "Traceback" not in said
+
+
+def test_a_damaged_row_is_a_plain_error(tmp_path, command):
+    data = b'{"file_name": "a.png"}\n'
+    run(tmp_path, ["a.png"])
+    digest = hashlib.sha256(data).hexdigest()[:16]
+    (tmp_path / f"rows-00001-of-00001-{digest}.jsonl").write_bytes(data)
+    said = command("merge", tmp_path, tmp_path / "found.json", status=1)
+    assert "Line 1 of" in said and "is damaged" in said
 
 
 def test_each_image_is_of_one_shard_and_stays_there(images):

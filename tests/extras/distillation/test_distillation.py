@@ -114,7 +114,7 @@ def test_other_classes_and_other_data_are_refused():
         distill(teacher, student, dataset())
     with pytest.raises(TypeError, match="`data` must be"):
         distill(student, student, "DATA")
-    with pytest.raises(ValueError, match="`weight` must be above 0"):
+    with pytest.raises(ValueError, match="`weight` must be a number above 0"):
         distill(student, student, dataset(), weight=0.0)
 
 

@@ -153,6 +153,67 @@ def test_what_is_unknown_or_unreadable_is_told(hparams, message):
     "given", ["model_optimizations.prune.schedule=x", {"model_optimizations": "prune"}]
 )
 def test_pruning_says_what_is_offered_instead_and_stops_a_run(given):
-    with pytest.raises(ValueError, match="no pruning.*\n.*--ignore-unknown"):
+    with pytest.raises(ValueError, match="pruning is not.*\n.*--ignore-unknown"):
         run_of(None, given, {})
     assert run_of(None, given, {}, ignore_unknown=True).recipe == "reference"
+
+
+QUANTIZE = [
+    {"model_optimizations": {"quantize": {}}},
+    {"model_optimizations": {"quantize": None}},
+    {"model_optimizations.quantize": {}},
+    "model_optimizations.quantize={}",
+    "model_optimizations=quantize",
+]
+
+
+@pytest.mark.parametrize("given", QUANTIZE, ids=str)
+def test_quantize_is_quantization_aware_training(given):
+    run = run_of(None, given, {})
+    assert run.quantize_aware is True and run.recipe == "reference"
+
+
+@pytest.mark.parametrize(
+    ("method", "reason"),
+    [
+        ("prune", "pruning is not supported"),
+        ("foo", "not supported, and google/automl has no such method"),
+    ],
+)
+@pytest.mark.parametrize("options", [{}, None, {"schedule": {}}, {"schedule": "x"}])
+def test_another_optimization_is_named_and_stops_a_run(method, reason, options):
+    given = {"model_optimizations": {method: options}}
+    message = rf"model_optimizations\.{method}=.*{reason}.*\n.*--ignore-unknown"
+    with pytest.raises(ValueError, match=message):
+        run_of(None, given, {})
+    run = run_of(None, given, {}, ignore_unknown=True)
+    assert (run.quantize_aware, run.recipe) == (None, "reference")
+
+
+def test_options_of_quantize_that_have_no_field_stop_a_run():
+    given = {"model_optimizations": {"quantize": {"quantize_config": "x"}}}
+    with pytest.raises(ValueError, match="quantize_config.*by --set"):
+        run_of(None, given, {})
+    assert run_of(None, given, {}, ignore_unknown=True).quantize_aware is True
+
+
+@pytest.mark.parametrize(
+    "name", ["model_optimizations", "nms_configs", "backbone_config", "fpn_config"]
+)
+def test_an_empty_mapping_of_a_mapping_asks_for_nothing(name):
+    assert run_of(None, {name: {}}, {}) == run_of(None, {}, {})
+
+
+MAPPINGS = ("model_optimizations", "backbone_config", "fpn_config", "label_map")
+
+
+@pytest.mark.parametrize("name", sorted({*known_names()} - {*MAPPINGS}))
+def test_an_empty_mapping_is_never_dropped_in_silence(name):
+    with pytest.raises(ValueError, match=f"`{name}` takes a value, not a mapping"):
+        run_of(None, {name: {}}, {})
+
+
+def test_an_unknown_name_with_an_empty_mapping_is_told(tmp_path):
+    (tmp_path / "hparams.yaml").write_text("foo: {}\nnms_configs: {bar: {}}\n")
+    with pytest.raises(ValueError, match="no hyper-parameter 'foo', 'nms_configs.bar'"):
+        run_of(None, tmp_path / "hparams.yaml", {})

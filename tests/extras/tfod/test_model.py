@@ -12,6 +12,7 @@ from support.odapi import odapi_path
 from effdet_keras.detect.detect import letterboxed
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.runs.requested import configured
 from effdet_keras.weights.network_arrays import tf1_name
 
 tf = pytest.importorskip("tensorflow")
@@ -219,3 +220,62 @@ def test_an_export_has_all_outputs_of_that_of_the_api(tmp_path):
                 values, key = values.numpy()[:, expected["rows"]], f"{key}_rows"
             if key in expected:
                 np.testing.assert_allclose(values, expected[key], atol=1e-5)
+
+
+def _with_training(folder, train="", rewriter=""):
+    """A `pipeline.config` beside that of the exported model, with more fields."""
+    text = (folder / "pipeline.config").read_text()
+    assert "train_config: {" in text
+    text = text.replace("train_config: {", f"train_config: {{ {train}", 1) + rewriter
+    path = folder / "train.config"
+    path.write_text(text)
+    return path
+
+
+def _weights_named(model, part):
+    found = [w for w in model.weights if part in w.path and w.path.endswith("kernel")]
+    return ops.convert_to_numpy(found[0])
+
+
+def test_the_model_starts_from_the_checkpoint_that_the_file_names(folder, capsys):
+    checkpoint = folder / "checkpoint" / "ckpt-0"
+    trained = EfficientDet.from_preset("efficientdet-d0", weights=folder, verbose=0)
+    for kind, has_heads in (("full", True), ("detection", False)):
+        start = f"fine_tune_checkpoint: '{checkpoint}' fine_tune_checkpoint_type: "
+        path = _with_training(folder, f"{start}'{kind}'")
+        model = EfficientDet.from_pipeline_config(path)
+        told = capsys.readouterr().out
+        assert "Loaded" in told and "Differences from" in told
+        for part, is_loaded in (("fpn_cells", True), ("class-predict", has_heads)):
+            pair = [_weights_named(one, part) for one in (model, trained)]
+            assert np.array_equal(*pair) == is_loaded, (kind, part)
+        assert configured(None, None, {}, path).weights == str(checkpoint)
+    other = EfficientDet.from_pipeline_config(path, weights="none", verbose=0)
+    pair = [_weights_named(one, "fpn_cells") for one in (other, trained)]
+    assert not np.array_equal(*pair)
+
+
+def test_a_missing_checkpoint_of_the_file_stops_model_and_run_alike(folder):
+    start = "fine_tune_checkpoint: 'nowhere/ckpt-0'"
+    path = _with_training(folder, start)
+    words = "no `fine_tune_checkpoint` at 'nowhere/ckpt-0'"
+    with pytest.raises(FileNotFoundError, match=words):
+        EfficientDet.from_pipeline_config(path)
+    with pytest.raises(FileNotFoundError, match=words):
+        configured(None, None, {}, path)
+    for weights in (None, "none", folder):
+        model = EfficientDet.from_pipeline_config(path, weights=weights, verbose=0)
+        assert model.class_names == ("cat", "dog")
+
+
+@pytest.mark.tensorflow
+def test_a_graph_rewriter_makes_the_model_quantization_aware(folder):
+    rewriter = "graph_rewriter { quantization { delay: 600 %s } }"
+    path = _with_training(folder, rewriter=rewriter % "")
+    model = EfficientDet.from_pipeline_config(path, verbose=0)
+    assert model.quantization.delay == 600
+    assert model.settings.recipe.optimizer["name"] == "momentum"
+    assert configured(None, None, {}, path).quantization == {"delay": 600}
+    path = _with_training(folder, rewriter=rewriter % "weight_bits: 4")
+    with pytest.raises(ValueError, match="weight_bits=4: always 8"):
+        EfficientDet.from_pipeline_config(path, verbose=0)

@@ -68,7 +68,7 @@ D0_FIELDS = {
     "steps": 9000,
     "keep_every_hours": None,
     "clip_norm": None,
-    "learning_rate_multipliers": None,
+    "gradient_multipliers": None,
     "ema_decay": None,
     "weights": None,
     "optimizer": {"name": "momentum", "momentum": 0.8},
@@ -165,6 +165,7 @@ def test_every_field_of_a_d1_with_other_values(read, tmp_path):
         (
             "num_steps: 9000",
             "gradient_clipping_by_norm: 5.0 bias_grad_multiplier: 2.0 "
+            "summarize_gradients: true "
             f"fine_tune_checkpoint: '{tmp_path}/ckpt-0' "
             "fine_tune_checkpoint_type: 'detection' num_steps: 70 "
             "keep_checkpoint_every_n_hours: 1.5",
@@ -207,7 +208,8 @@ def test_every_field_of_a_d1_with_other_values(read, tmp_path):
         "steps": 70,
         "keep_every_hours": 1.5,
         "clip_norm": 5.0,
-        "learning_rate_multipliers": {"bias$": 2.0},
+        "gradient_multipliers": {"bias$": 2.0},
+        "gradient_summary_every": 100,
         "ema_decay": 0.999,
         "weights": f"{tmp_path}/ckpt-0",
         "checkpoint_type": "detection",

@@ -5,6 +5,7 @@ import pickle
 import sys
 import zipfile
 
+import ml_dtypes
 import numpy as np
 import pytest
 from support.torch_files import pickled_call, write_before_zip, write_zip
@@ -53,6 +54,29 @@ def test_arrays_and_plain_values_are_read(tmp_path, write):
     assert found.pop("optimizer.state") == {"step": 1}
     expected = content()["state_dict"]
     assert_same(found, {f"state_dict.{name}": v for name, v in expected.items()})
+
+
+def swapped(array):
+    """The array as a machine with the other byte order has it in memory."""
+    integers = array.view(f"u{array.dtype.itemsize}")
+    return integers.byteswap().view(array.dtype)
+
+
+def test_numbers_of_a_big_endian_machine_are_read_right(tmp_path):
+    arrays = content()["state_dict"]
+    arrays["brain"] = np.array([1.5, -3.0], ml_dtypes.bfloat16)
+    expected = {f"state_dict.{name}": value for name, value in arrays.items()}
+    little = write_zip(tmp_path / "little.pth", {"state_dict": arrays}, "little")
+    assert_same(read_torch_pickle(little), expected)
+    arrays = {name: swapped(value) for name, value in arrays.items()}
+    big = write_zip(tmp_path / "big.pth", {"state_dict": arrays}, "big")
+    assert_same(read_torch_pickle(big), expected)
+
+
+def test_a_byte_order_that_nobody_knows_is_refused(tmp_path):
+    path = write_zip(tmp_path / "a.pth", content(), "middle")
+    with pytest.raises(ValueError, match="a.pth' is damaged.*byte order is b'middle'"):
+        read_torch_pickle(path)
 
 
 @pytest.mark.extra_packages

@@ -1,0 +1,217 @@
+"""The range of a number, declared once: where a field or an argument is declared.
+
+A dataclass declares its numbers with `number`, `whole_number`, `rising_pair` or
+`several`, and its `__post_init__` calls `check_number_fields(self)`. A function checks
+an argument with `check_number` or `check_whole_number`. No bool, text, NaN or infinity
+is ever a number here. `tests/test_number_ranges.py` finds fields without a range.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from effdet_keras.errors import check_argument
+
+_METADATA_KEY = "range"
+_COUNTS = {2: "two", 3: "three", 4: "four"}
+
+
+@dataclasses.dataclass(frozen=True)
+class NumberRange:
+    """Which numbers something may be, in which form.
+
+    Args:
+        interval: its ends; "[" and "]" belong to it, "(" and ")" do not. An infinite
+            end has a round bracket, because nothing may be infinite.
+        whole: whether it must be a whole number.
+        form: "number"; "sequence", such as a tuple; "dict" of numbers by name; one of
+            them or another; with "pairs" a sequence may also have pairs of numbers.
+        count: how many numbers a sequence has; None for one or more.
+        rising: whether each number of a sequence must be at least the one before.
+        others: values besides those of the interval, such as `None` and "auto".
+
+    Example:
+        >>> NumberRange("(0, 1]").check("share", 1)
+        >>> NumberRange("(0, 1]").check("share", 0)
+        Traceback (most recent call last):
+            ...
+        effdet_keras.errors.InvalidValueError: `share` must be a number above 0 and \
+at most 1. Received: share=0
+    """
+
+    interval: str
+    whole: bool = False
+    form: Literal[
+        "number",
+        "sequence",
+        "dict",
+        "number or sequence",
+        "number or dict",
+        "sequence with pairs",
+    ] = "number"
+    count: int | None = None
+    rising: bool = False
+    others: tuple = ()
+
+    def check(self, name: str, value: Any) -> None:
+        """Raises `InvalidValueError` that names the value unless it is in the range."""
+        check_argument(self.contains(value), name, value, self.description)
+
+    def contains(self, value: Any) -> bool:
+        """Whether a value is in the range, and in the form."""
+        is_plain = isinstance(value, (str, numbers.Real, type(None)))
+        # By type as well, because True equals 1.
+        if is_plain and any(type(value) is type(x) and value == x for x in self.others):
+            return True
+        if isinstance(value, str):
+            return False
+        if isinstance(value, Mapping):
+            return "dict" in self.form and all(map(self._is_number, value.values()))
+        if _is_sequence(value):
+            return "sequence" in self.form and self._has_sequence(value)
+        return "number" in self.form and self._is_number(value)
+
+    @property
+    def description(self) -> str:
+        """What is expected, in words."""
+        kind = "whole number" if self.whole else "number"
+        one = f"a {kind} {self._ends}".rstrip()
+        many = f"{kind}s {self._ends}".rstrip()
+        counted = f"{_COUNTS.get(self.count, self.count or '')} {many}".strip()
+        if self.rising:
+            counted += ", none lower than the one before"
+        if "pairs" in self.form:
+            counted += ", or pairs of them"
+        words = {"number": one, "sequence": counted, "dict": f"a dict of {many}"}
+        parts = [words[form] for form in words if form in self.form]
+        return ", or ".join([*parts, *(repr(other) for other in self.others)])
+
+    @property
+    def _ends(self):
+        low, high = self._limits
+        is_low_inside, is_high_inside = (
+            self.interval[0] == "[",
+            self.interval[-1] == "]",
+        )
+        if low == -math.inf and high == math.inf:
+            return "" if self.whole else "that is finite"
+        if is_low_inside and is_high_inside:
+            return f"from {low:g} to {high:g}"
+        parts = []
+        if low > -math.inf:
+            parts.append(f"of at least {low:g}" if is_low_inside else f"above {low:g}")
+        if high < math.inf:
+            parts.append(f"at most {high:g}" if is_high_inside else f"below {high:g}")
+        return " and ".join(parts)
+
+    @property
+    def _limits(self):
+        low, high = map(float, self.interval[1:-1].split(","))
+        return low, high
+
+    def _is_number(self, value):
+        kind = numbers.Integral if self.whole else numbers.Real
+        if isinstance(value, bool) or not isinstance(value, kind):
+            return False
+        low, high = self._limits
+        is_above = low <= value if self.interval[0] == "[" else low < value
+        is_below = value <= high if self.interval[-1] == "]" else value < high
+        return bool(is_above and is_below and math.isfinite(value))
+
+    def _has_sequence(self, values):
+        if "pairs" in self.form and all(map(_is_sequence, values)):
+            pairs = [tuple(pair) for pair in values]
+            are_numbers = all(self._is_number(one) for pair in pairs for one in pair)
+            return bool(pairs) and are_numbers and {len(pair) for pair in pairs} == {2}
+        if len(values) != self.count and (self.count is not None or not len(values)):
+            return False
+        if not all(map(self._is_number, values)):
+            return False
+        steps = itertools.pairwise(values)
+        return not self.rising or all(first <= second for first, second in steps)
+
+
+def _is_sequence(value):
+    is_array = isinstance(value, np.ndarray) and value.ndim > 0
+    return is_array or (isinstance(value, Sequence) and not isinstance(value, str))
+
+
+# --- Fields of dataclasses.
+
+
+def number(default: Any, interval: str, **options: Any) -> Any:
+    """A field of a number; a default that is none, as `None`, may be given as well.
+
+    `options` are those of `NumberRange`.
+    """
+    is_number = isinstance(default, (numbers.Real, tuple)) or (
+        default is dataclasses.MISSING
+    )
+    others = (*(() if is_number else (default,)), *options.pop("others", ()))
+    allowed = NumberRange(interval, others=others, **options)
+    metadata = {_METADATA_KEY: allowed}
+    if default is dataclasses.MISSING:
+        return dataclasses.field(metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def whole_number(default: Any, interval: str, **options: Any) -> Any:
+    """A field of a whole number; see `number`."""
+    return number(default, interval, whole=True, **options)
+
+
+def rising_pair(default: Any, interval: str, **options: Any) -> Any:
+    """A field of two numbers, the lower one first; whole ones if the default's are."""
+    whole = isinstance(default, tuple) and isinstance(default[0], int)
+    form = {"form": "sequence", "count": 2, "rising": True, "whole": whole}
+    return number(default, interval, **{**form, **options})
+
+
+def several(default: Any, interval: str, count: int | None = None, **options: Any):
+    """A field of a sequence of numbers: `count` of them, or one or more."""
+    return number(default, interval, **{"form": "sequence", **options}, count=count)
+
+
+def range_of(field: dataclasses.Field) -> NumberRange | None:
+    """The range that a field declares, or None."""
+    return field.metadata.get(_METADATA_KEY)
+
+
+def check_number_fields(instance: Any) -> None:
+    """Raises `InvalidValueError` for the first field that is not in its range.
+
+    Example:
+        >>> @dataclasses.dataclass
+        ... class Options:
+        ...     share: float = number(0.5, "[0, 1]")
+        ...     def __post_init__(self):
+        ...         check_number_fields(self)
+        >>> Options(share=1.5)
+        Traceback (most recent call last):
+            ...
+        effdet_keras.errors.InvalidValueError: `share` must be a number from 0 to 1. \
+Received: share=1.5
+    """
+    for field in dataclasses.fields(instance):
+        if (allowed := range_of(field)) is not None:
+            allowed.check(field.name, getattr(instance, field.name))
+
+
+# --- Arguments of functions.
+
+
+def check_number(name: str, value: Any, interval: str, **options: Any) -> None:
+    """Raises `InvalidValueError` unless an argument is a number of the interval."""
+    NumberRange(interval, **options).check(name, value)
+
+
+def check_whole_number(name: str, value: Any, interval: str, **options: Any) -> None:
+    """Raises `InvalidValueError` unless it is a whole number of the interval."""
+    NumberRange(interval, whole=True, **options).check(name, value)

@@ -1,0 +1,250 @@
+"""What training steps see and do, for TensorBoard: input images, norms of gradients."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from effdet_keras.callbacks.tensorboard import TensorBoardWriter
+from effdet_keras.errors import check_argument
+from effdet_keras.labels import BACKGROUND
+from effdet_keras.train.optimizers import half_square, steps_done
+from effdet_keras.visualize import draw_boxes
+
+_MOST_BOXES = 100  # drawn of one image
+_MIN_SIDE = 320  # pixels: names have room on tiny images
+
+
+class _StepSummary(keras.callbacks.Callback):
+    """Writes something of every Nth step, which an observer of the step keeps."""
+
+    def __init__(self, log_dir: str | os.PathLike[str], every: int) -> None:
+        super().__init__()
+        check_argument(every >= 1, "every", every, "a number of steps, 1 or more")
+        self.every = every
+        self._writer = TensorBoardWriter(log_dir)
+        self._observer: Any = None
+        self._done = self._first = 0
+
+    def new_observer(self, model: Any) -> Any:
+        """What keeps the numbers of a step; see `EfficientDet.add_step_observer`."""
+        raise NotImplementedError
+
+    def write(self, writer: TensorBoardWriter, step: int) -> None:
+        """Writes what the observer has kept of the step that has just been done."""
+        raise NotImplementedError
+
+    def set_model(self, model):
+        # Keras calls it before it compiles the step, which the observer is part of.
+        super().set_model(model)
+        if self._observer is None and getattr(model, "settings", None) is not None:
+            self._observer = self.new_observer(model)
+            model.add_step_observer(self._observer)
+
+    def on_train_begin(self, logs=None):
+        self._writer.require_writable()
+        self._done = steps_done(self.model.optimizer)
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self._first = batch
+
+    def on_train_batch_end(self, batch, logs=None):
+        # Several, with `steps_per_execution`. The optimizer is not asked: on JAX that
+        # takes all variables out of the step.
+        before, self._done = self._done, self._done + batch - self._first + 1
+        if before // self.every != self._done // self.every:
+            self.write(self._writer, self._done)
+
+    def on_train_end(self, logs=None):
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Ends it, also after an error in `fit`."""
+        self._writer.close()
+        if self._observer is not None:
+            self.model.remove_step_observer(self._observer)
+            self._observer = None
+
+
+# --- The norm of the gradient of each variable.
+
+
+class GradientSummary(_StepSummary):
+    """Writes the norm of each variable's gradient to TensorBoard.
+
+    As the Object Detection API's `summarize_gradients`. The norms are those before
+    clipping, with `gradient_multipliers`, as `gradient_norm/<path of the variable>`;
+    `gradient_norm` in the logs of `fit` is that of all together, after clipping.
+
+    Args:
+        log_dir: path of a folder for TensorBoard, on this machine or, as in
+            `gs://bucket/logs`, where TensorFlow can write.
+        every: int, the number of steps from one summary to the next.
+
+    Raises:
+        ValueError: If `every` is below 1.
+        ImportError: If TensorBoard is not installed.
+        OSError: If `log_dir` cannot be written to, when training begins.
+
+    Example:
+        >>> import tempfile
+        >>> from effdet_keras.model.efficientdet import EfficientDet
+        >>> model = EfficientDet.from_preset(
+        ...     "efficientdet-lite0", image_size=64, max_level=5, num_classes=1)
+        >>> model.compile("sgd", run_eagerly=True)
+        >>> truth = {"boxes": np.float32([[[8, 8, 40, 40]]]), "labels": np.array([[0]])}
+        >>> summary = GradientSummary(tempfile.mkdtemp(), every=1)
+        >>> _ = model.fit(np.zeros((1, 64, 64, 3)), truth, verbose=0,
+        ...               callbacks=[summary])
+        >>> norms = summary.norms
+        >>> len(norms) == len(model.trainable_variables), min(norms.values()) >= 0.0
+        (True, True)
+    """
+
+    def __init__(self, log_dir: str | os.PathLike[str], every: int = 100) -> None:
+        super().__init__(log_dir, every)
+        self.norms: dict[str, float] = {}  # of the last summary, by path
+
+    def new_observer(self, model):
+        return _GradientNorms(model)
+
+    def write(self, writer, step):
+        model = self.model  # Keras brings the variables of JAX up to date
+        values = ops.convert_to_numpy(self._observer.norms).tolist()
+        paths = [variable.path for variable in model.optimized_variables()]
+        self.norms = dict(zip(paths, values, strict=True))
+        named = {f"gradient_norm/{path}": norm for path, norm in self.norms.items()}
+        writer.scalars(named, step)
+
+
+class _GradientNorms:
+    """Keeps the norms of the gradients that a step clips."""
+
+    def __init__(self, model) -> None:
+        self.norms = _kept("gradient_norms", (len(model.optimized_variables()),))
+        self.variables = [self.norms]
+
+    def __call__(self, data: Any, gradients: list, loss_scale: Any) -> None:
+        squares = ops.stack([2.0 * half_square(gradient) for gradient in gradients])
+        self.norms.assign(ops.sqrt(squares) / ops.cast(loss_scale, "float32"))
+
+
+# --- The images that a step trains on.
+
+
+class InputSummary(_StepSummary):
+    """Writes images as the network is given them in training, with their boxes.
+
+    What augmentation, letterbox and scale jitter have made of them: the first images of
+    the batch of every Nth step, as `input/<number>`.
+
+    Args:
+        log_dir: path of a folder for TensorBoard, on this machine or, as in
+            `gs://bucket/logs`, where TensorFlow can write.
+        every: int, the number of steps from one summary to the next.
+        num_images: int, how many images of a batch; fewer where it has fewer.
+
+    Raises:
+        ValueError: If `every` or `num_images` is below 1.
+        ImportError: If TensorBoard is not installed.
+        OSError: If `log_dir` cannot be written to, when training begins.
+
+    Example:
+        >>> import tempfile
+        >>> from effdet_keras.model.efficientdet import EfficientDet
+        >>> model = EfficientDet.from_preset(
+        ...     "efficientdet-lite0", image_size=64, max_level=5, num_classes=1)
+        >>> model.compile("sgd", run_eagerly=True)
+        >>> truth = {"boxes": np.float32([[[8, 8, 40, 40]]]), "labels": np.array([[0]])}
+        >>> summary = InputSummary(tempfile.mkdtemp(), every=1)
+        >>> _ = model.fit(np.zeros((1, 64, 64, 3)), truth, verbose=0,
+        ...               callbacks=[summary])
+        >>> [image.shape for image in summary.images]
+        [(320, 320, 3)]
+    """
+
+    def __init__(
+        self,
+        log_dir: str | os.PathLike[str],
+        every: int = 100,
+        num_images: int = 4,
+    ) -> None:
+        super().__init__(log_dir, every)
+        check_argument(num_images >= 1, "num_images", num_images, "1 or more")
+        self.num_images = num_images
+        self.images: list[np.ndarray] = []  # of the last summary
+
+    def new_observer(self, model):
+        return _Inputs(model.config.image_size, self.num_images)
+
+    def write(self, writer, step):
+        kept = [ops.convert_to_numpy(v) for v in self._observer.variables]
+        count = int(kept[-1])
+        rows = [values[:count] for values in kept[:-1]]
+        self.images = [self._drawn(*row) for row in zip(*rows)]
+        writer.images("input", self.images, step)
+
+    def _drawn(self, image, boxes, labels):
+        is_box = labels > BACKGROUND
+        return draw_boxes(
+            np.clip(image, 0, 255).astype(np.uint8),
+            boxes[is_box],
+            labels=labels[is_box].astype(int),
+            class_names=self.model.class_names,
+            min_side=_MIN_SIDE,
+        )
+
+
+class _Inputs:
+    """Keeps the first images of a batch with their boxes and labels."""
+
+    def __init__(self, image_size, num_images) -> None:
+        self.variables = [
+            _kept("input_images", (num_images, *image_size, 3)),
+            _kept("input_boxes", (num_images, _MOST_BOXES, 4)),
+            _kept("input_labels", (num_images, _MOST_BOXES)),
+            _kept("input_count", ()),
+        ]
+
+    def __call__(self, data: Any, gradients: list, loss_scale: Any) -> None:
+        images, truth, _ = keras.utils.unpack_x_y_sample_weight(data)
+        kept_images, kept_boxes, kept_labels, kept_count = self.variables
+        num_images = kept_images.shape[0]
+        kept_images.assign(_first(images, num_images))
+        if "boxes" in truth:
+            boxes = _first(truth["boxes"], num_images)
+            labels = _first(truth["labels"], num_images)
+            kept_boxes.assign(_rows(boxes, 0.0))
+            kept_labels.assign(_rows(labels, float(BACKGROUND)))
+        count = ops.minimum(ops.shape(images)[0], num_images)
+        kept_count.assign(ops.cast(count, "float32"))
+
+
+def _kept(name, shape):
+    """A variable that a step writes to and nothing reads in it."""
+    return keras.Variable(
+        np.zeros(shape, "float32"),
+        trainable=False,
+        autocast=False,
+        dtype="float32",
+        aggregation="only_first_replica",
+        name=name,
+    )
+
+
+def _first(values, count):
+    """So many rows, float32; of a smaller batch the last one again."""
+    last = ops.shape(values)[0] - 1
+    rows = ops.minimum(ops.arange(count), last)
+    return ops.cast(ops.take(values, rows, axis=0), "float32")
+
+
+def _rows(values, padding):
+    """`_MOST_BOXES` boxes or labels of each image: the first, and then padding."""
+    end = ops.full((values.shape[0], 1, *values.shape[2:]), padding)
+    rows = ops.minimum(ops.arange(_MOST_BOXES), ops.shape(values)[1])
+    return ops.take(ops.concatenate([values, end], axis=1), rows, axis=1)

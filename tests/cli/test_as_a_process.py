@@ -1,0 +1,218 @@
+"""Every subcommand, started as a user starts it: as a process of its own.
+
+A test that calls `main([...])` has imported the whole package; a process has not.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import types
+import urllib.request
+
+import pytest
+from support import programs
+from support.hugging_face import hub_server
+from support.tiny import LITE0
+from support.tiny_run import tiny_run
+
+from effdet_keras import cli
+from effdet_keras.runs.configuration import RunConfiguration
+
+pytestmark = pytest.mark.tensorflow
+
+# What the console script of the package does. The name makes it the command, which
+# imports no more than it uses.
+_SCRIPT = """
+import sys
+sys.argv[0] = "effdet-keras"
+from effdet_keras.cli import console
+sys.exit(console())
+"""
+
+
+def start(*arguments, **variables):
+    """Starts `effdet-keras ARGUMENTS` as a process."""
+    path = os.pathsep.join(programs.PATHS)
+    return subprocess.Popen(
+        [sys.executable, "-c", _SCRIPT, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": path, **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def effdet_keras(*arguments, status=0, **variables):
+    """What `effdet-keras ARGUMENTS` prints, as a process that ends with a status."""
+    with start(*arguments, **variables) as process:
+        said, log = process.communicate(timeout=programs.TIMEOUT)
+    assert process.returncode == status, said[-3000:] + log[-3000:]
+    return said
+
+
+@pytest.fixture(scope="module")
+def made(shapes, tmp_path_factory):
+    """A run of one epoch that the command trained, on `data`; and what it printed."""
+    folder = tmp_path_factory.mktemp("made")
+    configuration = tiny_run(epochs=1, seed=1)
+    configuration["model_config"]["backbone"] = LITE0  # others know no smaller one
+    RunConfiguration(**configuration).write(folder / "run.yaml")
+    flags = ["--config", folder / "run.yaml", "--out", folder / "run"]
+    said = effdet_keras("train", shapes, *flags)
+    return types.SimpleNamespace(
+        data=shapes,
+        images=shapes / "valid",
+        run=folder / "run",
+        archive=folder / "run" / "archive" / "best.keras",
+        said=said,
+    )
+
+
+# --- The usual arguments of each subcommand, and what it makes of them.
+
+
+def demo_begins_to_train(made, folder):
+    """All of it takes minutes: see `test_the_demo_as_a_process`."""
+    arguments = ["demo", "--out", folder / "demo", "--epochs", 1, "--images", 2]
+    with start(*arguments, PYTHONUNBUFFERED="1") as process:
+        lines = iter(process.stdout.readline, "")
+        try:
+            assert any(line.startswith("Training a detector") for line in lines)
+        finally:
+            process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=programs.TIMEOUT)
+    if os.name != "nt":  # where a process is ended at once
+        assert process.returncode == 143, log[-3000:]
+
+
+def inspect_counts_boxes(made, folder):
+    said = effdet_keras("inspect", made.data, "--html", folder / "report.html")
+    assert "== train ==" in said and "== valid ==" in said
+    assert (folder / "report.html").exists()
+
+
+def convert_writes_another_format(made, folder):
+    effdet_keras("convert", made.data, folder / "yolo", "--to", "yolo")
+    assert (folder / "yolo" / "data.yaml").exists()
+
+
+def selftest_follows_the_boxes(made, folder):
+    said = effdet_keras("selftest", made.data, made.run, "--no-training")
+    assert "efficientdet-lite0 at 64x64" in said
+
+
+def train_makes_a_run(made, folder):
+    assert "best checkpoint: " in made.said and made.archive.exists()
+
+
+def eval_writes_a_report(made, folder):
+    said = effdet_keras("eval", made.run, made.data, "--out", folder / "report")
+    assert "AP50" in said and (folder / "report" / "report.html").exists()
+
+
+def predict_writes_a_coco_file(made, folder):
+    flags = ["--out", folder / "drawn", "--json", folder / "found.json", "--score", 0]
+    said = effdet_keras("predict", made.run, made.images, *flags)
+    assert "detections" in said and len(list((folder / "drawn").iterdir())) == 2
+    assert len(json.loads((folder / "found.json").read_text())["images"]) == 2
+
+
+def merge_writes_one_file(made, folder):
+    flags = ["--parts", folder / "parts", "--score", 0]
+    effdet_keras("predict", made.run, made.images, *flags)
+    effdet_keras("merge", folder / "parts", folder / "all.json")
+    assert len(json.loads((folder / "all.json").read_text())["images"]) == 2
+
+
+def serve_answers(made, folder):
+    pytest.importorskip("starlette", reason="needs the extra `serve`")
+    pytest.importorskip("uvicorn", reason="needs the extra `serve`")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+    image = next(iter(made.images.iterdir())).read_bytes()
+    request = urllib.request.Request(
+        f"{address}/detect", image, {"Content-Type": "image/jpeg"}
+    )
+    deadline = time.monotonic() + programs.TIMEOUT
+    with start("serve", made.run, "--port", port) as process:
+        try:
+            while not listens(port):
+                assert process.poll() is None and time.monotonic() < deadline
+                time.sleep(0.2)
+            with urllib.request.urlopen(request) as response:
+                assert "detections" in json.load(response)
+        finally:
+            process.terminate()
+            process.communicate(timeout=programs.TIMEOUT)
+
+
+def listens(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def benchmark_measures(made, folder):
+    flags = ["--runs", 1, "--json", folder / "numbers.json"]
+    effdet_keras("benchmark", made.run, *flags)
+    assert json.loads((folder / "numbers.json").read_text())
+
+
+def export_writes_a_file(made, folder):
+    said = effdet_keras("export", made.run, folder / "model.tflite")
+    assert (folder / "model.tflite").stat().st_size > 1000 and "detections" in said
+
+
+def inspect_weights_names_the_classes(made, folder):
+    said = effdet_keras("inspect-weights", made.archive)
+    assert "circle, square, triangle" in said
+
+
+def import_writes_an_archive(made, folder):
+    effdet_keras("import", made.archive, folder / "model.weights.h5")
+    assert (folder / "model.weights.h5").exists()
+
+
+def share_pushes_a_run(made, folder):
+    pytest.importorskip("huggingface_hub", reason="needs the extra `huggingface`")
+    with hub_server() as hub:
+        variables = {"HF_ENDPOINT": hub.address, "HF_TOKEN": "hf_test"}
+        variables["HF_HOME"] = str(folder / "hub")
+        said = effdet_keras("share", made.run, "hf://me/x", **variables)
+        assert "Pushed to hf://me/x" in said
+        assert "best.keras" in hub.repositories["me/x"]
+
+
+CASES = {
+    "demo": demo_begins_to_train,
+    "inspect": inspect_counts_boxes,
+    "convert": convert_writes_another_format,
+    "selftest": selftest_follows_the_boxes,
+    "train": train_makes_a_run,
+    "eval": eval_writes_a_report,
+    "predict": predict_writes_a_coco_file,
+    "merge": merge_writes_one_file,
+    "serve": serve_answers,
+    "benchmark": benchmark_measures,
+    "export": export_writes_a_file,
+    "inspect-weights": inspect_weights_names_the_classes,
+    "import": import_writes_an_archive,
+    "share": share_pushes_a_run,
+}
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_a_subcommand_does_its_work_as_a_process(name, made, tmp_path):
+    assert name in CASES, f"`effdet-keras {name}` needs a case here"
+    CASES[name](made, tmp_path)
+
+
+@pytest.mark.slow
+def test_the_demo_as_a_process(tmp_path):
+    flags = ["--out", tmp_path / "demo", "--epochs", 1, "--images", 4]
+    assert "best checkpoint" in effdet_keras("demo", *flags)
