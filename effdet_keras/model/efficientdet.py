@@ -353,6 +353,9 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         keeper.watch(callbacks)
         data = dataset if isinstance(dataset, DetectionDataset) else None
         with self._training_on(x, keeper, data), fitting.let_go_afterwards(callbacks):
+            if data is None:  # ours has pixels of image files
+                self._run.trains = True
+                x = inputs.with_checked_pixels(x, self._run)
             return super().fit(
                 self._step.data_of_fit(x),
                 y,
