@@ -220,6 +220,6 @@ def store_thresholds_in(
     print(
         f"\nStored in '{path}': a threshold for each of {len(settings.thresholds)} "
         f"classes, and the temperature {settings.temperature}. `effdet-keras predict "
-        "--score best` uses them. Numbers on these images are now too good: they "
-        "chose the thresholds."
+        "--score-threshold best` uses them. Numbers on these images are now too good: "
+        "they chose the thresholds."
     )
