@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
+import re
 import signal
 import sys
 import traceback
@@ -19,7 +19,8 @@ from effdet_keras._internal.lazy_names import COMMAND
 from effdet_keras._version import __version__
 from effdet_keras.cli import convert, eval_, export, import_, predict, train
 from effdet_keras.cli.arguments import add_command
-from effdet_keras.errors import EffDetError, printable
+from effdet_keras.cli.tensorflow_log import quiet_tensorflow
+from effdet_keras.errors import EffDetError, hint, printable
 
 # A command is a file with a function `run` (see `arguments`), here or in an extra.
 COMMANDS = {
@@ -52,8 +53,8 @@ def console() -> int:
         if isinstance(stream, io.TextIOWrapper):  # a class name may be beyond ASCII
             stream.reconfigure(errors="backslashreplace")
     signal.signal(signal.SIGTERM, _raise_terminated)
-    if "--debug" not in sys.argv:  # before TensorFlow is imported
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if "--debug" not in sys.argv:
+        quiet_tensorflow()
     return main()
 
 
@@ -64,7 +65,15 @@ def _raise_terminated(*_):
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
     parser = _parser()
-    given = vars(parser.parse_args(argv))
+    namespace, unknown = parser.parse_known_args(argv)
+    given = vars(namespace)
+    command = given.pop("command", parser)
+    if unknown:  # told with the usage of the subcommand, not of the whole program
+        flags = re.findall(r"--[\w-]+", command.format_usage())
+        wrong = [word.partition("=")[0] for word in unknown if word.startswith("--")]
+        hints = "".join(hint(word, flags) for word in wrong)
+        end = f".{hints}" if hints else ""
+        command.error(f"unrecognized arguments: {' '.join(unknown)}{end}")
     if "run" not in given:
         parser.print_help(sys.stderr)
         return _USAGE
@@ -110,7 +119,7 @@ def _parser():
             action="store_true",
             help="show the traceback of an error, and everything that TensorFlow logs",
         )
-        command.set_defaults(run=module.run)
+        command.set_defaults(run=module.run, command=command)
     return parser
 
 

@@ -15,6 +15,7 @@ from effdet_keras._internal.processes import ENGINES, start
 from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation
 from effdet_keras.callbacks.tensorboard import has_tensorboard
 from effdet_keras.data import DetectionDataset, load_splits
+from effdet_keras.data.any_format import load_each
 from effdet_keras.errors import InvalidValueError, MissingPackageError, check_choice
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.configuration import RunConfiguration, range_of_steps
@@ -64,12 +65,7 @@ def choose_splits(
 ) -> Splits:
     """Reads the data of a run, unless it is in memory, and chooses its splits."""
     if datasets is None:
-        datasets = load_splits(
-            configuration.data,
-            format=configuration.format,
-            class_names=configuration.class_names,
-            masks="segmentation" in configuration.model_config.get("heads", ()),
-        )
+        datasets = _read_splits(configuration)
     name = _name(configuration, "train", datasets)
     if name is None and len(datasets) == 1:
         name = next(iter(datasets))  # data that is not divided
@@ -97,6 +93,26 @@ def choose_splits(
         print(f"The split '{test_name}' has no boxes, and is not used for evaluation.")
         test = test_name = None
     return Splits(train, valid, test, test_name)
+
+
+def _read_splits(configuration):
+    """The datasets that a run names, by their splits."""
+    options = {
+        "format": configuration.format,
+        "class_names": configuration.class_names,
+        "masks": "segmentation" in configuration.model_config.get("heads", ()),
+    }
+    if configuration.train_file_pattern is not None:
+        paths = {"train": configuration.train_file_pattern}
+        if configuration.val_file_pattern is not None:
+            paths["val"] = configuration.val_file_pattern
+        return load_each(paths, **options)
+    if configuration.data is None:
+        raise InvalidValueError(
+            "There is nothing to train on: give `data` (DATA), the path of a dataset "
+            "or a `DetectionDataset`, or `train_file_pattern` (--train-file-pattern)."
+        )
+    return load_splits(configuration.data, **options)
 
 
 def _name(configuration, role, datasets):

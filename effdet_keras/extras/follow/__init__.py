@@ -17,7 +17,7 @@ from effdet_keras.data.dataset import count_of
 from effdet_keras.detect.evaluate import evaluate
 from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.model.efficientdet import EfficientDet
-from effdet_keras.runs.configuration import in_words, seconds_of
+from effdet_keras.runs.configuration import FILE_PATTERNS, in_words, seconds_of
 from effdet_keras.runs.parts import choose_splits
 from effdet_keras.runs.run_folder import RunFolder, read_rows
 from effdet_keras.weights.archive import copy_archive, read_entry
@@ -82,7 +82,8 @@ def _images(folder, data):
     """Name and images to evaluate on."""
     if data.split is not None:
         return data.split, data.load((data.split,))
-    chosen = folder.read_configuration().replace(data=data.path, format=data.format)
+    where = {"data": data.path, "format": data.format, **dict.fromkeys(FILE_PATTERNS)}
+    chosen = folder.read_configuration().replace(**where)
     return "validation", choose_splits(chosen).validation
 
 

@@ -97,7 +97,7 @@ def test_shards_and_their_merge_are_what_one_detect_finds(
     parts, out = tmp_path / "parts", tmp_path / "found"
     flags = ["--parts", parts, "--batch-size", 4]
     for number in (1, 2, 3):
-        shard = ["--shard", f"{number}/3", "--score", 0.4]
+        shard = ["--shard", f"{number}/3", "--score-threshold", 0.4]
         command("predict", archive, images, *flags, *shard)
     assert "14 images" in command("merge", parts, f"{out}.jsonl")
     rows = lines_of(f"{out}.jsonl")
@@ -119,7 +119,7 @@ def test_shards_and_their_merge_are_what_one_detect_finds(
     assert len(annotations) == sum(len(row["annotations"]) for row in rows)
     assert [a["id"] for a in annotations] == list(range(1, len(annotations) + 1))
     # Another score is another run, and nothing is overwritten unasked.
-    shard = ["--shard", "1/3", "--score", 0.5]
+    shard = ["--shard", "1/3", "--score-threshold", 0.5]
     said = command("predict", archive, images, *flags, *shard, status=1)
     assert "begun with another 'score_threshold'" in said
     assert "already exists" in command("merge", parts, f"{out}.json", status=1)
