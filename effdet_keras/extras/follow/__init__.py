@@ -21,7 +21,11 @@ from effdet_keras.runs.configuration import FILE_PATTERNS, in_words, seconds_of
 from effdet_keras.runs.parts import choose_splits
 from effdet_keras.runs.run_folder import RunFolder, read_rows
 from effdet_keras.weights.archive import copy_archive, read_entry
-from effdet_keras.weights.checkpoint_files import BEST_FILE, PREVIOUS_FILE
+from effdet_keras.weights.checkpoint_files import (
+    BEST_FILE,
+    EARLIER_FILE,
+    PREVIOUS_FILE,
+)
 
 _PAUSE = 2.0  # seconds between two looks into the folder
 
@@ -192,6 +196,8 @@ class NewCheckpoints:
         """Each with its moment; some may not be whole yet."""
         for path in self.folder.glob("*.keras"):
             if path.name.startswith((".", _OF_BEST)) or path.name == PREVIOUS_FILE:
+                continue
+            if EARLIER_FILE.fullmatch(path.name):  # of the training before
                 continue
             with contextlib.suppress(InvalidValueError, OSError):
                 moment = moment_of(read_entry(path))
