@@ -39,6 +39,7 @@ COMMANDS = {
     "import": import_,
     "share": "sharing.command",
 }
+_DEBUG = "show the traceback of an error, and everything that TensorFlow logs"
 # Exit statuses: those of a signal are 128 and its number.
 _FAILED, _USAGE, _INTERRUPTED, _TERMINATED = 1, 2, 130, 143
 
@@ -108,6 +109,7 @@ def _parser():
         epilog=f"`{COMMAND} COMMAND --help` explains a command.",
     )
     parser.add_argument("--version", action="version", version=__version__)
+    parser.add_argument("--debug", action="store_true", help=_DEBUG)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, module in COMMANDS.items():
         module = extra(module) if isinstance(module, str) else module
@@ -117,7 +119,8 @@ def _parser():
         command.add_argument(
             "--debug",
             action="store_true",
-            help="show the traceback of an error, and everything that TensorFlow logs",
+            default=argparse.SUPPRESS,  # it may have been given before the subcommand
+            help=_DEBUG,
         )
         command.set_defaults(run=module.run, command=command)
     return parser

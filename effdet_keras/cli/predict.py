@@ -45,8 +45,8 @@ def run(
             address of a stream; press Ctrl-C to end a camera or stream
         out (FOLDER): folder for images and videos with the boxes drawn
         json (FILE): COCO file for the boxes
-        score_threshold (S): lowest score to keep, or 'best' for the threshold of each class that
-            `eval --store-thresholds` stored with the model
+        score_threshold (S): lowest score to keep, or 'best' for the threshold of each
+            class that `eval --store-thresholds` stored with the model
         calibrated: give scores the temperature that `eval --store-thresholds` stored
             with the model
         tiles (PIXELS): cut large images into square tiles of this side (by default the

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-# A line of the log begins with its level: I0000 00:00:1795804493.070323 7166 port.cc:153]
+# A line of the log begins with its level: I0000 00:00:1795804493.0 7166 port.cc:153]
 _INFORMATION = re.compile(r"I\d{4} [\d:.]+ +\d+ [\w./-]+:\d+\]")
 _NOISE = (
     "All log messages before absl::InitializeLog",

@@ -179,9 +179,10 @@ def test_a_bug_shows_where_it_is_and_that_it_is_one(failing, capsys):
     assert "report" in last
 
 
-def test_debug_shows_where_every_error_came_from(failing, capsys):
+@pytest.mark.parametrize("arguments", [["demo", "--debug"], ["--debug", "demo"]])
+def test_debug_shows_where_every_error_came_from(arguments, failing, capsys):
     failing(errors.InvalidValueError("planted"))
-    assert cli.main(["demo", "--debug"]) == 1
+    assert cli.main(arguments) == 1
     said = capsys.readouterr().err.splitlines()
     assert said[0].startswith("Traceback") and "InvalidValueError" in said[-2]
     assert said[-1] == "effdet-keras: planted"

@@ -255,7 +255,7 @@ def tfrecord_readers(path):
 
 
 def pattern_readers(pattern: str) -> dict[str, Callable]:
-    """Finds the TFRecord files of a glob pattern: as `tfrecord_readers` those of a folder.
+    """Finds the TFRecord files of a glob pattern, as `tfrecord_readers` in a folder.
 
     The files of `data/train-*` are one split, "train", however their names go on; those
     of `data/*.tfrecord` are of the splits that their names say.
