@@ -265,7 +265,8 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
             `keras.callbacks.History`.
 
         Raises:
-            ValueError: If the data is empty, not in batches, of another image size
+            ValueError: If the data is empty or without a box, a number is out of its
+                range, or the data is not in batches, of another image size
                 or of other classes than the model, or the ground truth of a batch is
                 wrong.
             FloatingPointError: If a loss is NaN or infinite; the message names
@@ -289,7 +290,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         x, batch_size = self._batched(
             x, batch_size, training=True, seed=seed, epochs=epochs
         )
-        inputs.check_data(self, x, y)
+        inputs.check_data(self, x, y, trains=True)
         if isinstance(validation_data, (tuple, list)):
             inputs.check_data(self, *validation_data[:2])
         elif validation_data is not None:
