@@ -173,7 +173,7 @@ def _detections_of(detector, row, item):
     )
 
 
-def pixels_of(source):
+def pixels_of(source, what="an image"):
     """One image as an array `[H, W, 3]`; ValueError where it cannot be pixels 0-255."""
     if isinstance(source, (str, os.PathLike)):
         return read_image(source)
@@ -185,7 +185,7 @@ def pixels_of(source):
     is_image = array.ndim == 3 and array.shape[-1] in (3, 4) and 0 not in array.shape
     rule = "An image must be [H, W, 3], [H, W, 4] or [H, W], of pixels 0-255"
     require(is_image, rule, shape=array.shape)
-    check_pixels(array[..., :3])
+    check_pixels(array[..., :3], what)
     return array[..., :3]
 
 

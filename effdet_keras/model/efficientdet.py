@@ -274,7 +274,8 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
             `keras.callbacks.History`.
 
         Raises:
-            ValueError: If the data is empty, not in batches, of another image size
+            ValueError: If the data is empty or without a box, a number is out of its
+                range, or the data is not in batches, of another image size
                 or of other classes than the model, or the ground truth of a batch is
                 wrong.
             FloatingPointError: If a loss is NaN or infinite; the message names
@@ -308,7 +309,7 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
             epochs=epochs,
             steps_per_epoch=steps_per_epoch,
         )
-        inputs.check_data(self, x, y)
+        inputs.check_data(self, x, y, trains=True)
         if isinstance(validation_data, (tuple, list)):
             inputs.check_data(self, *validation_data[:2])
         elif validation_data is not None:

@@ -16,6 +16,7 @@ from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation
 from effdet_keras.callbacks.tensorboard import has_tensorboard
 from effdet_keras.data import DetectionDataset, load_splits
 from effdet_keras.data.any_format import load_each
+from effdet_keras.data.dataset import require_boxes
 from effdet_keras.errors import InvalidValueError, MissingPackageError, check_choice
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.configuration import RunConfiguration, range_of_steps
@@ -54,8 +55,15 @@ class Splits:
         return {role: dataset for role, dataset in every.items() if dataset is not None}
 
     def one_batch(self, batch_size: int) -> Splits:
-        """The first images of each split, as many as one batch has."""
-        few = {role: data[:batch_size] for role, data in self.by_role().items()}
+        """Images of each split, as many as one batch has: the first with objects."""
+
+        def first(dataset):
+            places = range(len(dataset))
+            empty = [not len(record.labels) for record in dataset.records]
+            chosen = sorted(places, key=lambda i: empty[i])[:batch_size]
+            return dataset.subset(sorted(chosen))
+
+        few = {role: first(data) for role, data in self.by_role().items()}
         return dataclasses.replace(self, **few)
 
 
@@ -87,6 +95,9 @@ def choose_splits(
         valid = datasets[valid_name]
     if configuration.train_on_crowds:
         train = train.with_crowds_as_objects()
+    require_boxes(train.records, f"the split '{name}'")
+    if not any((~record.is_crowd).any() for record in valid.records):
+        print("No validation image has a box that counts: its AP will be -1.")
     test_name = _name(configuration, "test", datasets)
     test = datasets.get(test_name)
     if test is not None and not any(len(record.labels) for record in test.records):

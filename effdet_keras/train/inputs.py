@@ -16,7 +16,11 @@ from effdet_keras._internal.number_ranges import NumberRange
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.box_ops import as_tensor
-from effdet_keras.data.dataset import DetectionDataset, what_to_expect
+from effdet_keras.data.dataset import (
+    DetectionDataset,
+    require_boxes,
+    what_to_expect,
+)
 from effdet_keras.data.pipeline.image_reader import ImageReader, passes_of
 from effdet_keras.errors import InvalidValueError, NonFiniteLossError, require
 from effdet_keras.images import check_pixels
@@ -54,11 +58,16 @@ def split_validation(x: Any, y: Any, fraction: float) -> tuple[Any, Any, tuple]:
     return x[:count], first, (x[count:], last)
 
 
-def check_data(model, x, y=None):
-    """Raises ValueError if `model` cannot train on `x`; draws no batch of a stream."""
+def check_data(model, x, y=None, *, trains=False):
+    """Raises ValueError if `model` cannot train on `x`; draws no batch of a stream.
+
+    Where it `trains`, there must be boxes too, as far as the data tells.
+    """
     config = model.config
     for reader in passes_of(x):
         if config.has_detection:
+            if trains:
+                require_boxes(reader.records, "a dataset")
             names = reader.class_names, model.class_names
             _check_classes("classes", "class_names", *names, config.num_classes)
         if config.has_segmentation and reader.seg_class_names is not None:
@@ -79,7 +88,7 @@ def check_data(model, x, y=None):
         require(size != 0, "The dataset is empty", cardinality=size)
         _check_images(model, keras.tree.flatten(x.element_spec)[0].shape)
     elif hasattr(x, "shape"):
-        _check_arrays(model, x, y)
+        _check_arrays(model, x, y, trains)
     elif hasattr(x, "__len__"):
         require(len(x) > 0, "The dataset is empty", length=len(x))
         if isinstance(x, keras.utils.PyDataset):
@@ -279,13 +288,22 @@ def _check_classes(what, argument, names, known, count):
         )
 
 
-def _check_arrays(model, images, truth):
+def _check_arrays(model, images, truth, trains):
     require(len(images) > 0, "There are no images", **{"x.shape": images.shape})
     _check_images(model, images.shape)
     check_truth(truth, None, model.config)
     fault = explain_batch(truth, model.config)
     if fault is not None:
         raise InvalidValueError(f"{fault}.")
+    if trains and model.config.has_detection:
+        labels = ops.convert_to_numpy(truth["labels"])
+        has_box = ops.convert_to_numpy(truth["boxes"]).any(axis=-1)
+        require(
+            bool(((labels >= 0) & has_box).any()),
+            "There is nothing to learn from ground truth without a box: all rows are "
+            "padding (label -1, or four zeros)",
+            labels=labels.shape,
+        )
 
 
 def _check_images(model, shape):

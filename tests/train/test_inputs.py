@@ -110,8 +110,8 @@ def test_a_loss_that_is_not_finite_names_step_and_images(at_first_step):
 def test_a_batch_without_any_box_trains(model):
     images, truth = batch()
     truth = {"boxes": truth["boxes"][:, :0], "labels": truth["labels"][:, :0]}
-    logs = model.fit(images, truth, batch_size=2, verbose=0).history
-    assert np.isfinite(logs["loss"][0]) and logs["box_loss"][0] == 0
+    logs = model.train_on_batch(images, truth, return_dict=True)
+    assert np.isfinite(float(logs["loss"])) and float(logs["box_loss"]) == 0
 
 
 @pytest.mark.slow_elsewhere
@@ -229,6 +229,31 @@ def test_the_model_keeps_the_ids_of_what_it_is_trained_on(dataset):
     model.fit(dataset.with_classes(names, ids), batch_size=2, epochs=0, verbose=0)
     assert (model.class_names, model.category_ids) == (names, ids)
     assert model.get_config()["category_ids"] == ids
+
+
+def records_with(boxes_of_each):
+    image = np.zeros((64, 64, 3), np.uint8)
+    return [
+        record_of(image, (64, 64), i + 1, [[9] * 4] * count, [0] * count)
+        for i, count in enumerate(boxes_of_each)
+    ]
+
+
+def test_data_without_any_box_is_refused_before_training(model):
+    images, truth = batch()
+    nothing = {"boxes": np.zeros((2, 3, 4)), "labels": np.full((2, 3), -1)}
+    with pytest.raises(ValueError, match="nothing to learn from ground truth without"):
+        model.fit(images, nothing, verbose=0)
+    empty = DetectionDataset(records_with([0, 0]), ("cat", "dog", "bird"))
+    with pytest.raises(ValueError, match="of 2 images: none of them has a box"):
+        model.fit(empty, verbose=0)
+    with pytest.raises(ValueError, match="of 2 images: none of them has a box"):
+        model.fit(model.batches(empty, 2, training=True), verbose=0)
+    # An empty image among others is fine, and evaluation takes what it gets.
+    some = {"boxes": np.array(truth["boxes"]), "labels": np.array(truth["labels"])}
+    some["boxes"][0], some["labels"][0] = 0, -1
+    model.fit(images, some, verbose=0)
+    model.evaluate(images, nothing, verbose=0)
 
 
 @pytest.mark.skipif(keras.backend.backend() == "torch", reason="traces nothing")
