@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import numbers
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -37,12 +38,13 @@ def require_tensorflow_for(*data: Any) -> None:
         require_tf_data()
 
 
-# The arguments of `fit` and `evaluate` that count something, and the lowest of each.
+# What counts something in `compile`, `fit` and `evaluate`, and the lowest of each.
 _LEAST = {
     "batch_size": 1,
     "epochs": 0,  # which trains nothing, but takes the classes of the dataset
     "initial_epoch": 0,
     "steps": 1,
+    "steps_per_execution": 1,
     "steps_per_epoch": 1,
     "validation_batch_size": 1,
     "validation_freq": 1,
@@ -59,6 +61,16 @@ def check_counts(arguments: Mapping[str, Any]) -> None:
         is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
         expected = f"a whole number of at least {least}, or None"
         check_argument(is_whole and value >= least, name, value, expected)
+
+
+def warn_if_nothing_is_left(epochs: int, initial_epoch: int | None, place: Any) -> None:
+    """Warns where `fit` trains no epoch; of a checkpoint `say_where` has said it."""
+    if place is None and initial_epoch and initial_epoch >= epochs:
+        warnings.warn(
+            f"`epochs` is the last epoch, not their number: from `initial_epoch="
+            f"{initial_epoch}` to `epochs={epochs}` there is nothing to train.",
+            stacklevel=3,
+        )
 
 
 def split_validation(x: Any, y: Any, fraction: float) -> tuple[Any, Any, tuple]:

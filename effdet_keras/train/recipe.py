@@ -199,7 +199,12 @@ class Recipe(RecipeFields):
                 "{'bias$': 2.0}, or None; for 0 see `freeze`",
             ),
             ("loss_scale", is_scale, "a number above 0, or None"),
-            ("accumulate_steps", _is_number(self.accumulate_steps, 1), "at least 1"),
+            (
+                "accumulate_steps",
+                isinstance(self.accumulate_steps, numbers.Integral)
+                and _is_number(self.accumulate_steps, 1),
+                "a whole number of at least 1",
+            ),
         ):
             check_argument(is_right, field, getattr(self, field), expected)
         self._check_optimizer()

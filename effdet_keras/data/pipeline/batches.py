@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import numbers
 
 import numpy as np
@@ -54,9 +55,19 @@ def make_batches(
     image_size = _sides("image_size", image_size)
     if target_size is not None:
         target_size = _sides("target_size", target_size)
-    is_range = 0 < scale_jitter[0] <= scale_jitter[1]
+    is_range = (
+        hasattr(scale_jitter, "__len__")
+        and len(scale_jitter) == 2
+        and 0 < scale_jitter[0] <= scale_jitter[1] < math.inf
+    )
     expected = "a lowest and a highest factor above zero"
     check_argument(is_range, "scale_jitter", scale_jitter, expected)
+    is_share = 0 <= flip_probability <= 1
+    expected = "a number from 0 to 1"
+    check_argument(is_share, "flip_probability", flip_probability, expected)
+    color = np.asarray(pad_value, np.float64)
+    is_color = color.shape in ((), (3,)) and np.isfinite(color).all()
+    check_argument(is_color, "pad_value", pad_value, "a number, or three: a color")
     check_choice("resize_method", resize_method, RESIZE_METHODS)
     is_right = resize_method == "half_pixel" or not reader.gives_masks
     rule = "Masks are only resized with 'half_pixel'"
