@@ -21,7 +21,7 @@ from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.detect import ScoreThreshold, detect
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.postprocess import Postprocess, finished_outputs
-from effdet_keras.errors import require
+from effdet_keras.errors import check_choice, require
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.hub.module import HubFeatures  # noqa: F401 (for saved models)
 from effdet_keras.model.anchors import anchors_of
@@ -221,6 +221,8 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         open_recipe = Recipe.of(recipe, changes)
         if open_recipe.freeze not in (None, "auto"):
             fitting.freeze(self, open_recipe.freeze, open_recipe.freeze_batch_norm)
+        inputs.check_lengths(steps_per_execution=steps_per_execution)
+        check_choice("jit_compile", jit_compile, (True, False, "auto"))
         keras_options = {
             "jit_compile": jit_compile,
             "run_eagerly": run_eagerly,
@@ -311,9 +313,10 @@ class EfficientDet(ModelWeights, TrainedModel, ModelFiles, ModelSteps, keras.Mod
         )
         inputs.check_data(self, x, y, trains=True)
         if isinstance(validation_data, (tuple, list)):
-            inputs.check_data(self, *validation_data[:2])
+            inputs.check_data(self, *(validation_data[:2] or (None,)))
         elif validation_data is not None:
             inputs.check_data(self, validation_data)
+        inputs.warn_if_nothing_is_left(epochs, kwargs.get("initial_epoch"), place)
         inputs.adopt_classes(self, dataset)
         if hasattr(x, "element_spec"):
             kwargs.setdefault("shuffle", False)  # Keras warns that it cannot

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -37,6 +38,16 @@ def require_tensorflow_for(*data: Any) -> None:
     """Raises ImportError where there is data that nothing can make batches of."""
     if any(isinstance(one, DetectionDataset) for one in data):
         require_tf_data()
+
+
+def warn_if_nothing_is_left(epochs: int, initial_epoch: int | None, place: Any) -> None:
+    """Warns where `fit` trains no epoch; of a checkpoint `say_where` has said it."""
+    if place is None and initial_epoch and initial_epoch >= epochs:
+        warnings.warn(
+            f"`epochs` is the last epoch, not their number: from `initial_epoch="
+            f"{initial_epoch}` to `epochs={epochs}` there is nothing to train.",
+            stacklevel=3,
+        )
 
 
 def split_validation(x: Any, y: Any, fraction: float) -> tuple[Any, Any, tuple]:
@@ -101,6 +112,7 @@ _LENGTHS = {
     "epochs": NumberRange("[0, inf)", whole=True, others=(None,)),
     "initial_epoch": NumberRange("[0, inf)", whole=True, others=(None,)),
     "steps": NumberRange("[1, inf)", whole=True, others=(None,)),
+    "steps_per_execution": NumberRange("[1, inf)", whole=True),
     "steps_per_epoch": NumberRange("[1, inf)", whole=True, others=(None,)),
     "validation_steps": NumberRange("[1, inf)", whole=True, others=(None,)),
     "validation_batch_size": NumberRange("[1, inf)", whole=True, others=(None,)),

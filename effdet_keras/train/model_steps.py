@@ -72,7 +72,9 @@ class ModelSteps:
         model's `class_names`, where these hold all of the dataset's: COCO's 80 classes
         train a model of 90 outputs.
         """
-        check_lengths(batch_size=batch_size, epochs=epochs)
+        check_lengths(
+            batch_size=batch_size, epochs=epochs, steps_per_epoch=steps_per_epoch
+        )
         sizes = {
             "image_size": self.config.image_size,
             "pad_value": self.config.padding_rgb,

@@ -311,6 +311,8 @@ def test_batches_evaluate_and_predict_refuse_them_too(model):
         lambda: model.evaluate(images, truth, steps=0, verbose=0),
         lambda: model.predict(images, batch_size=-1, verbose=0),
         lambda: model.batches(None, 0),
+        lambda: model.batches(None, steps_per_epoch=0),
+        lambda: tiny_model().compile(steps_per_execution=0),
     ):
         with pytest.raises(ValueError, match="must be a whole number of at least 1"):
             call()
@@ -321,6 +323,25 @@ def test_a_validation_split_is_for_arrays(model):
         model.fit(Stream(batch()), validation_split=0.5, verbose=0)
     with pytest.raises(ValueError, match="must leave images for both"):
         model.fit(*batch(), validation_split=1.0, verbose=0)
+
+
+def test_a_fit_that_trains_nothing_says_so(model):
+    with pytest.warns(UserWarning, match="from `initial_epoch=5` to `epochs=3`"):
+        history = model.fit(*batch(), epochs=3, initial_epoch=5, verbose=0)
+    assert history.epoch == []
+
+
+@pytest.mark.parametrize("wrong", [3, "EarlyStopping", keras.callbacks.EarlyStopping])
+def test_what_is_no_callback_is_named(model, wrong):
+    with pytest.raises(
+        TypeError, match="must be objects of `keras.callbacks.Callback`"
+    ):
+        model.fit(*batch(), verbose=0, callbacks=[wrong])
+
+
+def test_validation_data_that_is_empty_is_refused(model):
+    with pytest.raises(ValueError, match="take a `DetectionDataset`"):
+        model.fit(*batch(), verbose=0, validation_data=())
 
 
 # Batches of other libraries.
