@@ -233,6 +233,30 @@ def test_a_merge_needs_a_folder_of_parts_and_a_known_ending(images, tmp_path, co
         assert reason in command("merge", images, tmp_path / name, status=1)
 
 
+def link(path, target):
+    path.symlink_to(target, target_is_directory=True)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need rights on Windows")
+def test_links_in_a_circle_give_each_image_once(images, tmp_path):
+    everything = Shard(1, 1)
+    link(images / "up", images)
+    link(images / "deep" / "up", images)
+    link(images / "deep" / "er" / "root", "../..")
+    link(images / "a", images / "deep" / "er")  # no circle, but seen before
+    assert sorted(sources_of([images], everything)) == sorted(NAMES)
+    # What is only behind a link is found, once, by the first of two names.
+    (tmp_path / "elsewhere").mkdir()
+    Image.new("RGB", (4, 4)).save(tmp_path / "elsewhere" / "new.png")
+    link(tmp_path / "elsewhere" / "back", images)
+    link(images / "z", tmp_path / "elsewhere")
+    link(images / "m", tmp_path / "elsewhere")
+    names = sources_of([images], everything)
+    assert sorted(names) == sorted([*NAMES, "m/new.png"])
+    found = [sources_of([images], Shard(number, 3)) for number in (1, 2, 3)]
+    assert sorted(name for share in found for name in share) == sorted(names)
+
+
 def own_files(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
