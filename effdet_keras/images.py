@@ -1,4 +1,4 @@
-"""Image files to arrays, with Pillow: every format and mode that it opens."""
+"""Image files to arrays, with Pillow, in any mode; and whether arrays are pixels."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import io
 import math
 import os
 import pathlib
+import warnings
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -147,3 +149,93 @@ def to_rgb(image):
 
 def _rgb_of_grey(values):
     return np.repeat(values[..., np.newaxis].astype(np.uint8), 3, axis=-1)
+
+
+# --- Whether arrays are pixels 0-255, which the network takes.
+
+# Bicubic and Lanczos resizing leave the range by so much at edges, without harm.
+_OVERSHOOT = 64.0
+# Above it, what has numbers below 0 is no image that was normalized.
+_MOST_NORMALIZED = 4.0
+# One in 64 pixels shows the range of a batch, in a tenth of a millisecond.
+SPARSE = 8
+
+
+def check_pixels(pixels: np.ndarray, what: str = "an image", *, step: int = 1) -> None:
+    """Raises, or warns, where an array cannot be pixels from 0 to 255.
+
+    The network takes anything for pixels, and what it then finds looks like ordinary
+    detections. NaN, infinities and numbers far out of the range are an error. Fractions
+    from 0 to 1, and what was normalized to about -1 to 1, are a warning: a black image
+    could be the same. Arrays of uint8 are not looked at.
+
+    Args:
+        pixels: array of images, any shape and dtype.
+        what: words for it, in the message.
+        step: int, look at each so-many-th row and column alone, of `[B, H, W, 3]`.
+
+    Raises:
+        ValueError: If they are pixels of no image; with the range and the cure.
+
+    Example:
+        >>> check_pixels(np.full((8, 8, 3), 4095, "uint16"))
+        Traceback (most recent call last):
+            ...
+        effdet_keras.errors.InvalidValueError: Pixels must be numbers from 0 to 255. \
+Received: an image (uint16) from 4095 to 4095. Scale it: divide 16-bit pixels by 257, \
+12-bit ones by 16.
+    """
+    fault = fault_of_pixels(pixels, what, step=step)
+    if fault is None:
+        return
+    if fault.is_error:
+        raise InvalidValueError(fault.text)
+    warnings.warn(fault.text, stacklevel=3)
+
+
+class PixelFault(NamedTuple):
+    """What is wrong with pixels, in words; a certain error, or only unlikely."""
+
+    text: str
+    is_error: bool
+
+
+def fault_of_pixels(
+    pixels: np.ndarray, what: str = "an image", *, step: int = 1
+) -> PixelFault | None:
+    """What `check_pixels` raises or warns of; None where nothing is wrong."""
+    if pixels.dtype == np.uint8 or pixels.dtype.kind not in "uif" or not pixels.size:
+        return None
+    if step > 1:
+        pixels = pixels[:, ::step, ::step]
+    low, high = float(pixels.min()), float(pixels.max())  # NaN, where one is NaN
+    rule, name = "Pixels must be numbers from 0 to 255", f"{what} ({pixels.dtype})"
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return PixelFault(
+            f"{rule}. Received: {name} with NaN or infinite numbers. Replace them, "
+            "such as with `np.nan_to_num`, or leave the image out.",
+            is_error=True,
+        )
+    received = f"{rule}. Received: {name} from {low:.3g} to {high:.3g}"
+    if pixels.dtype.kind in "ui":
+        received = f"{rule}. Received: {name} from {low:.0f} to {high:.0f}"
+    if (
+        low < -_OVERSHOOT
+        or high > 255 + _OVERSHOOT
+        or (pixels.dtype.kind in "ui" and not 0 <= low <= high <= 255)
+    ):
+        cure = "Scale it: divide 16-bit pixels by 257, 12-bit ones by 16."
+        return PixelFault(f"{received}. {cure}", is_error=True)
+    if low < 0 and high <= _MOST_NORMALIZED:
+        return PixelFault(
+            f"{received}, as if it were normalized already. The network normalizes by "
+            "itself: give it the pixels as they were, 0 to 255.",
+            is_error=False,
+        )
+    is_fractions = 0 < high <= 1 and bool((pixels != np.floor(pixels)).any())
+    if low >= 0 and is_fractions:
+        return PixelFault(
+            f"{received}, which the network sees as black. Multiply fractions by 255.",
+            is_error=False,
+        )
+    return None

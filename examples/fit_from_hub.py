@@ -17,7 +17,12 @@ LITE0 = "https://tfhub.dev/tensorflow/efficientdet/lite0/feature-vector/1"
 def main():
     options = read_options()
     splits = ek.data.load_splits(options.folder)
-    train, valid = splits["train"], splits.get("valid", splits.get("val"))
+    names = [name for name in ("valid", "val", "validation", "test") if name in splits]
+    train = splits["train"]
+    if names:
+        valid = splits[names[0]]
+    else:
+        train, valid = train.split(0.9)
     model = ek.EfficientDet.from_hub(options.module, class_names=train.class_names)
     batches = model.batches(
         train, options.batch_size, training=True, scale_jitter=(0.5, 1.5)

@@ -7,6 +7,7 @@ be arguments of what is called. What no such word begins is not checked.
 
 import ast
 import contextlib
+import dataclasses
 import importlib.util
 import inspect
 import pathlib
@@ -21,6 +22,7 @@ from support.tiny_run import MODEL_CONFIG
 import effdet_keras as ek
 from effdet_keras.export.registry import OPTIONS
 from effdet_keras.extras.tfod.preprocessing import STEPS
+from effdet_keras.train.matching import IoUMatching
 from effdet_keras.weights.assign import LoadReport, NewWeights
 
 pytestmark = pytest.mark.tensorflow  # `ek.data`, `ek.callbacks`
@@ -36,6 +38,8 @@ FILE_NAME = re.compile(
     r"[\w/.-]+\.(py|md|ya?ml|jsonl?|keras|h5|txt|jpg|png|tflite|onnx|html|pbtxt|"
     r"parquet|savedmodel)"
 )
+# Fields of a run, `--set matching.force=false`; `matching` alone is our module.
+FIELDS_OF_RUNS = {f"matching.{f.name}" for f in dataclasses.fields(IoUMatching)}
 PARTS = ("depthwise_kernel", "pointwise_kernel", "bias")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
@@ -52,7 +56,8 @@ def python_blocks(page):
 
 def inline_code(page):
     codes = re.findall(r"`([^`\n]+)`", FENCE.sub("", page.read_text()))
-    return [code for code in codes if not FILE_NAME.fullmatch(code)]
+    known = FIELDS_OF_RUNS
+    return [c for c in codes if not FILE_NAME.fullmatch(c) and c not in known]
 
 
 def parsed(code):
@@ -124,6 +129,7 @@ def keywords_of(function):
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         name = getattr(function, "__name__", "")
         passed_on = {"fit": keras.Model.fit, "evaluate": keras.Model.evaluate}
+        passed_on["train_on_batch"] = keras.Model.train_on_batch
         passed_on["batches"] = ek.data.DetectionDataset.batches
         if name in passed_on:
             names |= set(inspect.signature(passed_on[name]).parameters)

@@ -33,7 +33,7 @@ def test_many_quotations_are_checked():
 def test_pages_mark_what_they_quote_in_four_ways():
     page = """
 A warning says "left out
-or does not train on", and `"code in quotes"` is none; nor is "one".
+or does not train on", and `"code in quotes"` is none; nor is "a word".
 
 | message | what to do |
 |---|---|
@@ -41,7 +41,7 @@ or does not train on", and `"code in quotes"` is none; nor is "one".
 
 | what | note |
 |---|---|
-| a cell | says "two words" |
+| a cell | says "words of a message" |
 
 ```
 ValueError: `size` must be above 4. Received: size=3
@@ -50,6 +50,7 @@ not printed by us
 
 ```text
   epoch 1    the largest error was found    0.5  out/pets.tflite
+ty = (center of box - center of anchor) / height
 ```
 """
     assert sorted(quotation.text for quotation in quotations(page)) == [
@@ -57,7 +58,7 @@ not printed by us
         "left out or does not train on",
         "no file",
         "the largest error was found",
-        "two words",
+        "words of a message",
     ]
 
 

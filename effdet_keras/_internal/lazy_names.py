@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import pathlib
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,8 +19,11 @@ _PACKAGE = "effdet_keras"
 def started_as_command() -> bool:
     """Whether Python was started as `effdet-keras` or `python -m effdet_keras`."""
     program = pathlib.PurePath(sys.argv[0]).name if sys.argv else ""
-    if program == "-m":
-        return ("-m", _PACKAGE) in itertools.pairwise(sys.orig_argv)
+    if program == "-m":  # also with other flags before it, `-Im`, or without a space
+        is_module = re.compile(rf"-[a-zA-Z]*m {_PACKAGE}|-[a-zA-Z]*m{_PACKAGE}")
+        words = (*sys.orig_argv, "")
+        pairs = (" ".join(pair) for pair in itertools.pairwise(words))
+        return any(is_module.fullmatch(text) for text in (*pairs, *words))
     return program in (COMMAND, f"{COMMAND}.exe")  # the second on Windows
 
 

@@ -14,7 +14,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable
 
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidTypeError, InvalidValueError
 
 # `pathlib` makes one slash of the two. A single letter is a drive of Windows.
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
@@ -22,6 +22,10 @@ _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
 def local_path(path, what):
     """The path on this machine that the user named; refuses any other address."""
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        raise InvalidTypeError(
+            f"{what} must be text or a path. Received: {type(path).__name__}"
+        )
     if is_remote(path):
         raise InvalidValueError(
             f"{what} must be on this machine. Received: '{shown_address(path)}'. Use a "

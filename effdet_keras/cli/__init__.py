@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
+import re
 import signal
 import sys
 import traceback
@@ -19,7 +19,8 @@ from effdet_keras._internal.lazy_names import COMMAND
 from effdet_keras._version import __version__
 from effdet_keras.cli import convert, eval_, export, import_, predict, train
 from effdet_keras.cli.arguments import add_command
-from effdet_keras.errors import EffDetError, printable
+from effdet_keras.cli.tensorflow_log import quiet_tensorflow
+from effdet_keras.errors import EffDetError, hint, printable
 
 # A command is a file with a function `run` (see `arguments`), here or in an extra.
 COMMANDS = {
@@ -38,6 +39,7 @@ COMMANDS = {
     "import": import_,
     "share": "sharing.command",
 }
+_DEBUG = "show the traceback of an error, and everything that TensorFlow logs"
 # Exit statuses: those of a signal are 128 and its number.
 _FAILED, _USAGE, _INTERRUPTED, _TERMINATED = 1, 2, 130, 143
 
@@ -52,8 +54,8 @@ def console() -> int:
         if isinstance(stream, io.TextIOWrapper):  # a class name may be beyond ASCII
             stream.reconfigure(errors="backslashreplace")
     signal.signal(signal.SIGTERM, _raise_terminated)
-    if "--debug" not in sys.argv:  # before TensorFlow is imported
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if "--debug" not in sys.argv:
+        quiet_tensorflow()
     return main()
 
 
@@ -64,7 +66,15 @@ def _raise_terminated(*_):
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
     parser = _parser()
-    given = vars(parser.parse_args(argv))
+    namespace, unknown = parser.parse_known_args(argv)
+    given = vars(namespace)
+    command = given.pop("command", parser)
+    if unknown:  # told with the usage of the subcommand, not of the whole program
+        flags = re.findall(r"--[\w-]+", command.format_usage())
+        wrong = [word.partition("=")[0] for word in unknown if word.startswith("--")]
+        hints = "".join(hint(word, flags) for word in wrong)
+        end = f".{hints}" if hints else ""
+        command.error(f"unrecognized arguments: {' '.join(unknown)}{end}")
     if "run" not in given:
         parser.print_help(sys.stderr)
         return _USAGE
@@ -99,6 +109,7 @@ def _parser():
         epilog=f"`{COMMAND} COMMAND --help` explains a command.",
     )
     parser.add_argument("--version", action="version", version=__version__)
+    parser.add_argument("--debug", action="store_true", help=_DEBUG)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, module in COMMANDS.items():
         module = extra(module) if isinstance(module, str) else module
@@ -108,9 +119,10 @@ def _parser():
         command.add_argument(
             "--debug",
             action="store_true",
-            help="show the traceback of an error, and everything that TensorFlow logs",
+            default=argparse.SUPPRESS,  # it may have been given before the subcommand
+            help=_DEBUG,
         )
-        command.set_defaults(run=module.run)
+        command.set_defaults(run=module.run, command=command)
     return parser
 
 

@@ -25,10 +25,15 @@ Precision = Literal["float32", "bfloat16"]
 
 
 class Flag:
-    """What `argparse` is to know of an argument beside its type: names, options."""
+    """What `argparse` is to know of an argument beside its type: names, options.
 
-    def __init__(self, *names: str, **options: Any) -> None:
-        self.names, self.options = names, options
+    `aliases` are other names, which the help does not show.
+    """
+
+    def __init__(
+        self, *names: str, aliases: tuple[str, ...] = (), **options: Any
+    ) -> None:
+        self.names, self.aliases, self.options = names, aliases, options
 
 
 Repeated = Annotated[list[str], Flag(action="append", nargs=None)]
@@ -41,7 +46,11 @@ SHARED = {
         "the name of a published model such as efficientdet-d0, or an exported file or "
         "folder",
     ),
-    "data": ("DATA", "file or folder of the dataset"),
+    "data": (
+        "DATA",
+        "file or folder of the dataset, or a pattern of TFRecord files such as "
+        "'data/val-*.tfrecord'",
+    ),
     "format": (None, "the format of DATA, if it has several; detected by default"),
     "batch_size": ("N", "images to process at once"),
     "threads": ("N", "threads that an exported model may use"),
@@ -147,6 +156,9 @@ def _add(group, name, kind, default, is_flag, metavar, help):
     options["help"] = help.replace("%", "%%")
     options = {name: value for name, value in options.items() if value is not None}
     group.add_argument(*(names if is_flag else [name]), **options)
+    if more.aliases:
+        hidden = {"help": argparse.SUPPRESS, "default": argparse.SUPPRESS}
+        group.add_argument(*more.aliases, **{**options, **hidden, "required": False})
 
 
 def _type_and_flag(kind):

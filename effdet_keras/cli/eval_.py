@@ -50,8 +50,9 @@ def run(
             of a training
         store_thresholds: store the score threshold with the best F1 of each class, and
             the temperature that calibrates scores, in the model's .keras file, for
-            `predict --score best` and `--calibrated`; its weights stay as they are.
-            Choose them on other images than those that you judge by: --split valid
+            `predict --score-threshold best` and `--calibrated`; its weights stay as
+            they are. Choose them on other images than those that you judge by: --split
+            valid
         follow: MODEL is the folder of a run that trains in another process: evaluate
             each new checkpoint, until the run is done
         timeout (TIME): with --follow, how long to wait for something new, such as 90s,

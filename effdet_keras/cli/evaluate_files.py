@@ -244,6 +244,7 @@ class _ThresholdStore:
         print(
             f"\nStored in '{self.path}': a threshold for each of "
             f"{len(settings.thresholds)} classes, and the temperature "
-            f"{settings.temperature}. `effdet-keras predict --score best` uses them. "
-            "Numbers on these images are now too good: they chose the thresholds."
+            f"{settings.temperature}. `effdet-keras predict --score-threshold best` "
+            "uses them. Numbers on these images are now too good: they chose the "
+            "thresholds."
         )

@@ -10,7 +10,7 @@ from effdet_keras.errors import InvalidValueError
 
 
 def score(text: str) -> float | str:
-    """The value of --score; what is out of its range `detect` refuses."""
+    """The value of --score-threshold; what is out of its range `detect` refuses."""
     return text if text == "best" else float(text)
 
 
@@ -20,7 +20,9 @@ def run(
     *,
     out: str | None = None,
     json: str | None = None,
-    score: Annotated[float | str, Flag("--score", type=score)] = 0.3,
+    score_threshold: Annotated[
+        float | str, Flag(type=score, aliases=("--score",))
+    ] = 0.3,
     calibrated: bool = False,
     batch_size: int = 1,
     tiles: Annotated[int | None, Flag(nargs="?", const=True)] = None,
@@ -43,8 +45,8 @@ def run(
             address of a stream; press Ctrl-C to end a camera or stream
         out (FOLDER): folder for images and videos with the boxes drawn
         json (FILE): COCO file for the boxes
-        score (S): lowest score to keep, or 'best' for the threshold of each class that
-            `eval --store-thresholds` stored with the model
+        score_threshold (S): lowest score to keep, or 'best' for the threshold of each
+            class that `eval --store-thresholds` stored with the model
         calibrated: give scores the temperature that `eval --store-thresholds` stored
             with the model
         tiles (PIXELS): cut large images into square tiles of this side (by default the
@@ -83,7 +85,9 @@ def run(
             )
         predict_shard = extra("bulk.shard:predict_shard")
         sizes = {"shard": shard, "part_images": part_images}
-        failed = predict_shard(open_model, inputs, parts, score, **sizes, **options)
+        failed = predict_shard(
+            open_model, inputs, parts, score_threshold, **sizes, **options
+        )
         return 1 if failed else 0
     if shard != "1/1":
         raise InvalidValueError("--shard needs --parts FOLDER for what it finds")
@@ -92,7 +96,7 @@ def run(
         open_model(),
         inputs,
         out,
-        score_threshold=score,
+        score_threshold=score_threshold,
         json_path=json,
         overwrite=overwrite,
         **options,

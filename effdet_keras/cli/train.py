@@ -46,6 +46,8 @@ class Fields(TypedDict, total=False):
     one_batch: bool
     evaluate_every: int
     profile: str
+    train_file_pattern: Annotated[str, Flag(aliases=("--train_file_pattern",))]
+    val_file_pattern: Annotated[str, Flag(aliases=("--val_file_pattern",))]
     format: DatasetFormat
     train_split: str
     validation_split: str
@@ -114,6 +116,10 @@ def run(
             their time goes (none)
 
     data:
+        train_file_pattern (PATTERN): in the place of DATA, files to train on, such as
+            'data/train-*.tfrecord'
+        val_file_pattern (PATTERN): with it, files to choose the best checkpoint by (a
+            fifth of the training images)
         format: the format of DATA, if it holds several; detected by default
         train_split (NAME): the split to train on (train)
         validation_split (NAME): the split to choose the best checkpoint by (val, valid

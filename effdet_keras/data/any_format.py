@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import glob
 import os
 import pathlib
 from collections.abc import Callable, Mapping
@@ -16,7 +17,11 @@ from effdet_keras.data.formats.coco import coco_readers, write_coco
 from effdet_keras.data.formats.csv import csv_readers, write_csv
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.formats.reading import chosen_split
-from effdet_keras.data.formats.tfrecord import tfrecord_readers, write_tfrecord
+from effdet_keras.data.formats.tfrecord import (
+    pattern_readers,
+    tfrecord_readers,
+    write_tfrecord,
+)
 from effdet_keras.data.formats.voc import voc_readers, write_voc
 from effdet_keras.data.formats.yolo import write_yolo, yolo_readers
 from effdet_keras.errors import InvalidValueError, check_choice, require
@@ -63,7 +68,8 @@ def load(
 
     Args:
         path: file or folder; or the address of one, such as `s3://bucket/cats`
-            (docs/remote_files.md), unless it is TFRecord or TensorFlow Datasets.
+            (docs/remote_files.md), unless it is TFRecord or TensorFlow Datasets; or a
+            pattern of TFRecord files, such as `data/train-*.tfrecord`.
         split: name of a split, such as "train". None reads the only one.
         format: "coco", "voc", "yolo", "csv", "tfrecord" or "tfds", where a folder holds
             several. None finds it out.
@@ -129,6 +135,24 @@ def load_splits(
         splits.pop("trainval", None)
     datasets = _read(found, splits, class_names, on_error, masks)
     return _with_same_classes(datasets)
+
+
+def load_each(
+    paths: Mapping[str, str | os.PathLike[str]],
+    *,
+    format: str | None = None,
+    class_names: ClassNames | None = None,
+    masks: bool = False,
+) -> dict[str, DetectionDataset]:
+    """Reads a dataset of its own for each split: as `load_splits`, of several paths.
+
+    Args:
+        paths: dict from the name of a split to what `load` takes, of which only one
+            split is there.
+        format, class_names, masks: as for `load`.
+    """
+    options = {"format": format, "class_names": class_names, "masks": masks}
+    return _with_same_classes({n: load(p, **options) for n, p in paths.items()})
 
 
 def convert(
@@ -244,6 +268,8 @@ def find(path: str | os.PathLike[str], format: str | None = None) -> Source:
     if is_remote(path) and not path.is_listed and (is_host or not path.suffix):
         path.iterdir()  # raises, and says what to do
     if not exists(path):
+        if glob.has_magic(name) and not is_remote(name):
+            return _find_by_pattern(name, format)
         raise FileNotFoundError(
             f"There is no dataset {name!r}: it must be the path of a file or a folder"
         )
@@ -264,6 +290,19 @@ def find(path: str | os.PathLike[str], format: str | None = None) -> Source:
             f"`format` (--format of a command), of {names}"
         )
     return found[0]
+
+
+def _find_by_pattern(pattern, format):
+    """The TFRecord files of a pattern: no other format has its images in several."""
+    rule = f"A pattern such as {pattern!r} is for TFRecord files: leave `format` out"
+    require(format in (None, "tfrecord"), rule, format=format)
+    readers = pattern_readers(pattern)
+    if not readers:
+        raise InvalidValueError(
+            f"No file of {pattern!r} has the name of TFRecord files, such as "
+            "'train-00000-of-00032.tfrecord' or 'train.record'."
+        )
+    return Source("tfrecord", pathlib.Path(pattern), readers)
 
 
 def _find_all(path, formats):

@@ -516,6 +516,28 @@ def boxes_per_class(dataset, *, crowds=True):
     return np.bincount(labels[known], minlength=dataset.num_classes)
 
 
+def require_boxes(records: Sequence[Record], what: str) -> None:
+    """Raises ValueError where no image has an object that is no crowd.
+
+    A training on it would run to its end and learn that there are no objects. An image
+    without objects among others is fine.
+    """
+    if any(len(r.labels) and not np.all(r.is_crowd) for r in records):
+        return
+    crowds = sum(len(record.labels) for record in records)
+    reason = "none of them has a box: were the annotations found?"
+    if crowds:
+        reason = (
+            f"all {count_of(crowds, 'box', 'boxes')} are crowds or difficult, which "
+            "are not trained on: `dataset.with_crowds_as_objects()` (--set "
+            "train_on_crowds=true) makes objects of them"
+        )
+    raise InvalidValueError(
+        f"There is nothing to learn from {what} of {count_of(len(records), 'image')}: "
+        f"{reason}. `effdet-keras inspect DATA` shows what was read."
+    )
+
+
 def count_of(number, singular, plural=None):
     """Writes a number with its noun: "1 box", "1,200 boxes"."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"

@@ -33,7 +33,7 @@ from effdet_keras.errors import (
     require,
 )
 from effdet_keras.evaluate.thresholds import ScoreSettings, apply_temperature
-from effdet_keras.images import list_images, read_image
+from effdet_keras.images import check_pixels, list_images, read_image
 from effdet_keras.model.config import EfficientDetConfig
 
 # What `detect` takes: a path (of an image, or of a folder of images), the array of an
@@ -173,8 +173,8 @@ def _detections_of(detector, row, item):
     )
 
 
-def pixels_of(source):
-    """One image as an array `[H, W, 3]`."""
+def pixels_of(source, what="an image"):
+    """One image as an array `[H, W, 3]`; ValueError where it cannot be pixels 0-255."""
     if isinstance(source, (str, os.PathLike)):
         return read_image(source)
     array = _as_array(source)
@@ -185,6 +185,7 @@ def pixels_of(source):
     is_image = array.ndim == 3 and array.shape[-1] in (3, 4) and 0 not in array.shape
     rule = "An image must be [H, W, 3], [H, W, 4] or [H, W], of pixels 0-255"
     require(is_image, rule, shape=array.shape)
+    check_pixels(array[..., :3], what)
     return array[..., :3]
 
 

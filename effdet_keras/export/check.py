@@ -18,8 +18,10 @@ from effdet_keras.errors import InvalidValueError, printable
 from effdet_keras.evaluate.image_result import ImageResult, match_detections
 from effdet_keras.export.runtime import ExportedDetector
 
-IMAGES = 4  # that are enough for a check
 _MIN_SCORE = 0.05  # below it a detection is noise, and need not be found again
+# Where nothing reaches it, the highest scores are compared: in 8 bits one may be this
+# share of the other, or two steps of 1/256 away.
+_TOP_SHARE, _TOP_STEPS = 0.5, 2 / 256
 _SHOWN_ERRORS = 5  # lines; the file has more
 
 
@@ -98,6 +100,14 @@ class ExportReport:
     target: str | None = None
     notes: tuple[str, ...] = ()
 
+    @property
+    def _found(self):
+        if not self.live_detections:
+            return "no detections of the model to find, "
+        return (
+            f"{self.matched} of {self.live_detections} detections of the model found, "
+        )
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the report as JSON."""
         text = json.dumps(dataclasses.asdict(self), indent=1)
@@ -107,11 +117,11 @@ class ExportReport:
         lines = [
             f"{self.path}: {self.format}, {self.precision}, {self.outputs}, "
             f"{self.size_bytes / 1e6:.1f} MB",
-            f"  on {self.images} images: {self.matched} of {self.live_detections} "
-            f"detections of the model found, scores within "
-            f"{self.max_score_difference:.2g}, boxes within "
-            f"{self.max_box_difference:.2g} pixels",
+            f"  on {self.images} images: {self._found}scores within "
+            f"{self.max_score_difference:.2g}",
         ]
+        if self.live_detections:
+            lines[-1] += f", boxes within {self.max_box_difference:.2g} pixels"
         if self.same_pixels is not None:
             lines.append(f"  {self.same_pixels:.2%} of pixels of the same class")
         for name, value in (self.max_output_difference or {}).items():
@@ -131,14 +141,19 @@ class ExportReport:
         return printable("\n".join(lines))
 
 
-def check_export(model, runtime, images, *, format):
-    """Runs an exported file and the live model on the same images."""
+def check_export(model, runtime, images, *, format, others=()):
+    """Runs an exported file and the live model on the same images.
+
+    `others` are images of another kind than the model was made for: there scores count,
+    and not which boxes are found again.
+    """
     description = runtime.description
     detector = ExportedDetector(runtime)
     live_counts, matched, scores, boxes, differences = 0, 0, [0.0], [0.0], {}
-    same_pixels = []
+    same_pixels, highest = [], np.zeros(2)  # of model and file
     sources, _ = image_sources(images)
-    for source in sources:
+    num_judged = len(sources)
+    for index, source in enumerate([*sources, *others]):
         pixels, _ = letterboxed(model.config, source)
         batch = pixels[None]
         live = {n: ops.convert_to_numpy(v) for n, v in model(batch).items()}
@@ -157,6 +172,10 @@ def check_export(model, runtime, images, *, format):
         low = description.postprocess.score_threshold or 0.0
         first, second = (np.maximum(d["scores"], low) for d in (expected, found))
         scores.append(float(np.abs(first - second).max(initial=0.0)))
+        tops = [d["scores"].max(initial=0.0) for d in (expected, found)]
+        highest = np.maximum(highest, tops)
+        if index >= num_judged:
+            continue
         wanted, hits, gap = _compare(expected, found)
         live_counts, matched = live_counts + wanted, matched + hits
         boxes.append(gap)
@@ -169,7 +188,7 @@ def check_export(model, runtime, images, *, format):
         outputs=description.outputs,
         precision=description.precision,
         size_bytes=size_of(runtime.path),
-        images=len(sources),
+        images=num_judged + len(others),
         live_detections=live_counts,
         matched=matched,
         max_score_difference=max(scores),
@@ -178,10 +197,37 @@ def check_export(model, runtime, images, *, format):
         same_pixels=min(same_pixels) if same_pixels else None,
     )
     if model.config.has_detection and not live_counts:
-        warning = "the model found nothing on these images: give `images` with objects"
-        report = dataclasses.replace(report, warnings=(warning,))
+        report = dataclasses.replace(report, warnings=(_unchecked(*highest),))
+        _require_equal_tops(report, *highest)
     _require_within(LIMITS[description.precision], report)
     return report
+
+
+def _unchecked(of_model, of_file):
+    """What to say where the model finds nothing that the file could find again."""
+    cure = "give `images` with objects that the model finds, or a dataset as `evaluate`"
+    if not max(of_model, of_file):
+        return (
+            "NOT CHECKED: the model found nothing in these images, and the file as "
+            f"little: {cure}"
+        )
+    return (
+        f"the model found nothing with a score of {_MIN_SCORE} in these images. Only "
+        f"the highest scores were compared, {of_model:.3g} and {of_file:.3g}: {cure}"
+    )
+
+
+def _require_equal_tops(report, of_model, of_file):
+    """Raises ValueError where a file in 8 bits lost the highest of low scores."""
+    if LIMITS[report.precision] is not _IN_8_BITS:
+        return  # their scores are within narrow limits anyway
+    low, high = sorted((float(of_model), float(of_file)))
+    if low < _TOP_SHARE * high and high - low > _TOP_STEPS:
+        raise InvalidValueError(
+            f"The {report.format} export ({report.precision}) does not compute what "
+            f"the model does: the highest score in these images is {of_file:.3g}, that "
+            f"of the model {of_model:.3g}. Nothing was written. {_CURE_OF_INT8}"
+        )
 
 
 def size_of(path):
@@ -225,7 +271,12 @@ def _require_within(limits, report):
     if problems:
         raise InvalidValueError(
             f"The {report.format} export ({report.precision}) does not compute what "
-            f"the model does: {'; '.join(problems)}. Nothing was written. For int8, "
-            "calibrate with more images of the kind the model will see, train the "
-            "model for it with `quantize_aware`, or export float16."
+            f"the model does: {'; '.join(problems)}. Nothing was written. "
+            f"{_CURE_OF_INT8}"
         )
+
+
+_CURE_OF_INT8 = (
+    "For int8, calibrate with more images of the kind the model will see, train the "
+    "model for it with `quantize_aware`, or export float16."
+)

@@ -9,8 +9,14 @@ from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.whole_files import local_path, replacing_together
 from effdet_keras.detect.evaluate import evaluate
-from effdet_keras.export.check import IMAGES, check_export
-from effdet_keras.export.network import calibration_inputs, evaluated
+from effdet_keras.export.check import check_export
+from effdet_keras.export.network import (
+    CALIBRATION_IMAGES,
+    CHECK_IMAGES,
+    divided_calibration,
+    evaluated,
+    evenly,
+)
 from effdet_keras.export.registry import (
     TARGETS,
     Written,
@@ -61,9 +67,14 @@ def export_model(
             chosen.write(model, partial, **options)
             written = Written(partial, chosen.name)
         runtime = open_runtime(written.path)
+        others = ()
         if images is None:
-            images = _images_to_check(model.config, options.get("calibration"))
-        report = check_export(model, runtime, images, format=written.format)
+            images = _drawn_images()
+            if options.get("calibration") is not None:
+                images, others = _images_of_calibration(options), images
+        report = check_export(
+            model, runtime, images, format=written.format, others=others
+        )
         metrics = None
         if evaluate is not None:
             metrics = _metrics(model, runtime, evaluate, verbose)
@@ -111,9 +122,14 @@ def _report_path(path):
     return path.with_name(f"{path.name}.{REPORT_NAME}")
 
 
-def _images_to_check(config, calibration):
-    """A few of those for calibration, whose ranges int8 has; else drawn ones."""
-    if calibration is not None:
-        return [read() for read in calibration_inputs(config, calibration, IMAGES)]
+def _images_of_calibration(options):
+    """A few that did not calibrate the file, filled up with some that did."""
+    limit = options.get("calibration_images") or CALIBRATION_IMAGES
+    used, held_back = divided_calibration(options["calibration"], limit)
+    used = evenly(used, CHECK_IMAGES - len(held_back))
+    return [read() for read in (*held_back, *used)]
+
+
+def _drawn_images():
     rng, draw = np.random.default_rng(0), extra("shapes:draw_shapes")
     return [draw(rng, size)[0] for size in _DRAWN_SIZES]

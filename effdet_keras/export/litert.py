@@ -21,7 +21,9 @@ from effdet_keras._internal.unpacking import open_zip
 from effdet_keras.box_ops import clip_boxes
 from effdet_keras.errors import InvalidValueError, check_argument, require
 from effdet_keras.export.network import (
+    CALIBRATION_IMAGES,
     calibration_inputs,
+    check_calibration,
     frozen,
     network_function,
     output_names,
@@ -45,7 +47,7 @@ def write_litert(
     precision="float32",
     outputs="detections",
     calibration=None,
-    calibration_images=100,
+    calibration_images=CALIBRATION_IMAGES,
     batch_size=1,
     max_detections=None,
     score_threshold=None,
@@ -84,6 +86,7 @@ def write_litert(
         description = dataclasses.replace(description, postprocess=postprocess)
     inputs = []
     if is_calibrated:
+        check_calibration(calibration, calibration_images)
         inputs = calibration_inputs(model.config, calibration, calibration_images)
     learned, float_scores = contextlib.nullcontext(), False
     if is_int8 and not inputs:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from effdet_keras._internal.optional_imports import OptionalModule, keras
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.detect.detect import Images, image_sources, letterboxed
+from effdet_keras.detect.detect import Images, image_sources, letterboxed, pixels_of
 from effdet_keras.detect.postprocess import class_map_of
-from effdet_keras.errors import require
+from effdet_keras.errors import InvalidValueError, require
+from effdet_keras.images import fault_of_pixels
 from effdet_keras.model.config import EfficientDetConfig
 
 if TYPE_CHECKING:
@@ -108,21 +110,83 @@ def save_function(module, path, signatures):
 
 # --- The images that tell int8 the range of every number in a network.
 
+CALIBRATION_IMAGES = 100  # that are used, where nothing else is said
+CHECK_IMAGES = 4  # that are enough for a check
+_HELD_BACK = 10  # one in so many images only checks the file that the others made
+_MIN_CONTRAST = 16  # between the darkest and the brightest pixel of an image
+_Source = Callable[[], np.ndarray]  # reads an image `[H, W, 3]`
+
 
 def calibration_inputs(
     config: EfficientDetConfig, calibration: DetectionDataset | Images, limit: int
 ) -> list[Callable[[], np.ndarray]]:
     """Functions that each read one image as the network's input `[H, W, 3]`."""
+    chosen, _ = divided_calibration(calibration, limit)
+    return [lambda read=read: letterboxed(config, read())[0] for read in chosen]
+
+
+def divided_calibration(
+    calibration: DetectionDataset | Images, limit: int
+) -> tuple[list[_Source], list[_Source]]:
+    """Functions that read images to calibrate with, and others to check the file with.
+
+    Both are spread evenly, and at most `limit` calibrate. The others are images that
+    would not be used anyway, or else one in ten; of fewer than ten images there is
+    none.
+    """
     if hasattr(calibration, "records"):  # a `DetectionDataset`
         sources = [lambda i=i: calibration[i]["image"] for i in range(len(calibration))]
     else:
         found, _ = image_sources(calibration)
-        sources = [lambda source=source: source for source in found]
+        sources = [
+            lambda source=source, i=i: pixels_of(source, f"image {i} of `calibration`")
+            for i, source in enumerate(found)
+        ]
     rule = "int8 needs at least one image to calibrate with"
     received = {"images": len(sources), "calibration_images": limit}
     require(sources and limit >= 1, rule, **received)
-    chosen = np.linspace(0, len(sources) - 1, min(limit, len(sources)))
-    return [
-        lambda read=sources[int(i)]: letterboxed(config, read())[0]
-        for i in chosen.round()
-    ]
+    places = range(len(sources))
+    if len(sources) > limit:
+        chosen = evenly(places, limit)
+        left = [place for place in places if place not in set(chosen)]
+        held_back = evenly(left, CHECK_IMAGES)
+    else:
+        held_back = evenly(places, min(CHECK_IMAGES, len(sources) // _HELD_BACK))
+        chosen = [place for place in places if place not in set(held_back)]
+    return [sources[i] for i in chosen], [sources[i] for i in held_back]
+
+
+def evenly(items: Sequence, count: int) -> list:
+    """At most so many items, evenly spread, the first and the last among them.
+
+    Example:
+        >>> evenly(range(9), 3)
+        [0, 4, 8]
+    """
+    places = np.linspace(0, len(items) - 1, min(count, len(items))).round()
+    return [items[int(place)] for place in places]
+
+
+def check_calibration(calibration: DetectionDataset | Images, limit: int) -> None:
+    """Raises ValueError for images that show the range of nothing, or the wrong one.
+
+    That are floats from 0 to 1, and plain images alone. A file that was calibrated with
+    them finds what the model finds in such images, and little in any other.
+    """
+    chosen, _ = divided_calibration(calibration, limit)
+    plain_colors = []
+    for read in chosen:
+        with warnings.catch_warnings(action="ignore"):  # an error, here
+            image = read()
+        if (fault := fault_of_pixels(image, "an image of `calibration`")) is not None:
+            raise InvalidValueError(fault.text)
+        if int(image.max()) - int(image.min()) < _MIN_CONTRAST:
+            plain_colors.append(np.rint(image.mean(axis=(0, 1))).astype(int).tolist())
+    require(
+        len(plain_colors) < len(chosen),
+        "int8 needs images of the kind the model will see, to find the range of every "
+        "number in the network. All images of `calibration` are plain: they have one "
+        "color each. Give photographs, such as `calibration=train`",
+        images=len(chosen),
+        colors=plain_colors[:3],
+    )

@@ -19,6 +19,7 @@ from effdet_keras.detect.postprocess import Postprocess, finished_outputs, nothi
 from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.export.registry import format_of_file
+from effdet_keras.images import SPARSE, check_pixels
 from effdet_keras.model.anchors import anchors_of
 from effdet_keras.model.config import EfficientDetConfig
 
@@ -89,6 +90,7 @@ class ExportedDetector:
         `content_sizes` `[B, 2]` are for raw outputs: a file with detections does
         without them.
         """
+        check_pixels(images, "a batch of images", step=SPARSE)
         size = self.runtime.description.batch_size or len(images)
         parts = []
         for start in range(0, len(images), size):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import os
 import pathlib
+import shutil
 
 from effdet_keras._internal.optional_imports import cv2
 from effdet_keras._internal.whole_files import local_path, replacing
@@ -13,6 +15,13 @@ from effdet_keras.errors import InvalidValueError, check_argument, require
 
 _CODECS = {".mp4": "mp4v", ".mov": "mp4v", ".mkv": "mp4v", ".avi": "MJPG"}
 _FRAME_RATE = 25.0  # frames per second, where the source does not say
+# Containers that count no frames: the number is that of their duration, too large where
+# the rate changes, and so counts only where the duration is not reached either.
+_WITHOUT_COUNT = (".mkv", ".webm", ".mpg", ".mpeg", ".ts", ".m2ts", ".wmv", ".flv")
+_NEGLIGIBLE = 0.01  # of the frames; and some decoders drop the last one or two
+_DROPPED = 2
+_FRAMES_BETWEEN_LOOKS = 10  # at the disk that a video is written to
+_LITTLE = 2**20  # bytes that a disk has left where OpenCV could not write all
 
 
 def detect_frames(detect, source, out=None, overwrite=False):
@@ -47,15 +56,32 @@ def _detections(detect, source, capture, out):
 
 def _frames(capture, source):
     """The frames as RGB, upright as players show them."""
-    count = 0
+    count, last = 0, 0.0
     while True:
         is_read, frame = capture.read()
         if not is_read:
             break
-        count += 1
+        count, last = count + 1, capture.get(cv2.CAP_PROP_POS_MSEC)
         yield cv2.cvtColor(frame, cv2.COLOR_BGR2RGB)
     expected = "a video with frames that OpenCV can decode, or a camera"
     check_argument(count > 0, "source", source, expected)
+    if not _is_live(source):
+        _check_end(capture, source, count, last)
+
+
+def _check_end(capture, source, count, last):
+    """Raises where a video ended before its end; `last` is in milliseconds."""
+    path, expected = pathlib.Path(source), round(capture.get(cv2.CAP_PROP_FRAME_COUNT))
+    least = expected - max(_DROPPED, _NEGLIGIBLE * expected)
+    rate = capture.get(cv2.CAP_PROP_FPS) or _FRAME_RATE
+    if path.suffix.lower() in _WITHOUT_COUNT:
+        count = max(count, round(last / 1000 * rate) + 1)
+    if count < least:  # a negative number is an unknown one
+        raise InvalidValueError(
+            f"'{path}' ends early: OpenCV could decode {count:,} of its {expected:,} "
+            "frames. The file is cut or damaged: copy or record it again. If it plays "
+            "to its end, convert it: `ffmpeg -i VIDEO -c:v libx264 converted.mp4`."
+        )
 
 
 def _opened(source):
@@ -95,10 +121,11 @@ def _check_out(out, source, overwrite):
 def _writing(path, frame_rate):
     """A function that appends an RGB frame; the file appears when all is written."""
     codec = _CODECS[path.suffix.lower()]
-    writer = cv2.VideoWriter()
+    writer, count = cv2.VideoWriter(), 0
     with replacing(path) as partial:
 
         def write(frame):
+            nonlocal count
             if not writer.isOpened():
                 height, width = frame.shape[:2]
                 fourcc = cv2.VideoWriter_fourcc(*codec)
@@ -109,8 +136,32 @@ def _writing(path, frame_rate):
                     "the folder cannot be written to. Try a path that ends in '.avi'."
                 )
             writer.write(cv2.cvtColor(frame, cv2.COLOR_RGB2BGR))
+            count += 1
+            if not count % _FRAMES_BETWEEN_LOOKS:
+                _check_disk(partial)
 
         try:
             yield write
         finally:
             writer.release()
+        if count:
+            _check_written(partial, count)
+
+
+def _check_disk(path):
+    """Raises where a disk is full: OpenCV itself does not say it."""
+    if shutil.disk_usage(path.parent).free < _LITTLE:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))
+
+
+def _check_written(path, count):
+    """Raises unless a video that was written can be opened and has all its frames."""
+    _check_disk(path)
+    capture = cv2.VideoCapture(os.fspath(path))
+    found = round(capture.get(cv2.CAP_PROP_FRAME_COUNT)) if capture.isOpened() else 0
+    capture.release()
+    if abs(found - count) > 1:  # of some containers the number is that of a duration
+        raise OSError(
+            f"OpenCV wrote {count:,} frames, and the video has {max(found, 0):,}. Is "
+            "the disk full, or a quota used up?"
+        )

@@ -25,6 +25,7 @@ tensorflow_hub_resolver = OptionalModule("tensorflow_hub.resolver", install=_INS
 
 NOTES_FILE = "effdet_keras.json"  # what `export_hub_module` tells of a module
 NOTES_FOLDER = "assets.extra"  # SavedModel's place for files of its users
+_GRAPH_FILES = ("saved_model.pb", "saved_model.pbtxt")  # of which a SavedModel has one
 _FORM = (
     "A feature module is called with `(images, training=True or False)`, images "
     "float32 [batch, height, width, 3], and returns two lists, class features and box "
@@ -40,6 +41,11 @@ class HubModule:
     folder: str
     loaded: object
     notes: dict | None
+
+    @property
+    def graph_digest(self):
+        """The SHA-256 of the file of the graph; the weights are in other files."""
+        return _graph_digest(self.folder)
 
     @property
     def variables(self):
@@ -90,8 +96,13 @@ def open_hub_module(handle):
     return _load(handle, _resolve(handle))
 
 
-def reopen_hub_module(handle):
-    """Loads the module that a saved model names, from this machine alone."""
+def reopen_hub_module(handle, graph_digest=None):
+    """Loads the module that a saved model names, from this machine alone.
+
+    A module that has another graph in the same place, with weights of equal shapes,
+    would take the saved weights and compute something else with them. So the graph must
+    have the digest that was saved; None, of files without one, is not compared.
+    """
     shown, folder = shown_address(handle), _cache_folder(handle)
     if not os.path.isdir(folder):
         raise FileNotFoundError(
@@ -100,6 +111,13 @@ def reopen_hub_module(handle):
             f"fetch it with `tensorflow_hub.resolve({shown!r})`, or make the model by "
             "`EfficientDet.from_hub` from its new place and call `load_weights` with "
             "this file."
+        )
+    if graph_digest is not None and _graph_digest(folder) != graph_digest:
+        raise InvalidValueError(
+            f"The TF-Hub module {shown!r} in '{folder}' is not the one that the model "
+            "was saved with: it has another graph. Put the former version there; or "
+            "make a new model of this version with `EfficientDet.from_hub` and train "
+            "it."
         )
     return _load(handle, folder)
 
@@ -144,6 +162,12 @@ def _cache_folder(handle):
         return handle
     cache = tensorflow_hub_resolver.tfhub_cache_dir(use_temp=True)
     return os.path.join(cache, hashlib.sha1(handle.encode()).hexdigest())
+
+
+def _graph_digest(folder):
+    paths = [pathlib.Path(folder, name) for name in _GRAPH_FILES]
+    path = next((path for path in paths if path.is_file()), None)
+    return None if path is None else hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _is_url(handle):
@@ -198,6 +222,7 @@ class HubFeatures(keras.layers.Layer):
         kwargs = {"name": "hub_module", **kwargs, "dtype": "float32"}
         super().__init__(**kwargs)
         self.module = module
+        self._graph_digest = module.graph_digest  # of the graph that was loaded
         taken = set()
         for variable in module.variables:
             self._track_variable(_wrapped(module, variable, taken))
@@ -218,13 +243,16 @@ class HubFeatures(keras.layers.Layer):
     def get_config(self):
         config = super().get_config()
         config.pop("dtype")
-        return {**config, "handle": self.module.handle}
+        config["handle"] = self.module.handle
+        return {**config, "graph_digest": self._graph_digest}
 
     @classmethod
     def from_config(cls, config):
         config = dict(config)
-        config.pop("fingerprint", None)  # of former versions
-        module = reopen_hub_module(config.pop("handle"))
+        # Former versions called it the fingerprint, and some had none.
+        digest = config.pop("fingerprint", None)
+        digest = config.pop("graph_digest", digest)
+        module = reopen_hub_module(config.pop("handle"), digest)
         return cls(module, **config)
 
 

@@ -20,7 +20,7 @@ from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.detect import ScoreThreshold, detect
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.postprocess import Postprocess, finished_outputs
-from effdet_keras.errors import require
+from effdet_keras.errors import check_choice, require
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.hub.module import HubFeatures  # noqa: F401 (for saved models)
 from effdet_keras.model.anchors import anchors_of
@@ -232,6 +232,8 @@ class EfficientDet(
         open_recipe = Recipe.of(recipe, changes)
         if open_recipe.freeze not in (None, "auto"):
             fitting.freeze(self, open_recipe.freeze, open_recipe.freeze_batch_norm)
+        inputs.check_lengths(steps_per_execution=steps_per_execution)
+        check_choice("jit_compile", jit_compile, (True, False, "auto"))
         keras_options = {
             "jit_compile": jit_compile,
             "run_eagerly": run_eagerly,
@@ -285,7 +287,8 @@ class EfficientDet(
             `keras.callbacks.History`.
 
         Raises:
-            ValueError: If the data is empty, not in batches, of another image size
+            ValueError: If the data is empty or without a box, a number is out of its
+                range, or the data is not in batches, of another image size
                 or of other classes than the model, or the ground truth of a batch is
                 wrong.
             FloatingPointError: If a loss is NaN or infinite; the message names
@@ -319,11 +322,12 @@ class EfficientDet(
             epochs=epochs,
             steps_per_epoch=steps_per_epoch,
         )
-        inputs.check_data(self, x, y)
+        inputs.check_data(self, x, y, trains=True)
         if isinstance(validation_data, (tuple, list)):
-            inputs.check_data(self, *validation_data[:2])
+            inputs.check_data(self, *(validation_data[:2] or (None,)))
         elif validation_data is not None:
             inputs.check_data(self, validation_data)
+        inputs.warn_if_nothing_is_left(epochs, kwargs.get("initial_epoch"), place)
         inputs.adopt_classes(self, dataset)
         if hasattr(x, "element_spec"):
             kwargs.setdefault("shuffle", False)  # Keras warns that it cannot
@@ -364,6 +368,9 @@ class EfficientDet(
         keeper.watch(callbacks)
         data = dataset if isinstance(dataset, DetectionDataset) else None
         with self._training_on(x, keeper, data), fitting.let_go_afterwards(callbacks):
+            if data is None:  # ours has pixels of image files
+                self._run.trains = True
+                x = inputs.with_checked_pixels(x, self._run)
             return super().fit(
                 self.prepare_fit_data(x),
                 y,

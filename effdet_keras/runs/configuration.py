@@ -43,6 +43,8 @@ from effdet_keras.train.recipe import Auto, Recipe, RecipeFields
 
 # A run is as long as one of these says.
 LENGTHS = ("epochs", "steps", "time_budget")
+# What a run trains on is `data`, or the files of these.
+FILE_PATTERNS = ("train_file_pattern", "val_file_pattern")
 # The options of a field of a size in pixels: one number, or `(height, width)`.
 _SIZE: dict[str, Any] = {"whole": True, "form": "number or sequence", "count": 2}
 # Fields that may be None, which the command and YAML files spell as the word "none".
@@ -91,6 +93,10 @@ class RunConfiguration(RecipeFields):
 
     Args:
         data: string, the dataset's file or folder; None for datasets in memory.
+        train_file_pattern, val_file_pattern: strings, in the place of `data`: files to
+            train on and to validate on, each as `ek.data.load` takes it, such as
+            "data/train-*.tfrecord". Without the second, a part of the first is kept for
+            validation. There is no test split.
         format, class_names: as in `ek.data.load`.
         train_split, validation_split, test_split: strings, names of splits. "auto" is
             "train"; "val", "valid" or "validation", or else a part of the training
@@ -191,6 +197,8 @@ mean 'epochs'? It has: data, format, ...
     """
 
     data: str | None = None
+    train_file_pattern: str | None = None
+    val_file_pattern: str | None = None
     format: str | None = None
     train_split: str = "auto"
     validation_split: str = "auto"
@@ -386,6 +394,7 @@ mean 'epochs'? It has: data, format, ...
         """Raises an error for a field of another form, or fields that contradict."""
         check_choice("format", self.format, [*FORMATS, None])
         check_choice("distribute", self.distribute, [*ENGINES, None])
+        self._check_file_patterns()
         if self.time_budget is not None:
             expected = "a duration such as '90s', '20m' or '1.5h'"
             is_right = seconds_of(self.time_budget) is not None
@@ -430,6 +439,24 @@ mean 'epochs'? It has: data, format, ...
             self.teacher is None or self.distribute is None,
             "A `teacher` works on one device only: leave `distribute` out",
             distribute=self.distribute,
+        )
+
+    def _check_file_patterns(self):
+        patterns = {name: getattr(self, name) for name in FILE_PATTERNS}
+        patterns = {name: value for name, value in patterns.items() if value}
+        if not patterns:
+            return
+        rule = "`train_file_pattern` takes the place of `data`: give one of the two"
+        require(self.data is None, rule, data=self.data, **patterns)
+        rule = "`val_file_pattern` needs the files to train on: `train_file_pattern`"
+        require("train_file_pattern" in patterns, rule, **patterns)
+        splits = ("train_split", "validation_split", "test_split")
+        splits = {name: getattr(self, name) for name in splits}
+        require(
+            set(splits.values()) <= {"auto", None},
+            "Files that are named by patterns have no splits to choose from: leave "
+            "`train_split`, `validation_split` and `test_split` out",
+            **splits,
         )
 
 

@@ -95,7 +95,8 @@ def fine_tune(
 
     Args:
         data: path of the dataset; or a `DetectionDataset`; or a dict of them by split,
-            as `ek.data.load_splits` returns. None for the path in `configuration`.
+            as `ek.data.load_splits` returns. None for the path in `configuration`, or
+            for the files of `train_file_pattern` and `val_file_pattern`.
         model: string, a preset, or the address or folder of a TF-Hub module. None is
             that of `configuration`, "efficientdet-lite0" by default.
         out: path of the folder to write to; None keeps nothing but the result.
@@ -146,7 +147,8 @@ mean 'epochs'? It has: data, format, ...
             "`resume=True` continues the run in a folder: name it with `out`, and "
             "leave `overwrite` out, which would remove it."
         )
-    has_nothing_to_begin = data is None and configuration is None
+    names_files = fields.get("train_file_pattern") is not None
+    has_nothing_to_begin = data is None and configuration is None and not names_files
     if pipeline_config is not None and datasets is not None:
         # Datasets have names of their own, in the place of its label map's.
         fields.setdefault("class_names", None)
@@ -176,10 +178,10 @@ mean 'epochs'? It has: data, format, ...
                 input_summary_every=None,
                 profile=None,
             )
-        if datasets is None and chosen.data is None:
+        if datasets is not None and chosen.train_file_pattern is not None:
             raise InvalidValueError(
-                "There is nothing to train on: give `data`, the path of a dataset or a "
-                "`DetectionDataset`."
+                "`data` is in memory, and `train_file_pattern` names files: give one "
+                f"of the two. Received: {chosen.train_file_pattern!r}"
             )
         text.is_quiet = chosen.verbose == 0 or not is_first_process()
         splits = choose_splits(chosen, datasets)
@@ -243,7 +245,7 @@ def _train(configuration, splits, folder, text, *, started, resume, callbacks):
             set_aside_damaged(folder.archive)  # also where nothing is left to train
         environment = {"seed": configuration.seed, **describe_environment()}
         folder.write_json("environment", environment)
-        folder.write_json("data", {"path": configuration.data, **described})
+        folder.write_json("data", {"path": _path_of_data(configuration), **described})
         log = RunLog(folder.log, place)
         try:
             _fit(model, batches, configuration, splits, folder, log, place, callbacks)
@@ -316,7 +318,7 @@ def _judge(configuration, splits, folder, log):
     if not is_first_process():
         return judged
     report = extra("report.evaluation_report:EvaluationReport")(
-        f"{model.name} on {configuration.data or 'data in memory'}, {name}",
+        f"{model.name} on {_path_of_data(configuration) or 'data in memory'}, {name}",
         evaluation,
         results,
         dataset,
@@ -328,6 +330,11 @@ def _judge(configuration, splits, folder, log):
     )
     report.save(folder.report)
     return judged
+
+
+def _path_of_data(configuration):
+    """What a run names its data by; None for data in memory."""
+    return configuration.data or configuration.train_file_pattern
 
 
 def _class_maps(model, dataset):

@@ -15,6 +15,8 @@ from effdet_keras._internal.processes import ENGINES, start
 from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation
 from effdet_keras.callbacks.tensorboard import has_tensorboard
 from effdet_keras.data import DetectionDataset, load_splits
+from effdet_keras.data.any_format import load_each
+from effdet_keras.data.dataset import require_boxes
 from effdet_keras.errors import InvalidValueError, MissingPackageError, check_choice
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.configuration import RunConfiguration, range_of_steps
@@ -53,8 +55,15 @@ class Splits:
         return {role: dataset for role, dataset in every.items() if dataset is not None}
 
     def one_batch(self, batch_size: int) -> Splits:
-        """The first images of each split, as many as one batch has."""
-        few = {role: data[:batch_size] for role, data in self.by_role().items()}
+        """Images of each split, as many as one batch has: the first with objects."""
+
+        def first(dataset):
+            places = range(len(dataset))
+            empty = [not len(record.labels) for record in dataset.records]
+            chosen = sorted(places, key=lambda i: empty[i])[:batch_size]
+            return dataset.subset(sorted(chosen))
+
+        few = {role: first(data) for role, data in self.by_role().items()}
         return dataclasses.replace(self, **few)
 
 
@@ -64,12 +73,7 @@ def choose_splits(
 ) -> Splits:
     """Reads the data of a run, unless it is in memory, and chooses its splits."""
     if datasets is None:
-        datasets = load_splits(
-            configuration.data,
-            format=configuration.format,
-            class_names=configuration.class_names,
-            masks="segmentation" in configuration.model_config.get("heads", ()),
-        )
+        datasets = _read_splits(configuration)
     name = _name(configuration, "train", datasets)
     if name is None and len(datasets) == 1:
         name = next(iter(datasets))  # data that is not divided
@@ -91,12 +95,35 @@ def choose_splits(
         valid = datasets[valid_name]
     if configuration.train_on_crowds:
         train = train.with_crowds_as_objects()
+    require_boxes(train.records, f"the split '{name}'")
+    if not any((~record.is_crowd).any() for record in valid.records):
+        print("No validation image has a box that counts: its AP will be -1.")
     test_name = _name(configuration, "test", datasets)
     test = datasets.get(test_name)
     if test is not None and not any(len(record.labels) for record in test.records):
         print(f"The split '{test_name}' has no boxes, and is not used for evaluation.")
         test = test_name = None
     return Splits(train, valid, test, test_name)
+
+
+def _read_splits(configuration):
+    """The datasets that a run names, by their splits."""
+    options = {
+        "format": configuration.format,
+        "class_names": configuration.class_names,
+        "masks": "segmentation" in configuration.model_config.get("heads", ()),
+    }
+    if configuration.train_file_pattern is not None:
+        paths = {"train": configuration.train_file_pattern}
+        if configuration.val_file_pattern is not None:
+            paths["val"] = configuration.val_file_pattern
+        return load_each(paths, **options)
+    if configuration.data is None:
+        raise InvalidValueError(
+            "There is nothing to train on: give `data` (DATA), the path of a dataset "
+            "or a `DetectionDataset`, or `train_file_pattern` (--train-file-pattern)."
+        )
+    return load_splits(configuration.data, **options)
 
 
 def _name(configuration, role, datasets):

@@ -8,7 +8,12 @@ from typing import Any
 
 from effdet_keras._internal.extras import extra
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.runs.configuration import LENGTHS, RunConfiguration, refuse_undone
+from effdet_keras.runs.configuration import (
+    FILE_PATTERNS,
+    LENGTHS,
+    RunConfiguration,
+    refuse_undone,
+)
 from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
 
 # What may change when a run goes on: how long it is, what it says, where its data is.
@@ -17,6 +22,7 @@ _FREE_ON_RESUME = {
     "steps",
     "verbose",
     "data",
+    *FILE_PATTERNS,
     "tensorboard",
     "gradient_summary_every",
     "input_summary_every",
@@ -60,8 +66,9 @@ def resumed(
     else:
         sources = (configuration, hparams, fields, pipeline_config)
         now = configured(*sources, ignore_unknown=ignore_unknown)
-    if now.data is None:
-        now = now.replace(data=run.data)
+    sources = ("data", *FILE_PATTERNS)
+    if all(getattr(now, name) is None for name in sources):
+        now = now.replace(**{name: getattr(run, name) for name in sources})
     if now.time_budget is not None:
         print("A time budget is for a new run: this one keeps its length.")
         measured = (*LENGTHS, "evaluate_every", "validation_losses", "monitor")
@@ -117,6 +124,10 @@ def _merged(fields, more):
     """Fields, of which those in `more` count; in mappings, name by name."""
     if any(more.get(name) is not None for name in LENGTHS):
         fields = {**fields, **dict.fromkeys(set(LENGTHS) & set(fields))}
+    if more.get("data") is not None:  # another name of what is trained on
+        fields = {**fields, **dict.fromkeys(set(FILE_PATTERNS) & set(fields))}
+    if "data" in fields and any(more.get(name) is not None for name in FILE_PATTERNS):
+        fields = {**fields, "data": None}
     both = [name for name in _MAPPINGS if name in fields and name in more]
     inner = {name: _merged_mapping(name, fields[name], more[name]) for name in both}
     return {**fields, **more, **inner}

@@ -16,7 +16,7 @@ import keras
 from effdet_keras._internal.backend import default_jit_compile
 from effdet_keras._internal.compiled_keys import DTYPE_POLICY, STEPS_DONE
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.errors import InvalidValueError, require
+from effdet_keras.errors import InvalidTypeError, InvalidValueError, require
 from effdet_keras.model.basic_layers import ConfiguredLayer
 from effdet_keras.model.batch_norm import (
     STATISTICS,
@@ -397,7 +397,12 @@ def others_in(callbacks: Any) -> list[keras.callbacks.Callback]:
 def flat(callbacks: Any) -> list[keras.callbacks.Callback]:
     """The callbacks of what Keras takes: None, one, a list, a `CallbackList`."""
     given = getattr(callbacks, "callbacks", callbacks)
-    return keras.tree.flatten([] if given is None else given)
+    found = keras.tree.flatten([] if given is None else given)
+    for one in found:
+        is_callback = hasattr(one, "set_model") and not isinstance(one, type)
+        rule = "`callbacks` must be objects of `keras.callbacks.Callback`"
+        require(is_callback, rule, InvalidTypeError, callback=one)
+    return found
 
 
 @contextlib.contextmanager

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,15 +14,17 @@ from keras import ops
 
 from effdet_keras._internal.backend import require_tf_data, runs_on_processors
 from effdet_keras._internal.number_ranges import NumberRange
+from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.box_ops import as_tensor
-from effdet_keras.data.dataset import DetectionDataset, what_to_expect
-from effdet_keras.data.pipeline.image_reader import ImageReader, passes_of
-from effdet_keras.errors import (
-    InvalidValueError,
-    NonFiniteLossError,
-    require,
+from effdet_keras.data.dataset import (
+    DetectionDataset,
+    require_boxes,
+    what_to_expect,
 )
+from effdet_keras.data.pipeline.image_reader import ImageReader, passes_of
+from effdet_keras.errors import InvalidValueError, NonFiniteLossError, require
+from effdet_keras.images import check_pixels
 from effdet_keras.labels import (
     BACKGROUND,
     IGNORED_PIXEL,
@@ -34,6 +38,16 @@ def require_tensorflow_for(*data: Any) -> None:
     """Raises ImportError where there is data that nothing can make batches of."""
     if any(isinstance(one, DetectionDataset) for one in data):
         require_tf_data()
+
+
+def warn_if_nothing_is_left(epochs: int, initial_epoch: int | None, place: Any) -> None:
+    """Warns where `fit` trains no epoch; of a checkpoint `say_where` has said it."""
+    if place is None and initial_epoch and initial_epoch >= epochs:
+        warnings.warn(
+            f"`epochs` is the last epoch, not their number: from `initial_epoch="
+            f"{initial_epoch}` to `epochs={epochs}` there is nothing to train.",
+            stacklevel=3,
+        )
 
 
 def split_validation(x: Any, y: Any, fraction: float) -> tuple[Any, Any, tuple]:
@@ -55,11 +69,16 @@ def split_validation(x: Any, y: Any, fraction: float) -> tuple[Any, Any, tuple]:
     return x[:count], first, (x[count:], last)
 
 
-def check_data(model, x, y=None):
-    """Raises ValueError if `model` cannot train on `x`; draws no batch of a stream."""
+def check_data(model, x, y=None, *, trains=False):
+    """Raises ValueError if `model` cannot train on `x`; draws no batch of a stream.
+
+    Where it `trains`, there must be boxes too, as far as the data tells.
+    """
     config = model.config
     for reader in passes_of(x):
         if config.has_detection:
+            if trains:
+                require_boxes(reader.records, "a dataset")
             names = reader.class_names, model.class_names
             _check_classes("classes", "class_names", *names, config.num_classes)
         if config.has_segmentation and reader.seg_class_names is not None:
@@ -80,7 +99,7 @@ def check_data(model, x, y=None):
         require(size != 0, "The dataset is empty", cardinality=size)
         _check_images(model, keras.tree.flatten(x.element_spec)[0].shape)
     elif hasattr(x, "shape"):
-        _check_arrays(model, x, y)
+        _check_arrays(model, x, y, trains)
     elif hasattr(x, "__len__"):
         require(len(x) > 0, "The dataset is empty", length=len(x))
         if isinstance(x, keras.utils.PyDataset):
@@ -93,6 +112,7 @@ _LENGTHS = {
     "epochs": NumberRange("[0, inf)", whole=True, others=(None,)),
     "initial_epoch": NumberRange("[0, inf)", whole=True, others=(None,)),
     "steps": NumberRange("[1, inf)", whole=True, others=(None,)),
+    "steps_per_execution": NumberRange("[1, inf)", whole=True),
     "steps_per_epoch": NumberRange("[1, inf)", whole=True, others=(None,)),
     "validation_steps": NumberRange("[1, inf)", whole=True, others=(None,)),
     "validation_batch_size": NumberRange("[1, inf)", whole=True, others=(None,)),
@@ -280,13 +300,22 @@ def _check_classes(what, argument, names, known, count):
         )
 
 
-def _check_arrays(model, images, truth):
+def _check_arrays(model, images, truth, trains):
     require(len(images) > 0, "There are no images", **{"x.shape": images.shape})
     _check_images(model, images.shape)
     check_truth(truth, None, model.config)
     fault = explain_batch(truth, model.config)
     if fault is not None:
         raise InvalidValueError(f"{fault}.")
+    if trains and model.config.has_detection:
+        labels = ops.convert_to_numpy(truth["labels"])
+        has_box = ops.convert_to_numpy(truth["boxes"]).any(axis=-1)
+        require(
+            bool(((labels >= 0) & has_box).any()),
+            "There is nothing to learn from ground truth without a box: all rows are "
+            "padding (label -1, or four zeros)",
+            labels=labels.shape,
+        )
 
 
 def _check_images(model, shape):
@@ -302,6 +331,72 @@ def _check_images(model, shape):
         expected=expected,
         shape=tuple(shape),
     )
+
+
+# --- The pixels of the first batch, as it passes: nothing is drawn for it.
+
+_SPREAD = 16  # images of an array that are looked at
+
+
+def with_checked_pixels(data: Any, run: Run) -> Any:
+    """The data of a call, of which the first batch is checked by `run.check_pixels`.
+
+    A training step refuses pixels that are not finite by itself, and names the images.
+
+    Arrays and a `keras.utils.PyDataset` are checked here; a `tf.data.Dataset` and a
+    generator when they give their first batch. Of a torch `DataLoader` it is the first
+    example of its dataset.
+    """
+    if isinstance(data, (dict, list, tuple)) or data is None:
+        return data
+    if hasattr(data, "element_spec"):  # tf.data; one that is distributed stays as it is
+        return _tf_data_with_check(data, run) if hasattr(data, "enumerate") else data
+    if hasattr(data, "shape"):
+        step = max(1, len(data) // _SPREAD)
+        run.check_pixels(data[::step][:_SPREAD], "the images")
+    elif inspect.isgenerator(data):
+        return _generator_with_check(data, run)
+    elif isinstance(data, keras.utils.PyDataset):
+        run.check_pixels(_images_of(data[0]), "the first batch")
+    elif hasattr(getattr(data, "dataset", None), "__getitem__"):  # a DataLoader
+        example = _images_of(data.dataset[0])
+        if hasattr(example, "shape"):
+            run.check_pixels(example, "the first image")
+    return data
+
+
+def _images_of(batch):
+    return keras.tree.flatten(batch)[0]
+
+
+def _generator_with_check(batches, run):
+    first = next(batches, None)
+    if first is not None:
+        run.check_pixels(_images_of(first), "the first batch")
+        yield first
+        yield from batches
+
+
+def _tf_data_with_check(data, run):
+    """`tf.data` that looks at its first batch in Python, and at no other."""
+
+    def check(images):
+        run.check_pixels(images, "the first batch")
+        return np.int64(0)
+
+    def passed(index, *batch):
+        structure = batch[0] if len(batch) == 1 else batch
+        images = _images_of(structure)
+
+        def look():
+            return tf.numpy_function(check, [images], tf.int64)
+
+        with tf.control_dependencies([tf.cond(index > 0, lambda: index, look)]):
+            return keras.tree.map_structure(tf.identity, structure)
+
+    # AutoGraph is for code of users.
+    passed = tf.autograph.experimental.do_not_convert(passed)
+    return data.enumerate().map(lambda index, batch: passed(index, batch))
 
 
 # --- What the ground truth of a batch must be, and an explanation where it is not.
@@ -399,11 +494,26 @@ def _faults(truth, config):
 class Run:
     """What is known of the data of one call, for errors in plain words."""
 
+    trains = False  # whether the call is `fit`
+
     def __init__(self, data: Any = None) -> None:
         self._readers: list[ImageReader] = list(passes_of(data))
         self._error = None  # what stopped a step: the backend may hide it in its own
         for reader in self._readers:
             reader.error = None
+
+    def check_pixels(self, images: Any, what: str) -> None:
+        """`check_pixels` of a batch, whose error `plain_errors` raises as it is."""
+        pixels = ops.convert_to_numpy(images) if ops.is_tensor(images) else images
+        pixels = np.asarray(pixels)
+        if self.trains and pixels.dtype.kind == "f" and not np.isfinite(pixels).all():
+            return
+        try:
+            check_pixels(pixels, what)
+        except InvalidValueError as error:
+            ending = " This batch did not change the model." if self.trains else ""
+            self._error = InvalidValueError(f"{error}{ending}")
+            raise self._error from None
 
     @contextlib.contextmanager
     def plain_errors(self) -> Iterator[None]:

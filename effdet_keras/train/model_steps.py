@@ -17,6 +17,7 @@ from keras import ops
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidStateError, InvalidValueError, require
+from effdet_keras.images import SPARSE, check_pixels
 from effdet_keras.labels import IGNORE
 from effdet_keras.model.batch_norm import STATISTICS
 from effdet_keras.train import auto_recipe
@@ -27,6 +28,7 @@ from effdet_keras.train.inputs import (
     check_lengths,
     check_truth,
     is_valid_batch,
+    with_checked_pixels,
 )
 from effdet_keras.train.losses import count_positives, segmentation_loss
 from effdet_keras.train.optimizers import decay_loss, steps_done, steps_per_update
@@ -69,7 +71,9 @@ class ModelSteps:
         model's `class_names`, where these hold all of the dataset's: COCO's 80 classes
         train a model of 90 outputs.
         """
-        check_lengths(batch_size=batch_size, epochs=epochs)
+        check_lengths(
+            batch_size=batch_size, epochs=epochs, steps_per_epoch=steps_per_epoch
+        )
         sizes = {
             "image_size": self.config.image_size,
             "pad_value": self.config.padding_rgb,
@@ -162,6 +166,9 @@ class ModelSteps:
         Weights and averages change places twice in each call: many steps are faster
         with `fit`.
         """
+        images = args[0] if args else kwargs.get("x")
+        if isinstance(images, np.ndarray):
+            check_pixels(images, "a batch of images", step=SPARSE)
         with self._training_on(None):
             self.score_settings = None
             if self.averages is not None:
@@ -177,9 +184,12 @@ class ModelSteps:
         """
         refuse_where_several("`evaluate`")
         check_lengths(batch_size=batch_size, **kwargs)
+        is_dataset = isinstance(x, DetectionDataset)
         x, batch_size = self._batched(x, batch_size, training=False)
         check_data(self, x, y)
         with self._running_on(x):
+            if not is_dataset:
+                x = with_checked_pixels(x, self._run)
             return super().evaluate(x, y, batch_size=batch_size, **kwargs)
 
     def predict(
@@ -197,8 +207,11 @@ class ModelSteps:
         """
         refuse_where_several("`predict`")
         check_lengths(batch_size=batch_size, **kwargs)
+        is_dataset = isinstance(x, DetectionDataset)
         x, batch_size = self._batched(x, batch_size, training=False, masks=False)
         with self._running_on(x):
+            if not is_dataset:
+                x = with_checked_pixels(x, self._run)
             return super().predict(x, batch_size=batch_size, **kwargs)
 
     def predict_on_batch(self, x: Any, content_sizes: Any = None) -> dict[str, Any]:
@@ -207,6 +220,8 @@ class ModelSteps:
         `content_sizes` is a float32 array `[B, 2]`, height and width of each image
         inside the input, for a `postprocess` with `drop_empty`; None where it fills it.
         """
+        if isinstance(x, np.ndarray):
+            check_pixels(x, "a batch of images", step=SPARSE)
         if content_sizes is not None:
             found = self._evaluated({"images": x, "content_sizes": content_sizes})
             return found["detections"]
@@ -442,6 +457,8 @@ class ModelSteps:
         rule = "A model that was never compiled has no losses: call `model.compile()`"
         require(self.settings is not None, rule, InvalidStateError, model=self.name)
         check_truth(truth, None, self.config)
+        if isinstance(images, np.ndarray):
+            check_pixels(images, "a batch of images", step=SPARSE)
         counted = np.asarray(is_counted, bool)
         arrays = {"images": images, **truth, "is_counted": counted}
         if content_sizes is not None:

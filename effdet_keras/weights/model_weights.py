@@ -207,12 +207,14 @@ class ModelWeights:
         Args:
             path: path of the `.keras` file, or of the folder of an archive or a run
                 (its best checkpoint, or with `resume` its last; if that is damaged, the
-                newer of the last but one and the best, with a warning); or the address
-                of one of them, such as `s3://bucket/run` (docs/remote_files.md).
+                newest of the last but one, the best and the kept copies, with a
+                warning); or the address of one of them, such as `s3://bucket/run`
+                (docs/remote_files.md).
             resume: bool. Either way the model has the moving averages in the place of
                 its weights, where there were any. True keeps the weights of training
-                beside them: the next `fit` goes on from these, bit by bit. False
-                makes the averages its only weights, for a new training.
+                beside them: the next `fit` goes on from these, bit by bit, in the
+                dtype policy that it was trained with. False makes the averages its
+                only weights, for a new training, in the policy of this process.
 
         Returns:
             `EfficientDet`.
@@ -220,6 +222,8 @@ class ModelWeights:
         Raises:
             FileNotFoundError, ValueError: If there is no such file, or it is
                 damaged or of another kind.
+            RuntimeError: If its training cannot be resumed, because the state of the
+                optimizer does not fit.
         """
         from effdet_keras.weights.archive import load_archive
         from effdet_keras.weights.pretrained import load_to_resume

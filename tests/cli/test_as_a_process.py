@@ -115,14 +115,21 @@ def eval_writes_a_report(made, folder):
 
 
 def predict_writes_a_coco_file(made, folder):
-    flags = ["--out", folder / "drawn", "--json", folder / "found.json", "--score", 0]
+    flags = [
+        "--out",
+        folder / "drawn",
+        "--json",
+        folder / "found.json",
+        "--score-threshold",
+        0,
+    ]
     said = effdet_keras("predict", made.run, made.images, *flags)
     assert "detections" in said and len(list((folder / "drawn").iterdir())) == 2
     assert len(json.loads((folder / "found.json").read_text())["images"]) == 2
 
 
 def merge_writes_one_file(made, folder):
-    flags = ["--parts", folder / "parts", "--score", 0]
+    flags = ["--parts", folder / "parts", "--score-threshold", 0]
     effdet_keras("predict", made.run, made.images, *flags)
     effdet_keras("merge", folder / "parts", folder / "all.json")
     assert len(json.loads((folder / "all.json").read_text())["images"]) == 2

@@ -12,6 +12,8 @@ import warnings
 import pytest
 
 from effdet_keras import cli, errors
+from effdet_keras.cli import predict
+from effdet_keras.cli.tensorflow_log import worth_telling
 from effdet_keras.extras.demo import command as demo
 
 COMMANDS = tuple(cli.COMMANDS)
@@ -108,6 +110,49 @@ def test_wrong_usage_has_a_status_of_its_own(capsys):
         assert capsys.readouterr().err.startswith("usage: effdet-keras")
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_wrong_usage_of_a_subcommand_shows_its_own_usage(name, capsys):
+    needed = {
+        "demo": [],
+        "train": ["DATA", "--out", "OUT"],
+        "convert": ["DATA", "OUT", "--to", "voc"],
+    }
+    one, two = ["A"], ["A", "B"]
+    others = dict.fromkeys(("inspect", "selftest", "serve", "benchmark"), one)
+    others |= {"inspect-weights": one, **needed}
+    with pytest.raises(SystemExit, match="^2$"):
+        cli.main([name, *others.get(name, two), "--no-such-flag=3"])
+    said = capsys.readouterr().err
+    assert said.startswith(f"usage: effdet-keras {name} [-h]")
+    assert "unrecognized arguments" in said and "--no-such-flag=3" in said
+
+
+def test_a_flag_that_is_misspelt_is_told_the_one_that_was_meant(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["demo", "--epoks=3"])
+    said = capsys.readouterr().err
+    assert said.endswith("--epoks=3. Did you mean '--epochs'?\n")
+
+
+def test_predict_and_export_name_the_threshold_alike(monkeypatch, capsys):
+    taken = []
+
+    def predicted(model, inputs, **options):
+        taken.append(options["score_threshold"])
+        return 0
+
+    monkeypatch.setattr(predict, "run", functools.wraps(predict.run)(predicted))
+    for flag in ("--score-threshold", "--score"):  # its older name
+        assert cli.main(["predict", "MODEL", "IMAGE", flag, "0.4"]) == 0
+    assert cli.main(["predict", "MODEL", "IMAGE"]) == 0
+    assert taken == [0.4, 0.4, 0.3]
+    for name in ("predict", "export"):
+        with pytest.raises(SystemExit, match="^0$"):
+            cli.main([name, "--help"])
+        said = capsys.readouterr().out
+        assert "--score-threshold" in said and "--score " not in said
+
+
 @pytest.mark.parametrize(
     ("error", "status", "said"),
     [
@@ -134,9 +179,10 @@ def test_a_bug_shows_where_it_is_and_that_it_is_one(failing, capsys):
     assert "report" in last
 
 
-def test_debug_shows_where_every_error_came_from(failing, capsys):
+@pytest.mark.parametrize("arguments", [["demo", "--debug"], ["--debug", "demo"]])
+def test_debug_shows_where_every_error_came_from(arguments, failing, capsys):
     failing(errors.InvalidValueError("planted"))
-    assert cli.main(["demo", "--debug"]) == 1
+    assert cli.main(arguments) == 1
     said = capsys.readouterr().err.splitlines()
     assert said[0].startswith("Traceback") and "InvalidValueError" in said[-2]
     assert said[-1] == "effdet-keras: planted"
@@ -165,3 +211,61 @@ def test_a_command_that_is_terminated_says_so_in_a_line():
     result = subprocess.run([sys.executable, "-c", _TERMINATED], capture_output=True)
     assert result.returncode == 143
     assert result.stderr.splitlines()[-1] == b"effdet-keras: terminated"
+
+
+LOG = [
+    "WARNING: All log messages before absl::InitializeLog() is called are written\n",
+    "I0000 00:00:1795804493.070323    7166 port.cc:153] oneDNN custom operations\n",
+    "I0000 00:00:1795804493.070641    7166 cudart_stub.cc:31] Could not find cuda "
+    "drivers on your machine, GPU will not be used.\n",
+    "E0000 00:00:1795804495.340855    7166 cuda_platform.cc:52] failed call to cuInit: "
+    "INTERNAL: CUDA error: Failed call to cuInit: UNKNOWN ERROR (303)\n",
+]
+
+
+def test_errors_and_other_lines_of_a_log_are_told():
+    assert worth_telling(LOG) == []
+    told = ["E0000 00:00:1.3 7 cuda_dnn.cc:5] Loaded cuDNN 8\n", "a warning: I0000\n"]
+    assert worth_telling([*LOG, *told]) == told
+    assert worth_telling(LOG[3:]) == LOG[3:]  # where there is a driver
+
+
+_IMPORTS_TENSORFLOW = """
+import sys
+sys.argv = ["effdet-keras", "inspect", "DATA"]
+from effdet_keras import cli
+from effdet_keras.extras.data_check import command as inspect
+
+def run(data):
+    import tensorflow as tf
+    print(tf.reduce_sum([1, 2]).numpy(), tf.__spec__.name)
+    print("said by the program", file=sys.stderr)
+
+inspect.run = run
+inspect.run.__annotations__["data"] = str
+sys.exit(cli.console())
+"""
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("level", [None, "0"])
+def test_tensorflow_logs_nothing_unless_the_user_asks_for_it(level):
+    environment = _with_package()
+    if level is not None:
+        environment["TF_CPP_MIN_LOG_LEVEL"] = level
+    result = run_python("-c", _IMPORTS_TENSORFLOW, env=environment)
+    assert result.stdout == "3 tensorflow\n", result.stderr
+    lines = result.stderr.splitlines()
+    assert lines[-1] == "said by the program"
+    assert (len(lines) == 1) == (level is None), lines
+
+
+@pytest.mark.parametrize("flags", [["-m"], ["-I", "-m"], ["-Im"]], ids=str)
+def test_the_command_is_recognised_however_python_is_started(flags):
+    code = (
+        "import sys; from effdet_keras._internal.lazy_names import started_as_command; "
+        f"sys.argv = ['-m']; sys.orig_argv = ['python', *{flags}, 'effdet_keras']; "
+        "print(started_as_command()); sys.orig_argv[-1] = 'other'; "
+        "print(started_as_command())"
+    )
+    assert run_python("-c", code, env=_with_package()).stdout == "True\nFalse\n"

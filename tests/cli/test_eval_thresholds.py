@@ -90,7 +90,7 @@ def test_thresholds_are_stored_and_predict_uses_them(
     assert 0 < kept.sum() < len(raw)
     shown = apply_temperature(raw.scores[kept], settings.temperature)
     found = tmp_path / "found.json"
-    arguments = [str(archive), str(image), "--score", "best", "--calibrated"]
+    arguments = [str(archive), str(image), "--score-threshold", "best", "--calibrated"]
     assert cli.main(["predict", *arguments, "--json", str(found)]) == 0
     scores = [a["score"] for a in json.loads(found.read_text())["annotations"]]
     np.testing.assert_allclose(scores, shown, atol=1e-3)

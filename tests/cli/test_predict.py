@@ -50,7 +50,7 @@ def test_a_folder_is_drawn_and_its_boxes_are_written(
     archive, model, images, found, tmp_path, command
 ):
     out = tmp_path / "out"
-    options = ["--out", out, "--json", found, "--score", "0.4"]
+    options = ["--out", out, "--json", found, "--score-threshold", "0.4"]
     lines = command("predict", archive, images, *options).splitlines()
     expected = model.detect(images, 0.4, batch_size=1, verbose=0)
     for path, line, one in zip(sorted(images.iterdir()), lines, expected):

@@ -9,6 +9,7 @@ from support.tiny_run import MODEL_CONFIG
 
 from effdet_keras import cli
 from effdet_keras.cli.train import Fields
+from effdet_keras.data import write_shapes, write_tfrecord
 from effdet_keras.extras.rate_test import LearningRates
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.run_folder import RunFolder
@@ -52,6 +53,55 @@ def test_it_trains_and_says_where_what_is_and_goes_on(data, tmp_path, capsys):
     assert "already has a run" in capsys.readouterr().err
     assert cli.main(["train", "--resume", "--out", str(out)]) == 0
     assert "All is done: 1 epoch." in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    """A folder of TFRecord files of two splits, each in two shards."""
+    folder = tmp_path_factory.mktemp("records")
+    train, valid = write_shapes(
+        folder / "shapes", num_train=6, num_valid=4, image_size=64
+    )
+    splits = {"train": train, "val": valid}
+    write_tfrecord(splits, folder / "records", num_shards=2)
+    return folder / "records"
+
+
+@pytest.mark.parametrize("dash", ["-", "_"])
+def test_files_to_train_and_to_validate_on_may_be_patterns(
+    records, tmp_path, capsys, dash
+):
+    out = tmp_path / "run"
+    train_flag, val_flag = "--train-file-pattern", "--val-file-pattern"
+    if dash == "_":  # as google/automl spells them
+        train_flag, val_flag = "--train_file_pattern", "--val_file_pattern"
+    patterns = [train_flag, f"{records}/train-*.tfrecord"]
+    patterns += [val_flag, f"{records}/val-*.tfrecord"]
+    assert train(*patterns, "--one-batch", "--seed", 1, out=out) == 0
+    capsys.readouterr()
+    described = json.loads((out / "data.json").read_text())
+    assert described["path"] == f"{records}/train-*.tfrecord"
+    assert set(described["splits"]) == {"train", "validation"}
+    assert cli.main(["train", "--resume", "--out", str(out)]) == 0
+    assert "All is done" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--val-file-pattern", "val-*"], "needs the files to train on"),
+        (["DATA", "--train-file-pattern", "train-*"], "give one of the two"),
+        (["--train-file-pattern", "nowhere/train-*"], "nowhere/train-*"),
+        ([], "nothing to train on"),
+        (["--find-rate"], "nothing to train on"),
+    ],
+    ids=str,
+)
+def test_patterns_that_cannot_be_right_are_told(tmp_path, capsys, flags, message):
+    assert train(*flags, out=tmp_path / "run") == 1
+    said = capsys.readouterr().err
+    assert message in said and "Traceback" not in said
+    assert not (tmp_path / "run" / "configuration.yaml").exists()
 
 
 def test_find_rate_writes_a_curve_and_leaves_the_folder_to_the_run(

@@ -271,6 +271,12 @@ def test_max_boxes_fixes_the_rows_and_refuses_to_lose_any():
         ("seed", -1),
         ("seed", 0.5),
         ("scale_jitter", (2, 1)),
+        ("scale_jitter", 1.0),
+        ("scale_jitter", (0.5, float("inf"))),
+        ("flip_probability", 2),
+        ("flip_probability", float("nan")),
+        ("pad_value", (1, 2)),
+        ("pad_value", (1.0, 2.0, float("nan"))),
     ],
 )
 def test_wrong_arguments_are_named(name, value):

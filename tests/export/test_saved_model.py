@@ -13,6 +13,7 @@ from support import programs
 from support.tiny import lively_model, tiny_model
 
 from effdet_keras.export.network import frozen, network_function
+from effdet_keras.export.saved_model import _frozen_graph, _signatures
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
@@ -203,6 +204,22 @@ def test_the_frozen_graph_in_a_session(model, exported):
         scores = session.run("scores:0", feed)
     expected = model.detect(random_image(30, 50), score_threshold=0.0)
     np.testing.assert_allclose(scores[0][: len(expected)], expected.scores, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("names", "first"), [("effdet", "images"), ("tfod", "input_tensor")]
+)
+def test_a_frozen_graph_has_the_names_of_its_signature(model, names, first):
+    signature = _signatures(model, names)["serving_default"]
+    outputs = set(signature.get_concrete_function().structured_outputs)
+    nodes = {node.name for node in _frozen_graph(signature).node}
+    assert {first, *outputs} <= nodes
+    page = pathlib.Path(__file__).parents[2] / "docs" / "export.md"
+    text = page.read_text().split("`frozen_graph=True`")[1].split("\n\n")[0]
+    ours, api = text.split('with `names="tfod"`')
+    told = re.findall(r"`(\w+):0`", ours if names == "effdet" else api)
+    assert told[0] == first
+    assert set(told[1:]) <= outputs
 
 
 def test_the_guide_runs_without_the_package(exported, tmp_path):

@@ -96,8 +96,11 @@ def test_a_video_that_is_not_finished_is_not_written(clip, tmp_path):
 def test_a_camera_that_is_closed_leaves_its_video(
     cv2, clip, tmp_path, monkeypatch, interrupted
 ):
-    capture = cv2.VideoCapture(str(clip))
-    monkeypatch.setattr(cv2, "VideoCapture", lambda source: capture)
+    opened, capture = cv2.VideoCapture, cv2.VideoCapture(str(clip))
+    cameras = {0: capture}
+    monkeypatch.setattr(
+        cv2, "VideoCapture", lambda source: cameras.get(source) or opened(source)
+    )
     out = tmp_path / "camera.avi"
     seen = []
 
@@ -150,3 +153,75 @@ def test_the_predictor_detects_in_videos(clip):
     assert len(found) == FRAMES
     for one, other in zip(found, expected):
         np.testing.assert_array_equal(one.boxes, other.boxes)
+
+
+def write_noise(cv2, path, count=40):
+    """Frames that hardly compress, so that a part of the file is a part of them."""
+    codec = cv2.VideoWriter_fourcc(*("MJPG" if path.suffix == ".avi" else "mp4v"))
+    writer = cv2.VideoWriter(str(path), codec, 25.0, (96, 64))
+    random = np.random.default_rng(0)
+    for _ in range(count):
+        writer.write(random.integers(0, 256, (64, 96, 3), dtype="uint8"))
+    writer.release()
+    return path
+
+
+def see_nothing(frames):
+    return [ek.Detections([], [], [], ("column",), image=frame) for frame in frames]
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
+@pytest.mark.parametrize("ending", [".avi", ".mkv"])
+def test_a_cut_video_is_an_error_after_what_it_has(cv2, tmp_path, ending, share):
+    path = write_noise(cv2, tmp_path / f"cut{ending}")
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    found = []
+    with pytest.raises(ValueError, match=f"cut{ending}' ends early.*of its 40 frames"):
+        found.extend(detect_frames(see_nothing, path))  # keeps what came before
+    out = tmp_path / "out.avi"
+    with pytest.raises(ValueError, match="ends early"):
+        list(detect_frames(see_nothing, path, out))
+    assert names(tmp_path) == [path.name]
+
+
+# Of `.mkv` and `.webm`, what is lost before the end looks like a rate that changes.
+@pytest.mark.parametrize("ending", [".avi", ".mp4", ".mov"])
+def test_a_damaged_video_is_an_error(cv2, tmp_path, ending):
+    path = write_noise(cv2, tmp_path / f"bad{ending}")
+    content = bytearray(path.read_bytes())
+    third = len(content) // 3
+    content[third : 2 * third] = bytes(third)
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="ends early"):
+        list(detect_frames(see_nothing, path))
+
+
+@pytest.mark.parametrize("ending", [".avi", ".mkv", ".mp4", ".mov"])
+@pytest.mark.parametrize("count", [1, 2, 3, 40])
+def test_a_whole_video_is_read_and_written_to_its_end(cv2, tmp_path, ending, count):
+    path = write_noise(cv2, tmp_path / f"whole{ending}", count)
+    out = tmp_path / f"out{ending}"
+    assert len(list(detect_frames(see_nothing, path, out))) == count
+    assert len(list(detect_frames(see_nothing, out))) == count
+
+
+def test_a_video_that_lost_frames_while_it_was_written_is_an_error(
+    cv2, tmp_path, monkeypatch
+):
+    """As on a disk whose quota is used up: OpenCV drops frames without a word."""
+    path = write_noise(cv2, tmp_path / "whole.avi")
+    real, written = cv2.VideoWriter(), []
+
+    def write(frame):
+        written.append(frame)
+        if len(written) < 20:
+            real.write(frame)
+
+    losing = types.SimpleNamespace(
+        open=real.open, isOpened=real.isOpened, release=real.release, write=write
+    )
+    monkeypatch.setattr(cv2, "VideoWriter", lambda: losing)
+    with pytest.raises(OSError, match="wrote 40 frames, and the video has 19"):
+        list(detect_frames(see_nothing, path, tmp_path / "out.avi"))
+    assert names(tmp_path) == ["whole.avi"]

@@ -5,12 +5,14 @@ import os
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
 from support.kinds import slow_but
 from support.tiny import LITE0, lively_model
 
 import effdet_keras as ek
 from effdet_keras.data import write_shapes
+from effdet_keras.extras.video import detect_frames
 from effdet_keras.weights.archive import write_archive
 
 pytestmark = [
@@ -112,6 +114,33 @@ def contents(folder):
         for path in folder.rglob("*")
         if path.is_file() and path.name != _FILLER
     }
+
+
+@pytest.mark.parametrize("ending", [".avi", ".mp4", ".mkv"])
+def test_a_video_is_not_drawn_to_a_full_disk(disk, tmp_path, ending):
+    cv2 = pytest.importorskip("cv2")
+    source, out = tmp_path / "source.avi", disk.folder / f"out{ending}"
+    writer = cv2.VideoWriter(
+        str(source), cv2.VideoWriter_fourcc(*"MJPG"), 25.0, (256, 256)
+    )
+    random = np.random.default_rng(0)
+    for _ in range(60):
+        writer.write(random.integers(0, 256, (256, 256, 3), dtype="uint8"))
+    writer.release()
+
+    def see(frames):
+        return [ek.Detections([], [], [], ("cat",), image=frame) for frame in frames]
+
+    list(detect_frames(see, source, out))
+    old = contents(disk.folder)
+    (whole,) = map(len, old.values())
+    for share in (0.0, 0.3, 0.9):
+        disk.leave(int(whole * share))
+        with pytest.raises(OSError) as caught:
+            list(detect_frames(see, source, out, overwrite=True))
+        disk.leave(None)
+        assert caught.value.errno == errno.ENOSPC
+        assert contents(disk.folder) == old
 
 
 @pytest.mark.parametrize("write", slow_but(SHORT, WRITERS), indirect=True, ids=str)

@@ -14,7 +14,9 @@ if keras.backend.backend() != "tensorflow":
 import contextlib
 import http.server
 import io
+import json
 import tarfile
+import zipfile
 
 import tensorflow as tf
 from support import programs
@@ -41,9 +43,9 @@ IMAGES = tf.TensorSpec((None, None, None, 3), tf.float32, name="images")
 class SmallModule(tf.Module):
     """A module in google/automl's format: one convolution, one batch norm, pools."""
 
-    def __init__(self, num_levels=3):
+    def __init__(self, num_levels=3, box_scale=0.5):
         super().__init__()
-        self.num_levels = num_levels
+        self.num_levels, self.box_scale = num_levels, box_scale
         random = np.random.default_rng(0)
 
         def variable(name, value, trainable=True):
@@ -71,7 +73,7 @@ class SmallModule(tf.Module):
         levels = [tf.nn.relu(x)]
         for _ in range(self.num_levels - 1):
             levels.append(tf.nn.max_pool2d(levels[-1], 2, 2, "SAME"))
-        return levels, [0.5 * x for x in levels]
+        return levels, [self.box_scale * x for x in levels]
 
 
 def save_small_module(folder, **arguments):
@@ -477,6 +479,66 @@ def test_a_module_that_is_gone_is_named(small_module, tmp_path):
     moved = from_small(small_module)
     moved.load_weights(tmp_path / "model.keras")  # the cure that the error names
     assert all_equal(values(model.weights), values(moved.weights))
+
+
+@pytest.mark.parametrize("is_of_former_version", [False, True])
+def test_another_module_of_the_same_shapes_is_refused(
+    small_module, tmp_path, is_of_former_version
+):
+    place, path = tmp_path / "module", tmp_path / "model.keras"
+    shutil.copytree(small_module, place)
+    model = from_small(str(place))
+    model.save(path)
+    if is_of_former_version:
+        rename_in_config(path, "graph_digest", "fingerprint")
+    keras.saving.load_model(path)
+    shutil.rmtree(place)
+    save_small_module(place, box_scale=0.25)  # its variables have the same shapes
+    with pytest.raises(ValueError, match="module.*is not the one.*another graph"):
+        keras.saving.load_model(path)
+    shutil.rmtree(place)
+    shutil.copytree(small_module, place)
+    assert all_equal(
+        values(model.weights), values(keras.saving.load_model(path).weights)
+    )
+
+
+def test_other_weights_of_the_same_graph_are_no_other_module(small_module, tmp_path):
+    place = tmp_path / "module"
+    shutil.copytree(small_module, place)
+    model = from_small(str(place))
+    train(model)
+    model.save(tmp_path / "model.keras")
+    other = keras.saving.load_model(tmp_path / "model.keras")
+    assert all_equal(values(model.weights), values(other.weights))
+
+
+def test_a_file_without_a_digest_still_loads(small_module, tmp_path):
+    model, path = from_small(small_module), tmp_path / "model.keras"
+    model.save(path)
+    rename_in_config(path, "graph_digest", None)
+    keras.saving.load_model(path)
+
+
+def rename_in_config(path, name, new_name):
+    """Renames an entry of the hub module's config in a `.keras` file, or drops it."""
+    with zipfile.ZipFile(path) as archive:
+        entries = {n: archive.read(n) for n in archive.namelist()}
+
+    def renamed(value):
+        if isinstance(value, list):
+            return [renamed(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        names = {key: new_name if key == name else key for key in value}
+        return {names[k]: renamed(v) for k, v in value.items() if names[k] is not None}
+
+    assert name in entries["config.json"].decode()
+    config = renamed(json.loads(entries["config.json"]))
+    entries["config.json"] = json.dumps(config).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for entry, content in entries.items():
+            archive.writestr(entry, content)
 
 
 # Modules of another format

@@ -83,7 +83,8 @@ def test_all_fields_come_back_from_yaml(tmp_path):
     run = RunConfiguration(**OTHERS)
     left = {f.name for f in dataclasses.fields(run)} - set(OTHERS)
     # `epochs`, `precision` and `distribute` have their places.
-    assert left == {"steps", "time_budget", "quantize_aware", "teacher"}
+    patterns = {"train_file_pattern", "val_file_pattern"}
+    assert left == {"steps", "time_budget", "quantize_aware", "teacher", *patterns}
     for field in dataclasses.fields(run):
         if field.name not in left:
             assert getattr(run, field.name) != getattr(
@@ -96,6 +97,13 @@ def test_all_fields_come_back_from_yaml(tmp_path):
         {"epochs": None, "time_budget": "1.5h", "distribute": None},
         {"precision": "float32", "quantize_aware": {"delay": 5}},
         {"distribute": None, "teacher": "runs/d2", "quantize_aware": False},
+        {
+            "data": None,
+            "train_file_pattern": "data/train-*",
+            "val_file_pattern": "data/val-*",
+            "train_split": "auto",
+            "validation_split": "auto",
+        },
     ):
         other = run.replace(**changed)
         other.write(tmp_path / "run.yaml")
@@ -129,6 +137,9 @@ def test_all_fields_come_back_from_yaml(tmp_path):
         ({"postprocess": {"method": "soft"}}, "'hard'"),
         ({"monitor": "val_loss"}, "set `validation_losses` to True"),
         ({"seeds": 3}, r"no field 'seeds'\. Did you mean 'seed'\? It has"),
+        ({"val_file_pattern": "val-*"}, "needs the files to train on"),
+        ({"data": "x", "train_file_pattern": "train-*"}, "give one of the two"),
+        ({"train_file_pattern": "t-*", "train_split": "x"}, "no splits to choose from"),
         ({"quantize_aware": {"dely": 3}}, "Did you mean 'delay'"),
         ({"quantize_aware": True, "precision": "mixed_bfloat16"}, "needs float32"),
     ],

@@ -143,6 +143,16 @@ def test_a_run_goes_on_as_it_was_configured(run):
         ek.fine_tune("cells", resume=True)
 
 
+def test_a_run_whose_checkpoints_are_gone_does_not_begin_anew(run):
+    before = (run / "log.jsonl").read_text()
+    shutil.rmtree(run / "archive")
+    with pytest.raises(
+        RuntimeError, match=r"a log of 2 epochs, but no checkpoint.*over"
+    ):
+        ek.fine_tune(out=run, resume=True, epochs=3)
+    assert (run / "log.jsonl").read_text() == before
+
+
 def test_a_run_does_not_go_on_with_other_data(run, shapes, tmp_path):
     other = shutil.copytree(shapes, tmp_path / "other")
     truth = json.loads((other / "train.json").read_text())

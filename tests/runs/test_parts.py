@@ -78,8 +78,23 @@ def test_crowds_are_objects_of_the_training_images_alone():
         splits = chosen(data, train_on_crowds=True)
         assert not any(record.is_crowd.any() for record in splits.train.records)
         assert all(record.is_crowd.all() for record in splits.validation.records)
-        as_ever = chosen(data).train
-        assert all(record.is_crowd.all() for record in as_ever.records)
+        with pytest.raises(ValueError, match="all . boxes are crowds.*train_on_crowds"):
+            chosen(data)
+
+
+def test_a_split_without_a_box_to_learn_from_is_an_error(capsys):
+    with pytest.raises(ValueError, match="the split 'train' of 4 images: none of them"):
+        chosen({"train": dataset(4, boxes=0), "val": dataset(2)})
+    chosen({"train": dataset(4), "val": dataset(2, boxes=0)})
+    assert "No validation image has a box that counts" in capsys.readouterr().out
+
+
+def test_one_batch_has_images_with_objects():
+    image, box = np.zeros((16, 16, 3), "uint8"), [0, 0, 8, 8]
+    rows = [[], [], [box], [], [box]], [[], [], [0], [], [0]]
+    data = from_arrays([image] * 5, *rows, ["cat"])
+    few = chosen({"train": data, "val": data}).one_batch(3)
+    assert few.train.image_ids == (1, 3, 5)
 
 
 # --- The model of a run: for its data, with the weights that can be had.

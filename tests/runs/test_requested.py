@@ -110,6 +110,22 @@ def test_a_name_of_a_mapping_leaves_the_others_of_a_file(
     assert getattr(run, field) == expected
 
 
+def test_one_name_of_what_is_trained_on_takes_the_place_of_another(begun, tmp_path):
+    patterns = {"train_file_pattern": "a/train-*", "val_file_pattern": "a/val-*"}
+    RunConfiguration(data="cells").write(tmp_path / "base.yaml")
+    run = configured(tmp_path / "base.yaml", None, patterns)
+    assert (run.data, run.train_file_pattern) == (None, "a/train-*")
+    run = configured(RunConfiguration(**patterns), None, {"data": "cells"})
+    assert (run.data, run.train_file_pattern) == ("cells", None)
+
+    folder = begun(patterns, chosen={})
+    assert again(folder, {}) == folder.read_configuration()
+    (tmp_path / "empty.yaml").write_text("")
+    assert again(folder, {}, tmp_path / "empty.yaml") == folder.read_configuration()
+    moved = again(folder, {"train_file_pattern": "b/train-*"})
+    assert (moved.data, moved.val_file_pattern) == (None, "a/val-*")
+
+
 def test_every_field_that_is_a_mapping_of_options_is_merged():
     kinds = {n: str(f.type) for n, f in RunConfiguration.__dataclass_fields__.items()}
     mappings = {name for name, kind in kinds.items() if "dict[str" in kind}

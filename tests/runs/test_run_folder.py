@@ -18,6 +18,7 @@ from effdet_keras.runs.run_folder import (
     RunFolder,
     RunLog,
     copy_from_first,
+    files_to_resume,
     fingerprint,
     history_of,
     read_rows,
@@ -188,3 +189,24 @@ def test_the_others_get_what_the_first_has_and_lose_what_it_has_not(
         "log.jsonl": b"{}",
         "mine.txt": b"kept",
     }
+
+
+def test_a_kept_copy_goes_with_them_where_nothing_else_is_whole(tmp_path, monkeypatch):
+    def chosen(name):
+        path = None if name is None else tmp_path / name
+        found = "effdet_keras.runs.run_folder.checkpoint_to_resume"
+        monkeypatch.setattr(found, lambda folder: (path, ["a text"]))
+        return set(files_to_resume(RunFolder(tmp_path))) - set(OF_A_RUN)
+
+    monkeypatch.setattr(processes, "_current", [OneOfTwo(0, [])])
+    assert chosen("step-00000070.keras") == {"archive/step-00000070.keras"}
+    assert chosen(PREVIOUS_FILE) == chosen(None) == set()
+    first, second = tmp_path / "first", tmp_path / "second"
+    gathered, name = [], "archive/step-00000070.keras"
+    for index, folder in enumerate((first, second)):
+        (folder / "archive").mkdir(parents=True)
+        if index == 0:
+            (folder / name).write_bytes(b"whole")
+        monkeypatch.setattr(processes, "_current", [OneOfTwo(index, gathered)])
+        copy_from_first(RunFolder(folder), OF_A_RUN if index else (*OF_A_RUN, name))
+    assert (second / name).read_bytes() == b"whole"

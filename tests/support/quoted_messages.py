@@ -3,7 +3,7 @@
 A guide quotes a message in one of four ways, and each quotation is checked:
 
 - a cell below the heading "message" or "it says" of a table;
-- two words or more in double quotation marks in prose or in another cell;
+- three words or more in double quotation marks in prose or in another cell;
 - a line of a code block that begins with the name of an error, `ValueError: ...`;
 - a line of a code block with the language `text`, which is what the package prints.
 
@@ -28,11 +28,7 @@ NOT_OURS = {
     "another task died": "JAX",
     "Transport endpoint is not connected": "the operating system",
     "AP is 0 after fine-tuning": "what people ask",
-    # Words of a table that the prose beside it explains.
-    "As it is": "migrating_from_tfod.md",
-    "Other numbers": "reliability.md",
-    "Times eager": "speed.md",
-    "times ONNX": "speed.md",
+    "As it is": "a cell of a table, in migrating_from_tfod.md",
 }
 _MESSAGE_COLUMNS = {"message", "it says"}
 _ERROR_LINE = re.compile(r"^\s*(?:\w+\.)*\w*(?:Error|Warning): (.+)$")
@@ -144,12 +140,14 @@ def _message_cells(prose):
 def _in_quotation_marks(prose):
     without_code = re.sub(r"`[^`]*`", "``", prose)
     for quoted in re.findall(r'"([^"]+)"', without_code):
-        if len(quoted.split()) > 1:
+        if len(quoted.split()) > 2:
             yield re.sub(r"\s+", " ", quoted)
 
 
 def _is_text(cell):
     """Whether a printed cell is more than numbers, names, paths and objects."""
+    if re.match(r"\S+ = ", cell):
+        return False  # an equation
     cell = re.sub(r"\w+\(.*\)", "", cell)
     return len(re.findall(r"(?<![\w'/.=-])[a-z]{2,}(?![\w'/=-])", cell)) > 2
 

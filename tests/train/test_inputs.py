@@ -110,8 +110,8 @@ def test_a_loss_that_is_not_finite_names_step_and_images(at_first_step):
 def test_a_batch_without_any_box_trains(model):
     images, truth = batch()
     truth = {"boxes": truth["boxes"][:, :0], "labels": truth["labels"][:, :0]}
-    logs = model.fit(images, truth, batch_size=2, verbose=0).history
-    assert np.isfinite(logs["loss"][0]) and logs["box_loss"][0] == 0
+    logs = model.train_on_batch(images, truth, return_dict=True)
+    assert np.isfinite(float(logs["loss"])) and float(logs["box_loss"]) == 0
 
 
 @pytest.mark.slow_elsewhere
@@ -231,6 +231,31 @@ def test_the_model_keeps_the_ids_of_what_it_is_trained_on(dataset):
     assert model.get_config()["category_ids"] == ids
 
 
+def records_with(boxes_of_each):
+    image = np.zeros((64, 64, 3), np.uint8)
+    return [
+        record_of(image, (64, 64), i + 1, [[9] * 4] * count, [0] * count)
+        for i, count in enumerate(boxes_of_each)
+    ]
+
+
+def test_data_without_any_box_is_refused_before_training(model):
+    images, truth = batch()
+    nothing = {"boxes": np.zeros((2, 3, 4)), "labels": np.full((2, 3), -1)}
+    with pytest.raises(ValueError, match="nothing to learn from ground truth without"):
+        model.fit(images, nothing, verbose=0)
+    empty = DetectionDataset(records_with([0, 0]), ("cat", "dog", "bird"))
+    with pytest.raises(ValueError, match="of 2 images: none of them has a box"):
+        model.fit(empty, verbose=0)
+    with pytest.raises(ValueError, match="of 2 images: none of them has a box"):
+        model.fit(model.batches(empty, 2, training=True), verbose=0)
+    # An empty image among others is fine, and evaluation takes what it gets.
+    some = {"boxes": np.array(truth["boxes"]), "labels": np.array(truth["labels"])}
+    some["boxes"][0], some["labels"][0] = 0, -1
+    model.fit(images, some, verbose=0)
+    model.evaluate(images, nothing, verbose=0)
+
+
 @pytest.mark.skipif(keras.backend.backend() == "torch", reason="traces nothing")
 def test_one_step_is_traced_for_any_number_of_boxes(monkeypatch):
     model = tiny_model()
@@ -286,6 +311,8 @@ def test_batches_evaluate_and_predict_refuse_them_too(model):
         lambda: model.evaluate(images, truth, steps=0, verbose=0),
         lambda: model.predict(images, batch_size=-1, verbose=0),
         lambda: model.batches(None, 0),
+        lambda: model.batches(None, steps_per_epoch=0),
+        lambda: tiny_model().compile(steps_per_execution=0),
     ):
         with pytest.raises(ValueError, match="must be a whole number of at least 1"):
             call()
@@ -296,6 +323,25 @@ def test_a_validation_split_is_for_arrays(model):
         model.fit(Stream(batch()), validation_split=0.5, verbose=0)
     with pytest.raises(ValueError, match="must leave images for both"):
         model.fit(*batch(), validation_split=1.0, verbose=0)
+
+
+def test_a_fit_that_trains_nothing_says_so(model):
+    with pytest.warns(UserWarning, match="from `initial_epoch=5` to `epochs=3`"):
+        history = model.fit(*batch(), epochs=3, initial_epoch=5, verbose=0)
+    assert history.epoch == []
+
+
+@pytest.mark.parametrize("wrong", [3, "EarlyStopping", keras.callbacks.EarlyStopping])
+def test_what_is_no_callback_is_named(model, wrong):
+    with pytest.raises(
+        TypeError, match="must be objects of `keras.callbacks.Callback`"
+    ):
+        model.fit(*batch(), verbose=0, callbacks=[wrong])
+
+
+def test_validation_data_that_is_empty_is_refused(model):
+    with pytest.raises(ValueError, match="take a `DetectionDataset`"):
+        model.fit(*batch(), verbose=0, validation_data=())
 
 
 # Batches of other libraries.

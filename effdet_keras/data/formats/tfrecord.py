@@ -11,7 +11,7 @@ import os
 import pathlib
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import google.protobuf.message
 import numpy as np
@@ -251,6 +251,25 @@ def tfrecord_readers(path):
         splits = {k: [str(path)] for k, files in splits.items() if str(path) in files}
     else:
         splits = tfrecord_splits(path)
+    return {s: functools.partial(from_tfrecord, files) for s, files in splits.items()}
+
+
+def pattern_readers(pattern: str) -> dict[str, Callable]:
+    """Finds the TFRecord files of a glob pattern, as `tfrecord_readers` in a folder.
+
+    The files of `data/train-*` are one split, "train", however their names go on; those
+    of `data/*.tfrecord` are of the splits that their names say.
+    """
+    paths = _find_files(pattern)
+    matches = (_SHARD.fullmatch(os.path.basename(path)) for path in paths)
+    names = [match["split"] if match else "" for match in matches]
+    start = re.split(r"[*?[]", os.path.basename(pattern))[0].rstrip("-_.")
+    if start and (len(set(names)) > 1 or "" in names):
+        names = [start] * len(paths)
+    splits = collections.defaultdict(list)
+    for name, path in zip(names, paths):
+        if name:
+            splits[name].append(path)
     return {s: functools.partial(from_tfrecord, files) for s, files in splits.items()}
 
 

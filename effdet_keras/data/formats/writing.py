@@ -4,6 +4,7 @@ import io
 import pathlib
 import re
 import warnings
+from collections.abc import Mapping
 
 import numpy as np
 from PIL import Image
@@ -11,7 +12,7 @@ from PIL import Image
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.reading import ONE_SPLIT, usable_only
 from effdet_keras.data.record import load_image, stored_bytes
-from effdet_keras.errors import require
+from effdet_keras.errors import InvalidTypeError, require
 from effdet_keras.images import EXIF_ORIENTATION
 
 
@@ -19,6 +20,16 @@ def named_splits(datasets, *, usable=False, masks=True, crowds=True):
     """The splits that a writer was given, checked; `usable` leaves out empty boxes."""
     if isinstance(datasets, DetectionDataset):
         datasets = {ONE_SPLIT: datasets}
+    is_mapping = isinstance(datasets, Mapping)
+    others = datasets.values() if is_mapping else [datasets]
+    kinds = [type(x).__name__ for x in others if not isinstance(x, DetectionDataset)]
+    require(
+        is_mapping and not kinds,
+        "The first argument, `datasets`, must be a `DetectionDataset`, or a dict from "
+        "the name of a split to one; the second, `folder`, the path of a new folder",
+        InvalidTypeError,
+        datasets=kinds[0] if kinds else type(datasets).__name__,
+    )
     are_names = all(re.fullmatch(r"[\w .-]*\w", name) for name in datasets)
     rule = "`datasets` must have splits, each with a name that a folder can have"
     require(datasets and are_names, rule, splits=list(datasets))

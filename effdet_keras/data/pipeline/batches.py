@@ -237,6 +237,7 @@ def _int(name, value, lowest=1):
 
 _AUGMENT, _PARTNERS = 1, 2  # streams of random numbers beside those of the transforms
 _FEW_PIXELS = 8  # boxes that end before it may be fractions of a tiny image
+_BRIGHT = 64  # of an image that no augmentation turns into one of pixels up to 1
 
 
 def _prepared(augment, reader):
@@ -316,7 +317,8 @@ class _Checked(OfAnother):
             )
             raise self._reader.error from error
         before = [tf.shape(first["image"]), first["boxes"], first["image_id"]]
-        arguments = [tf.shape(image), boxes, labels, *before]
+        ranges = [_range_of(image), _range_of(first["image"])]
+        arguments = [tf.shape(image), boxes, labels, *before, *ranges]
         dtypes = (tf.float32, tf.int32)
         boxes, labels = call_python(self._check, arguments, dtypes, stateful=False)
         with tf.control_dependencies([boxes]):  # or TensorFlow complains first
@@ -325,9 +327,20 @@ class _Checked(OfAnother):
         labels = tf.ensure_shape(labels, [None])
         return {**result, "image": image, "boxes": boxes, "labels": labels}
 
-    def _check(self, shape, boxes, labels, shape_before, boxes_before, image_id):
+    def _check(
+        self,
+        shape,
+        boxes,
+        labels,
+        shape_before,
+        boxes_before,
+        image_id,
+        pixel_range,
+        pixel_range_before,
+    ):
         num_classes = len(self._reader.class_names)
         fault = fault_of(shape, boxes, labels)
+        fault = fault or fault_of_range(pixel_range, pixel_range_before)
         fault = fault or fault_of_values(
             shape, boxes, labels, num_classes, shape_before, boxes_before
         )
@@ -341,6 +354,24 @@ class _Checked(OfAnother):
 
     def __repr__(self):
         return repr(self.augmentation)
+
+
+def _range_of(image):
+    """The lowest and the highest number of an image, float32 `[2]`; NaN if one is."""
+    image = tf.cast(image, tf.float32)
+    numbers = tf.stack([tf.reduce_min(image), tf.reduce_max(image)])
+    return numbers + 0.0 * tf.reduce_sum(image)  # extremes need not show a NaN
+
+
+def fault_of_range(pixel_range, pixel_range_before):
+    """Says what is wrong with the pixels that an augmentation returned, or None."""
+    low, high = map(float, pixel_range)
+    if not np.isfinite([low, high]).all():
+        return "an image with NaN or infinite pixels; they are numbers from 0 to 255"
+    # As fractions they would train, silently, on black images.
+    if 0 < high <= 1 and pixel_range_before[1] > _BRIGHT:
+        return f"pixels from {low:.3g} to {high:.3g}; they are from 0 to 255"
+    return None
 
 
 def fault_of_values(shape, boxes, labels, num_classes, shape_before, boxes_before):

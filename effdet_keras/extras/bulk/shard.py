@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import hashlib
 import os
@@ -176,7 +177,7 @@ def stamp_of(source):
 
 def _images_of(path):
     if path.is_dir():
-        yield from _below(path)
+        yield from _at_address(path) if is_remote(path) else _below(path)
     elif not path.is_file():
         raise FileNotFoundError(f"There is no image or folder '{path}'")
     elif not _is_image(path.name):
@@ -188,12 +189,39 @@ def _images_of(path):
         yield path.name, str(path)
 
 
-def _below(folder, start=""):
+def _at_address(folder, start=""):
     for path in folder.iterdir():
         if _is_image(path.name):
             yield f"{start}{path.name}", str(path)
         elif not path.name.startswith(".") and path.is_dir():
-            yield from _below(path, f"{start}{path.name}/")
+            yield from _at_address(path, f"{start}{path.name}/")
+
+
+def _below(root):
+    """Names and paths of the images below a folder; of each folder once.
+
+    Links to folders are followed, last and in the order of their names, so that an
+    image has the same name for every process. A link to a folder that was looked into
+    before, such as the own parent, is left out: it would show its images again, and
+    two such links without end.
+    """
+    waiting, links, seen = collections.deque([("", root)]), [], set()
+    while waiting or links:
+        if not waiting:
+            links.sort(reverse=True)
+            waiting.append(links.pop())
+        start, folder = waiting.popleft()
+        status = os.stat(folder)
+        if (status.st_dev, status.st_ino) in seen:
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        for path in folder.iterdir():
+            name = f"{start}{path.name}"
+            if _is_image(path.name):
+                yield name, str(path)
+            elif not path.name.startswith(".") and path.is_dir():
+                group = links if path.is_symlink() else waiting
+                group.append((f"{name}/", path))
 
 
 def _is_image(name):

@@ -17,11 +17,15 @@ from effdet_keras.data.dataset import count_of
 from effdet_keras.detect.evaluate import evaluate
 from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.model.efficientdet import EfficientDet
-from effdet_keras.runs.configuration import in_words, seconds_of
+from effdet_keras.runs.configuration import FILE_PATTERNS, in_words, seconds_of
 from effdet_keras.runs.parts import choose_splits
 from effdet_keras.runs.run_folder import RunFolder, read_rows
 from effdet_keras.weights.archive import copy_archive, read_entry
-from effdet_keras.weights.checkpoint_files import BEST_FILE, PREVIOUS_FILE
+from effdet_keras.weights.checkpoint_files import (
+    BEST_FILE,
+    EARLIER_FILE,
+    PREVIOUS_FILE,
+)
 
 _PAUSE = 2.0  # seconds between two looks into the folder
 
@@ -82,7 +86,8 @@ def _images(folder, data):
     """Name and images to evaluate on."""
     if data.split is not None:
         return data.split, data.load((data.split,))
-    chosen = folder.read_configuration().replace(data=data.path, format=data.format)
+    where = {"data": data.path, "format": data.format, **dict.fromkeys(FILE_PATTERNS)}
+    chosen = folder.read_configuration().replace(**where)
     return "validation", choose_splits(chosen).validation
 
 
@@ -191,6 +196,8 @@ class NewCheckpoints:
         """Each with its moment; some may not be whole yet."""
         for path in self.folder.glob("*.keras"):
             if path.name.startswith((".", _OF_BEST)) or path.name == PREVIOUS_FILE:
+                continue
+            if EARLIER_FILE.fullmatch(path.name):  # of the training before
                 continue
             with contextlib.suppress(InvalidValueError, OSError):
                 moment = moment_of(read_entry(path))

@@ -12,8 +12,7 @@ from keras import ops
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.detect.evaluate import evaluate
-from effdet_keras.export.check import IMAGES
-from effdet_keras.export.network import calibration_inputs
+from effdet_keras.export.network import CHECK_IMAGES, calibration_inputs
 from effdet_keras.extras.quantization import Quantizer, rounded_kernel
 from effdet_keras.model.computing import computing_with
 
@@ -23,7 +22,7 @@ _STORED_ERRORS = 20  # of places of the network
 
 def with_rounding(report, model, runtime, dataset, calibration):
     """A report with what int8 costs, of a model that was not trained for it."""
-    inputs = calibration_inputs(model.config, calibration, IMAGES)
+    inputs = calibration_inputs(model.config, calibration, CHECK_IMAGES)
     errors = rounding_errors(model, inputs)[:_STORED_ERRORS]
     cost = None
     if dataset is not None and model.config.has_detection:

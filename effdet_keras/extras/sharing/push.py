@@ -228,7 +228,8 @@ def _data(run):
     described = _read(run / "data.json")
     if described is None or not (run / CONFIGURATION_FILE).is_file():
         return None
-    data = RunConfiguration.read(run / CONFIGURATION_FILE).data
+    configuration = RunConfiguration.read(run / CONFIGURATION_FILE)
+    data = configuration.data or configuration.train_file_pattern
     # The rest of the path is of the machine that trained.
     return {**described, "name": pathlib.PurePath(data).name if data else None}
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import effdet_keras as ek
 from effdet_keras.data import DetectionDataset, from_arrays
 from effdet_keras.data.formats.writing import encode_image, image_stems, named_splits
 
@@ -63,3 +64,16 @@ def test_splits_are_checked():
     other_ids = DetectionDataset(cats.records, cats.class_names, (7,))
     with pytest.raises(ValueError, match="same classes and category ids"):
         named_splits({"a": cats, "b": other_ids})
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("name", ["coco", "csv", "tfrecord", "voc", "yolo"])
+def test_swapped_arguments_are_told_what_each_is(tmp_path, name):
+    write = getattr(ek.data, f"write_{name}")
+    message = "first argument, `datasets`, must be a `DetectionDataset`.*second, `fold"
+    for datasets in (tmp_path / "out", "out", None, [one(PIXELS)], {"train": "out"}):
+        with pytest.raises(TypeError, match=message):
+            write(datasets, one(PIXELS))
+    with pytest.raises(TypeError, match="must be text or a path. Received: Detection"):
+        write(one(PIXELS), one(PIXELS))
+    assert not list(tmp_path.iterdir())

@@ -10,11 +10,18 @@ import tensorflow as tf
 from PIL import Image
 from support.small_datasets import features, odd_splits, write_shard
 
-from effdet_keras.data import DetectionDataset, from_arrays
+from effdet_keras.data import (
+    DetectionDataset,
+    from_arrays,
+    load,
+    load_splits,
+    write_shapes,
+)
 from effdet_keras.data.formats.label_map import read_label_map, write_label_map
 from effdet_keras.data.formats.tfrecord import (
     decode_example,
     from_tfrecord,
+    pattern_readers,
     read_records,
     tfrecord_splits,
     write_records,
@@ -325,3 +332,53 @@ def test_records_of_another_kind_are_named(tmp_path):
     write_records(tmp_path / "a.tfrecord", [b"\xff\xff\xff"])
     with pytest.raises(ValueError, match="record 1: it is not a tf.train.Example"):
         from_tfrecord(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names", "expected"),
+    [
+        (
+            "train-*",
+            ["train-00000-of-00002.tfrecord", "train-00001-of-00002.tfrecord"],
+            {"train": 2},
+        ),
+        (
+            "train-?????-of-*",
+            ["train-00000-of-00001", "val-00000-of-00001"],
+            {"train": 1},
+        ),
+        ("val*", ["val-a.tfrecord", "val-b.tfrecord", "train.tfrecord"], {"val": 2}),
+        ("val*", ["val.bin"], {"val": 1}),
+        (
+            "*.tfrecord",
+            ["train-1-of-1.tfrecord", "val.tfrecord"],
+            {"train": 1, "val": 1},
+        ),
+        ("*", ["train.record", "label_map.pbtxt"], {"train": 1}),
+        ("*", ["label_map.pbtxt"], {}),
+    ],
+)
+def test_a_pattern_is_one_split_unless_names_say_others(
+    tmp_path, pattern, names, expected
+):
+    for name in names:
+        (tmp_path / name).write_bytes(b"")
+    readers = pattern_readers(f"{tmp_path}/{pattern}")
+    assert {split: len(one.args[0]) for split, one in readers.items()} == expected
+
+
+def test_a_pattern_is_a_dataset_of_load_and_of_commands(tmp_path, command):
+    train, valid = write_shapes(
+        tmp_path / "shapes", num_train=3, num_valid=2, image_size=64
+    )
+    write_tfrecord({"train": train, "val": valid}, tmp_path / "records", num_shards=2)
+    assert len(load(f"{tmp_path}/records/val-*")) == 2
+    assert list(load_splits(f"{tmp_path}/records/*.tfrecord")) == ["train", "val"]
+    said = command("inspect", f"{tmp_path}/records/val-*.tfrecord")
+    assert "== val ==" in said and "2 images" in said
+    with pytest.raises(FileNotFoundError, match="test-"):
+        load(f"{tmp_path}/records/test-*")
+    with pytest.raises(ValueError, match="is for TFRecord files"):
+        load(f"{tmp_path}/records/val-*", format="coco")
+    with pytest.raises(ValueError, match="has the name of TFRecord files"):
+        load(f"{tmp_path}/records/*.pbtxt")

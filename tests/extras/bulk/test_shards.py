@@ -97,7 +97,7 @@ def test_shards_and_their_merge_are_what_one_detect_finds(
     parts, out = tmp_path / "parts", tmp_path / "found"
     flags = ["--parts", parts, "--batch-size", 4]
     for number in (1, 2, 3):
-        shard = ["--shard", f"{number}/3", "--score", 0.4]
+        shard = ["--shard", f"{number}/3", "--score-threshold", 0.4]
         command("predict", archive, images, *flags, *shard)
     assert "14 images" in command("merge", parts, f"{out}.jsonl")
     rows = lines_of(f"{out}.jsonl")
@@ -119,7 +119,7 @@ def test_shards_and_their_merge_are_what_one_detect_finds(
     assert len(annotations) == sum(len(row["annotations"]) for row in rows)
     assert [a["id"] for a in annotations] == list(range(1, len(annotations) + 1))
     # Another score is another run, and nothing is overwritten unasked.
-    shard = ["--shard", "1/3", "--score", 0.5]
+    shard = ["--shard", "1/3", "--score-threshold", 0.5]
     said = command("predict", archive, images, *flags, *shard, status=1)
     assert "begun with another 'score_threshold'" in said
     assert "already exists" in command("merge", parts, f"{out}.json", status=1)
@@ -231,6 +231,30 @@ def test_a_merge_needs_a_folder_of_parts_and_a_known_ending(images, tmp_path, co
         ("found.csv", ".json, .jsonl, .parquet"),
     ):
         assert reason in command("merge", images, tmp_path / name, status=1)
+
+
+def link(path, target):
+    path.symlink_to(target, target_is_directory=True)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need rights on Windows")
+def test_links_in_a_circle_give_each_image_once(images, tmp_path):
+    everything = Shard(1, 1)
+    link(images / "up", images)
+    link(images / "deep" / "up", images)
+    link(images / "deep" / "er" / "root", "../..")
+    link(images / "a", images / "deep" / "er")  # no circle, but seen before
+    assert sorted(sources_of([images], everything)) == sorted(NAMES)
+    # What is only behind a link is found, once, by the first of two names.
+    (tmp_path / "elsewhere").mkdir()
+    Image.new("RGB", (4, 4)).save(tmp_path / "elsewhere" / "new.png")
+    link(tmp_path / "elsewhere" / "back", images)
+    link(images / "z", tmp_path / "elsewhere")
+    link(images / "m", tmp_path / "elsewhere")
+    names = sources_of([images], everything)
+    assert sorted(names) == sorted([*NAMES, "m/new.png"])
+    found = [sources_of([images], Shard(number, 3)) for number in (1, 2, 3)]
+    assert sorted(name for share in found for name in share) == sorted(names)
 
 
 def own_files(folder):

@@ -56,6 +56,8 @@ def test_numbered_ones_come_in_their_order_and_none_comes_twice(
     shutil.copy(folder / "last.keras", folder / "c.keras")
     shutil.copy(folder / "last.keras", folder / "best.previous.keras")
     write(folder / ".hidden.partial.keras", 9)
+    for name in ("last.earlier", "step-00000090.earlier"):  # of another training
+        write(folder / f"{name}.keras", 9)
     assert [epoch for _, epoch in taken()] == [1, 2, 3]
     # What was evaluated before is not taken.
     known = {(epoch, f"2026-01-01T00:00:0{epoch}+00:00") for epoch in (1, 2)}
