@@ -18,8 +18,8 @@ def ours(quick):
     from keras import ops
 
     import effdet_keras as ek
-    from effdet_keras.detect.letterbox import letterbox_array
     from effdet_keras.images import read_image
+    from effdet_keras.letterbox import letterbox_array
 
     keras.utils.set_random_seed(0)
     model = ek.EfficientDet.from_preset("efficientdet-d0")

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 
 import effdet_keras as ek
-from effdet_keras.model.anchors import level_sizes
+from effdet_keras.network.anchors import level_sizes
 from effdet_keras.train.losses import focal_loss, huber_loss
 
 DATA = pathlib.Path(ek.__file__).parent / "data" / "blood_cells"

@@ -106,8 +106,8 @@ def _run_and_wait(step, outputs):
 
 
 def _anchors():
-    from effdet_keras.model.anchors import anchors_of
-    from effdet_keras.model.config import EfficientDetConfig
+    from effdet_keras.network.anchors import anchors_of
+    from effdet_keras.network.config import EfficientDetConfig
 
     return anchors_of(EfficientDetConfig.from_name("efficientdet-d0"))
 

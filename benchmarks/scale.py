@@ -35,7 +35,7 @@ _COPIES_TRAINED, _COPIES_STATISTICS = 3, 2
 
 
 def ours(quick):
-    from effdet_keras.model.config import EfficientDetConfig
+    from effdet_keras.network.config import EfficientDetConfig
 
     names = MODELS[:1] if quick else MODELS
     return [_line(EfficientDetConfig.from_name(name), quick) for name in names]

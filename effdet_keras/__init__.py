@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from effdet_keras import augment, callbacks, data, errors, visualize
     from effdet_keras.detect.detections import Detections
     from effdet_keras.detect.postprocess import Postprocess
-    from effdet_keras.detect.predictor import Predictor
     from effdet_keras.evaluate import metrics
     from effdet_keras.extras.advprop import AdvProp
     from effdet_keras.extras.distillation import distill
     from effdet_keras.extras.report.evaluation_report import EvaluationReport
-    from effdet_keras.model.config import EfficientDetConfig
     from effdet_keras.model.efficientdet import EfficientDet
+    from effdet_keras.network.config import EfficientDetConfig
+    from effdet_keras.predictor import Predictor
     from effdet_keras.runs.configuration import RunConfiguration
     from effdet_keras.runs.fine_tune import fine_tune
     from effdet_keras.train import matching, schedules
@@ -69,10 +69,10 @@ _PLACES = {
     "DetectionLoss": "train.losses",
     "Detections": "detect.detections",
     "EfficientDet": "model.efficientdet",
-    "EfficientDetConfig": "model.config",
+    "EfficientDetConfig": "network.config",
     "EvaluationReport": "extras.report.evaluation_report",
     "Postprocess": "detect.postprocess",
-    "Predictor": "detect.predictor",
+    "Predictor": "predictor",
     "Recipe": "train.recipe",
     "RunConfiguration": "runs.configuration",
     "augment": "augment",

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.network.config import EfficientDetConfig
 
 FOLDER = pathlib.Path(__file__).parents[1] / "benchmarks"
 

@@ -202,7 +202,7 @@ def test_the_check_sees_names_keywords_and_imports_that_do_not_exist(words):
     assert found("model.batches(train, 8, flip_probability=0, jitter=1)") == [
         "model.batches takes no 'jitter'"
     ]
-    tree = ast.parse("from effdet_keras.model.anchors import nothing")
+    tree = ast.parse("from effdet_keras.network.anchors import nothing")
     assert [exists for *_, exists in imported_names(tree)] == [False]
 
 

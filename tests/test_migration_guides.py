@@ -10,7 +10,7 @@ import pytest
 from support.tiny import batch, tiny_model
 
 import effdet_keras as ek
-from effdet_keras.model.anchors import level_sizes
+from effdet_keras.network.anchors import level_sizes
 
 ROOT = pathlib.Path(__file__).parents[1]
 AUTOML = "migrating_from_automl.md"

@@ -28,7 +28,6 @@ from typing import Any
 
 import filelock
 
-from effdet_keras._internal.extras import extra
 from effdet_keras._internal.remote_path import path_of, replacing_at
 from effdet_keras._internal.whole_files import (
     HALF_WRITTEN,
@@ -49,7 +48,9 @@ _LOOK = 1.0  # seconds between two looks
 def open_folder(path: Any, what: str, is_ours: Callable[[str], bool]) -> Any:
     """The folder that the user named, to write into: `FolderLock`, or one like it."""
     if isinstance(path, (str, os.PathLike)) and is_remote(path):
-        return extra("remote.folder:RemoteFolder")(address_of(path), is_ours)
+        from effdet_keras.extras.remote.folder import RemoteFolder
+
+        return RemoteFolder(address_of(path), is_ours)
     return FolderLock(local_path(path, what))
 
 

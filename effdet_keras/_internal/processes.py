@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from effdet_keras._internal.extras import extra
 from effdet_keras._internal.optional_imports import keras
 from effdet_keras.errors import InvalidValueError
 
@@ -20,7 +19,9 @@ ENGINES = {"mirrored": "tensorflow", "multiworker": "tensorflow", "jax": "jax"}
 
 def start(distribute: str) -> Any:
     """The engine of one of `ENGINES`; see `effdet_keras.extras.multiprocess.start`."""
-    return extra("multiprocess:start")(distribute)
+    from effdet_keras.extras.multiprocess import start
+
+    return start(distribute)
 
 
 class OneProcess:

@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from effdet_keras._internal.extras import extra
 from effdet_keras._internal.whole_files import address_of, is_remote, replacing
 from effdet_keras.errors import InvalidValueError
 
@@ -25,7 +24,8 @@ def path_of(path: Any) -> Any:
     """The path that the user named, of this machine or an address."""
     if not is_remote(path):
         return pathlib.Path(path)
-    remote_path = extra("remote.path:RemotePath")
+    from effdet_keras.extras.remote.path import RemotePath as remote_path
+
     return path if isinstance(path, remote_path) else remote_path(address_of(path))
 
 
@@ -41,7 +41,9 @@ def exists(path: Any) -> bool:
 
 def fetch(address: str, path: str | os.PathLike) -> None:
     """Copies a file to this machine, whole or not at all: `path` is replaced then."""
-    extra("remote.files:fetch")(address, path)
+    from effdet_keras.extras.remote.files import fetch
+
+    fetch(address, path)
 
 
 def for_each(function: Callable, paths: list, *others: list) -> list:
@@ -62,7 +64,9 @@ def replacing_at(path: Any) -> Iterator[pathlib.Path]:
     with tempfile.TemporaryDirectory(prefix="effdet-") as folder:
         partial = pathlib.Path(folder, path_of(path).name)
         yield partial
-        extra("remote.files:put")(partial, address_of(path))
+        from effdet_keras.extras.remote.files import put
+
+        put(partial, address_of(path))
 
 
 # --- Copies of files at addresses.

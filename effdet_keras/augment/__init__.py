@@ -83,11 +83,15 @@ def augmentation_of(entry: str | Mapping[str, Any]) -> Augmentation:
     arguments = {"name": entry} if isinstance(entry, str) else dict(entry)
     name = arguments.pop("name", None)
     # Of the Object Detection API, by their names.
-    known = (*NAMES, *extra("tfod.preprocessing:STEPS"))
+    from effdet_keras.extras.tfod.preprocessing import STEPS
+
+    known = (*NAMES, *STEPS)
     if name not in known:
         text = f"There is no augmentation {name!r}. Known: {', '.join(known)}"
         raise InvalidValueError(text)
-    step = functools.partial(extra("tfod.preprocessing:PreprocessingStep"), name)
+    from effdet_keras.extras.tfod.preprocessing import PreprocessingStep
+
+    step = functools.partial(PreprocessingStep, name)
     try:
         return NAMES.get(name, step)(**arguments)
     except TypeError as error:  # an unknown argument, or text where a number belongs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from effdet_keras._internal.extras import extra
 from effdet_keras.cli.arguments import DatasetFormat, Flag, Repeated
 from effdet_keras.errors import InvalidValueError
 
@@ -77,5 +76,6 @@ def run(
             "--follow takes one run, --out, --split, --format, --batch-size and "
             "--timeout: `effdet-keras eval RUN DATA --follow`."
         )
-    follow_run = extra("follow:follow_run")
+    from effdet_keras.extras.follow import follow_run
+
     follow_run(models[0], source, timeout=timeout, batch_size=batch_size, out=out)

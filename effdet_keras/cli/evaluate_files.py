@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from json import dumps
 from typing import ClassVar
 
-from effdet_keras._internal.extras import extra
 from effdet_keras._internal.folder_lock import FolderLock
 from effdet_keras._internal.whole_files import local_path, write_text
 from effdet_keras.cli.files import (
@@ -79,7 +78,9 @@ def evaluate_files(
     dataset = data.load((split,))
     columns = {}
     if slices is not None:
-        columns = extra("image_columns:read_image_columns")(slices, dataset)
+        from effdet_keras.extras.image_columns import read_image_columns
+
+        columns = read_image_columns(slices, dataset)
     for source in sources:
         on = f"on the {len(dataset):,} images of '{split}'"
         print(printable(f"\n'{source.name}' {on}:"), flush=True)
@@ -98,7 +99,9 @@ def evaluate_files(
 
 
 def _comparison(first, second):
-    comparison = extra("analysis.compare:compare_evaluations")(
+    from effdet_keras.extras.analysis.compare import compare_evaluations
+
+    comparison = compare_evaluations(
         (first.name, second.name),
         (first.evaluation, second.evaluation),
         (first.results, second.results),
@@ -123,7 +126,9 @@ def _write(out, sources, comparison, about, dataset):
     facts = {"detector": last.name, **last.facts, **about}
     if "losses" in facts:
         facts["losses"] = in_one_line(facts["losses"], 4)
-    report = extra("report.evaluation_report:EvaluationReport")(
+    from effdet_keras.extras.report.evaluation_report import EvaluationReport
+
+    report = EvaluationReport(
         f"{last.name} on {about['data']}, {about['split']}",
         last.evaluation,
         last.results,

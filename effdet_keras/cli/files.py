@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from effdet_keras._internal.remote_path import path_of
-from effdet_keras.detect.predictor import Predictor
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import IMAGE_SUFFIXES
-from effdet_keras.model.config import MODEL_NAMES
+from effdet_keras.network.config import MODEL_NAMES
+from effdet_keras.predictor import Predictor
 
 if TYPE_CHECKING:
     from effdet_keras.data.dataset import DetectionDataset

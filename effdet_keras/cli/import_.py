@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from effdet_keras._internal.whole_files import local_path
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.model.config import MODEL_NAMES
+from effdet_keras.network.config import MODEL_NAMES
 
 
 def run(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from effdet_keras._internal.extras import extra
 from effdet_keras.cli.arguments import Flag, Precision, Runtime
 from effdet_keras.errors import InvalidValueError
 
@@ -83,7 +82,8 @@ def run(
                 "--out and --json do not go with --parts: `effdet-keras merge` makes "
                 "one file of the parts"
             )
-        predict_shard = extra("bulk.shard:predict_shard")
+        from effdet_keras.extras.bulk.shard import predict_shard
+
         sizes = {"shard": shard, "part_images": part_images}
         failed = predict_shard(
             open_model, inputs, parts, score_threshold, **sizes, **options

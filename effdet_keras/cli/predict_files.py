@@ -16,11 +16,11 @@ from effdet_keras._internal.whole_files import is_remote, local_path, write_text
 from effdet_keras.cli.files import check_outputs
 from effdet_keras.detect.detect import ScoreRule, ScoreThreshold, ahead
 from effdet_keras.detect.detections import Detections
-from effdet_keras.detect.predictor import Predictor
 from effdet_keras.errors import printable, require
 from effdet_keras.export.runtime import ExportedDetector
 from effdet_keras.images import IMAGE_SUFFIXES, list_images, read_image
 from effdet_keras.labels import category_ids_or_default
+from effdet_keras.predictor import Predictor
 
 _MANY = 2_000  # images: a conversion takes 8 to 15 s, and saves 5 to 17 ms for each
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypedDict, Unpack
 
-from effdet_keras._internal.extras import extra
 from effdet_keras._internal.processes import is_first_process
 from effdet_keras.cli.arguments import (
     DatasetFormat,
@@ -159,7 +158,9 @@ def run(
     files: dict[str, Any] = {"configuration": config, "hparams": hparams}
     files |= {"pipeline_config": pipeline_config, "ignore_unknown": ignore_unknown}
     if find_rate:
-        extra("rate_test:find_rate")(out, given, **files)
+        from effdet_keras.extras.rate_test import find_rate
+
+        find_rate(out, given, **files)
         return
     options = {"out": out, "resume": resume, "overwrite": overwrite, **files}
     try:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from effdet_keras.data.record import clip_boxes_xywh, joined, owners
-from effdet_keras.detect.letterbox import scaled_size
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.model.anchors import best_anchor_iou
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.letterbox import scaled_size
+from effdet_keras.network.anchors import best_anchor_iou
+from effdet_keras.network.config import EfficientDetConfig
 
 _SMALL_SHARE = 0.1  # the share of boxes that may be smaller than `_SMALL_SIDE`
 _SMALL_SIDE = 24.0  # pixels of the input: three cells of the finest level

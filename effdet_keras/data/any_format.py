@@ -8,7 +8,6 @@ import os
 import pathlib
 from collections.abc import Callable, Mapping
 
-from effdet_keras._internal.extras import extra
 from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras._internal.remote_path import exists, path_of
 from effdet_keras._internal.whole_files import is_remote
@@ -39,15 +38,19 @@ class Format:
     has_masks: bool = False  # whether its readers take `masks`
 
 
+def _tfds_readers(path):
+    from effdet_keras.extras.tfds import tfds_readers
+
+    return tfds_readers(path)
+
+
 FORMATS = {
     "coco": Format("COCO json", coco_readers, write_coco, has_masks=True),
     "voc": Format("Pascal VOC", voc_readers, write_voc),
     "yolo": Format("YOLO", yolo_readers, write_yolo),
     "csv": Format("CSV", csv_readers, write_csv),
     "tfrecord": Format("TFRecord", tfrecord_readers, write_tfrecord, has_masks=True),
-    "tfds": Format(
-        "TensorFlow Datasets", lambda path: extra("tfds:tfds_readers")(path), None
-    ),
+    "tfds": Format("TensorFlow Datasets", _tfds_readers, None),
 }
 
 

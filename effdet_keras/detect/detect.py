@@ -20,12 +20,6 @@ from effdet_keras._internal.number_ranges import NumberRange, check_whole_number
 from effdet_keras._internal.optional_imports import keras_ops as ops
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras.detect.detections import Detections
-from effdet_keras.detect.letterbox import (
-    boxes_in_image,
-    class_map_in_image,
-    letterbox_array,
-    scaled_size,
-)
 from effdet_keras.errors import (
     InvalidStateError,
     InvalidTypeError,
@@ -34,7 +28,13 @@ from effdet_keras.errors import (
 )
 from effdet_keras.evaluate.thresholds import ScoreSettings, apply_temperature
 from effdet_keras.images import check_pixels, list_images, read_image
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.letterbox import (
+    boxes_in_image,
+    class_map_in_image,
+    letterbox_array,
+    scaled_size,
+)
+from effdet_keras.network.config import EfficientDetConfig
 
 # What `detect` takes: a path (of an image, or of a folder of images), the array of an
 # image or of a batch, or a list of any of these.

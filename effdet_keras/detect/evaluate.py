@@ -21,13 +21,13 @@ from effdet_keras.detect.ground_truth import (
     DatasetToEvaluate,
     seg_names_of,
 )
-from effdet_keras.detect.letterbox import boxes_in_image, class_map_in_image
 from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.evaluate.coco import COCOMetric, coco_records, results_of_coco
 from effdet_keras.evaluate.diagnosis import ap50_of_boxes, diagnose, is_low
 from effdet_keras.evaluate.image_result import UNMEASURED, ImageResult, spread
 from effdet_keras.evaluate.mean_iou import MeanIoU
 from effdet_keras.labels import BACKGROUND, IGNORED_PIXEL
+from effdet_keras.letterbox import boxes_in_image, class_map_in_image
 
 _SAMPLE = 64  # images of a training, to see whether it learned its own
 

@@ -12,9 +12,9 @@ from keras import ops
 from effdet_keras.box_ops import yxyx_to_xywh
 from effdet_keras.data.pipeline.image_reader import ImageReader
 from effdet_keras.detect.detect import ahead, letterboxed
-from effdet_keras.detect.letterbox import boxes_in_input, mask_in_input, scaled_size
 from effdet_keras.errors import InvalidTypeError, InvalidValueError, require
 from effdet_keras.labels import BACKGROUND, category_ids_or_default
+from effdet_keras.letterbox import boxes_in_input, mask_in_input, scaled_size
 from effdet_keras.train.inputs import check_truth, explain_batch
 
 

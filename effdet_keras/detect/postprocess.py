@@ -21,11 +21,11 @@ from effdet_keras._internal.number_ranges import (
 from effdet_keras._internal.optional_imports import keras_ops as ops
 from effdet_keras._internal.plain_values import KeptByFields
 from effdet_keras.box_ops import area, clip_boxes, decode_boxes
-from effdet_keras.detect.letterbox import resize_axis
 from effdet_keras.errors import check_choice, require
 from effdet_keras.labels import BACKGROUND
-from effdet_keras.model.anchors import stride_of
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.letterbox import resize_axis
+from effdet_keras.network.anchors import stride_of
+from effdet_keras.network.config import EfficientDetConfig
 
 _FIRST_TOP_K = 5000  # pairs that are looked at before all of them
 _FIRST_OF_ARRAYS = 2000  # the same in NumPy, whatever `pre_nms_top_k` is

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from effdet_keras._internal.extras import extra
 from effdet_keras._internal.plain_values import plain
 from effdet_keras.errors import printable, require
 from effdet_keras.evaluate.coco import (
@@ -125,7 +124,9 @@ class Evaluation:
         """List of sentences: what is most worth knowing, the most useful first."""
         if not self.num_objects:
             return []
-        return list(extra("analysis:findings_of")(self))
+        from effdet_keras.extras.analysis import findings_of
+
+        return list(findings_of(self))
 
     def score_settings(self, class_names: Sequence[str] | None = None) -> ScoreSettings:
         """Returns what `detect` needs to show what is best by this evaluation.
@@ -175,7 +176,8 @@ class Evaluation:
             (1.0, [[1, 0], [0, 0]])
         """
         *classes, every = class_rows(self)
-        recalls = extra("analysis.curves:COCO_RECALLS")
+        from effdet_keras.extras.analysis.curves import COCO_RECALLS as recalls
+
         numbers = {
             "images": self.num_images,
             "objects": self.num_objects,
@@ -271,7 +273,10 @@ def analyze_results(
     shown = [result.above(shown_score) for result in results]
     visible = [result.above(_LEAST_SCORE) for result in results]
     as_one = as_one_class(results)
-    analysis, curves = extra("analysis"), extra("analysis.curves")
+    from effdet_keras.extras import analysis
+    from effdet_keras.extras.analysis import curves
+
+    analysis, curves = analysis, curves
     by_class, by_object_size = curves.slice_by_class_and_size(results, class_names)
     return Evaluation(
         class_names=tuple(class_names),
@@ -379,7 +384,9 @@ def class_rows(evaluation: Evaluation) -> list[dict[str, Any]]:
     """
     aps = evaluation.coco["AP"], evaluation.coco["AP50"]
     counts = evaluation.num_images, evaluation.num_objects
-    every = extra("analysis.curves:Slice")("all classes", *counts, *aps)
+    from effdet_keras.extras.analysis.curves import Slice
+
+    every = Slice("all classes", *counts, *aps)
     rows = zip(
         (*evaluation.by_class, every),
         (*evaluation.voc_10.per_class.tolist(), evaluation.voc_10.mean),

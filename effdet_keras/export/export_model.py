@@ -6,7 +6,6 @@ import os
 import numpy as np
 
 from effdet_keras._internal.backend import require_tensorflow
-from effdet_keras._internal.extras import extra
 from effdet_keras._internal.whole_files import local_path, replacing_together
 from effdet_keras.detect.evaluate import evaluate
 from effdet_keras.export.check import check_export
@@ -86,7 +85,8 @@ def export_model(
             notes=written.notes,
         )
         if report.precision == "int8" and model.quantization is None:
-            with_rounding = extra("quantization.rounding:with_rounding")
+            from effdet_keras.extras.quantization.rounding import with_rounding
+
             report = with_rounding(
                 report, model, runtime, evaluate, options["calibration"]
             )
@@ -131,5 +131,7 @@ def _images_of_calibration(options):
 
 
 def _drawn_images():
-    rng, draw = np.random.default_rng(0), extra("shapes:draw_shapes")
+    from effdet_keras.extras.shapes import draw_shapes
+
+    rng, draw = np.random.default_rng(0), draw_shapes
     return [draw(rng, size)[0] for size in _DRAWN_SIZES]

@@ -14,7 +14,6 @@ import zipfile
 
 import numpy as np
 
-from effdet_keras._internal.extras import extra
 from effdet_keras._internal.optional_imports import OptionalModule, ai_edge_litert
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.unpacking import open_zip
@@ -37,7 +36,7 @@ from effdet_keras.export.runtime import (
     labels_of,
 )
 from effdet_keras.labels import BACKGROUND
-from effdet_keras.model.anchors import anchors_of
+from effdet_keras.network.anchors import anchors_of
 
 
 def write_litert(
@@ -79,7 +78,10 @@ def write_litert(
     )
     if not is_raw:
         if uses_builtin:
-            nearest = extra("targets.builtin_postprocess:nearest_postprocess")
+            from effdet_keras.extras.targets.builtin_postprocess import (
+                nearest_postprocess as nearest,
+            )
+
             postprocess = nearest(model.postprocess, **nms)
         else:
             postprocess = hard_postprocess(model.postprocess, **nms)
@@ -145,7 +147,10 @@ def _traced(model, description, uses_builtin, float_scores):
             return tuple(found[name] for name in wanted)
         results = ()
         if model.config.has_detection and uses_builtin:
-            operations = extra("targets.builtin_postprocess:builtin_operations")
+            from effdet_keras.extras.targets.builtin_postprocess import (
+                builtin_operations as operations,
+            )
+
             op = operations(description.postprocess, model.config)
             results = op(found["box_deltas"], found["class_logits"])
         elif model.config.has_detection:
@@ -275,7 +280,9 @@ def finished(content, description):
     _name_outputs(model, output_names_of(description))
     if description.precision == "int8":
         _take_pixels_as_they_are(model)
-    metadata = extra("targets.mediapipe_metadata:metadata_buffer")(description)
+    from effdet_keras.extras.targets.mediapipe_metadata import metadata_buffer
+
+    metadata = metadata_buffer(description)
     # TensorFlow 2.20 has no arguments to these.
     buffer, entry = _schema.BufferT(), _schema.MetadataT()
     buffer.data = np.frombuffer(metadata, "uint8")

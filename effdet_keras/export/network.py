@@ -16,7 +16,7 @@ from effdet_keras.detect.detect import Images, image_sources, letterboxed, pixel
 from effdet_keras.detect.postprocess import class_map_of
 from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.images import fault_of_pixels
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.network.config import EfficientDetConfig
 
 if TYPE_CHECKING:
     from effdet_keras.data.dataset import DetectionDataset
@@ -33,7 +33,7 @@ def evaluated(model, *, quantized=False):
     One of mixed precision is copied; so is a quantization-aware one, unless
     `quantized`.
     """
-    from effdet_keras.model.network import copied
+    from effdet_keras.network.build import copied
 
     averages = model.averages
     with averages.swapped() if averages is not None else contextlib.nullcontext():
@@ -54,7 +54,7 @@ def network_function(
     `folds` batch norms into convolutions for a target that does not. With
     `finds_classes` the logits of a segmentation head become a `class_map`, uint8.
     """
-    from effdet_keras.model.computing import computing_with
+    from effdet_keras.network.computing import computing_with
 
     shape = (batch_size, *model.config.image_size, 3)
     images = tf.TensorSpec(shape, tf.float32, name="images")

@@ -20,8 +20,8 @@ from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.export.registry import format_of_file
 from effdet_keras.images import SPARSE, check_pixels
-from effdet_keras.model.anchors import anchors_of
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.network.anchors import anchors_of
+from effdet_keras.network.config import EfficientDetConfig
 
 
 class Runtime(abc.ABC):

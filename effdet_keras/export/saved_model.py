@@ -9,7 +9,6 @@ import tempfile
 
 import numpy as np
 
-from effdet_keras._internal.extras import extra
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.seal import UNSEALED, seal
 from effdet_keras.data.pipeline.transforms import Window, letterbox
@@ -81,7 +80,8 @@ def _signatures(model, names):
     """What a server calls, by name: each a `tf.function` of one signature."""
     images, own_names, decode, outputs = "images", (), decode_image, Serving.in_pixels
     if names == "tfod":
-        tfod = extra("tfod.saved_model")
+        from effdet_keras.extras.tfod import saved_model as tfod
+
         images, own_names, decode = "input_tensor", tfod.INPUTS, tfod.decode_as_stored
         outputs = tfod.outputs_of(model)
     serving = Serving(model, decode)

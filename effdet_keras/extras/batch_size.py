@@ -17,11 +17,10 @@ import tempfile
 
 import numpy as np
 
-from effdet_keras._internal.extras import extra
 from effdet_keras.data.anchor_fit import fitted_image_size
 from effdet_keras.data.formats.arrays import from_arrays
 from effdet_keras.errors import InvalidStateError
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.parts import Splits, make_model, training_batches, with_teacher
 from effdet_keras.train import auto_recipe
@@ -66,7 +65,9 @@ def with_batch_size(configuration, splits, hparams, fields):
     configuration = configuration.replace(batch_size=size)
     # A rate of google/automl's is for 64 images, one of a `pipeline.config` for any.
     if hparams is not None and "learning_rate" not in fields:
-        read = extra("hparams:read_hparams")(hparams, batch_size=size).fields
+        from effdet_keras.extras.hparams import read_hparams
+
+        read = read_hparams(hparams, batch_size=size).fields
         scaled = {n: rate for n, rate in read.items() if n == "learning_rate"}
         configuration = configuration.replace(**scaled)
     return configuration

@@ -15,9 +15,9 @@ from effdet_keras._internal.number_ranges import NumberRange
 from effdet_keras.box_ops import pairwise_iou
 from effdet_keras.detect.detect import DetectFunction, Images, image_sources, pixels_of
 from effdet_keras.detect.detections import Detections
-from effdet_keras.detect.letterbox import boxes_in_image
 from effdet_keras.errors import check_argument, require
 from effdet_keras.extras.tiles import detect_tiled, joined
+from effdet_keras.letterbox import boxes_in_image
 
 _LARGEST_SCALE = 8.0  # the tiles of an image grow with the square of it
 _PAD_RGB = (124, 116, 104)  # ImageNet's mean, beside an image that is made smaller

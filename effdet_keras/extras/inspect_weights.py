@@ -28,7 +28,7 @@ def run(
     """
     import numpy as np
 
-    from effdet_keras.model.config import EfficientDetConfig
+    from effdet_keras.network.config import EfficientDetConfig
     from effdet_keras.weights.assign import parts_of
     from effdet_keras.weights.identify import identify, match_arrays
     from effdet_keras.weights.read_weights import read_weights

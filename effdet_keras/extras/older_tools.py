@@ -12,7 +12,7 @@ from effdet_keras._internal.optional_imports import OptionalModule, safetensors
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.whole_files import local_path, replacing, replacing_together
 from effdet_keras.errors import InvalidValueError, check_choice, require
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.weights.kinds.automl import AVERAGE, STATE_FILE
 from effdet_keras.weights.kinds.torch_state_dict import (
     BN_COUNTER,

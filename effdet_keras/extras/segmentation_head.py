@@ -5,17 +5,17 @@ from __future__ import annotations
 import keras
 from keras import ops
 
-from effdet_keras.model.basic_layers import (
-    BatchNormOptions,
-    ConfiguredLayer,
-    get_activation,
-)
-from effdet_keras.model.computing import (
+from effdet_keras.network.computing import (
     activate,
     computing,
     convolve,
     normalize,
     quantized,
+)
+from effdet_keras.network.layers import (
+    BatchNormOptions,
+    ConfiguredLayer,
+    get_activation,
 )
 
 

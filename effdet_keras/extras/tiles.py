@@ -13,8 +13,8 @@ from effdet_keras._internal.number_ranges import NumberRange
 from effdet_keras.box_ops import pairwise_iou
 from effdet_keras.detect.detect import DetectFunction, Image, pixels_of
 from effdet_keras.detect.detections import Detections
-from effdet_keras.detect.letterbox import boxes_in_image
 from effdet_keras.errors import check_argument, require
+from effdet_keras.letterbox import boxes_in_image
 
 _SEAM = 0.02  # of a tile's side: a box that ends so near a seam may be cut by it
 

@@ -11,7 +11,7 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.whole_files import local_path, new_folder
 from effdet_keras.errors import require
 from effdet_keras.hub.module import NOTES_FILE, NOTES_FOLDER
-from effdet_keras.model.batch_norm import momentum_warmup, set_momentum_warmup
+from effdet_keras.network.batch_norm import momentum_warmup, set_momentum_warmup
 from effdet_keras.train.averages import evaluated_weights
 from effdet_keras.train.fitting import frozen_state, restore_frozen, unfreeze
 from effdet_keras.weights.network_arrays import tf1_name

@@ -11,12 +11,12 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.whole_files import shown_address
 from effdet_keras.detect.detect import Images, ScoreRule, image_sources, pixels_of
 from effdet_keras.detect.detections import Detections
-from effdet_keras.detect.letterbox import boxes_in_image, letterbox_array
 from effdet_keras.errors import InvalidValueError, printable
 from effdet_keras.hub.export import network_features
 from effdet_keras.hub.module import HubFeatures, detector_form, open_hub_module
-from effdet_keras.model.anchors import level_sizes
-from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.letterbox import boxes_in_image, letterbox_array
+from effdet_keras.network.anchors import level_sizes
+from effdet_keras.network.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.weights.assign import assign_source
 from effdet_keras.weights.identify import holds_more, match_arrays
 from effdet_keras.weights.network_arrays import TF1, WeightSource

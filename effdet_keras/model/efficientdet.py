@@ -1,9 +1,4 @@
-"""`EfficientDet`, the `keras.Model`: compile, fit, one step, detect, save.
-
-Its mix-ins: `weights/model_weights.py` loads weights of all kinds, `model/trained.py`
-freezes, quantizes and exports, `weights/model_files.py` is about Keras' own files, and
-`train/model_steps.py` has batches, losses and what Keras asks for around a step.
-"""
+"""`EfficientDet`, the `keras.Model`: compile, fit, losses, detect."""
 
 from __future__ import annotations
 
@@ -23,24 +18,24 @@ from effdet_keras.detect.postprocess import Postprocess, finished_outputs
 from effdet_keras.errors import check_choice, require
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.hub.module import HubFeatures  # noqa: F401 (for saved models)
-from effdet_keras.model.anchors import anchors_of
-from effdet_keras.model.config import EfficientDetConfig
-from effdet_keras.model.network import (
+from effdet_keras.model.export import TrainedModel
+from effdet_keras.model.files import ModelFiles
+from effdet_keras.model.steps import ModelSteps, refuse_where_several
+from effdet_keras.model.weights import ModelWeights
+from effdet_keras.network.anchors import anchors_of
+from effdet_keras.network.build import (
     build_network,
     check_data_format,
     check_precision,
 )
-from effdet_keras.model.trained import TrainedModel
+from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.train import fitting, inputs
 from effdet_keras.train.averages import WeightAverages
 from effdet_keras.train.functions import BackendFunctions
-from effdet_keras.train.model_steps import ModelSteps, refuse_where_several
 from effdet_keras.train.recipe import Recipe
 from effdet_keras.train.repeat import repeat
 from effdet_keras.train.resume import DataOrder, FromPlaceOn, PlaceKeeper, say_where
 from effdet_keras.train.steps import BackendSteps
-from effdet_keras.weights.model_files import ModelFiles
-from effdet_keras.weights.model_weights import ModelWeights
 
 # It is in the files of models. Its own file does without Keras, as a `Predictor` does.
 keras.saving.register_keras_serializable(package="effdet_keras")(Postprocess)
@@ -59,6 +54,18 @@ class EfficientDet(
     """EfficientDet (https://arxiv.org/abs/1911.09070) as a Keras model.
 
     Images go in as pixels 0-255, RGB; mean and standard deviation are the model's own.
+
+    The class is in several files, each of which adds methods:
+
+    | file | what it adds | public methods |
+    |---|---|---|
+    | `model/efficientdet.py` | training and detection | `compile`, `fit`, `detect` |
+    | `train/steps/<backend>.py` | one step | `train_step`, `test_step` |
+    | `train/functions/<backend>.py` | how Keras runs a step | `make_train_function` |
+    | `model/steps.py` | losses, update, batches | `batches`, `evaluate`, `predict` |
+    | `model/weights.py` | weights of all kinds | `from_preset`, `load_pretrained` |
+    | `model/files.py` | Keras' own files | `save`, `load_weights` |
+    | `model/export.py` | other runtimes | `freeze`, `quantize_aware`, `export` |
 
     Args:
         config: `EfficientDetConfig` (or its `to_dict()`); None for D0.

@@ -13,7 +13,6 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from effdet_keras._internal.extras import extra
 from effdet_keras._internal.number_ranges import (
     check_number_fields,
     number,
@@ -36,7 +35,7 @@ from effdet_keras.errors import (
     check_fields,
     require,
 )
-from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.network.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import IoUMatching
 from effdet_keras.train.recipe import Auto, Recipe, RecipeFields
@@ -268,7 +267,8 @@ mean 'epochs'? It has: data, format, ...
         check_number_fields(self)
         self._check_together()
         if self.quantization:
-            known = extra("quantization:ARGUMENTS")
+            from effdet_keras.extras.quantization import ARGUMENTS as known
+
             check_fields(self.quantization, known, "`quantize_aware`")
         if not self.is_hub_module:
             self._check_model()
@@ -362,7 +362,8 @@ mean 'epochs'? It has: data, format, ...
         if self.matching:
             arguments["matching"] = _made(IoUMatching, "matching", self.matching)
         if self.adversarial is not None:
-            kind = extra("advprop:AdvProp")
+            from effdet_keras.extras.advprop import AdvProp as kind
+
             arguments["adversarial"] = _made(kind, "adversarial", self.adversarial)
         Recipe(name=self.recipe, **arguments)  # says what contradicts
         return {"recipe": self.recipe, **arguments}

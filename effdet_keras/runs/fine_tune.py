@@ -19,7 +19,6 @@ from PIL import Image
 
 from effdet_keras import visualize
 from effdet_keras._internal.backend import require_tf_data
-from effdet_keras._internal.extras import extra
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.processes import is_first_process, start
 from effdet_keras._internal.whole_files import replacing
@@ -190,7 +189,8 @@ mean 'epochs'? It has: data, format, ...
             folder.check_free(overwrite=overwrite)
         options = {"started": time.monotonic(), "resume": resume}
         # Before anything is on a graphics card.
-        with_batch_size = extra("batch_size:with_batch_size")
+        from effdet_keras.extras.batch_size import with_batch_size
+
         chosen = with_batch_size(chosen, splits, hparams, fields)
         result = _train(chosen, splits, folder, text, callbacks=callbacks, **options)
     return result if keeps_folder else dataclasses.replace(result, folder=None)
@@ -226,7 +226,8 @@ def _train(configuration, splits, folder, text, *, started, resume, callbacks):
         folder.check_same_data(described)
     has_length = place is not None or configuration.one_batch
     if configuration.time_budget is not None and not has_length:
-        choose_length = extra("time_budget:choose_length")
+        from effdet_keras.extras.time_budget import choose_length
+
         configuration = choose_length(configuration, splits, started=started)
     keras.utils.set_random_seed(configuration.seed)
     # The other backends compute the same bits on a processor as they are.
@@ -317,7 +318,9 @@ def _judge(configuration, splits, folder, log):
     judged = FineTuned(model, numbers, name, evaluation, history, folder.path)
     if not is_first_process():
         return judged
-    report = extra("report.evaluation_report:EvaluationReport")(
+    from effdet_keras.extras.report.evaluation_report import EvaluationReport
+
+    report = EvaluationReport(
         f"{model.name} on {_path_of_data(configuration) or 'data in memory'}, {name}",
         evaluation,
         results,

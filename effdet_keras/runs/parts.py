@@ -10,7 +10,6 @@ from typing import Any
 
 import keras
 
-from effdet_keras._internal.extras import extra
 from effdet_keras._internal.processes import ENGINES, start
 from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation
 from effdet_keras.callbacks.tensorboard import has_tensorboard
@@ -182,7 +181,8 @@ def with_teacher(
         yield batches
         return
     teacher = EfficientDet.from_archive(configuration.teacher)
-    distillation = extra("distillation")
+    from effdet_keras.extras import distillation
+
     rule = distillation.Distillation(configuration.teacher_weight)
     with distillation.taught(teacher, model, batches, rule) as batches:
         yield batches
@@ -312,21 +312,26 @@ def callbacks_of_run(
     if writes_tensorboard(configuration):
         callbacks.append(TensorBoardCurves(folder.tensorboard, write_graph=False))
         if every:
+            from effdet_keras.extras.image_summary import ImageSummary
+
             path = str(folder.tensorboard)
-            summary = extra("image_summary:ImageSummary")
-            callbacks.append(summary(splits.validation, path, every=every))
-    step_summaries = {
-        "step_summary:GradientSummary": configuration.gradient_summary_every,
-        "step_summary:InputSummary": configuration.input_summary_every,
-    }
-    for name, steps in step_summaries.items():
-        if steps is not None:
-            callbacks.append(extra(name)(folder.tensorboard, every=steps))
+            callbacks.append(ImageSummary(splits.validation, path, every=every))
+    if configuration.gradient_summary_every is not None:
+        from effdet_keras.extras.step_summary import GradientSummary
+
+        every_steps = configuration.gradient_summary_every
+        callbacks.append(GradientSummary(folder.tensorboard, every=every_steps))
+    if configuration.input_summary_every is not None:
+        from effdet_keras.extras.step_summary import InputSummary
+
+        every_steps = configuration.input_summary_every
+        callbacks.append(InputSummary(folder.tensorboard, every=every_steps))
     # The archive behind the log: no epoch has a checkpoint and no line. It holds what
     # the run's own callbacks count.
     callbacks += [*more, archive]
     if configuration.profile is not None:
-        profiled = extra("profile:ProfiledSteps")
+        from effdet_keras.extras.profile import ProfiledSteps as profiled
+
         steps = range_of_steps(configuration.profile)
         callbacks.append(profiled(*steps, folder.profile))
     return callbacks

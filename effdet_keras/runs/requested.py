@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from effdet_keras._internal.extras import extra
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.runs.configuration import (
     FILE_PATTERNS,
@@ -99,20 +98,27 @@ def configured(
     if hparams is not None and pipeline_config is not None:
         raise InvalidValueError("Give `hparams` or `pipeline_config`, not both.")
     if pipeline_config is not None:
-        read = extra("tfod.pipeline_config:read_pipeline_config")(pipeline_config)
+        from effdet_keras.extras.tfod.pipeline_config import read_pipeline_config
+
+        read = read_pipeline_config(pipeline_config)
         if not ignore_unknown:
             refuse_undone(f"'{os.fspath(pipeline_config)}'", read.undone)
         title = f"Differences from '{os.fspath(pipeline_config)}':"
         print("\n  ".join([title, *read.notes]))
-        start_of = extra("tfod.pipeline_config:start_of")
+        from effdet_keras.extras.tfod.pipeline_config import start_of
+
         theirs = start_of(pipeline_config, read, fields)
         if "freeze" not in fields:
-            theirs |= extra("tfod.checkpoint:freezing_of")(read)
+            from effdet_keras.extras.tfod.checkpoint import freezing_of
+
+            theirs |= freezing_of(read)
         fields = _merged(theirs, fields)
     if hparams is not None:
         batch_size = fields.get("batch_size", configuration.batch_size)
         known = REFERENCE_BATCH_SIZE if batch_size == "auto" else batch_size
-        read = extra("hparams:read_hparams")(hparams, batch_size=known)
+        from effdet_keras.extras.hparams import read_hparams
+
+        read = read_hparams(hparams, batch_size=known)
         if not ignore_unknown:
             refuse_undone("`hparams`", read.undone)
         print("\n".join(["google/automl's hyper-parameters:", *read.notes]))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from effdet_keras.augment.augmentation import Augmentation, Sometimes
 from effdet_keras.augment.mixing import Mosaic
-from effdet_keras.model.backbone import tapped_blocks
+from effdet_keras.network.backbone import tapped_blocks
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import ATSSMatching
 from effdet_keras.train.recipe import REFERENCE

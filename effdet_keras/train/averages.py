@@ -18,7 +18,7 @@ from effdet_keras.errors import (
     InvalidValueError,
     require,
 )
-from effdet_keras.model.computing import ON_TENSORFLOW
+from effdet_keras.network.computing import ON_TENSORFLOW
 from effdet_keras.train.optimizers import descend
 
 AVERAGE, TRAINING = "average:", "training:"  # in files, before the path of a variable

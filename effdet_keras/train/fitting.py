@@ -17,13 +17,13 @@ from effdet_keras._internal.backend import default_jit_compile
 from effdet_keras._internal.compiled_keys import DTYPE_POLICY, STEPS_DONE
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidTypeError, InvalidValueError, require
-from effdet_keras.model.basic_layers import ConfiguredLayer
-from effdet_keras.model.batch_norm import (
+from effdet_keras.network.batch_norm import (
     STATISTICS,
     MomentumWarmup,
     batch_norms_of,
     set_momentum_warmup,
 )
+from effdet_keras.network.layers import ConfiguredLayer
 from effdet_keras.train import auto_recipe, inputs
 from effdet_keras.train.averages import SwapEMA, WeightAverages
 from effdet_keras.train.optimizers import check_found, step_counter, steps_done

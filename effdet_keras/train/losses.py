@@ -21,7 +21,7 @@ from effdet_keras._internal.plain_values import KeptByFields
 from effdet_keras.box_ops import as_tensor
 from effdet_keras.errors import check_argument, check_choice
 from effdet_keras.labels import IGNORE
-from effdet_keras.model.anchors import at_places
+from effdet_keras.network.anchors import at_places
 
 __all__ = ["DetectionLoss", "focal_loss"]
 

@@ -20,10 +20,10 @@ from effdet_keras._internal.plain_values import KeptByFields
 from effdet_keras.box_ops import as_tensor
 from effdet_keras.errors import check_argument, require
 from effdet_keras.labels import BACKGROUND, IGNORE
-from effdet_keras.model.anchors import level_sizes
+from effdet_keras.network.anchors import level_sizes
 
 if TYPE_CHECKING:
-    from effdet_keras.model.config import EfficientDetConfig
+    from effdet_keras.network.config import EfficientDetConfig
 
 __all__ = ["ATSSMatching", "IoUMatching", "Matching"]
 

@@ -17,8 +17,8 @@ from effdet_keras._internal.backend import runs_on_processors
 from effdet_keras._internal.number_ranges import NumberRange
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import check_argument
-from effdet_keras.model.batch_norm import num_replicas
-from effdet_keras.model.computing import ON_TENSORFLOW
+from effdet_keras.network.batch_norm import num_replicas
+from effdet_keras.network.computing import ON_TENSORFLOW
 from effdet_keras.train.schedules import choice
 
 # --- What an optimizer counts: training steps, of which with `accumulate_steps` N every

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import keras
 
-from effdet_keras._internal.extras import extra
 from effdet_keras._internal.number_ranges import (
     check_number,
     check_number_fields,
@@ -266,7 +265,9 @@ class Recipe(RecipeFields):
 
     def chosen(self, **fields: Any) -> Recipe:
         """The recipe with every field settled."""
-        of_name = extra("tfod.recipe:DEFAULTS") if self._is_tfod else REFERENCE
+        from effdet_keras.extras.tfod.recipe import DEFAULTS
+
+        of_name = DEFAULTS if self._is_tfod else REFERENCE
         default = {**of_name, "batch_norm_warmup": self.is_open}
         settled = {
             name: value
@@ -292,7 +293,9 @@ class Recipe(RecipeFields):
     def _schedule(self):
         if self.schedule is not None:
             return self.schedule
-        return extra("tfod.recipe:SCHEDULE") if self._is_tfod else "cosine"
+        from effdet_keras.extras.tfod.recipe import SCHEDULE
+
+        return SCHEDULE if self._is_tfod else "cosine"
 
     @property
     def clips_each(self) -> bool:
@@ -318,7 +321,9 @@ class Recipe(RecipeFields):
         if self.weight_decay == AUTO:
             if has_own_decay(self.optimizer):
                 return 0.0
-            return extra("tfod.recipe:tfod_decay")() if self._is_tfod else _L2_DECAY
+            from effdet_keras.extras.tfod.recipe import tfod_decay
+
+            return tfod_decay() if self._is_tfod else _L2_DECAY
         if not self._brings_optimizer and has_own_decay(self.optimizer):
             return 0.0  # it is AdamW's, see `new_optimizer`
         return self.weight_decay or 0.0
@@ -362,7 +367,9 @@ class Recipe(RecipeFields):
             rate = self.learning_rate or default_learning_rate(self.optimizer)
             warmup_init = rate * _WARMUP_INIT / _LEARNING_RATE
         if self._is_tfod:
-            warmup_init = rate * extra("tfod.recipe:WARMUP_INIT") / _LEARNING_RATE
+            from effdet_keras.extras.tfod.recipe import WARMUP_INIT
+
+            warmup_init = rate * WARMUP_INIT / _LEARNING_RATE
         return named_schedule(
             self._schedule,
             rate,
@@ -378,5 +385,5 @@ class Recipe(RecipeFields):
     @classmethod
     def from_config(cls, config):
         if config.get("adversarial") is not None:
-            extra("advprop")  # registers its class
+            import effdet_keras.extras.advprop  # noqa: F401  # registers its class
         return cls(**keras.saving.deserialize_keras_object(config))

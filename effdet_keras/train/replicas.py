@@ -6,7 +6,7 @@ With one device each function does the plain thing.
 import tensorflow as tf
 
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.model.batch_norm import num_replicas, sum_of_replicas
+from effdet_keras.network.batch_norm import num_replicas, sum_of_replicas
 from effdet_keras.train.optimizers import steps_per_update
 
 

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 
-from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.network.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.weights.network_arrays import is_backbone_name, network_arrays
 
 _CLASS_BIAS = "class_net/class-predict/bias"

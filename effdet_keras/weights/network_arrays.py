@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from effdet_keras.model.backbone import block_table, stem_filters, tapped_blocks
-from effdet_keras.model.bifpn import pyramid_nodes
+from effdet_keras.network.backbone import block_table, stem_filters, tapped_blocks
+from effdet_keras.network.bifpn import pyramid_nodes
 
 # The arrays of each kind of part, by their names in TensorFlow.
 LEAVES = {

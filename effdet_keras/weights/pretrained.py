@@ -12,7 +12,7 @@ from effdet_keras._internal.remote_path import local_copy
 from effdet_keras._internal.weights_h5 import warn_unless_finite
 from effdet_keras._internal.whole_files import is_remote, put_in_place, shown_address
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.network.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.weights.archive import (
     DamagedFileError,
     load_archive,

@@ -480,7 +480,7 @@ _HANDED_ON = {
 
 
 def _anchors():
-    return importlib.import_module("effdet_keras.model.anchors")
+    return importlib.import_module("effdet_keras.network.anchors")
 
 
 def _losses():

@@ -6,8 +6,8 @@ from support.remote import memory_files
 from support.tiny import StandIn, tiny_model
 
 from effdet_keras.callbacks import CheckpointArchive
-from effdet_keras.detect.predictor import Predictor
 from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.predictor import Predictor
 from effdet_keras.weights.archive import read_archive_info
 
 pytestmark = pytest.mark.tensorflow

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from effdet_keras.extras.older_tools import write_tf1_checkpoint
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.weights.archive import read_archive_info
 from effdet_keras.weights.network_arrays import network_arrays
 

@@ -5,9 +5,9 @@ import pytest
 
 from effdet_keras.data import from_arrays
 from effdet_keras.data.anchor_fit import fitted_anchors, fitted_image_size, input_boxes
-from effdet_keras.model.anchors import best_anchor_iou
-from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.network.anchors import best_anchor_iou
+from effdet_keras.network.config import EfficientDetConfig
 
 
 def dataset(*boxes, side=400, sizes=None):

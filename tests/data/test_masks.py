@@ -13,7 +13,7 @@ from support.small_datasets import features, write_shard
 import effdet_keras as ek
 from effdet_keras.data import DetectionDataset, from_arrays, from_coco, from_tfrecord
 from effdet_keras.data.formats.writing import png_of
-from effdet_keras.detect.letterbox import class_map_in_image, mask_in_input
+from effdet_keras.letterbox import class_map_in_image, mask_in_input
 
 NAMES = ("background", "cat", "dog")
 

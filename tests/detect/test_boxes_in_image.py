@@ -9,7 +9,7 @@ from support.tiny import lively_model
 import effdet_keras as ek
 from effdet_keras.detect.detect import detect
 from effdet_keras.detect.detections import Detections
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.network.config import EfficientDetConfig
 
 HEIGHT, WIDTH = 30, 90  # 3 : 1, so two thirds of a square input are padding
 

@@ -11,10 +11,10 @@ from support.kinds import slow_but
 
 from effdet_keras.data import from_arrays, from_coco
 from effdet_keras.detect.evaluate import check_evaluation_data, evaluate
-from effdet_keras.detect.letterbox import letterbox_array
 from effdet_keras.evaluate.coco import COCOMetric
 from effdet_keras.labels import BACKGROUND
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.letterbox import letterbox_array
+from effdet_keras.network.config import EfficientDetConfig
 
 CLASS_NAMES = ("cat", "dog", "bird")
 CONFIG = EfficientDetConfig.from_name(

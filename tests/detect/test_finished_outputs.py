@@ -8,8 +8,8 @@ from keras import ops
 
 from effdet_keras.detect import postprocess as module
 from effdet_keras.detect.postprocess import Postprocess, finished_outputs
-from effdet_keras.model.anchors import anchors_of
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.network.anchors import anchors_of
+from effdet_keras.network.config import EfficientDetConfig
 
 CONFIG = EfficientDetConfig(image_size=(128, 96), max_level=6, num_classes=7)
 ANCHORS = anchors_of(CONFIG)

@@ -18,8 +18,8 @@ from effdet_keras.data import from_coco, write_shapes
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.evaluate import evaluate
-from effdet_keras.detect.letterbox import letterbox_array
 from effdet_keras.evaluate.mean_iou import MeanIoU
+from effdet_keras.letterbox import letterbox_array
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.visualize import draw_class_map
 

@@ -19,8 +19,8 @@ from support.tiny import LITE0, lively_model, spread_outputs, tiny_model
 
 import effdet_keras as ek
 from effdet_keras.images import EXIF_ORIENTATION
-from effdet_keras.model.config import TIMM_BACKBONE
 from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.network.config import TIMM_BACKBONE
 
 _OWN = {**TIMM_BACKBONE, "fpn_padding": "symmetric", "redundant_bias": False}
 NETWORKS = {

@@ -16,8 +16,8 @@ from effdet_keras.detect.postprocess import Postprocess
 from effdet_keras.export.check import check_export
 from effdet_keras.export.onnx import _PROVIDERS, onnx_postprocess, write_onnx
 from effdet_keras.export.runtime import DESCRIPTION_NAME, Description, open_runtime
-from effdet_keras.model.anchors import anchors_of
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.network.anchors import anchors_of
+from effdet_keras.network.config import EfficientDetConfig
 
 pytestmark = pytest.mark.tensorflow
 onnx = pytest.importorskip("onnx")

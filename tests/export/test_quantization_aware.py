@@ -7,8 +7,8 @@ from support.kinds import slow_but
 from support.tiny import BOTH_HEADS, lively_model, tiny_model
 
 from effdet_keras.export.runtime import open_runtime
-from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.network.config import MODEL_NAMES, EfficientDetConfig
 
 pytestmark = pytest.mark.tensorflow
 litert = pytest.importorskip("ai_edge_litert.interpreter")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from support.tiny import BOTH_HEADS, lively_segmentation
 
-from effdet_keras.detect.predictor import Predictor
 from effdet_keras.extras.shapes import draw_shapes
+from effdet_keras.predictor import Predictor
 
 pytestmark = pytest.mark.tensorflow
 NAMES = ("background", "cat", "dog", "bird")

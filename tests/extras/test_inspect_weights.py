@@ -4,7 +4,7 @@ import numpy as np
 from support.torch_files import backbone_state, write_zip
 
 from effdet_keras.extras.inspect_weights import run
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.weights.kinds.torch_state_dict import EFFICIENTNET_PYTORCH
 
 

@@ -27,8 +27,8 @@ from effdet_keras.errors import EffDetError
 from effdet_keras.hub.export import network_features
 from effdet_keras.hub.from_hub import HubDetector, _matching_config
 from effdet_keras.hub.module import HubFeatures, open_hub_module
-from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.weights.archive import load_archive, write_archive
 from effdet_keras.weights.network_arrays import (
     TF1,

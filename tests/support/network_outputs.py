@@ -3,7 +3,7 @@
 import numpy as np
 from keras import ops
 
-from effdet_keras.model.anchors import level_sizes
+from effdet_keras.network.anchors import level_sizes
 
 # The reference's own eager and graph modes differ by 2.5e-5.
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}

@@ -7,7 +7,7 @@ import numpy as np
 
 from effdet_keras.model import backbone as variants
 from effdet_keras.model import config as configuration
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.train.averages import WeightAverages
 
 # EfficientNet-Lite's seven stages with one narrow block each. Most of a small test's

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from effdet_keras.data import from_arrays
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.train.inputs import adopt_classes
 
 CAT, DOG, KITE = "cat", "dog", "kite"

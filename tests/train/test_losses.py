@@ -12,7 +12,7 @@ from support.gradients import gradient
 
 from effdet_keras import box_ops
 from effdet_keras.labels import IGNORE
-from effdet_keras.model.anchors import generate_anchors
+from effdet_keras.network.anchors import generate_anchors
 from effdet_keras.train.losses import DetectionLoss, focal_loss, huber_loss, iou_loss
 
 IOU_TYPES = ["iou", "giou", "diou", "ciou"]

@@ -8,8 +8,8 @@ from keras import ops
 
 from effdet_keras import box_ops
 from effdet_keras.labels import IGNORE
-from effdet_keras.model.anchors import anchors_of, generate_anchors, level_sizes
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.network.anchors import anchors_of, generate_anchors, level_sizes
+from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.train.matching import ATSSMatching, IoUMatching
 
 CONFIG = EfficientDetConfig(image_size=(64, 96), max_level=5)

@@ -18,8 +18,8 @@ from effdet_keras.callbacks import COCOEvaluation
 from effdet_keras.data import from_coco, write_shapes
 from effdet_keras.errors import EffDetError
 from effdet_keras.evaluate.mean_iou import MeanIoU
-from effdet_keras.model.anchors import at_places
 from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.network.anchors import at_places
 from effdet_keras.train.losses import segmentation_loss
 
 

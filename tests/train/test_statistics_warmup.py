@@ -8,8 +8,8 @@ import pytest
 from keras import ops
 from support.tiny import tiny_model
 
-from effdet_keras.model.batch_norm import BatchNormalization, MomentumWarmup
 from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.network.batch_norm import BatchNormalization, MomentumWarmup
 
 
 @pytest.mark.parametrize("step", [0, 1, 10, 100, 800, 5000])

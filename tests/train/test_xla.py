@@ -12,7 +12,7 @@ from support.tiny import (
     without_stochastic_depth,
 )
 
-from effdet_keras.model.resample import Resample
+from effdet_keras.network.resample import Resample
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow

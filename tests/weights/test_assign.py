@@ -5,7 +5,7 @@ import pytest
 from support.tiny import LITE0, tiny_model
 from support.weights import values
 
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.weights.assign import assign_source
 from effdet_keras.weights.network_arrays import TF1, WeightSource, network_arrays
 

@@ -7,7 +7,7 @@ import pytest
 
 from effdet_keras.extras.older_tools import to_layout_of
 from effdet_keras.extras.tfod.checkpoint import TFOD
-from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.network.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.weights.identify import identify, match_arrays, to_our_layout
 from effdet_keras.weights.kinds.automl import OBJECT_GRAPH
 from effdet_keras.weights.kinds.keras_h5 import APPLICATIONS

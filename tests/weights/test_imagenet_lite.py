@@ -7,9 +7,9 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from effdet_keras.model.backbone import EfficientNet
-from effdet_keras.model.batch_norm import BatchNormalization
 from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.network.backbone import EfficientNet
+from effdet_keras.network.batch_norm import BatchNormalization
 from effdet_keras.weights.kinds.registry import open_weights
 from effdet_keras.weights.presets import find_published_weights
 from effdet_keras.weights.read_weights import installed_weights

@@ -3,8 +3,8 @@
 import keras
 import pytest
 
-from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
-from effdet_keras.model.network import build_network
+from effdet_keras.network.build import build_network
+from effdet_keras.network.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.weights.network_arrays import network_arrays, tf1_name
 
 QUICK = ("efficientdet-d0", "efficientdet-lite0")

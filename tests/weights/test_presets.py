@@ -7,7 +7,7 @@ import pytest
 from keras.src.applications import efficientnet as keras_applications
 
 import effdet_keras as ek
-from effdet_keras.model.config import MODEL_NAMES
+from effdet_keras.network.config import MODEL_NAMES
 from effdet_keras.weights.presets import (
     COCO_CATEGORY_IDS,
     COCO_CLASS_NAMES,

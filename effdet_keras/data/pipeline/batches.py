@@ -25,7 +25,7 @@ from effdet_keras.data.pipeline import transforms
 from effdet_keras.data.pipeline.image_reader import reader_behind
 from effdet_keras.errors import InvalidValueError, check_argument, check_choice, require
 from effdet_keras.labels import BACKGROUND
-from effdet_keras.model.config import RESIZE_METHODS
+from effdet_keras.network.config import RESIZE_METHODS
 
 _BATCHES_AHEAD = 2  # one in use, one ready; more only fills memory
 _MOST_PADDING = 512  # rows of boxes: more than enough for most datasets

@@ -20,7 +20,7 @@ from effdet_keras._internal.number_ranges import (
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.plain_values import KeptByFields
 from effdet_keras.errors import InvalidValueError, check_choice, require
-from effdet_keras.model.batch_norm import batch_norms_of
+from effdet_keras.network.batch_norm import batch_norms_of
 
 _LOSSES = ("max", "both", "class", "box")
 

@@ -14,11 +14,11 @@ from effdet_keras.detect.detect import (
     ahead,
     check_batch_size,
 )
-from effdet_keras.detect.predictor import Predictor
 from effdet_keras.errors import require
 from effdet_keras.extras.bulk.parts import categories_of, row_of, row_of_error, table_of
 from effdet_keras.extras.decoding import decode_image
 from effdet_keras.images import read_image
+from effdet_keras.predictor import Predictor
 
 __all__ = ["BatchDetector"]
 

@@ -12,9 +12,9 @@ import warnings
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.remote_path import exists, path_of, replacing_at
 from effdet_keras._internal.whole_files import is_remote
-from effdet_keras.detect.letterbox import has_area
 from effdet_keras.errors import InvalidStateError, InvalidValueError, first_line
 from effdet_keras.labels import category_ids_or_default
+from effdet_keras.letterbox import has_area
 
 pyarrow = OptionalModule("pyarrow", install="effdet-keras[parquet]")
 SETTINGS = "settings.json"

@@ -17,8 +17,8 @@ from effdet_keras.data.anchor_fit import (
     mean_of_classes,
 )
 from effdet_keras.data.dataset import count_of
-from effdet_keras.model.anchors import anchors_of, best_anchor_iou
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.network.anchors import anchors_of, best_anchor_iou
+from effdet_keras.network.config import EfficientDetConfig
 
 COVERED = 0.5  # IoU from which an anchor is trained on a box: matching's threshold
 _SMALL, _LARGE = 32**2, 96**2  # square pixels: COCO's borders

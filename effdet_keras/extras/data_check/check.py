@@ -23,7 +23,7 @@ from effdet_keras.data.record import clip_boxes_xywh, joined, owners, stored_byt
 from effdet_keras.extras.data_check.anchors import Coverage, measure_coverage
 from effdet_keras.extras.data_check.report import html_of, text_of
 from effdet_keras.images import EXIF_ORIENTATION, EncodedImage, read_image
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.network.config import EfficientDetConfig
 
 
 @dataclasses.dataclass(frozen=True)

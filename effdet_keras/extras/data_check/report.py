@@ -28,7 +28,7 @@ from effdet_keras.extras.report.pages import (
     shrunk,
 )
 from effdet_keras.images import read_image
-from effdet_keras.model.anchors import best_anchor_iou
+from effdet_keras.network.anchors import best_anchor_iou
 
 _SHOWN = 3  # problems named per kind
 _CLASSES = 10  # classes named

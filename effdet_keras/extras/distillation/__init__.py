@@ -14,7 +14,7 @@ from effdet_keras._internal.number_ranges import check_number_fields, number
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidTypeError, require
-from effdet_keras.model.network import copied
+from effdet_keras.network.build import copied
 from effdet_keras.train.losses import huber_loss
 
 _NAME = "distillation_loss"  # in the logs of the student

@@ -15,8 +15,8 @@ from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import InvalidStateError, InvalidValueError, require
-from effdet_keras.model.basic_layers import swish
-from effdet_keras.model.computing import computing_with
+from effdet_keras.network.computing import computing_with
+from effdet_keras.network.layers import swish
 
 RANGES = "quantization:ranges"  # in files
 STEPS = "quantization:steps"
@@ -29,7 +29,7 @@ ACTIVATIONS = ("swish", "silu", "swish_native", "hswish", "hard_swish", "relu", 
 class Quantization:
     """The ranges of a network's numbers, and when the network rounds to them.
 
-    In training each place that `model/computing.py` marks follows the lowest
+    In training each place that `network/computing.py` marks follows the lowest
     and the highest number that it sees, and rounds to 256 steps between them; kernels
     are rounded to 255 steps, with a scale for each output channel
     (https://arxiv.org/abs/1712.05877, section 3; the gradient passes as if nothing had
@@ -170,7 +170,7 @@ class Quantization:
         return True
 
 
-# --- How a network computes that rounds at the places of `model/computing.py`.
+# --- How a network computes that rounds at the places of `network/computing.py`.
 
 
 class Quantizer:

@@ -14,7 +14,7 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.detect.evaluate import evaluate
 from effdet_keras.export.network import CHECK_IMAGES, calibration_inputs
 from effdet_keras.extras.quantization import Quantizer, rounded_kernel
-from effdet_keras.model.computing import computing_with
+from effdet_keras.network.computing import computing_with
 
 _WORTH_IT = 0.005  # AP that int8 costs
 _STORED_ERRORS = 20  # of places of the network

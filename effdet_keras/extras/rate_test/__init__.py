@@ -20,7 +20,7 @@ from effdet_keras.errors import (
     require,
 )
 from effdet_keras.extras.batch_size import with_batch_size
-from effdet_keras.model.network import copied
+from effdet_keras.network.build import copied
 from effdet_keras.runs.parts import choose_splits, make_model, training_batches
 from effdet_keras.runs.requested import configured
 from effdet_keras.runs.run_folder import RunFolder, draw_chart

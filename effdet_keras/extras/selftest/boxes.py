@@ -16,7 +16,7 @@ from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.coco import metric_of
 from effdet_keras.evaluate.image_result import ImageResult
 from effdet_keras.extras.data_check.check import describe_box
-from effdet_keras.model.anchors import anchors_of
+from effdet_keras.network.anchors import anchors_of
 from effdet_keras.train.inputs import Run
 
 _SHOWN = 3  # examples of boxes

@@ -12,10 +12,10 @@ import numpy as np
 
 from effdet_keras.detect.detect import Prepared, ScoreRule, detect_prepared, prepared
 from effdet_keras.detect.detections import Detections
-from effdet_keras.detect.letterbox import has_area
 from effdet_keras.errors import EffDetError
 from effdet_keras.extras.decoding import decode_image
 from effdet_keras.extras.serving import prometheus_client
+from effdet_keras.letterbox import has_area
 
 _LOG = logging.getLogger("effdet_keras.extras.serving")
 _DECODERS = 2  # threads; decoding takes a small part of the time of a network

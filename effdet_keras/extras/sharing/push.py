@@ -18,7 +18,7 @@ from effdet_keras.extras.remote.hugging_face import (
     huggingface_hub,
     parse_hub_address,
 )
-from effdet_keras.model.network import copied
+from effdet_keras.network.build import copied
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.weights.archive import (
     ARCHIVE_ENTRY,

@@ -7,7 +7,7 @@ import numpy as np
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.box_ops import decode_boxes
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.model.anchors import anchors_of
+from effdet_keras.network.anchors import anchors_of
 
 _TOP_K = 5000  # pairs of anchor and class, where a postprocess has no limit
 _LOWEST = -3e38  # no score is below it

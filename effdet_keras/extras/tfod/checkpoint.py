@@ -14,7 +14,7 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.formats.label_map import read_label_map
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.extras.tfod.pipeline_config import read_pipeline_model
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.weights.kinds.automl import naming_damage
 from effdet_keras.weights.locate import CONFIG_NAME
 from effdet_keras.weights.network_arrays import (

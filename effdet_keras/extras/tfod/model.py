@@ -15,7 +15,7 @@ from effdet_keras.extras.tfod.pipeline_config import (
     read_pipeline_model,
     start_of,
 )
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.runs.configuration import refuse_undone
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import IoUMatching

@@ -10,7 +10,7 @@ from effdet_keras.errors import check_choice, require
 from effdet_keras.extras.tfod.fields import Fields
 from effdet_keras.extras.tfod.preprocessing import STEPS
 from effdet_keras.extras.tfod.recipe import tfod_decay
-from effdet_keras.model.config import MODEL_NAMES, TFOD_TAPS, EfficientDetConfig
+from effdet_keras.network.config import MODEL_NAMES, TFOD_TAPS, EfficientDetConfig
 
 _HEADS = "box_predictor.weight_shared_convolutional_box_predictor"
 EXTRACTOR = re.compile(r"ssd_efficientnet-(b[0-7])_bifpn_keras")

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from effdet_keras._internal.processes import current_processes
-from effdet_keras.model.batch_norm import num_replicas, sum_of_replicas
+from effdet_keras.network.batch_norm import num_replicas, sum_of_replicas
 from effdet_keras.train.optimizers import (
     all_finite,
     clip_gradients,

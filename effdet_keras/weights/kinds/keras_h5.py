@@ -12,7 +12,7 @@ import numpy as np
 
 from effdet_keras._internal.weights_h5 import check_hdf5, damaged_hdf5
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.model.config import TF_BACKBONE
+from effdet_keras.network.config import TF_BACKBONE
 from effdet_keras.weights.kinds.automl import published_names
 from effdet_keras.weights.network_arrays import TF1, Kind, Scheme, WeightSource, under
 

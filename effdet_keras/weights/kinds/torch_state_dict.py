@@ -15,7 +15,7 @@ import re
 import numpy as np
 
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.model.config import (
+from effdet_keras.network.config import (
     EFFDET_ANCHORS,
     MODEL_NAMES,
     TF_BACKBONE,

@@ -20,11 +20,11 @@ from support.tiny import LITE0, lively_model
 
 import effdet_keras as ek
 from effdet_keras import cli
-from effdet_keras.detect.predictor import Predictor
 from effdet_keras.extras.bulk.batch_detector import BatchDetector
 from effdet_keras.extras.bulk.merge import merge_parts
 from effdet_keras.extras.bulk.parts import Parts, row_of_error
 from effdet_keras.extras.bulk.shard import Shard, detect_shard, model_digest, sources_of
+from effdet_keras.predictor import Predictor
 from effdet_keras.weights.archive import write_archive
 
 pytestmark = pytest.mark.tensorflow

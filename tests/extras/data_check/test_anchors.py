@@ -8,8 +8,8 @@ import pytest
 from effdet_keras import cli
 from effdet_keras.data import fit_anchors, from_arrays, write_shapes
 from effdet_keras.data.anchor_fit import input_boxes
-from effdet_keras.model.anchors import best_anchor_iou
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.network.anchors import best_anchor_iou
+from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.runs.configuration import RunConfiguration, parse_settings
 
 CONFIG = EfficientDetConfig.from_name("efficientdet-lite0", image_size=128)

@@ -16,7 +16,7 @@ from effdet_keras.data import DetectionDataset, check, from_arrays, write_shapes
 from effdet_keras.data.anchor_fit import input_boxes
 from effdet_keras.extras.data_check.anchors import measure_coverage
 from effdet_keras.extras.data_check.check import find_in_images, suspect_box_format
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.network.config import EfficientDetConfig
 
 SMALL_MODEL = EfficientDetConfig.from_name("efficientdet-d0", image_size=128)
 

@@ -8,8 +8,8 @@ from support.tiny import EAGER, batch, tiny_model
 
 from effdet_keras.export.network import evaluated
 from effdet_keras.extras.quantization import Quantizer, rounded_kernel
-from effdet_keras.model.computing import computing_with
 from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.network.computing import computing_with
 from effdet_keras.weights.archive import write_archive
 
 pytestmark = pytest.mark.tensorflow

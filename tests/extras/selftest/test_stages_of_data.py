@@ -14,7 +14,7 @@ from effdet_keras.data import DetectionDataset, from_arrays
 from effdet_keras.data.problems import Problem
 from effdet_keras.extras.selftest.self_test import RULES, follow_boxes
 from effdet_keras.extras.selftest.stages import SelfTestReport
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.train.matching import IoUMatching, Matching
 
 pytestmark = pytest.mark.tensorflow

@@ -13,9 +13,9 @@ from support.live_server import live_server
 from support.small_datasets import encoded
 from support.tiny import lively_model
 
-from effdet_keras.detect.predictor import Predictor
 from effdet_keras.extras.serving.command import Limits
 from effdet_keras.extras.serving.service import DetectionService
+from effdet_keras.predictor import Predictor
 
 pytestmark = pytest.mark.tensorflow
 

@@ -7,10 +7,10 @@ from support.chromium import Page, find_chromium
 from support.live_server import live_server
 from support.tiny import LITE0, lively_model
 
-from effdet_keras.detect.letterbox import has_area
-from effdet_keras.detect.predictor import Predictor
 from effdet_keras.extras.serving.command import Limits
 from effdet_keras.extras.serving.service import DetectionService
+from effdet_keras.letterbox import has_area
+from effdet_keras.predictor import Predictor
 
 pytestmark = [
     pytest.mark.tensorflow,

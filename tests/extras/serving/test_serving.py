@@ -14,12 +14,12 @@ pytest.importorskip("starlette", reason="needs the extra `serve`")
 pytest.importorskip("httpx", reason="Starlette's TestClient needs httpx")
 from starlette.testclient import TestClient
 
-from effdet_keras.detect.letterbox import has_area
-from effdet_keras.detect.predictor import Predictor
 from effdet_keras.extras.serving.app import create_app
 from effdet_keras.extras.serving.command import Limits
 from effdet_keras.extras.serving.service import Batcher, DetectionService, Engine
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.letterbox import has_area
+from effdet_keras.network.config import EfficientDetConfig
+from effdet_keras.predictor import Predictor
 
 pytestmark = pytest.mark.tensorflow
 

@@ -7,10 +7,10 @@ from support.hugging_face import commit, hub_server
 from support.tiny import batch, tiny_model
 
 from effdet_keras.cli import main
-from effdet_keras.detect.predictor import Predictor
 from effdet_keras.extras.remote.hugging_face import parse_hub_address
 from effdet_keras.extras.sharing.push import GENERATED, is_ours_to_write, model_card
 from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.predictor import Predictor
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.weights.archive import write_archive

@@ -24,7 +24,7 @@ from effdet_keras.extras.targets.builtin_postprocess import (
     builtin_operations,
     nearest_postprocess,
 )
-from effdet_keras.model.anchors import anchors_of
+from effdet_keras.network.anchors import anchors_of
 from effdet_keras.weights.archive import write_archive
 
 pytestmark = pytest.mark.tensorflow

@@ -11,7 +11,7 @@ from support import tfod_files
 from support.remote import put_folder
 
 from effdet_keras.extras.tfod.checkpoint import TFOD, read_tfod_checkpoint
-from effdet_keras.model.config import TFOD_TAPS, EfficientDetConfig
+from effdet_keras.network.config import TFOD_TAPS, EfficientDetConfig
 from effdet_keras.weights.identify import match_arrays
 from effdet_keras.weights.kinds.registry import open_weights
 from effdet_keras.weights.locate import located

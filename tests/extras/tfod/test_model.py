@@ -10,8 +10,8 @@ from support import tfod_files
 from support.odapi import odapi_path
 
 from effdet_keras.detect.detect import letterboxed
-from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.runs.requested import configured
 from effdet_keras.weights.network_arrays import tf1_name
 

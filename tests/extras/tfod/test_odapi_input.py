@@ -7,14 +7,14 @@ from keras import ops
 
 from effdet_keras.box_ops import decode_boxes, encode_boxes
 from effdet_keras.data.pipeline import transforms
-from effdet_keras.detect.letterbox import (
+from effdet_keras.letterbox import (
     boxes_in_image,
     boxes_in_input,
     letterbox_array,
     scaled_size,
 )
-from effdet_keras.model.anchors import anchors_of
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.network.anchors import anchors_of
+from effdet_keras.network.config import EfficientDetConfig
 
 CONFIG = EfficientDetConfig(
     image_size=256, anchor_order="aspect_first", resize_method="asymmetric"

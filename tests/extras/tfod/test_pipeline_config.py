@@ -11,8 +11,8 @@ from effdet_keras.extras.tfod.pipeline_config import (
     read_pipeline_model,
 )
 from effdet_keras.extras.tfod.recipe import tfod_decay
-from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.requested import configured
 

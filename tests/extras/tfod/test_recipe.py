@@ -9,8 +9,8 @@ from support.odapi import odapi_path, padded_truth
 from support.tiny import EAGER, batch, tiny_model
 
 from effdet_keras.extras.tfod.recipe import tfod_decay
-from effdet_keras.model.anchors import anchors_of
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.network.anchors import anchors_of
+from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import IoUMatching
 from effdet_keras.train.optimizers import clip_gradients

@@ -8,7 +8,7 @@ from support import automl_files
 from support.weights import whole_match
 
 from effdet_keras.extras.older_tools import write_tf1_checkpoint
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.weights.identify import identify, match_arrays
 from effdet_keras.weights.kinds.automl import OBJECT_GRAPH, read_tensorflow_checkpoint
 from effdet_keras.weights.network_arrays import TF1, network_arrays

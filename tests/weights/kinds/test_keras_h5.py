@@ -11,8 +11,8 @@ from keras.src.legacy.saving import legacy_h5_format  # true files of Keras 2's 
 from support import automl_files
 from support.weights import whole_match
 
-from effdet_keras.model.backbone import EfficientNet
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.network.backbone import EfficientNet
+from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.weights.identify import identify, match_arrays
 from effdet_keras.weights.kinds.keras_h5 import APPLICATIONS, read_keras2_h5
 from effdet_keras.weights.network_arrays import TF1, tf1_name

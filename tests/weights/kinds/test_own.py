@@ -9,8 +9,8 @@ from keras import ops
 from support.tiny import LITE0, tiny_model
 from support.weights import whole_match
 
-from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.weights.kinds.own import OWN, read_own_weights
 from effdet_keras.weights.network_arrays import tf1_name
 

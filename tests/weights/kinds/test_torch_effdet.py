@@ -15,8 +15,8 @@ from support.network_outputs import assert_outputs_equal
 from support.weights import whole_match
 
 from effdet_keras.extras.older_tools import name_in_effdet, write_torch_effdet
-from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.network.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.weights.assign import assign_source
 from effdet_keras.weights.identify import identify
 from effdet_keras.weights.kinds.torch_state_dict import (

@@ -10,7 +10,7 @@ from support.tiny import tiny_model
 from support.torch_files import backbone_state, write_zip
 
 from effdet_keras.extras.older_tools import to_layout_of
-from effdet_keras.model.config import (
+from effdet_keras.network.config import (
     MODEL_NAMES,
     TF_BACKBONE,
     TIMM_BACKBONE,

@@ -8,11 +8,10 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from effdet_keras._internal.extras import extra
 from effdet_keras.data.dataset import DetectionDataset, check_class_names
 from effdet_keras.detect.postprocess import Postprocess
 from effdet_keras.errors import InvalidValueError, check_argument
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.network.config import EfficientDetConfig
 
 if TYPE_CHECKING:
     from effdet_keras.weights.assign import LoadReport
@@ -187,7 +186,9 @@ class ModelWeights:
                 ...
             FileNotFoundError: There is no `pipeline.config` at 'nowhere.config'
         """
-        return extra("tfod.model:model_of_pipeline")(
+        from effdet_keras.extras.tfod.model import model_of_pipeline
+
+        return model_of_pipeline(
             cls,
             path,
             weights,
@@ -346,7 +347,9 @@ class ModelWeights:
             >>> model.load_pretrained(prefix, verbose=0).num_averages > 0
             True
         """
-        extra("older_tools:export_checkpoint")(self, path, format)
+        from effdet_keras.extras.older_tools import export_checkpoint
+
+        export_checkpoint(self, path, format)
 
     def push_to_hub(
         self,
@@ -392,14 +395,17 @@ class ModelWeights:
                 ...
             effdet_keras.errors.InvalidValueError: An address of the Hugging Face ...
         """
+        from effdet_keras.extras.remote.hugging_face import parse_hub_address
         from effdet_keras.weights.archive import write_archive
         from effdet_keras.weights.checkpoint_files import BEST_FILE
 
-        extra("remote.hugging_face:parse_hub_address")(address)
+        parse_hub_address(address)
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, BEST_FILE)
             write_archive(self, path)
-            return extra("sharing.push:push_archive")(
+            from effdet_keras.extras.sharing.push import push_archive
+
+            return push_archive(
                 path,
                 address,
                 license=license,

@@ -7,15 +7,15 @@ from keras import ops
 
 from effdet_keras._internal import backend
 from effdet_keras.model import mbconv
-from effdet_keras.model.basic_layers import (
+from effdet_keras.network.config import ACTIVATIONS
+from effdet_keras.network.heads import PredictionHead
+from effdet_keras.network.layers import (
     BatchNormOptions,
     DropPath,
     Normalize,
     get_activation,
 )
-from effdet_keras.model.config import ACTIVATIONS
-from effdet_keras.model.heads import PredictionHead
-from effdet_keras.model.mbconv import DepthwiseInitializer, MBConv, conv_initializer
+from effdet_keras.network.mbconv import DepthwiseInitializer, MBConv, conv_initializer
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)

@@ -6,8 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from effdet_keras.model.basic_layers import ConfiguredLayer, PyramidOptions
-from effdet_keras.model.computing import computing, convolve, quantized
+from effdet_keras.network.computing import computing, convolve, quantized
+from effdet_keras.network.layers import ConfiguredLayer, PyramidOptions
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")

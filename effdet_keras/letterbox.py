@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from effdet_keras.errors import check_choice
 from effdet_keras.labels import IGNORED_PIXEL
-from effdet_keras.model.config import RESIZE_METHODS
+from effdet_keras.network.config import RESIZE_METHODS
 
 
 def letterbox_array(

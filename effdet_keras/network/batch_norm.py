@@ -11,7 +11,7 @@ from keras import ops
 
 from effdet_keras._internal.backend import runs_on_processors
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.model.computing import ON_TENSORFLOW
+from effdet_keras.network.computing import ON_TENSORFLOW
 
 STATISTICS = ("moving_mean", "moving_variance")  # the names of their variables
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from effdet_keras._internal.backend import require_tensorflow
-from effdet_keras._internal.extras import extra
 from effdet_keras._internal.number_ranges import check_number, check_whole_number
 from effdet_keras._internal.optional_imports import keras
 from effdet_keras._internal.remote_path import (
@@ -37,7 +36,7 @@ from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.export.network import evaluated
 from effdet_keras.export.registry import FORMATS
 from effdet_keras.export.runtime import ExportedDetector, open_runtime
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.weights.checkpoint_files import BEST_FILE, is_archive
 
 if TYPE_CHECKING:
@@ -254,7 +253,9 @@ class Predictor:
         """
         rule = ScoreRule(self.detector, score_threshold, calibrated)
         detect_images = self._detect_function(rule, 1, tiles, tile_overlap, augment)
-        return extra("video:detect_frames")(detect_images, source, out, overwrite)
+        from effdet_keras.extras.video import detect_frames
+
+        return detect_frames(detect_images, source, out, overwrite)
 
     def evaluate(
         self,
@@ -313,17 +314,19 @@ class Predictor:
         detect_images = once
         if _is_given(tiles):
             size = self.config.image_size if tiles is True else tiles
-            tiled = extra("tiles:detect_tiled")
+            from effdet_keras.extras.tiles import detect_tiled as tiled
 
             def detect_images(images):
                 options = {"tile_size": size, "overlap": tile_overlap}
                 return [tiled(once, image, **options) for image in images]
 
         if is_augmented:
+            from effdet_keras.extras.fusion import detect_augmented, scales_of
+
             detect_images = functools.partial(
-                extra("fusion:detect_augmented"),
+                detect_augmented,
                 detect_images,
-                scales=extra("fusion:scales_of")(augment),
+                scales=scales_of(augment),
                 pad_rgb=self.config.padding_rgb,
             )
         return lambda images: [rule.applied_to(one) for one in detect_images(images)]

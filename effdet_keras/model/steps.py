@@ -19,7 +19,7 @@ from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidStateError, InvalidValueError, require
 from effdet_keras.images import SPARSE, check_pixels
 from effdet_keras.labels import IGNORE
-from effdet_keras.model.batch_norm import STATISTICS
+from effdet_keras.network.batch_norm import STATISTICS
 from effdet_keras.train import auto_recipe
 from effdet_keras.train.fitting import BATCH_SIZE
 from effdet_keras.train.inputs import (

@@ -6,17 +6,23 @@ import pytest
 from keras import ops
 
 from effdet_keras.extras.segmentation_head import SegmentationHead
-from effdet_keras.model.backbone import EfficientNet
-from effdet_keras.model.basic_layers import (
+from effdet_keras.network.backbone import EfficientNet
+from effdet_keras.network.bifpn import (
+    BiFPN,
+    BiFPNCell,
+    BiFPNNode,
+    ConvBN,
+    WeightedFusion,
+)
+from effdet_keras.network.heads import PredictionHead
+from effdet_keras.network.layers import (
     BatchNormOptions,
     DropPath,
     Normalize,
     PyramidOptions,
 )
-from effdet_keras.model.bifpn import BiFPN, BiFPNCell, BiFPNNode, ConvBN, WeightedFusion
-from effdet_keras.model.heads import PredictionHead
-from effdet_keras.model.mbconv import FusedMBConv, MBConv, SqueezeExcite
-from effdet_keras.model.resample import Resample
+from effdet_keras.network.mbconv import FusedMBConv, MBConv, SqueezeExcite
+from effdet_keras.network.resample import Resample
 
 POLICIES = ("float32", "mixed_float16", "mixed_bfloat16")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import keras
 from keras import ops
 
-from effdet_keras.model.basic_layers import (
+from effdet_keras.network.computing import activate, convolve, quantized
+from effdet_keras.network.layers import (
     BatchNormOptions,
     ConfiguredLayer,
     DropPath,
     get_activation,
 )
-from effdet_keras.model.computing import activate, convolve, quantized
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")

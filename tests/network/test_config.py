@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from effdet_keras.model.anchors import level_sizes
-from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.network.anchors import level_sizes
+from effdet_keras.network.config import MODEL_NAMES, EfficientDetConfig
 
 D0 = EfficientDetConfig.from_name("efficientdet-d0")
 

@@ -7,7 +7,7 @@ from keras import ops
 from support.kinds import slow_but
 from support.tiny import EAGER, batch, tiny_model
 
-from effdet_keras.model import basic_layers as recompute
+from effdet_keras.network import layers as recompute
 
 HALF = "mixed_bfloat16"
 

@@ -10,7 +10,7 @@ import keras
 
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidStateError, require
-from effdet_keras.model.network import copied
+from effdet_keras.network.build import copied
 from effdet_keras.train import fitting
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class TrainedModel:
         that it was trained with.
 
         Args:
-            name: string, one of `effdet_keras.model.config.ACTIVATIONS`.
+            name: string, one of `effdet_keras.network.config.ACTIVATIONS`.
 
         Returns:
             `EfficientDet`. This one stays as it is.
@@ -262,7 +262,7 @@ class TrainedModel:
 
         export_hub_module(self, path)
 
-    # --- What files say of the model; `weights/model_files.py` has the rest.
+    # --- What files say of the model; `model/files.py` has the rest.
 
     def get_config(self) -> dict[str, Any]:
         policy, settings = self._network_dtype, self.score_settings

@@ -10,10 +10,10 @@ from keras import ops
 from support.kinds import slow_but
 from support.network_outputs import TOLERANCE, assert_outputs_equal
 
-from effdet_keras.model.anchors import level_sizes
-from effdet_keras.model.backbone import EfficientNet, block_table, stem_filters
-from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
-from effdet_keras.model.network import build_network
+from effdet_keras.network.anchors import level_sizes
+from effdet_keras.network.backbone import EfficientNet, block_table, stem_filters
+from effdet_keras.network.build import build_network
+from effdet_keras.network.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.weights.network_arrays import network_arrays, tf1_name
 
 

@@ -6,9 +6,14 @@ import numpy as np
 import pytest
 from keras import ops
 
-from effdet_keras.model.basic_layers import PyramidOptions
-from effdet_keras.model.bifpn import BiFPNCell, BiFPNNode, WeightedFusion, pyramid_nodes
-from effdet_keras.model.config import FUSION_METHODS, PYRAMIDS
+from effdet_keras.network.bifpn import (
+    BiFPNCell,
+    BiFPNNode,
+    WeightedFusion,
+    pyramid_nodes,
+)
+from effdet_keras.network.config import FUSION_METHODS, PYRAMIDS
+from effdet_keras.network.layers import PyramidOptions
 
 
 def fuse(method, inputs, weights=None):

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from effdet_keras import box_ops
-from effdet_keras.model.anchors import (
+from effdet_keras.network.anchors import (
     anchors_of,
     best_anchor_iou,
     generate_anchors,
     level_sizes,
 )
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.network.config import EfficientDetConfig
 
 CASES = [
     "d0_512",

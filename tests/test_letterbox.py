@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from effdet_keras.detect.letterbox import boxes_in_image, letterbox_array
+from effdet_keras.letterbox import boxes_in_image, letterbox_array
 
 MEAN_RGB = np.array([123.675, 116.28, 103.53])
 STDDEV_RGB = np.array([58.395, 57.12, 57.375])

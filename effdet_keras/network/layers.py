@@ -12,8 +12,8 @@ from keras import ops
 from effdet_keras._internal.backend import fused
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import check_argument
-from effdet_keras.model.batch_norm import BatchNormalization, substituted_variables
-from effdet_keras.model.computing import ON_TENSORFLOW, quantized
+from effdet_keras.network.batch_norm import BatchNormalization, substituted_variables
+from effdet_keras.network.computing import ON_TENSORFLOW, quantized
 
 
 class ConfiguredLayer(keras.layers.Layer):

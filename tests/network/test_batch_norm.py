@@ -6,8 +6,8 @@ import pytest
 from keras import ops
 from support.gradients import gradient
 
-from effdet_keras.model.basic_layers import BatchNormOptions
-from effdet_keras.model.batch_norm import BatchNormalization
+from effdet_keras.network.batch_norm import BatchNormalization
+from effdet_keras.network.layers import BatchNormOptions
 
 
 def pair(channels=5, **kwargs):

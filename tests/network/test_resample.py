@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from effdet_keras.model.basic_layers import PyramidOptions
-from effdet_keras.model.resample import Resample
+from effdet_keras.network.layers import PyramidOptions
+from effdet_keras.network.resample import Resample
 
 NO_NORM = {"apply_bn_for_resampling": False}
 SYMMETRIC = PyramidOptions(padding="symmetric")

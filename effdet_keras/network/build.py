@@ -5,14 +5,13 @@ from typing import Any
 
 import keras
 
-from effdet_keras._internal.extras import extra
 from effdet_keras.errors import InvalidStateError, require
-from effdet_keras.model.anchors import level_sizes
-from effdet_keras.model.backbone import EfficientNet
-from effdet_keras.model.basic_layers import BatchNormOptions, Normalize, PyramidOptions
-from effdet_keras.model.bifpn import BiFPN
-from effdet_keras.model.heads import PredictionHead
-from effdet_keras.model.resample import Resample
+from effdet_keras.network.anchors import level_sizes
+from effdet_keras.network.backbone import EfficientNet
+from effdet_keras.network.bifpn import BiFPN
+from effdet_keras.network.heads import PredictionHead
+from effdet_keras.network.layers import BatchNormOptions, Normalize, PyramidOptions
+from effdet_keras.network.resample import Resample
 
 _BACKBONE_MAX_LEVEL = 5
 _PRIOR_BIAS = -math.log((1 - 0.01) / 0.01)  # focal loss paper, section 3.3
@@ -81,7 +80,8 @@ def _segmentation(pyramid, config, dtype):
     """The logits of a class for each pixel, at half the stride of the finest level."""
     finest = config.min_level - 1
     (output_size,) = level_sizes(config.image_size, finest, finest)
-    head = extra("segmentation_head:SegmentationHead")
+    from effdet_keras.extras.segmentation_head import SegmentationHead as head
+
     return head(
         config.seg_num_classes,
         filters=config.fpn_num_filters,

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import keras
 
-from effdet_keras.model.basic_layers import (
+from effdet_keras.network.layers import (
     BatchNormOptions,
     ConfiguredLayer,
     call_block,
 )
-from effdet_keras.model.mbconv import FusedMBConv, MBConv
+from effdet_keras.network.mbconv import FusedMBConv, MBConv
 
 
 @dataclasses.dataclass(frozen=True)
