@@ -101,6 +101,22 @@ def _first_found(patterns, path, otherwise):
     return float(next(found, otherwise))
 
 
+# --- Gradients of TensorFlow's tape.
+
+
+def gradients_of(tape, target, variables):
+    """The gradients of a scalar, zeros for what it does not depend on.
+
+    The tape's own `unconnected_gradients="zero"` cannot make zeros of a Keras variable
+    where a step runs eagerly.
+    """
+    gradients = tape.gradient(target, variables)
+    return [
+        ops.zeros_like(variable.value) if gradient is None else gradient
+        for gradient, variable in zip(gradients, variables, strict=True)
+    ]
+
+
 # --- Clipping gradients in two stages, as the reference: one by one, then together.
 
 

@@ -21,6 +21,7 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.plain_values import KeptByFields
 from effdet_keras.errors import InvalidValueError, check_choice, require
 from effdet_keras.network.batch_norm import batch_norms_of
+from effdet_keras.train.optimizers import gradients_of
 
 _LOSSES = ("max", "both", "class", "box")
 
@@ -225,8 +226,6 @@ class AdversarialTraining:
             adversarial = losses["loss"] - losses["reg_l2_loss"]
             scaled = model.optimizer.scale_loss(adversarial)
             model.settings.trackers.update({self.name: adversarial})
-        from effdet_keras.train.steps.tensorflow import gradients_of
-
         variables = model.optimized_variables()
         more = gradients_of(tape, scaled, variables)
         num_shared = len(gradients)  # what is behind them is auxiliary

@@ -15,6 +15,7 @@ from effdet_keras.train.optimizers import (
     all_finite,
     clip_gradients,
     float_values,
+    gradients_of,
     multiply_gradients,
     step_counter,
 )
@@ -94,19 +95,6 @@ class TensorFlowSteps:
 
     def _apply_gradients(self, gradients, variables):
         self.optimizer.apply(gradients, variables)
-
-
-def gradients_of(tape, target, variables):
-    """The gradients of a scalar, zeros for what it does not depend on.
-
-    The tape's own `unconnected_gradients="zero"` cannot make zeros of a Keras variable
-    where a step runs eagerly.
-    """
-    gradients = tape.gradient(target, variables)
-    return [
-        tf.zeros_like(variable.value) if gradient is None else gradient
-        for gradient, variable in zip(gradients, variables, strict=True)
-    ]
 
 
 def _logs_of_processes(logs):
