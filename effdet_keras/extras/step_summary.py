@@ -34,11 +34,11 @@ class _StepSummary(keras.callbacks.Callback):
         self._part: Any = None
         self._done = self._first = 0
 
-    def new_part(self, model: Any) -> Part:
+    def _new_part(self, model: Any) -> Part:
         """What keeps the numbers of a step."""
         raise NotImplementedError
 
-    def write(self, writer: TensorBoardWriter, step: int) -> None:
+    def _write(self, writer: TensorBoardWriter, step: int) -> None:
         """Writes what the part has kept of the step that has just been done."""
         raise NotImplementedError
 
@@ -46,7 +46,7 @@ class _StepSummary(keras.callbacks.Callback):
         # Keras calls it before it compiles the step, in which the part must be.
         super().set_model(model)
         if self._part is None and getattr(model, "settings", None) is not None:
-            self._part = self.new_part(model)
+            self._part = self._new_part(model)
             model.add_part(self.name, self._part)
 
     def on_train_begin(self, logs=None):
@@ -61,7 +61,7 @@ class _StepSummary(keras.callbacks.Callback):
         # takes all variables out of the step.
         before, self._done = self._done, self._done + batch - self._first + 1
         if before // self.every != self._done // self.every:
-            self.write(self._writer, self._done)
+            self._write(self._writer, self._done)
 
     def on_train_end(self, logs=None):
         self.let_go()
@@ -115,10 +115,10 @@ class GradientSummary(_StepSummary):
         super().__init__(log_dir, every)
         self.norms: dict[str, float] = {}  # of the last summary, by path
 
-    def new_part(self, model):
+    def _new_part(self, model):
         return _GradientNorms(model)
 
-    def write(self, writer, step):
+    def _write(self, writer, step):
         model = self.model  # Keras brings the variables of JAX up to date
         values = ops.convert_to_numpy(self._part.norms).tolist()
         paths = [variable.path for variable in model.updated_variables()]
@@ -190,10 +190,10 @@ class InputSummary(_StepSummary):
         self.num_images = num_images
         self.images: list[np.ndarray] = []  # of the last summary
 
-    def new_part(self, model):
+    def _new_part(self, model):
         return _Inputs(model.config.image_size, self.num_images)
 
-    def write(self, writer, step):
+    def _write(self, writer, step):
         kept = [ops.convert_to_numpy(v) for v in self.model.parts[self.name].carried]
         count = int(kept[-1])
         rows = [values[:count] for values in kept[:-1]]

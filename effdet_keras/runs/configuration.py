@@ -173,10 +173,11 @@ class RunConfiguration(RecipeFields):
         tensorboard: bool, whether to write files for TensorBoard; "auto" where it is
             installed.
         gradient_summary_every: int, the steps from one summary of the norm of each
-            variable's gradient to the next, see `ek.callbacks.GradientSummary`; None
-            for none. It needs TensorBoard, as the next does.
+            variable's gradient to the next, see
+            `effdet_keras.extras.step_summary.GradientSummary`; None for none. It needs
+            TensorBoard, as the next does.
         input_summary_every: int, the same of images as the network is given them in
-            training, see `ek.callbacks.InputSummary`.
+            training, see `effdet_keras.extras.step_summary.InputSummary`.
         profile: the steps to trace, such as "10,20" for a first and a last one, or 10.
         verbose: "auto" prints one line per epoch, 1 a progress bar, 2 all numbers of
             each epoch, 0 nothing.
