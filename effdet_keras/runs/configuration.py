@@ -111,6 +111,10 @@ class RunConfiguration(RecipeFields):
             weights. "auto" is "imagenet" where it can be had, and else random.
         checkpoint_type: "classification", "detection" or "full", what to take of
             `weights`, see `EfficientDet.load_pretrained`; None is all that fits.
+        name_map: dict of strings, which arrays of the file `weights` are which weights
+            of the model, by their names, see `EfficientDet.load_pretrained`. What
+            neither the map nor the file's own names give to the model must be left out
+            by `checkpoint_type`.
         image_size: int or `(height, width)`; "auto" fits it to the boxes; None is the
             model's own.
         anchors: "auto" fits the anchors to the boxes, unless `model_config` has
@@ -211,6 +215,7 @@ mean 'epochs'? It has: data, format, ...
     model: str = "efficientdet-lite0"
     weights: str | None = "auto"
     checkpoint_type: Literal["classification", "detection", "full"] | None = None
+    name_map: dict[str, str] = dataclasses.field(default_factory=dict)
     image_size: int | tuple[int, int] | Auto | None = number(
         "auto", "[1, inf)", **_SIZE, others=(None,)
     )
@@ -417,6 +422,11 @@ mean 'epochs'? It has: data, format, ...
         lengths = {n: getattr(self, n) for n in LENGTHS if getattr(self, n) is not None}
         rule = "The length of a training is one of `epochs`, `steps` and `time_budget`"
         require(len(lengths) < 2, rule, **lengths)
+        require(
+            not self.name_map or self.weights not in ("auto", None),
+            "`name_map` names arrays of a file: set `weights` to its path",
+            weights=self.weights,
+        )
         require(
             self.distribute in (None, "mirrored")
             or (self.batch_size != "auto" and self.time_budget is None),
