@@ -1,4 +1,4 @@
-"""Callbacks of `fit`: evaluation, averages, archive, and summaries for TensorBoard."""
+"""Callbacks of `fit`: evaluation, averages, archive and images."""
 
 from typing import TYPE_CHECKING
 
@@ -9,23 +9,10 @@ from effdet_keras.train.averages import SwapEMA
 
 if TYPE_CHECKING:
     from effdet_keras.extras.image_summary import ImageSummary
-    from effdet_keras.extras.step_summary import GradientSummary, InputSummary
 
-__all__ = [
-    "COCOEvaluation",
-    "CheckpointArchive",
-    "GradientSummary",
-    "ImageSummary",
-    "InputSummary",
-    "SwapEMA",
-]
+__all__ = ["COCOEvaluation", "CheckpointArchive", "ImageSummary", "SwapEMA"]
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
-        __name__,
-        {
-            "GradientSummary": "extras.step_summary",
-            "ImageSummary": "extras.image_summary",
-            "InputSummary": "extras.step_summary",
-        },
+        __name__, {"ImageSummary": "extras.image_summary"}
     )

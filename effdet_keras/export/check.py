@@ -17,6 +17,7 @@ from effdet_keras.detect.postprocess import finished_outputs
 from effdet_keras.errors import InvalidValueError, printable
 from effdet_keras.evaluate.image_result import ImageResult, match_detections
 from effdet_keras.export.runtime import ExportedDetector
+from effdet_keras.labels import BACKGROUND
 
 _MIN_SCORE = 0.05  # below it a detection is noise, and need not be found again
 # Where nothing reaches it, the highest scores are compared: in 8 bits one may be this
@@ -163,9 +164,7 @@ def check_export(model, runtime, images, *, format, others=()):
                 gap = float(np.abs(np.asarray(found[name])[0] - value[0]).max())
                 share = gap / max(1.0, float(np.abs(value).max()))
                 differences[name] = max(share, differences.get(name, 0.0))
-        expected = finished_outputs(
-            live, description.postprocess, model.anchors, model.config
-        )
+        expected = _expected(description, live, model)
         expected = {n: ops.convert_to_numpy(v)[0] for n, v in expected.items()}
         found = {n: v[0] for n, v in detector.predict_on_batch(batch).items()}
         # Sorted scores; one that is missing was below the threshold.
@@ -201,6 +200,53 @@ def check_export(model, runtime, images, *, format, others=()):
         _require_equal_tops(report, *highest)
     _require_within(LIMITS[description.precision], report)
     return report
+
+
+def _expected(description, live, model):
+    """What the file should find in an image, of the network's outputs `live`."""
+    postprocess, config = description.postprocess, model.config
+    expected = finished_outputs(live, postprocess, model.anchors, config)
+    if description.classes_per_detection > 1:
+        found = postprocess(
+            live,
+            model.anchors,
+            config.image_size,
+            box_scales=config.box_scales,
+            anchor_indices=True,
+        )
+        expected |= _with_more_classes(
+            found,
+            live["class_logits"],
+            description.classes_per_detection,
+            postprocess.lowest_score,
+        )
+    return expected
+
+
+def _with_more_classes(found, class_logits, count, lowest_score):
+    """Detections with `count` rows for each box: the best classes of its anchor.
+
+    `found` is what `Postprocess` finds in one image, with `anchor_indices`, in NumPy.
+    Scores up to the lowest are left out, and the rest is best first: what LiteRT's
+    operation and `LiteRTRuntime` make of it.
+    """
+    used = int(found["num_detections"][0])
+    logits = class_logits[0, found["anchor_indices"][0, :used]]  # [D, C]
+    labels = np.argsort(-logits, axis=1, kind="stable")[:, :count]
+    scores = 1 / (1 + np.exp(-np.take_along_axis(logits, labels, axis=1)))
+    boxes = np.repeat(found["boxes"][0, :used], labels.shape[1], axis=0)
+    labels, scores = labels.reshape(-1), scores.reshape(-1)
+    kept = np.flatnonzero(scores > lowest_score)
+    order = kept[np.argsort(-scores[kept], kind="stable")]
+    missing = len(found["scores"][0]) * count - len(order)
+    rows = boxes[order], scores[order].astype("float32"), labels[order].astype("int32")
+    boxes, scores, labels = (
+        np.pad(row, [(0, missing)] + [(0, 0)] * (row.ndim - 1))[None] for row in rows
+    )
+    labels[0, len(order) :] = BACKGROUND
+    num_detections = np.array([len(order)], "int32")
+    named = {"boxes": boxes, "scores": scores, "labels": labels}
+    return {**named, "num_detections": num_detections}
 
 
 def _unchecked(of_model, of_file):

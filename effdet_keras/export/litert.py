@@ -52,6 +52,8 @@ def write_litert(
     score_threshold=None,
     iou_threshold=None,
     per_class=False,
+    max_classes_per_detection=None,
+    detections_per_class=None,
     postprocess_ops="custom",
     int8_scores=False,
 ):
@@ -61,6 +63,7 @@ def write_litert(
         "score_threshold": score_threshold,
         "iou_threshold": iou_threshold,
         "per_class": per_class or None,
+        "max_detections_per_class": detections_per_class,
     }
     nms = {name: value for name, value in nms.items() if value is not None}
     uses_builtin = postprocess_ops == "builtin"
@@ -73,8 +76,18 @@ def write_litert(
     rule = 'int8 would round the boxes of "builtin": use "custom" or float16'
     is_rounded = uses_builtin and is_calibrated and not is_raw
     require(not is_rounded, rule, postprocess_ops=postprocess_ops)
+    classes_per_detection = max_classes_per_detection or 1
+    of_operation = {
+        "max_classes_per_detection": max_classes_per_detection,
+        "detections_per_class": detections_per_class,
+    }
+    _check_operation(of_operation, per_class, uses_builtin, is_raw, model.num_classes)
     description = describe(
-        model, outputs=outputs, precision=precision, batch_size=batch_size
+        model,
+        outputs=outputs,
+        precision=precision,
+        batch_size=batch_size,
+        classes_per_detection=classes_per_detection,
     )
     if not is_raw:
         if uses_builtin:
@@ -112,6 +125,25 @@ def write_litert(
             )
         content = converter.convert()
     path.write_bytes(finished(content, description))
+
+
+def _check_operation(given, per_class, uses_builtin, is_raw, num_classes):
+    """Refuses options of `TFLite_Detection_PostProcess` where it would ignore them."""
+    given = {name: value for name, value in given.items() if value is not None}
+    if not given:
+        return
+    rule = "They are of the operation `TFLite_Detection_PostProcess`, which is in files"
+    of_file = 'with outputs="detections" and postprocess_ops="custom" alone'
+    require(not (uses_builtin or is_raw), f"{rule} {of_file}", **given)
+    if (count := given.get("max_classes_per_detection")) is not None:
+        expected = f"at most the model's number of classes, {num_classes}"
+        is_right = count <= num_classes
+        check_argument(is_right, "max_classes_per_detection", count, expected)
+        rule = "With `per_class=True` the operation gives each box one class"
+        require(not per_class or count == 1, rule, max_classes_per_detection=count)
+    rule = "`detections_per_class` limits what `per_class=True` keeps: give that too"
+    is_right = per_class or "detections_per_class" not in given
+    require(is_right, rule, **given)
 
 
 def _check_calibration(calibration, is_int8, knows_ranges):
@@ -154,7 +186,11 @@ def _traced(model, description, uses_builtin, float_scores):
             op = operations(description.postprocess, model.config)
             results = op(found["box_deltas"], found["class_logits"])
         elif model.config.has_detection:
-            op = postprocess_op(description.postprocess, model.config)
+            op = postprocess_op(
+                description.postprocess,
+                model.config,
+                description.classes_per_detection,
+            )
             logits = found["class_logits"]
             if float_scores:
                 # Of int8 logits the converter makes an int8 sigmoid; of a difference,
@@ -184,6 +220,7 @@ def _repeat(x, times):
 # The time of the operation grows with the anchors above it: 32 ms for all 49,104 of D0,
 # 7 ms for 7,700 of them, 3 ms for 400 (one thread, 90 classes).
 _DEFAULT_SCORE_THRESHOLD = 0.01
+_OPERATION = "TFLite_Detection_PostProcess"
 
 
 def hard_postprocess(postprocess, **options):
@@ -197,16 +234,25 @@ def hard_postprocess(postprocess, **options):
     check_argument(is_share, "score_threshold", threshold, "between 0 and 1")
     # Across classes, an anchor can keep its best class alone: all have one box.
     top_k = hard.pre_nms_top_k if hard.per_class else 0
-    return dataclasses.replace(hard, score_threshold=threshold, pre_nms_top_k=top_k)
+    # Nor does the operation know a limit for each class then.
+    limit = hard.max_detections_per_class if hard.per_class else None
+    return dataclasses.replace(
+        hard,
+        score_threshold=threshold,
+        pre_nms_top_k=top_k,
+        max_detections_per_class=limit,
+    )
 
 
-def postprocess_op(postprocess, config):
+def postprocess_op(postprocess, config, classes_per_detection=1):
     """The operation as a function of `box_deltas` and `scores`, to be traced."""
-    count = postprocess.max_detections
+    count = postprocess.max_detections * classes_per_detection
     anchors = _centers_and_sides(config)
 
     # A LiteRT interpreter puts the operation in the place of these zeros.
-    @tf.function(experimental_implements=_operation(postprocess, config))
+    implements = _operation(postprocess, config, classes_per_detection)
+
+    @tf.function(experimental_implements=implements)
     def operation(box_deltas, scores, anchors):
         return (
             tf.zeros((1, count, 4)),
@@ -218,13 +264,13 @@ def postprocess_op(postprocess, config):
     return lambda box_deltas, scores: operation(box_deltas, scores, anchors)
 
 
-def _operation(postprocess, config):
+def _operation(postprocess, config, classes_per_detection):
     """Name and attributes, as a `NameAttrList` in protobuf's text form."""
     count = postprocess.max_detections
     y_scale, x_scale, h_scale, w_scale = map(float, config.box_scales)
     attributes = {
         "max_detections": f"i: {count}",
-        "max_classes_per_detection": "i: 1",
+        "max_classes_per_detection": f"i: {classes_per_detection}",
         "detections_per_class": f"i: {postprocess.max_detections_per_class or count}",
         "num_classes": f"i: {config.num_classes}",
         "use_regular_nms": f"b: {str(postprocess.per_class).lower()}",
@@ -239,7 +285,7 @@ def _operation(postprocess, config):
         f'attr {{ key: "{key}" value {{ {value} }} }}'
         for key, value in attributes.items()
     )
-    return f'name: "TFLite_Detection_PostProcess" {" ".join(pairs)}'
+    return f'name: "{_OPERATION}" {" ".join(pairs)}'
 
 
 def _centers_and_sides(config):
@@ -269,6 +315,7 @@ def output_names_of(description):
 _schema = OptionalModule(
     "tensorflow.lite.python.schema_py_generated", install="tensorflow"
 )
+_flexbuffers = OptionalModule("flatbuffers.flexbuffers", install="tensorflow")
 _flatbuffer_utils = OptionalModule(
     "tensorflow.lite.tools.flatbuffer_utils", install="tensorflow"
 )
@@ -280,6 +327,8 @@ def finished(content, description):
     _name_outputs(model, output_names_of(description))
     if description.precision == "int8":
         _take_pixels_as_they_are(model)
+    if description.outputs == "detections" and description.postprocess.per_class:
+        _limit_each_class(model, description.postprocess)
     from effdet_keras.extras.targets.mediapipe_metadata import metadata_buffer
 
     metadata = metadata_buffer(description)
@@ -304,6 +353,20 @@ def _name_outputs(model, names):
         graph.tensors[output.tensorIndex].name = name.encode()
         graph.outputs.append(output.tensorIndex)
     graph.tensors[graph.inputs[0]].name = b"images"
+
+
+def _limit_each_class(model, postprocess):
+    """Tells the operation how many boxes a class may have.
+
+    The converter leaves that attribute out, and then the operation keeps 100.
+    """
+    limit = postprocess.max_detections_per_class or postprocess.max_detections
+    for operator in model.subgraphs[0].operators:
+        code = model.operatorCodes[operator.opcodeIndex].customCode
+        if code is not None and code.decode() == _OPERATION:
+            options = _flexbuffers.Loads(bytes(bytearray(operator.customOptions)))
+            content = _flexbuffers.Dumps({**options, "detections_per_class": limit})
+            operator.customOptions = np.frombuffer(bytes(content), "uint8")
 
 
 def _take_pixels_as_they_are(model):
@@ -378,6 +441,11 @@ class LiteRTRuntime(Runtime):
     def _detections(self, boxes, classes, scores, count):
         """The operation's outputs as `Postprocess` returns them."""
         image_size = self.description.config.image_size
+        times = self.description.classes_per_detection
+        if times > 1:
+            boxes, classes, scores, count = self._best_first(
+                boxes, classes, scores, count * times
+            )
         used = np.arange(scores.shape[1]) < count[:, None]  # [1, D]
         boxes = boxes * np.tile(image_size, 2).astype("float32")
         if self.description.postprocess.clip:
@@ -388,6 +456,22 @@ class LiteRTRuntime(Runtime):
             "labels": np.where(used, classes, BACKGROUND).astype("int32"),
             "num_detections": count.astype("int32"),
         }
+
+    def _best_first(self, boxes, classes, scores, count):
+        """Rows of several classes for each box, in the order of their scores.
+
+        The operation gives a box all of its classes, also those below the threshold,
+        and counts boxes.
+        """
+        lowest = self.description.postprocess.lowest_score
+        used = np.arange(scores.shape[1]) < count[:, None]
+        is_kept = used & (scores > lowest)
+        order = np.argsort(np.where(is_kept, -scores, np.inf), axis=1, kind="stable")
+        boxes = np.take_along_axis(boxes, order[..., None], axis=1)
+        classes, scores = (
+            np.take_along_axis(values, order, axis=1) for values in (classes, scores)
+        )
+        return boxes, classes, scores, is_kept.sum(axis=1)
 
 
 def _opened(path):

@@ -45,6 +45,14 @@ OPTIONS: dict[str, tuple[type | None, str]] = {
     "score_threshold": (float, "lowest score to keep; by default, the model's own"),
     "iou_threshold": (float, "overlap above which a box suppresses another"),
     "per_class": (bool, "let a box suppress boxes of its own class only"),
+    "max_classes_per_detection": (
+        int,
+        "classes that TFLite_Detection_PostProcess gives each box, each a row (1)",
+    ),
+    "detections_per_class": (
+        int,
+        "with per_class, the most boxes of one class; by default, the model's number",
+    ),
     "postprocess_ops": (
         str,
         'the postprocess behind the network: "custom", the operation '
@@ -70,6 +78,8 @@ RANGES = {
     "score_threshold": _SHARE,
     "iou_threshold": _SHARE,
     "max_batch_size": _COUNT,
+    "max_classes_per_detection": _COUNT,
+    "detections_per_class": _COUNT,
 }
 
 # The options of a format or target: what each may be, () where it may be anything.
@@ -88,6 +98,8 @@ _LITERT = {
     "batch_size": _ANY,
     **_NMS,
     "per_class": _ANY,
+    "max_classes_per_detection": _ANY,
+    "detections_per_class": _ANY,
     "postprocess_ops": ("custom", "builtin"),
     "int8_scores": _ANY,
 }

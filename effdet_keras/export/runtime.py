@@ -137,6 +137,8 @@ class Description:
     batch_size: int | None = None
     score_settings: ScoreSettings | None = None
     seg_class_names: tuple | None = None
+    # Rows of each box, one for each of its best classes: of LiteRT's own operation.
+    classes_per_detection: int = 1
 
     def to_json(self):
         """The description as text, to be stored in the file."""
@@ -149,6 +151,8 @@ class Description:
             "postprocess": self.postprocess.get_config(),
             "score_settings": settings.to_dict() if settings is not None else None,
         }
+        if self.classes_per_detection == 1:  # as in files of before
+            del fields["classes_per_detection"]
         return json.dumps(fields, indent=1)
 
     @classmethod

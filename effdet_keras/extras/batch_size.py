@@ -82,7 +82,7 @@ def candidates(num_images: int) -> list[int]:
 
 def _for_trial(configuration, train):
     """The configuration, with all that the child could only know from the data."""
-    changed = {"weights": None, "checkpoint_type": None}
+    changed = {"weights": None, "checkpoint_type": None, "name_map": {}}
     if configuration.teacher is None:  # whose anchors they are
         changed["anchors"] = None
     if configuration.image_size == "auto" and not configuration.is_hub_module:

@@ -30,11 +30,11 @@ class _StepSummary(keras.callbacks.Callback):
         self._observer: Any = None
         self._done = self._first = 0
 
-    def new_observer(self, model: Any) -> Any:
+    def _new_observer(self, model: Any) -> Any:
         """What keeps the numbers of a step; see `EfficientDet.add_step_observer`."""
         raise NotImplementedError
 
-    def write(self, writer: TensorBoardWriter, step: int) -> None:
+    def _write(self, writer: TensorBoardWriter, step: int) -> None:
         """Writes what the observer has kept of the step that has just been done."""
         raise NotImplementedError
 
@@ -42,7 +42,7 @@ class _StepSummary(keras.callbacks.Callback):
         # Keras calls it before it compiles the step, which the observer is part of.
         super().set_model(model)
         if self._observer is None and getattr(model, "settings", None) is not None:
-            self._observer = self.new_observer(model)
+            self._observer = self._new_observer(model)
             model.add_step_observer(self._observer)
 
     def on_train_begin(self, logs=None):
@@ -57,7 +57,7 @@ class _StepSummary(keras.callbacks.Callback):
         # takes all variables out of the step.
         before, self._done = self._done, self._done + batch - self._first + 1
         if before // self.every != self._done // self.every:
-            self.write(self._writer, self._done)
+            self._write(self._writer, self._done)
 
     def on_train_end(self, logs=None):
         self.let_go()
@@ -109,10 +109,10 @@ class GradientSummary(_StepSummary):
         super().__init__(log_dir, every)
         self.norms: dict[str, float] = {}  # of the last summary, by path
 
-    def new_observer(self, model):
+    def _new_observer(self, model):
         return _GradientNorms(model)
 
-    def write(self, writer, step):
+    def _write(self, writer, step):
         model = self.model  # Keras brings the variables of JAX up to date
         values = ops.convert_to_numpy(self._observer.norms).tolist()
         paths = [variable.path for variable in model.optimized_variables()]
@@ -178,10 +178,10 @@ class InputSummary(_StepSummary):
         self.num_images = num_images
         self.images: list[np.ndarray] = []  # of the last summary
 
-    def new_observer(self, model):
+    def _new_observer(self, model):
         return _Inputs(model.config.image_size, self.num_images)
 
-    def write(self, writer, step):
+    def _write(self, writer, step):
         kept = [ops.convert_to_numpy(v) for v in self._observer.variables]
         count = int(kept[-1])
         rows = [values[:count] for values in kept[:-1]]

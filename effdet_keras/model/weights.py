@@ -238,6 +238,7 @@ class ModelWeights:
         averages: bool = True,
         skip_mismatch: bool = False,
         checkpoint_type: str | None = None,
+        name_map: Mapping[str, str] | None = None,
         class_names: Sequence[str] | None = None,
         sha256: str | None = None,
         pipeline_config: str | os.PathLike | None = None,
@@ -268,6 +269,14 @@ class ModelWeights:
                 of the Object Detection API: "classification", the backbone;
                 "detection", the backbone and the BiFPN; "full", all, which then
                 must fit. None is as described above.
+            name_map: dict from names of arrays in the file to names of weights, for
+                arrays that have other names than any known kind of file gives them.
+                A key is a name, as `effdet-keras inspect-weights --all` shows it or as
+                it is in the file, or a regular expression of whole names; a value is
+                the name of the weight in google/automl's checkpoints, or its `path`,
+                with groups such as `\\1`. Arrays that it does not name are loaded as
+                without it. Also for files of no known network, of which it names all
+                that is wanted: with `skip_mismatch=True` the rest stays as it is.
             class_names: sequence of strings, the names of the file's classes
                 where it does not tell them.
             sha256: string, digest that a downloaded file must have.
@@ -280,7 +289,8 @@ class ModelWeights:
 
         Raises:
             ValueError: If the file is damaged or of no known kind, or does not
-                fit; the message names the array, both shapes and the cure.
+                fit; the message names the array, both shapes and the cure. Or if a name
+                in `name_map` matches no array, or is that of no weight.
             OSError: If there is no such file, or it cannot be fetched.
             ImportError: If a package is missing that reads this kind.
 
@@ -309,6 +319,7 @@ class ModelWeights:
             averages=averages,
             sha256=sha256,
             pipeline_config=pipeline_config,
+            name_map=name_map,
             verbose=verbose,
         )
         if class_names is not None:

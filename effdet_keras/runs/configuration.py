@@ -110,6 +110,10 @@ class RunConfiguration(RecipeFields):
             weights. "auto" is "imagenet" where it can be had, and else random.
         checkpoint_type: "classification", "detection" or "full", what to take of
             `weights`, see `EfficientDet.load_pretrained`; None is all that fits.
+        name_map: dict of strings, which arrays of the file `weights` are which weights
+            of the model, by their names, see `EfficientDet.load_pretrained`. What
+            neither the map nor the file's own names give to the model must be left out
+            by `checkpoint_type`.
         image_size: int or `(height, width)`; "auto" fits it to the boxes; None is the
             model's own.
         anchors: "auto" fits the anchors to the boxes, unless `model_config` has
@@ -172,10 +176,11 @@ class RunConfiguration(RecipeFields):
         tensorboard: bool, whether to write files for TensorBoard; "auto" where it is
             installed.
         gradient_summary_every: int, the steps from one summary of the norm of each
-            variable's gradient to the next, see `ek.callbacks.GradientSummary`; None
-            for none. It needs TensorBoard, as the next does.
+            variable's gradient to the next, see
+            `effdet_keras.extras.step_summary.GradientSummary`; None for none. It needs
+            TensorBoard, as the next does.
         input_summary_every: int, the same of images as the network is given them in
-            training, see `ek.callbacks.InputSummary`.
+            training, see `effdet_keras.extras.step_summary.InputSummary`.
         profile: the steps to trace, such as "10,20" for a first and a last one, or 10.
         verbose: "auto" prints one line per epoch, 1 a progress bar, 2 all numbers of
             each epoch, 0 nothing.
@@ -209,6 +214,7 @@ mean 'epochs'? It has: data, format, ...
     model: str = "efficientdet-lite0"
     weights: str | None = "auto"
     checkpoint_type: Literal["classification", "detection", "full"] | None = None
+    name_map: dict[str, str] = dataclasses.field(default_factory=dict)
     image_size: int | tuple[int, int] | Auto | None = number(
         "auto", "[1, inf)", **_SIZE, others=(None,)
     )
@@ -417,6 +423,11 @@ mean 'epochs'? It has: data, format, ...
         lengths = {n: getattr(self, n) for n in LENGTHS if getattr(self, n) is not None}
         rule = "The length of a training is one of `epochs`, `steps` and `time_budget`"
         require(len(lengths) < 2, rule, **lengths)
+        require(
+            not self.name_map or self.weights not in ("auto", None),
+            "`name_map` names arrays of a file: set `weights` to its path",
+            weights=self.weights,
+        )
         require(
             self.distribute in (None, "mirrored")
             or (self.batch_size != "auto" and self.time_budget is None),

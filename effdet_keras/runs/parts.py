@@ -198,10 +198,14 @@ def _of_preset(configuration, train, options):
         options |= {"anchors": None, **{name: theirs[name] for name in _OWN_ANCHORS}}
     options["dataset"] = train
     name, weights = configuration.model, configuration.weights
-    if configuration.checkpoint_type is not None:
+    if configuration.checkpoint_type is not None or configuration.name_map:
         model = EfficientDet.from_preset(name, **options)
-        of_file = {"checkpoint_type": configuration.checkpoint_type}
-        model.load_pretrained(weights, verbose=options["verbose"], **of_file)
+        model.load_pretrained(
+            weights,
+            verbose=options["verbose"],
+            checkpoint_type=configuration.checkpoint_type,
+            name_map=configuration.name_map or None,
+        )
         return model
     if weights != "auto":
         return EfficientDet.from_preset(name, weights, **options)

@@ -8,7 +8,7 @@ import dataclasses
 import numpy as np
 from keras import ops
 
-from effdet_keras.errors import InvalidValueError, check_choice, printable
+from effdet_keras.errors import InvalidValueError, check_choice, hint, printable
 from effdet_keras.weights.identify import identify, match_arrays
 from effdet_keras.weights.network_arrays import (
     is_backbone_name,
@@ -31,6 +31,7 @@ BACKBONE_ALONE = "the file holds a backbone alone"  # why the rest starts new
 def assign_source(model, source, *, skip_mismatch=False, checkpoint_type=None):
     check_choice("checkpoint_type", checkpoint_type, (None, *CHECKPOINT_TYPES))
     match = match_arrays(source, model.config)
+    _check_mapped(source, model)
     plan = _Plan(match)
     if checkpoint_type is not None:
         is_left = CHECKPOINT_TYPES[checkpoint_type]
@@ -64,7 +65,25 @@ def assign_source(model, source, *, skip_mismatch=False, checkpoint_type=None):
         new=tuple(plan.new),
         left_over=tuple(match.left_over),
         others=tuple(source.others),
+        mapped=tuple(
+            (in_file, name)
+            for name, (in_file, _) in source.mapped.items()
+            if name in plan.values
+        ),
     )
+
+
+def _check_mapped(source, model):
+    """Raises where a name map gives an array to a weight that the model has not."""
+    names = [array.name for array in network_arrays(model.config)]
+    for target, (in_file, _) in source.mapped.items():
+        if target not in names:
+            raise InvalidValueError(
+                f"`name_map` gives {in_file!r} of '{source.path}' to {target!r}, and "
+                f"`{model.config.name}` has no weight of this name."
+                f"{hint(target, names)} Its weights have the names of google/automl's "
+                f"checkpoints, such as {names[0]!r}."
+            )
 
 
 class _Plan:
@@ -206,6 +225,8 @@ class LoadReport:
         left_over: tuple of strings, arrays of the file that fit no weight.
         others: tuple of strings, what else is in the file: optimizer, counters.
         notes: tuple of strings, what else the user should know.
+        mapped: tuple of pairs of strings, what `name_map` loaded: the name in the file,
+            and the name of the weight.
 
     Example:
         >>> head = NewWeights("the file has 90 classes, the model 3", ("a/b/c",))
@@ -225,6 +246,7 @@ class LoadReport:
     left_over: tuple[str, ...]
     others: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    mapped: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         averages = f", {self.num_averages} moving averages" if self.num_averages else ""
@@ -232,6 +254,11 @@ class LoadReport:
             f"Loaded {self.num_loaded} of {self.num_weights} weights of "
             f"{self.model_name} from '{self.path}' ({self.kind}{averages})"
         ]
+        if self.mapped:
+            pairs = [f"{in_file} -> {name}" for in_file, name in self.mapped]
+            lines.append(f"  {len(pairs)} of them by `name_map`")
+            lines += [f"    {pair}" for pair in pairs[:_SHOWN]]
+            lines += ["    ..."] if len(pairs) > _SHOWN else []
         for group in self.new:
             lines.append(f"  {len(group.names)} start new: {group.reason}")
             lines += [f"    {line}" for line in parts_of(group.names)]

@@ -26,11 +26,14 @@ def match_arrays(source, config):
     found, mismatched, missing, used = {}, {}, [], set()
     for array in network_arrays(config):
         name = source.scheme.name_of(array)
-        if name not in source.arrays:
+        if array.name in source.mapped:
+            _, value = source.mapped[array.name]
+        elif name in source.arrays:
+            used.add(name)
+            value = source.instead.get(array.name, source.arrays[name])
+        else:
             missing.append(array)
             continue
-        used.add(name)
-        value = source.instead.get(array.name, source.arrays[name])
         value = to_our_layout(value, array, source.scheme)
         value = for_our_anchors(value, array, source, config)
         group = found if np.shape(value) == array.shape else mismatched
@@ -126,6 +129,8 @@ def num_classes_of(source):
     config = EfficientDetConfig()
     bias = next(a for a in network_arrays(config) if a.name == _CLASS_BIAS)
     value = source.arrays.get(source.scheme.name_of(bias))
+    if bias.name in source.mapped:
+        _, value = source.mapped[bias.name]
     return None if value is None else np.size(value) // config.num_anchors or None
 
 

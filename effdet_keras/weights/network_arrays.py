@@ -371,6 +371,10 @@ class WeightSource:
     instead: dict[str, np.ndarray] = dataclasses.field(
         default_factory=dict, kw_only=True
     )
+    # By TF1 names: what a name map takes for some weights, with its name in the file.
+    mapped: dict[str, tuple[str, np.ndarray]] = dataclasses.field(
+        default_factory=dict, kw_only=True
+    )
     num_averages: int = 0  # how many of `arrays` are moving averages
     others: tuple = ()  # names of all else: optimizer slots, counters, random state
     class_names: tuple | None = None  # None where the file does not tell

@@ -12,6 +12,7 @@ from effdet_keras.errors import InvalidValueError, hint, require
 from effdet_keras.weights.identify import num_classes_of
 from effdet_keras.weights.kinds.registry import open_weights
 from effdet_keras.weights.locate import cache_path, is_there, read_located
+from effdet_keras.weights.name_map import NameMap, read_raw_arrays
 from effdet_keras.weights.presets import (
     COCO_CATEGORY_IDS,
     COCO_CLASS_NAMES,
@@ -29,8 +30,11 @@ def read_weights(
     sha256=None,
     pipeline_config=None,
     own_pipeline_config=None,
+    name_map=None,
     verbose=1,
 ):
+    if name_map is not None:
+        NameMap(name_map)  # which may be wrong, before a download
     if isinstance(weights, str) and weights in WEIGHTS_KEYS:
         if model_name is None:
             raise InvalidValueError(
@@ -38,13 +42,17 @@ def read_weights(
                 "`model_name` (`--model efficientdet-d0`)."
             )
         published = find_published_weights(model_name, weights)
-        return _read_published(published, averages, verbose)
+        return _read_published(published, averages, name_map, verbose)
     _refuse_unknown_key(weights)
 
-    def read(path):
-        return open_weights(path, averages, pipeline_config, own_pipeline_config)
-
-    source = read_located(weights, read, sha256=sha256, verbose=verbose)
+    read = _opener(
+        averages,
+        name_map,
+        pipeline_config=pipeline_config,
+        own_pipeline_config=own_pipeline_config,
+    )
+    found = read_located(weights, read, sha256=sha256, verbose=verbose)
+    source = _with_name_map(*found, name_map)
     source = dataclasses.replace(source, path=shown_address(weights))
     if source.class_names is None and source.category_ids is None:
         class_names, category_ids = coco_classes(num_classes_of(source))
@@ -52,6 +60,26 @@ def read_weights(
             source, class_names=class_names, category_ids=category_ids
         )
     return source
+
+
+def _opener(averages, name_map, **configs):
+    """A function of a path: what is in the file, for `_with_name_map`."""
+
+    def read(path):
+        if not name_map:
+            return open_weights(path, averages, **configs), None
+        raw = read_raw_arrays(path, averages)  # raises where the file is damaged
+        try:
+            return open_weights(path, averages, **configs), raw
+        except InvalidValueError:  # no network that is known, but for the name map
+            return None, raw
+
+    return read
+
+
+def _with_name_map(source, raw, name_map):
+    # Not while a download is judged: a wrong name map is not the fault of the file.
+    return source if raw is None else raw.with_mapped_names(source, name_map)
 
 
 def coco_classes(num_classes):
@@ -81,20 +109,21 @@ def _refuse_unknown_key(weights):
     )
 
 
-def _read_published(published, averages, verbose):
+def _read_published(published, averages, name_map, verbose):
     path = published.package and installed_weights(published.package)
     if path:
-        source = open_weights(path, averages)
+        found = _opener(averages, name_map)(path)
         name = f"{published.package} (installed)"
     else:
         with _naming_cures(published):
-            source = read_located(
+            found = read_located(
                 published.url,
-                lambda path: open_weights(path, averages),
+                _opener(averages, name_map),
                 md5=published.md5,
                 verbose=verbose,
             )
         name = published.url
+    source = _with_name_map(*found, name_map)
     return dataclasses.replace(
         source,
         path=name,

@@ -235,6 +235,15 @@ INT8 = {"precision": "int8", "calibration": ["x"]}
             "`max_detections` must be a whole number of at least 1",
         ),
         ({**INT8, "calibration": []}, "at least one image"),
+        ({"max_classes_per_detection": 4}, "at most the model's number of classes, 3"),
+        (
+            {"max_classes_per_detection": 2, "per_class": True},
+            "gives each box one class",
+        ),
+        ({"max_classes_per_detection": 0}, "must be a whole number of at least 1"),
+        ({"max_classes_per_detection": 2, "outputs": "raw"}, "alone"),
+        ({"max_classes_per_detection": 2, "postprocess_ops": "builtin"}, "alone"),
+        ({"detections_per_class": 2}, "give that too"),
     ],
 )
 def test_wrong_options_are_told_before_any_work(tmp_path, model, options, message):
@@ -251,6 +260,45 @@ def test_calibration_takes_images_evenly_from_datasets_and_lists(images):
         chosen = calibration_inputs(config, calibration, 3)
         assert [int(read()[0, 0, 0]) for read in chosen] == [0, 4, 8]
     assert len(calibration_inputs(config, images, 100)) == 9
+
+
+MORE_CLASSES = {"max_detections": 7, "score_threshold": 0.2}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_box_has_a_row_for_each_of_its_best_classes(model, images, tmp_path, count):
+    path = tmp_path / "pets.tflite"
+    options = {**MORE_CLASSES, "max_classes_per_detection": count}
+    report = model.export(path, images=images, verbose=0, **options)
+    assert report.matched == report.live_detections > 7
+    interpreter = Interpreter(model_path=str(path))
+    found = interpreter.get_signature_runner()(images=images[0][None].astype("float32"))
+    assert found["scores"].shape == (1, 7 * count) and found["count"] == 7
+    boxes = found["boxes"].reshape(7, count, 4)
+    assert (boxes == boxes[:, :1]).all()
+    assert len({*found["classes"].reshape(7, count)[0].tolist()}) == count
+    runtime = open_runtime(path)
+    assert runtime.description.classes_per_detection == count
+    ours = runtime.run(images[0][None].astype("float32"))
+    used = int(ours["num_detections"][0])
+    assert used == (found["scores"] > 0.2).sum()
+    scores = ours["scores"][0]
+    assert (np.diff(scores) <= 0).all() and not scores[used:].any()
+    assert (ours["labels"][0, used:] == -1).all() and scores[used - 1] > 0.2
+
+
+def test_no_class_has_more_boxes_than_it_may(model, images, tmp_path):
+    path = tmp_path / "pets.tflite"
+    options = {"max_detections": 9, "score_threshold": 0.2, "per_class": True}
+    report = model.export(
+        path, images=images, verbose=0, detections_per_class=2, **options
+    )
+    assert report.matched == report.live_detections > 0
+    runtime = open_runtime(path)
+    assert runtime.description.postprocess.max_detections_per_class == 2
+    found = runtime.run(images[0][None].astype("float32"))
+    labels = found["labels"][0, : int(found["num_detections"][0])]
+    assert np.bincount(labels).tolist() == [2, 2, 2]
 
 
 def test_a_file_of_another_program_is_refused(tmp_path):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from support.tiny import EAGER, Stream, batch, tiny_model
 
-from effdet_keras.callbacks import GradientSummary, InputSummary
+from effdet_keras.extras.step_summary import GradientSummary, InputSummary
 from effdet_keras.runs.configuration import RunConfiguration
 
 pytest.importorskip("tensorflow")

@@ -26,6 +26,7 @@ OTHERS = {
     "model": "efficientdet-d1",
     "weights": "coco",
     "checkpoint_type": "detection",
+    "name_map": {"stem/(.*)": "efficientnet-b1/stem/\\1"},
     "image_size": (192, 256),
     "anchors": None,
     "model_config": {"max_level": 5, "aspect_ratios": (1.0, 2.0)},

@@ -98,6 +98,19 @@ def read_tensorflow_checkpoint(prefix, averages=True):
     )
 
 
+def read_raw_arrays(prefix, averages=True):
+    """The float arrays of any checkpoint, by their names in it."""
+    tf.require("Reading TensorFlow checkpoints")
+    prefix = os.fspath(prefix)
+    with naming_damage(prefix):
+        reader = tf.train.load_checkpoint(prefix)
+        dtypes = reader.get_variable_to_dtype_map()
+        floats = sorted(key for key, dtype in dtypes.items() if dtype.is_floating)
+        _, _, raw, average = _entries(floats)
+        wanted = {**raw, **(average if averages else {})}
+        return {name: reader.get_tensor(key) for name, key in wanted.items()}
+
+
 @contextlib.contextmanager
 def naming_damage(prefix):
     """Turns what TensorFlow raises on damaged files into a `ValueError`."""
