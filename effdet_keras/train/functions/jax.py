@@ -7,6 +7,7 @@ import contextlib
 import functools
 import math
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -79,7 +80,9 @@ class JAXFunctions:
         """With all that a step changes, and that Keras does not know of."""
         return [*super().metrics_variables, *self.variables_beside_keras()]
 
-    def predict_of_process(self, keras_predict, model, inputs):
+    def predict_of_process(
+        self, keras_predict: Callable, model: Any, inputs: Any
+    ) -> Any:
         """What a model, or one that runs it, predicts for a batch of this process."""
         if keras.distribution.distribution() is None:
             with self._prediction_lock:  # Keras takes the values of all weights away
@@ -101,15 +104,15 @@ class JAXFunctions:
         """Of the model itself, and of the last other one that ran it."""
         return {}
 
-    def variable_scope(self):
+    def variable_scope(self) -> contextlib.AbstractContextManager:
         """The context in which variables are made for all devices of the model."""
         return contextlib.nullcontext()
 
-    def prepare_fit_data(self, data):
+    def prepare_fit_data(self, data: Any) -> Any:
         """What Keras' `fit` is given for the batches of this process."""
         return data
 
-    def skipped_step(self, logs, state, iterator):
+    def skipped_step(self, logs: dict, state: Any, iterator: Any) -> Any:
         """What a train function returns for a step that is not trained."""
         return logs, state
 

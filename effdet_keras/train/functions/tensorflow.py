@@ -5,6 +5,8 @@ What a step computes is in `train/steps/tensorflow.py`.
 
 import contextlib
 import math
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -101,18 +103,20 @@ class TensorFlowFunctions:
         finally:
             self.run_eagerly = run_eagerly
 
-    def predict_of_process(self, keras_predict, model, inputs):
+    def predict_of_process(
+        self, keras_predict: Callable, model: Any, inputs: Any
+    ) -> Any:
         """What a model, or one that runs it, predicts for a batch of this process."""
         return keras_predict(inputs)
 
-    def variable_scope(self):
+    def variable_scope(self) -> contextlib.AbstractContextManager:
         """The context in which variables are made for all devices of the model."""
         strategy = self.distribute_strategy
         if strategy is tf.distribute.get_strategy():
             return contextlib.nullcontext()
         return strategy.scope()
 
-    def prepare_fit_data(self, data):
+    def prepare_fit_data(self, data: Any) -> Any:
         """What Keras' `fit` is given for the batches of this process."""
         if current_processes().count == 1:
             return data
@@ -135,7 +139,7 @@ class TensorFlowFunctions:
         )
         return strategy.distribute_datasets_from_function(lambda context: per_device)
 
-    def skipped_step(self, logs, *arguments):
+    def skipped_step(self, logs: dict, *arguments: Any) -> Any:
         """What a train function returns for a step that is not trained."""
         return logs
 

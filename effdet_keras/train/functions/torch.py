@@ -4,6 +4,8 @@ What a step computes is in `train/steps/torch.py`.
 """
 
 import contextlib
+from collections.abc import Callable
+from typing import Any
 
 
 class TorchFunctions:
@@ -33,18 +35,20 @@ class TorchFunctions:
 
         return run
 
-    def predict_of_process(self, keras_predict, model, inputs):
+    def predict_of_process(
+        self, keras_predict: Callable, model: Any, inputs: Any
+    ) -> Any:
         """What a model, or one that runs it, predicts for a batch of this process."""
         return keras_predict(inputs)
 
-    def variable_scope(self):
+    def variable_scope(self) -> contextlib.AbstractContextManager:
         """The context in which variables are made for all devices of the model."""
         return contextlib.nullcontext()
 
-    def prepare_fit_data(self, data):
+    def prepare_fit_data(self, data: Any) -> Any:
         """What Keras' `fit` is given for the batches of this process."""
         return data
 
-    def skipped_step(self, logs, *arguments):
+    def skipped_step(self, logs: dict, *arguments: Any) -> Any:
         """What a train function returns for a step that is not trained."""
         return logs

@@ -5,6 +5,8 @@ the values of all variables through a step, as its `state`.
 """
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import keras
@@ -76,7 +78,7 @@ class JAXSteps:
         outputs, state = super().predict_step(state, data)
         return self.detect_outputs(outputs), state
 
-    def loss_normalizer(self, num_positives, rule):
+    def loss_normalizer(self, num_positives: Any, rule: Callable) -> Any:
         """What the loss of one replica is divided by; None for its own positives."""
         return None
 

@@ -5,6 +5,8 @@ a `tf.distribute` strategy each replica runs the step on its part of the batch.
 """
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -83,7 +85,7 @@ class TensorFlowSteps:
         images, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         return self.detect_step(images)
 
-    def loss_normalizer(self, num_positives, rule):
+    def loss_normalizer(self, num_positives: Any, rule: Callable) -> Any:
         """What the loss of one replica is divided by; None for its own positives.
 
         The gradients of replicas are summed: together they take the loss of one batch.

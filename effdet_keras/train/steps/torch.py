@@ -4,6 +4,8 @@
 """
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import torch
@@ -72,7 +74,7 @@ class TorchSteps:
         images, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         return self.detect_step(images)
 
-    def loss_normalizer(self, num_positives, rule):
+    def loss_normalizer(self, num_positives: Any, rule: Callable) -> Any:
         """What the loss of one replica is divided by; None for its own positives."""
         return None
 
