@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.tiny import lively_model
 
-from effdet_keras.detect import predictor as in_runtime
+from effdet_keras import predictor as in_runtime
 from effdet_keras.export import export_model as module
 from effdet_keras.export.network import evaluated
 from effdet_keras.export.registry import ExportFormat

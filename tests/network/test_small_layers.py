@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from effdet_keras._internal import backend
-from effdet_keras.model import mbconv
+from effdet_keras.network import mbconv
 from effdet_keras.network.config import ACTIVATIONS
 from effdet_keras.network.heads import PredictionHead
 from effdet_keras.network.layers import (

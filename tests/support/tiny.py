@@ -5,8 +5,8 @@ import types
 import keras
 import numpy as np
 
-from effdet_keras.model import backbone as variants
-from effdet_keras.model import config as configuration
+from effdet_keras.network import backbone as variants
+from effdet_keras.network import config as configuration
 from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.train.averages import WeightAverages
 
