@@ -212,3 +212,15 @@ def test_a_drive_may_know_no_flushing_but_must_be_there(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="not connected"):
         write("epoch 2")
     assert contents(tmp_path) == {"last.keras": "epoch 1"}
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_or_quota_names_the_file_that_was_to_be(tmp_path, number):
+    """`write` and `close` of Python raise without a name."""
+    path = tmp_path / "a.json"
+    path.write_text("old")
+    with pytest.raises(OSError, match="a.json") as caught, replacing(path) as partial:
+        partial.write_text("new")
+        raise OSError(number, os.strerror(number))
+    assert (caught.value.errno, caught.value.filename) == (number, str(path))
+    assert path.read_text() == "old" and os.listdir(tmp_path) == ["a.json"]
