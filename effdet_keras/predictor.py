@@ -247,7 +247,8 @@ class Predictor:
 
         Raises:
             FileNotFoundError, OSError, ValueError: If the video or camera cannot be
-                read, or `out` not be written.
+                read, or `out` not be written. Of a video that is cut or damaged, after
+                the frames that can be decoded.
             FileExistsError: If `out` is there, and `overwrite` is False.
             ImportError: If OpenCV is not installed.
         """

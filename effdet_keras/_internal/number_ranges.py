@@ -15,8 +15,6 @@ import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-import numpy as np
-
 from effdet_keras.errors import check_argument
 
 _METADATA_KEY = "range"
@@ -139,7 +137,7 @@ at most 1. Received: share=0
 
 
 def _is_sequence(value):
-    is_array = isinstance(value, np.ndarray) and value.ndim > 0
+    is_array = getattr(value, "ndim", 0) > 0  # without NumPy, for `--help`
     return is_array or (isinstance(value, Sequence) and not isinstance(value, str))
 
 

@@ -72,6 +72,7 @@ def shown_address(path):
 HALF_WRITTEN = ".*.partial*"
 # Of mounted drives that know no flushing: they are as safe as their service makes them.
 _NO_FLUSHING = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)  # a disk is full, or a quota used up
 _LITTLE = 2**20  # bytes that a disk has left where a library failed for lack of them
 _OF_STREAMS = "iostream error"  # of C++, all it says; most likely of a full disk
 
@@ -197,6 +198,9 @@ def _hidden_beside(path, ending=""):
         full = os.strerror(errno.ENOSPC)
         is_full = shutil.disk_usage(path.parent).free < _LITTLE
         is_full = is_full or any(words in str(error) for words in (full, _OF_STREAMS))
+        if getattr(error, "errno", None) in _NO_SPACE:
+            error.filename = os.fspath(path)  # not of the hidden file, or of none
+            raise
         if not is_full or getattr(error, "errno", None) is not None:
             raise
         raise OSError(errno.ENOSPC, full, path) from error

@@ -6,6 +6,7 @@ import functools
 import os
 import pathlib
 import tempfile
+import warnings
 
 import numpy as np
 
@@ -278,6 +279,22 @@ def sealed_files(path):
     return assets / _SEAL, [path / "saved_model.pb", assets / DESCRIPTION_NAME]
 
 
+def _set_threads(num_threads):
+    """Sets the threads of TensorFlow, which are those of the whole process."""
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(num_threads)
+    except RuntimeError:  # it has computed something already
+        now = tf.config.threading.get_intra_op_parallelism_threads()
+        if now != num_threads:
+            warnings.warn(
+                "TensorFlow has computed in this process before, and its number of "
+                f"threads cannot change any more: it stays {now or 'that of the cores'}"
+                f". Received: num_threads={num_threads}. Open the SavedModel first, or "
+                "in a process of its own.",
+                stacklevel=4,
+            )
+
+
 class SavedModelRuntime(Runtime):
     """Runs a SavedModel that `EfficientDet.export` wrote."""
 
@@ -289,7 +306,7 @@ class SavedModelRuntime(Runtime):
         notes = path / "assets" / DESCRIPTION_NAME
         self.description = Description.from_json(notes.read_bytes())
         if num_threads is not None:
-            tf.config.threading.set_intra_op_parallelism_threads(num_threads)
+            _set_threads(num_threads)
         try:
             self._module = tf.saved_model.load(os.fspath(path))
         except Exception as error:  # TensorFlow's, of a variable, has many types

@@ -167,9 +167,11 @@ class ModelSteps:
         with `fit`.
         """
         images = args[0] if args else kwargs.get("x")
-        if isinstance(images, np.ndarray):
-            check_pixels(images, "a batch of images", step=SPARSE)
         with self._training_on(None):
+            self._run.trains = True
+            if isinstance(images, np.ndarray):
+                sparse = images[:, ::SPARSE, ::SPARSE]
+                self._run.check_pixels(sparse, "a batch of images")
             self.score_settings = None
             if self.averages is not None:
                 self.averages.restore()

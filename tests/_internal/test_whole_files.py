@@ -329,3 +329,15 @@ def test_a_rename_may_take_its_time(tmp_path, monkeypatch):
     with replacing(path) as partial:
         partial.write_text("new")
     assert seen == ["old", "old"] and contents(tmp_path) == {"a.txt": "new"}
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_or_quota_names_the_file_that_was_to_be(tmp_path, number):
+    """`write` and `close` of Python raise without a name."""
+    path = tmp_path / "a.json"
+    path.write_text("old")
+    with pytest.raises(OSError, match="a.json") as caught, replacing(path) as partial:
+        partial.write_text("new")
+        raise OSError(number, os.strerror(number))
+    assert (caught.value.errno, caught.value.filename) == (number, str(path))
+    assert path.read_text() == "old" and os.listdir(tmp_path) == ["a.json"]

@@ -8,6 +8,7 @@ import random
 import shutil
 import subprocess
 import sys
+import warnings
 
 import keras
 import numpy as np
@@ -244,6 +245,32 @@ def test_threads_get_the_detections_of_their_own_images(exported, calls):
     pairs = found_in_threads(predictor, many_images(), threads=6, calls=calls)
     assert len(pairs) == 6 * calls
     assert_nobody_got_anothers(pairs)
+
+
+def test_threads_with_batches_of_several_sizes_may_have_a_predictor_each(exported):
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        predictors = [ek.Predictor.load(exported, num_threads=n) for n in (None, 1, 3)]
+    told = [str(one.message) for one in told if "num_threads" in str(one.message)]
+    # TensorFlow's threads are those of the process, which has computed before.
+    assert len(told) == 2 * exported.is_dir()
+    images = many_images()
+    alone = predictors[0].detect(images, 0.2, verbose=0)
+
+    def look(thread):
+        rng, predictor = np.random.default_rng(thread), predictors[thread % 3]
+        pairs = []
+        for count in rng.integers(1, 5, 6):
+            rows = rng.integers(len(images), size=count)
+            batch = [images[row] for row in rows]
+            found = predictor.detect(batch, 0.2, batch_size=int(count), verbose=0)
+            pairs += zip(found, [alone[row] for row in rows])
+        return pairs
+
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        for pairs in pool.map(look, range(6)):
+            assert len(pairs) >= 6
+            assert_nobody_got_anothers(pairs)
 
 
 def test_it_knows_its_classes_and_finds_nothing_above_one(exported, model, images):

@@ -159,4 +159,5 @@ def test_it_is_told_and_nothing_is_lost(write, disk, times, request):
         disk.leave(None)
         assert contents(disk.folder) == old
         assert caught.value.errno == errno.ENOSPC
+        assert str(disk.folder) in str(caught.value)  # it says of which file
     write(disk.folder)

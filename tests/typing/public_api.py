@@ -34,6 +34,8 @@ def train_model(
     )
     report = model.load_pretrained("d0.h5", checkpoint_type="full")
     print(report.num_loaded)
+    report = model.load_pretrained("d0.h5", name_map={"a/(.*)": r"class_net/\1"})
+    print([name for _, name in report.mapped])
     model.compile(
         "adamw", loss=ek.DetectionLoss(gamma=2.0), learning_rate=1e-3, freeze="backbone"
     )

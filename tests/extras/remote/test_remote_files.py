@@ -1,7 +1,10 @@
 """Files at addresses are read whole, tried again, and named in errors."""
 
+import pathlib
+
 import pytest
 from support.remote import memory_files, web_server
+from support.tiny import LITE0, tiny_model
 
 from effdet_keras.extras.remote import files as remote_files
 from effdet_keras.extras.remote.files import (
@@ -12,6 +15,8 @@ from effdet_keras.extras.remote.files import (
     read_bytes,
     remove,
 )
+from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.weights.archive import write_archive
 
 
 def test_a_file_goes_to_a_storage_and_comes_back(memory, tmp_path):
@@ -103,3 +108,77 @@ def test_a_web_server_gives_files_and_lists_no_folder(memory, tmp_path):
 def test_a_server_that_cannot_be_reached_is_named(memory):
     with pytest.raises(OSError, match="'http://127.0.0.1:9/a' cannot be read"):
         read_bytes("http://127.0.0.1:9/a")
+
+
+def half_of(copy):
+    """A copy that a storage cuts in the middle without a word, once or always."""
+
+    def copy_half(self, source, target, **options):
+        copy(self, source, target, **options)
+        if isinstance(target, str) and target in self.store:
+            content = self.store[target].getvalue()
+            self.pipe_file(target, content[: len(content) // 2])
+        else:
+            content = pathlib.Path(target).read_bytes()
+            pathlib.Path(target).write_bytes(content[: len(content) // 2])
+
+    return copy_half
+
+
+@pytest.mark.parametrize("is_cut_once", [True, False])
+def test_a_cut_copy_from_a_storage_is_no_file(
+    memory, tmp_path, monkeypatch, is_cut_once
+):
+    memory.pipe_file("/a", b"0123456789")
+    target, whole = tmp_path / "a", type(memory).get_file
+    copies = [half_of(whole), whole if is_cut_once else half_of(whole)]
+
+    def get_file(self, *arguments, **options):
+        copy = copies.pop(0) if len(copies) > 1 else copies[0]
+        return copy(self, *arguments, **options)
+
+    monkeypatch.setattr(type(memory), "get_file", get_file)
+    if is_cut_once:
+        fetch("memory://a", target)
+        assert target.read_bytes() == b"0123456789"
+    else:
+        with pytest.raises(OSError, match="'memory://a' .*has 10 bytes, and 5 were"):
+            fetch("memory://a", target)
+        assert not target.exists()
+
+
+def test_a_cut_copy_to_a_storage_is_an_error(memory, tmp_path, monkeypatch):
+    (tmp_path / "a").write_bytes(b"0123456789")
+    monkeypatch.setattr(type(memory), "put_file", half_of(type(memory).put_file))
+    with pytest.raises(OSError, match="'memory://a' cannot be written: its storage"):
+        put(tmp_path / "a", "memory://a")
+
+
+def test_a_copy_that_is_damaged_on_its_way_is_fetched_again(
+    memory, tmp_path, monkeypatch
+):
+    model = tiny_model(backbone=LITE0)
+    model.save_weights(tmp_path / "a.weights.h5")
+    write_archive(model, tmp_path / "a.keras")
+    for name in ("a.weights.h5", "a.keras"):
+        memory.pipe_file(f"/run/{name}", (tmp_path / name).read_bytes())
+    whole = type(memory).get_file
+
+    def flip(self, source, target, **options):
+        whole(self, source, target, **options)
+        content = bytearray(pathlib.Path(target).read_bytes())
+        content[len(content) // 2] ^= 1
+        pathlib.Path(target).write_bytes(content)
+
+    readers = {
+        "memory://run/a.weights.h5": lambda path: model.load_pretrained(
+            path, verbose=0
+        ),
+        "memory://run/a.keras": EfficientDet.from_archive,
+    }
+    for address, read in readers.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(type(memory), "get_file", flip)
+            with pytest.raises(ValueError, match="is damaged.*was removed: try again"):
+                read(address)
+        read(address)
