@@ -34,8 +34,8 @@ TENSORFLOW_ROOMS |= {"hub", "runs"}
 # Tests of functions of arrays, each for many cases. Another backend than TensorFlow
 # compiles every case again: one shows that it runs there, `--every-case` runs all.
 TESTS_OF_CASES = (
-    *("test_box_ops.py", "model/test_anchors.py", "train/test_losses.py"),
-    *("train/test_matching.py", "detect/test_letterbox.py", "detect/test_nms.py"),
+    *("test_box_ops.py", "network/test_anchors.py", "train/test_losses.py"),
+    *("train/test_matching.py", "test_letterbox.py", "detect/test_nms.py"),
     *("detect/test_postprocess.py", "detect/test_all_pairs.py"),
 )
 FRAMEWORK = re.compile(

@@ -11,9 +11,10 @@ import pytest
 
 TESTS = pathlib.Path(__file__).parent
 # What the model is made of. `KERAS_BACKEND=jax pytest` runs the rest, too.
-_DETECT = ("detections", "letterbox", "postprocess", "finished_outputs")
-PARTS = [*(f"detect/test_{name}.py" for name in _DETECT), "test_box_ops.py"]
-MODELS = ["model"]
+_DETECT = ("detections", "postprocess", "finished_outputs")
+PARTS = [*(f"detect/test_{name}.py" for name in _DETECT)]
+PARTS += ["test_letterbox.py", "test_box_ops.py"]
+MODELS = ["network", "model"]
 TRAINING = ["train"]
 # Most of JAX's time is compiling, of tiny networks that are fast anyhow.
 QUICK_COMPILER = (

@@ -91,7 +91,7 @@ def test_a_message_that_the_package_does_not_have_is_found():
         "is another than any model was ever saved with",
         "none of the annotations has the id of an image",
         "annotated as 480x640, was stored as 240x320",
-        "no box in 30 images. Look for the split",
+        "no box in 30 images. Ask somebody else",
         "a value that any field could have",
     ):
         assert not is_said(Quotation(made_up)), made_up

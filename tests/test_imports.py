@@ -296,6 +296,7 @@ def test_imports_stand_at_the_top_of_a_file():
                 or module.partition(".")[0] in optional
                 or module in MAY_IMPORT_INSIDE.get(place, {})
                 or (is_extra(module) and relative.as_posix() in SEAMS)
+                or (is_extra(module) and relative.parts[0] == "extras")
             )
             assert is_allowed, f"{place} imports {module}"
 

@@ -10,8 +10,8 @@ from support.tiny import lively_model
 
 import effdet_keras as ek
 from effdet_keras import cli
-from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras import predictor as module
+from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras.export.registry import FORMATS
 from effdet_keras.export.runtime import ExportedDetector, describe
 from effdet_keras.extras.fusion import detect_augmented

@@ -124,10 +124,12 @@ at most 1. Received: share=0
         return bool(is_above and is_below and math.isfinite(value))
 
     def _has_sequence(self, values):
-        if "pairs" in self.form and all(map(_is_sequence, values)):
-            pairs = [tuple(pair) for pair in values]
-            are_numbers = all(self._is_number(one) for pair in pairs for one in pair)
-            return bool(pairs) and are_numbers and {len(pair) for pair in pairs} == {2}
+        if "pairs" in self.form and any(map(_is_sequence, values)):
+            pairs = [pair for pair in values if _is_sequence(pair)]
+            singles = [one for one in values if not _is_sequence(one)]
+            numbers_in_pairs = [one for pair in pairs for one in pair]
+            are_numbers = all(map(self._is_number, [*numbers_in_pairs, *singles]))
+            return are_numbers and {len(pair) for pair in pairs} == {2}
         if len(values) != self.count and (self.count is not None or not len(values)):
             return False
         if not all(map(self._is_number, values)):

@@ -101,28 +101,28 @@ class ExportReport:
     target: str | None = None
     notes: tuple[str, ...] = ()
 
-    @property
-    def _found(self):
-        if not self.live_detections:
-            return "no detections of the model to find, "
-        return (
-            f"{self.matched} of {self.live_detections} detections of the model found, "
-        )
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the report as JSON."""
         text = json.dumps(dataclasses.asdict(self), indent=1)
         write_text(path, text + "\n")
 
     def __str__(self) -> str:
+        found = (
+            f"  on {self.images} images: {self.matched} of {self.live_detections} "
+            "detections of the model found, scores within "
+            f"{self.max_score_difference:.2g}, boxes within "
+            f"{self.max_box_difference:.2g} pixels"
+        )
+        if not self.live_detections:
+            found = (
+                f"  on {self.images} images: no detections of the model to find, scores "
+                f"within {self.max_score_difference:.2g}"
+            )
         lines = [
             f"{self.path}: {self.format}, {self.precision}, {self.outputs}, "
             f"{self.size_bytes / 1e6:.1f} MB",
-            f"  on {self.images} images: {self._found}scores within "
-            f"{self.max_score_difference:.2g}",
+            found,
         ]
-        if self.live_detections:
-            lines[-1] += f", boxes within {self.max_box_difference:.2g} pixels"
         if self.same_pixels is not None:
             lines.append(f"  {self.same_pixels:.2%} of pixels of the same class")
         for name, value in (self.max_output_difference or {}).items():

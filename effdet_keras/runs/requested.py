@@ -42,7 +42,9 @@ _MAPPINGS = (
     "optimizer",
     "schedule",
     "learning_rate_multipliers",
+    "gradient_multipliers",
     "weight_decay",
+    "name_map",
 )
 # Of these the mapping may have a `name`: then it is another one, with its own options.
 _NAMED = ("optimizer", "schedule")

@@ -14,10 +14,10 @@ TILES = {"tile_size": 100, "overlap": 0.3}
 
 
 def map_of(height, width):
-    """An image whose pixels say where they are: `(y, x, 0)`."""
+    """An image whose pixels say where they are: a quarter of `(y, x, 0)`."""
     image = np.zeros((height, width, 3), "float32")
-    image[..., 0] = np.arange(height)[:, None]
-    image[..., 1] = np.arange(width)
+    image[..., 0] = np.arange(height)[:, None] / 4.0
+    image[..., 1] = np.arange(width) / 4.0
     return image
 
 
@@ -40,7 +40,7 @@ class KnowingDetector:
         return [self.look_at(image) for image in images]
 
     def look_at(self, image):
-        corner, far = image[0, 0, :2], image[-1, -1, :2] + 1
+        corner, far = 4.0 * image[0, 0, :2], 4.0 * image[-1, -1, :2] + 1
         zoom = NETWORK / max(image.shape[:2])
         boxes, scores, labels = [], [], []
         for box, label in zip(self.boxes, self.labels):

@@ -27,7 +27,6 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 NOT_OURS = {
     "another task died": "JAX",
     "Transport endpoint is not connected": "the operating system",
-    "AP is 0 after fine-tuning": "what people ask",
     "As it is": "a cell of a table, in migrating_from_tfod.md",
 }
 _MESSAGE_COLUMNS = {"message", "it says"}

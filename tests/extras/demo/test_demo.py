@@ -77,7 +77,7 @@ def test_without_a_backbone_the_demo_says_so_and_starts_from_random_weights(
 
 def test_wrong_arguments_are_told_without_a_traceback(tmp_path, command):
     told = command("demo", "--out", tmp_path, "--epochs", 0, status=1)
-    assert "`epochs` must be 1 or more" in told
+    assert "`epochs` must be a whole number of at least 1" in told
 
 
 def test_a_missing_matplotlib_is_told_before_the_training(
