@@ -115,8 +115,8 @@ class ExportReport:
         )
         if not self.live_detections:
             found = (
-                f"  on {self.images} images: no detections of the model to find, scores "
-                f"within {self.max_score_difference:.2g}"
+                f"  on {self.images} images: no detections of the model to find, "
+                f"scores within {self.max_score_difference:.2g}"
             )
         lines = [
             f"{self.path}: {self.format}, {self.precision}, {self.outputs}, "

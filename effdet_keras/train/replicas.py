@@ -29,6 +29,12 @@ def sum_over_replicas(gradients, optimizer):
     return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
+def divide_among_replicas(gradients):
+    """What replicas that hold the same gradients have to sum to get them."""
+    count = num_replicas()
+    return gradients if count == 1 else [gradient / count for gradient in gradients]
+
+
 def on_all_replicas(condition):
     """Whether it is true on every replica: all refuse a batch, or none."""
     if num_replicas() == 1:

@@ -21,7 +21,12 @@ from effdet_keras.train.optimizers import (
     multiply_gradients,
     step_counter,
 )
-from effdet_keras.train.replicas import on_all_replicas, run_if, sum_over_replicas
+from effdet_keras.train.replicas import (
+    divide_among_replicas,
+    on_all_replicas,
+    run_if,
+    sum_over_replicas,
+)
 
 
 class TensorFlowSteps:
@@ -56,8 +61,7 @@ class TensorFlowSteps:
         gradients, gradient_norm = clip_gradients(
             gradients, recipe.clip_norm, each=recipe.clips_each, scale=loss_scale
         )
-        # The optimizer sums over the replicas once more.
-        gradients = [gradient / num_replicas() for gradient in gradients]
+        gradients = divide_among_replicas(gradients)  # the optimizer sums them again
 
         state_is_finite = on_all_replicas(all_finite([loss, *float_values(new_values)]))
         is_finite = state_is_finite & on_all_replicas(all_finite([gradient_norm]))
