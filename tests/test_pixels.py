@@ -74,7 +74,7 @@ def model():
 def test_detect_tells_it_for_each_image(kind, model):
     with told(kind):
         model.detect([IMAGE, WRONG[kind][0]], verbose=0)
-    with warnings.catch_warnings(action="error"):
+    with warnings.catch_warnings(action="error", category=UserWarning):
         model.detect([IMAGE, np.zeros_like(IMAGE)], verbose=0)
 
 
@@ -145,6 +145,7 @@ def compiled():
     return model
 
 
+@pytest.mark.slow_elsewhere
 @pytest.mark.parametrize("kind", ["fractions", "normalized", "NaN", "16 bits"])
 def test_fit_tells_it_for_arrays(kind):
     images, truth = wrong_batch(kind)
@@ -152,6 +153,7 @@ def test_fit_tells_it_for_arrays(kind):
         compiled().fit(images, truth, batch_size=2, verbose=0)
 
 
+@pytest.mark.slow_elsewhere
 @pytest.mark.parametrize("form", ["tf.data", "PyDataset", "generator", "DataLoader"])
 @pytest.mark.parametrize("kind", ["fractions", "NaN"])
 def test_fit_tells_it_for_batches_of_any_form(form, kind):
@@ -165,6 +167,7 @@ def test_fit_tells_it_for_batches_of_any_form(form, kind):
     assert changed == (kind not in CERTAIN)
 
 
+@pytest.mark.slow_elsewhere
 @pytest.mark.parametrize("form", ["tf.data", "PyDataset", "generator", "DataLoader"])
 def test_the_first_batch_is_drawn_once_and_all_batches_are_trained_on(form):
     model = compiled()

@@ -89,7 +89,7 @@ def test_a_loss_that_grows_ends_the_test(model, dataset, monkeypatch):
     [
         ({"lowest": 0.0}, "must rise from above 0"),
         ({"lowest": 2.0}, "lowest=2.0, highest=1.0"),
-        ({"num_steps": 5}, "`num_steps` must be 10 or more"),
+        ({"num_steps": 5}, "`num_steps` must be a whole number of at least 10"),
     ],
 )
 def test_numbers_out_of_range_are_told(model, dataset, fields, message):
