@@ -65,9 +65,22 @@ class MomentumWarmup:
     # A plain object, since Keras takes a variable that a layer has for its weight.
     def __init__(self, counter: keras.Variable) -> None:
         self.counter = counter
+        self._last_graph: Any = None
+        self._last_values: dict[float, Any] = {}
 
     def one_minus_momentum(self, momentum: float) -> Any:
         """`1 - m_k` for a layer's own momentum `m`, a float32 scalar."""
+        if not ON_TENSORFLOW or tf.executing_eagerly():
+            return self._compute(momentum)
+        # All layers of a graph share it: a step has 115, and each operation its price.
+        graph = tf.compat.v1.get_default_graph()
+        if graph is not self._last_graph:
+            self._last_graph, self._last_values = graph, {}
+        if momentum not in self._last_values:
+            self._last_values[momentum] = self._compute(momentum)
+        return self._last_values[momentum]
+
+    def _compute(self, momentum):
         # 1 - (1 + k) / (10 + k) without the loss of digits.
         step = ops.cast(ops.convert_to_tensor(self.counter), "float32")
         return ops.maximum(1.0 - momentum, 9.0 / (10.0 + step))

@@ -165,8 +165,13 @@ def _norm(vector):
 
 def all_finite(tensors):
     """Whether no number in a list of float tensors is NaN or infinite."""
-    flat = [ops.reshape(ops.cast(t, "float32"), (-1,)) for t in tensors]
-    return ops.all(ops.isfinite(ops.concatenate(flat)))
+    vectors = [
+        t
+        if len(t.shape) == 1 and keras.backend.standardize_dtype(t.dtype) == "float32"
+        else ops.reshape(ops.cast(t, "float32"), (-1,))
+        for t in tensors
+    ]
+    return ops.all(ops.isfinite(ops.concatenate(vectors)))
 
 
 def float_values(pairs):

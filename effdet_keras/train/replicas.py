@@ -42,12 +42,25 @@ def on_all_replicas(condition):
     return sum_of_replicas(tf.cast(~condition, tf.float32)) == 0.0
 
 
-def run_if(condition, function, *arguments):
+NOT_FINITE = "effdet_keras: this batch is not finite"  # in the error of `run_if`
+
+
+def run_if(condition, function, *arguments, stops=False):
     """Calls `function(*arguments)` where the condition, equal on all replicas, is true.
+
+    Where it is false, the step goes on without; or with `stops`, on one device, it ends
+    with an `InvalidArgumentError` that has `NOT_FINITE` in it. An update within a
+    condition is a function of its own for TensorFlow, with 2,000 inputs: D0's first
+    step then takes 12.6 s of CPU instead of 9.0 (at 128 pixels). But XLA cannot stop a
+    step.
 
     Replicas assign to variables together, which TensorFlow does not allow them within a
     condition: the condition has to surround them all.
     """
+    if num_replicas() == 1 and stops:
+        with tf.control_dependencies([tf.debugging.Assert(condition, [NOT_FINITE])]):
+            function(*arguments)
+        return
     if num_replicas() == 1:
         tf.cond(condition, lambda: _call(function, arguments), lambda: False)
         return

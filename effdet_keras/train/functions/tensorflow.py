@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.errors import InvalidValueError, require
+from effdet_keras.train.replicas import NOT_FINITE
 
 
 class TensorFlowFunctions:
@@ -47,20 +48,20 @@ class TensorFlowFunctions:
 
     def _checked(self, function, is_training):
         """A function of an iterator that raises where the loss of a batch is NaN."""
-        if self.steps_per_execution > 1 or _is_on_tpu():
-            # Keras' function draws several batches, and nobody can name the one.
-            def run(iterator):
-                logs = function(iterator)
-                self.check_loss(logs["loss"], None, is_training=is_training)
-                return logs
-
-            return run
-        step_on_batch = self._step_on_batch(function)
+        draws_batches = self.steps_per_execution == 1 and not _is_on_tpu()
+        step_on_batch = self._step_on_batch(function) if draws_batches else None
 
         def run(iterator):
-            data = next(iterator)
-            logs = step_on_batch(data)
-            if not np.all(np.isfinite(logs["loss"])):
+            # Keras' own function draws several batches: nobody can name the one.
+            data = next(iterator) if draws_batches else None
+            try:
+                logs = step_on_batch(data) if draws_batches else function(iterator)
+                is_finite = np.all(np.isfinite(logs["loss"]))
+            except tf.errors.InvalidArgumentError as error:
+                if NOT_FINITE not in str(error):
+                    raise
+                is_finite = False
+            if not is_finite:
                 data = tf.nest.map_structure(self._local_part, data)
                 self.check_loss(math.nan, data, is_training=is_training)
             return logs
@@ -89,6 +90,8 @@ class TensorFlowFunctions:
 
     def _local_part(self, values):
         """The rows of a batch that the devices of this process were given."""
+        if values is None:
+            return None
         parts = self.distribute_strategy.experimental_local_results(values)
         return np.concatenate([np.asarray(part) for part in parts])
 

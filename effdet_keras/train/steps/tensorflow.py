@@ -65,7 +65,8 @@ class TensorFlowSteps:
 
         state_is_finite = on_all_replicas(all_finite([loss, *float_values(new_values)]))
         is_finite = state_is_finite & on_all_replicas(all_finite([gradient_norm]))
-        run_if(is_finite, self.apply_update, gradients, new_values, step)
+        stops = not (self.jit_compile or self.has_dynamic_loss_scale)
+        run_if(is_finite, self.apply_update, gradients, new_values, step, stops=stops)
         # Gradients that overflow in float16 may be finite with a smaller loss scale.
         is_refused = ~is_finite
         if self.has_dynamic_loss_scale:
