@@ -344,17 +344,15 @@ class ModelSteps:
         ):
             variable.assign(ops.where(when, value, ops.convert_to_tensor(variable)))
 
-    def update_metrics(self, loss: Any, gradient_norm: Any = None) -> dict[str, Any]:
-        """The logs of a step; `gradient_norm` is None where nothing was trained."""
+    def update_metrics(
+        self, loss: Any, gradient_norm: Any = None, learning_rate: Any = None
+    ) -> dict[str, Any]:
+        """The logs of a step; without a norm and a rate, of one that trains nothing."""
         self._loss_tracker.update_state(loss)
         if gradient_norm is None:
             return self.settings.trackers.without_steps(self.get_metrics_result())
-        self.settings.trackers.update(
-            {
-                "gradient_norm": gradient_norm,
-                "learning_rate": self.optimizer.learning_rate,
-            }
-        )
+        values = {"gradient_norm": gradient_norm, "learning_rate": learning_rate}
+        self.settings.trackers.update(values)
         return self.get_metrics_result()
 
     def check_loss(self, loss: Any, data: Any, *, is_training: bool) -> None:

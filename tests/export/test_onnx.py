@@ -123,7 +123,9 @@ def test_the_plain_code_of_the_guide_finds_what_detect_does(
 
 
 def test_what_cannot_be_is_told(model, tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match="`batch_size` must be 1 or more"):
+    with pytest.raises(
+        ValueError, match="`batch_size` must be a whole number of at least 1"
+    ):
         model.export(tmp_path / "pets.onnx", batch_size=0)
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
     with pytest.raises(ImportError, match=re.escape('"effdet-keras[onnx]"')):

@@ -229,7 +229,7 @@ def test_saves_and_loads_exactly(small_module, ending, tmp_path):
         model.save_weights(path)
         other = from_small(small_module)
         other.load_weights(path)
-    images = normalised() * 50
+    images = np.clip(128 + 50 * normalised(), 0, 255)
     ours, theirs = model.predict(images, verbose=0), other.predict(images, verbose=0)
     assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
     assert all_equal(values(model.weights), values(other.weights))

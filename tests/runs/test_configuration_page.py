@@ -84,7 +84,12 @@ def test_a_run_takes_each_example_and_it_is_not_the_default(page):
         value = yaml.safe_load(example)
         assert value != yaml.safe_load(default), name
         field, is_inner, key = name.partition(".")
-        run = RunConfiguration().replace(**{field: {key: value} if is_inner else value})
+        fields = {field: {key: value} if is_inner else value}
+        if field == "val_file_pattern":  # stands beside the files to train on
+            fields["train_file_pattern"] = "train-*"
+        if field == "name_map":  # of a file
+            fields["weights"] = "cats.weights.h5"
+        run = RunConfiguration().replace(**fields)
         if not is_inner:
             assert run.to_dict()[field] == value, name
 

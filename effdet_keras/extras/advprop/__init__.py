@@ -187,21 +187,20 @@ class AdversarialTraining:
     def _model(self):
         return self._model_of()
 
-    def train(self, loss, gradients, new_values, data, step):
+    def train(self, gradients, new_values, data, step):
         """Adds the adversarial images of a batch to the step of its clean images.
 
         The weight decay of the kernels is in the clean loss, and counts once.
 
         Args:
-            loss: float32 scalar, of the clean images.
             gradients: list of tensors, of `model.trainable_variables`.
             new_values: pairs of a variable and what the clean pass assigned to it.
             data: the batch.
             step: int scalar, the 0-based training step.
 
         Returns:
-            The sum of both losses; the gradients of `model.optimized_variables()`; and
-            the pairs of both passes.
+            The gradients of `model.optimized_variables()`, and the pairs of both
+            passes.
         """
         model = self._model
         images, truth, _ = keras.utils.unpack_x_y_sample_weight(data)
@@ -234,11 +233,7 @@ class AdversarialTraining:
         assigned = {id(variable): (variable, value) for variable, value in new_values}
         for variable, value in model.assigned_values(forward_pass):
             assigned[id(variable)] = (variable, value)
-        return (
-            loss + adversarial,
-            [*sums, *more[num_shared:]],
-            list(assigned.values()),
-        )
+        return [*sums, *more[num_shared:]], list(assigned.values())
 
     def _attacked(self, images, truth, step):
         """The images with the noise that hurts."""

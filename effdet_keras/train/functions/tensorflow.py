@@ -55,7 +55,10 @@ class TensorFlowFunctions:
             # Keras' own function draws several batches: nobody can name the one.
             data = next(iterator) if draws_batches else None
             try:
-                logs = step_on_batch(data) if draws_batches else function(iterator)
+                if draws_batches:
+                    logs = step_on_batch(data, _specification(iterator))
+                else:
+                    logs = function(iterator)
                 is_finite = np.all(np.isfinite(logs["loss"]))
             except tf.errors.InvalidArgumentError as error:
                 if NOT_FINITE not in str(error):
@@ -76,16 +79,27 @@ class TensorFlowFunctions:
         D0's first step (benchmarks/first_step.py).
         """
         if self.run_eagerly:
-            return lambda data: function([data])
+            return lambda data, spec: function([data])
+        compiled_functions = []  # pairs of the specification of a batch and a function
 
-        @tf.function(
-            autograph=False, reduce_retracing=True, jit_compile=self.jit_compile
-        )
-        def step_on_batch(data):
-            return function([data])
+        def step_on_batch(data, spec):
+            if self.jit_compile:
+                data = _without_strings(data)
+                spec = None if spec is None else _without_strings(spec)
+            for known, compiled in compiled_functions:
+                if known == spec:
+                    return compiled(data)
+            # By the specification one trace serves batches of any number of boxes.
+            compiled = tf.function(
+                lambda batch: function([batch]),
+                input_signature=None if spec is None else [spec],
+                autograph=False,
+                reduce_retracing=True,
+                jit_compile=self.jit_compile,
+            )
+            compiled_functions.append((spec, compiled))
+            return compiled(data)
 
-        if self.jit_compile:
-            return lambda data: step_on_batch(_without_strings(data))
         return step_on_batch
 
     def _local_part(self, values):
@@ -147,11 +161,18 @@ class TensorFlowFunctions:
         return logs
 
 
+def _specification(iterator):
+    """The shapes and dtypes of all batches of an iterator, where it is TensorFlow's."""
+    return iterator.element_spec if isinstance(iterator, tf.data.Iterator) else None
+
+
 def _without_strings(data):
-    """A batch without the strings of its ground truth, which XLA does not take."""
-    images, ground_truth, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-    numbers = {n: x for n, x in ground_truth.items() if x.dtype != tf.string}
-    return images, numbers, sample_weight
+    """A batch without the strings of its ground truth, which XLA does not take.
+
+    Also of the specification of a batch.
+    """
+    images, ground_truth, _ = keras.utils.unpack_x_y_sample_weight(data)
+    return images, {n: x for n, x in ground_truth.items() if x.dtype != tf.string}
 
 
 def _is_on_tpu():

@@ -44,6 +44,7 @@ class JAXSteps:
         # In this scope the values of the state stand for the variables.
         with _scope_of(variables, state) as scope:
             step = ops.copy(step_counter(self.optimizer))
+            learning_rate = ops.copy(self.optimizer.learning_rate)
             new_values = list(zip(self.step_variables(), new_values, strict=True))
             gradients = multiply_gradients(
                 gradients, recipe.gradient_multipliers, self.trainable_variables
@@ -65,7 +66,7 @@ class JAXSteps:
                 self.reduce_loss_scale(when=can_recover)
                 is_refused = ~(is_finite | can_recover)
             loss = ops.where(is_refused, math.nan, loss)  # `check_loss` raises
-            logs = self.update_metrics(loss, gradient_norm)
+            logs = self.update_metrics(loss, gradient_norm, learning_rate)
             return logs, _values_in(scope, variables)
 
     def test_step(self, state, data):

@@ -37,6 +37,7 @@ class TensorFlowSteps:
         images, ground_truth, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         recipe = self.settings.recipe
         step = tf.identity(step_counter(self.optimizer).value)
+        learning_rate = tf.convert_to_tensor(self.optimizer.learning_rate)
 
         # The scope keeps what the forward pass assigns, such as the statistics of batch
         # norms, until the batch is known to be finite.
@@ -48,8 +49,8 @@ class TensorFlowSteps:
         gradients = gradients_of(tape, scaled_loss, self.trainable_variables)
         new_values = self.assigned_values(forward_pass)
         if self.adversarial is not None:  # AdvProp: also on adversarial images
-            loss, gradients, new_values = self.adversarial.train(
-                loss, gradients, new_values, data, step
+            gradients, new_values = self.adversarial.train(
+                gradients, new_values, data, step
             )
 
         gradients = multiply_gradients(
@@ -74,7 +75,9 @@ class TensorFlowSteps:
             run_if(can_recover, self.reduce_loss_scale)
             is_refused = ~(is_finite | can_recover)
         loss = tf.where(is_refused, math.nan, loss)  # `check_loss` raises the error
-        return _logs_of_processes(self.update_metrics(loss, gradient_norm))
+        return _logs_of_processes(
+            self.update_metrics(loss, gradient_norm, learning_rate)
+        )
 
     def test_step(self, data):
         """The losses of one batch."""

@@ -27,6 +27,7 @@ class TorchSteps:
         images, ground_truth, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         recipe = self.settings.recipe
         step = keras.ops.copy(step_counter(self.optimizer))
+        learning_rate = keras.ops.copy(self.optimizer.learning_rate)
 
         # The scope keeps what the forward pass assigns, such as the statistics of batch
         # norms, until the batch is known to be finite.
@@ -62,7 +63,7 @@ class TorchSteps:
                 self.reduce_loss_scale()
             else:
                 loss = loss * math.nan  # `check_loss` raises the error
-            return self.update_metrics(loss, gradient_norm)
+            return self.update_metrics(loss, gradient_norm, learning_rate)
 
     def test_step(self, data):
         """The losses of one batch."""

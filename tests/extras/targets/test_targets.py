@@ -281,7 +281,7 @@ def test_every_command_of_a_page_is_one_that_the_target_takes(target, monkeypatc
         ("coral", "out", {}, "needs images of the kind"),
         ("frigate", "out", {"detector": "tpu"}, "`detector` must be one of"),
         ("tf-serving", "out", {}, r"such as '.*out/1'"),
-        ("triton", "out", {"max_batch_size": 0}, "must be 1 or more"),
+        ("triton", "out", {"max_batch_size": 0}, "a whole number of at least 1"),
     ],
 )
 def test_what_a_target_refuses_is_told(model, tmp_path, target, path, options, message):
