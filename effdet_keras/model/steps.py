@@ -383,6 +383,8 @@ class ModelSteps:
         found = [*self.non_trainable_variables, *super().metrics_variables]
         for owner in (self.quantization, self.moving_normalizer):
             found += [] if owner is None else owner.variables
+        if self.adversarial is not None:
+            found += self.adversarial.statistics
         return found
 
     def variables_beside_keras(self) -> list[keras.Variable]:

@@ -257,8 +257,8 @@ mean 'epochs'? It has: data, ...
     keep: int = whole_number(1, "[1, inf)")
     keep_every_hours: float | None = number(None, "(0, inf)")
     tensorboard: bool | Auto = "auto"
-    gradient_summary_every: int | None = None
-    input_summary_every: int | None = None
+    gradient_summary_every: int | None = whole_number(None, "[1, inf)")
+    input_summary_every: int | None = whole_number(None, "[1, inf)")
     profile: str | int | None = None
     verbose: Literal["auto", 0, 1, 2] = "auto"
 

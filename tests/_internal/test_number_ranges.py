@@ -309,7 +309,7 @@ CALLS = {
     ),
     "EfficientDet.batches": (
         lambda m, **k: m.batches(_dataset(), **k),
-        {"batch_size": _COUNT, "epochs": _LENGTH},
+        {"batch_size": _COUNT, "epochs": _LENGTH, "steps_per_epoch": _COUNT},
     ),
     "EfficientDet.detect": (
         lambda m, **k: m.detect(IMAGE, **k),
@@ -477,6 +477,7 @@ _WITHOUT_RANGE = {
 }
 # Those that hand all their numbers to a call in the table, or need what is not here.
 _HANDED_ON = {
+    "EfficientDet.resume_training",  # what a file says
     "EfficientDet.from_hub",  # `from_preset`
     "EfficientDet.from_pipeline_config",
     "EfficientDet.export",  # its options: tests/export/test_registry.py
