@@ -228,6 +228,7 @@ def test_errors_and_other_lines_of_a_log_are_told():
     told = ["E0000 00:00:1.3 7 cuda_dnn.cc:5] Loaded cuDNN 8\n", "a warning: I0000\n"]
     assert worth_telling([*LOG, *told]) == told
     assert worth_telling(LOG[3:]) == LOG[3:]  # where there is a driver
+    assert worth_telling(LOG[3:], has_device=False) == []
 
 
 _IMPORTS_TENSORFLOW = """
