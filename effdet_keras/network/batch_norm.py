@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
+import threading
 from typing import Any
 
 import keras
@@ -133,15 +135,16 @@ class BatchNormalization(keras.layers.BatchNormalization):
             mean, variance = (ops.cast(v, "float32") for v in statistics_of([self]))
             # Exports, which are of no training, have the version that converters know.
             kernel = _kernel(x) if training else tf.raw_ops.FusedBatchNormV3
-            outputs, *_ = kernel(
-                x=x,
-                scale=gamma,
-                offset=beta,
-                mean=mean,
-                variance=variance,
-                epsilon=self.epsilon,
-                is_training=False,
-            )
+            with _one_eager_kernel_at_a_time():
+                outputs, *_ = kernel(
+                    x=x,
+                    scale=gamma,
+                    offset=beta,
+                    mean=mean,
+                    variance=variance,
+                    epsilon=self.epsilon,
+                    is_training=False,
+                )
             return ops.cast(outputs, self.compute_dtype)
         normalized = _over_replicas if self.synchronized else _fused
         outputs, mean, variance = normalized(x, gamma, beta, self.epsilon)
@@ -195,11 +198,26 @@ def _bessel(inputs, replicas=1):
 def _fused(x, gamma, beta, epsilon):
     """TensorFlow's kernel: the result, and the mean and variance `[C]` of the batch."""
     none = _nothing()
-    outputs, mean, variance, _, kept, *_ = _kernel(x)(
-        x=x, scale=gamma, offset=beta, mean=none, variance=none, epsilon=epsilon
-    )
+    with _one_eager_kernel_at_a_time():
+        outputs, mean, variance, _, kept, *_ = _kernel(x)(
+            x=x, scale=gamma, offset=beta, mean=none, variance=none, epsilon=epsilon
+        )
     # Keras divides by n, the kernel by n - 1, but for what processors keep for later.
     return outputs, mean, kept if runs_on_processors() else variance / _bessel(x)
+
+
+_eager_kernel = threading.Lock()
+
+
+def _one_eager_kernel_at_a_time():
+    """Context for TensorFlow's fused kernel, which two threads may not share.
+
+    Threads that run a model eagerly get one kernel object for all batch norms of equal
+    attributes. That of TensorFlow 2.20 with oneDNN stores the number of channels in the
+    object, so two threads whose channels differ write beyond their memory, and the
+    process dies. In a graph each layer has a kernel of its own.
+    """
+    return _eager_kernel if tf.executing_eagerly() else contextlib.nullcontext()
 
 
 def _kernel(x):

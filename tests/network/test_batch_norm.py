@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 from support.gradients import gradient
+from support.programs import run_alone
 
 from effdet_keras.network.batch_norm import BatchNormalization
 from effdet_keras.network.layers import BatchNormOptions
@@ -85,3 +86,26 @@ def test_an_unbiased_moving_variance_is_that_of_a_sample(axes):
     norm(x, training=False)
     np.testing.assert_array_equal(norm.moving_variance, before)
     assert type(norm).from_config(norm.get_config()).unbiased
+
+
+# Two threads, whose layers differ in their channels alone.
+_THREADS = """
+import concurrent.futures
+import tensorflow as tf
+from effdet_keras.network.batch_norm import BatchNormalization
+
+def call(channels):
+    layer, x = BatchNormalization(), tf.ones([1, 32, 32, channels])
+    for _ in range(1000):
+        layer(x, training=False), layer(x, training=True)
+
+with concurrent.futures.ThreadPoolExecutor(2) as threads:
+    list(threads.map(call, [16, 32]))
+print("done")
+"""
+
+
+@pytest.mark.tensorflow
+def test_two_threads_may_call_layers_eagerly():
+    """With TensorFlow 2.20 the process died: see `_one_eager_kernel_at_a_time`."""
+    assert run_alone("-c", _THREADS).endswith("done\n")
