@@ -184,7 +184,7 @@ SEARCHED = {
     "more scale jitter": {"batches": {"scale_jitter": (0.5, 1.5)}},
     "no mosaics": {"batches": {"augment": None}},
     "mosaics in half of the images": {
-        "batches": {"augment": ek.augment.Sometimes(ek.augment.Mosaic(), 0.5)}
+        "batches": {"augment": ek.augment.RandomApply(ek.augment.Mosaic(), 0.5)}
     },
     "photometric distortion": {
         "batches": {"augment": [ek.augment.PhotometricDistortion()]}

@@ -11,7 +11,7 @@ import pytest
 
 TESTS = pathlib.Path(__file__).parent
 # What the model is made of. `KERAS_BACKEND=jax pytest` runs the rest, too.
-_DETECT = ("detections", "postprocess", "finished_outputs")
+_DETECT = ("detections", "postprocess", "postprocess_outputs")
 PARTS = [*(f"detect/test_{name}.py" for name in _DETECT)]
 PARTS += ["test_letterbox.py", "test_box_ops.py"]
 MODELS = ["network", "model"]

@@ -28,9 +28,9 @@ from typing import Any
 
 import filelock
 
-from effdet_keras._internal.remote_path import path_of, replacing_at
+from effdet_keras._internal.remote_path import atomic_write_at, path_of
 from effdet_keras._internal.whole_files import (
-    HALF_WRITTEN,
+    TEMPORARY_NAME,
     address_of,
     is_remote,
     local_path,
@@ -90,7 +90,7 @@ class FolderLock:
             self._kernel_lock.release(keeps_file=True)
             raise
         if not is_remote(self.path):
-            for path in filter(pathlib.Path.is_file, self.path.glob(HALF_WRITTEN)):
+            for path in filter(pathlib.Path.is_file, self.path.glob(TEMPORARY_NAME)):
                 with contextlib.suppress(OSError):  # of a process that was killed
                     path.unlink(missing_ok=True)
 
@@ -197,7 +197,7 @@ class FolderLock:
             return None
 
     def _write(self, owner):
-        with replacing_at(self._file) as partial:
+        with atomic_write_at(self._file) as partial:
             partial.write_text(json.dumps(owner), encoding="utf-8")
 
 

@@ -8,9 +8,11 @@ from typing import Any, Self
 
 import numpy as np
 
+from effdet_keras._internal.renamed_fields import with_new_names
 
-class KeptByFields:
-    """Lets Keras keep a frozen dataclass by its fields, as a mix-in."""
+
+class FieldSerializable:
+    """Mix-in: Keras saves a frozen dataclass by its fields."""
 
     def get_config(self) -> dict[str, Any]:
         """Returns the fields as a dict, for Keras."""
@@ -19,19 +21,19 @@ class KeptByFields:
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Makes it from what `get_config` returned."""
-        return cls(**config)
+        return cls(**with_new_names(cls, config))
 
 
-def plain(value: Any) -> Any:
+def to_jsonable(value: Any) -> Any:
     """A value as Python's own dicts, lists, texts and finite numbers."""
     if hasattr(value, "_asdict"):
         value = value._asdict()
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): to_jsonable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [to_jsonable(item) for item in value]
     if isinstance(value, (np.ndarray, np.generic)):
-        return plain(value.tolist())
+        return to_jsonable(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None  # JSON has no NaN
     return value

@@ -24,7 +24,7 @@ def start(distribute: str) -> Any:
     return start(distribute)
 
 
-class OneProcess:
+class SingleProcess:
     """The answers of a training in one process; an engine has those of several.
 
     All processes call `gather` as often, and in the same order: a process that does not
@@ -42,10 +42,10 @@ class OneProcess:
         """What to raise for an error of the engine: that another process was lost."""
 
 
-_current: list[OneProcess] = [OneProcess()]
+_current: list[SingleProcess] = [SingleProcess()]
 
 
-def current_processes() -> OneProcess:
+def current_processes() -> SingleProcess:
     """The processes that this one trains with, or it alone.
 
     `index` says which this is, `count` how many there are, and `gather(value)` returns
@@ -58,7 +58,7 @@ def current_processes() -> OneProcess:
     return _current[-1]
 
 
-def set_processes(processes: OneProcess) -> None:
+def set_processes(processes: SingleProcess) -> None:
     """Names the processes that this one belongs to, until it ends."""
     _current[:] = [processes]
 
@@ -81,7 +81,7 @@ def local_share(batch_size: int, share: tuple[int, int]) -> int:
 
 
 @contextlib.contextmanager
-def alone() -> Iterator[None]:
+def single_process() -> Iterator[None]:
     """Context in which Keras makes variables for this process, not for all.
 
     With `keras.distribution` on JAX, a process that makes a variable waits for the

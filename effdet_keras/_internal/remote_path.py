@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from effdet_keras._internal.whole_files import address_of, is_remote, replacing
+from effdet_keras._internal.whole_files import address_of, atomic_write, is_remote
 from effdet_keras.errors import InvalidValueError
 
 _THREADS = 16  # that read small files at once
@@ -55,10 +55,10 @@ def for_each(function: Callable, paths: list, *others: list) -> list:
 
 
 @contextlib.contextmanager
-def replacing_at(path: Any) -> Iterator[pathlib.Path]:
+def atomic_write_at(path: Any) -> Iterator[pathlib.Path]:
     """Gives a path to write a file to, and puts that file at `path` or its address."""
     if not is_remote(path):
-        with replacing(path) as partial:
+        with atomic_write(path) as partial:
             yield partial
         return
     with tempfile.TemporaryDirectory(prefix="effdet-") as folder:

@@ -12,9 +12,14 @@ import h5py
 import numpy as np
 from keras import ops
 
-from effdet_keras._internal.seal import SEAL_NAME, UNSEALED, check_seal, seal
+from effdet_keras._internal.checksum import (
+    CHECKSUM_NAME,
+    WITHOUT_CHECKSUM,
+    verify_checksum,
+    write_checksum,
+)
 from effdet_keras._internal.unpacking import check_unpacked_size
-from effdet_keras._internal.whole_files import replacing
+from effdet_keras._internal.whole_files import atomic_write
 from effdet_keras.errors import InvalidValueError, NonFiniteLossError
 
 
@@ -66,14 +71,14 @@ def write_weights_h5(path, write, variables):
     for variable in variables:
         width = 8 if str(variable.dtype).endswith("64") else 4
         size += width * math.prod(variable.shape) + _OVERHEAD
-    with replacing(path, ending=ENDING) as partial:
+    with atomic_write(path, ending=ENDING) as partial:
         # Once HDF5 could not write to a full disk, it crashes the process.
         if shutil.disk_usage(partial.parent).free < size:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))
         write(partial)
         with h5py.File(partial, "a") as file:
-            file.attrs[SEAL_NAME] = np.bytes_(UNSEALED)
-        seal(partial)
+            file.attrs[CHECKSUM_NAME] = np.bytes_(WITHOUT_CHECKSUM)
+        write_checksum(partial)
 
 
 def check_weights_h5(path):
@@ -84,10 +89,10 @@ def check_weights_h5(path):
     check_hdf5_file(path, path)
     try:
         with h5py.File(path, "r") as file:
-            is_sealed = SEAL_NAME in file.attrs
+            is_sealed = CHECKSUM_NAME in file.attrs
     except Exception:  # of damage that goes this deep, readers have words of their own
         return False
-    return is_sealed and check_seal(path)
+    return is_sealed and verify_checksum(path)
 
 
 # --- HDF5 files of unknown origin: they can name other files, and claim any size.

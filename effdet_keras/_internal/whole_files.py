@@ -69,7 +69,7 @@ def shown_address(path):
 
 # --- Files and folders that are written under a hidden name until they are complete.
 
-HALF_WRITTEN = ".*.partial*"
+TEMPORARY_NAME = ".*.partial*"
 # Of mounted drives that know no flushing: they are as safe as their service makes them.
 _NO_FLUSHING = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)  # a disk is full, or a quota used up
@@ -78,7 +78,7 @@ _OF_STREAMS = "iostream error"  # of C++, all it says; most likely of a full dis
 
 
 @contextlib.contextmanager
-def replacing(path, ending=None):
+def atomic_write(path, ending=None):
     """Gives a path to write a file to, and puts that file in the place of `path`."""
     path = local_path(path, "The path of a file")
     if path.is_dir():
@@ -91,12 +91,12 @@ def replacing(path, ending=None):
 
 def write_text(path, text):
     """Writes a text file, whole or not at all."""
-    with replacing(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
 @contextlib.contextmanager
-def new_folder(path):
+def atomic_folder(path):
     """Gives a folder to write into, which gets the name `path` when it is complete."""
     path = local_path(path, "The path of a folder")
     _refuse_existing(path)
@@ -216,8 +216,8 @@ def _refuse_existing(path):
     if os.path.lexists(path):
         raise FileExistsError(
             errno.EEXIST,
-            "It already exists, and nothing is written over it. Name another folder, "
-            "or remove it",
+            "It already exists and is not overwritten. Choose another folder, or "
+            "remove this one",
             os.fspath(path),
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from effdet_keras.augment.augmentation import (
     Augmentation,
     Compose,  # noqa: F401
     FromNumPy,
-    Sometimes,
+    RandomApply,
 )
 from effdet_keras.augment.mixing import MixUp, Mosaic
 from effdet_keras.augment.pixels import (
@@ -39,9 +40,9 @@ __all__ = [
     "PhotometricDistortion",
     "PreprocessingStep",
     "RandAugment",
+    "RandomApply",
     "RandomCrop",
     "Rotate",
-    "Sometimes",
 ]
 
 _PLACES = {
@@ -50,7 +51,19 @@ _PLACES = {
     "PreprocessingStep": "extras.tfod.preprocessing",
 }
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(__name__, _PLACES)
+    _lazy, __dir__ = lazy_names(__name__, _PLACES)
+
+    def __getattr__(name):
+        if name != "Sometimes":
+            return _lazy(name)
+        warnings.warn(
+            "`augment.RandomApply` is `augment.RandomApply` now; the old name will be "
+            "removed in the next release.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return RandomApply
+
 
 # --- The augmentations by name: for commands, and for files that describe a run.
 

@@ -17,7 +17,7 @@ from effdet_keras._internal.number_ranges import (
 )
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.python_calls import call_python
-from effdet_keras.augment import draws
+from effdet_keras.augment import random_ops
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 
 Example = dict[str, Any]
@@ -89,7 +89,7 @@ class Augmentation:
         is_one = self.num_images == 1
         examples = [_tensors(one) for one in ([example] if is_one else example)]
         result = with_autograph(self.augment)(examples[0] if is_one else examples, seed)
-        return {**examples[0], **tidy(result, examples[0]["image"].dtype)}
+        return {**examples[0], **sanitize_boxes(result, examples[0]["image"].dtype)}
 
     def augment(self, example: Example | list[Example], seed: Any) -> Example:
         """Does the work of `__call__`; the part that a subclass writes.
@@ -131,7 +131,7 @@ def with_autograph(function):
     return tf.function(function)
 
 
-def tidy(example, dtype):
+def sanitize_boxes(example, dtype):
     """An example as every augmentation returns it: boxes inside, with an area."""
     example = _tensors(example)
     image, boxes, labels = (example[key] for key in _KEYS)
@@ -204,7 +204,7 @@ class Compose(Augmentation):
     def augment(self, example: Example | list[Example], seed: Any) -> Example:
         if not self.augmentations:
             return example
-        seeds = draws.split(seed, len(self.augmentations))
+        seeds = random_ops.split(seed, len(self.augmentations))
         for augmentation, one in zip(self.augmentations, seeds):
             example = augmentation(example, one)
         return example
@@ -213,7 +213,7 @@ class Compose(Augmentation):
         return f"Compose({self.augmentations!r})"
 
 
-class OfAnother(Augmentation):
+class MixWithOther(Augmentation):
     """What does something with one other augmentation."""
 
     augmentation: Augmentation
@@ -231,7 +231,7 @@ class OfAnother(Augmentation):
         return self.augmentation.fits_any_resolution
 
 
-class Sometimes(OfAnother):
+class RandomApply(MixWithOther):
     """Applies an augmentation to some examples and leaves the others as they are.
 
     Args:
@@ -246,7 +246,7 @@ class Sometimes(OfAnother):
     Example:
         >>> import effdet_keras as ek
         >>> blank = lambda example, seed: {**example, "boxes": [], "labels": []}
-        >>> augment = ek.augment.Sometimes(blank, probability=0.5)
+        >>> augment = ek.augment.RandomApply(blank, probability=0.5)
         >>> example = {"image": np.zeros((8, 8, 3), "uint8"),
         ...     "boxes": np.float32([[0, 0, 4, 4]]), "labels": np.int32([5])}
         >>> [len(augment(example, [0, i])["boxes"]) for i in range(8)]
@@ -262,8 +262,8 @@ class Sometimes(OfAnother):
 
     def augment(self, example: Example | list[Example], seed: Any) -> Example:
         first = example if self.num_images == 1 else example[0]
-        of_coin, inner = draws.split(seed, 2)
-        happens = draws.uniform(of_coin) < self.probability
+        of_coin, inner = random_ops.split(seed, 2)
+        happens = random_ops.uniform(of_coin) < self.probability
         keys = (*_KEYS, "mask") if "mask" in first else _KEYS
 
         def applied():
@@ -271,13 +271,15 @@ class Sometimes(OfAnother):
             return tuple(result[key] for key in keys)
 
         def unchanged():
-            same = tidy({key: first[key] for key in keys}, first["image"].dtype)
+            same = sanitize_boxes(
+                {key: first[key] for key in keys}, first["image"].dtype
+            )
             return tuple(same[key] for key in keys)
 
         return dict(zip(keys, tf.cond(happens, applied, unchanged)))
 
     def __repr__(self):
-        return f"Sometimes({self.augmentation!r}, probability={self.probability})"
+        return f"RandomApply({self.augmentation!r}, probability={self.probability})"
 
 
 def as_augmentation(augment):

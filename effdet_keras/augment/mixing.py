@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.augment import draws
+from effdet_keras.augment import random_ops
 from effdet_keras.augment.augmentation import Augmentation, Example, parameter, size_of
 from effdet_keras.augment.warps import crop
 
@@ -58,8 +58,8 @@ class Mosaic(Augmentation):
     def augment(self, example: list[Example], seed: Any) -> Example:
         # At least two pixels: one for each quarter.
         height, width = tf.unstack(tf.maximum(size_of(example[0]["image"]), 2.0))
-        units = draws.uniform(seed, [5, 3])
-        share = draws.between(units[0], *self.center)
+        units = random_ops.uniform(seed, [5, 3])
+        share = random_ops.between(units[0], *self.center)
         y = tf.clip_by_value(tf.round(share[0] * height), 1.0, height - 1.0)
         x = tf.clip_by_value(tf.round(share[1] * width), 1.0, width - 1.0)
         places = [(0.0, 0.0), (0.0, x), (y, 0.0), (y, x)]
@@ -79,7 +79,7 @@ class Mosaic(Augmentation):
     def _quarter(self, example, size, place, units):
         """A window of an example, scaled to the size of a quarter and put there."""
         whole = tf.stack(size_of(example["image"]))
-        scale = tf.reduce_max(size / whole) * draws.between(units[0], *self.zoom)
+        scale = tf.reduce_max(size / whole) * random_ops.between(units[0], *self.zoom)
         sides = tf.clip_by_value(tf.round(size / scale), 1.0, whole)
         low = tf.floor(units[1:] * (whole - sides + 1.0))
         cut = crop(example, tf.concat([low, low + sides], axis=0), self.min_visibility)
@@ -132,8 +132,8 @@ class MixUp(Augmentation):
 
     def augment(self, example: list[Example], seed: Any) -> Example:
         first, second = example
-        weight, *places = tf.unstack(draws.uniform(seed, [3]))
-        weight = draws.between(weight, self.min_weight, 1.0 - self.min_weight)
+        weight, *places = tf.unstack(random_ops.uniform(seed, [3]))
+        weight = random_ops.between(weight, self.min_weight, 1.0 - self.min_weight)
         limit = tf.stack(size_of(first["image"]))
         size = tf.stack(size_of(second["image"]))
         scaled = size * tf.reduce_min(limit / size)

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.augment import draws
+from effdet_keras.augment import random_ops
 from effdet_keras.augment.augmentation import (
     Augmentation,
     Example,
@@ -65,7 +65,9 @@ class PhotometricDistortion(Augmentation):
         pixels = tf.cast(example["image"], tf.float32)
         shape = tf.shape(pixels)
         most = [self.brightness, self.contrast, self.saturation, self.hue]
-        drawn = draws.around_zero(draws.uniform(seed, [4]), 1.0) * tf.constant(most)
+        drawn = random_ops.around_zero(
+            random_ops.uniform(seed, [4]), 1.0
+        ) * tf.constant(most)
         brightness, contrast, saturation, hue = tf.unstack(drawn)
         pixels = tf.reshape(pixels, [-1, 3])
         mean = tf.reduce_mean(pixels)
@@ -95,7 +97,7 @@ class JPEGNoise(Augmentation):
 
     def augment(self, example: Example, seed: Any) -> Example:
         low, high = self.quality
-        quality = low + draws.integer(draws.uniform(seed), high - low + 1)
+        quality = low + random_ops.integer(random_ops.uniform(seed), high - low + 1)
         return {**example, "image": compressed(example["image"], quality)}
 
 
@@ -116,7 +118,7 @@ class Blur(Augmentation):
 
     def augment(self, example: Example, seed: Any) -> Example:
         pixels = tf.cast(example["image"], tf.float32)[None]
-        sigma = draws.between(draws.uniform(seed), *self.sigma)
+        sigma = random_ops.between(random_ops.uniform(seed), *self.sigma)
         radius = math.ceil(3.0 * self.sigma[1])
         steps = tf.range(-radius, radius + 1, dtype=tf.float32)
         weights = tf.nn.softmax(-tf.square(steps / sigma) / 2.0)
@@ -154,9 +156,9 @@ class CutOut(Augmentation):
 
     def augment(self, example: Example, seed: Any) -> Example:
         image, boxes = example["image"], example["boxes"]
-        units = draws.uniform(seed, [2, self.count, 2])
+        units = random_ops.uniform(seed, [2, self.count, 2])
         limit = tf.stack(size_of(image))
-        sides = tf.round(draws.between(units[0], *self.size) * limit)
+        sides = tf.round(random_ops.between(units[0], *self.size) * limit)
         low = tf.floor((limit - sides) * units[1] + 0.5)  # [count, 2]
         holes = tf.concat([low, low + sides], axis=1)
         for hole in tf.unstack(tf.cast(holes, tf.int32)):
@@ -209,10 +211,10 @@ class GridMask(Augmentation):
     def augment(self, example: Example, seed: Any) -> Example:
         image = example["image"]
         height, width = size_of(image)
-        units = tf.unstack(draws.uniform(seed, [4]))
-        period = draws.between(units[0], *self.period) * tf.minimum(height, width)
+        units = tf.unstack(random_ops.uniform(seed, [4]))
+        period = random_ops.between(units[0], *self.period) * tf.minimum(height, width)
         period = tf.maximum(period, 2.0)
-        radians = draws.around_zero(units[1], self.degrees) * (math.pi / 180.0)
+        radians = random_ops.around_zero(units[1], self.degrees) * (math.pi / 180.0)
         y = (tf.range(height) + 0.5)[:, None] / period
         x = (tf.range(width) + 0.5)[None] / period
         cos, sin = tf.cos(radians), tf.sin(radians)

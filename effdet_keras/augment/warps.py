@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.augment import draws
+from effdet_keras.augment import random_ops
 from effdet_keras.augment.augmentation import Augmentation, Example, parameter, size_of
 from effdet_keras.labels import IGNORED_PIXEL
 
@@ -118,7 +118,7 @@ class Rotate(Augmentation):
     min_visibility: float = parameter(0.1, "[0, 1]")
 
     def augment(self, example: Example, seed: Any) -> Example:
-        degrees = draws.around_zero(draws.uniform(seed), self.degrees)
+        degrees = random_ops.around_zero(random_ops.uniform(seed), self.degrees)
         matrix = rotation(degrees, *size_of(example["image"]))
         return warp(example, matrix, fill=self.fill, min_visibility=self.min_visibility)
 
@@ -136,10 +136,10 @@ class Shear(Augmentation):
     min_visibility: float = parameter(0.1, "[0, 1]")
 
     def augment(self, example: Example, seed: Any) -> Example:
-        unit_x, unit_y = tf.unstack(draws.uniform(seed, [2]))
+        unit_x, unit_y = tf.unstack(random_ops.uniform(seed, [2]))
         matrix = shear(
-            draws.around_zero(unit_x, self.along_x),
-            draws.around_zero(unit_y, self.along_y),
+            random_ops.around_zero(unit_x, self.along_x),
+            random_ops.around_zero(unit_y, self.along_y),
         )
         matrix = around_center(matrix, *size_of(example["image"]))
         return warp(example, matrix, fill=self.fill, min_visibility=self.min_visibility)
@@ -280,10 +280,10 @@ class RandomCrop(Augmentation):
 
     def _windows(self, seed, height, width):
         """Windows of whole pixels, in the order in which they are tried."""
-        units = tf.unstack(draws.uniform(seed, [4, self.tries]))
-        area = draws.between(units[0], *self.area)
+        units = tf.unstack(random_ops.uniform(seed, [4, self.tries]))
+        area = random_ops.between(units[0], *self.area)
         low, high = (math.log(x) for x in self.aspect_ratio)
-        ratio = tf.exp(draws.between(units[1], low, high))
+        ratio = tf.exp(random_ops.between(units[1], low, high))
         rows = tf.minimum(tf.sqrt(area / ratio), 1.0)
         columns = tf.minimum(area / rows, 1.0)
         rows = tf.maximum(tf.round(tf.minimum(area / columns, 1.0) * height), 1.0)

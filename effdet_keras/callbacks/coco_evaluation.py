@@ -9,7 +9,11 @@ import keras
 from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.detect import check_batch_size
-from effdet_keras.detect.evaluate import check_evaluation_data, evaluate, why_low
+from effdet_keras.detect.evaluate import (
+    check_evaluation_data,
+    diagnose_low_ap,
+    evaluate,
+)
 from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.evaluate.coco import COCOMetric, results_of_metric
 from effdet_keras.evaluate.diagnosis import ENOUGH_STEPS, NUM_IMAGES
@@ -143,7 +147,7 @@ class COCOEvaluation(keras.callbacks.Callback):
         results = results_of_metric(self._metric, NUM_IMAGES)
         of_data = results, self._ap50, len(self._metric.category_names)
         with evaluated_weights(self.model):
-            why = why_low(self.model, *of_data, training_data, self.batch_size)
+            why = diagnose_low_ap(self.model, *of_data, training_data, self.batch_size)
         if why is not None:
             print(f"\n{why}", flush=True)
             self._has_explained = True

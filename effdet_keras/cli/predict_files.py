@@ -14,7 +14,7 @@ from typing import Any
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import is_remote, local_path, write_text
 from effdet_keras.cli.files import check_outputs
-from effdet_keras.detect.detect import ScoreRule, ScoreThreshold, ahead
+from effdet_keras.detect.detect import ScoreRule, ScoreThreshold, prefetch_map
 from effdet_keras.detect.detections import Detections
 from effdet_keras.errors import printable, require
 from effdet_keras.export.runtime import ExportedDetector
@@ -81,15 +81,15 @@ class _Work:
         self.coco_file = _COCOFile(predictor)
 
     def batches(self, batches):
-        """`found_in` of each batch; of a live model two at once.
+        """`detect_batch` of each batch; of a live model two at once.
 
         Keras leaves cores idle; a runtime that does not is disturbed by other threads.
         """
         if isinstance(self.predictor.detector, ExportedDetector):
-            return map(self.found_in, batches)
-        return ahead(self.found_in, batches, 1)
+            return map(self.detect_batch, batches)
+        return prefetch_map(self.detect_batch, batches, 1)
 
-    def found_in(self, paths):
+    def detect_batch(self, paths):
         """The paths; detections or an error for each, or None of a video."""
         if is_video(paths[0]):
             return paths, None

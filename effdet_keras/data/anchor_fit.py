@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from effdet_keras.data.record import clip_boxes_xywh, joined, owners
+from effdet_keras.data.record import clip_boxes_xywh, concat_field, owners
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.letterbox import scaled_size
 from effdet_keras.network.anchors import best_anchor_iou
@@ -31,13 +31,15 @@ def input_boxes(records, image_size):
     if not records:
         return np.zeros((0, 4)), np.zeros(0, int)
     sizes = np.array([record.image_size for record in records])[owners(records)]
-    boxes, _ = clip_boxes_xywh(joined(records, "boxes_xywh"), sizes)
+    boxes, _ = clip_boxes_xywh(concat_field(records, "boxes_xywh"), sizes)
     # The letterbox cuts sizes to pixels, so that both axes have a factor of their own.
     factors = scaled_size(sizes, image_size) / sizes.astype(np.float32)
     boxes = boxes * np.tile(factors, 2)
     # The last pixel, not the border: so does the pipeline of training.
     boxes = np.minimum(boxes, np.tile(image_size, 2) - 1.0)
-    keep = np.all(boxes[:, 2:] > boxes[:, :2], axis=1) & ~joined(records, "is_crowd")
+    keep = np.all(boxes[:, 2:] > boxes[:, :2], axis=1) & ~concat_field(
+        records, "is_crowd"
+    )
     return boxes[keep], np.flatnonzero(keep)
 
 
@@ -102,7 +104,7 @@ def boxes_to_fit(dataset, image_size):
             "Image size and anchors are fitted to the boxes of the dataset, which has "
             "none to train on. Give numbers instead of 'auto'."
         )
-    labels = joined(dataset.records, "labels")[rows]
+    labels = concat_field(dataset.records, "labels")[rows]
     if len(boxes) > _MOST_BOXES:
         drawn = np.random.default_rng(0).choice(len(boxes), _MOST_BOXES, replace=False)
         boxes, labels = boxes[drawn], labels[drawn]

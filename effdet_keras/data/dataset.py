@@ -16,8 +16,8 @@ from effdet_keras.data.problems import Problem
 from effdet_keras.data.record import (
     BACKGROUND_NAME,
     Record,
+    concat_field,
     describe_example,
-    joined,
     load_example,
     masks_of,
 )
@@ -321,8 +321,8 @@ class DetectionDataset:
     def summary(self) -> str:
         """Returns a text to print: images, their sizes, boxes per class."""
         records, names = self._records, self._class_names
-        labels, area = joined(records, "labels"), joined(records, "area")
-        crowd = int(joined(records, "is_crowd").sum())
+        labels, area = concat_field(records, "labels"), concat_field(records, "area")
+        crowd = int(concat_field(records, "is_crowd").sum())
         empty = sum(not len(record.labels) for record in records)
         small, large = int((area < _SMALL).sum()), int((area >= _LARGE).sum())
         lines = [
@@ -509,10 +509,10 @@ def _sizes(records):
 
 def boxes_per_class(dataset, *, crowds=True):
     """Number of boxes of each class, int `[C]`; labels without a class do not count."""
-    labels = joined(dataset.records, "labels")
+    labels = concat_field(dataset.records, "labels")
     known = (labels >= 0) & (labels < dataset.num_classes)
     if not crowds:
-        known &= ~joined(dataset.records, "is_crowd")
+        known &= ~concat_field(dataset.records, "is_crowd")
     return np.bincount(labels[known], minlength=dataset.num_classes)
 
 

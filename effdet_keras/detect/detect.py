@@ -69,15 +69,15 @@ def detect(
     # A last batch of another size would be compiled again.
     rows = batch_size if num_batches > 1 else len(sources)
     prepare = functools.partial(prepared, detector.config, rule=rule)
-    items = ahead(prepare, sources, batch_size)
+    items = prefetch_map(prepare, sources, batch_size)
     while batch := list(itertools.islice(items, batch_size)):
-        detections += detect_prepared(detector, batch, rows)
+        detections += detect_preprocessed(detector, batch, rows)
         if shows_progress:
             progress.update(len(detections))
     return detections[0] if is_single else detections
 
 
-def ahead(function: Callable, values: Iterable, count: int) -> Iterator:
+def prefetch_map(function: Callable, values: Iterable, count: int) -> Iterator:
     """`function` of each value, in order; threads do `count` more while one is used."""
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as threads:
         futures = (threads.submit(function, value) for value in values)
@@ -103,7 +103,7 @@ def image_sources(images):
     return (list(array), False) if array.ndim == 4 else ([array], True)
 
 
-class Prepared(NamedTuple):
+class PreprocessedImage(NamedTuple):
     """One image as the network's input, and the way back to it."""
 
     pixels: np.ndarray  # float32 [H, W, 3], letterboxed
@@ -113,15 +113,17 @@ class Prepared(NamedTuple):
     rule: ScoreRule
 
 
-def prepared(config: EfficientDetConfig, source: Image, rule: ScoreRule) -> Prepared:
+def prepared(
+    config: EfficientDetConfig, source: Image, rule: ScoreRule
+) -> PreprocessedImage:
     """Reads and letterboxes an image."""
-    image = pixels_of(source)
+    image = load_rgb(source)
     kept = source if isinstance(source, (str, os.PathLike)) else image
-    return Prepared(*letterboxed(config, image), image.shape[:2], kept, rule)
+    return PreprocessedImage(*letterboxed(config, image), image.shape[:2], kept, rule)
 
 
-def detect_prepared(
-    detector: Any, items: Sequence[Prepared], rows: int
+def detect_preprocessed(
+    detector: Any, items: Sequence[PreprocessedImage], rows: int
 ) -> list[Detections]:
     """Detects in images, filled up to a batch of `rows`."""
     config = detector.config
@@ -130,7 +132,7 @@ def detect_prepared(
     for index, item in enumerate(items):
         inputs[index] = item.pixels
         sizes[index] = scaled_size(item.size, config.image_size, config.resize_method)
-    outputs = found_in(detector, inputs, sizes)
+    outputs = detect_batch(detector, inputs, sizes)
     outputs = {name: np.asarray(value) for name, value in outputs.items()}
     return [
         _detections_of(detector, {n: x[index] for n, x in outputs.items()}, item)
@@ -141,11 +143,11 @@ def detect_prepared(
 def letterboxed(config: EfficientDetConfig, source: Image) -> tuple[np.ndarray, Any]:
     """One image as the network's input, and its scale."""
     return letterbox_array(
-        pixels_of(source), config.image_size, config.padding_rgb, config.resize_method
+        load_rgb(source), config.image_size, config.padding_rgb, config.resize_method
     )
 
 
-def found_in(detector, images, content_sizes):
+def detect_batch(detector, images, content_sizes):
     """What a detector finds in letterboxed images, and not beside their content."""
     postprocess = getattr(detector, "postprocess", None)
     if getattr(postprocess, "drop_empty", False):  # the only one that asks for it
@@ -173,7 +175,7 @@ def _detections_of(detector, row, item):
     )
 
 
-def pixels_of(source, what="an image"):
+def load_rgb(source, what="an image"):
     """One image as an array `[H, W, 3]`; ValueError where it cannot be pixels 0-255."""
     if isinstance(source, (str, os.PathLike)):
         return read_image(source)

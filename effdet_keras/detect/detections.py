@@ -15,7 +15,7 @@ from PIL import Image
 from effdet_keras import images
 from effdet_keras._internal.number_ranges import check_number
 from effdet_keras._internal.optional_imports import pyplot
-from effdet_keras._internal.whole_files import local_path, replacing
+from effdet_keras._internal.whole_files import atomic_write, local_path
 from effdet_keras.box_ops import yxyx_to_xywh, yxyx_to_xyxy
 from effdet_keras.errors import printable, require
 from effdet_keras.labels import category_ids_or_default
@@ -201,7 +201,7 @@ class Detections:
         require(image_format in Image.SAVE, rule, path=os.fspath(path))
         image = Image.fromarray(self.draw())
         options = {"quality": 92} if image_format == "JPEG" else {}
-        with replacing(path) as partial, open(partial, "wb") as file:
+        with atomic_write(path) as partial, open(partial, "wb") as file:
             image.save(file, format=image_format, **options)
         return os.fspath(path)
 

@@ -15,7 +15,7 @@ import numpy as np
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.box_ops import yxyx_to_xywh
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.detect.detect import found_in
+from effdet_keras.detect.detect import detect_batch
 from effdet_keras.detect.ground_truth import (
     BatchesToEvaluate,
     DatasetToEvaluate,
@@ -65,7 +65,7 @@ def evaluate(
     return {**numbers, **found.losses}
 
 
-def why_low(detector, results, ap50, num_classes, training_data, batch_size):
+def diagnose_low_ap(detector, results, ap50, num_classes, training_data, batch_size):
     """`diagnose` of an AP50; of a low one with some of the images of the training."""
     train_ap50, names = UNMEASURED, detector.class_names
     if training_data is not None and is_low(ap50):
@@ -246,7 +246,7 @@ def _detect(detector, batches, num_images, verbose, batch_losses, pixels):
         images = _filled_up(batch.images, rows)
         if batch_losses is None:
             sizes = _filled_up(batch.content_sizes, rows)
-            outputs = found_in(detector, images, sizes)
+            outputs = detect_batch(detector, images, sizes)
         else:
             outputs = batch_losses.detect(images, batch)
         outputs = {name: np.asarray(value) for name, value in outputs.items()}

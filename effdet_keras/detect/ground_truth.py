@@ -11,7 +11,7 @@ from keras import ops
 
 from effdet_keras.box_ops import yxyx_to_xywh
 from effdet_keras.data.pipeline.image_reader import ImageReader
-from effdet_keras.detect.detect import ahead, letterboxed
+from effdet_keras.detect.detect import letterboxed, prefetch_map
 from effdet_keras.errors import InvalidTypeError, InvalidValueError, require
 from effdet_keras.labels import BACKGROUND, category_ids_or_default
 from effdet_keras.letterbox import boxes_in_input, mask_in_input, scaled_size
@@ -74,7 +74,7 @@ class DatasetToEvaluate:
             image, scale = letterboxed(config, image)
             return image, scale if is_there else 0 * scale, content, *truth, *masks
 
-        images = ahead(read, itertools.chain(*own), size)
+        images = prefetch_map(read, itertools.chain(*own), size)
         for indices in own:
             batch = itertools.islice(images, len(indices))
             yield self._batch([records[i] for i in indices], *zip(*batch))

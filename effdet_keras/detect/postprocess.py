@@ -19,7 +19,7 @@ from effdet_keras._internal.number_ranges import (
     whole_number,
 )
 from effdet_keras._internal.optional_imports import keras_ops as ops
-from effdet_keras._internal.plain_values import KeptByFields
+from effdet_keras._internal.plain_values import FieldSerializable
 from effdet_keras.box_ops import area, clip_boxes, decode_boxes
 from effdet_keras.errors import check_choice, require
 from effdet_keras.labels import BACKGROUND
@@ -38,7 +38,7 @@ MIN_AREA = 1e-8  # square pixels: the IoU of two empty boxes is 0, not NaN
 
 
 @dataclasses.dataclass(frozen=True)
-class Postprocess(KeptByFields):
+class Postprocess(FieldSerializable):
     """Turns the network's outputs into at most `max_detections` boxes per image.
 
     The candidates are the `pre_nms_top_k` best (anchor, class) pairs of an image; their
@@ -242,7 +242,7 @@ class Postprocess(KeptByFields):
         return logits, anchor_indices, pair_indices % num_classes, logits[:, -1]
 
 
-def nothing_found(batch_size: Any, xp: Any = ops) -> dict[str, Any]:
+def empty_detections(batch_size: Any, xp: Any = ops) -> dict[str, Any]:
     """What `Postprocess` returns of a network that detects nothing: `D` of 0."""
     return {
         "boxes": xp.zeros((batch_size, 0, 4), dtype="float32"),
@@ -551,7 +551,7 @@ def class_map_of(
 # --- What a network says of an image, of whatever heads it has, in pixels of the input.
 
 
-def finished_outputs(
+def postprocess_outputs(
     outputs: dict[str, Any],
     postprocess: Postprocess,
     anchors: Any,
@@ -570,7 +570,7 @@ def finished_outputs(
     else:
         logits = outputs["segmentation_logits"]
         xp = _library_of(logits)
-        found = nothing_found(xp.shape(logits)[0], xp)
+        found = empty_detections(xp.shape(logits)[0], xp)
     if config.has_segmentation:
         logits = outputs["segmentation_logits"]
         found["class_map"] = class_map_of(logits, config.image_size)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from effdet_keras._internal.plain_values import plain
+from effdet_keras._internal.plain_values import to_jsonable
 from effdet_keras.errors import printable, require
 from effdet_keras.evaluate.coco import (
     COCO_MEANINGS,
@@ -212,7 +212,7 @@ class Evaluation:
             "suspects": self.suspects[:_LISTED],
             "findings": self.findings,
         }
-        return plain(numbers)
+        return to_jsonable(numbers)
 
     def __repr__(self) -> str:
         return (

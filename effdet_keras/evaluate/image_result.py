@@ -204,14 +204,14 @@ def outcomes_of(
     Ties are in COCO's order: the lower image id first, then as they stand in the image.
     """
     matches = [match(result, iou_threshold) for result in results]
-    scores = joined([result.scores for result in results])
-    labels = joined([result.labels for result in results], int)
-    is_true = joined([match.is_true for match in matches], bool)
-    counts = is_true | joined([match.is_false for match in matches], bool)
-    ids = joined([np.full(len(r.scores), r.image_id) for r in results], int)
+    scores = concat_arrays([result.scores for result in results])
+    labels = concat_arrays([result.labels for result in results], int)
+    is_true = concat_arrays([match.is_true for match in matches], bool)
+    counts = is_true | concat_arrays([match.is_false for match in matches], bool)
+    ids = concat_arrays([np.full(len(r.scores), r.image_id) for r in results], int)
     order = np.lexsort((ids, -scores))
     order = order[counts[order]]
-    objects = joined([r.truth_labels[~r.truth_is_crowd] for r in results], int)
+    objects = concat_arrays([r.truth_labels[~r.truth_is_crowd] for r in results], int)
     places = [order[labels[order] == label] for label in range(num_classes)]
     return [
         Outcomes(scores[rows], is_true[rows], int(count))
@@ -219,6 +219,6 @@ def outcomes_of(
     ]
 
 
-def joined(arrays, dtype=float):
+def concat_arrays(arrays, dtype=float):
     """Arrays of one axis as one, also where there are none."""
     return np.concatenate([np.zeros(0, dtype), *arrays])

@@ -21,7 +21,7 @@ from effdet_keras.evaluate.image_result import (
     UNMEASURED,
     ImageResult,
     Outcomes,
-    joined,
+    concat_arrays,
     match_detections,
     outcomes_of,
 )
@@ -91,8 +91,8 @@ def best_thresholds(
     """
     # Detections choose best first, so that a threshold changes no match above it.
     outcomes = outcomes_of(results, len(class_names))
-    scores = joined([one.scores for one in outcomes])
-    is_true = joined([one.is_true for one in outcomes], bool)
+    scores = concat_arrays([one.scores for one in outcomes])
+    is_true = concat_arrays([one.is_true for one in outcomes], bool)
     order = np.argsort(-scores, kind="stable")
     num_objects = sum(one.num_objects for one in outcomes)
     together = "all classes", Outcomes(scores[order], is_true[order], num_objects)
@@ -175,9 +175,9 @@ def apply_temperature(scores: ArrayLike, temperature: float) -> np.ndarray:
 def scores_and_whether_right(results):
     """Of all detections that count: floats `[m]`, bools `[m]`."""
     matches = [match_detections(result) for result in results]
-    counts = ~joined([one.is_ignored for one in matches], bool)
-    scores = joined([result.scores for result in results])
-    return scores[counts], joined([one.is_true for one in matches], bool)[counts]
+    counts = ~concat_arrays([one.is_ignored for one in matches], bool)
+    scores = concat_arrays([result.scores for result in results])
+    return scores[counts], concat_arrays([one.is_true for one in matches], bool)[counts]
 
 
 def _logits(scores):

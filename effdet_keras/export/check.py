@@ -13,7 +13,7 @@ from keras import ops
 from effdet_keras._internal.whole_files import write_text
 from effdet_keras.box_ops import area
 from effdet_keras.detect.detect import image_sources, letterboxed
-from effdet_keras.detect.postprocess import finished_outputs
+from effdet_keras.detect.postprocess import postprocess_outputs
 from effdet_keras.errors import InvalidValueError, printable
 from effdet_keras.evaluate.image_result import ImageResult, match_detections
 from effdet_keras.export.runtime import ExportedDetector
@@ -205,7 +205,7 @@ def check_export(model, runtime, images, *, format, others=()):
 def _expected(description, live, model):
     """What the file should find in an image, of the network's outputs `live`."""
     postprocess, config = description.postprocess, model.config
-    expected = finished_outputs(live, postprocess, model.anchors, config)
+    expected = postprocess_outputs(live, postprocess, model.anchors, config)
     if description.classes_per_detection > 1:
         found = postprocess(
             live,

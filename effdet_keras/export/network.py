@@ -12,7 +12,7 @@ import numpy as np
 
 from effdet_keras._internal.optional_imports import OptionalModule, keras
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.detect.detect import Images, image_sources, letterboxed, pixels_of
+from effdet_keras.detect.detect import Images, image_sources, letterboxed, load_rgb
 from effdet_keras.detect.postprocess import class_map_of
 from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.images import fault_of_pixels
@@ -139,7 +139,7 @@ def divided_calibration(
     else:
         found, _ = image_sources(calibration)
         sources = [
-            lambda source=source, i=i: pixels_of(source, f"image {i} of `calibration`")
+            lambda source=source, i=i: load_rgb(source, f"image {i} of `calibration`")
             for i, source in enumerate(found)
         ]
     rule = "int8 needs at least one image to calibrate with"

@@ -9,9 +9,13 @@ import pathlib
 import numpy as np
 
 from effdet_keras import box_ops
+from effdet_keras._internal.checksum import (
+    CHECKSUM_NAME,
+    WITHOUT_CHECKSUM,
+    write_checksum,
+)
 from effdet_keras._internal.optional_imports import onnx, onnxruntime, tf2onnx
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras._internal.seal import SEAL_NAME, UNSEALED, seal
 from effdet_keras._version import __version__
 from effdet_keras.detect.postprocess import MIN_AREA
 from effdet_keras.errors import check_argument, require
@@ -63,10 +67,10 @@ def write_onnx(model, path, *, outputs="detections", batch_size=None, postproces
     properties = {DESCRIPTION_NAME: description.to_json()}
     if model.class_names is not None:
         properties["names"] = str(dict(enumerate(model.class_names)))
-    onnx.helper.set_model_props(file, {**properties, SEAL_NAME: UNSEALED})
+    onnx.helper.set_model_props(file, {**properties, CHECKSUM_NAME: WITHOUT_CHECKSUM})
     onnx.checker.check_model(file)
     path.write_bytes(file.SerializeToString())
-    seal(path)
+    write_checksum(path)
     return description
 
 

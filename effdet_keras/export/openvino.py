@@ -10,8 +10,12 @@ import threading
 
 import numpy as np
 
+from effdet_keras._internal.checksum import (
+    CHECKSUM_NAME,
+    WITHOUT_CHECKSUM,
+    write_checksum,
+)
 from effdet_keras._internal.optional_imports import openvino
-from effdet_keras._internal.seal import SEAL_NAME, UNSEALED, seal
 from effdet_keras.errors import require
 from effdet_keras.export.onnx import write_onnx
 from effdet_keras.export.runtime import (
@@ -46,9 +50,9 @@ def write_openvino(
         # The same network as of `convert_model`, which reports its use over the net.
         network = openvino.Core().read_model(onnx_path)
         network.set_rt_info(description.to_json(), [DESCRIPTION_NAME])
-        network.set_rt_info(UNSEALED, [SEAL_NAME])
+        network.set_rt_info(WITHOUT_CHECKSUM, [CHECKSUM_NAME])
         openvino.save_model(network, path, compress_to_fp16=precision == "float16")
-    seal(path, [path.with_suffix(".bin")])
+    write_checksum(path, [path.with_suffix(".bin")])
 
 
 # --- The runtime.

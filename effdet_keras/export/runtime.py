@@ -11,11 +11,15 @@ from typing import ClassVar
 
 import numpy as np
 
+from effdet_keras._internal.checksum import verify_checksum
 from effdet_keras._internal.optional_imports import OptionalModule
-from effdet_keras._internal.seal import check_seal
 from effdet_keras._internal.whole_files import local_path
 from effdet_keras._version import __version__
-from effdet_keras.detect.postprocess import Postprocess, finished_outputs, nothing_found
+from effdet_keras.detect.postprocess import (
+    Postprocess,
+    empty_detections,
+    postprocess_outputs,
+)
 from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.export.registry import format_of_file
@@ -109,11 +113,11 @@ class ExportedDetector:
     def detect_outputs(self, outputs, content_sizes=None):
         """What the runtime returned to detections, in pixels of the input."""
         if self._is_raw:
-            return finished_outputs(
+            return postprocess_outputs(
                 outputs, self.postprocess, self._anchors, self.config, content_sizes
             )
         if not self.config.has_detection:
-            nothing = nothing_found(len(outputs["class_map"]), np)
+            nothing = empty_detections(len(outputs["class_map"]), np)
             outputs = {**nothing, **outputs}
         return {name: np.asarray(value) for name, value in outputs.items()}
 
@@ -177,7 +181,7 @@ class Description:
 
 def require_sealed(path, others=()):
     """Raises unless a file, and the others, are as an export of ours wrote them."""
-    if not (path.is_file() and check_seal(path, others)):
+    if not (path.is_file() and verify_checksum(path, others)):
         raise damaged(path)
 
 

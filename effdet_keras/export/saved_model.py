@@ -10,10 +10,10 @@ import warnings
 
 import numpy as np
 
+from effdet_keras._internal.checksum import WITHOUT_CHECKSUM, write_checksum
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras._internal.seal import UNSEALED, seal
 from effdet_keras.data.pipeline.transforms import Window, letterbox
-from effdet_keras.detect.postprocess import finished_outputs
+from effdet_keras.detect.postprocess import postprocess_outputs
 from effdet_keras.export.network import (
     frozen,
     network_function,
@@ -49,8 +49,8 @@ def write_saved_model(model, path, *, names="effdet", frozen_graph=False):
         graph = _frozen_graph(signatures["serving_default"])
         (path / FROZEN_GRAPH_NAME).write_bytes(graph.SerializeToString())
     seal_path, sealed = sealed_files(path)
-    seal_path.write_text(UNSEALED + "\n", encoding="utf-8")
-    seal(seal_path, sealed)
+    seal_path.write_text(WITHOUT_CHECKSUM + "\n", encoding="utf-8")
+    write_checksum(seal_path, sealed)
 
 
 def _asset(folder, name, text):
@@ -171,7 +171,7 @@ class Serving:
         return dict(zip(self._names, self._network(images)))
 
     def letterboxed(self, images, content_sizes=None):
-        return finished_outputs(
+        return postprocess_outputs(
             self.raw(images),
             self._postprocess,
             self._anchors,
@@ -270,13 +270,13 @@ def _upright(pixels, orientation):
 # --- The runtime: TensorFlow.
 
 _SIGNATURE = "letterboxed"
-_SEAL = "effdet_keras.sha256"
+_CHECKSUM = "effdet_keras.sha256"
 
 
 def sealed_files(path):
-    """The file with the seal, and those that it is of: TensorFlow checks variables."""
+    """The file with the checksum, and those it is of: TensorFlow checks variables."""
     assets = path / "assets"
-    return assets / _SEAL, [path / "saved_model.pb", assets / DESCRIPTION_NAME]
+    return assets / _CHECKSUM, [path / "saved_model.pb", assets / DESCRIPTION_NAME]
 
 
 def _set_threads(num_threads):

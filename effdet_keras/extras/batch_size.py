@@ -124,7 +124,7 @@ def _failure(child):
         return None
     if child.returncode < 0:
         return "the system ended the trial, as it does when memory is full"
-    said = child.stderr.strip().splitlines() or ["it says nothing"]
+    said = child.stderr.strip().splitlines() or ["(no output on stderr)"]
     return f"the trial ended: {said[-1]}"
 
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from effdet_keras._internal.number_ranges import NumberRange
 from effdet_keras.box_ops import pairwise_iou
-from effdet_keras.detect.detect import DetectFunction, Images, image_sources, pixels_of
+from effdet_keras.detect.detect import DetectFunction, Images, image_sources, load_rgb
 from effdet_keras.detect.detections import Detections
 from effdet_keras.errors import check_argument, require
-from effdet_keras.extras.tiles import detect_tiled, joined
+from effdet_keras.extras.tiles import concat_detections, detect_tiled
 from effdet_keras.letterbox import boxes_in_image
 
 _LARGEST_SCALE = 8.0  # the tiles of an image grow with the square of it
@@ -80,7 +80,7 @@ def detect_augmented(
     sources, is_single = image_sources(images)
     fused = []
     for source in sources:
-        pixels = pixels_of(source)
+        pixels = load_rgb(source)
         views = [
             _once_each(view, iou_threshold)
             for view in _views(detect, pixels, flips, scales, pad_rgb)
@@ -205,7 +205,7 @@ def weighted_box_fusion(
     """
     detections = list(detections)
     weights = _checked_weights(detections, iou_threshold, weights)
-    boxes, scores, labels = joined(detections)
+    boxes, scores, labels = concat_detections(detections)
     weights = np.repeat(weights, [len(part) for part in detections])
     fused = [np.zeros((0, 6))]
     for label in np.unique(labels):

@@ -50,7 +50,7 @@ def run(
         lines.append(
             f"Use:     `ek.EfficientDet.from_preset({identity.names[0]!r}, "
             f"weights={source.path!r}, class_names=[...])`, and train: BiFPN and heads "
-            "start new"
+            "keep their initial values"
         )
     groups = {"Not of a network": source.others}
     model_name = model or next(iter(identity.names), identity.nearest)

@@ -10,7 +10,11 @@ from keras import ops
 
 from effdet_keras._internal.optional_imports import OptionalModule, safetensors
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras._internal.whole_files import local_path, replacing, replacing_together
+from effdet_keras._internal.whole_files import (
+    atomic_write,
+    local_path,
+    replacing_together,
+)
 from effdet_keras.errors import InvalidValueError, check_choice, require
 from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.weights.kinds.automl import AVERAGE, STATE_FILE
@@ -111,7 +115,7 @@ def write_torch_effdet(path, arrays, config):
     path = local_path(path, "The path of a state dict")
     save = _saver(path)
     state = _state_dict(arrays, config)
-    with replacing(path) as partial:
+    with atomic_write(path) as partial:
         save(state, partial)
 
 

@@ -12,7 +12,7 @@ from keras import ops
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.errors import check_argument
 from effdet_keras.labels import BACKGROUND
-from effdet_keras.train.optimizers import half_square, steps_done
+from effdet_keras.train.optimizers import l2_loss, steps_done
 from effdet_keras.visualize import draw_boxes
 
 _MOST_BOXES = 100  # drawn of one image
@@ -129,7 +129,7 @@ class _GradientNorms:
         self.variables = [self.norms]
 
     def __call__(self, data: Any, gradients: list, loss_scale: Any) -> None:
-        squares = ops.stack([2.0 * half_square(gradient) for gradient in gradients])
+        squares = ops.stack([2.0 * l2_loss(gradient) for gradient in gradients])
         self.norms.assign(ops.sqrt(squares) / ops.cast(loss_scale, "float32"))
 
 

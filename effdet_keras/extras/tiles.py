@@ -11,7 +11,7 @@ import numpy as np
 
 from effdet_keras._internal.number_ranges import NumberRange
 from effdet_keras.box_ops import pairwise_iou
-from effdet_keras.detect.detect import DetectFunction, Image, pixels_of
+from effdet_keras.detect.detect import DetectFunction, Image, load_rgb
 from effdet_keras.detect.detections import Detections
 from effdet_keras.errors import check_argument, require
 from effdet_keras.letterbox import boxes_in_image
@@ -105,7 +105,7 @@ def detect_tiled(
           0  0.90  y 40.0 to 41.0, x 55.0 to 56.0
           0  0.90  y 40.0 to 41.0, x 290.0 to 291.0
     """
-    pixels = pixels_of(image)
+    pixels = load_rgb(image)
     size = pixels.shape[:2]
     views = tile_grid(size, tile_size, overlap)
     if include_whole and len(views) > 1:
@@ -120,7 +120,7 @@ def merge_views(detections, views, size, iou_threshold=0.6):
     """Makes one list of what was found in views `[n, 4]` of an image."""
     is_iou = 0 < iou_threshold <= 1
     check_argument(is_iou, "iou_threshold", iou_threshold, "above 0, and at most 1")
-    boxes, scores, labels = joined(detections)
+    boxes, scores, labels = concat_detections(detections)
     views = np.repeat(views, [len(part) for part in detections], axis=0)
     boxes = boxes + views[:, [0, 1, 0, 1]]
     groups = _Groups(boxes, labels, views, iou_threshold)
@@ -206,7 +206,7 @@ def _pair(size, name):
     return np.broadcast_to(sides, 2)
 
 
-def joined(detections):
+def concat_detections(detections):
     """Lists of one image as one: boxes and scores in float64, labels."""
     first = detections[0]
     for part in detections:

@@ -98,8 +98,8 @@ def _without_evaluations(times, configuration, spent):
     if steps < 1:
         least = (spent + times.once + times.step) * (1 + _RESERVE)
         raise InvalidValueError(
-            "There is no time for a training step: making and compiling the model take "
-            f"{in_words(spent + times.once)}. Give at least "
+            "time_budget is too short for a training step: making and compiling the "
+            f"model alone take {in_words(spent + times.once)}. Give at least "
             f"time_budget='{math.ceil(least)}s' (--time-budget). Received: "
             f"time_budget={configuration.time_budget!r}"
         )
@@ -132,9 +132,14 @@ def measure(configuration, splits, steps, ends):
         each = configuration.replace(evaluate_every=int(evaluates), verbose=0)
         others = callbacks_of_run(each, reduced, folder, RunLog(folder.log))
         epochs = max(2, math.ceil(steps / len(some)))
-        with with_teacher(model, configuration, some) as taught:
+        with with_teacher(model, configuration, some) as distillation_scope:
             try:
-                model.fit(taught, epochs=epochs, verbose=0, callbacks=[watch, *others])
+                model.fit(
+                    distillation_scope,
+                    epochs=epochs,
+                    verbose=0,
+                    callbacks=[watch, *others],
+                )
             except _TimeIsUpError:
                 for callback in others:
                     callback.on_train_end()

@@ -10,7 +10,7 @@ import pathlib
 import shutil
 
 from effdet_keras._internal.optional_imports import cv2
-from effdet_keras._internal.whole_files import local_path, replacing
+from effdet_keras._internal.whole_files import atomic_write, local_path
 from effdet_keras.errors import InvalidValueError, check_argument, require
 
 _CODECS = {".mp4": "mp4v", ".mov": "mp4v", ".mkv": "mp4v", ".avi": "MJPG"}
@@ -122,7 +122,7 @@ def _writing(path, frame_rate):
     """A function that appends an RGB frame; the file appears when all is written."""
     codec = _CODECS[path.suffix.lower()]
     writer, count = cv2.VideoWriter(), 0
-    with replacing(path) as partial:
+    with atomic_write(path) as partial:
 
         def write(frame):
             nonlocal count

@@ -8,7 +8,7 @@ import keras
 
 from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras._internal.whole_files import local_path, new_folder
+from effdet_keras._internal.whole_files import atomic_folder, local_path
 from effdet_keras.errors import require
 from effdet_keras.hub.module import NOTES_FILE, NOTES_FOLDER
 from effdet_keras.network.batch_norm import momentum_warmup, set_momentum_warmup
@@ -53,7 +53,7 @@ def export_hub_module(model, path):
     )
     path = local_path(path, "The folder of a TF-Hub module")
     notes = {"config": model.config.to_dict(), "class_names": model.class_names}
-    with new_folder(path) as folder, _unfrozen(model), evaluated_weights(model):
+    with atomic_folder(path) as folder, _unfrozen(model), evaluated_weights(model):
         tf.saved_model.save(_callable(model), os.fspath(folder))
         (folder / NOTES_FOLDER).mkdir()
         (folder / NOTES_FOLDER / NOTES_FILE).write_text(json.dumps(notes), "utf-8")

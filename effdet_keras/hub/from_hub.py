@@ -9,7 +9,7 @@ from keras import ops
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.whole_files import shown_address
-from effdet_keras.detect.detect import Images, ScoreRule, image_sources, pixels_of
+from effdet_keras.detect.detect import Images, ScoreRule, image_sources, load_rgb
 from effdet_keras.detect.detections import Detections
 from effdet_keras.errors import InvalidValueError, printable
 from effdet_keras.hub.export import network_features
@@ -208,7 +208,7 @@ class HubDetector:
         return found[0] if is_single else found
 
     def _detect(self, source, score_threshold):
-        image = pixels_of(source)
+        image = load_rgb(source)
         inputs, scale = self._inputs(image)
         outputs = self._signature(**{self._input_name: inputs})
         boxes, scores, classes = (

@@ -14,7 +14,7 @@ from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.detect import ScoreThreshold, detect
 from effdet_keras.detect.detections import Detections
-from effdet_keras.detect.postprocess import Postprocess, finished_outputs
+from effdet_keras.detect.postprocess import Postprocess, postprocess_outputs
 from effdet_keras.errors import check_choice, require
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.hub.module import HubFeatures  # noqa: F401 (for saved models)
@@ -425,7 +425,7 @@ class EfficientDet(
         self, outputs: dict[str, Any], content_sizes: Any = None
     ) -> dict[str, Any]:
         """Network outputs as detections, in pixels of the input; see `predict`."""
-        return finished_outputs(
+        return postprocess_outputs(
             outputs, self.postprocess, self.anchors, self.config, content_sizes
         )
 

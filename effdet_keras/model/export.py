@@ -123,7 +123,10 @@ class TrainedModel:
             >>> model.with_activation("hswish").config.activation
             'hswish'
         """
-        rule = "The activations of a TF-Hub module are inside it"
+        rule = (
+            "with_activation() does not support models with a TF-Hub module, whose "
+            "activations are fixed. Make the model with `EfficientDet.from_preset`"
+        )
         require(self.features is None, rule, features=self.features)
         other = copied(self, {"activation": name})
         if self.settings is not None:

@@ -190,7 +190,7 @@ def stride_of(length: int, places: int) -> int:
     return stride
 
 
-def at_places(values: Any, size: Sequence[int]) -> Any:
+def take_grid(values: Any, size: Sequence[int]) -> Any:
     """`[B, H, W]` to `[B, h, w]`: the pixel at the middle of each place of a map."""
     for axis, places in enumerate(size, start=1):
         length = values.shape[axis]

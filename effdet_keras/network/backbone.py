@@ -167,16 +167,19 @@ def _stages(variant):
         yield first, repeats if is_end_of_lite else math.ceil(depth * repeats)
 
 
-def tapped_blocks(variant, min_level, taps=None):
-    """The blocks whose outputs are the levels `min_level` to 5: `taps`, or the last."""
+def tapped_blocks(variant, min_level, feature_blocks=None):
+    """The blocks whose outputs are the levels `min_level` to 5.
+
+    They are `feature_blocks`, or the last block of each level.
+    """
     table = block_table(variant)
     starts = [0, *(i for i, block in enumerate(table) if block.stride == 2)]
     # The blocks of each level, from 1 on: a level ends before the size is halved.
     blocks = [range(*pair) for pair in itertools.pairwise([*starts, len(table)])]
     blocks = blocks[min_level - 1 :]
-    if taps is None:
+    if feature_blocks is None:
         return [of_level[-1] for of_level in blocks]
-    return list(taps)
+    return list(feature_blocks)
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
@@ -189,8 +192,9 @@ class EfficientNet(ConfiguredLayer):
     names of the published checkpoints.
 
     It takes normalised images `[B, H, W, 3]` and returns a tensor for each level from
-    `min_level` to 5: the output of the block of `taps`, or of the last one before each
-    halving of the size. Blocks after the last tap have weights and are not called.
+    `min_level` to 5: the output of the block in `feature_blocks`, or of the last one
+    before each halving of the size. Blocks after the last of them have weights and are
+    not called.
     Block `i` of `n` survives with `1 - (1 - survival_prob) * i / n`.
     """
 
@@ -202,7 +206,7 @@ class EfficientNet(ConfiguredLayer):
         survival_prob=None,
         padding="same",
         batch_norm=None,
-        taps=None,
+        feature_blocks=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -227,8 +231,8 @@ class EfficientNet(ConfiguredLayer):
         self.blocks = [
             self._block(block, index, len(table)) for index, block in enumerate(table)
         ]
-        self.taps = None if taps is None else tuple(taps)
-        self._taps = tapped_blocks(variant, min_level, taps)
+        self.feature_blocks = None if feature_blocks is None else tuple(feature_blocks)
+        self._taps = tapped_blocks(variant, min_level, feature_blocks)
 
     def _block(self, block, index, count):
         survival_prob = self.survival_prob

@@ -130,7 +130,7 @@ def _pyramid(images, config, dtype):
             config.backbone_batch_norm_momentum,
             config.backbone_batch_norm_epsilon,
         ),
-        taps=config.backbone_taps,
+        feature_blocks=config.backbone_taps,
         name=config.backbone,
         dtype=dtype,
     )

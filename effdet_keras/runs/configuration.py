@@ -21,6 +21,7 @@ from effdet_keras._internal.number_ranges import (
     whole_number,
 )
 from effdet_keras._internal.processes import ENGINES
+from effdet_keras._internal.renamed_fields import with_new_names
 from effdet_keras._internal.whole_files import write_text
 from effdet_keras._internal.yaml_text import load_yaml, read_yaml, to_yaml
 from effdet_keras.augment import Augmentation, augmentation_of
@@ -499,6 +500,7 @@ def _is_of(value, kind):
 
 
 def _made(cls, field, arguments):
+    arguments = with_new_names(cls, arguments)
     check_fields(arguments, [f.name for f in dataclasses.fields(cls)], f"`{field}`")
     return cls(**arguments)
 
@@ -583,10 +585,10 @@ def _is_same(field, first, second):
     return first == second
 
 
-def refuse_undone(where: str, undone: tuple[str, ...]) -> None:
+def refuse_unsupported(where: str, unsupported: tuple[str, ...]) -> None:
     """Raises ValueError with the whole list of options that are not supported."""
-    if undone:
-        listed = "\n  ".join(undone)
+    if unsupported:
+        listed = "\n  ".join(unsupported)
         raise InvalidValueError(
             f"{where} has options that are not supported:\n  {listed}\nTo continue "
             "without them, pass `ignore_unknown=True` (--ignore-unknown)."

@@ -21,10 +21,10 @@ from effdet_keras import visualize
 from effdet_keras._internal.backend import require_tf_data
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.processes import is_first_process, start
-from effdet_keras._internal.whole_files import replacing
+from effdet_keras._internal.whole_files import atomic_write
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset, count_of, what_to_expect
-from effdet_keras.detect.evaluate import analyzed_images, in_one_line, why_low
+from effdet_keras.detect.evaluate import analyzed_images, diagnose_low_ap, in_one_line
 from effdet_keras.errors import InvalidValueError, printable
 from effdet_keras.evaluate.evaluation import Evaluation, analyze_results
 from effdet_keras.model.efficientdet import EfficientDet
@@ -39,7 +39,7 @@ from effdet_keras.runs.parts import (
     with_teacher,
     writes_tensorboard,
 )
-from effdet_keras.runs.requested import base_of, configured, resumed
+from effdet_keras.runs.requested import base_configuration, build_configuration, resumed
 from effdet_keras.runs.run_folder import (
     CHECKPOINTS,
     RunFolder,
@@ -152,7 +152,9 @@ mean 'epochs'? It has: data, ...
         # Datasets have names of their own, in the place of its label map's.
         fields.setdefault("class_names", None)
     with contextlib.ExitStack() as stack:
-        distribute = fields.get("distribute", base_of(configuration).distribute)
+        distribute = fields.get(
+            "distribute", base_configuration(configuration).distribute
+        )
         if resume and RunFolder(out).has_run:
             distribute = RunFolder(out).read_configuration().distribute
         if distribute is not None:
@@ -168,8 +170,8 @@ mean 'epochs'? It has: data, ...
         if resume:
             chosen = resumed(folder, *sources, ignore_unknown=ignore_unknown)
         else:
-            folder.check_free(overwrite=overwrite)
-            chosen = configured(*sources, ignore_unknown=ignore_unknown)
+            folder.check_empty(overwrite=overwrite)
+            chosen = build_configuration(*sources, ignore_unknown=ignore_unknown)
         if not keeps_folder:  # nobody could look at them
             chosen = chosen.replace(
                 tensorboard=False,
@@ -184,9 +186,9 @@ mean 'epochs'? It has: data, ...
             )
         text.is_quiet = chosen.verbose == 0 or not is_first_process()
         splits = choose_splits(chosen, datasets)
-        stack.enter_context(folder.taken())
+        stack.enter_context(folder.lock())
         if not resume:  # another process may have taken it meanwhile
-            folder.check_free(overwrite=overwrite)
+            folder.check_empty(overwrite=overwrite)
         options = {"started": time.monotonic(), "resume": resume}
         # Before anything is on a graphics card.
         from effdet_keras.extras.batch_size import with_batch_size
@@ -255,7 +257,7 @@ def _train(configuration, splits, folder, text, *, started, resume, callbacks):
                 plot = functools.partial(visualize.plot_history, history_of(log.rows))
                 draw_chart(folder.curves, plot)
     copy_from_first(folder, CHECKPOINTS)  # what is the best, alike in all processes
-    result = _judge(configuration, splits, folder, log)
+    result = _final_evaluation(configuration, splits, folder, log)
     folder.finish(len(log.rows))
     return result
 
@@ -288,7 +290,7 @@ def _fit(model, batches, configuration, splits, folder, log, place, more):
     )
 
 
-def _judge(configuration, splits, folder, log):
+def _final_evaluation(configuration, splits, folder, log):
     """Evaluates the best checkpoint on images on which nothing was trained."""
     path = checkpoint_file(folder.archive, BEST_FILE)
     epoch, model = read_archive_info(path)["epoch"], EfficientDet.from_archive(path)
@@ -308,7 +310,7 @@ def _judge(configuration, splits, folder, log):
     evaluation = analyze_results(results, dataset.class_names)
     if not configuration.one_batch:
         found_out = results, evaluation.coco["AP50"], dataset.num_classes
-        why = why_low(model, *found_out, splits.train, configuration.batch_size)
+        why = diagnose_low_ap(model, *found_out, splits.train, configuration.batch_size)
         evaluation = dataclasses.replace(evaluation, diagnosis=why)
     print(evaluation)
     if of_pixels:
@@ -406,7 +408,7 @@ def _draw_first_batch(model, configuration, dataset, folder):
     truth = {name: np.asarray(truth[name]) for name in ("boxes", "labels")}
     names = model.class_names or dataset.class_names
     grid = visualize.batch_grid(images, truth, names, model.seg_class_names)
-    with replacing(folder.first_batch) as partial:
+    with atomic_write(folder.first_batch) as partial:
         Image.fromarray(grid).save(partial, format="PNG")
     if writes_tensorboard(configuration):
         writer = TensorBoardWriter(folder.tensorboard)

@@ -184,7 +184,7 @@ def with_teacher(
     from effdet_keras.extras import distillation
 
     rule = distillation.Distillation(configuration.teacher_weight)
-    with distillation.taught(teacher, model, batches, rule) as batches:
+    with distillation.distillation_scope(teacher, model, batches, rule) as batches:
         yield batches
 
 

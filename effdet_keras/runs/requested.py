@@ -11,7 +11,7 @@ from effdet_keras.runs.configuration import (
     FILE_PATTERNS,
     LENGTHS,
     RunConfiguration,
-    refuse_undone,
+    refuse_unsupported,
 )
 from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
 
@@ -53,20 +53,22 @@ _NAMED = ("optimizer", "schedule")
 def resumed(
     folder, configuration, hparams, fields, pipeline_config=None, *, ignore_unknown
 ):
-    """The configuration of a run that goes on, which takes arguments as `configured`.
+    """The configuration of a run that is resumed.
+
+    It takes arguments as `build_configuration` does.
 
     Those with which it began may be given again: what was measured for them, a batch
     size or a length, stays.
     """
     run = folder.read_configuration()
-    if fields.get("batch_size", base_of(configuration).batch_size) == "auto":
+    if fields.get("batch_size", base_configuration(configuration).batch_size) == "auto":
         fields = {**fields, "batch_size": run.batch_size}
     files = (configuration, hparams, pipeline_config)
     if all(file is None for file in files):
         now = run.replace(**_merged(run.to_dict(), fields))
     else:
         sources = (configuration, hparams, fields, pipeline_config)
-        now = configured(*sources, ignore_unknown=ignore_unknown)
+        now = build_configuration(*sources, ignore_unknown=ignore_unknown)
     sources = ("data", *FILE_PATTERNS)
     if all(getattr(now, name) is None for name in sources):
         now = now.replace(**{name: getattr(run, name) for name in sources})
@@ -84,7 +86,7 @@ def resumed(
     return now
 
 
-def base_of(configuration: Any) -> RunConfiguration:
+def base_configuration(configuration: Any) -> RunConfiguration:
     """The configuration that a caller gave: itself, a file of it, or None."""
     if isinstance(configuration, RunConfiguration):
         return configuration
@@ -92,11 +94,11 @@ def base_of(configuration: Any) -> RunConfiguration:
     return RunConfiguration() if is_none else RunConfiguration.read(configuration)
 
 
-def configured(
+def build_configuration(
     configuration, hparams, fields, pipeline_config=None, *, ignore_unknown=False
 ):
     """The configuration of a new run, from all that says something of it."""
-    configuration = base_of(configuration)
+    configuration = base_configuration(configuration)
     if hparams is not None and pipeline_config is not None:
         raise InvalidValueError("Give `hparams` or `pipeline_config`, not both.")
     if pipeline_config is not None:
@@ -104,7 +106,7 @@ def configured(
 
         read = read_pipeline_config(pipeline_config)
         if not ignore_unknown:
-            refuse_undone(f"'{os.fspath(pipeline_config)}'", read.undone)
+            refuse_unsupported(f"'{os.fspath(pipeline_config)}'", read.unsupported)
         title = f"Differences from '{os.fspath(pipeline_config)}':"
         print("\n  ".join([title, *read.notes]))
         from effdet_keras.extras.tfod.pipeline_config import start_of
@@ -122,7 +124,7 @@ def configured(
 
         read = read_hparams(hparams, batch_size=known)
         if not ignore_unknown:
-            refuse_undone("`hparams`", read.undone)
+            refuse_unsupported("`hparams`", read.unsupported)
         print("\n".join(["google/automl's hyper-parameters:", *read.notes]))
         fields = _merged(read.fields, fields)
     return configuration.replace(**_merged(configuration.to_dict(), fields))

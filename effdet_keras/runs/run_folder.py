@@ -24,7 +24,7 @@ import numpy as np
 from effdet_keras._internal.folder_lock import open_folder
 from effdet_keras._internal.optional_imports import matplotlib_figure
 from effdet_keras._internal.processes import current_processes, is_first_process
-from effdet_keras._internal.whole_files import replacing, write_text
+from effdet_keras._internal.whole_files import atomic_write, write_text
 from effdet_keras._version import __version__
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import (
@@ -87,7 +87,7 @@ class RunFolder:
         """Whether a run began here."""
         return (self.path / CONFIGURATION_FILE).is_file()
 
-    def check_free(self, *, overwrite: bool) -> None:
+    def check_empty(self, *, overwrite: bool) -> None:
         if self.has_run:
             if not overwrite:
                 raise FileExistsError(
@@ -106,7 +106,7 @@ class RunFolder:
             )
 
     @contextlib.contextmanager
-    def taken(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Context in which no other process can run into this folder."""
         self.path.mkdir(parents=True, exist_ok=True)
         self._folder.acquire("A run")
@@ -173,7 +173,7 @@ class RunFolder:
 
 # The last but one is what a training goes on from where the last is damaged.
 CHECKPOINTS = tuple(f"archive/{n}" for n in (BEST_FILE, LAST_FILE, PREVIOUS_FILE))
-OF_A_RUN = (CONFIGURATION_FILE, "data.json", "log.jsonl", *CHECKPOINTS)
+RUN_FILES = (CONFIGURATION_FILE, "data.json", "log.jsonl", *CHECKPOINTS)
 
 
 def files_to_resume(folder: RunFolder) -> tuple[str, ...]:
@@ -182,14 +182,14 @@ def files_to_resume(folder: RunFolder) -> tuple[str, ...]:
     With the usual files, a kept copy, where none of those is whole.
     """
     if current_processes().count == 1 or not is_first_process():
-        return OF_A_RUN
+        return RUN_FILES
     try:
         checkpoint, _ = checkpoint_to_resume(folder.archive)
     except InvalidValueError:  # said by each process, of the files that it is given
-        return OF_A_RUN
+        return RUN_FILES
     if checkpoint is None or step_of(checkpoint) is None:
-        return OF_A_RUN
-    return (*OF_A_RUN, f"{ARCHIVE_FOLDER}/{checkpoint.name}")
+        return RUN_FILES
+    return (*RUN_FILES, f"{ARCHIVE_FOLDER}/{checkpoint.name}")
 
 
 def copy_from_first(folder: RunFolder, names: Sequence[str]) -> None:
@@ -390,5 +390,5 @@ def draw_chart(path: pathlib.Path, draw: Callable[[pathlib.Path], object]) -> No
     except MissingPackageError as error:
         print(f"There is no {path.name}: {error}")
         return
-    with replacing(path) as partial:
+    with atomic_write(path) as partial:
         draw(partial)

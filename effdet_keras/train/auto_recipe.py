@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from effdet_keras.augment.augmentation import Augmentation, Sometimes
+from effdet_keras.augment.augmentation import Augmentation, RandomApply
 from effdet_keras.augment.mixing import Mosaic
 from effdet_keras.network.backbone import tapped_blocks
 from effdet_keras.train.losses import DetectionLoss
@@ -131,7 +131,7 @@ def augmentation(num_images: int, batch_size: int, epochs: int) -> Augmentation 
     if epochs <= few or epochs * _steps_of_epoch(num_images, batch_size) >= LONG:
         return None
     share = none + (most - none) * (min(max(epochs, few), many) - few) / (many - few)
-    return Sometimes(Mosaic(), round(share, 2))
+    return RandomApply(Mosaic(), round(share, 2))
 
 
 def num_epochs(

@@ -19,7 +19,7 @@ from effdet_keras.errors import (
     require,
 )
 from effdet_keras.network.computing import ON_TENSORFLOW
-from effdet_keras.train.optimizers import descend
+from effdet_keras.train.optimizers import assign_sub_scaled
 
 AVERAGE, TRAINING = "average:", "training:"  # in files, before the path of a variable
 
@@ -113,7 +113,7 @@ class WeightAverages:
         if has_moved is not None:
             rate = ops.where(has_moved, rate, 0.0)
         for group, average in zip(self._groups, self.variables):
-            descend(average, rate, average.value - _together(self._of(group)))
+            assign_sub_scaled(average, rate, average.value - _together(self._of(group)))
 
     def reset(self):
         """Makes each average a copy of its variable, also while they are swapped."""

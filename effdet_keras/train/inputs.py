@@ -22,7 +22,7 @@ from effdet_keras.data.dataset import (
     require_boxes,
     what_to_expect,
 )
-from effdet_keras.data.pipeline.image_reader import ImageReader, passes_of
+from effdet_keras.data.pipeline.image_reader import ImageReader, find_image_readers
 from effdet_keras.errors import InvalidValueError, NonFiniteLossError, require
 from effdet_keras.images import check_pixels
 from effdet_keras.labels import (
@@ -75,7 +75,7 @@ def check_data(model, x, y=None, *, trains=False):
     Where it `trains`, there must be boxes too, as far as the data tells.
     """
     config = model.config
-    for reader in passes_of(x):
+    for reader in find_image_readers(x):
         if config.has_detection:
             if trains:
                 require_boxes(reader.records, "a dataset")
@@ -280,7 +280,7 @@ def batch_size_and_steps(x, batch_size, steps_per_epoch, *, must_know=True):
 
 def num_images(x, batch_size, steps_per_epoch):
     """How many images there are to train on, as far as the data tells."""
-    if readers := passes_of(x):
+    if readers := find_image_readers(x):
         return sum(len(reader.records) for reader in readers)
     return len(x) if hasattr(x, "shape") else batch_size * steps_per_epoch
 
@@ -497,7 +497,7 @@ class Run:
     trains = False  # whether the call is `fit`
 
     def __init__(self, data: Any = None) -> None:
-        self._readers: list[ImageReader] = list(passes_of(data))
+        self._readers: list[ImageReader] = list(find_image_readers(data))
         self._error = None  # what stopped a step: the backend may hide it in its own
         for reader in self._readers:
             reader.error = None
@@ -579,7 +579,7 @@ def adopt_classes(model: Any, data: Any) -> None:
 
     Nothing changes where the model has `category_ids`, or the classes of both differ.
     """
-    sources = [data] if isinstance(data, DetectionDataset) else passes_of(data)
+    sources = [data] if isinstance(data, DetectionDataset) else find_image_readers(data)
     _adopt_seg_class_names(model, sources)
     known = {(tuple(c.class_names), tuple(c.category_ids)) for c in sources}
     if model.category_ids is not None or len(known) != 1:

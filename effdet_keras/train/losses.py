@@ -17,11 +17,12 @@ from effdet_keras._internal.number_ranges import (
     number,
     several,
 )
-from effdet_keras._internal.plain_values import KeptByFields
+from effdet_keras._internal.plain_values import FieldSerializable
+from effdet_keras._internal.renamed_fields import renamed_fields
 from effdet_keras.box_ops import as_tensor
 from effdet_keras.errors import check_argument, check_choice
 from effdet_keras.labels import IGNORE
-from effdet_keras.network.anchors import at_places
+from effdet_keras.network.anchors import take_grid
 
 __all__ = ["DetectionLoss", "focal_loss"]
 
@@ -146,8 +147,9 @@ def iou_loss(target_boxes: Any, boxes: Any, *, iou_loss_type: str) -> Any:
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
+@renamed_fields(divide_by="normalizer")
 @dataclasses.dataclass(frozen=True, repr=False)
-class DetectionLoss(KeptByFields):
+class DetectionLoss(FieldSerializable):
     """The loss of EfficientDet: classes, boxes and, on request, an IoU term.
 
     https://arxiv.org/abs/1911.09070, section 5.1. With `P` the number of positive
@@ -172,8 +174,8 @@ class DetectionLoss(KeptByFields):
         iou_loss_type: None, "iou", "giou", "diou" or "ciou".
         iou_loss_weight, class_loss_weight: 0 or above, factors of the terms.
         class_weights: one float of 0 or above per class, see `focal_loss`; or None.
-        divide_by: what `n` is: "positives_plus_one"; "positives", at least 1, as in the
-            TF Object Detection API; or "one".
+        normalizer: what `n` is: "positives_plus_one"; "positives", at least 1, as in
+            the TF Object Detection API; or "one".
         positives_momentum: below 1, or None. Above 0, what divides the losses of
             training is a moving average of `n` (`extras/moving_normalizer.py`). Below
             0, which in the reference is the mean over replicas, as with None: `n`
@@ -197,7 +199,7 @@ class DetectionLoss(KeptByFields):
         `iou_loss_type`, `box_iou_loss`. The terms are without their weights.
 
     Raises:
-        ValueError: If there is no such `iou_loss_type` or `divide_by`, or a number is
+        ValueError: If there is no such `iou_loss_type` or `normalizer`, or a number is
             not in its range.
 
     Example:
@@ -218,12 +220,12 @@ class DetectionLoss(KeptByFields):
     iou_loss_type: str | None = None
     iou_loss_weight: float = number(1.0, "[0, inf)")
     class_loss_weight: float = number(1.0, "[0, inf)")
-    divide_by: Literal["positives_plus_one", "positives", "one"] = "positives_plus_one"
+    normalizer: Literal["positives_plus_one", "positives", "one"] = "positives_plus_one"
     positives_momentum: float | None = number(None, "(-inf, 1)")
     class_weights: tuple[float, ...] | None = several(None, "[0, inf)")
 
     def __post_init__(self) -> None:
-        check_choice("divide_by", self.divide_by, _DIVISORS)
+        check_choice("normalizer", self.normalizer, _DIVISORS)
         check_choice("iou_loss_type", self.iou_loss_type, (None, *_IOU_METRICS))
         check_number_fields(self)
         if self.class_weights is not None:
@@ -291,7 +293,7 @@ class DetectionLoss(KeptByFields):
 
     def normalizer_of(self, num_positives: Any) -> Any:
         """What sums of losses are divided by: `n`, of the `P` of `count_positives`."""
-        return _DIVISORS[self.divide_by](num_positives)
+        return _DIVISORS[self.normalizer](num_positives)
 
 
 def count_positives(class_targets, box_targets, anchor_weights=None):
@@ -313,7 +315,7 @@ def segmentation_loss(masks, segmentation_logits):
     """
     logits = as_tensor(segmentation_logits)
     masks = ops.convert_to_tensor(masks)
-    masks = ops.cast(at_places(masks, tuple(logits.shape[1:3])), "int32")
+    masks = ops.cast(take_grid(masks, tuple(logits.shape[1:3])), "int32")
     # A number that is neither a class nor 255 is for `train/inputs.py` to refuse.
     has_class = ops.logical_and(masks >= 0, masks < logits.shape[-1])
     classes = ops.where(has_class, masks, 0)

@@ -16,7 +16,8 @@ from effdet_keras._internal.number_ranges import (
     number,
     whole_number,
 )
-from effdet_keras._internal.plain_values import KeptByFields
+from effdet_keras._internal.plain_values import FieldSerializable
+from effdet_keras._internal.renamed_fields import renamed_fields
 from effdet_keras.box_ops import as_tensor
 from effdet_keras.errors import check_argument, require
 from effdet_keras.labels import BACKGROUND, IGNORE
@@ -30,7 +31,7 @@ __all__ = ["ATSSMatching", "IoUMatching", "Matching"]
 _ADDED_FRACTION = 1e-8  # of the image's sides: EPSILON of that API's box coders
 
 
-class Matching(KeptByFields, abc.ABC):
+class Matching(FieldSerializable, abc.ABC):
     """A rule that says which anchor has to predict which box.
 
     One of your own has `__call__`. Registered, it is kept in files of the model.
@@ -80,6 +81,7 @@ class Matching(KeptByFields, abc.ABC):
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
+@renamed_fields(in_fractions="normalized_coordinates")
 @dataclasses.dataclass(frozen=True)
 class IoUMatching(Matching):
     """Anchors take the box they overlap enough: the rule of the reference.
@@ -98,21 +100,21 @@ class IoUMatching(Matching):
         force: whether each box claims an anchor.
         background_weight: at least 0, how much an anchor of the background
             counts beside one that has a box.
-        in_fractions: whether to compute in fractions of the image, and with
+        normalized_coordinates: whether to compute in fractions of the image, and with
             1e-8 added to all sides, as the TF Object Detection API does: all but
             tiny boxes differ by rounding alone.
 
     Example:
         >>> IoUMatching(ignore_threshold=0.4)
         IoUMatching(iou_threshold=0.5, ignore_threshold=0.4, force=True, \
-background_weight=1.0, in_fractions=False)
+background_weight=1.0, normalized_coordinates=False)
     """
 
     iou_threshold: float = number(0.5, "(0, 1]")
     ignore_threshold: float | None = number(None, "(0, 1]")
     force: bool = True
     background_weight: float = number(1.0, "[0, inf)")
-    in_fractions: bool = False
+    normalized_coordinates: bool = False
 
     def __post_init__(self) -> None:
         check_number_fields(self)
@@ -124,24 +126,24 @@ background_weight=1.0, in_fractions=False)
     def __call__(self, boxes, labels, anchors, config, weights=None):
         boxes, labels, anchors = _as_tensors(boxes, labels, anchors)
         added_side = 0.0
-        if self.in_fractions:
+        if self.normalized_coordinates:
             sides = ops.convert_to_tensor((*config.image_size,) * 2, dtype="float32")
             boxes, anchors, added_side = boxes / sides, anchors / sides, _ADDED_FRACTION
         is_object = ops.logical_and(labels >= 0, box_ops.area(boxes) > 0.0)
         boxes = ops.where(ops.expand_dims(is_object, -1), boxes, 0.0)
-        claims = is_object if self.force else ops.zeros_like(is_object)
+        force_matched = is_object if self.force else ops.zeros_like(is_object)
         if weights is not None:
             weights = as_tensor(weights)
-            claims = ops.logical_and(claims, weights > 0.0)
+            force_matched = ops.logical_and(force_matched, weights > 0.0)
         # Two more rows stand for background and for what is ignored.
         boxes = ops.pad(boxes, [[0, 0], [0, 2], [0, 0]])
         labels = ops.pad(labels, [[0, 0], [0, 1]], constant_values=BACKGROUND)
         labels = ops.pad(labels, [[0, 0], [0, 1]], constant_values=IGNORE)
         thresholds = self.iou_threshold, self.ignore_threshold
-        rows = _rows_by_iou(boxes, claims, anchors, *thresholds)  # [B, N]
+        rows = _rows_by_iou(boxes, force_matched, anchors, *thresholds)  # [B, N]
         of_background = self.background_weight
         if weights is None and of_background != 1.0:
-            weights = ops.ones_like(claims, dtype="float32")
+            weights = ops.ones_like(force_matched, dtype="float32")
         if weights is not None:
             weights = ops.pad(weights, [[0, 0], [0, 1]], constant_values=of_background)
         scales = config.box_scales
@@ -214,7 +216,7 @@ def _targets_of_rows(
     return *targets, _take_rows(weights, boxes, rows)[0]
 
 
-def _rows_by_iou(boxes, claims, anchors, iou_threshold, ignore_threshold):
+def _rows_by_iou(boxes, force_matched, anchors, iou_threshold, ignore_threshold):
     """Row of each anchor's box, int32 `[B, N]`.
 
     The last but one stands for background, the last for what is ignored. Boxes are
@@ -227,8 +229,8 @@ def _rows_by_iou(boxes, claims, anchors, iou_threshold, ignore_threshold):
     anchor_area = box_ops.area(anchors)
     box_columns = ops.expand_dims(ops.transpose(boxes, (1, 2, 0)), -1)  # [M, 4, B, 1]
     # With rows for background and ignored, as the boxes: JAX takes from no empty array.
-    claims = ops.pad(claims, [[0, 0], [0, 2]], constant_values=False)
-    claims = ops.expand_dims(ops.transpose(claims), -1)  # [M, B, 1]
+    force_matched = ops.pad(force_matched, [[0, 0], [0, 2]], constant_values=False)
+    force_matched = ops.expand_dims(ops.transpose(force_matched), -1)  # [M, B, 1]
 
     def match_row(row, state):
         best_iou, nearest, claimed = state
@@ -237,9 +239,9 @@ def _rows_by_iou(boxes, claims, anchors, iou_threshold, ignore_threshold):
         iou = _iou(columns, anchor_columns, anchor_area)
         # The first of the largest; `ops.argmax` takes longer on a CPU.
         is_largest = iou == ops.max(iou, axis=1, keepdims=True)
-        favorite = ops.where(is_largest, places, num_anchors)
-        is_claim = places == ops.min(favorite, axis=1, keepdims=True)
-        is_claim = ops.logical_and(is_claim, ops.take(claims, row, axis=0))
+        best_anchor = ops.where(is_largest, places, num_anchors)
+        is_claim = places == ops.min(best_anchor, axis=1, keepdims=True)
+        is_claim = ops.logical_and(is_claim, ops.take(force_matched, row, axis=0))
         is_claim = ops.logical_and(is_claim, claimed < 0)
         return (
             ops.maximum(best_iou, iou),
@@ -313,11 +315,11 @@ def _ranks(boxes, labels, candidates):
         ops.logical_and(centers > rows[..., :2], centers < rows[..., 2:]), axis=-1
     )
     is_taken = ops.logical_and(iou >= ops.expand_dims(limit, -1), is_inside)
-    favorite = ops.expand_dims(ops.argmax(iou, axis=-1), -1)
-    is_favorite = ops.cast(favorite, "int32") == ops.arange(
+    best_anchor = ops.expand_dims(ops.argmax(iou, axis=-1), -1)
+    is_best_anchor = ops.cast(best_anchor, "int32") == ops.arange(
         iou.shape[-1], dtype="int32"
     )
-    rank = ops.where(is_taken, iou, 0.0) + ops.where(is_favorite, iou + 1.0, 0.0)
+    rank = ops.where(is_taken, iou, 0.0) + ops.where(is_best_anchor, iou + 1.0, 0.0)
     return ops.where(is_object, rank, 0.0)
 
 

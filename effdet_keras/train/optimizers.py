@@ -93,7 +93,7 @@ def decay_loss(decay, variables):
     if not decaying:
         return ops.zeros(())
     factors = ops.convert_to_tensor([f for _, f in decaying], "float32")
-    return ops.sum(factors * ops.stack([half_square(v) for v, _ in decaying]))
+    return ops.sum(factors * ops.stack([l2_loss(v) for v, _ in decaying]))
 
 
 def _first_found(patterns, path, otherwise):
@@ -132,7 +132,7 @@ def clip_gradients(gradients, limit, *, each=True, scale=None):
     count = len(vectors) + 1  # torch needs one at least
     owners = np.repeat(np.arange(count - 1), [v.shape[0] for v in vectors] or 0)
     squares = ops.segment_sum(ops.square(ops.cast(numbers, "float32")), owners, count)
-    halves = ops.stack([half_square(g) for g in others] or [ops.zeros(())])
+    halves = ops.stack([l2_loss(g) for g in others] or [ops.zeros(())])
     norms = ops.sqrt(ops.concatenate([squares, 2.0 * halves]))
     if scale is not None:
         norms = norms / scale
@@ -151,7 +151,7 @@ def clip_gradients(gradients, limit, *, each=True, scale=None):
     return parts, _norm(norms * factors)
 
 
-def half_square(tensor):
+def l2_loss(tensor):
     """Half of the sum of squares, a float32 scalar: on TensorFlow one operation."""
     tensor = ops.cast(tensor, "float32")
     if ON_TENSORFLOW:
@@ -182,7 +182,7 @@ def float_values(pairs):
 # --- Updates of few operations.
 
 
-def descend(variable, rate, direction):
+def assign_sub_scaled(variable, rate, direction):
     """Subtracts `rate * direction` from a variable, on TensorFlow by one operation."""
     if ON_TENSORFLOW:
         variable = variable.value if isinstance(variable, keras.Variable) else variable
@@ -224,7 +224,7 @@ class _Fused:
             factor = self._factor(index)
             if self.weight_decay and self._use_weight_decay(known):
                 decay = shared.rate(factor * self.weight_decay, variable.dtype)
-                descend(variable, decay, variable)
+                assign_sub_scaled(variable, decay, variable)
             gradient = tf.cast(gradient, variable.dtype)
             updates.append(_Update(index, variable, gradient, factor))
         self._update(updates, shared)
@@ -257,7 +257,7 @@ class SGD(_Fused, keras.optimizers.SGD):
         for index, variable, gradient, factor in updates:
             rate = shared.rate(factor, variable.dtype)
             if not self.momentum:
-                descend(variable, rate, gradient)
+                assign_sub_scaled(variable, rate, gradient)
                 continue
             tf.raw_ops.ResourceApplyKerasMomentum(
                 var=variable.handle,
@@ -345,7 +345,7 @@ class Muon(AdamW):
             for update, variable, momentum, step in each:
                 variable.assign(momentum, read_value=False)
                 rate = shared.rate(update.factor * _scale(shape), dtype)
-                descend(update.variable, rate, step)
+                assign_sub_scaled(update.variable, rate, step)
         others = [update for update in updates if not self._is_matrix[update.index]]
         super()._update(others, shared)
 

@@ -16,7 +16,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from effdet_keras.data.pipeline.image_reader import passes_of
+from effdet_keras.data.pipeline.image_reader import find_image_readers
 
 _KERAS_BATCH_SIZE = 32  # Keras' own, of arrays
 
@@ -62,7 +62,7 @@ def _repeated_tf_data(dataset, first_step):
     if length == -1 or not hasattr(dataset, "repeat"):  # it is endless; distributed
         return dataset
     endless = dataset.repeat()
-    is_ours = bool(passes_of(dataset))
+    is_ours = bool(find_image_readers(dataset))
     if is_ours or length < 1 or first_step % length == 0:
         return endless
     return endless.skip(first_step % length)

@@ -16,7 +16,7 @@ import numpy as np
 from keras import ops
 
 from effdet_keras._internal.processes import current_processes
-from effdet_keras.data.pipeline.image_reader import passes_of
+from effdet_keras.data.pipeline.image_reader import find_image_readers
 from effdet_keras.train.optimizers import steps_done
 
 
@@ -129,7 +129,7 @@ class DataOrder:
     def __init__(
         self, data: Any, steps_per_epoch: int | None, initial_epoch: int
     ) -> None:
-        passes = passes_of(data)
+        passes = find_image_readers(data)
         self._passes = {
             reader.order: per_pass
             for reader, per_pass in passes.items()

@@ -16,7 +16,7 @@ from effdet_keras._internal.number_ranges import (
     number,
     whole_number,
 )
-from effdet_keras._internal.plain_values import KeptByFields
+from effdet_keras._internal.plain_values import FieldSerializable
 from effdet_keras.errors import InvalidValueError, check_argument, hint
 
 __all__ = ["WarmupCosine"]
@@ -25,7 +25,7 @@ REFERENCE_BATCH_SIZE = 64  # the reference's learning rates are for this one
 
 
 @dataclasses.dataclass(eq=False)
-class _Warmup(KeptByFields, keras.optimizers.schedules.LearningRateSchedule):
+class _Warmup(FieldSerializable, keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up to the rate; a subclass computes what follows in `_decayed`."""
 
     learning_rate: float = number(dataclasses.MISSING, "[0, inf)")

@@ -22,8 +22,8 @@ from keras import ops
 
 from effdet_keras._internal.compiled_keys import DTYPE_POLICY, STEPS_DONE
 from effdet_keras._internal.keras_classes import register_keras_classes
-from effdet_keras._internal.plain_values import plain
-from effdet_keras._internal.processes import alone
+from effdet_keras._internal.plain_values import to_jsonable
+from effdet_keras._internal.processes import single_process
 from effdet_keras._internal.remote_path import (
     dropping_unreadable_copy,
     local_copy,
@@ -36,10 +36,10 @@ from effdet_keras._internal.weights_h5 import (
     warn_unless_finite,
 )
 from effdet_keras._internal.whole_files import (
+    atomic_write,
     copy_file,
     is_remote,
     local_path,
-    replacing,
 )
 from effdet_keras._version import __version__
 from effdet_keras.errors import InvalidStateError, InvalidValueError, require
@@ -85,7 +85,7 @@ def write_archive(model, path, info=None):
     require(path.suffix == ".keras", rule, path=str(path))
     check_finite(model, f"The checkpoint '{path}' was not written")
     text = json.dumps(_described(model, info or {}), indent=1)
-    with replacing(path) as partial, alone():
+    with atomic_write(path) as partial, single_process():
         model.save(partial)
         with zipfile.ZipFile(partial, "a", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr(ARCHIVE_ENTRY, text)
@@ -93,7 +93,7 @@ def write_archive(model, path, info=None):
 
 def copy_archive(source, path):
     """Copies an archive, as safely as `write_archive` writes one."""
-    with replacing(path) as partial:
+    with atomic_write(path) as partial:
         copy_file(source, partial)
 
 
@@ -221,7 +221,7 @@ def _described(model, info):
         "random_state": [ops.convert_to_numpy(v) for v in _random_state(model)],
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
-    return plain({**own, **info})
+    return to_jsonable({**own, **info})
 
 
 def _version(package):
@@ -353,7 +353,7 @@ def store_score_settings(
     """
     path = file_for_score_settings(path)
     # One opened file to the end, whatever takes its name meanwhile.
-    with replacing(path) as partial, open(path, "rb") as file:
+    with atomic_write(path) as partial, open(path, "rb") as file:
         if weights_digest not in (None, _digest_of_weights(file)):
             raise _replaced_meanwhile(path)
         config = read_model(path, file)

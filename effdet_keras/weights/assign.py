@@ -232,7 +232,7 @@ class LoadReport:
         >>> head = NewWeights("the file has 90 classes, the model 3", ("a/b/c",))
         >>> print(LoadReport("d0.pth", "state dict", "d0", 2, 3, 0, (head,), (), ()))
         Loaded 2 of 3 weights of d0 from 'd0.pth' (state dict)
-          1 start new: the file has 90 classes, the model 3
+          1 keep their initial values: the file has 90 classes, the model 3
             a/b/c
     """
 
@@ -260,7 +260,9 @@ class LoadReport:
             lines += [f"    {pair}" for pair in pairs[:_SHOWN]]
             lines += ["    ..."] if len(pairs) > _SHOWN else []
         for group in self.new:
-            lines.append(f"  {len(group.names)} start new: {group.reason}")
+            lines.append(
+                f"  {len(group.names)} keep their initial values: {group.reason}"
+            )
             lines += [f"    {line}" for line in parts_of(group.names)]
             if group.carried:
                 lines.append(f"    carried over by name: {_listed(group.carried)}")

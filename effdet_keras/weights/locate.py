@@ -27,9 +27,9 @@ from effdet_keras._internal.remote_path import (
 )
 from effdet_keras._internal.unpacking import is_tar, unpack_tar
 from effdet_keras._internal.whole_files import (
+    atomic_write,
     is_remote,
     local_path,
-    replacing,
     shown_address,
 )
 from effdet_keras.errors import InvalidValueError, hint, require
@@ -74,7 +74,7 @@ def _fetch_again(url, error, digests, verbose):
     path = cache_path(url)
     before = _digest_of(path, "sha256") if path.is_file() else None
     try:
-        with replacing(path) as partial:
+        with atomic_write(path) as partial:
             _fetch(url, partial, verbose)
             check_digest(partial, **digests)
     except (OSError, InvalidValueError) as failure:
@@ -204,7 +204,7 @@ def download(url, *, sha256=None, md5=None, verbose=1):
     """Fetches the file behind an http(s) URL, or finds it in the cache folder."""
     path = cache_path(url)
     if not path.is_file():
-        with replacing(path) as partial:
+        with atomic_write(path) as partial:
             _fetch(url, partial, verbose)
             check_digest(partial, sha256=sha256, md5=md5)
     return path

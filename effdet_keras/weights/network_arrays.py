@@ -267,8 +267,10 @@ def _mbconv(block, inputs):
 
 def _backbone_channels(config):
     table = block_table(config.backbone)
-    taps = tapped_blocks(config.backbone, config.min_level, config.backbone_taps)
-    return [table[i].filters for i in taps]
+    feature_blocks = tapped_blocks(
+        config.backbone, config.min_level, config.backbone_taps
+    )
+    return [table[i].filters for i in feature_blocks]
 
 
 def _extra_levels(config):

@@ -31,7 +31,10 @@ from effdet_keras.weights.checkpoint_files import (
 from effdet_keras.weights.identify import identify, num_classes_of
 from effdet_keras.weights.presets import COCO_CLASS_NAMES
 
-_UNTRAINED = "BiFPN and heads start new: the model detects nothing before training"
+_UNTRAINED = (
+    "BiFPN and heads keep their initial values: the model detects nothing before "
+    "training"
+)
 # What weights are trained for, besides the shapes that they fill.
 _MEANING = (
     "mean_rgb",

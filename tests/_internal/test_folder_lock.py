@@ -25,11 +25,11 @@ os.link = None
 from effdet_keras._internal import folder_lock
 if sys.argv[2] == "without kernel locks":
     folder_lock._KernelLock.acquire = lambda *_, **__: None
-from effdet_keras._internal.whole_files import replacing
+from effdet_keras._internal.whole_files import atomic_write
 folder_lock._EVERY = 0.05
 lock = folder_lock.FolderLock(sys.argv[1])
 lock.acquire("A training")
-with replacing(sys.argv[1] + "/last.keras") as partial:
+with atomic_write(sys.argv[1] + "/last.keras") as partial:
     partial.write_text("half")
     print("held", flush=True)
     time.sleep(600)
@@ -87,7 +87,9 @@ def text_in(folder):
 
 
 def put_text(folder, text):
-    with folder_lock.replacing_at(folder_lock.path_of(folder) / LOCK_FILE) as partial:
+    with folder_lock.atomic_write_at(
+        folder_lock.path_of(folder) / LOCK_FILE
+    ) as partial:
         partial.write_text(text)
 
 

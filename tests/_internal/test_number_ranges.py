@@ -454,8 +454,8 @@ CALLS = {
             "max_side": _COUNT,
         },
     ),
-    "Sometimes": (
-        lambda m, **k: ek.augment.Sometimes(ek.augment.Rotate(), **k),
+    "RandomApply": (
+        lambda m, **k: ek.augment.RandomApply(ek.augment.Rotate(), **k),
         {"probability": _SHARE},
     ),
 }

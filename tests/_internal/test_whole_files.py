@@ -12,10 +12,16 @@ import types
 import pytest
 
 from effdet_keras._internal import whole_files
-from effdet_keras._internal.whole_files import new_folder, replacing, replacing_together
+from effdet_keras._internal.whole_files import (
+    atomic_folder,
+    atomic_write,
+    replacing_together,
+)
 
 ROOT = pathlib.Path(__file__).parents[2]
-EACH_WAY = pytest.mark.parametrize("way", [replacing, new_folder, replacing_together])
+EACH_WAY = pytest.mark.parametrize(
+    "way", [atomic_write, atomic_folder, replacing_together]
+)
 
 
 def contents(folder):
@@ -39,7 +45,7 @@ def killed_in(code, folder):
 START = """
     import os, pathlib, signal, sys
     sys.argv[0] = "effdet-keras"  # which imports no more than it uses
-    from effdet_keras._internal.whole_files import new_folder, replacing
+    from effdet_keras._internal.whole_files import atomic_folder, atomic_write
     def kill(*args, **kwargs):
         os.kill(os.getpid(), signal.SIGKILL)
     folder = pathlib.Path(sys.argv[1])
@@ -51,7 +57,7 @@ START = """
 
 def test_a_file_is_there_only_when_the_block_is_done(tmp_path):
     path = tmp_path / "deep" / "a.txt"
-    with replacing(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_text("new")
         assert not path.exists()
         assert partial.parent == path.parent
@@ -63,9 +69,9 @@ def test_a_file_is_there_only_when_the_block_is_done(tmp_path):
 @EACH_WAY
 def test_an_error_keeps_what_was_there(tmp_path, way, error):
     (tmp_path / "a.txt").write_text("old")
-    name = "a" if way is new_folder else "a.txt"
+    name = "a" if way is atomic_folder else "a.txt"
     with pytest.raises(error), way(tmp_path / name) as partial:
-        path = partial if way is replacing else partial / "a.txt"
+        path = partial if way is atomic_write else partial / "a.txt"
         path.write_text("half")
         raise error
     assert contents(tmp_path) == {"a.txt": "old"}
@@ -78,7 +84,7 @@ def test_a_kill_keeps_the_old_file(tmp_path, place):
     found = killed_in(
         f"""
         os.{place} = kill
-        with replacing(folder / "a.txt") as partial:
+        with atomic_write(folder / "a.txt") as partial:
             partial.write_text("half")
             if "{place}" == "block":
                 kill()
@@ -91,7 +97,7 @@ def test_a_kill_keeps_the_old_file(tmp_path, place):
 
 def test_two_writers_of_one_file_do_not_meet(tmp_path):
     path = tmp_path / "a.txt"
-    with replacing(path) as first, replacing(path) as second:
+    with atomic_write(path) as first, atomic_write(path) as second:
         first.write_text("first")
         second.write_text("second")
     assert contents(tmp_path) == {"a.txt": "first"}  # it is the last to leave
@@ -106,7 +112,7 @@ def test_an_address_makes_no_folder(tmp_path, monkeypatch, way):
 
 
 def test_a_folder_is_not_replaced_by_a_file(tmp_path):
-    with pytest.raises(IsADirectoryError, match=tmp_path.name), replacing(tmp_path):
+    with pytest.raises(IsADirectoryError, match=tmp_path.name), atomic_write(tmp_path):
         raise AssertionError("not reached")
 
 
@@ -116,7 +122,7 @@ def test_a_folder_is_not_replaced_by_a_file(tmp_path):
 def test_a_kill_leaves_no_folder_of_that_name(tmp_path):
     found = killed_in(
         """
-        with new_folder(folder / "cats") as partial:
+        with atomic_folder(folder / "cats") as partial:
             (partial / "a.txt").write_text("half")
             kill()
         """,
@@ -134,14 +140,17 @@ def test_what_is_there_is_never_written_over(tmp_path, there):
         path.mkdir()
     else:
         path.symlink_to("nowhere")
-    with pytest.raises(FileExistsError, match="Name another.*cats"), new_folder(path):
+    with (
+        pytest.raises(FileExistsError, match="Name another.*cats"),
+        atomic_folder(path),
+    ):
         raise AssertionError("not reached")
     assert os.listdir(tmp_path) == ["cats"]
 
 
 def test_a_folder_that_appears_meanwhile_is_not_replaced(tmp_path):
     path = tmp_path / "cats"
-    with pytest.raises(FileExistsError), new_folder(path) as folder:
+    with pytest.raises(FileExistsError), atomic_folder(path) as folder:
         (folder / "a.txt").write_text("mine")
         path.mkdir()
         (path / "a.txt").write_text("theirs")
@@ -206,7 +215,7 @@ def test_a_drive_may_know_no_flushing_but_must_be_there(tmp_path, monkeypatch):
         raise OSError(number, os.strerror(number))
 
     def write(text):
-        with replacing(path) as partial:
+        with atomic_write(path) as partial:
             partial.write_text(text)
 
     monkeypatch.setattr(os, "fsync", fails)
@@ -246,7 +255,7 @@ def test_a_file_that_is_held_for_a_moment_is_put_in_place_then(
 ):
     held(monkeypatch, "replace", 3)
     with way(tmp_path / "a.txt") as partial:
-        (partial if way is replacing else partial / "a.txt").write_text("new")
+        (partial if way is atomic_write else partial / "a.txt").write_text("new")
     assert list(contents(tmp_path).values()) == ["new"]
     assert len(pauses) == 3 and sum(pauses) < 1
 
@@ -258,7 +267,7 @@ def test_a_file_that_stays_held_is_an_error_after_some_seconds(
     held(monkeypatch, "replace", 99)
     refused = pytest.raises(PermissionError, match="another process")
     with refused, way(tmp_path / "a.txt") as partial:
-        (partial if way is replacing else partial / "a.txt").write_text("new")
+        (partial if way is atomic_write else partial / "a.txt").write_text("new")
     assert 3 < sum(pauses) < 10 and list(tmp_path.iterdir()) == []
 
 
@@ -288,7 +297,10 @@ def test_other_errors_are_not_waited_for(tmp_path, monkeypatch, pauses):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(OSError, match="No space"), replacing(tmp_path / "a") as partial:
+    with (
+        pytest.raises(OSError, match="No space"),
+        atomic_write(tmp_path / "a") as partial,
+    ):
         partial.write_text("new")
     assert pauses == []
 
@@ -298,7 +310,7 @@ def test_a_folder_that_may_not_be_written_to_is_told_at_once(
 ):
     held(monkeypatch, "replace", 1)
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # also of root
-    with pytest.raises(PermissionError), replacing(tmp_path / "a.txt") as partial:
+    with pytest.raises(PermissionError), atomic_write(tmp_path / "a.txt") as partial:
         partial.write_text("new")
     assert pauses == []
 
@@ -309,7 +321,7 @@ def test_what_takes_the_place_while_it_is_waited_for_stays(
     path = tmp_path / "cats"
     held(monkeypatch, "replace", 1)
     monkeypatch.setattr(whole_files.time, "sleep", lambda _: path.mkdir())
-    with pytest.raises(FileExistsError), new_folder(path) as folder:
+    with pytest.raises(FileExistsError), atomic_folder(path) as folder:
         (folder / "a.txt").write_text("mine")
     assert list(path.iterdir()) == []
 
@@ -326,7 +338,7 @@ def test_a_rename_may_take_its_time(tmp_path, monkeypatch):
         replace(*arguments)
 
     monkeypatch.setattr(os, "replace", slow)
-    with replacing(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_text("new")
     assert seen == ["old", "old"] and contents(tmp_path) == {"a.txt": "new"}
 
@@ -336,7 +348,10 @@ def test_a_full_disk_or_quota_names_the_file_that_was_to_be(tmp_path, number):
     """`write` and `close` of Python raise without a name."""
     path = tmp_path / "a.json"
     path.write_text("old")
-    with pytest.raises(OSError, match="a.json") as caught, replacing(path) as partial:
+    with (
+        pytest.raises(OSError, match="a.json") as caught,
+        atomic_write(path) as partial,
+    ):
         partial.write_text("new")
         raise OSError(number, os.strerror(number))
     assert (caught.value.errno, caught.value.filename) == (number, str(path))

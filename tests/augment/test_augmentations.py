@@ -11,7 +11,7 @@ from effdet_keras.extras import policies as policy_run
 pytestmark = pytest.mark.tensorflow
 
 OTHERS = {
-    "sometimes mosaic": ek.augment.Sometimes(ek.augment.Mosaic(), 0.5),
+    "sometimes mosaic": ek.augment.RandomApply(ek.augment.Mosaic(), 0.5),
     "list": ek.augment.Compose([ek.augment.MixUp(), ek.augment.RandomCrop()]),
     "numpy": ek.augment.FromNumPy(
         lambda image, boxes, labels, rng: (
@@ -128,12 +128,12 @@ def brighter(example, seed):
 
 
 def test_sometimes_is_as_often_as_it_says():
-    augment = ek.augment.Sometimes(brighter, 0.3)
+    augment = ek.augment.RandomApply(brighter, 0.3)
     given = example(height=2, width=2)
     changed = [not same(augment(given, [3, i]), given) for i in range(60)]
     assert 10 < sum(changed) < 27
     for probability, expected in ((0.0, False), (1.0, True)):
-        augment = ek.augment.Sometimes(brighter, probability)
+        augment = ek.augment.RandomApply(brighter, probability)
         assert all(
             (not same(augment(given, [3, i]), given)) == expected for i in range(5)
         )
@@ -293,7 +293,7 @@ def test_arguments_out_of_range_are_refused():
     at = ek.augment
     wrong = [(at.AutoAugment, "v4"), (at.RandAugment, 0), (at.RandAugment, 1, -1.0)]
     wrong += [(at.Rotate, -1.0), (at.Shear, 1.0), (at.CutOut, 0), (at.GridMask, 1.0)]
-    wrong += [(at.MixUp, 0.6), (at.JPEGNoise, (0, 50)), (at.Sometimes, brighter, 1.5)]
+    wrong += [(at.MixUp, 0.6), (at.JPEGNoise, (0, 50)), (at.RandomApply, brighter, 1.5)]
     cases = [(kind, arguments, {}) for kind, *arguments in wrong]
     cases += [(at.AutoAugment, ["v0"], {"long_side": 0})]
     cases += [(at.CutOut, [], {"size": (0.5, 0.2)})]

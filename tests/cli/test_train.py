@@ -127,7 +127,7 @@ def test_find_rate_writes_a_curve_and_leaves_the_folder_to_the_run(
         "learning_rates.json",
         "learning_rates.png",
     ]
-    RunFolder(out).check_free(overwrite=False)  # a run can begin here
+    RunFolder(out).check_empty(overwrite=False)  # a run can begin here
 
 
 @pytest.mark.parametrize(

@@ -222,7 +222,7 @@ def test_masks_are_letterboxed_with_their_images_and_back():
         ek.augment.Rotate(degrees=30.0),
         ek.augment.Shear(along_x=0.3, along_y=0.3),
         ek.augment.RandomCrop(area=(0.3, 0.5)),
-        [ek.augment.Sometimes(ek.augment.Rotate(), 0.5), ek.augment.Blur()],
+        [ek.augment.RandomApply(ek.augment.Rotate(), 0.5), ek.augment.Blur()],
     ],
     ids=["rotate", "shear", "crop", "several"],
 )
@@ -251,7 +251,7 @@ def test_a_mosaic_has_the_masks_of_its_four_images():
     "augment, name",
     [
         ([ek.augment.Blur(), ek.augment.RandAugment()], "RandAugment"),
-        (ek.augment.Sometimes(ek.augment.MixUp(), 0.5), "MixUp"),
+        (ek.augment.RandomApply(ek.augment.MixUp(), 0.5), "MixUp"),
         (lambda example, seed: example, "<lambda>"),
     ],
     ids=["rand_augment", "mix_up", "function"],

@@ -224,7 +224,7 @@ def test_an_image_that_cannot_be_read_is_named_and_counts_as_empty(
     assert damaged == evaluate(misses_one, dataset, verbose=False)
     assert damaged != evaluate(NearMisses(*case), dataset, verbose=False)
     assert "1 of 11 images could not be read" in (error := capsys.readouterr().err)
-    assert "7.png" in error and "count as empty" in error
+    assert "7.png" in error and "counted as empty" in error
 
 
 # --- what cannot be evaluated

@@ -7,7 +7,7 @@ import pytest
 from keras import ops
 
 from effdet_keras.detect import postprocess as module
-from effdet_keras.detect.postprocess import Postprocess, finished_outputs
+from effdet_keras.detect.postprocess import Postprocess, postprocess_outputs
 from effdet_keras.network.anchors import anchors_of
 from effdet_keras.network.config import EfficientDetConfig
 
@@ -67,7 +67,7 @@ def outputs_of(case, seed=0):
 
 def of_graph(outputs, postprocess, content_sizes=None):
     tensors = {name: ops.convert_to_tensor(value) for name, value in outputs.items()}
-    found = finished_outputs(tensors, postprocess, ANCHORS, CONFIG, content_sizes)
+    found = postprocess_outputs(tensors, postprocess, ANCHORS, CONFIG, content_sizes)
     return {name: ops.convert_to_numpy(value) for name, value in found.items()}
 
 
@@ -90,7 +90,7 @@ def test_it_finds_what_the_graph_finds(options, case):
     sizes = None
     if postprocess.drop_empty:
         sizes = np.float32([[128, 50], [70, 96]])
-    found = finished_outputs(outputs, postprocess, ANCHORS, CONFIG, sizes)
+    found = postprocess_outputs(outputs, postprocess, ANCHORS, CONFIG, sizes)
     assert_same(found, of_graph(outputs, postprocess, sizes))
 
 
@@ -100,12 +100,12 @@ def test_how_the_candidates_are_found_changes_nothing(case, top_k, monkeypatch):
     outputs = outputs_of(case)
     options = {"method": "hard", "iou_threshold": 0.3, "max_detections": 900}
     postprocess = Postprocess(**options, pre_nms_top_k=top_k)
-    expected = finished_outputs(outputs, postprocess, ANCHORS, CONFIG)
+    expected = postprocess_outputs(outputs, postprocess, ANCHORS, CONFIG)
     # Of a long step in the sample nothing is known, and all are looked at.
     for first, step in ((1, 97), (150, 1), (700, 31), (10**9, 10**9)):
         monkeypatch.setattr(module, "_FIRST_OF_ARRAYS", first)
         monkeypatch.setattr(module, "_SAMPLE", step)
-        found = finished_outputs(outputs, postprocess, ANCHORS, CONFIG)
+        found = postprocess_outputs(outputs, postprocess, ANCHORS, CONFIG)
         for name, value in expected.items():
             np.testing.assert_array_equal(found[name], value, err_msg=name)
 
@@ -118,9 +118,9 @@ def test_the_class_of_each_pixel_is_that_of_the_graph(size):
     shape = (2, size[0] // 4, size[1] // 4, 4)
     logits = np.random.default_rng(0).normal(size=shape).astype("float32")
     outputs = {"segmentation_logits": logits}
-    found = finished_outputs(outputs, Postprocess(), None, config)
+    found = postprocess_outputs(outputs, Postprocess(), None, config)
     tensors = {"segmentation_logits": ops.convert_to_tensor(logits)}
-    expected = finished_outputs(tensors, Postprocess(), None, config)
+    expected = postprocess_outputs(tensors, Postprocess(), None, config)
     assert found["boxes"].shape == (2, 0, 4)
     np.testing.assert_array_equal(
         found["class_map"], ops.convert_to_numpy(expected["class_map"])
@@ -143,7 +143,7 @@ def found_with(content_sizes=None, **fields):
     }
     anchors = np.float32([[16, 16, 32, 32]])
     postprocess = Postprocess(max_detections=1)
-    found = finished_outputs(
+    found = postprocess_outputs(
         outputs, postprocess, anchors, config, content_sizes=content_sizes
     )
     return {name: ops.convert_to_numpy(value) for name, value in found.items()}

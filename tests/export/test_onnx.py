@@ -11,7 +11,11 @@ import pytest
 from PIL import Image
 from support.tiny import lively_model
 
-from effdet_keras._internal.seal import SEAL_NAME, UNSEALED, seal
+from effdet_keras._internal.checksum import (
+    CHECKSUM_NAME,
+    WITHOUT_CHECKSUM,
+    write_checksum,
+)
 from effdet_keras.detect.postprocess import Postprocess
 from effdet_keras.export.check import check_export
 from effdet_keras.export.onnx import _PROVIDERS, onnx_postprocess, write_onnx
@@ -229,9 +233,9 @@ def write(path, properties):
     graph = onnx.helper.make_graph([node], "pets", ends[:1], ends[1:])
     opsets = [onnx.helper.make_opsetid("", 17)]
     file = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
-    onnx.helper.set_model_props(file, {**properties, SEAL_NAME: UNSEALED})
+    onnx.helper.set_model_props(file, {**properties, CHECKSUM_NAME: WITHOUT_CHECKSUM})
     path.write_bytes(file.SerializeToString())
-    seal(path)
+    write_checksum(path)
     return path
 
 
@@ -242,7 +246,9 @@ def path(tmp_path):
 
 
 def test_a_file_of_another_program_is_refused(path):
-    path.write_bytes(path.read_bytes().replace(UNSEALED[:9].encode(), b"something"))
+    path.write_bytes(
+        path.read_bytes().replace(WITHOUT_CHECKSUM[:9].encode(), b"something")
+    )
     with pytest.raises(ValueError, match="pets.onnx.*not what"):
         open_runtime(path)
 

@@ -14,7 +14,7 @@ import effdet_keras as ek
 from effdet_keras.extras import batch_size
 from effdet_keras.extras.batch_size import with_batch_size
 from effdet_keras.runs.parts import choose_splits
-from effdet_keras.runs.requested import configured
+from effdet_keras.runs.requested import build_configuration
 
 pytestmark = pytest.mark.tensorflow
 
@@ -262,8 +262,8 @@ def test_a_run_takes_the_size(monkeypatch, shapes, tmp_path):
 def test_rates_of_automl_are_scaled_to_the_size(monkeypatch, hparams, fields, rate):
     monkeypatch.setattr(batch_size, "choose_batch_size", lambda *_: 8)
     fields = {"batch_size": "auto", **fields}
-    chosen = configured(None, hparams, fields)
+    chosen = build_configuration(None, hparams, fields)
     assert chosen.batch_size == "auto"
     sized = with_batch_size(chosen, None, hparams, fields)
     assert (sized.batch_size, sized.learning_rate) == (8, rate)
-    assert sized == configured(None, hparams, {**fields, "batch_size": 8})
+    assert sized == build_configuration(None, hparams, {**fields, "batch_size": 8})

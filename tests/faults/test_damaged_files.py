@@ -94,7 +94,7 @@ def weights_of(model):
 # Weights.
 
 # A format without a checksum reads other numbers where a bit of a weight has flipped.
-UNSEALED = ("safetensors", "pth before zip")
+WITHOUT_CHECKSUM = ("safetensors", "pth before zip")
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def written(request, model, tmp_path):
 
 
 SHORT = ("weights.h5", "pth")
-KINDS = ("keras", "weights.h5", "automl", "pth", *UNSEALED)
+KINDS = ("keras", "weights.h5", "automl", "pth", *WITHOUT_CHECKSUM)
 
 
 @pytest.mark.parametrize("written", slow_but(SHORT, KINDS), indirect=True, ids=str)
@@ -141,7 +141,7 @@ def test_damaged_weights(written, target, times, request):
 
     counts = outcomes(written, read, read(), times(1, 400))
     print(f"weights, {kind}: {dict(counts)}")
-    assert kind in UNSEALED or "other numbers" not in counts
+    assert kind in WITHOUT_CHECKSUM or "other numbers" not in counts
     assert counts["refused"] > 0
 
 

@@ -412,7 +412,7 @@ def test_a_failed_export_leaves_nothing(small_module, tmp_path, monkeypatch):
     assert not model.averages.is_swapped
     assert "stem/conv/kernel" not in {v.path for v in model.trainable_variables}
     (tmp_path / "there").mkdir()
-    with pytest.raises(FileExistsError, match="nothing is written over"):
+    with pytest.raises(FileExistsError, match="is not overwritten"):
         model.export_hub_module(tmp_path / "there")
 
 

@@ -10,7 +10,7 @@ from PIL import Image
 from support.tiny_run import tiny_run
 
 import effdet_keras as ek
-from effdet_keras.runs.requested import configured
+from effdet_keras.runs.requested import build_configuration
 from effdet_keras.visualize import batch_grid
 
 pytestmark = pytest.mark.tensorflow
@@ -194,7 +194,7 @@ def test_hparams_and_fields_count_in_this_order(tmp_path, capsys):
     path = tmp_path / "base.yaml"
     ek.RunConfiguration(loss={"gamma": 1.0, "alpha": 0.3}, seed=4).write(path)
     hparams = "gamma=2.0,num_epochs=9,delta=0.2,data_format=channels_first"
-    run = configured(path, hparams, {"loss": {"delta": 0.3}, "epochs": 2})
+    run = build_configuration(path, hparams, {"loss": {"delta": 0.3}, "epochs": 2})
     assert run.loss == {"gamma": 2.0, "alpha": 0.3, "delta": 0.3}
     assert (run.seed, run.epochs, run.recipe) == (4, 2, "reference")
     assert (

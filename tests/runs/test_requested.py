@@ -4,7 +4,7 @@ import pytest
 
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.requested import _MAPPINGS as MERGED
-from effdet_keras.runs.requested import configured, resumed
+from effdet_keras.runs.requested import build_configuration, resumed
 from effdet_keras.runs.run_folder import RunFolder
 
 AUTO = {"data": "cells", "batch_size": "auto", "time_budget": "20m"}
@@ -18,7 +18,7 @@ def begun(tmp_path):
 
     def begin(fields, files=(None, None), chosen=CHOSEN):
         configuration, hparams = files
-        asked = configured(configuration, hparams, fields)
+        asked = build_configuration(configuration, hparams, fields)
         folder = RunFolder(tmp_path / "run")
         folder.begin(asked.replace(**chosen))
         return folder
@@ -106,16 +106,16 @@ def test_a_name_of_a_mapping_leaves_the_others_of_a_file(
     tmp_path, field, in_file, given, expected
 ):
     RunConfiguration(**{field: in_file}).write(tmp_path / "base.yaml")
-    run = configured(tmp_path / "base.yaml", None, {field: given})
+    run = build_configuration(tmp_path / "base.yaml", None, {field: given})
     assert getattr(run, field) == expected
 
 
 def test_one_name_of_what_is_trained_on_takes_the_place_of_another(begun, tmp_path):
     patterns = {"train_file_pattern": "a/train-*", "val_file_pattern": "a/val-*"}
     RunConfiguration(data="cells").write(tmp_path / "base.yaml")
-    run = configured(tmp_path / "base.yaml", None, patterns)
+    run = build_configuration(tmp_path / "base.yaml", None, patterns)
     assert (run.data, run.train_file_pattern) == (None, "a/train-*")
-    run = configured(RunConfiguration(**patterns), None, {"data": "cells"})
+    run = build_configuration(RunConfiguration(**patterns), None, {"data": "cells"})
     assert (run.data, run.train_file_pattern) == ("cells", None)
 
     folder = begun(patterns, chosen={})

@@ -14,7 +14,7 @@ from effdet_keras.data import from_arrays
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.run_folder import (
     CHECKPOINTS,
-    OF_A_RUN,
+    RUN_FILES,
     RunFolder,
     RunLog,
     copy_from_first,
@@ -40,16 +40,16 @@ def folder(tmp_path):
 
 def test_a_folder_with_a_run_is_refused_unless_it_may_be_overwritten(folder):
     with pytest.raises(FileExistsError, match=r"already has a run.*--overwrite"):
-        folder.check_free(overwrite=False)
-    folder.check_free(overwrite=True)
+        folder.check_empty(overwrite=False)
+    folder.check_empty(overwrite=True)
 
 
 def test_a_folder_with_something_else_is_never_taken(tmp_path):
     (tmp_path / "thesis.tex").write_text("")
     for overwrite in (False, True):
         with pytest.raises(FileExistsError, match=r"thesis\.tex"):
-            RunFolder(tmp_path).check_free(overwrite=overwrite)
-    RunFolder(tmp_path / "new").check_free(overwrite=False)
+            RunFolder(tmp_path).check_empty(overwrite=overwrite)
+    RunFolder(tmp_path / "new").check_empty(overwrite=False)
 
 
 def test_a_new_run_removes_the_files_of_the_one_before_and_no_others(folder):
@@ -176,7 +176,7 @@ def test_the_others_get_what_the_first_has_and_lose_what_it_has_not(
     }.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    for names in (OF_A_RUN, CHECKPOINTS):
+    for names in (RUN_FILES, CHECKPOINTS):
         gathered = []
         for index, path in enumerate((first, second)):
             monkeypatch.setattr(processes, "_current", [OneOfTwo(index, gathered)])
@@ -196,7 +196,7 @@ def test_a_kept_copy_goes_with_them_where_nothing_else_is_whole(tmp_path, monkey
         path = None if name is None else tmp_path / name
         found = "effdet_keras.runs.run_folder.checkpoint_to_resume"
         monkeypatch.setattr(found, lambda folder: (path, ["a text"]))
-        return set(files_to_resume(RunFolder(tmp_path))) - set(OF_A_RUN)
+        return set(files_to_resume(RunFolder(tmp_path))) - set(RUN_FILES)
 
     monkeypatch.setattr(processes, "_current", [OneOfTwo(0, [])])
     assert chosen("step-00000070.keras") == {"archive/step-00000070.keras"}
@@ -208,5 +208,5 @@ def test_a_kept_copy_goes_with_them_where_nothing_else_is_whole(tmp_path, monkey
         if index == 0:
             (folder / name).write_bytes(b"whole")
         monkeypatch.setattr(processes, "_current", [OneOfTwo(index, gathered)])
-        copy_from_first(RunFolder(folder), OF_A_RUN if index else (*OF_A_RUN, name))
+        copy_from_first(RunFolder(folder), RUN_FILES if index else (*RUN_FILES, name))
     assert (second / name).read_bytes() == b"whole"

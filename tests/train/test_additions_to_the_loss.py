@@ -77,7 +77,7 @@ def test_losses_of_training_alone_are_divided_by_it():
         runs = [model.fit(*one, verbose=0).history for one in (few, many)]
         return np.ravel([history["class_loss"] for history in runs])
 
-    n = losses(divide_by="one") / losses()
+    n = losses(normalizer="one") / losses()
     np.testing.assert_allclose(n, (49.0, 65.0), rtol=1e-4)  # 48 and 64 positives
     expected = losses() * n / (n[0], 0.9 * n[0] + 0.1 * n[1])
     np.testing.assert_allclose(losses(positives_momentum=0.9), expected, rtol=1e-4)

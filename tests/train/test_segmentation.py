@@ -19,7 +19,7 @@ from effdet_keras.data import from_coco, write_shapes
 from effdet_keras.errors import EffDetError
 from effdet_keras.evaluate.mean_iou import MeanIoU
 from effdet_keras.model.efficientdet import EfficientDet
-from effdet_keras.network.anchors import at_places
+from effdet_keras.network.anchors import take_grid
 from effdet_keras.train.losses import segmentation_loss
 
 
@@ -47,11 +47,11 @@ def test_pixels_without_a_class_have_no_loss():
 
 def test_a_place_has_the_class_of_the_pixel_at_its_middle():
     pixels = np.arange(18 * 8).reshape(1, 18, 8)
-    found = ops.convert_to_numpy(at_places(ops.convert_to_tensor(pixels), (5, 2)))
+    found = ops.convert_to_numpy(take_grid(ops.convert_to_tensor(pixels), (5, 2)))
     rows, columns = [2, 6, 10, 14, 17], [2, 6]  # the last place reaches over the end
     np.testing.assert_array_equal(found[0], pixels[0][np.ix_(rows, columns)])
     with pytest.raises(ValueError, match="pixels=18, places=4"):
-        at_places(ops.convert_to_tensor(pixels), (4, 2))
+        take_grid(ops.convert_to_tensor(pixels), (4, 2))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from effdet_keras._internal.remote_path import (
     local_copy,
     path_of,
 )
-from effdet_keras._internal.whole_files import new_folder
+from effdet_keras._internal.whole_files import atomic_folder
 from effdet_keras.data.dataset import DetectionDataset, check_class_names
 from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.label_map import (
@@ -190,7 +190,7 @@ def write_coco(
     Example: see `from_coco`.
     """
     datasets = writing.named_splits(datasets)
-    with new_folder(folder) as partial:
+    with atomic_folder(folder) as partial:
         for split, dataset in datasets.items():
             names = writing.write_images(dataset.records, partial / split)
             content = dataset.to_coco()

@@ -19,7 +19,7 @@ from effdet_keras._internal.remote_path import (
     local_copy,
     path_of,
 )
-from effdet_keras._internal.whole_files import new_folder
+from effdet_keras._internal.whole_files import atomic_folder
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.label_map import ClassNames
@@ -120,7 +120,7 @@ def _found(name, rows, folder):
         source_id=name,
         file_name=name,
         image_size=rows[0].size,
-        in_fractions=rows[0].in_fractions,
+        normalized_coordinates=rows[0].normalized_coordinates,
     )
 
 
@@ -143,7 +143,7 @@ def write_csv(
     Example: see `from_csv`.
     """
     datasets = writing.named_splits(datasets, usable=True, masks=False, crowds=False)
-    with new_folder(folder) as partial:
+    with atomic_folder(folder) as partial:
         for split, dataset in datasets.items():
             names = writing.write_images(dataset.records, partial / split)
             path = partial / f"{split}.csv"
@@ -217,7 +217,7 @@ class _Row:
     image: str
     label: str
     box: tuple | None  # left, top, right, bottom
-    in_fractions: bool = False
+    normalized_coordinates: bool = False
     size: tuple | None = None  # (height, width)
     split: str | None = None
 
@@ -293,14 +293,20 @@ def _read_automl(cells):
     box = [None] * 4 if None in x + y else []
     if x and y and not box:
         box = [min(x), min(y), max(x), max(y)]
-    return _make_row(cells[1], cells[2], box, in_fractions=True, split=split)
+    return _make_row(cells[1], cells[2], box, normalized_coordinates=True, split=split)
 
 
-def _make_row(image, label, box, *, in_fractions=False, size=None, split=None):
+def _make_row(
+    image, label, box, *, normalized_coordinates=False, size=None, split=None
+):
     """A `_Row`, or what is wrong with it."""
     if not image:
         return "the name of an image is expected"
-    common = {"size": size, "split": split, "in_fractions": in_fractions}
+    common = {
+        "size": size,
+        "split": split,
+        "normalized_coordinates": normalized_coordinates,
+    }
     if not label and not any(cell != "" for cell in box):
         return _Row(image, "", None, **common)
     numbers = [_number(cell) for cell in box]
@@ -308,7 +314,7 @@ def _make_row(image, label, box, *, in_fractions=False, size=None, split=None):
         return "four finite numbers are expected"
     if not label:
         return "a class is expected"
-    if in_fractions and max(map(abs, numbers)) > reading.MAX_FRACTION:
+    if normalized_coordinates and max(map(abs, numbers)) > reading.MAX_FRACTION:
         return "fractions of the image are expected, not pixels"
     return _Row(image, label, tuple(numbers), **common)
 

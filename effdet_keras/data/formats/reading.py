@@ -15,7 +15,12 @@ from effdet_keras._internal.remote_path import for_each, is_file
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.label_map import ids_of_classes, requested_classes
-from effdet_keras.data.record import Record, clip_boxes_xywh, count_unusable, joined
+from effdet_keras.data.record import (
+    Record,
+    clip_boxes_xywh,
+    concat_field,
+    count_unusable,
+)
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import EncodedImage, read_image_size
 
@@ -41,7 +46,7 @@ class Found:
     source_id: int | str
     file_name: str
     image_size: tuple | None = None  # None: that of the image
-    in_fractions: bool = False
+    normalized_coordinates: bool = False
     is_crowd: Any = None
     area: Any = None  # None: that of the box
     image_id: int | None = None  # None: they are counted
@@ -140,14 +145,14 @@ def _records(found, labels, problems):
             continue
         height, width = size
         boxes = np.asarray(image.boxes, np.float64).reshape(-1, 4)
-        if image.in_fractions:
+        if image.normalized_coordinates:
             boxes = boxes * (width, height, width, height)
         count, area = len(image_labels), boxes[:, 2] * boxes[:, 3]
         if image.area is not None:
             # google/automl's VOC converter writes the area as a fraction as well.
             given = np.asarray(image.area, np.float64)
             is_close = np.isclose(given * height * width, area, rtol=1e-3, atol=0)
-            area = np.where(is_close & image.in_fractions, area, given)
+            area = np.where(is_close & image.normalized_coordinates, area, given)
         image_id = len(records) + 1 if image.image_id is None else image.image_id
         ids = image.annotation_ids
         record = Record(
@@ -215,7 +220,7 @@ def _check_boxes(records, problems, source):
 
 def _are_normalized(records):
     """Whether two boxes or more all lie between 0 and 1."""
-    boxes = joined(records, "boxes_xywh")
+    boxes = concat_field(records, "boxes_xywh")
     if len(boxes) < 2 or max(max(record.image_size) for record in records) <= 2:
         return False
     ends = np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]])

@@ -18,7 +18,7 @@ import numpy as np
 
 from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras._internal.whole_files import local_path, new_folder
+from effdet_keras._internal.whole_files import atomic_folder, local_path
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.label_map import (
@@ -182,7 +182,7 @@ def write_tfrecord(
     ids = first.category_ids
     if min(ids) < 1:  # 0 means the background there
         ids = category_ids_or_default(None, len(ids))
-    with new_folder(folder) as partial:
+    with atomic_folder(folder) as partial:
         write_label_map(partial / _LABEL_MAP, dict(zip(ids, first.class_names)))
         for split, dataset in splits.items():
             count = num_shards or max(1, -(-len(dataset) // _IMAGES_PER_SHARD))
@@ -374,7 +374,8 @@ def check_fractions(found, problems):
         detail = "ymin={:g} xmin={:g} ymax={:g} xmax={:g}".format(*box)
         problems.add("bad box", found.place, f"{detail}: must be from 0 to 1")
     low, high = boxes[:, 1::-1], boxes[:, :1:-1]  # x, y
-    found.boxes, found.in_fractions = np.concatenate([low, high - low], axis=1), True
+    found.boxes = np.concatenate([low, high - low], axis=1)
+    found.normalized_coordinates = True
     return found
 
 

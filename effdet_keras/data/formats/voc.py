@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from effdet_keras._internal.remote_path import for_each, path_of
-from effdet_keras._internal.whole_files import new_folder
+from effdet_keras._internal.whole_files import atomic_folder
 from effdet_keras._internal.yaml_text import read_text
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading, writing
@@ -173,7 +173,7 @@ def write_voc(
     # All images lie in one folder: their names must differ over all splits.
     stems = iter(writing.image_stems([r for d in datasets.values() for r in d.records]))
     names = {split: [next(stems) for _ in d.records] for split, d in datasets.items()}
-    with new_folder(folder) as partial:
+    with atomic_folder(folder) as partial:
         for part in ("Annotations", _SETS):
             (partial / part).mkdir(parents=True)
         for split, dataset in datasets.items():

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from effdet_keras._internal.remote_path import exists, for_each, path_of
-from effdet_keras._internal.whole_files import is_remote, new_folder
+from effdet_keras._internal.whole_files import atomic_folder, is_remote
 from effdet_keras._internal.yaml_text import load_yaml, read_text, to_yaml
 from effdet_keras.data.dataset import DetectionDataset, check_class_names
 from effdet_keras.data.formats import reading, writing
@@ -88,7 +88,7 @@ def from_yolo(
             classes=[name_of.get(number, number) for number in rows[:, 0].tolist()],
             source_id=image.name,
             file_name=image.name,
-            in_fractions=True,
+            normalized_coordinates=True,
         )
         for image, rows in zip(images, tables)
     ]
@@ -145,7 +145,7 @@ def write_yolo(
     Example: see `from_yolo`.
     """
     datasets = writing.named_splits(datasets, usable=True, masks=False, crowds=False)
-    with new_folder(folder) as partial:
+    with atomic_folder(folder) as partial:
         for split, dataset in datasets.items():
             stems = writing.image_stems(dataset.records)
             images, labels = (partial / part / split for part in ("images", "labels"))

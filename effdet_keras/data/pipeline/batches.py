@@ -14,8 +14,8 @@ from effdet_keras._internal.processes import local_share
 from effdet_keras._internal.python_calls import call_python
 from effdet_keras.augment.augmentation import (
     Compose,
-    OfAnother,
-    Sometimes,
+    MixWithOther,
+    RandomApply,
     as_augmentation,
     fault_of,
     is_ours,
@@ -287,14 +287,14 @@ def _with_checks(augmentation, reader):
     if type(augmentation) is Compose:
         parts = [_with_checks(one, reader) for one in augmentation.augmentations]
         return Compose(parts)
-    if type(augmentation) is Sometimes:
+    if type(augmentation) is RandomApply:
         inner = _with_checks(augmentation.augmentation, reader)
-        return Sometimes(inner, augmentation.probability)
+        return RandomApply(inner, augmentation.probability)
     is_tested = is_ours(augmentation.augment) and not hasattr(augmentation, "function")
     return augmentation if is_tested else _Checked(augmentation, reader)
 
 
-class _Checked(OfAnother):
+class _Checked(MixWithOther):
     """A user's augmentation, whose results are checked before they are tidied up."""
 
     def __init__(self, augmentation, reader):

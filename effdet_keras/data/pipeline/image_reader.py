@@ -30,7 +30,7 @@ _UNKNOWN = sys.maxsize  # batches, of a dataset that does not tell
 reader_behind = weakref.WeakKeyDictionary()
 
 
-def passes_of(dataset):
+def find_image_readers(dataset):
     """Finds the `ImageReader`s behind a `tf.data.Dataset`, and how long a pass is."""
     found, to_visit, visited = {}, [(dataset, _UNKNOWN)], set()
     while to_visit:
@@ -114,7 +114,7 @@ class ImageReader:
             return
         names = sorted(self.name_of(image_id) for image_id in skipped)
         more = "" if len(names) <= _SHOWN else f" and {len(names) - _SHOWN} more"
-        place = "others took their place" if self._replace else "they count as empty"
+        place = "replaced by other images" if self._replace else "counted as empty"
         text = (
             f"\n{len(names)} of {len(self.records):,} images could not be read and "
             f"were skipped ({place}): {', '.join(names[:_SHOWN])}{more}. The first: "

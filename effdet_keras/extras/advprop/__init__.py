@@ -18,7 +18,7 @@ from effdet_keras._internal.number_ranges import (
     whole_number,
 )
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras._internal.plain_values import KeptByFields
+from effdet_keras._internal.plain_values import FieldSerializable
 from effdet_keras.errors import InvalidValueError, check_choice, require
 from effdet_keras.network.batch_norm import batch_norms_of
 from effdet_keras.train.optimizers import gradients_of
@@ -28,7 +28,7 @@ _LOSSES = ("max", "both", "class", "box")
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 @dataclasses.dataclass(frozen=True)
-class AdvProp(KeptByFields):
+class AdvProp(FieldSerializable):
     """Trains on adversarial images, with batch norms of their own, beside clean ones.
 
     AdvProp (https://arxiv.org/abs/1911.09665), for detectors Det-AdvProp

@@ -63,7 +63,7 @@ def decompose_errors(results: Sequence[ImageResult]) -> ErrorKinds | None:
     of recalls, and given as 0. A class without objects is left out of the mean, as COCO
     does (TIDE's own program counts it as 0). None where there are no objects.
     """
-    images = list(map(_judge, results))
+    images = list(map(_final_evaluation, results))
     if not sum(len(image.truth_labels) for image in images):
         return None
     fields = zip(*(vars(image).values() for image in images))
@@ -123,7 +123,7 @@ class _Judged:
         return put_right.ap()
 
 
-def _judge(result):
+def _final_evaluation(result):
     matches = match_detections(result)
     # An empty box comes last, so that every detection has a nearest object.
     truth_boxes = np.append(result.truth_boxes, np.zeros((1, 4)), axis=0)

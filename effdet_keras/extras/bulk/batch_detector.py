@@ -11,8 +11,8 @@ import numpy as np
 from effdet_keras.detect.detect import (
     ScoreRule,
     ScoreThreshold,
-    ahead,
     check_batch_size,
+    prefetch_map,
 )
 from effdet_keras.errors import require
 from effdet_keras.extras.bulk.parts import categories_of, row_of, row_of_error, table_of
@@ -122,7 +122,7 @@ class BatchDetector:
 
     def stream(self, pairs: Iterable[tuple], read: Any = read_image) -> Iterator[dict]:
         """The rows of `(name, source)`; threads read the next batch, and no further."""
-        results = ahead(functools.partial(_tried, read), pairs, self.batch_size)
+        results = prefetch_map(functools.partial(_tried, read), pairs, self.batch_size)
         while batch := list(itertools.islice(results, self.batch_size)):
             yield from self._found(batch)
 

@@ -8,7 +8,7 @@ import json
 import operator
 
 from effdet_keras._internal.optional_imports import OptionalModule
-from effdet_keras._internal.remote_path import exists, path_of, replacing_at
+from effdet_keras._internal.remote_path import atomic_write_at, exists, path_of
 from effdet_keras.errors import InvalidStateError, InvalidValueError, require
 from effdet_keras.extras.bulk.parts import (
     OF_IMAGE,
@@ -52,7 +52,7 @@ def merge_parts(folder, out, *, overwrite=False):
             "`effdet-keras predict --parts`"
         )
     merged = _Merged(parts, settings["shards"])
-    with replacing_at(out) as partial:
+    with atomic_write_at(out) as partial:
         _WRITERS[out.suffix](partial, merged, settings["categories"])
     return merged.count, merged.failed
 

@@ -10,7 +10,7 @@ import re
 import warnings
 
 from effdet_keras._internal.optional_imports import OptionalModule
-from effdet_keras._internal.remote_path import exists, path_of, replacing_at
+from effdet_keras._internal.remote_path import atomic_write_at, exists, path_of
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.errors import InvalidStateError, InvalidValueError, first_line
 from effdet_keras.labels import category_ids_or_default
@@ -95,7 +95,7 @@ class Parts:
         rows = sorted(rows, key=lambda row: row["file_name"])
         data = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
         name = f"rows-{shard.number:05}-of-{shard.count:05}-{_digest(data)}.jsonl"
-        with replacing_at(self.folder / name) as partial:
+        with atomic_write_at(self.folder / name) as partial:
             partial.write_bytes(data)
 
     def set_finished(self, shard, num_images):
@@ -123,7 +123,7 @@ class Parts:
         return _parsed(path.read_bytes(), is_right, f"'{path}'", cure)
 
     def _write(self, name, content):
-        with replacing_at(self.folder / name) as partial:
+        with atomic_write_at(self.folder / name) as partial:
             partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 

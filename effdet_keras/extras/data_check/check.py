@@ -19,7 +19,7 @@ from effdet_keras.data.anchor_fit import input_boxes
 from effdet_keras.data.any_format import load, load_splits
 from effdet_keras.data.dataset import DetectionDataset, boxes_per_class
 from effdet_keras.data.problems import KINDS, Problem, Severity
-from effdet_keras.data.record import clip_boxes_xywh, joined, owners, stored_bytes
+from effdet_keras.data.record import clip_boxes_xywh, concat_field, owners, stored_bytes
 from effdet_keras.extras.data_check.anchors import Coverage, measure_coverage
 from effdet_keras.extras.data_check.report import html_of, text_of
 from effdet_keras.images import EXIF_ORIENTATION, EncodedImage, read_image
@@ -302,7 +302,7 @@ def _find_in_boxes(dataset, config):
         return [Problem("empty dataset", "(no file)", "there is no image")]
     owner = owners(records)
     sizes = np.array([record.image_size for record in records], float)[owner]
-    boxes, labels = joined(records, "boxes_xywh"), joined(records, "labels")
+    boxes, labels = concat_field(records, "boxes_xywh"), concat_field(records, "labels")
     table = _Table(records, owner, sizes, boxes, labels)
     text = suspect_box_format(table.boxes_xywh, table.sizes)
     suspected = [Problem("suspected box format", "(all images)", text)] if text else []
@@ -329,7 +329,7 @@ def _find_labels_and_ids(table, num_classes):
     for row in np.flatnonzero((table.labels < 0) | (table.labels >= num_classes)):
         detail = f"label {table.labels[row]}, but {num_classes} classes"
         yield table.problem("bad label", row, detail)
-    ids = joined(table.records, "annotation_ids")
+    ids = concat_field(table.records, "annotation_ids")
     _, first = np.unique(ids, return_index=True)
     for row in np.setdiff1d(np.arange(len(ids)), first):
         detail = f"id {ids[row]} belongs to another annotation too"

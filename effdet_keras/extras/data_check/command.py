@@ -44,7 +44,7 @@ def run(
 
     from effdet_keras import augment as augmentations
     from effdet_keras import visualize
-    from effdet_keras._internal.whole_files import local_path, replacing, write_text
+    from effdet_keras._internal.whole_files import atomic_write, local_path, write_text
     from effdet_keras.cli.files import check_outputs
     from effdet_keras.extras.data_check.anchors import fit_anchors
     from effdet_keras.extras.data_check.check import check, check_splits
@@ -84,7 +84,7 @@ def run(
             pad_value=config.padding_rgb,
             resize_method=config.resize_method,
         )
-        with replacing(path) as partial:
+        with atomic_write(path) as partial:
             Image.fromarray(grid).save(partial)
         print(f"Images as training sees them: {path}")
     return 0 if all(report.ok for report in reports.values()) else 1

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from effdet_keras.data.record import joined, owners
+from effdet_keras.data.record import concat_field, owners
 
 
 class Training(NamedTuple):
@@ -41,7 +41,7 @@ _HOLD = 0.8  # of the intervals
 
 def forecast(dataset):
     """A line with an interval of AP and its reason, for a dataset with boxes."""
-    boxes = joined(dataset.records, "boxes_xywh")
+    boxes = concat_field(dataset.records, "boxes_xywh")
     if len(boxes) == 0:
         return []
     images = np.array([record.image_size for record in dataset.records], float)

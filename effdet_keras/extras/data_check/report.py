@@ -18,13 +18,13 @@ from effdet_keras.extras.report import charts
 from effdet_keras.extras.report.charts import Chart, chart_figures
 from effdet_keras.extras.report.pages import (
     SHOWN_SIDE,
+    concat_markup,
     element,
     figure,
     gallery,
     html_page,
     image_tag,
     items,
-    joined,
     shrunk,
 )
 from effdet_keras.images import read_image
@@ -106,7 +106,7 @@ def html_of(reports):
     parts = []
     for name, report in reports.items():
         parts += [element("h1", f"Dataset check {name}"), *_of_dataset(report)]
-    return html_page("Dataset check", joined(*parts))
+    return html_page("Dataset check", concat_markup(*parts))
 
 
 def _of_dataset(report):
@@ -124,15 +124,17 @@ def _of_dataset(report):
         badge = element("b", severity, class_=f"badge {severity}")
         count = element("strong", count_kind(kind, len(problems)))
         words = badge, " ", count, " ", element("span", KINDS[kind].consequence)
-        found = (joined(element("code", x.file), " ", x.detail) for x in problems)
+        found = (
+            concat_markup(element("code", x.file), " ", x.detail) for x in problems
+        )
         parts = element("summary", *words), element("ul", items(found))
         yield element("details", *parts, class_="kind")
         yield _shown(problems, dataset, by_id, by_name)
     if len(dataset):
         shown = np.random.default_rng(0).permutation(len(dataset))[:_SAMPLES]
         samples = [_figure(dataset.records[i], dataset) for i in shown]
-        yield joined(element("h2", "Boxes"), chart_figures(_box_charts(report)))
-        yield joined(element("h2", "Images"), gallery(samples))
+        yield concat_markup(element("h2", "Boxes"), chart_figures(_box_charts(report)))
+        yield concat_markup(element("h2", "Images"), gallery(samples))
 
 
 def _shown(problems, dataset, by_id, by_name):

@@ -124,5 +124,5 @@ def new_model(train):
             f"The reason: {error}"
         )
         return EfficientDet.from_preset("efficientdet-lite0", **options)
-    print("The backbone of Lite0 has ImageNet weights; BiFPN and heads start new.")
+    print("The backbone of Lite0 has ImageNet weights; BiFPN and heads are new.")
     return model

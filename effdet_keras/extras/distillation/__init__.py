@@ -125,12 +125,12 @@ def distill(
         student.compile()
     if isinstance(data, DetectionDataset):
         data = student.batches(data, batch_size, training=True)
-    with taught(teacher, student, data, rule) as batches:
+    with distillation_scope(teacher, student, data, rule) as batches:
         return student.fit(batches, epochs=epochs, **fit)
 
 
 @contextlib.contextmanager
-def taught(teacher, student, batches, rule):
+def distillation_scope(teacher, student, batches, rule):
     """Context in which `fit` of the batches it gives has the loss beside a teacher."""
     check_teacher(teacher, student)
     student.add_auxiliary_loss(_NAME, rule)

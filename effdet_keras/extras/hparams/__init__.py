@@ -106,12 +106,15 @@ _NO_PLACE = {
 
 @dataclasses.dataclass(frozen=True)
 class HparamsReading:
-    """What hyper-parameters of google/automl mean here; `undone` are notes of what is
-    asked for, changes the training, and is not done."""
+    """What hyper-parameters of google/automl mean here.
+
+    `unsupported` are notes of what is asked for, would change the training, and is not
+    done.
+    """
 
     fields: dict[str, Any]
     notes: tuple[str, ...]
-    undone: tuple[str, ...]
+    unsupported: tuple[str, ...]
 
 
 def read_hparams(
@@ -140,7 +143,7 @@ def read_hparams(
     _check_known(values)
     reading = _Reading(values, batch_size, optimizations)
     fields = reading.fields()
-    return HparamsReading(fields, tuple(reading.notes), tuple(reading.undone))
+    return HparamsReading(fields, tuple(reading.notes), tuple(reading.unsupported))
 
 
 class _Reading:
@@ -150,12 +153,12 @@ class _Reading:
         self.values = values
         self.optimizations = optimizations
         self.batch_size = batch_size
-        self.notes, self.undone = [], []
+        self.notes, self.unsupported = [], []
 
     def note(self, name, value, reason, is_done=True):
         self.notes.append(f"{name}={value!r}: {reason}")
         if not is_done:
-            self.undone.append(self.notes[-1])
+            self.unsupported.append(self.notes[-1])
 
     def fields(self):
         values = self.values

@@ -14,7 +14,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras._internal.processes import OneProcess, alone
+from effdet_keras._internal.processes import SingleProcess, single_process
 from effdet_keras.errors import EffDetError, first_line
 from effdet_keras.extras.multiprocess.launch import (
     Engine,
@@ -41,7 +41,7 @@ _SIGNS_OF_LOSS = (
 )
 
 
-class JaxProcesses(OneProcess):
+class JaxProcesses(SingleProcess):
     """Those that `jax.distributed` has brought together."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ def engine(name: str, launch: Launch | None) -> Engine:
     """Joins the launched processes; from then on all devices have each model."""
     if tf.is_installed():  # it reads the images, and is kept off graphics cards
         tf.config.set_visible_devices([], "GPU")
-    processes = OneProcess()
+    processes = SingleProcess()
     if launch is not None and launch.num_processes > 1:
         _join(launch)
         processes = JaxProcesses()
@@ -150,7 +150,7 @@ class LocalPrediction:
         inputs = jax.tree.map(
             lambda x: jax.device_put(filled_up(x, mesh.size), shared_out), inputs
         )
-        with alone():
+        with single_process():
             outputs = self._compiled()(state, inputs)
         return jax.tree.map(lambda x: np.array(x)[:rows], outputs)
 

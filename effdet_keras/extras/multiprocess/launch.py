@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from effdet_keras._internal.processes import OneProcess
+from effdet_keras._internal.processes import SingleProcess
 from effdet_keras.errors import InvalidStateError, InvalidValueError, require
 
 _SLURM_PORTS = 61440, 4096  # the first, and how many: a job's id chooses one
@@ -143,7 +143,7 @@ _LAUNCHERS = {
 class Engine:
     """What a backend's `engine(name, launch)` returns; models are made in `scope()`."""
 
-    processes: OneProcess
+    processes: SingleProcess
     scope: Callable[[], AbstractContextManager]
 
 
@@ -154,15 +154,15 @@ def filled_up(array: Any, multiple: int) -> np.ndarray:
     return np.pad(array, [(0, missing)] + [(0, 0)] * (array.ndim - 1))
 
 
-def lost_process(processes: OneProcess, detail: str = "") -> InvalidStateError:
+def lost_process(processes: SingleProcess, detail: str = "") -> InvalidStateError:
     """The error to raise; this process then ends without waiting for the lost one."""
     # TensorFlow and JAX would wait for the lost process when this one ends.
     atexit.register(end_at_once)
     return InvalidStateError(
-        f"Process {processes.index} of {processes.count} has lost another process of "
-        "the training, which was stopped or cannot be reached: see the output of that "
-        "one. Start all processes again; with `resume` (--resume) they continue from "
-        f"the last checkpoint.{f' ({detail})' if detail else ''}"
+        f"rank {processes.index} of {processes.count}: another worker of the training "
+        "died or is unreachable; see its output. Start all processes again; with "
+        "`resume` (--resume) they continue from the last checkpoint."
+        f"{f' ({detail})' if detail else ''}"
     )
 
 

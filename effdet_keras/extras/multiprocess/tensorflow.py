@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras._internal.processes import OneProcess
+from effdet_keras._internal.processes import SingleProcess
 from effdet_keras.errors import InvalidStateError
 from effdet_keras.extras.multiprocess.launch import (
     Engine,
@@ -25,7 +25,7 @@ from effdet_keras.extras.multiprocess.launch import (
 )
 
 
-class Workers(OneProcess):
+class Workers(SingleProcess):
     """Those of a `MultiWorkerMirroredStrategy`."""
 
     def __init__(self, strategy: Any, launch: Launch) -> None:
@@ -74,7 +74,7 @@ def engine(name: str, launch: Launch | None) -> Engine:
     """The engine of "mirrored" or "multiworker"."""
     tf.require(f"`distribute={name!r}`")
     if launch is None:
-        return Engine(OneProcess(), tf.distribute.MirroredStrategy().scope)
+        return Engine(SingleProcess(), tf.distribute.MirroredStrategy().scope)
     workers = launch.workers or addresses_of_all(launch)
     os.environ["TF_CONFIG"] = json.dumps(
         {

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.augment import draws
+from effdet_keras.augment import random_ops
 from effdet_keras.augment.augmentation import (
     Augmentation,
     Example,
@@ -35,8 +35,8 @@ class _Policy(Augmentation):
     reference_boxes: bool = False
 
     def _one_of(self, sub_policies, example, seed):
-        of_choice, of_steps = draws.split(seed, 2)
-        choice = draws.integer(draws.uniform(of_choice), len(sub_policies))
+        of_choice, of_steps = random_ops.split(seed, 2)
+        choice = random_ops.integer(random_ops.uniform(of_choice), len(sub_policies))
         return run_sub_policy(example, of_steps, sub_policies, choice, self)
 
 
@@ -120,7 +120,7 @@ class RandAugment(_Policy):
     def augment(self, example: Example, seed: Any) -> Example:
         # Each operation is a sub-policy of one step, which always happens.
         sub_policies = [[(name, 1.0, self.level)] for name in RAND_AUGMENT_OPERATIONS]
-        for one in draws.split(seed, self.num_operations):
+        for one in random_ops.split(seed, self.num_operations):
             example = self._one_of(sub_policies, example, one)
         return example
 
@@ -213,8 +213,8 @@ def run_sub_policy(example, seed, sub_policies, choice, owner):
     rows = Step(*[tf.constant(column)[choice] for column in table])
     count = len(table.kind[0])
     # One seed for the coins, and one for each step.
-    seeds = draws.split(seed, count + 1)
-    coins = draws.uniform(seeds[0], [count])
+    seeds = random_ops.split(seed, count + 1)
+    coins = random_ops.uniform(seeds[0], [count])
     seeds = tf.stack(seeds[1:])
 
     def run_step(i, image, boxes):

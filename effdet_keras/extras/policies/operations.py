@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.augment import draws, warps
+from effdet_keras.augment import random_ops, warps
 from effdet_keras.augment.augmentation import size_of
 from effdet_keras.augment.pixels import fill_rectangle, rectangle_mask
 
@@ -205,7 +205,7 @@ def apply_kind(kind, inner_kinds, image, boxes, step, seed, settings):
         return _COLORS[kind](image, step.strength), boxes
     if kind == "Inside":
         return _inside(inner_kinds, image, boxes, step, seed, settings), boxes
-    units = tf.unstack(draws.uniform(seed, [_NUM_UNITS]))
+    units = tf.unstack(random_ops.uniform(seed, [_NUM_UNITS]))
     if kind == "Cutout":
         return _cutout(image, step.strength * settings.scale, *units[:2]), boxes
     if kind == "BBox_Cutout":
@@ -235,7 +235,7 @@ def _nearest(image, matrix):
 def _cutout(image, radius, unit_y, unit_x):
     """Paints a square with sides of `2 * radius` around a random pixel."""
     height, width, _ = tf.unstack(tf.shape(image))
-    y, x = draws.integer(unit_y, height), draws.integer(unit_x, width)
+    y, x = random_ops.integer(unit_y, height), random_ops.integer(unit_x, width)
     return paint_around(image, y, x, radius, radius)
 
 
@@ -244,7 +244,7 @@ def _cutout_in_box(image, boxes, share, unit_box, unit_y, unit_x):
     count = tf.shape(boxes)[0]
     # With no box at all, a box without area: nothing is painted.
     boxes = tf.concat([boxes, tf.zeros([1, 4])], axis=0)
-    box = boxes[draws.integer(unit_box, tf.maximum(count, 1))]
+    box = boxes[random_ops.integer(unit_box, tf.maximum(count, 1))]
     sides = box[2:] - box[:2]
     place = box[:2] + sides * tf.stack([unit_y, unit_x])
     y, x = tf.unstack(tf.cast(place, tf.int32))
@@ -263,7 +263,7 @@ def paint_around(image, y, x, y_radius, x_radius):
 
 def _inside(inner_kinds, image, boxes, step, seed, settings):
     """Changes the pixels of each box, one after the other, by a third of the chance."""
-    units = draws.uniform(seed, tf.stack([tf.shape(boxes)[0], 1 + _NUM_UNITS]))
+    units = random_ops.uniform(seed, tf.stack([tf.shape(boxes)[0], 1 + _NUM_UNITS]))
     chosen = tf.where(units[:, 0] < step.probability / 3.0)[:, 0]
     boxes, units = tf.gather(boxes, chosen), tf.gather(units, chosen)[:, 1:]
 

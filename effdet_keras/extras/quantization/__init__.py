@@ -92,7 +92,7 @@ class Quantization:
         return self._trained(run)
 
     def _rounded(self, run):
-        with computing_with(quantizer=_Rounding(self.places, self._ranges)):
+        with computing_with(quantizer=_FakeQuant(self.places, self._ranges)):
             return run()
 
     def _trained(self, run):
@@ -103,7 +103,7 @@ class Quantization:
         momentum = ops.minimum(_MOMENTUM, count / (9.0 + count))
         if self.range_steps is not None:
             momentum = ops.where(steps < self.range_steps, momentum, 1.0)
-        quantizer = _Following(
+        quantizer = _FakeQuantTraining(
             self.places,
             self._ranges,
             momentum,
@@ -257,7 +257,7 @@ def rounded_kernel(kernel: Any, axis: int) -> Any:
     return ops.round(kernel / scale) * scale
 
 
-class _Rounding(Quantizer):
+class _FakeQuant(Quantizer):
     """Quantizer with ranges that stay."""
 
     def __init__(self, places, ranges):
@@ -284,7 +284,7 @@ class _Rounding(Quantizer):
         return bias * np.where(is_first, np.float32(1 + 2**-20), np.float32(1))
 
 
-class _Following(_Rounding):
+class _FakeQuantTraining(_FakeQuant):
     """Quantizer whose ranges follow what it sees. `moved` has them, in order.
 
     `rounds` is a bool tensor, whether numbers are rounded; None where they always are.
@@ -327,7 +327,7 @@ def _places(model):
     """The names of the places whose range must be learned, in the order of a call."""
     names = []
 
-    class Noting(Quantizer):
+    class RangeObserver(Quantizer):
         def point(self, name, x, limits=None):
             if limits is None:
                 names.append(name)
@@ -337,7 +337,7 @@ def _places(model):
 
     @tf.function(input_signature=[tf.TensorSpec(shape, tf.float32)])
     def network(images):
-        with computing_with(quantizer=Noting()):
+        with computing_with(quantizer=RangeObserver()):
             return model(images, training=False)
 
     network.get_concrete_function()

@@ -22,7 +22,7 @@ from effdet_keras.errors import (
 from effdet_keras.extras.batch_size import with_batch_size
 from effdet_keras.network.build import copied
 from effdet_keras.runs.parts import choose_splits, make_model, training_batches
-from effdet_keras.runs.requested import configured
+from effdet_keras.runs.requested import build_configuration
 from effdet_keras.runs.run_folder import RunFolder, draw_chart
 from effdet_keras.train import inputs
 from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
@@ -221,9 +221,9 @@ def find_rate(out, fields, *, configuration, hparams, pipeline_config, ignore_un
     """Tests learning rates for a run, which can then begin in its folder."""
     require_tf_data()
     folder = RunFolder(out)
-    folder.check_free(overwrite=False)
+    folder.check_empty(overwrite=False)
     sources = (configuration, hparams, dict(fields), pipeline_config)
-    chosen = configured(*sources, ignore_unknown=ignore_unknown)
+    chosen = build_configuration(*sources, ignore_unknown=ignore_unknown)
     splits = choose_splits(chosen)
     chosen = with_batch_size(chosen, splits, hparams, fields)
     keras.utils.set_random_seed(chosen.seed)
@@ -231,7 +231,7 @@ def find_rate(out, fields, *, configuration, hparams, pipeline_config, ignore_un
     print("Testing learning rates: up to 100 steps. The first takes longer ...")
     batches = training_batches(model, chosen, splits.train)
     found = find_learning_rate(model, batches)
-    with folder.taken():
+    with folder.lock():
         folder.write_json("learning_rates", dataclasses.asdict(found))
         draw_chart(folder.rates_image, found.plot)
     _say(found, folder)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from effdet_keras._internal import web
 from effdet_keras._internal.optional_imports import OptionalModule
-from effdet_keras._internal.whole_files import replacing, shown_address
+from effdet_keras._internal.whole_files import atomic_write, shown_address
 from effdet_keras.errors import (
     EffDetError,
     InvalidValueError,
@@ -69,7 +69,7 @@ def can_list(address):
 
 def fetch(address, path):
     """Copies a file to this machine, whole or not at all: `path` is replaced then."""
-    with replacing(path) as partial:
+    with atomic_write(path) as partial:
         _tried(address, "fetched", lambda store, there: store.fetch(there, partial))
 
 

@@ -15,7 +15,7 @@ import threading
 
 from effdet_keras._internal.folder_lock import FolderLock
 from effdet_keras._internal.remote_path import cache_folder
-from effdet_keras._internal.whole_files import replacing, shown_address
+from effdet_keras._internal.whole_files import atomic_write, shown_address
 from effdet_keras.errors import InvalidStateError, first_line
 from effdet_keras.extras.remote import files as remote_files
 
@@ -174,7 +174,7 @@ class RemoteFolder:
         self._copied.pop(name, None)
         if entry is not None:
             self._copied[name] = {"here": here, "there": entry.version}
-        with replacing(self._notes) as partial:
+        with atomic_write(self._notes) as partial:
             partial.write_text(json.dumps(self._copied), encoding="utf-8")
 
     def _read_notes(self):

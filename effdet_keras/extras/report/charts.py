@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from effdet_keras.extras.report.pages import Markup, element, joined
+from effdet_keras.extras.report.pages import Markup, concat_markup, element
 
 WIDTH, HEIGHT = 420, 260
 MAX_LINES = 8  # colors that the style sheet has
@@ -198,7 +198,7 @@ class _Frame:
             words.append(_text(left - 5, y + 4, text))
         words.append(_text(WIDTH - _RIGHT, HEIGHT - 4, axes[0]))
         words.append(_text(4, _TOP_OF_FRAME - 12, axes[1], anchor="start"))
-        return joined(element("path", class_="grid", d="".join(lines)), *words)
+        return concat_markup(element("path", class_="grid", d="".join(lines)), *words)
 
 
 def _text(x, y, *contents, anchor="end", **attributes):

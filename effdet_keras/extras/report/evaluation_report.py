@@ -25,7 +25,7 @@ from effdet_keras.extras.analysis.compare import Comparison
 from effdet_keras.extras.analysis.curves import COCO_RECALLS
 from effdet_keras.extras.report import charts, pages
 from effdet_keras.extras.report.charts import UNIT_TICKS, Chart
-from effdet_keras.extras.report.pages import element, joined
+from effdet_keras.extras.report.pages import concat_markup, element
 from effdet_keras.visualize import COLORS, draw_marked, history_panels
 
 
@@ -100,7 +100,7 @@ class EvaluationReport:
             "findings": pages.items(evaluation.findings),
             "numbers": pages.words_table(number_rows(evaluation)),
             "classes": pages.stacked_table(class_table(evaluation), last_is_all=True),
-            "columns": joined(*columns),
+            "columns": concat_markup(*columns),
             "charts": charts.chart_figures(evaluation_charts(evaluation)),
         }
 
@@ -313,7 +313,7 @@ class _Pictures:
             if shown := pages.gallery(map(self._suspect_figure, found[:_SUSPECTS])):
                 title = element("h3", f"{kind.capitalize()}: {len(found):,}")
                 parts += [title, element("p", meaning), shown]
-        return joined(*parts)
+        return concat_markup(*parts)
 
     def _worst_figure(self, errors):
         pixels = self._pixels(errors.image_id)

@@ -25,7 +25,7 @@ def escaped(value):
     return value if isinstance(value, Markup) else Markup(html.escape(str(value)))
 
 
-def joined(*contents):
+def concat_markup(*contents):
     """Contents after each other; those that are no `Markup` are escaped."""
     return Markup("".join(map(escaped, contents)))
 
@@ -35,7 +35,7 @@ def element(tag, *contents, **attributes):
         f' {k.strip("_").replace("_", "-")}="{escaped(v)}"'
         for k, v in attributes.items()
     )
-    return Markup(f"<{tag}{given}>{joined(*contents)}</{tag}>")
+    return Markup(f"<{tag}{given}>{concat_markup(*contents)}</{tag}>")
 
 
 # --- Pages and their parts.
@@ -60,7 +60,7 @@ def html_page(title, body):
 
 
 def items(texts):
-    return joined(*(element("li", text) for text in texts))
+    return concat_markup(*(element("li", text) for text in texts))
 
 
 def words_table(rows):

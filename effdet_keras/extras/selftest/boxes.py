@@ -11,7 +11,7 @@ from keras import ops
 
 from effdet_keras import box_ops
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.data.record import joined, owners
+from effdet_keras.data.record import concat_field, owners
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.coco import metric_of
 from effdet_keras.evaluate.image_result import ImageResult
@@ -36,15 +36,15 @@ class AnnotatedBoxes:
     @classmethod
     def of(cls, dataset: DetectionDataset) -> AnnotatedBoxes:
         records = dataset.records
-        single = ~joined(records, "is_crowd")
+        single = ~concat_field(records, "is_crowd")
         rows = [np.zeros(0, int), *(np.arange(len(r.labels)) for r in records)]
-        boxes = joined(records, "boxes_xywh")[single].reshape(-1, 4)
+        boxes = concat_field(records, "boxes_xywh")[single].reshape(-1, 4)
         return cls(
             dataset,
             owner=owners(records)[single],
             row=np.concatenate(rows)[single],
             boxes=box_ops.xywh_to_yxyx(boxes),
-            labels=joined(records, "labels")[single].astype(int),
+            labels=concat_field(records, "labels")[single].astype(int),
         )
 
     def __len__(self):

@@ -10,7 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from effdet_keras.detect.detect import Prepared, ScoreRule, detect_prepared, prepared
+from effdet_keras.detect.detect import (
+    PreprocessedImage,
+    ScoreRule,
+    detect_preprocessed,
+    prepared,
+)
 from effdet_keras.detect.detections import Detections
 from effdet_keras.errors import EffDetError
 from effdet_keras.extras.decoding import decode_image
@@ -120,9 +125,9 @@ class Engine:
         rule = self.rule(score)
         return self._prepared(decode_image(data, **limits.of_image), rule)
 
-    def detect(self, items: list[Prepared]) -> list[Detections]:
+    def detect(self, items: list[PreprocessedImage]) -> list[Detections]:
         rows = next(size for size in self._sizes if size >= len(items))
-        found = detect_prepared(self.detector, items, rows)
+        found = detect_preprocessed(self.detector, items, rows)
         # What was found in the padding beside an image has no area in it.
         return [some[has_area(some.boxes)] for some in found]
 

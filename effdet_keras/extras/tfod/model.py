@@ -16,7 +16,7 @@ from effdet_keras.extras.tfod.pipeline_config import (
     start_of,
 )
 from effdet_keras.network.config import EfficientDetConfig
-from effdet_keras.runs.configuration import refuse_undone
+from effdet_keras.runs.configuration import refuse_unsupported
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import IoUMatching
 from effdet_keras.train.recipe import Recipe
@@ -43,9 +43,9 @@ def model_of_pipeline(
     """Makes, loads and compiles a model; see `EfficientDet.from_pipeline_config`."""
     described, read = read_pipeline_model(path), read_pipeline_config(path)
     if not ignore_unknown:
-        of_rewriter = (note for note in read.undone if note.startswith(_REWRITER))
-        undone = (*described.undone, *of_rewriter)
-        refuse_undone(f"'{os.fspath(path)}'", undone)
+        of_rewriter = (note for note in read.unsupported if note.startswith(_REWRITER))
+        unsupported = (*described.unsupported, *of_rewriter)
+        refuse_unsupported(f"'{os.fspath(path)}'", unsupported)
     is_of_file = weights == "auto"
     start = start_of(path, read, {} if is_of_file else {"weights": weights})
     weights = None if start["weights"] == "none" else start["weights"]

@@ -36,11 +36,11 @@ _UNKNOWN = "this field is not known here"
 
 @dataclasses.dataclass(frozen=True)
 class PipelineReading:
-    """What a `pipeline.config` means for a run; `undone` is part of `notes`."""
+    """What a `pipeline.config` means for a run; `unsupported` is part of `notes`."""
 
     fields: dict[str, Any]
     notes: tuple[str, ...]
-    undone: tuple[str, ...]
+    unsupported: tuple[str, ...]
     frozen: tuple[str, ...]
     trained: tuple[str, ...]
 
@@ -111,7 +111,7 @@ class PipelineModel:
     label_map: str
     has_background_class: bool
     notes: tuple[str, ...]
-    undone: tuple[str, ...]
+    unsupported: tuple[str, ...]
 
 
 def read_pipeline_model(path: str | os.PathLike) -> PipelineModel:
@@ -127,13 +127,13 @@ class _Reading:
         self.config = config
         self.ssd = _ssd(config)
         self.notes: list[str] = []
-        self.undone: list[str] = []
+        self.unsupported: list[str] = []
 
     def note(self, message, name, value, reason, *, is_done=False):
         """Notes a field that is not done here; or, `is_done`, in another way."""
         self.notes.append(f"{message.place_of(name)}={value}: {reason}")
         if not is_done:
-            self.undone.append(self.notes[-1])
+            self.unsupported.append(self.notes[-1])
 
     def result(self):
         train = self.config.message("train_config")
@@ -153,7 +153,7 @@ class _Reading:
         frozen = train.all("freeze_variables", str)
         trained = train.all("update_trainable_variables", str)
         self.leftovers()
-        parts = (self.notes, self.undone, frozen, trained)
+        parts = (self.notes, self.unsupported, frozen, trained)
         return PipelineReading(fields, *map(tuple, parts))
 
     def model_alone(self, path):
@@ -173,7 +173,7 @@ class _Reading:
             label_map=reader.get("label_map_path", ""),
             has_background_class=self.ssd.get("add_background_class", True),
             notes=tuple(self.notes),
-            undone=tuple(self.undone),
+            unsupported=tuple(self.unsupported),
         )
 
     def classes(self):

@@ -193,7 +193,7 @@ def loss(ssd):
         of_box *= 4  # here it is always by the four numbers of a code
     is_by_matches = ssd.get("normalize_loss_by_num_matches", True)
     return {
-        "divide_by": "positives" if is_by_matches else "one",
+        "normalizer": "positives" if is_by_matches else "one",
         **_class_loss(ssd.message("loss.classification_loss"), of_class),
         **_box_loss(ssd.message("loss.localization_loss"), of_box),
     }
@@ -226,7 +226,7 @@ def matching(ssd):
         "ignore_threshold": unmatched if unmatched < matched else None,
         "force": matcher.get("force_match_for_each_row", False),
         "background_weight": ssd.get("negative_class_weight", 1.0),
-        "in_fractions": True,
+        "normalized_coordinates": True,
     }
 
 

@@ -12,7 +12,7 @@ import math
 from typing import Any
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.augment import draws
+from effdet_keras.augment import random_ops
 from effdet_keras.augment.augmentation import Augmentation, Example, size_of
 from effdet_keras.augment.pixels import compressed, rectangle_mask
 from effdet_keras.augment.warps import crop
@@ -50,12 +50,16 @@ def _pixel_step(change):
 
 @_pixel_step
 def random_pixel_value_scale(image, seed, minval=0.9, maxval=1.1):
-    return image * draws.between(draws.uniform(seed, tf.shape(image)), minval, maxval)
+    return image * random_ops.between(
+        random_ops.uniform(seed, tf.shape(image)), minval, maxval
+    )
 
 
 @_pixel_step
 def random_rgb_to_gray(image, seed, probability=0.1):
-    return tf.where(draws.uniform(seed) < probability, rgb_to_gray(image, seed), image)
+    return tf.where(
+        random_ops.uniform(seed) < probability, rgb_to_gray(image, seed), image
+    )
 
 
 @_pixel_step
@@ -65,30 +69,32 @@ def rgb_to_gray(image, seed):
 
 @_pixel_step
 def random_adjust_brightness(image, seed, max_delta=0.2):
-    return image + 255.0 * draws.between(draws.uniform(seed), -max_delta, max_delta)
+    return image + 255.0 * random_ops.between(
+        random_ops.uniform(seed), -max_delta, max_delta
+    )
 
 
 @_pixel_step
 def random_adjust_contrast(image, seed, min_delta=0.8, max_delta=1.25):
-    factor = draws.between(draws.uniform(seed), min_delta, max_delta)
+    factor = random_ops.between(random_ops.uniform(seed), min_delta, max_delta)
     return tf.image.adjust_contrast(image, factor)
 
 
 @_pixel_step
 def random_adjust_hue(image, seed, max_delta=0.02):
-    delta = draws.between(draws.uniform(seed), -max_delta, max_delta)
+    delta = random_ops.between(random_ops.uniform(seed), -max_delta, max_delta)
     return 255.0 * tf.image.adjust_hue(image / 255.0, delta)
 
 
 @_pixel_step
 def random_adjust_saturation(image, seed, min_delta=0.8, max_delta=1.25):
-    factor = draws.between(draws.uniform(seed), min_delta, max_delta)
+    factor = random_ops.between(random_ops.uniform(seed), min_delta, max_delta)
     return 255.0 * tf.image.adjust_saturation(image / 255.0, factor)
 
 
 @_pixel_step
 def random_distort_color(image, seed, color_ordering=0):
-    seeds = draws.split(seed, 4)
+    seeds = random_ops.split(seed, 4)
     changes = (
         random_adjust_brightness,
         random_adjust_saturation,
@@ -113,7 +119,7 @@ def random_black_patches(
 ):
     height, width = size_of(image)
     side = tf.floor(tf.minimum(height, width) * size_to_image_ratio)
-    units = draws.uniform(seed, [max_black_patches, 3])
+    units = random_ops.uniform(seed, [max_black_patches, 3])
     is_hidden = tf.zeros(tf.shape(image)[:2], tf.bool)
     for i in range(max_black_patches):
         y = tf.floor(units[i, 1] * (1.0 - size_to_image_ratio) * height)
@@ -128,9 +134,9 @@ def random_black_patches(
 def random_jpeg_quality(
     image, seed, random_coef=0.0, min_jpeg_quality=0, max_jpeg_quality=100
 ):
-    coin, unit = tf.unstack(draws.uniform(seed, [2]))
+    coin, unit = tf.unstack(random_ops.uniform(seed, [2]))
     steps = max(max_jpeg_quality - min_jpeg_quality, 1)
-    quality = min_jpeg_quality + draws.integer(unit, steps)
+    quality = min_jpeg_quality + random_ops.integer(unit, steps)
     return tf.cond(
         coin >= random_coef,
         lambda: tf.cast(compressed(image, quality), tf.float32),
@@ -148,14 +154,14 @@ def random_patch_gaussian(
     min_gaussian_stddev=0.0,
     max_gaussian_stddev=1.0,
 ):
-    of_patch, of_noise = draws.split(seed, 2)
-    coin, *units = tf.unstack(draws.uniform(of_patch, [5]))
+    of_patch, of_noise = random_ops.split(seed, 2)
+    coin, *units = tf.unstack(random_ops.uniform(of_patch, [5]))
     steps = max(max_patch_size - min_patch_size, 1)
-    side = min_patch_size + draws.integer(units[0], steps)
-    deviation = draws.between(units[1], min_gaussian_stddev, max_gaussian_stddev)
+    side = min_patch_size + random_ops.integer(units[0], steps)
+    deviation = random_ops.between(units[1], min_gaussian_stddev, max_gaussian_stddev)
     shape = tf.shape(image)
-    y = draws.integer(units[2], shape[0]) - side // 2
-    x = draws.integer(units[3], shape[1]) - side // 2
+    y = random_ops.integer(units[2], shape[0]) - side // 2
+    x = random_ops.integer(units[3], shape[1]) - side // 2
     noise = tf.random.stateless_normal(shape, of_noise, alg="philox") * deviation
     is_noisy = rectangle_mask(shape, (y, x, y + side, x + side)) & (coin >= random_coef)
     return tf.where(is_noisy[..., None], image + 255.0 * noise, image)
@@ -201,7 +207,7 @@ def _turning_step(name, *changes):
         def change():
             return functools.reduce(lambda one, change: change(one), changes, example)
 
-        return _either(draws.uniform(seed) < probability, change, example)
+        return _either(random_ops.uniform(seed) < probability, change, example)
 
 
 _turning_step("random_horizontal_flip", mirrored)
@@ -212,7 +218,7 @@ _turning_step("random_rotation90", mirrored, transposed)
 @_step()
 def random_jitter_boxes(example, seed, ratio=0.05):
     boxes = example["boxes"]
-    share = draws.between(draws.uniform(seed, tf.shape(boxes)), -ratio, ratio)
+    share = random_ops.between(random_ops.uniform(seed, tf.shape(boxes)), -ratio, ratio)
     sides = boxes[:, 2:] - boxes[:, :2]
     return {**example, "boxes": boxes + share * tf.tile(sides, [1, 2])}
 
@@ -244,7 +250,9 @@ def _seen_through(example, window, color=(0.0, 0.0, 0.0)):
 
 @_step()
 def random_image_scale(example, seed, min_scale_ratio=0.5, max_scale_ratio=2.0):
-    scale = draws.between(draws.uniform(seed), min_scale_ratio, max_scale_ratio)
+    scale = random_ops.between(
+        random_ops.uniform(seed), min_scale_ratio, max_scale_ratio
+    )
     sides = tf.floor(_whole(example)[2:] * scale)
     return _resized(example, sides, align_corners=True)
 
@@ -253,9 +261,9 @@ def random_image_scale(example, seed, min_scale_ratio=0.5, max_scale_ratio=2.0):
 def random_downscale_to_target_pixels(
     example, seed, random_coef=0.0, min_target_pixels=300_000, max_target_pixels=800_000
 ):
-    coin, unit = tf.unstack(draws.uniform(seed, [2]))
+    coin, unit = tf.unstack(random_ops.uniform(seed, [2]))
     steps = max(max_target_pixels - min_target_pixels, 1)
-    pixels = tf.cast(min_target_pixels + draws.integer(unit, steps), tf.float32)
+    pixels = tf.cast(min_target_pixels + random_ops.integer(unit, steps), tf.float32)
     size = _whole(example)[2:]
     share = pixels / tf.reduce_prod(size)
     happens = (coin >= random_coef) & (share < 1.0)
@@ -267,10 +275,10 @@ def random_square_crop_by_scale(
     example, seed, max_border=128, scale_min=0.6, scale_max=1.3, num_scales=8
 ):
     """A square around a point that is not in the border, beyond the image black."""
-    units = draws.uniform(seed, [3])
+    units = random_ops.uniform(seed, [3])
     size = _whole(example)[2:]
-    step = tf.cast(draws.integer(units[0], num_scales), tf.float32)
-    scale = draws.between(step / max(num_scales - 1, 1), scale_min, scale_max)
+    step = tf.cast(random_ops.integer(units[0], num_scales), tf.float32)
+    scale = random_ops.between(step / max(num_scales - 1, 1), scale_min, scale_max)
     side = tf.maximum(tf.floor(scale * tf.reduce_max(size)), 1.0)
     # Halved until a border leaves a middle.
     halvings = tf.math.ceil(tf.math.log(2.0 * max_border / size) / math.log(2.0))
@@ -284,7 +292,7 @@ def random_square_crop_by_scale(
 def random_self_concat_image(
     example, seed, concat_vertical_probability=0.1, concat_horizontal_probability=0.1
 ):
-    units = draws.uniform(seed, [2])
+    units = random_ops.uniform(seed, [2])
     probabilities = (concat_vertical_probability, concat_horizontal_probability)
     for axis, probability in enumerate(probabilities):
         twice = functools.partial(_twice, example, axis)
@@ -306,9 +314,9 @@ def _twice(example, axis):
 def random_scale_crop_and_pad_to_square(
     example, seed, output_size=512, scale_min=0.1, scale_max=2.0
 ):
-    units = draws.uniform(seed, [3])
+    units = random_ops.uniform(seed, [3])
     size = _whole(example)[2:]
-    scale = draws.between(units[0], scale_min, scale_max)
+    scale = random_ops.between(units[0], scale_min, scale_max)
     sides = tf.maximum(tf.floor(scale * output_size * size / tf.reduce_max(size)), 1.0)
     low = tf.floor(tf.maximum(0.0, sides - output_size) * units[1:])
     window = tf.concat([low, low + output_size], 0)
@@ -349,8 +357,8 @@ def _padded(example, seed, least, most, color):
     """Padded to random sides from the lowest up to, but without, the highest."""
     size = _whole(example)[2:]
     least, most = tf.maximum(least, size), tf.maximum(most, size)
-    units = draws.uniform(seed, [2, 2])
-    target = tf.where(most > least, draws.between(units[0], least, most), most)
+    units = random_ops.uniform(seed, [2, 2])
+    target = tf.where(most > least, random_ops.between(units[0], least, most), most)
     target = tf.floor(target)
     offset = tf.floor(units[1] * (target - size))
     return _seen_through(example, tf.concat([-offset, target - offset], 0), color)
@@ -360,7 +368,7 @@ def _padded(example, seed, least, most, color):
 def random_crop_to_aspect_ratio(example, seed, aspect_ratio=1.0, overlap_thresh=0.3):
     size = _whole(example)[2:]
     sides = tf.clip_by_value(tf.round(_of_ratio(size, aspect_ratio)), 1.0, size)
-    low = tf.floor(draws.uniform(seed, [2]) * (size - sides + 1.0))
+    low = tf.floor(random_ops.uniform(seed, [2]) * (size - sides + 1.0))
     return crop(example, tf.concat([low, low + sides], 0), overlap_thresh)
 
 
@@ -401,7 +409,7 @@ def ssd_random_crop(example, seed, operations):
 
 @_step(operations=_OF_FIXED)
 def ssd_random_crop_fixed_aspect_ratio(example, seed, operations, aspect_ratio=1.0):
-    of_crop, of_ratio = draws.split(seed, 2)
+    of_crop, of_ratio = random_ops.split(seed, 2)
     fixed = {"min_aspect_ratio": aspect_ratio, "max_aspect_ratio": aspect_ratio}
     example = ssd_random_crop(example, of_crop, [{**o, **fixed} for o in operations])
     return random_crop_to_aspect_ratio(example, of_ratio, aspect_ratio)
@@ -415,7 +423,7 @@ def random_crop_pad_image(example, seed, **operation):
 @_step(operations=tuple({**operation, **_PAD} for operation in _OF_SSD[1:]))
 def ssd_random_crop_pad(example, seed, operations):
     """One of several crops, padded to sides relative to those of the whole image."""
-    of_crop, of_pad = draws.split(seed, 2)
+    of_crop, of_pad = random_ops.split(seed, 2)
     cropped, which = _chosen_crop(example, of_crop, operations)
     size, mean = _whole(example)[2:], _mean_color(cropped)
     least, most = (
@@ -430,23 +438,25 @@ def ssd_random_crop_pad_fixed_aspect_ratio(
     example, seed, operations, aspect_ratio=1.0, **ratios
 ):
     """Padded at the lower right, as little or as much as the ratios allow."""
-    of_crop, of_pad = draws.split(seed, 2)
+    of_crop, of_pad = random_ops.split(seed, 2)
     cropped = ssd_random_crop(example, of_crop, operations)
     size = _whole(cropped)[2:]
     sides = tf.maximum(size, _of_ratio(size, aspect_ratio))
     least, most = (tf.maximum(size * ratios[n] / sides, 1.0) for n in _RATIOS)
     most = tf.reduce_min(most)
     least = tf.minimum(tf.reduce_max(least), most)
-    sides = tf.round(sides * draws.between(draws.uniform(of_pad), least, most))
+    sides = tf.round(
+        sides * random_ops.between(random_ops.uniform(of_pad), least, most)
+    )
     window = tf.concat([tf.zeros(2), tf.maximum(sides, size)], 0)
     return _seen_through(cropped, window)
 
 
 def _chosen_crop(example, seed, operations):
     """The cropped example, and which of the crops it is."""
-    of_choice, of_window = draws.split(seed, 2)
-    choice, coin = tf.unstack(draws.uniform(of_choice, [2]))
-    which = draws.integer(choice, len(operations))
+    of_choice, of_window = random_ops.split(seed, 2)
+    choice, coin = tf.unstack(random_ops.uniform(of_choice, [2]))
+    which = random_ops.integer(choice, len(operations))
     windows = [functools.partial(_window, example, of_window, o) for o in operations]
     window = tf.switch_case(which, windows)
     skipped = coin < tf.constant([o["random_coef"] for o in operations])[which]

@@ -8,8 +8,8 @@ DEFAULTS = {
     "ema_decay": None,
     "freeze": None,
     "learning_rate_multipliers": None,
-    "loss": DetectionLoss(delta=1.0, box_loss_weight=1.0, divide_by="positives"),
-    "matching": IoUMatching(in_fractions=True),
+    "loss": DetectionLoss(delta=1.0, box_loss_weight=1.0, normalizer="positives"),
+    "matching": IoUMatching(normalized_coordinates=True),
 }
 SCHEDULE = {"name": "cosine", "warmup_steps": 2_500, "total_steps": 300_000}
 WARMUP_INIT = 0.001  # for a rate of 0.08

@@ -10,7 +10,7 @@ from effdet_keras import augment as ek_augment
 from effdet_keras.augment.augmentation import fault_of
 from effdet_keras.data import from_arrays
 from effdet_keras.data.pipeline import batches
-from effdet_keras.data.pipeline.image_reader import passes_of
+from effdet_keras.data.pipeline.image_reader import find_image_readers
 
 pytestmark = pytest.mark.tensorflow
 
@@ -61,8 +61,8 @@ class Sum(ek_augment.Augmentation):
         (brighter, 1),
         ([brighter, brighter], 2),
         (ek_augment.Compose([brighter]), 1),
-        ([ek_augment.Sometimes(brighter, 1.0), brighter], 2),
-        (ek_augment.Sometimes(brighter, 0.0), 0),
+        ([ek_augment.RandomApply(brighter, 1.0), brighter], 2),
+        (ek_augment.RandomApply(brighter, 0.0), 0),
     ],
 )
 def test_a_function_a_list_and_an_augmentation_are_applied(augment, change):
@@ -142,7 +142,7 @@ def test_room_for_all_boxes_counts_the_partners():
     "augment, error, message",
     [
         ("mosaic", TypeError, "'mosaic'"),
-        (ek_augment.Sometimes, TypeError, "Sometimes"),
+        (ek_augment.RandomApply, TypeError, "RandomApply"),
         ([brighter, 5], TypeError, "5"),
         ([brighter, Sum()], ValueError, "must be the first one"),
     ],
@@ -239,7 +239,7 @@ def swapped(example, seed):
     [
         (swapped, "'swapped' returned the box.*given image_id="),
         (
-            ek_augment.Sometimes([swapped], 1.0),
+            ek_augment.RandomApply([swapped], 1.0),
             "'swapped' returned the box.*given image_id=",
         ),
         # Before TensorFlow complains.
@@ -255,7 +255,7 @@ def error_of(augment):
     batches = grey_images(2).batches(1, **IN_ORDER, augment=augment)
     with pytest.raises(tf.errors.OpError):
         list(batches)
-    error = next(iter(passes_of(batches))).error
+    error = next(iter(find_image_readers(batches))).error
     assert isinstance(error, ValueError)
     return error
 

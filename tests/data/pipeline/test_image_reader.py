@@ -7,7 +7,7 @@ from PIL import Image
 from support.programs import run_alone
 
 from effdet_keras.data import write_shapes
-from effdet_keras.data.pipeline.image_reader import ImageReader, passes_of
+from effdet_keras.data.pipeline.image_reader import ImageReader, find_image_readers
 
 pytestmark = pytest.mark.tensorflow
 
@@ -54,7 +54,7 @@ def test_in_evaluation_it_counts_as_empty(damaged, capsys):
     for _, truth in batches:
         unread = np.asarray(truth["image_scale"]) == 0
         assert (np.asarray(truth["labels"])[unread] == -1).all()
-    assert "they count as empty" in capsys.readouterr().err
+    assert "counted as empty" in capsys.readouterr().err
 
 
 def test_each_pass_reports_once_and_a_clean_one_says_nothing(damaged, capsys):
@@ -90,7 +90,7 @@ def batches(tmp_path_factory):
 
 
 def test_the_reader_of_batches_knows_their_classes_and_names(batches):
-    reader = next(iter(passes_of(batches)))
+    reader = next(iter(find_image_readers(batches)))
     assert isinstance(reader, ImageReader)
     assert reader.class_names == ("circle", "square", "triangle")
     assert reader.name_of(3) == "00003.jpg"
@@ -107,12 +107,14 @@ def test_the_reader_of_batches_knows_their_classes_and_names(batches):
     ],
 )
 def test_what_is_made_of_batches_keeps_the_reader(batches, change):
-    assert len(passes_of(batches)) == 1
-    assert list(passes_of(change(batches))) == list(passes_of(batches))
+    assert len(find_image_readers(batches)) == 1
+    assert list(find_image_readers(change(batches))) == list(
+        find_image_readers(batches)
+    )
 
 
 def test_tensorflow_still_tells_what_a_dataset_was_made_of():
-    # `_inputs` is a private name: `passes_of` finds nothing once it is gone.
+    # `_inputs` is a private name: `find_image_readers` finds nothing once it is gone.
     source = tf.data.Dataset.range(3)
     assert list(source.take(2)._inputs()) == [source]
 

@@ -5,7 +5,7 @@ import pytest
 
 from effdet_keras.data import from_arrays
 from effdet_keras.data.pipeline.batches import EpochOrder
-from effdet_keras.data.pipeline.image_reader import ImageReader, passes_of
+from effdet_keras.data.pipeline.image_reader import ImageReader, find_image_readers
 from effdet_keras.extras import multiprocess
 
 SIZE, BATCH = 10, 4
@@ -68,9 +68,9 @@ def test_a_pipeline_begins_where_it_is_told():
     assert not np.array_equal(first, second)
     later = pipeline()
     read(later.take(1))  # a look at it changes nothing
-    next(iter(passes_of(later))).order.start_at(1)
+    next(iter(find_image_readers(later))).order.start_at(1)
     np.testing.assert_array_equal(read(later), second)
-    next(iter(passes_of(later))).order.start_at(0, 1, 2)
+    next(iter(find_image_readers(later))).order.start_at(0, 1, 2)
     np.testing.assert_array_equal(read(later), [first[1], second[0]])
 
 
@@ -144,7 +144,7 @@ def test_batches_to_train_on_are_shared_out_by_themselves(monkeypatch):
     dataset = dataset_of(SIZE)
     training = dataset.batches(BATCH, image_size=16, training=True)
     assert training.element_spec[0].shape[0] == 2
-    assert next(iter(passes_of(training))).order.size == 4
+    assert next(iter(find_image_readers(training))).order.size == 4
     assert len(dataset.batches(BATCH, image_size=16)) == 3  # each has all
 
 

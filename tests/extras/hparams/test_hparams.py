@@ -6,7 +6,7 @@ import pytest
 
 from effdet_keras.extras.hparams import known_names, read_hparams
 from effdet_keras.runs.configuration import RunConfiguration
-from effdet_keras.runs.requested import configured as run_of
+from effdet_keras.runs.requested import build_configuration as run_of
 from effdet_keras.train.losses import DetectionLoss
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden" / "migration"
@@ -45,7 +45,7 @@ NEEDS = {
 }
 
 
-def configured(hparams, batch_size=8):
+def build_configuration(hparams, batch_size=8):
     return RunConfiguration(**read_hparams(hparams, batch_size=batch_size).fields)
 
 
@@ -61,13 +61,13 @@ def test_each_has_a_field_or_is_told(given):
     name = given.partition("=")[0]
     more = NEEDS.get(name, "")
     reading = read_hparams(f"{given},{more}", batch_size=8)
-    has_field = RunConfiguration(**reading.fields) != configured(more)
+    has_field = RunConfiguration(**reading.fields) != build_configuration(more)
     is_told = any(note.startswith(f"{name}=") for note in reading.notes)
     assert has_field != is_told
 
 
 def test_the_string_of_the_migration_guide():
-    run = configured(
+    run = build_configuration(
         "num_classes=3,image_size=1920x1280,gamma=2.0,learning_rate=0.01,"
         "moving_average_decay=0,jitter_min=0.8,jitter_max=1.2,"
         "nms_configs.method=hard,nms_configs.iou_thresh=0.6"
@@ -97,20 +97,24 @@ def test_the_yaml_of_their_readme_works_unchanged(tmp_path):
 
 
 def test_what_goes_on_under_its_own_name():
-    run = configured("mixed_precision=true,loss_scale=128.0,target_size=640x320")
+    run = build_configuration(
+        "mixed_precision=true,loss_scale=128.0,target_size=640x320"
+    )
     assert (run.precision, run.loss_scale) == ("mixed_float16", 128.0)
     assert (run.target_size, run.image_size) == ((320, 640), None)
-    assert configured("mixed_precision=true").precision == "mixed_bfloat16"
-    run = configured("positives_momentum=0.9")
+    assert build_configuration("mixed_precision=true").precision == "mixed_bfloat16"
+    run = build_configuration("positives_momentum=0.9")
     assert run.recipe_arguments()["loss"] == DetectionLoss(positives_momentum=0.9)
 
 
 def test_rates_of_other_optimizers_are_scaled_to_the_batch_as_there():
-    run = configured("optimizer=adam,learning_rate=0.008", batch_size=16)
+    run = build_configuration("optimizer=adam,learning_rate=0.008", batch_size=16)
     assert (run.optimizer, run.learning_rate) == ("adam", 0.002)
-    run = configured("optimizer=adam,momentum=0.8")  # which is its `beta_1` there
+    run = build_configuration(
+        "optimizer=adam,momentum=0.8"
+    )  # which is its `beta_1` there
     assert run.optimizer == {"name": "adam", "beta_1": 0.8}
-    run = configured("momentum=0.8", batch_size=32)
+    run = build_configuration("momentum=0.8", batch_size=32)
     assert run.optimizer == {"name": "momentum", "momentum": 0.8}
     assert run.learning_rate == 0.04
 
@@ -129,7 +133,7 @@ def test_rates_of_other_optimizers_are_scaled_to_the_batch_as_there():
 )
 def test_schedules(method, schedule):
     given = f"lr_decay_method={method},lr_warmup_epoch=2.0,first_lr_drop_epoch=9.0"
-    assert configured(given).schedule == schedule
+    assert build_configuration(given).schedule == schedule
 
 
 @pytest.mark.parametrize(

@@ -57,5 +57,5 @@ def test_an_error_that_tells_of_a_lost_process_is_plain(monkeypatch):
     except RuntimeError as error:
         plain = processes.plain_error(error)
     assert isinstance(plain, InvalidStateError)
-    assert "has lost another process" in str(plain) and "Gloo" in str(plain)
+    assert "another worker of the training died" in str(plain) and "Gloo" in str(plain)
     assert registered == [lost_process.end_at_once]

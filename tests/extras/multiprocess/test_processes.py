@@ -47,7 +47,7 @@ def test_processes_gather_and_one_that_is_left_alone_ends(engine, tmp_path):
     assert killed == -signal.SIGKILL
     assert left in AFTER_A_LOSS[engine]
     assert "gathered" in said
-    lost = "Process 0 of 2 has lost another process" in said
+    lost = "rank 0 of 2: another worker of the training died" in said
     assert lost or (engine == "jax" and "another task died" in said)
 
 
@@ -150,7 +150,7 @@ def test_the_command_goes_on_after_either_was_killed(engine, tmp_path):
         said = programs.output(tmp_path, 1 - killed)
         assert statuses.pop(killed) == -signal.SIGKILL
         assert statuses[0] in AFTER_A_LOSS[engine], said
-        is_told = "has lost another process of the training" in said
+        is_told = "another worker of the training died" in said
         assert statuses[0] != 1 or is_told, said
 
     for folder in (out, whole):

@@ -8,7 +8,7 @@ import pytest
 from support.remote import memory_files
 
 from effdet_keras._internal.folder_lock import LOCK_FILE, open_folder
-from effdet_keras._internal.whole_files import replacing
+from effdet_keras._internal.whole_files import atomic_write
 from effdet_keras.extras.remote import files as remote_files
 from effdet_keras.extras.remote import folder as remote_folder
 
@@ -27,7 +27,7 @@ def opened():
 
 
 def write(folder, name, text):
-    with replacing(folder.path / name) as partial:
+    with atomic_write(folder.path / name) as partial:
         partial.write_text(text)
 
 

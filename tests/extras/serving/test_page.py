@@ -36,7 +36,7 @@ def address(model):
         yield f"http://127.0.0.1:{port}/"
 
 
-def pixels_of(page):
+def load_rgb(page):
     return np.reshape(page.value(PIXELS), (40, 56, 4))[..., :3]
 
 
@@ -55,13 +55,13 @@ def test_images_are_dropped_and_the_slider_chooses_boxes(model, address, tmp_pat
         page.drop(tmp_path / "street.png")
         page.until(f"{CAPTIONS}.length == 1")
         assert page.value(CAPTIONS) == [f"street.png: {counts[0.3]} found"]
-        assert np.abs(pixels_of(page).astype(int) - image).max() > 50  # boxes
+        assert np.abs(load_rgb(page).astype(int) - image).max() > 50  # boxes
         move_slider(page, 0.6)
         assert page.value(CAPTIONS) == [f"street.png: {counts[0.6]} found"]
         assert page.value("shown.textContent") == "0.60"
         move_slider(page, 1)
         assert page.value(CAPTIONS) == ["street.png: 0 found"]
-        np.testing.assert_array_equal(pixels_of(page), image)
+        np.testing.assert_array_equal(load_rgb(page), image)
 
 
 def test_a_bad_image_is_told_and_the_others_go_on(address, tmp_path):

@@ -12,7 +12,7 @@ from support.odapi import odapi_path
 from effdet_keras.detect.detect import letterboxed
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.network.config import EfficientDetConfig
-from effdet_keras.runs.requested import configured
+from effdet_keras.runs.requested import build_configuration
 from effdet_keras.weights.network_arrays import tf1_name
 
 tf = pytest.importorskip("tensorflow")
@@ -249,7 +249,7 @@ def test_the_model_starts_from_the_checkpoint_that_the_file_names(folder, capsys
         for part, is_loaded in (("fpn_cells", True), ("class-predict", has_heads)):
             pair = [_weights_named(one, part) for one in (model, trained)]
             assert np.array_equal(*pair) == is_loaded, (kind, part)
-        assert configured(None, None, {}, path).weights == str(checkpoint)
+        assert build_configuration(None, None, {}, path).weights == str(checkpoint)
     other = EfficientDet.from_pipeline_config(path, weights="none", verbose=0)
     pair = [_weights_named(one, "fpn_cells") for one in (other, trained)]
     assert not np.array_equal(*pair)
@@ -262,7 +262,7 @@ def test_a_missing_checkpoint_of_the_file_stops_model_and_run_alike(folder):
     with pytest.raises(FileNotFoundError, match=words):
         EfficientDet.from_pipeline_config(path)
     with pytest.raises(FileNotFoundError, match=words):
-        configured(None, None, {}, path)
+        build_configuration(None, None, {}, path)
     for weights in (None, "none", folder):
         model = EfficientDet.from_pipeline_config(path, weights=weights, verbose=0)
         assert model.class_names == ("cat", "dog")
@@ -275,7 +275,7 @@ def test_a_graph_rewriter_makes_the_model_quantization_aware(folder):
     model = EfficientDet.from_pipeline_config(path, verbose=0)
     assert model.quantization.delay == 600
     assert model.settings.recipe.optimizer["name"] == "momentum"
-    assert configured(None, None, {}, path).quantization == {"delay": 600}
+    assert build_configuration(None, None, {}, path).quantization == {"delay": 600}
     path = _with_training(folder, rewriter=rewriter % "weight_bits: 4")
     with pytest.raises(ValueError, match="weight_bits=4: always 8"):
         EfficientDet.from_pipeline_config(path, verbose=0)

@@ -14,7 +14,7 @@ from effdet_keras.extras.tfod.recipe import tfod_decay
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.runs.configuration import RunConfiguration
-from effdet_keras.runs.requested import configured
+from effdet_keras.runs.requested import build_configuration
 
 D0 = pipeline_text(EfficientDetConfig(num_classes=3), readers="")
 RATE = D0[D0.index("cosine_decay") : D0.index(" }\n    momentum_optimizer_value")]
@@ -44,14 +44,14 @@ D0_FIELDS = {
         "class_loss_weight": 1.0,
         "delta": 1.0,
         "box_loss_weight": 1.0,
-        "divide_by": "positives",
+        "normalizer": "positives",
     },
     "matching": {
         "iou_threshold": 0.5,
         "ignore_threshold": None,
         "force": True,
         "background_weight": 1.0,
-        "in_fractions": True,
+        "normalized_coordinates": True,
     },
     "postprocess": {
         "method": "hard",
@@ -329,7 +329,7 @@ def test_single_fields_and_their_defaults(read, old, new, fields):
     ],
 )
 def test_the_preset_is_that_of_backbone_and_size(
-    read, backbone, size, name, changed, taps
+    read, backbone, size, name, changed, feature_blocks
 ):
     fields = read(
         ("b0_bifpn", f"{backbone}_bifpn"),
@@ -339,7 +339,7 @@ def test_the_preset_is_that_of_backbone_and_size(
         ("min_dimension: 512", f"min_dimension: {size}"),
         ("max_dimension: 512", f"max_dimension: {size}"),
     ).fields
-    more = {"fpn_weight_method": "fastattn", "backbone_taps": taps}
+    more = {"fpn_weight_method": "fastattn", "backbone_taps": feature_blocks}
     changed = {**changed, **OF_ALL, **more}
     assert (fields["model"], fields["model_config"]) == (name, changed)
     assert fields["image_size"] == size
@@ -394,7 +394,7 @@ def test_what_changes_detections_is_told_on_loading(write, old, new, place, reas
 
 
 def test_what_has_no_place_is_told_once_and_the_unknown_is_named(read):
-    assert read().undone == ()  # of a D0 all is done
+    assert read().unsupported == ()  # of a D0 all is done
     reading = read(
         ("normalize_loc", "hard_example_miner { num_hard_examples: 3 } normalize_loc"),
         ("num_steps", "use_bfloat16: true frobnicate: 3 num_steps"),
@@ -407,11 +407,13 @@ def test_what_has_no_place_is_told_once_and_the_unknown_is_named(read):
         ("add_background_class: false", ""),
     )
     told = dict(note.split(": ", 1) for note in reading.notes)
-    undone = [note.split("=")[0].rpartition(".")[2] for note in reading.undone]
+    unsupported = [
+        note.split("=")[0].rpartition(".")[2] for note in reading.unsupported
+    ]
     mere = ["frobnicate", "hard_example_miner", "remap_labels"]
     losses = ["alpha", "gamma", "weighted_l2"]
     others = ["l1_regularizer", "negatives_lower_than_unmatched"]
-    assert sorted(undone) == sorted([*mere, *losses, *others])
+    assert sorted(unsupported) == sorted([*mere, *losses, *others])
     assert told["model.ssd.hard_example_miner={...}"].startswith("the focal loss")
     assert told["train_config.frobnicate=3"] == "this field is not known here"
     assert told["model.ssd.add_background_class=true"].startswith("there is none")
@@ -424,11 +426,11 @@ def test_what_has_no_place_is_told_once_and_the_unknown_is_named(read):
 def test_what_is_not_done_stops_a_run_unless_it_is_ignored(write):
     path = write(("SIGMOID", "SOFTMAX"), ("num_steps", "frob: 3 num_steps"))
     with pytest.raises(ValueError, match="--ignore-unknown") as error:
-        configured(None, None, {}, path)
+        build_configuration(None, None, {}, path)
     for name in ("score_converter=SOFTMAX", "train_config.frob=3", "pipeline.config'"):
         assert name in str(error.value)
     assert "num_classes" not in str(error.value)  # which is a mere note
-    assert configured(None, None, {}, path, ignore_unknown=True).steps == 9000
+    assert build_configuration(None, None, {}, path, ignore_unknown=True).steps == 9000
     with pytest.raises(ValueError, match="score_converter=SOFTMAX") as error:
         EfficientDet.from_pipeline_config(path)
     assert "frob" not in str(error.value)  # which is of the training
@@ -440,19 +442,21 @@ def test_a_graph_rewriter_is_quantization_aware_training(read):
 
     reading = rewritten("delay: 600 weight_bits: 8 activation_bits: 8")
     assert reading.fields["quantize_aware"] == {"delay": 600}
-    assert reading.undone == ()
+    assert reading.unsupported == ()
     bits = "graph_rewriter.quantization.weight_bits=4: always 8"
-    assert rewritten("weight_bits: 4").undone == (bits,)
+    assert rewritten("weight_bits: 4").unsupported == (bits,)
 
 
 def test_a_checkpoint_that_is_not_there_stops_unless_another_is_named(write):
     start = "fine_tune_checkpoint: 'nowhere/ckpt-0' fine_tune_checkpoint_type: 'full'"
     path = write(("num_steps", f"{start} num_steps"))
     with pytest.raises(FileNotFoundError, match="'nowhere/ckpt-0'.*--weights"):
-        configured(None, None, {}, path)
-    run = configured(None, None, {"weights": "other/ckpt-3"}, path)
+        build_configuration(None, None, {}, path)
+    run = build_configuration(None, None, {"weights": "other/ckpt-3"}, path)
     assert (run.weights, run.checkpoint_type) == ("other/ckpt-3", "full")
-    assert configured(None, None, {"weights": None}, path).checkpoint_type is None
+    assert (
+        build_configuration(None, None, {"weights": None}, path).checkpoint_type is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -481,18 +485,21 @@ def test_exactly_the_variables_are_frozen_that_the_expressions_match(
 def test_an_expression_that_matches_nothing_stops_unless_freeze_is_given(write):
     path = write(("num_steps", "freeze_variables: 'resnet' num_steps"))
     with pytest.raises(ValueError, match="'resnet', which is in no name.*--freeze"):
-        configured(None, None, {}, path)
-    assert configured(None, None, {"freeze": "backbone"}, path).freeze == "backbone"
+        build_configuration(None, None, {}, path)
+    assert (
+        build_configuration(None, None, {"freeze": "backbone"}, path).freeze
+        == "backbone"
+    )
     with pytest.raises(ValueError, match="no regular expression"):
         path = write(("num_steps", "freeze_variables: '(' num_steps"))
-        configured(None, None, {}, path)
+        build_configuration(None, None, {}, path)
 
 
 def test_arguments_count_more_than_the_file(write, capsys):
     fields = {"epochs": 2, "loss": {"gamma": 2.0}}
-    run = configured(RunConfiguration(seed=3), None, fields, write())
+    run = build_configuration(RunConfiguration(seed=3), None, fields, write())
     assert (run.epochs, run.steps, run.seed, run.batch_size) == (2, None, 3, 16)
     assert run.loss == changed("loss", gamma=2.0)["loss"]
     assert "num_classes=3: the classes are those" in capsys.readouterr().out
     with pytest.raises(ValueError, match="or `pipeline_config`, not both"):
-        configured(None, "gamma=2.0", {}, write())
+        build_configuration(None, "gamma=2.0", {}, write())

@@ -36,9 +36,9 @@ def test_its_defaults():
     recipe = RECIPE
     assert (recipe.clip_norm, recipe.ema_decay, recipe.freeze) == (None, None, None)
     assert recipe.loss == DetectionLoss(
-        delta=1.0, box_loss_weight=1.0, divide_by="positives"
+        delta=1.0, box_loss_weight=1.0, normalizer="positives"
     )
-    assert recipe.matching == IoUMatching(in_fractions=True)
+    assert recipe.matching == IoUMatching(normalized_coordinates=True)
     assert recipe.l2_decay == tfod_decay()
     assert not recipe.batch_norm_warmup
     optimizer = recipe.new_optimizer()
@@ -162,7 +162,7 @@ def test_losses(case):
             },
             {},
         ),
-        ("no_normalisation", {}, {"divide_by": "one", "box_loss_weight": 4.0}, {}),
+        ("no_normalisation", {}, {"normalizer": "one", "box_loss_weight": 4.0}, {}),
         (
             "ignore_zone",
             {"iou_threshold": 0.6, "ignore_threshold": 0.4, "background_weight": 0.5},

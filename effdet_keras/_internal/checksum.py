@@ -1,8 +1,8 @@
 """Files that tell whether a byte of them has changed since they were written.
 
-A seal is a text of fixed length somewhere inside the file, with the SHA-256 of the
-whole file as it was with zeros in its place. So any format that can hold a text can
-hold one: an ONNX property, an attribute of HDF5, an element of XML. Readers of such
+The checksum is a text of fixed length somewhere inside the file, with the SHA-256 of
+the whole file as it was with zeros in its place. So any format that can hold a text can
+hold it: an ONNX property, an attribute of HDF5, an element of XML. Readers of such
 formats check little, and compute with damaged numbers.
 """
 
@@ -13,33 +13,33 @@ import re
 from effdet_keras.errors import InvalidValueError
 
 _MARK = "effdet_keras.sha256:"
-SEAL_NAME = "effdet_keras_seal"  # of the property, attribute or element
-UNSEALED = _MARK + "0" * 64  # its value until the file is complete
-_SEAL = re.compile(re.escape(_MARK.encode()) + b"(.{64})", re.DOTALL)
+CHECKSUM_NAME = "effdet_keras_seal"  # of the property, attribute or element
+WITHOUT_CHECKSUM = _MARK + "0" * 64  # its value until the file is complete
+_CHECKSUM = re.compile(re.escape(_MARK.encode()) + b"(.{64})", re.DOTALL)
 
 
-def seal(path, others=()):
-    """Puts the digest into a file that has `UNSEALED` in it."""
+def write_checksum(path, others=()):
+    """Puts the digest into a file that has `WITHOUT_CHECKSUM` in it."""
     path = pathlib.Path(path)
     content = path.read_bytes()
-    start = content.index(UNSEALED.encode()) + len(_MARK)
+    start = content.index(WITHOUT_CHECKSUM.encode()) + len(_MARK)
     with open(path, "r+b") as file:
         file.seek(start)
         file.write(_digest(content, start, others).encode())
 
 
-def check_seal(path, others=()):
-    """Whether a file has a seal; raises where it, or one of the others, is damaged."""
+def verify_checksum(path, others=()):
+    """Whether a file has a checksum; raises if it or one of the others is damaged."""
     path = pathlib.Path(path)
     content = path.read_bytes()
-    match = _SEAL.search(content)
+    match = _CHECKSUM.search(content)
     if match is None:
         return False
     if _digest(content, match.start(1), others).encode() != match[1]:
         names = " or ".join(f"'{name}'" for name in (path, *others))
         raise InvalidValueError(
-            f"{names} is damaged: its bytes are not those that were written. Copy it "
-            "again, or save or export the model again."
+            f"{names} is damaged (checksum mismatch): a byte has changed since it was "
+            "written. Copy it again, or save or export the model again."
         )
     return True
 
