@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.network.batch_norm import num_replicas, sum_of_replicas
+from effdet_keras.train.one_device import OneDeviceTraining
 from effdet_keras.train.optimizers import (
     all_finite,
     clip_gradients,
@@ -29,7 +30,7 @@ from effdet_keras.train.replicas import (
 )
 
 
-class TensorFlowSteps:
+class TensorFlowSteps(OneDeviceTraining):
     """The steps of `EfficientDet` on TensorFlow."""
 
     def train_step(self, data):
@@ -102,9 +103,6 @@ class TensorFlowSteps:
         if count == 1:
             return None
         return rule(sum_of_replicas(num_positives)) / count
-
-    def _apply_gradients(self, gradients, variables):
-        self.optimizer.apply(gradients, variables)
 
 
 def _logs_of_processes(logs):
