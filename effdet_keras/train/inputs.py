@@ -417,7 +417,8 @@ def is_valid_batch(truth, config):
     """
     wrong = []
     if config.has_detection:
-        wrong += [ops.any(rows) for rows in _faults(truth, config).values()]
+        faults = list(_faults(truth, config).values())
+        wrong.append(ops.any(ops.stack(faults)))
     if config.has_segmentation:
         pixels = _wrong_pixels(truth["masks"], config.seg_num_classes)
         wrong.append(ops.any(pixels))
@@ -462,7 +463,7 @@ def _faults(truth, config):
     boxes = as_tensor(truth["boxes"])
     given = ops.convert_to_tensor(truth["labels"])
     labels = ops.cast(given, "int32")
-    low, high = boxes[..., :2], boxes[..., 2:]
+    low, high = ops.split(boxes, 2, axis=-1)
     # NaN is not equal to 0, so a row with NaN counts as used.
     has_box = ops.any(boxes != 0.0, axis=-1)
     used = (labels >= 0) & has_box

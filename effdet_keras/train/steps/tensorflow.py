@@ -46,7 +46,8 @@ class TensorFlowSteps(OneDeviceTraining):
             outputs = self(images, training=True)
             loss = self.compute_loss(images, ground_truth, outputs, sample_weight)
             # The gradients of all replicas are summed.
-            scaled_loss = self.optimizer.scale_loss(loss / num_replicas())
+            share = loss if num_replicas() == 1 else loss / num_replicas()
+            scaled_loss = self.optimizer.scale_loss(share)
         gradients = gradients_of(tape, scaled_loss, self.trainable_variables)
         new_values = self.assigned_values(forward_pass)
         if self.adversarial is not None:  # AdvProp: also on adversarial images
