@@ -265,7 +265,8 @@ def _columns(boxes):
 
 
 def _center_and_sides(xp, boxes):
-    low, sides = boxes[..., :2], boxes[..., 2:] - boxes[..., :2]
+    low, high = boxes[..., :2], boxes[..., 2:]
+    sides = high - low
     return low + sides / 2.0, xp.maximum(sides, MIN_SIDE)
 
 

@@ -195,16 +195,16 @@ class CheckpointArchive(keras.callbacks.Callback):
         self._signals.release()
 
     def _write_within_epoch(self, logs):
-        keeper = getattr(self.model, "place_keeper", None)
-        place = None if keeper is None else keeper.after_step(self._step)
-        info = self._info(self._epoch, logs, place)
+        tracker = getattr(self.model, "position_tracker", None)
+        position = None if tracker is None else tracker.after_step(self._step)
+        info = self._info(self._epoch, logs, position)
         self._write_last(functools.partial(write_archive, self.model, info=info))
 
     def _write_after_epoch(self, epoch, logs):
         self._names_seen |= set(logs)
-        keeper = getattr(self.model, "place_keeper", None)
-        place = None if keeper is None else keeper.after_epoch(logs)
-        info = self._info(epoch + 1, logs, place)
+        tracker = getattr(self.model, "position_tracker", None)
+        position = None if tracker is None else tracker.after_epoch(logs)
+        info = self._info(epoch + 1, logs, position)
         best = self.folder / BEST_FILE
         if not is_first_process() or not self._is_best(logs.get(self.monitor)):
             self._write_last(functools.partial(write_archive, self.model, info=info))
@@ -303,7 +303,7 @@ class CheckpointArchive(keras.callbacks.Callback):
         for path in step_copies(self.folder):
             put_in_place(path, path.with_name(earlier_name(path.name)))
 
-    def _info(self, epochs, logs, place):
+    def _info(self, epochs, logs, position):
         """What a file says of its training."""
         has_averages = self.model.averages is not None
         info = {
@@ -313,7 +313,9 @@ class CheckpointArchive(keras.callbacks.Callback):
             "mode": self.mode,
             "evaluated_weights": "averages" if has_averages else "live",
         }
-        return info if place is None else {**info, "place": dataclasses.asdict(place)}
+        if position is not None:
+            info["training_position"] = dataclasses.asdict(position)
+        return info
 
     def _is_best(self, value):
         if value is None or not math.isfinite(value):

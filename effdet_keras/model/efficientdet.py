@@ -31,10 +31,15 @@ from effdet_keras.network.build import (
 from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.train import fitting, inputs
 from effdet_keras.train.averages import WeightAverages
+from effdet_keras.train.data_order import DataOrder
 from effdet_keras.train.functions import BackendFunctions
 from effdet_keras.train.recipe import Recipe
 from effdet_keras.train.repeat import repeat
-from effdet_keras.train.resume import DataOrder, FromPlaceOn, PlaceKeeper, say_where
+from effdet_keras.train.resume import (
+    PositionTracker,
+    SkipUntilPosition,
+    print_resume_message,
+)
 from effdet_keras.train.steps import BackendSteps
 
 # It is in the files of models. Its own file does without Keras, as a `Predictor` does.
@@ -316,11 +321,11 @@ class EfficientDet(
         steps_per_epoch = kwargs.get("steps_per_epoch")
         if epochs is None:
             epochs = fitting.num_epochs(self, dataset, batch_size, steps_per_epoch)
-        place = self._place_to_go_on_from(kwargs.get("initial_epoch"))
-        if place is not None:
-            kwargs["initial_epoch"] = place.epoch
-            say_where(place, epochs, verbose)
-        seed = None if place is None else place.seed
+        position = self._position_to_resume_from(kwargs.get("initial_epoch"))
+        if position is not None:
+            kwargs["initial_epoch"] = position.epoch
+            print_resume_message(position, epochs, verbose)
+        seed = None if position is None else position.seed
         x, batch_size = self._batched(
             x,
             batch_size,
@@ -334,7 +339,7 @@ class EfficientDet(
             inputs.check_data(self, *(validation_data[:2] or (None,)))
         elif validation_data is not None:
             inputs.check_data(self, validation_data)
-        inputs.warn_if_nothing_is_left(epochs, kwargs.get("initial_epoch"), place)
+        inputs.warn_if_nothing_is_left(epochs, kwargs.get("initial_epoch"), position)
         inputs.adopt_classes(self, dataset)
         if hasattr(x, "element_spec"):
             kwargs.setdefault("shuffle", False)  # Keras warns that it cannot
@@ -350,7 +355,7 @@ class EfficientDet(
             epochs=epochs - initial_epoch,
             chosen=chosen,
             verbose=verbose != 0,
-            steps_of_epoch=0 if place is None else place.step,
+            steps_of_epoch=0 if position is None else position.step,
         )
         if steps_per_epoch is not None:  # as many steps need, whatever the data has
             x, y = repeat(
@@ -362,19 +367,19 @@ class EfficientDet(
             )
             kwargs["shuffle"] = False
         has_epoch_lines = verbose == "auto"
-        keeper = PlaceKeeper(
+        tracker = PositionTracker(
             DataOrder(x, steps_per_epoch, initial_epoch),
-            place,
-            is_given_batches=self.receives_batches,
+            position,
+            receives_batches=self.receives_batches,
         )
         given = fitting.others_in(callbacks)
-        if keeper.must_skip:
-            given = [FromPlaceOn(callback, keeper) for callback in given]
+        if tracker.must_skip:
+            given = [SkipUntilPosition(callback, tracker) for callback in given]
         lines = [fitting.EpochLines()] if has_epoch_lines else []
-        callbacks = [keeper, *fitting.swaps(self, callbacks), *given, *lines]
-        keeper.watch(callbacks)
+        callbacks = [tracker, *fitting.swaps(self, callbacks), *given, *lines]
+        tracker.watch(callbacks)
         data = dataset if isinstance(dataset, DetectionDataset) else None
-        with self._training_on(x, keeper, data), fitting.let_go_afterwards(callbacks):
+        with self._training_on(x, tracker, data), fitting.let_go_afterwards(callbacks):
             if data is None:  # ours has pixels of image files
                 self._run.trains = True
                 x = inputs.with_checked_pixels(x, self._run)

@@ -32,15 +32,17 @@ from effdet_keras.train.inputs import (
 )
 from effdet_keras.train.losses import count_positives, segmentation_loss
 from effdet_keras.train.optimizers import decay_loss, steps_done, steps_per_update
-from effdet_keras.train.resume import Place, PlaceKeeper
+from effdet_keras.train.resume import PositionTracker, TrainingPosition
 from effdet_keras.train.steps import EvaluationStep
 
 
 class ModelSteps:
     """What Keras and `train/steps` ask of `EfficientDet` around a step, as a mix-in."""
 
-    place_keeper: PlaceKeeper | None = None  # of the `fit` under way, for checkpoints
-    _place: Place | None = None  # where the training was whose file was loaded
+    # Of the `fit` under way, for checkpoints.
+    position_tracker: PositionTracker | None = None
+    # Of the training whose file was loaded, until the next `fit`.
+    _position: TrainingPosition | None = None
     _run = Run()  # of the call under way
 
     # --- Data.
@@ -94,9 +96,9 @@ class ModelSteps:
             dataset = dataset.with_classes(names, self.category_ids)
         return dataset.batches(batch_size, training=training, **{**sizes, **options})
 
-    def go_on_from(self, place: Mapping[str, Any]) -> None:
-        """Makes the next `fit` go on from a `Place`, as a dict of its fields."""
-        self._place = Place(**place)
+    def resume_from(self, position: TrainingPosition) -> None:
+        """Makes the next `fit` resume from a position."""
+        self._position = position
 
     def resume_training(
         self, path: Any, info: Mapping[str, Any], steps: int | None
@@ -128,10 +130,11 @@ class ModelSteps:
                 f"'{path}' cannot be resumed: it was trained with moving averages, and "
                 "has none in it. Load it without `resume` to begin a new training."
             )
-        if "place" in info:
-            self.go_on_from(info["place"])
+        if "training_position" in info:
+            self.resume_from(TrainingPosition(**info["training_position"]))
         elif info.get("epoch"):  # written outside of `fit`, at the end of an epoch
-            self.go_on_from({"epoch": int(info["epoch"]), "steps": done})
+            epoch = int(info["epoch"])
+            self.resume_from(TrainingPosition(epoch=epoch, total_steps=done))
         elif done:
             warnings.warn(
                 f"'{path}' does not say in which epoch it was written: `fit` goes on "
@@ -140,23 +143,23 @@ class ModelSteps:
                 stacklevel=5,
             )
 
-    def _place_to_go_on_from(self, initial_epoch):
-        """The place of the file, where the training that begins is the one of it."""
-        place, self._place = self._place, None
-        if place is None or self.settings is None:
+    def _position_to_resume_from(self, initial_epoch):
+        """The position of the file, where the training that begins is the one of it."""
+        position, self._position = self._position, None
+        if position is None or self.settings is None:
             return None
-        if place.steps != steps_done(self.optimizer):
+        if position.total_steps != steps_done(self.optimizer):
             if initial_epoch is None:
                 warnings.warn(
-                    f"The training begins anew, at epoch 0, and not after {place} of "
-                    "the checkpoint: the model was compiled, frozen or trained after "
-                    "it was loaded, so that its optimizer is not that of the "
-                    "checkpoint. Load it again and call `fit` at once to continue its "
-                    "training; or give `initial_epoch=`.",
+                    "The training starts again at epoch 1, and does not resume at "
+                    f"{position} of the checkpoint: the model was compiled, frozen or "
+                    "trained after it was loaded, so that its optimizer is not that "
+                    "of the checkpoint. To resume, load it again and call `fit` at "
+                    "once; or pass `initial_epoch=`.",
                     stacklevel=4,
                 )
             return None
-        return place if initial_epoch in (None, place.epoch) else None
+        return position if initial_epoch in (None, position.epoch) else None
 
     # --- Keras' other calls; `fit` and `detect` are in the model's own file.
 
@@ -411,9 +414,9 @@ class ModelSteps:
 
     def skip_steps_before_position(self) -> None:
         """Skips the steps that are done, where `fit` resumes in an epoch."""
-        keeper = self.place_keeper
-        if keeper is not None and keeper.must_skip:
-            self.train_function = keeper.skipping(
+        tracker = self.position_tracker
+        if tracker is not None and tracker.must_skip:
+            self.train_function = tracker.wrap_train_function(
                 self.train_function, self.skipped_step
             )
 
@@ -431,18 +434,18 @@ class ModelSteps:
             self._run = outer
 
     @contextlib.contextmanager
-    def _training_on(self, data, keeper=None, dataset=None) -> Iterator[None]:
+    def _training_on(self, data, tracker=None, dataset=None) -> Iterator[None]:
         """As `_running_on`; afterwards the averages are the weights."""
-        outer, self.place_keeper = self.place_keeper, keeper
+        outer, self.position_tracker = self.position_tracker, tracker
         self.training_dataset = dataset
-        skips = keeper is not None and keeper.must_skip
+        skips = tracker is not None and tracker.must_skip
         with self._running_on(data):
             try:
                 if skips:
-                    self.train_function = None  # `make_train_function` asks the keeper
+                    self.train_function = None  # `make_train_function` asks the tracker
                 yield
             finally:
-                self.place_keeper = outer
+                self.position_tracker = outer
                 self.training_dataset = None
                 if skips:
                     self.train_function = None

@@ -162,7 +162,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
     def _move_statistics(self, mean, variance):
         rate = self._one_minus_momentum()
         for statistic, value in zip(statistics_of([self]), (mean, variance)):
-            before = ops.convert_to_tensor(statistic)
+            before = ops.cast(statistic, statistic.dtype)  # read once
             change = ops.cast(value, before.dtype) - before
             statistic.assign(before + rate * change)
 

@@ -53,7 +53,7 @@ from effdet_keras.runs.run_folder import (
     history_of,
     standard_output_kept,
 )
-from effdet_keras.train.resume import place_in
+from effdet_keras.train.resume import position_from_info
 from effdet_keras.weights.archive import checkpoint_file, read_archive_info
 from effdet_keras.weights.checkpoint_files import BEST_FILE, CONFIGURATION_FILE
 from effdet_keras.weights.pretrained import (
@@ -221,12 +221,14 @@ def _train(configuration, splits, folder, text, *, started, resume, callbacks):
         if checkpoint is None:
             folder.check_has_checkpoint()
             print("There is no checkpoint yet: the run begins with its first epoch.")
-    place = None if checkpoint is None else place_in(read_archive_info(checkpoint))
+    position = None
+    if checkpoint is not None:
+        position = position_from_info(read_archive_info(checkpoint))
     if damages:
         print(resumed_from_another(checkpoint, damages))
-    if place is not None:
+    if position is not None:
         folder.check_same_data(described)
-    has_length = place is not None or configuration.one_batch
+    has_length = position is not None or configuration.one_batch
     if configuration.time_budget is not None and not has_length:
         from effdet_keras.extras.time_budget import choose_length
 
@@ -235,9 +237,8 @@ def _train(configuration, splits, folder, text, *, started, resume, callbacks):
     # The other backends compute the same bits on a processor as they are.
     if configuration.deterministic and keras.backend.backend() == "tensorflow":
         tf.config.experimental.enable_op_determinism()
-    if place is not None:
+    if position is not None:
         model = load_to_resume(configuration, checkpoint)
-        print(f"The run continues after {place}.")
     else:
         model = make_model(configuration, splits.train)
     batches = training_batches(model, configuration, splits.train)
@@ -249,9 +250,11 @@ def _train(configuration, splits, folder, text, *, started, resume, callbacks):
         environment = {"seed": configuration.seed, **describe_environment()}
         folder.write_json("environment", environment)
         folder.write_json("data", {"path": _path_of_data(configuration), **described})
-        log = RunLog(folder.log, place)
+        log = RunLog(folder.log, position)
         try:
-            _fit(model, batches, configuration, splits, folder, log, place, callbacks)
+            _fit(
+                model, batches, configuration, splits, folder, log, position, callbacks
+            )
         finally:
             if log.rows:  # also of a run that was stopped
                 plot = functools.partial(visualize.plot_history, history_of(log.rows))
@@ -262,16 +265,18 @@ def _train(configuration, splits, folder, text, *, started, resume, callbacks):
     return result
 
 
-def _fit(model, batches, configuration, splits, folder, log, place, more):
+def _fit(model, batches, configuration, splits, folder, log, position, more):
     if configuration.steps is not None and configuration.steps < len(batches):
         batches = batches.take(configuration.steps)
     epochs = num_epochs(configuration, splits.train)
-    done = 0 if place is None else place.epoch
-    if done >= epochs or (place is not None and place.is_stopped):
+    done = 0 if position is None else position.epoch
+    if done >= epochs or (position is not None and position.is_stopped):
         print(f"All is done: {count_of(done, 'epoch')}.")
         return
-    if place is None:
+    if position is None:
         _draw_first_batch(model, configuration, splits.train, folder)
+    else:
+        print(f"Resuming the run at {position}.")
     lines = [splits.train.summary(), *what_to_expect(splits.train)]
     print(printable("\n".join(lines)))
     print(

@@ -34,7 +34,7 @@ from effdet_keras.errors import (
 )
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.train.optimizers import steps_done
-from effdet_keras.train.resume import Place
+from effdet_keras.train.resume import TrainingPosition
 from effdet_keras.weights.checkpoint_files import (
     ARCHIVE_FOLDER,
     BEST_FILE,
@@ -219,18 +219,20 @@ OF_THE_ROW = ("epoch", "time", "seconds", "steps")
 class RunLog(keras.callbacks.Callback):
     """Writes the whole file each epoch, without lines behind the last checkpoint."""
 
-    def __init__(self, path: pathlib.Path, place: Place | None = None) -> None:
+    def __init__(
+        self, path: pathlib.Path, position: TrainingPosition | None = None
+    ) -> None:
         super().__init__()
         self.path = path
-        self.place = place or Place(epoch=0)
+        self.position = position or TrainingPosition(epoch=0)
         rows = read_rows(path)
-        self.rows = [row for row in rows if row["epoch"] <= self.place.epoch]
+        self.rows = [row for row in rows if row["epoch"] <= self.position.epoch]
         self._start = time.monotonic()
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._start = time.monotonic()
-        if epoch == self.place.epoch:  # some of it was trained before the stop
-            self._start -= self.place.seconds
+        if epoch == self.position.epoch:  # some of it was trained before the stop
+            self._start -= self.position.seconds
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         seconds = round(time.monotonic() - self._start, 3)

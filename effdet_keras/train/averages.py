@@ -244,7 +244,9 @@ def _averages_of(variables):
 
 def _together(variables):
     """The values of variables of one shape, one below the other; a copy of them."""
-    return ops.stop_gradient(ops.stack([variable.value for variable in variables]))
+    values = ops.stack([variable.value for variable in variables])
+    # TensorFlow's tape watches no update: there it would be an operation for nothing.
+    return values if ON_TENSORFLOW else ops.stop_gradient(values)
 
 
 def _values(variables):

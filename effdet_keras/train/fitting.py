@@ -28,7 +28,7 @@ from effdet_keras.train import auto_recipe, inputs
 from effdet_keras.train.averages import SwapEMA, WeightAverages
 from effdet_keras.train.optimizers import check_found, step_counter, steps_done
 from effdet_keras.train.recipe import Recipe
-from effdet_keras.train.resume import PlaceKeeper
+from effdet_keras.train.resume import PositionTracker
 
 BATCH_SIZE = 8  # of a dataset, where none is given
 _TRAINED = "trained"  # in the config of a `compile`
@@ -372,7 +372,7 @@ class EpochLines(keras.callbacks.Callback):
 # --- The callbacks of `fit`.
 
 # The callbacks that `fit` adds, and puts in their place where they are given.
-_OWN = (SwapEMA, PlaceKeeper, EpochLines)
+_OWN = (SwapEMA, PositionTracker, EpochLines)
 
 
 def swaps(model, callbacks):

@@ -40,9 +40,14 @@ def require_tensorflow_for(*data: Any) -> None:
         require_tf_data()
 
 
-def warn_if_nothing_is_left(epochs: int, initial_epoch: int | None, place: Any) -> None:
-    """Warns where `fit` trains no epoch; of a checkpoint `say_where` has said it."""
-    if place is None and initial_epoch and initial_epoch >= epochs:
+def warn_if_nothing_is_left(
+    epochs: int, initial_epoch: int | None, position: Any
+) -> None:
+    """Warns where `fit` trains no epoch.
+
+    Not of a checkpoint's `position`, of which `print_resume_message` has warned.
+    """
+    if position is None and initial_epoch and initial_epoch >= epochs:
         warnings.warn(
             f"`epochs` is the last epoch, not their number: from `initial_epoch="
             f"{initial_epoch}` to `epochs={epochs}` there is nothing to train.",
@@ -412,7 +417,8 @@ def is_valid_batch(truth, config):
     """
     wrong = []
     if config.has_detection:
-        wrong += [ops.any(rows) for rows in _faults(truth, config).values()]
+        faults = list(_faults(truth, config).values())
+        wrong.append(ops.any(ops.stack(faults)))
     if config.has_segmentation:
         pixels = _wrong_pixels(truth["masks"], config.seg_num_classes)
         wrong.append(ops.any(pixels))
@@ -457,7 +463,7 @@ def _faults(truth, config):
     boxes = as_tensor(truth["boxes"])
     given = ops.convert_to_tensor(truth["labels"])
     labels = ops.cast(given, "int32")
-    low, high = boxes[..., :2], boxes[..., 2:]
+    low, high = ops.split(boxes, 2, axis=-1)
     # NaN is not equal to 0, so a row with NaN counts as used.
     has_box = ops.any(boxes != 0.0, axis=-1)
     used = (labels >= 0) & has_box

@@ -225,7 +225,7 @@ def _rows_by_iou(boxes, force_matched, anchors, iou_threshold, ignore_threshold)
     num_images, last = ops.shape(boxes)[0], ops.shape(boxes)[1] - 2
     num_anchors = anchors.shape[0]
     places = ops.arange(num_anchors, dtype="int32")
-    anchor_columns = [anchors[:, i] for i in range(4)]
+    anchor_columns = ops.unstack(anchors, 4, axis=1)
     anchor_area = box_ops.area(anchors)
     box_columns = ops.expand_dims(ops.transpose(boxes, (1, 2, 0)), -1)  # [M, 4, B, 1]
     # With rows for background and ignored, as the boxes: JAX takes from no empty array.

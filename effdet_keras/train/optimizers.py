@@ -130,7 +130,8 @@ def clip_gradients(gradients, limit, *, each=True, scale=None):
     others = [g for g in gradients if len(g.shape) != 1]
     numbers = ops.concatenate(vectors) if vectors else ops.zeros((0,))
     count = len(vectors) + 1  # torch needs one at least
-    owners = np.repeat(np.arange(count - 1), [v.shape[0] for v in vectors] or 0)
+    sizes = [v.shape[0] for v in vectors]
+    owners = np.repeat(np.arange(count - 1), sizes or 0)
     squares = ops.segment_sum(ops.square(ops.cast(numbers, "float32")), owners, count)
     halves = ops.stack([l2_loss(g) for g in others] or [ops.zeros(())])
     norms = ops.sqrt(ops.concatenate([squares, 2.0 * halves]))
@@ -143,15 +144,23 @@ def clip_gradients(gradients, limit, *, each=True, scale=None):
         together = _norm(norms * factors)
         factors = factors * (limit / ops.maximum(together, limit))
     numbers = numbers * ops.cast(ops.take(factors[:count], owners), numbers.dtype)
-    ends = np.cumsum([v.shape[0] for v in vectors]).tolist()
-    clipped = iter(ops.split(numbers, ends[:-1]) if len(ends) > 1 else [numbers])
+    clipped = iter(_split(numbers, sizes))
     others = zip(others, ops.unstack(factors[count:]))
     others = (g * ops.cast(f, g.dtype) for g, f in others)
     parts = [next(clipped if len(g.shape) == 1 else others) for g in gradients]
     return parts, _norm(norms * factors)
 
 
-def l2_loss(tensor):
+def _split(vector, sizes):
+    """Pieces of a vector, of these sizes: on TensorFlow one operation, and not 24."""
+    if len(sizes) < 2:
+        return [vector]
+    if ON_TENSORFLOW:
+        return tf.split(vector, sizes)
+    return ops.split(vector, np.cumsum(sizes)[:-1].tolist())
+
+
+def half_square(tensor):
     """Half of the sum of squares, a float32 scalar: on TensorFlow one operation."""
     tensor = ops.cast(tensor, "float32")
     if ON_TENSORFLOW:

@@ -42,7 +42,7 @@ def repeat(
             a `PyDataset` too.
         first_step: int, the steps that a training which goes on has done already, so
             that it finds its place in data that repeats its order. Batches of our own
-            `DetectionDataset` are put in their place by `train/resume.py`.
+            `DetectionDataset` are put in their place by `train/data_order.py`.
     """
     if hasattr(x, "element_spec"):  # tf.data
         return _repeated_tf_data(x, first_step), y

@@ -159,7 +159,8 @@ def _load_to_resume(path, info):
     for variable, value in zip(_random_state(model), info.get("random_state", [])):
         variable.assign(value)
     if hasattr(model, "resume_training"):  # it is an `EfficientDet`
-        steps = compiled.get(STEPS_DONE, info.get("place", {}).get("steps"))
+        position = info.get("training_position", {})
+        steps = compiled.get(STEPS_DONE, position.get("total_steps"))
         model.resume_training(path, info, steps)
     return model
 
@@ -285,7 +286,22 @@ def read_entry(path, check_all=False, file=None):
                     f"'{path}' was written by a newer effdet_keras ({written_by}; this "
                     f"is {__version__}). Upgrade to read it."
                 )
+            _rename_old_entries(info)
     return info
+
+
+def _rename_old_entries(info):
+    """Gives `training_position` of an older archive its name of today, in place."""
+    if "place" not in info:
+        return
+    new_names = {
+        "steps": "total_steps",
+        "means": "metrics",
+        "callbacks": "callback_states",
+    }
+    info["training_position"] = {
+        new_names.get(name, name): value for name, value in info.pop("place").items()
+    }
 
 
 def read_model(path, file=None):

@@ -226,7 +226,8 @@ def _steps(path, damages):
     except DamagedFileError:
         damages.append(f"'{shown_address(path)}' is damaged.")
         return None
-    steps = info.get("place", {}).get("steps", step_of(path) or 0)
+    position = info.get("training_position", {})
+    steps = position.get("total_steps", step_of(path) or 0)
     return steps, info.get("epoch", 0)
 
 

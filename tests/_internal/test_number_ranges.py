@@ -122,13 +122,13 @@ _MADE_BY_THE_PACKAGE = {
     "NumberRange",
     "PipelineModel",
     "PipelineReading",
-    "Place",
     "Problem",
     "PublishedWeights",
     "Record",
     "SelfTestStage",
     "Shard",
     "Times",
+    "TrainingPosition",
     "WeightSource",
 }
 # Fields with a check of their own.

@@ -124,10 +124,11 @@ def test_a_training_is_saved_before_it_stops(sender, error, step, tmp_path, caps
             verbose=0,
             callbacks=[counted, sender, archive],
         )
-    place = read_archive_info(tmp_path / "last.keras")["place"]
-    assert (place["epoch"], place["step"], place["steps"]) == (0, step, step)
+    position = read_archive_info(tmp_path / "last.keras")["training_position"]
+    assert (position["epoch"], position["step"]) == (0, step)
+    assert position["total_steps"] == step
     # The epoch is not counted: its end comes again.
-    assert "best" not in place["callbacks"]["EarlyStopping"]
+    assert "best" not in position["callback_states"]["EarlyStopping"]
     name = "SIGINT" if error is KeyboardInterrupt else "SIGTERM"
     assert f"{name}: a checkpoint was written to" in capsys.readouterr().out
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

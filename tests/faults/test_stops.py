@@ -69,9 +69,11 @@ def test_a_command_that_is_terminated_saves_and_says_how_to_go_on(data, tmp_path
     assert f"To resume: effdet-keras train --resume --out {out}" in said
     assert "terminated" in said and "Traceback" not in said
     assert not list((out / "archive").glob(".*"))
-    place = read_archive_info(out / "archive" / "last.keras")["place"]
+    info = read_archive_info(out / "archive" / "last.keras")
+    position = info["training_position"]
     # The log's line comes before the epoch has ended: it may be the first one still.
-    assert place["steps"] >= 3
+    assert position["total_steps"] >= 3
     if "a checkpoint was written" in said:  # there was something to save
-        assert place["step"] >= 1
-    assert place["steps"] == 3 * place["epoch"] + place["step"]
+        assert position["step"] >= 1
+    steps = 3 * position["epoch"] + position["step"]
+    assert position["total_steps"] == steps

@@ -24,7 +24,7 @@ from effdet_keras.runs.run_folder import (
     read_rows,
     standard_output_kept,
 )
-from effdet_keras.train.resume import Place
+from effdet_keras.train.resume import TrainingPosition
 from effdet_keras.weights.checkpoint_files import PREVIOUS_FILE
 
 
@@ -93,7 +93,7 @@ def test_other_data_is_noticed(folder):
 
 
 def logged(path, *epochs, done=0):
-    log = RunLog(path, Place(epoch=done, seconds=50.0 if done else 0.0))
+    log = RunLog(path, TrainingPosition(epoch=done, seconds=50.0 if done else 0.0))
     for epoch, logs in epochs:
         log.on_epoch_begin(epoch)
         log.on_epoch_end(epoch, logs)

@@ -44,11 +44,11 @@ CASES = {
 }
 # Epochs that end within a pass over the data, whose next one goes on from there.
 STEPS_PER_EPOCH = {"part epochs": 3}
-PLACE = (1, 2)  # epoch and step from which it goes on
+POSITION = (1, 2)  # epoch and step from which it goes on
 
 
 class Copying(keras.callbacks.Callback):
-    """Copies the checkpoint of that place: a skipped step does not count in names."""
+    """Copies the checkpoint of `POSITION`: skipped steps do not count in names."""
 
     def __init__(self, folder):
         super().__init__()
@@ -56,8 +56,8 @@ class Copying(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         last = self._folder / "last.keras"
-        place = read_archive_info(last)["place"]
-        if (place["epoch"], place["step"]) == PLACE:
+        position = read_archive_info(last)["training_position"]
+        if (position["epoch"], position["step"]) == POSITION:
             shutil.copy(last, self._folder / "copy.keras")
 
 
@@ -122,14 +122,14 @@ def main(case, folder):
     assert one.keys() == other.keys()
     different = [name for name in one if not np.array_equal(one[name], other[name])]
     different += [n for n in history if history[n][1:] != rest_history[n]]
-    place = read_archive_info(source)["place"]
+    position = read_archive_info(source)["training_position"]
     print()
     print(
         json.dumps(
             {
-                "epoch": place["epoch"],
-                "step": place["step"],
-                "steps": place["steps"],
+                "epoch": position["epoch"],
+                "step": position["step"],
+                "steps": position["total_steps"],
                 "compared": len(one),
                 "different": different,
             }

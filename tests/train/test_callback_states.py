@@ -4,8 +4,8 @@ import json
 
 import keras
 
+from effdet_keras.train.callback_states import get_callback_states, set_callback_states
 from effdet_keras.train.fitting import EpochLines
-from effdet_keras.train.resume import set_states, states_of
 
 
 class Counting(keras.callbacks.Callback):
@@ -37,10 +37,26 @@ def test_each_callback_gets_what_one_of_its_name_had():
         stopping.on_epoch_end(epoch, {"AP": ap})
         lines.remember(epoch, {"AP": ap})
     lower.wait, counting.count = 4, 7
-    states = json.loads(json.dumps(states_of(before)))
+    states = json.loads(json.dumps(get_callback_states(before)))
     assert set(states["EarlyStopping_2"]) == {"wait", "best_epoch", "stopped_epoch"}
-    set_states(after, states)
+    set_callback_states(after, states)
     assert (after[0].wait, after[0].best, after[0].best_epoch) == (2, 0.5, 0)
     assert after[1].best is None and after[2].wait == 4
     assert after[2].best == before[2].best and after[3].count == 7
     assert after[4].get_state() == {"best": (0.5, 1)}
+
+
+class EpochLogger(Counting):
+    """A class of the name that `EpochLines` may have in a later version."""
+
+
+def test_a_renamed_callback_gets_the_state_under_its_former_name():
+    callbacks = [EpochLogger(), EpochLogger()]
+    set_callback_states(
+        callbacks, {"EpochLines": {"count": 3}, "EpochLines_2": {"count": 5}}
+    )
+    assert [callback.count for callback in callbacks] == [3, 5]
+    set_callback_states(
+        callbacks, {"EpochLines": {"count": 3}, "EpochLogger": {"count": 4}}
+    )
+    assert callbacks[0].count == 4

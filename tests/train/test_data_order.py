@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from effdet_keras.data import from_arrays
-from effdet_keras.train.resume import DataOrder
+from effdet_keras.train.data_order import DataOrder
 
 pytestmark = pytest.mark.tensorflow
 NUM_BATCHES = 3

@@ -1,6 +1,8 @@
 """A training that goes on from within an epoch is the one that was stopped."""
 
+import json
 import shutil
+import zipfile
 
 import keras
 import numpy as np
@@ -11,6 +13,7 @@ from support.tiny import EAGER, Stream, batch, tiny_model
 from effdet_keras.callbacks import CheckpointArchive
 from effdet_keras.data import from_arrays
 from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.train.resume import TrainingPosition
 from effdet_keras.weights.archive import read_archive_info
 
 pytestmark = pytest.mark.tensorflow
@@ -60,9 +63,32 @@ def new_model():
     return model
 
 
+def write_as_older_version(path):
+    """Replaces the names in an archive by those that an earlier version wrote."""
+    with zipfile.ZipFile(path) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    info = json.loads(entries["archive.json"])
+    position = info.pop("training_position")
+    info["place"] = {
+        "epoch": position["epoch"],
+        "step": position["step"],
+        "steps": position["total_steps"],
+        "seconds": position["seconds"],
+        "means": position["metrics"],
+        "callbacks": position["callback_states"],
+        "is_stopped": position["is_stopped"],
+        "seed": position["seed"],
+    }
+    entries["archive.json"] = json.dumps(info).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in entries.items():
+            archive.writestr(name, content)
+
+
+@pytest.mark.parametrize("is_older", [False, True])
 @pytest.mark.parametrize("data", slow_but(["own batches"], DATA))
 def test_the_rest_of_an_epoch_is_trained_as_if_it_had_not_stopped(
-    data, tmp_path, capsys
+    data, is_older, tmp_path, capsys
 ):
     model, data = new_model(), DATA[data]
     of_whole = callbacks(tmp_path / "whole")
@@ -72,15 +98,19 @@ def test_the_rest_of_an_epoch_is_trained_as_if_it_had_not_stopped(
     shutil.copy(
         tmp_path / "whole" / "step-00000003.keras", tmp_path / "rest" / "last.keras"
     )
-    place = read_archive_info(tmp_path / "rest" / "last.keras")["place"]
-    assert (place["epoch"], place["step"], place["steps"]) == (1, 1, 3)
-    assert place["callbacks"]["EarlyStopping"]["best"] == whole.history["loss"][0]
+    position = read_archive_info(tmp_path / "rest" / "last.keras")["training_position"]
+    assert (position["epoch"], position["step"]) == (1, 1)
+    assert position["total_steps"] == 3
+    stopping = position["callback_states"]["EarlyStopping"]
+    assert stopping["best"] == whole.history["loss"][0]
+    if is_older:
+        write_as_older_version(tmp_path / "rest" / "last.keras")
     capsys.readouterr()
 
     rest = EfficientDet.from_archive(tmp_path / "rest", resume=True)
     given = callbacks(tmp_path / "rest")
     history = rest.fit(data(rest), **same, callbacks=given)
-    assert "continues after step 1 of epoch 2." in capsys.readouterr().out
+    assert "Resuming at epoch 2, step 2." in capsys.readouterr().out
     assert history.epoch == [1]
     assert {name: values[1:] for name, values in whole.history.items()} == (
         history.history
@@ -98,7 +128,7 @@ def test_the_rest_of_an_epoch_is_trained_as_if_it_had_not_stopped(
 def test_a_training_that_is_done_says_so():
     model = tiny_model()
     model.compile(keras.optimizers.SGD(0.01), run_eagerly=EAGER)
-    model.go_on_from({"epoch": 3, "steps": 0})
+    model.resume_from(TrainingPosition(epoch=3))
     with pytest.warns(UserWarning, match="nothing left to train"):
         history = model.fit(own_batches(model), epochs=3, verbose=0)
     assert history.epoch == []

@@ -8,7 +8,7 @@ import pytest
 from support.tiny import StandIn
 
 from effdet_keras.callbacks import CheckpointArchive
-from effdet_keras.train.resume import Place
+from effdet_keras.train.resume import TrainingPosition
 from effdet_keras.weights.archive import read_archive_info, write_archive
 from effdet_keras.weights.pretrained import (
     checkpoint_to_resume,
@@ -76,7 +76,7 @@ def test_a_model_that_goes_on_from_another_says_so(folder, monkeypatch):
     assert loaded == [("last.previous.keras", True)]
 
 
-def test_without_a_checkpoint_there_is_nothing_to_go_on_from(tmp_path):
+def test_without_a_checkpoint_there_is_nothing_to_resume_from(tmp_path):
     assert checkpoint_to_resume(tmp_path) == (None, [])
     with pytest.raises(FileNotFoundError, match=r"last\.keras"):
         load_to_resume(tmp_path)
@@ -124,8 +124,9 @@ def test_there_is_a_last_checkpoint_at_every_moment(folder, monkeypatch):
 
 def checkpoint(folder, name, epoch):
     """A checkpoint of ten steps per epoch."""
-    place = dataclasses.asdict(Place(epoch=epoch, steps=10 * epoch))
-    write_archive(StandIn(), folder / name, {"epoch": epoch, "place": place})
+    position = TrainingPosition(epoch=epoch, total_steps=10 * epoch)
+    info = {"epoch": epoch, "training_position": dataclasses.asdict(position)}
+    write_archive(StandIn(), folder / name, info)
 
 
 @pytest.mark.parametrize(

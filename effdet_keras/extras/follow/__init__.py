@@ -156,7 +156,7 @@ class _Numbers:
         if self._board is not None:  # whose first epoch is 0, as in `fit`
             known = {f"coco/{n}": value for n, value in coco.items() if value >= 0}
             self._board.scalars(known, step=max(info["epoch"] - 1, 0))
-        step = (info.get("place") or {}).get("step")  # where it is within an epoch
+        step = (info.get("training_position") or {}).get("step")  # within an epoch
         moment = f"epoch {info['epoch']}" + (f" and {step} steps" if step else "")
         print(
             f"{moment}  AP {coco['AP']:.4f}  AP50 {coco['AP50']:.4f}  {name}, "

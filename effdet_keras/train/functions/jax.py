@@ -3,7 +3,6 @@
 What a step computes is in `train/steps/jax.py`.
 """
 
-import contextlib
 import functools
 import math
 import threading
@@ -14,6 +13,8 @@ import jax
 import keras
 import numpy as np
 
+from effdet_keras.train.one_device import OneDeviceTraining
+
 # What Keras calls the parts of the state of a training step.
 _STATE = (
     "trainable_variables",
@@ -23,22 +24,8 @@ _STATE = (
 )
 
 
-class JAXFunctions:
+class JAXFunctions(OneDeviceTraining):
     """How Keras runs the steps of `EfficientDet` on JAX."""
-
-    # Whether the train function is given a batch that `fit` has drawn.
-    receives_batches = False
-
-    def make_train_function(self, force=False):
-        if self.train_function is None or force:
-            super().make_train_function(force)
-            self.train_function = self._checked(self.train_function, is_training=True)
-            self.skip_steps_before_position()
-
-    def make_test_function(self, force=False):
-        if self.test_function is None or force:
-            super().make_test_function(force)
-            self.test_function = self._checked(self.test_function, is_training=False)
 
     def _checked(self, function, is_training):
         """A function of an iterator that raises where the loss of a batch is NaN.
@@ -104,16 +91,8 @@ class JAXFunctions:
         """Of the model itself, and of the last other one that ran it."""
         return {}
 
-    def variable_scope(self) -> contextlib.AbstractContextManager:
-        """The context in which variables are made for all devices of the model."""
-        return contextlib.nullcontext()
-
-    def prepare_fit_data(self, data: Any) -> Any:
-        """What Keras' `fit` is given for the batches of this process."""
-        return data
-
     def skipped_step(self, logs: dict, state: Any, iterator: Any) -> Any:
-        """What a train function returns for a step that is not trained."""
+        """The logs, and the state of the variables as it was given."""
         return logs, state
 
 

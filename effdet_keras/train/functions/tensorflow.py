@@ -5,7 +5,6 @@ What a step computes is in `train/steps/tensorflow.py`.
 
 import contextlib
 import math
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -14,27 +13,12 @@ import tensorflow as tf
 
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.errors import InvalidValueError, require
+from effdet_keras.train.one_device import OneDeviceTraining
 from effdet_keras.train.replicas import NOT_FINITE
 
 
-class TensorFlowFunctions:
+class TensorFlowFunctions(OneDeviceTraining):
     """How Keras runs the steps of `EfficientDet` on TensorFlow."""
-
-    # Whether the train function is given a batch that `fit` has drawn.
-    receives_batches = False
-
-    def make_train_function(self, force=False):
-        if self.train_function is None or force:
-            with self._keras_compiles_nothing():
-                super().make_train_function(force)
-            self.train_function = self._checked(self.train_function, is_training=True)
-            self.skip_steps_before_position()
-
-    def make_test_function(self, force=False):
-        if self.test_function is None or force:
-            with self._keras_compiles_nothing():
-                super().make_test_function(force)
-            self.test_function = self._checked(self.test_function, is_training=False)
 
     def make_predict_function(self, force=False):
         if self.predict_function is None or force:
@@ -110,7 +94,7 @@ class TensorFlowFunctions:
         return np.concatenate([np.asarray(part) for part in parts])
 
     @contextlib.contextmanager
-    def _keras_compiles_nothing(self):
+    def function_build_scope(self):
         """Keras leaves a step uncompiled, where `_step_on_batch` compiles it."""
         run_eagerly = self.run_eagerly
         compiles = self.steps_per_execution == 1 and not _is_on_tpu()
@@ -119,12 +103,6 @@ class TensorFlowFunctions:
             yield
         finally:
             self.run_eagerly = run_eagerly
-
-    def predict_of_process(
-        self, keras_predict: Callable, model: Any, inputs: Any
-    ) -> Any:
-        """What a model, or one that runs it, predicts for a batch of this process."""
-        return keras_predict(inputs)
 
     def variable_scope(self) -> contextlib.AbstractContextManager:
         """The context in which variables are made for all devices of the model."""
@@ -155,10 +133,6 @@ class TensorFlowFunctions:
             data.rebatch(size // count, drop_remainder=True) if count > 1 else data
         )
         return strategy.distribute_datasets_from_function(lambda context: per_device)
-
-    def skipped_step(self, logs: dict, *arguments: Any) -> Any:
-        """What a train function returns for a step that is not trained."""
-        return logs
 
 
 def _specification(iterator):

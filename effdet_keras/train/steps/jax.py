@@ -5,13 +5,12 @@ the values of all variables through a step, as its `state`.
 """
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import jax
 import keras
 from keras import ops
 
+from effdet_keras.train.one_device import OneDeviceTraining
 from effdet_keras.train.optimizers import (
     all_finite,
     clip_gradients,
@@ -21,7 +20,7 @@ from effdet_keras.train.optimizers import (
 )
 
 
-class JAXSteps:
+class JAXSteps(OneDeviceTraining):
     """The steps of `EfficientDet` on JAX."""
 
     def train_step(self, state, data):
@@ -78,10 +77,6 @@ class JAXSteps:
         """The detections of one batch."""
         outputs, state = super().predict_step(state, data)
         return self.detect_outputs(outputs), state
-
-    def loss_normalizer(self, num_positives: Any, rule: Callable) -> Any:
-        """What the loss of one replica is divided by; None for its own positives."""
-        return None
 
     def _apply_gradients(self, gradients, variables):
         optimizer = self.optimizer

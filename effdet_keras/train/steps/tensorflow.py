@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.network.batch_norm import num_replicas, sum_of_replicas
+from effdet_keras.train.one_device import OneDeviceTraining
 from effdet_keras.train.optimizers import (
     all_finite,
     clip_gradients,
@@ -29,7 +30,7 @@ from effdet_keras.train.replicas import (
 )
 
 
-class TensorFlowSteps:
+class TensorFlowSteps(OneDeviceTraining):
     """The steps of `EfficientDet` on TensorFlow."""
 
     def train_step(self, data):
@@ -45,7 +46,8 @@ class TensorFlowSteps:
             outputs = self(images, training=True)
             loss = self.compute_loss(images, ground_truth, outputs, sample_weight)
             # The gradients of all replicas are summed.
-            scaled_loss = self.optimizer.scale_loss(loss / num_replicas())
+            share = loss if num_replicas() == 1 else loss / num_replicas()
+            scaled_loss = self.optimizer.scale_loss(share)
         gradients = gradients_of(tape, scaled_loss, self.trainable_variables)
         new_values = self.assigned_values(forward_pass)
         if self.adversarial is not None:  # AdvProp: also on adversarial images
@@ -102,9 +104,6 @@ class TensorFlowSteps:
         if count == 1:
             return None
         return rule(sum_of_replicas(num_positives)) / count
-
-    def _apply_gradients(self, gradients, variables):
-        self.optimizer.apply(gradients, variables)
 
 
 def _logs_of_processes(logs):

@@ -4,12 +4,11 @@
 """
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import keras
 import torch
 
+from effdet_keras.train.one_device import OneDeviceTraining
 from effdet_keras.train.optimizers import (
     all_finite,
     clip_gradients,
@@ -19,7 +18,7 @@ from effdet_keras.train.optimizers import (
 )
 
 
-class TorchSteps:
+class TorchSteps(OneDeviceTraining):
     """The steps of `EfficientDet` on PyTorch."""
 
     def train_step(self, data):
@@ -74,10 +73,3 @@ class TorchSteps:
         """The detections of one batch."""
         images, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         return self.detect_step(images)
-
-    def loss_normalizer(self, num_positives: Any, rule: Callable) -> Any:
-        """What the loss of one replica is divided by; None for its own positives."""
-        return None
-
-    def _apply_gradients(self, gradients, variables):
-        self.optimizer.apply(gradients, variables)

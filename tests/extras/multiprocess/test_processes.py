@@ -108,7 +108,11 @@ def launched(folder, out, engine):
 
 def saved(out):
     path = out / "archive" / "last.keras"
-    return read_archive_info(path)["place"]["steps"] if path.exists() else 0
+    return (
+        read_archive_info(path)["training_position"]["total_steps"]
+        if path.exists()
+        else 0
+    )
 
 
 def wait_until(condition, started):

@@ -1,0 +1,63 @@
+"""What the steps and functions of all backends share: training on one device."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+
+class OneDeviceTraining:
+    """Methods around a training step, as one device and one process need them.
+
+    The classes of `train/steps` and `train/functions` inherit it. TensorFlow and JAX
+    override what several devices or processes change.
+    """
+
+    # Whether the train function is given a batch that `fit` has drawn.
+    receives_batches = False
+
+    def make_train_function(self, force: bool = False) -> None:
+        """Makes Keras' train function, checked, without the steps that are done."""
+        if self.train_function is None or force:
+            with self.function_build_scope():
+                super().make_train_function(force)
+            self.train_function = self._checked(self.train_function, is_training=True)
+            self.skip_steps_before_position()
+
+    def make_test_function(self, force: bool = False) -> None:
+        """Makes Keras' test function, checked."""
+        if self.test_function is None or force:
+            with self.function_build_scope():
+                super().make_test_function(force)
+            self.test_function = self._checked(self.test_function, is_training=False)
+
+    def function_build_scope(self) -> contextlib.AbstractContextManager:
+        """The context in which Keras makes its train and test functions."""
+        return contextlib.nullcontext()
+
+    def variable_scope(self) -> contextlib.AbstractContextManager:
+        """The context in which variables are made for all devices of the model."""
+        return contextlib.nullcontext()
+
+    def prepare_fit_data(self, data: Any) -> Any:
+        """What Keras' `fit` is given for the batches of this process."""
+        return data
+
+    def predict_of_process(
+        self, keras_predict: Callable, model: Any, inputs: Any
+    ) -> Any:
+        """What a model, or one that runs it, predicts for a batch of this process."""
+        return keras_predict(inputs)
+
+    def skipped_step(self, logs: dict, *arguments: Any) -> Any:
+        """What a train function returns for a step that is not trained."""
+        return logs
+
+    def loss_normalizer(self, num_positives: Any, rule: Callable) -> Any:
+        """What the loss of one replica is divided by; None for its own positives."""
+        return None
+
+    def _apply_gradients(self, gradients, variables):
+        """The optimizer's update of the variables."""
+        self.optimizer.apply(gradients, variables)
