@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from effdet_keras.data.pipeline.image_reader import passes_of
+from effdet_keras.data.pipeline.image_reader import find_image_readers
 
 
 class DataOrder:
@@ -19,7 +19,7 @@ class DataOrder:
     def __init__(
         self, data: Any, steps_per_epoch: int | None, initial_epoch: int
     ) -> None:
-        passes = passes_of(data)
+        passes = find_image_readers(data)
         self._passes = {
             reader.order: per_pass
             for reader, per_pass in passes.items()

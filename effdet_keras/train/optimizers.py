@@ -160,7 +160,7 @@ def _split(vector, sizes):
     return ops.split(vector, np.cumsum(sizes)[:-1].tolist())
 
 
-def half_square(tensor):
+def l2_loss(tensor):
     """Half of the sum of squares, a float32 scalar: on TensorFlow one operation."""
     tensor = ops.cast(tensor, "float32")
     if ON_TENSORFLOW:
