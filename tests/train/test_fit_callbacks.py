@@ -8,7 +8,11 @@ from support.tiny import EAGER, batch, tiny_model
 
 from effdet_keras.callbacks import COCOEvaluation
 from effdet_keras.train.averages import SwapEMA
-from effdet_keras.train.fitting import EpochLines, others_in, swaps
+from effdet_keras.train.epoch_logger import EpochLogger
+from effdet_keras.train.fit_callbacks import (
+    ema_callbacks,
+    user_callbacks,
+)
 
 
 def test_the_callbacks_that_are_given_are_kept_in_any_form():
@@ -17,9 +21,9 @@ def test_the_callbacks_that_are_given_are_kept_in_any_form():
         (None, []),
         (one, [one]),
         ([one, SwapEMA(), other], [one, other]),
-        (keras.callbacks.CallbackList([one, EpochLines()]), [one]),
+        (keras.callbacks.CallbackList([one, EpochLogger()]), [one]),
     ):
-        assert others_in(given) == expected
+        assert user_callbacks(given) == expected
 
 
 def test_evaluations_come_first_and_the_others_keep_their_order():
@@ -33,15 +37,15 @@ def test_evaluations_come_first_and_the_others_keep_their_order():
         [evaluation, one, other, third],
         keras.callbacks.CallbackList([one, other, evaluation, third]),
     ):
-        assert others_in(given) == [evaluation, one, other, third]
+        assert user_callbacks(given) == [evaluation, one, other, third]
     assert COCOEvaluation.evaluates
 
 
 def test_the_averages_are_swapped_by_the_callback_that_is_given_or_by_a_new_one():
     model, given = types.SimpleNamespace(averages=object()), SwapEMA()
-    assert swaps(model, [keras.callbacks.Callback(), given]) == [given]
-    assert [type(callback) for callback in swaps(model, None)] == [SwapEMA]
-    assert swaps(types.SimpleNamespace(averages=None), []) == []
+    assert ema_callbacks(model, [keras.callbacks.Callback(), given]) == [given]
+    assert [type(callback) for callback in ema_callbacks(model, None)] == [SwapEMA]
+    assert ema_callbacks(types.SimpleNamespace(averages=None), []) == []
 
 
 @pytest.mark.slow_elsewhere
@@ -55,7 +59,7 @@ def test_only_the_automatic_verbosity_prints_our_lines(verbose, capsys):
 
 @pytest.fixture
 def lines():
-    callback = EpochLines()
+    callback = EpochLogger()
     callback.set_params({"epochs": 12, "steps": 3})
     callback.on_train_begin()
     return callback
