@@ -214,8 +214,10 @@ class EfficientDet(
         `recipe="auto"` leaves every argument that is not given to `fit`, which prints
         what it chose and why (docs/fine_tuning.md). For 100,000 steps or more it is
         `recipe="reference"`: SGD with momentum, a warm-up and a cosine to zero, L2
-        decay, clipping, moving averages (see `Recipe`). Optimizer and averages start
-        again from the weights that the model has: after `fit` these are the averages.
+        decay, clipping, moving averages (see `Recipe`). Until `fit` has chosen, the
+        model has the optimizer and averages of the reference, for `train_on_batch`,
+        `evaluate` and files. Optimizer and averages start again from the weights that
+        the model has: after `fit` these are the averages.
 
         Args:
             optimizer, loss, **changes: fields of `Recipe`, such as `ema_decay=0.99`, in
@@ -353,14 +355,14 @@ class EfficientDet(
         inputs.warn_if_nothing_is_left(data.epochs, data.initial_epoch, data.position)
         if verbose != 0:
             inputs.say_what_to_expect(self, data.dataset)
-        self._place = None  # the next `fit` is another training
-        self.score_settings = None  # an evaluation of other weights chose them
         resolve_recipe(self, data, verbose=verbose != 0)
         data = repeat_for_steps(data)
         tracker = position_tracker(self, data)
         callbacks = assemble_callbacks(
             self, callbacks, tracker, log_epochs=verbose == "auto"
         )
+        self._place = None  # the next `fit` is another training
+        self.score_settings = None  # an evaluation of other weights chose them
         with self._training_on(data.x, tracker, data.dataset), closing(callbacks):
             return super().fit(
                 self.prepare_fit_data(self._with_checked_pixels(data)),
