@@ -21,7 +21,7 @@ import time
 import keras
 
 import effdet_keras as ek
-from effdet_keras.train.fitting import refining_config
+from effdet_keras.train.compile_config import refining_config
 
 BLOOD_CELLS = pathlib.Path(ek.data.__file__).parent / "blood_cells"
 NUMBERS = ("AP", "AP50", "AP75")

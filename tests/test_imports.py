@@ -223,7 +223,7 @@ SEAMS = {
     "runs/fine_tune.py",  # `batch_size="auto"`, `time_budget`, report
     "runs/parts.py",  # distillation, traces of steps
     "runs/requested.py",  # files of other trainers
-    "train/fitting.py",  # a moving average of the positives
+    "train/compile_model.py",  # a moving average of the positives
     "train/recipe.py",  # adversarial images in files, the Object Detection API's
     "train/functions/jax.py",  # prediction in one of several processes
     "train/functions/tensorflow.py",  # prediction on several devices

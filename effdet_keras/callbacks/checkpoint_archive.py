@@ -112,6 +112,8 @@ class CheckpointArchive(keras.callbacks.Callback):
         (1, {'AP': 0.5})
     """
 
+    closes_after_fit = True  # `fit` calls `close` also where it ends with an error
+
     def __init__(
         self,
         folder: str | os.PathLike[str],
@@ -221,7 +223,7 @@ class CheckpointArchive(keras.callbacks.Callback):
             print(f"Best {self.monitor}: {self.best:.4f}{before}. Written to {best}")
 
     def on_train_end(self, logs=None):
-        self.let_go()
+        self.close()
         names = self._names_seen
         if names and self.monitor is not None and self.monitor not in names:
             warnings.warn(
@@ -232,8 +234,11 @@ class CheckpointArchive(keras.callbacks.Callback):
                 stacklevel=2,
             )
 
-    def let_go(self) -> None:
-        """Frees the folder, after errors too; writes what a signal left unwritten."""
+    def close(self) -> None:
+        """Releases the folder, and saves the steps before a signal that stopped `fit`.
+
+        `fit` calls it when it ends, also with an error.
+        """
         try:
             name = getattr(self._signals.received, "name", None)
             if name and self._steps_since and not self._signals.is_at_once:
@@ -244,6 +249,16 @@ class CheckpointArchive(keras.callbacks.Callback):
             self._signals.stop_listening()
             self._signals.received = None
             self._taken.release()
+
+    def let_go(self) -> None:
+        """Deprecated: `close`."""
+        warnings.warn(
+            "`CheckpointArchive.let_go` is `close` now, and will be removed in the "
+            "next release.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        self.close()
 
     def _is_due(self):
         """Whether a file is to be written after the step that was just trained."""

@@ -17,6 +17,8 @@ class ProfiledSteps(keras.callbacks.Callback):
     Where several steps are one execution, the trace has whole executions.
     """
 
+    closes_after_fit = True  # `fit` calls `close` also where it ends with an error
+
     def __init__(self, first: int, last: int, folder: str | os.PathLike) -> None:
         super().__init__()
         require_tensorflow(
@@ -47,13 +49,13 @@ class ProfiledSteps(keras.callbacks.Callback):
             self._end_step()
             self.traced += range(before + 1, self._done + 1)
             if self._done >= self.last:
-                self.let_go()
+                self.close()
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         self._before = self._done
 
     def on_train_end(self, logs: dict | None = None) -> None:
-        self.let_go()
+        self.close()
         if not self.traced:
             print(f"There is no trace: the training had {self._done} steps.")
             return
@@ -62,8 +64,8 @@ class ProfiledSteps(keras.callbacks.Callback):
             f"To look at it: pip install xprof; xprof --logdir {self.folder}"
         )
 
-    def let_go(self) -> None:
-        """Ends the trace, if one is under way; `fit` calls it on errors, too."""
+    def close(self) -> None:
+        """Stops the profiler, if it runs; `fit` calls it, also after an error."""
         self._end_step()
         if self._is_running:
             self._is_running = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any
 
 import keras
@@ -21,6 +22,8 @@ _MIN_SIDE = 320  # pixels: names have room on tiny images
 
 class _StepSummary(keras.callbacks.Callback):
     """Writes something of every Nth step, which an observer of the step keeps."""
+
+    closes_after_fit = True  # `fit` calls `close` also where it ends with an error
 
     def __init__(self, log_dir: str | os.PathLike[str], every: int) -> None:
         super().__init__()
@@ -60,14 +63,24 @@ class _StepSummary(keras.callbacks.Callback):
             self._write(self._writer, self._done)
 
     def on_train_end(self, logs=None):
-        self.let_go()
+        self.close()
 
-    def let_go(self) -> None:
-        """Ends it, also after an error in `fit`."""
+    def close(self) -> None:
+        """Closes the file, and stops observing; `fit` calls it, also after an error."""
         self._writer.close()
         if self._observer is not None:
             self.model.remove_step_observer(self._observer)
             self._observer = None
+
+    def let_go(self) -> None:
+        """Deprecated: `close`."""
+        warnings.warn(
+            f"`{type(self).__name__}.let_go` is `close` now, and will be removed in "
+            "the next release.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        self.close()
 
 
 # --- The norm of the gradient of each variable.

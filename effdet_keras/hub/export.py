@@ -13,7 +13,7 @@ from effdet_keras.errors import require
 from effdet_keras.hub.module import NOTES_FILE, NOTES_FOLDER
 from effdet_keras.network.batch_norm import momentum_warmup, set_momentum_warmup
 from effdet_keras.train.averages import evaluated_weights
-from effdet_keras.train.fitting import frozen_state, restore_frozen, unfreeze
+from effdet_keras.train.freezing import frozen_state, restore_frozen, unfreeze
 from effdet_keras.weights.network_arrays import tf1_name
 
 # What paths of weights and of random state begin with; those of metrics do not.

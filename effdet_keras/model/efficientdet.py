@@ -20,7 +20,7 @@ from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.hub.module import HubFeatures  # noqa: F401 (for saved models)
 from effdet_keras.model.export import TrainedModel
 from effdet_keras.model.files import ModelFiles
-from effdet_keras.model.steps import ModelSteps, refuse_where_several
+from effdet_keras.model.steps import ModelSteps
 from effdet_keras.model.weights import ModelWeights
 from effdet_keras.network.anchors import anchors_of
 from effdet_keras.network.build import (
@@ -29,17 +29,19 @@ from effdet_keras.network.build import (
     check_precision,
 )
 from effdet_keras.network.config import EfficientDetConfig
-from effdet_keras.train import fitting, inputs
+from effdet_keras.train import freezing, inputs
 from effdet_keras.train.averages import WeightAverages
-from effdet_keras.train.data_order import DataOrder
+from effdet_keras.train.compile_model import Settings, compile_model
+from effdet_keras.train.fit_callbacks import (
+    assemble_callbacks,
+    closing,
+    position_tracker,
+)
+from effdet_keras.train.fit_data import prepare_training_data, repeat_for_steps
 from effdet_keras.train.functions import BackendFunctions
 from effdet_keras.train.recipe import Recipe
-from effdet_keras.train.repeat import repeat
-from effdet_keras.train.resume import (
-    PositionTracker,
-    SkipUntilPosition,
-    print_resume_message,
-)
+from effdet_keras.train.resolve_recipe import resolve_recipe
+from effdet_keras.train.resume import say_where
 from effdet_keras.train.steps import BackendSteps
 
 # It is in the files of models. Its own file does without Keras, as a `Predictor` does.
@@ -123,7 +125,7 @@ class EfficientDet(
     pretrained: str | None = None
     # Thresholds and temperature for `detect`, or None where none were chosen.
     score_settings: ScoreSettings | None = None
-    settings: fitting.Settings | None = None  # what `compile` set
+    settings: Settings | None = None  # what `compile` set
     is_trained_recipe = False  # whether the weights were trained with these settings
     training_dataset: DetectionDataset | None = None  # of the `fit` under way
 
@@ -212,8 +214,10 @@ class EfficientDet(
         `recipe="auto"` leaves every argument that is not given to `fit`, which prints
         what it chose and why (docs/fine_tuning.md). For 100,000 steps or more it is
         `recipe="reference"`: SGD with momentum, a warm-up and a cosine to zero, L2
-        decay, clipping, moving averages (see `Recipe`). Optimizer and averages start
-        again from the weights that the model has: after `fit` these are the averages.
+        decay, clipping, moving averages (see `Recipe`). Until `fit` has chosen, the
+        model has the optimizer and averages of the reference, for `train_on_batch`,
+        `evaluate` and files. Optimizer and averages start again from the weights that
+        the model has: after `fit` these are the averages.
 
         Args:
             optimizer, loss, **changes: fields of `Recipe`, such as `ema_decay=0.99`, in
@@ -241,9 +245,9 @@ class EfficientDet(
         check_whole_number("steps_per_execution", steps_per_execution, "[1, inf)")
         given = {"optimizer": optimizer, "loss": loss}
         changes |= {name: value for name, value in given.items() if value is not None}
-        open_recipe = Recipe.of(recipe, changes)
-        if open_recipe.freeze not in (None, "auto"):
-            fitting.freeze(self, open_recipe.freeze, open_recipe.freeze_batch_norm)
+        requested = Recipe.of(recipe, changes)
+        if requested.freeze not in (None, "auto"):
+            freezing.freeze(self, requested.freeze, requested.freeze_batch_norm)
         inputs.check_lengths(steps_per_execution=steps_per_execution)
         check_choice("jit_compile", jit_compile, (True, False, "auto"))
         keras_options = {
@@ -252,7 +256,8 @@ class EfficientDet(
             "steps_per_execution": steps_per_execution,
             "auto_scale_loss": auto_scale_loss,
         }
-        fitting.set_up(self, open_recipe, open_recipe.chosen(), keras_options)
+        # With "auto" fields `fit` resolves it again; see `train/resolve_recipe.py`.
+        compile_model(self, requested, requested.resolve(), keras_options)
         self.is_trained_recipe = False
 
     # --- Training.
@@ -267,15 +272,30 @@ class EfficientDet(
         callbacks: Any = None,
         *,
         validation_data: Any = None,
+        validation_split: float = 0.0,
+        shuffle: bool | str | None = None,
+        initial_epoch: int | None = None,
+        steps_per_epoch: int | None = None,
         **kwargs: Any,
     ) -> keras.callbacks.History:
-        """Trains. All arguments of `keras.Model.fit`, and datasets of our own.
+        """Trains. Takes all arguments of `keras.Model.fit`, and a `DetectionDataset`.
 
-        Outside the training step the model has one set of weights: the moving
-        averages, where there are any. The weights of training are kept beside them, in
-        files as well, and the next `fit` goes on from them, bit by bit, also after an
-        error or Ctrl-C. A model without `category_ids` or `class_names` takes those of
-        the dataset.
+        With moving averages (`ema_decay`) there are two sets of weights. The steps of
+        an epoch train the weights of training, and update the averages beside them.
+        When the steps of the epoch are done, the averages become the model's weights:
+
+        - validation, `COCOEvaluation` and the `on_epoch_end` of all callbacks see the
+          averages; `loss` in the logs is of the weights of training, `val_loss` of the
+          averages;
+        - files (`save`, `save_weights`, `CheckpointArchive`, `ModelCheckpoint`) hold
+          the averages as the model's weights, and beside them the weights of training,
+          with which a training is resumed;
+        - `detect`, `predict`, `evaluate` and exports, afterwards, see the averages;
+        - the next `fit` goes on from the weights of training, bit by bit, also after an
+          error or Ctrl-C.
+
+        With `ema_decay=None` there is one set of weights, which all of these see. A
+        model without `category_ids` or `class_names` takes those of the dataset.
 
         Args:
             x: batches of `(images, {"boxes", "labels"})` in any form that Keras
@@ -290,109 +310,80 @@ class EfficientDet(
                 nothing.
             callbacks: list of `keras.callbacks.Callback`.
             validation_data: what `x` may be, or `(images, ground truth)`.
-            **kwargs: more of `keras.Model.fit`. With `steps_per_epoch` the data is
-                repeated: an epoch begins where the one before it stopped.
-                `initial_epoch` is where the checkpoint was, for a model of
+            validation_split: float below 1, the share of arrays, from their end, that
+                is validated on.
+            shuffle: bool or "batch", as in `keras.Model.fit`, for arrays and
+                `keras.utils.PyDataset`. None is True for these.
+            initial_epoch: int, the number of epochs that were trained before. None is
+                where the checkpoint was, for a model of
                 `from_archive(..., resume=True)`, and else 0.
+            steps_per_epoch: int. The data is repeated, and an epoch begins where the
+                one before it stopped. None is one pass over the data.
+            **kwargs: more of `keras.Model.fit`.
 
         Returns:
             `keras.callbacks.History`.
 
         Raises:
             ValueError: If the data is empty or without a box, a number is out of its
-                range, or the data is not in batches, of another image size
-                or of other classes than the model, or the ground truth of a batch is
-                wrong.
+                range, or the data is not in batches, of another image size or of other
+                classes than the model, or the ground truth of a batch is wrong.
             FloatingPointError: If a loss is NaN or infinite; the message names
                 the step and the images. That batch did not change the weights.
         """
-        inputs.check_lengths(batch_size=batch_size, epochs=epochs, **kwargs)
-        inputs.require_tensorflow_for(x, validation_data)
-        validation_split = kwargs.pop("validation_split", 0.0)
-        if validation_split and validation_data is None:
-            x, y, validation_data = inputs.split_validation(x, y, validation_split)
-        if validation_data is not None:
-            refuse_where_several("`validation_data`")
-            validation_data, _ = self._batched(
-                validation_data, batch_size, training=False
-            )
-        self.score_settings = None  # an evaluation of other weights chose them
-        dataset, chosen = x, fitting.chosen_by_fit(x, batch_size, epochs)
-        steps_per_epoch = kwargs.get("steps_per_epoch")
-        if epochs is None:
-            epochs = fitting.num_epochs(self, dataset, batch_size, steps_per_epoch)
-        position = self._position_to_resume_from(kwargs.get("initial_epoch"))
-        if position is not None:
-            kwargs["initial_epoch"] = position.epoch
-            print_resume_message(position, epochs, verbose)
-        seed = None if position is None else position.seed
-        x, batch_size = self._batched(
-            x,
-            batch_size,
-            training=True,
-            seed=seed,
+        inputs.check_lengths(
+            batch_size=batch_size,
             epochs=epochs,
+            initial_epoch=initial_epoch,
             steps_per_epoch=steps_per_epoch,
+            **kwargs,
         )
-        inputs.check_data(self, x, y, trains=True)
-        if isinstance(validation_data, (tuple, list)):
-            inputs.check_data(self, *(validation_data[:2] or (None,)))
-        elif validation_data is not None:
-            inputs.check_data(self, validation_data)
-        inputs.warn_if_nothing_is_left(epochs, kwargs.get("initial_epoch"), position)
-        inputs.adopt_classes(self, dataset)
-        if hasattr(x, "element_spec"):
-            kwargs.setdefault("shuffle", False)  # Keras warns that it cannot
-        if verbose != 0:
-            inputs.say_what_to_expect(self, dataset)
-        initial_epoch = kwargs.get("initial_epoch") or 0
-        kwargs["initial_epoch"] = initial_epoch
-        fitting.fit_to_length(
+        data = prepare_training_data(
             self,
             x,
-            batch_size,
-            steps_per_epoch,
-            epochs=epochs - initial_epoch,
-            chosen=chosen,
-            verbose=verbose != 0,
-            steps_of_epoch=0 if position is None else position.step,
+            y,
+            batch_size=batch_size,
+            epochs=epochs,
+            validation_data=validation_data,
+            validation_split=validation_split,
+            shuffle=shuffle,
+            initial_epoch=initial_epoch,
+            steps_per_epoch=steps_per_epoch,
         )
-        if steps_per_epoch is not None:  # as many steps need, whatever the data has
-            x, y = repeat(
-                x,
-                y,
-                batch_size=batch_size,
-                shuffle=kwargs.get("shuffle", True),
-                first_step=initial_epoch * steps_per_epoch,
-            )
-            kwargs["shuffle"] = False
-        has_epoch_lines = verbose == "auto"
-        tracker = PositionTracker(
-            DataOrder(x, steps_per_epoch, initial_epoch),
-            position,
-            receives_batches=self.receives_batches,
+        if data.position is not None:
+            say_where(data.position, data.epochs, verbose)
+        inputs.warn_if_nothing_is_left(data.epochs, data.initial_epoch, data.position)
+        if verbose != 0:
+            inputs.say_what_to_expect(self, data.dataset)
+        resolve_recipe(self, data, verbose=verbose != 0)
+        data = repeat_for_steps(data)
+        tracker = position_tracker(self, data)
+        callbacks = assemble_callbacks(
+            self, callbacks, tracker, log_epochs=verbose == "auto"
         )
-        given = fitting.others_in(callbacks)
-        if tracker.must_skip:
-            given = [SkipUntilPosition(callback, tracker) for callback in given]
-        lines = [fitting.EpochLines()] if has_epoch_lines else []
-        callbacks = [tracker, *fitting.swaps(self, callbacks), *given, *lines]
-        tracker.watch(callbacks)
-        data = dataset if isinstance(dataset, DetectionDataset) else None
-        with self._training_on(x, tracker, data), fitting.let_go_afterwards(callbacks):
-            if data is None:  # ours has pixels of image files
-                self._run.trains = True
-                x = inputs.with_checked_pixels(x, self._run)
+        self._place = None  # the next `fit` is another training
+        self.score_settings = None  # an evaluation of other weights chose them
+        with self._training_on(data.x, tracker, data.dataset), closing(callbacks):
             return super().fit(
-                self.prepare_fit_data(x),
-                y,
-                batch_size=batch_size,
-                epochs=epochs,
-                verbose=0 if has_epoch_lines else verbose,
+                self.prepare_fit_data(self._with_checked_pixels(data)),
+                data.y,
+                batch_size=data.batch_size,
+                epochs=data.epochs,
+                verbose=0 if verbose == "auto" else verbose,
                 callbacks=callbacks,
-                validation_data=validation_data,
+                validation_data=data.validation_data,
+                shuffle=data.shuffle,
+                initial_epoch=data.initial_epoch,
+                steps_per_epoch=data.steps_per_epoch,
                 **kwargs,
             )
+
+    def _with_checked_pixels(self, data):
+        """The data of `fit`, with a check of pixels that are not read from files."""
+        if data.dataset is not None:
+            return data.x
+        self._run.trains = True
+        return inputs.with_checked_pixels(data.x, self._run)
 
     # --- The loss. `train_step` is in the file of the backend that runs: `train/steps`.
 

@@ -11,7 +11,12 @@ import keras
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidStateError, require
 from effdet_keras.network.build import copied
-from effdet_keras.train import fitting
+from effdet_keras.train import freezing
+from effdet_keras.train.compile_config import (
+    compile_config,
+    compile_from_config,
+    refining_config,
+)
 
 if TYPE_CHECKING:
     from effdet_keras.export.check import ExportReport
@@ -43,18 +48,18 @@ class TrainedModel:
             >>> len(model.trainable_variables) < len(model.weights) / 3
             True
         """
-        fitting.freeze(self, what, batch_norm)
+        freezing.freeze(self, what, batch_norm)
         self._compile_again()
 
     def unfreeze(self) -> None:
         """Lets all weights train again; see `freeze`."""
-        fitting.unfreeze(self)
+        freezing.unfreeze(self)
         self._compile_again()
 
     def _compile_again(self):
         """By the config, because an optimizer has been built for what trained."""
         if self.settings is not None:
-            config = fitting.compile_config(self)
+            config = compile_config(self)
             recipe = config["recipe"] | {"freeze": None}
             self.compile_from_config({**config, "recipe": recipe})
 
@@ -95,7 +100,7 @@ class TrainedModel:
             self.quantization = Quantization(self, delay, batch_norm_steps, range_steps)
         self.forget_functions()
         if self.settings is not None:
-            self.compile_from_config(fitting.refining_config(self))
+            self.compile_from_config(refining_config(self))
         return self
 
     def with_activation(self, name: str) -> Self:
@@ -130,7 +135,7 @@ class TrainedModel:
         require(self.features is None, rule, features=self.features)
         other = copied(self, {"activation": name})
         if self.settings is not None:
-            other.compile_from_config(fitting.refining_config(self))
+            other.compile_from_config(refining_config(self))
         return other
 
     def export(
@@ -304,7 +309,7 @@ class TrainedModel:
         return super()._run_through_graph(*args, **kwargs)
 
     def get_compile_config(self) -> dict:
-        return fitting.compile_config(self)
+        return compile_config(self)
 
     def compile_from_config(self, config: dict) -> None:
-        fitting.compile_from(self, config)
+        compile_from_config(self, config)

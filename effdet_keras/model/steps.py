@@ -14,20 +14,20 @@ import keras
 import numpy as np
 from keras import ops
 
-from effdet_keras._internal.processes import current_processes
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.errors import InvalidStateError, InvalidValueError, require
+from effdet_keras.errors import InvalidStateError, require
 from effdet_keras.images import SPARSE, check_pixels
 from effdet_keras.labels import IGNORE
 from effdet_keras.network.batch_norm import STATISTICS
 from effdet_keras.train import auto_recipe
-from effdet_keras.train.fitting import BATCH_SIZE
+from effdet_keras.train.fit_data import DEFAULT_BATCH_SIZE, in_batches
 from effdet_keras.train.inputs import (
     Run,
     check_data,
     check_lengths,
     check_truth,
     is_valid_batch,
+    refuse_where_several,
     with_checked_pixels,
 )
 from effdet_keras.train.losses import count_positives, segmentation_loss
@@ -47,17 +47,10 @@ class ModelSteps:
 
     # --- Data.
 
-    def _batched(self, data, batch_size, training, **options):
-        """A `DetectionDataset` in batches for this model, else what was given."""
-        if not isinstance(data, DetectionDataset):
-            return data, batch_size
-        size = BATCH_SIZE if batch_size is None else batch_size
-        return self.batches(data, size, training=training, **options), None
-
     def batches(
         self,
         dataset: DetectionDataset,
-        batch_size: int = BATCH_SIZE,
+        batch_size: int = DEFAULT_BATCH_SIZE,
         *,
         training: bool = False,
         epochs: int = 1,
@@ -82,7 +75,9 @@ class ModelSteps:
             "resize_method": self.config.resize_method,
             "masks": self.config.has_segmentation,
         }
-        if training and (self.settings is None or self.settings.open_recipe.is_open):
+        if training and (
+            self.settings is None or self.settings.requested_recipe.has_auto_fields
+        ):
             sizes["scale_jitter"] = auto_recipe.scale_jitter(len(dataset))
             passes = auto_recipe.passes_over_data(
                 len(dataset), batch_size, epochs=epochs, steps_per_epoch=steps_per_epoch
@@ -143,10 +138,13 @@ class ModelSteps:
                 stacklevel=5,
             )
 
-    def _position_to_resume_from(self, initial_epoch):
-        """The position of the file, where the training that begins is the one of it."""
-        position, self._position = self._position, None
-        if position is None or self.settings is None:
+    def position_to_resume(self, initial_epoch: int | None) -> Place | None:
+        """Where the checkpoint was, if the training that begins continues its own.
+
+        `fit` forgets it when it trains, and not where it refuses its data.
+        """
+        place = self._place
+        if place is None or self.settings is None:
             return None
         if position.total_steps != steps_done(self.optimizer):
             if initial_epoch is None:
@@ -190,7 +188,7 @@ class ModelSteps:
         refuse_where_several("`evaluate`")
         check_lengths(batch_size=batch_size, **kwargs)
         is_dataset = isinstance(x, DetectionDataset)
-        x, batch_size = self._batched(x, batch_size, training=False)
+        x, batch_size = in_batches(self, x, batch_size)
         check_data(self, x, y)
         with self._running_on(x):
             if not is_dataset:
@@ -213,7 +211,7 @@ class ModelSteps:
         refuse_where_several("`predict`")
         check_lengths(batch_size=batch_size, **kwargs)
         is_dataset = isinstance(x, DetectionDataset)
-        x, batch_size = self._batched(x, batch_size, training=False, masks=False)
+        x, batch_size = in_batches(self, x, batch_size, masks=False)
         with self._running_on(x):
             if not is_dataset:
                 x = with_checked_pixels(x, self._run)
@@ -489,16 +487,6 @@ class ModelSteps:
     def refusal(self, truth: dict | None, *, step: int | None = None) -> Exception:
         """The error for a batch whose loss is not finite; see `Run.refusal`."""
         return self._run.refusal(truth, self.config, step)
-
-
-def refuse_where_several(what):
-    """Raises where each of several processes would compute the same, and wait."""
-    if current_processes().count > 1:
-        raise InvalidValueError(
-            f"{what} does not divide its work among several processes. For losses and "
-            "AP use the callback `COCOEvaluation(dataset, losses=True)` or its "
-            "`evaluate(model)`, which do."
-        )
 
 
 def _detection_losses(model, truth, outputs, is_counted, training):

@@ -36,29 +36,29 @@ _BACKBONE, _DETECTOR = "backbone", "detector"
 _SLOW_BACKBONE = {"^efficientnet": 0.2}
 
 
-class Facts(NamedTuple):
-    """What is known when a training begins."""
+class TrainingFacts(NamedTuple):
+    """What is known of the data and the model when a training begins."""
 
     num_images: int
     batch_size: int
     steps: int
     pretrained: str | None = None  # what was loaded: "backbone", "detector" or nothing
-    # Of "scale_jitter", "augment", "batch_size" and "epochs".
-    chosen_by_fit: tuple[str, ...] = ()
+    # What `fit` chose itself of "scale_jitter", "augment", "batch_size" and "epochs".
+    auto_fields: tuple[str, ...] = ()
     backbone: str = "efficientnet-b0"
     backbone_trains: bool | None = None  # None: as the recipe wants it
     epochs: int | None = None  # of `fit`, where `steps_per_epoch` says how long one is
 
 
-class Choice(NamedTuple):
-    """One choice of the recipe."""
+class AutoChoice(NamedTuple):
+    """The value that was chosen for a field of the recipe, and why."""
 
     field: str
     value: object
     reason: str
 
 
-def choose(facts: Facts) -> list[Choice]:
+def choose(facts: TrainingFacts) -> list[AutoChoice]:
     """How to train; nothing for a long training: the reference's recipe.
 
     Below `LONG` steps it is one recipe for all, whose rate falls with their number.
@@ -68,36 +68,73 @@ def choose(facts: Facts) -> list[Choice]:
     trains = facts.backbone_trains
     if trains is None:
         trains = facts.steps >= SHORT
-    warmup = max(1, min(facts.steps // 10, 200))
+    choices = _optimization(facts)
+    if facts.pretrained != _DETECTOR:
+        choices += _new_heads()
+    if facts.pretrained == _BACKBONE:
+        choices += _pretrained_backbone(facts, trains)
+    return choices
+
+
+def _optimization(facts):
+    """Optimizer, schedule, statistics and averages."""
     rate = _LEARNING_RATE[facts.pretrained] * math.sqrt(min(facts.batch_size, 16) / 8)
     rate *= math.sqrt(min(_FULL_RATE / facts.steps, 1.0))
-    averages = "averages, short ones in the first steps"
-    clipping = "a batch of few images can have any gradient"
-    schedule = {"name": "cosine", "warmup_steps": warmup}
-    choices = [
-        Choice("optimizer", "muon", "learns small differences between classes as well"),
-        Choice("learning_rate", float(f"{rate:.2g}"), _STARTS[facts.pretrained]),
-        Choice("schedule", schedule, f"to zero after {facts.steps} steps"),
-        Choice("batch_norm_warmup", True, "statistics keep up with the weights"),
-        Choice("ema_decay", REFERENCE["ema_decay"], averages),
-        Choice("clip_norm", REFERENCE["clip_norm"], clipping),
+    warmup = max(1, min(facts.steps // 10, 200))
+    return [
+        AutoChoice("optimizer", "muon", "Muon: higher AP on classes that look alike"),
+        AutoChoice("learning_rate", float(f"{rate:.2g}"), _STARTS[facts.pretrained]),
+        AutoChoice(
+            "schedule",
+            {"name": "cosine", "warmup_steps": warmup},
+            f"to zero after {facts.steps} steps",
+        ),
+        AutoChoice(
+            "batch_norm_warmup",
+            True,
+            "batch-norm momentum is ramped up during warm-up",
+        ),
+        AutoChoice(
+            "ema_decay",
+            REFERENCE["ema_decay"],
+            "EMA of the weights, with a decay that ramps up",
+        ),
+        AutoChoice(
+            "clip_norm",
+            REFERENCE["clip_norm"],
+            "gradients of small batches are noisy: clip by global norm",
+        ),
     ]
-    if facts.pretrained != _DETECTOR:
-        choices += [
-            Choice("matching", ATSSMatching(), "a threshold for each box"),
-            Choice("loss", BOX_LOSS, "boxes as they are judged, by overlap"),
-        ]
-    if facts.pretrained == _BACKBONE:
-        may_freeze = facts.backbone_trains is None
-        if trains:
-            slow = "the backbone must keep what it knows"
-            choices.append(Choice("learning_rate_multipliers", _SLOW_BACKBONE, slow))
-        if may_freeze and trains:
-            kept = "edges and colors are known, and the statistics"
-            choices.append(Choice("freeze", _first_blocks(facts.backbone), kept))
-        elif may_freeze:
-            short = "it is pretrained, and the training short"
-            choices.append(Choice("freeze", "backbone", short))
+
+
+def _new_heads():
+    """Targets and losses of heads that have not learned where boxes are."""
+    return [
+        AutoChoice("matching", ATSSMatching(), "ATSS: an IoU threshold per object"),
+        AutoChoice("loss", BOX_LOSS, "IoU loss on boxes, the measure of AP"),
+    ]
+
+
+def _pretrained_backbone(facts, trains):
+    """What keeps a pretrained backbone from forgetting."""
+    may_freeze = facts.backbone_trains is None
+    if not trains:
+        reason = "the backbone is pretrained, and the training short"
+        return [AutoChoice("freeze", "backbone", reason)] if may_freeze else []
+    choices = [
+        AutoChoice(
+            "learning_rate_multipliers",
+            _SLOW_BACKBONE,
+            "a lower learning rate for the pretrained backbone",
+        )
+    ]
+    if may_freeze:
+        first_blocks = AutoChoice(
+            "freeze",
+            _first_blocks(facts.backbone),
+            "first blocks and batch norm are frozen: low-level features transfer",
+        )
+        choices.append(first_blocks)
     return choices
 
 
@@ -155,7 +192,9 @@ def _steps_of_epoch(num_images, batch_size):
     return max(num_images // batch_size, 1)
 
 
-def describe(choices: list[Choice], facts: Facts, given: list[str]) -> str:
+def describe(
+    choices: list[AutoChoice], facts: TrainingFacts, given_fields: list[str]
+) -> str:
     """The choices as a block of text for people."""
     title = (
         f'Recipe "auto" for {facts.num_images:,} images, {facts.steps:,} steps of '
@@ -181,11 +220,11 @@ def describe(choices: list[Choice], facts: Facts, given: list[str]) -> str:
     rows += [
         (f"{name}={value}", reason)
         for name, (value, reason) in of_fit.items()
-        if name in facts.chosen_by_fit and value is not None
+        if name in facts.auto_fields and value is not None
     ]
     width = max((len(argument) for argument, _ in rows), default=0)
     lines = [f"{title}. Each line is an argument of `compile`, to change as you like:"]
     lines += [f"  {argument:<{width}}  {reason}" for argument, reason in rows]
-    if given:
-        lines.append(f"  as given: {', '.join(given)}")
+    if given_fields:
+        lines.append(f"  as given: {', '.join(given_fields)}")
     return "\n".join(lines)

@@ -40,14 +40,19 @@ def require_tensorflow_for(*data: Any) -> None:
         require_tf_data()
 
 
-def warn_if_nothing_is_left(
-    epochs: int, initial_epoch: int | None, position: Any
-) -> None:
-    """Warns where `fit` trains no epoch.
+def refuse_where_several(what: str) -> None:
+    """Raises where each of several processes would compute the same, and wait."""
+    if current_processes().count > 1:
+        raise InvalidValueError(
+            f"{what} does not divide its work among several processes. For losses and "
+            "AP use the callback `COCOEvaluation(dataset, losses=True)` or its "
+            "`evaluate(model)`, which do."
+        )
 
-    Not of a checkpoint's `position`, of which `print_resume_message` has warned.
-    """
-    if position is None and initial_epoch and initial_epoch >= epochs:
+
+def warn_if_nothing_is_left(epochs: int, initial_epoch: int | None, place: Any) -> None:
+    """Warns where `fit` trains no epoch; of a checkpoint `say_where` has said it."""
+    if place is None and initial_epoch and initial_epoch >= epochs:
         warnings.warn(
             f"`epochs` is the last epoch, not their number: from `initial_epoch="
             f"{initial_epoch}` to `epochs={epochs}` there is nothing to train.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Mapping
 from types import NoneType
 from typing import Any, Literal
@@ -87,12 +88,12 @@ class RecipeFields:
 class Recipe(RecipeFields):
     """How a detector is trained: every option, declared and checked here alone.
 
-    `EfficientDet.compile` takes a recipe, or its name, and changes to it. A field is
-    open where it is "auto", or None for `optimizer`, `loss`, `schedule` and
+    `EfficientDet.compile` takes a recipe, or its name, and changes to it. The recipe
+    fills a field that is "auto", or None for `optimizer`, `loss`, `schedule` and
     `learning_rate`.
 
     Args:
-        name: who fills open fields: "auto" is `fit`, from what the data is
+        name: who fills fields that are "auto": "auto" is `fit`, from what the data is
             (docs/fine_tuning.md); "reference" google/automl; "tfod" the configs of the
             TF Object Detection API, with its losses, matching and L2 decay, a rate of
             0.08 whatever the batch size, 2,500 steps of warm-up, a cosine over 300,000,
@@ -164,7 +165,7 @@ class Recipe(RecipeFields):
         >>> recipe = Recipe("reference", learning_rate=0.08)
         >>> recipe.needs_length, recipe.new_optimizer().momentum
         (True, 0.9)
-        >>> recipe.chosen().ema_decay
+        >>> recipe.resolve().ema_decay
         0.9998
     """
 
@@ -231,8 +232,12 @@ class Recipe(RecipeFields):
         return dataclasses.replace(recipe, **changes)
 
     @property
-    def is_open(self) -> bool:
-        """Whether `fit` is to choose the open fields, from the data."""
+    def has_auto_fields(self) -> bool:
+        """Whether fields that are not given depend on the data, so that `fit` has to
+        choose them.
+
+        Those of "reference" and "tfod" do not; see `resolve`.
+        """
         return self.name == AUTO
 
     def is_given(self, field: str) -> bool:
@@ -240,13 +245,13 @@ class Recipe(RecipeFields):
         return getattr(self, field) != getattr(Recipe, field)
 
     @property
-    def given(self) -> list[str]:
+    def given_fields(self) -> list[str]:
         """The names of the fields that the caller chose."""
         names = [f.name for f in dataclasses.fields(self) if f.name != "name"]
         return [name for name in names if self.is_given(name)]
 
-    def may_choose(self, field: str) -> bool:
-        """Whether a field can be filled: it is open, and goes with what was given.
+    def is_auto(self, field: str) -> bool:
+        """Whether the recipe may fill a field: it is not given, and goes with the rest.
 
         An optimizer goes with its rate, schedule and decay: where it is given, none of
         them is chosen. A Keras optimizer has been built for what trains, so that
@@ -263,18 +268,42 @@ class Recipe(RecipeFields):
         )
         return not (has_rate and field in _OF_OPTIMIZER)
 
-    def chosen(self, **fields: Any) -> Recipe:
-        """The recipe with every field settled."""
+    def resolve(self, **values: Any) -> Recipe:
+        """The recipe with a value in the place of every "auto".
+
+        Args:
+            **values: values of fields, which `fit` chose for its data. A field that is
+                given keeps its value; what else is "auto" gets that of the recipe by
+                its name, and of the reference where the name is "auto".
+
+        Returns:
+            `Recipe` without a field that is "auto". With the name "auto" it becomes one
+            of the name "reference", as nothing is left to choose.
+
+        Example:
+            >>> requested = Recipe(clip_norm=1.0)
+            >>> requested.has_auto_fields, requested.is_auto("ema_decay")
+            (True, True)
+            >>> recipe = requested.resolve(ema_decay=0.99)
+            >>> recipe.has_auto_fields, recipe.clip_norm, recipe.ema_decay
+            (False, 1.0, 0.99)
+        """
         from effdet_keras.extras.tfod.recipe import DEFAULTS
 
-        of_name = DEFAULTS if self._is_tfod else REFERENCE
-        default = {**of_name, "batch_norm_warmup": self.is_open}
-        settled = {
-            name: value
-            for name, value in (default | fields).items()
-            if not self.is_given(name)
+        defaults = {
+            **(DEFAULTS if self._is_tfod else REFERENCE),
+            "batch_norm_warmup": self.has_auto_fields,
+            **values,
         }
-        return dataclasses.replace(self, **settled)
+        not_given = {
+            field: value
+            for field, value in defaults.items()
+            if not self.is_given(field)
+        }
+        name = "reference" if self.has_auto_fields else self.name
+        recipe = dataclasses.replace(self, name=name, **not_given)
+        # The default of the decay depends on the optimizer, which may just be chosen.
+        return dataclasses.replace(recipe, weight_decay=recipe._weight_decay)
 
     @property
     def _is_tfod(self):
@@ -318,15 +347,21 @@ class Recipe(RecipeFields):
     @property
     def l2_decay(self) -> float | dict[str, float]:
         """The loss' weight decay, see `decay_factors`; 0 where the optimizer decays."""
-        if self.weight_decay == AUTO:
-            if has_own_decay(self.optimizer):
-                return 0.0
-            from effdet_keras.extras.tfod.recipe import tfod_decay
-
-            return tfod_decay() if self._is_tfod else _L2_DECAY
         if not self._brings_optimizer and has_own_decay(self.optimizer):
             return 0.0  # it is AdamW's, see `new_optimizer`
-        return self.weight_decay or 0.0
+        return self._weight_decay or 0.0
+
+    @property
+    def _weight_decay(self):
+        """The decay, or the default that goes with the optimizer."""
+        if self.weight_decay != AUTO:
+            return self.weight_decay
+        if has_own_decay(self.optimizer):
+            # Of a Keras optimizer it is an argument of its own.
+            return 0.0 if self._brings_optimizer else _ADAMW_DECAY
+        from effdet_keras.extras.tfod.recipe import tfod_decay
+
+        return tfod_decay() if self._is_tfod else _L2_DECAY
 
     def new_optimizer(self) -> keras.optimizers.Optimizer:
         """The optimizer: the caller's own, one by name, or SGD with momentum 0.9.
@@ -342,12 +377,11 @@ class Recipe(RecipeFields):
         accumulation = {}
         if self.accumulate_steps > 1:
             accumulation["gradient_accumulation_steps"] = self.accumulate_steps
-        decay = _ADAMW_DECAY if self.weight_decay == AUTO else self.weight_decay
         multipliers = self.learning_rate_multipliers
         return named_optimizer(
             self.optimizer or "momentum",
             rate,
-            weight_decay=decay or 0.0,
+            weight_decay=self._weight_decay or 0.0,
             multipliers=None if multipliers == AUTO else multipliers,
             **accumulation,
         )
@@ -387,3 +421,36 @@ class Recipe(RecipeFields):
         if config.get("adversarial") is not None:
             import effdet_keras.extras.advprop  # noqa: F401  # registers its class
         return cls(**keras.saving.deserialize_keras_object(config))
+
+    # --- Names of before, which work for one release.
+
+    @property
+    def is_open(self) -> bool:
+        """Deprecated: `has_auto_fields`."""
+        _warn_of_old_name("is_open", "has_auto_fields")
+        return self.has_auto_fields
+
+    @property
+    def given(self) -> list[str]:
+        """Deprecated: `given_fields`."""
+        _warn_of_old_name("given", "given_fields")
+        return self.given_fields
+
+    def may_choose(self, field: str) -> bool:
+        """Deprecated: `is_auto`."""
+        _warn_of_old_name("may_choose", "is_auto")
+        return self.is_auto(field)
+
+    def chosen(self, **fields: Any) -> Recipe:
+        """Deprecated: `resolve`."""
+        _warn_of_old_name("chosen", "resolve")
+        return self.resolve(**fields)
+
+
+def _warn_of_old_name(old, new):
+    warnings.warn(
+        f"`Recipe.{old}` is `Recipe.{new}` now, and will be removed in the next "
+        "release.",
+        DeprecationWarning,
+        stacklevel=3,
+    )

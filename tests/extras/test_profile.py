@@ -62,8 +62,8 @@ def test_an_error_in_between_ends_the_trace(traced, tmp_path):
     stop = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         fit(steps, callbacks=[stop])
-    steps.let_go()  # as `EfficientDet.fit` does
-    steps.let_go()
+    steps.close()  # as `EfficientDet.fit` does
+    steps.close()
     assert traced.count("start") == traced.count("stop")
 
 

@@ -117,7 +117,7 @@ def test_it_has_the_classes_of_the_data_and_what_was_set(train):
     assert (model.class_names, model.category_ids) == (("cat", "dog"), (3, 7))
     assert model.config.image_size == (64, 64)
     assert model.postprocess.max_detections == 7
-    recipe = model.settings.open_recipe
+    recipe = model.settings.requested_recipe
     assert (recipe.loss.gamma, recipe.learning_rate) == (2.0, 0.5)
     assert not any("efficientnet" in w.path for w in model.trainable_variables)
 

@@ -12,22 +12,23 @@ from effdet_keras.augment import Mosaic
 from effdet_keras.data import from_arrays
 from effdet_keras.train.auto_recipe import (
     LONG,
-    Facts,
+    TrainingFacts,
     augmentation,
     choose,
     describe,
     num_epochs,
     scale_jitter,
 )
-from effdet_keras.train.fitting import choose_recipe, frozen_state
+from effdet_keras.train.freezing import frozen_state
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import ATSSMatching, IoUMatching, Matching
 from effdet_keras.train.optimizers import Muon
+from effdet_keras.train.resolve_recipe import resolve_auto_fields
 
 
 def chosen(**facts):
     known = {"num_images": 160, "batch_size": 8, "steps": 200, **facts}
-    return {choice.field: choice.value for choice in choose(Facts(**known))}
+    return {choice.field: choice.value for choice in choose(TrainingFacts(**known))}
 
 
 def test_a_pretrained_backbone_is_frozen_in_a_short_training():
@@ -98,10 +99,10 @@ def test_epochs_come_to_the_steps_of_a_training_without_a_length():
 
 
 def test_what_was_chosen_is_told_with_its_reason_and_what_was_given():
-    facts = Facts(num_images=160, batch_size=8, steps=200, pretrained="backbone")
+    facts = TrainingFacts(160, batch_size=8, steps=200, pretrained="backbone")
     text = describe(choose(facts), facts, ["ema_decay"])
     assert "160 images, 200 steps of 8" in text
-    assert "freeze='backbone'" in text and "it is pretrained" in text
+    assert "freeze='backbone'" in text and "the backbone is pretrained" in text
     assert text.endswith("as given: ema_decay")
     assert "scale_jitter" not in text
 
@@ -118,8 +119,8 @@ def settle(model, *, pretrained=None, **arguments):
 
 
 def chosen_for(model, steps=50, pretrained=None):
-    facts = Facts(20, batch_size=8, steps=steps, pretrained=pretrained)
-    choose_recipe(model, facts, verbose=False)
+    facts = TrainingFacts(20, batch_size=8, steps=steps, pretrained=pretrained)
+    resolve_auto_fields(model, facts, verbose=False)
     return model.settings.recipe
 
 
@@ -234,7 +235,7 @@ def test_statistics_of_a_backbone_that_it_freezes_move_where_asked(freed):
     settle(freed, pretrained="backbone", freeze_batch_norm=False)
     frozen = frozen_state(freed)
     assert frozen["weights"] and not frozen["batch_norms"]
-    assert freed.settings.open_recipe.given == ["freeze_batch_norm"]
+    assert freed.settings.requested_recipe.given_fields == ["freeze_batch_norm"]
 
 
 @pytest.mark.tensorflow

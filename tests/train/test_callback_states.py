@@ -4,8 +4,8 @@ import json
 
 import keras
 
-from effdet_keras.train.callback_states import get_callback_states, set_callback_states
-from effdet_keras.train.fitting import EpochLines
+from effdet_keras.train.epoch_logger import EpochLogger
+from effdet_keras.train.resume import set_states, states_of
 
 
 class Counting(keras.callbacks.Callback):
@@ -22,7 +22,7 @@ def new():
     stopping = keras.callbacks.EarlyStopping("AP", mode="max", patience=3)
     other = keras.callbacks.EarlyStopping("loss", mode="min")
     lower = keras.callbacks.ReduceLROnPlateau("AP", mode="max")
-    callbacks = [stopping, other, lower, Counting(), EpochLines(), object()]
+    callbacks = [stopping, other, lower, Counting(), EpochLogger(), object()]
     for callback in callbacks[:-1]:
         callback.set_model(keras.Sequential())
         callback.set_params({"epochs": 9})

@@ -4,11 +4,15 @@ import types
 
 import keras
 import pytest
-from support.tiny import EAGER, batch, tiny_model
 
-from effdet_keras.callbacks import COCOEvaluation
+from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation
 from effdet_keras.train.averages import SwapEMA
-from effdet_keras.train.fitting import EpochLines, others_in, swaps
+from effdet_keras.train.epoch_logger import EpochLogger
+from effdet_keras.train.fit_callbacks import (
+    closing,
+    ema_callbacks,
+    user_callbacks,
+)
 
 
 def test_the_callbacks_that_are_given_are_kept_in_any_form():
@@ -17,9 +21,9 @@ def test_the_callbacks_that_are_given_are_kept_in_any_form():
         (None, []),
         (one, [one]),
         ([one, SwapEMA(), other], [one, other]),
-        (keras.callbacks.CallbackList([one, EpochLines()]), [one]),
+        (keras.callbacks.CallbackList([one, EpochLogger()]), [one]),
     ):
-        assert others_in(given) == expected
+        assert user_callbacks(given) == expected
 
 
 def test_evaluations_come_first_and_the_others_keep_their_order():
@@ -33,53 +37,49 @@ def test_evaluations_come_first_and_the_others_keep_their_order():
         [evaluation, one, other, third],
         keras.callbacks.CallbackList([one, other, evaluation, third]),
     ):
-        assert others_in(given) == [evaluation, one, other, third]
+        assert user_callbacks(given) == [evaluation, one, other, third]
     assert COCOEvaluation.evaluates
 
 
 def test_the_averages_are_swapped_by_the_callback_that_is_given_or_by_a_new_one():
     model, given = types.SimpleNamespace(averages=object()), SwapEMA()
-    assert swaps(model, [keras.callbacks.Callback(), given]) == [given]
-    assert [type(callback) for callback in swaps(model, None)] == [SwapEMA]
-    assert swaps(types.SimpleNamespace(averages=None), []) == []
+    assert ema_callbacks(model, [keras.callbacks.Callback(), given]) == [given]
+    assert [type(callback) for callback in ema_callbacks(model, None)] == [SwapEMA]
+    assert ema_callbacks(types.SimpleNamespace(averages=None), []) == []
 
 
-@pytest.mark.slow_elsewhere
-@pytest.mark.parametrize("verbose", ["auto", 0, 1, 2])
-def test_only_the_automatic_verbosity_prints_our_lines(verbose, capsys):
-    model = tiny_model()
-    model.compile("sgd", run_eagerly=EAGER)
-    model.fit(*batch(), verbose=verbose)
-    assert ("epoch 1/1  loss" in capsys.readouterr().out) is (verbose == "auto")
+class Holding(keras.callbacks.Callback):
+    """A callback that counts how often it is closed."""
+
+    closed = 0
+
+    def close(self):
+        self.closed += 1
 
 
-@pytest.fixture
-def lines():
-    callback = EpochLines()
-    callback.set_params({"epochs": 12, "steps": 3})
-    callback.on_train_begin()
-    return callback
+class Closing(Holding):
+    closes_after_fit = True
 
 
-def run_epoch(lines, epoch, **logs):
-    lines.on_epoch_begin(epoch)
-    for step in range(3):
-        lines.on_train_batch_end(step, {"loss": 1.0})
-    lines.on_epoch_end(epoch, logs)
+def test_callbacks_are_closed_after_an_error_too():
+    callback = Closing()
+    with pytest.raises(KeyboardInterrupt), closing([callback]):
+        raise KeyboardInterrupt
+    with closing([callback]):
+        pass
+    assert callback.closed == 2
 
 
-def test_an_epoch_is_one_line_with_its_losses_and_no_other_number(lines, capsys):
-    run_epoch(lines, 0, loss=0.53211, val_loss=0.61, class_loss=0.2, APs=0.1)
-    (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith("epoch  1/12  loss 0.5321  val_loss 0.61  ")
-    assert line.endswith(" s") and "class_loss" not in line and "APs" not in line
+def test_a_close_that_means_something_else_is_not_called():
+    callback = Holding()
+    with closing([callback, keras.callbacks.Callback()]):
+        pass
+    assert callback.closed == 0
+    assert CheckpointArchive.closes_after_fit
 
 
-def test_the_best_ap_and_its_epoch_are_remembered(lines, capsys):
-    for epoch, ap in enumerate([0.1, 0.3, 0.2]):
-        run_epoch(lines, epoch, loss=1.0, AP=ap, AP50=2 * ap)
-    run_epoch(lines, 3, loss=1.0)  # evaluated every few epochs only
-    printed = capsys.readouterr().out.splitlines()
-    assert "AP 0.300  AP50 0.600  best AP 0.300 (epoch 2)" in printed[1]
-    assert "AP 0.200  AP50 0.400  best AP 0.300 (epoch 2)" in printed[2]
-    assert "AP" not in printed[3]
+def test_close_has_its_former_name_for_one_release(tmp_path):
+    archive = CheckpointArchive(tmp_path, verbose=False)
+    with pytest.warns(DeprecationWarning, match="`close`"):
+        archive.let_go()
+    CheckpointArchive(tmp_path, verbose=False).close()  # the folder is free again

@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 from support.tiny import BACKBONE, assert_equal, batch, tiny_model
 
-from effdet_keras.train.fitting import PARTS, frozen_state
+from effdet_keras.train.freezing import WEIGHT_GROUPS, frozen_state
 
 # A matter of Keras' flags, which are the same on every backend.
 pytestmark = pytest.mark.slow_elsewhere
@@ -55,7 +55,7 @@ def compiled(**options):
 def test_frozen_weights_are_bit_equal_after_training(what, frozen):
     model = compiled(freeze=what)
     moved = train(model)
-    pattern = re.compile(PARTS.get(what, what))
+    pattern = re.compile(WEIGHT_GROUPS.get(what, what))
     expected = {
         v.path
         for v in model.weights

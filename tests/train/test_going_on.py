@@ -2,7 +2,7 @@
 
 import json
 import shutil
-import zipfile
+import warnings
 
 import keras
 import numpy as np
@@ -13,7 +13,8 @@ from support.tiny import EAGER, Stream, batch, tiny_model
 from effdet_keras.callbacks import CheckpointArchive
 from effdet_keras.data import from_arrays
 from effdet_keras.model.efficientdet import EfficientDet
-from effdet_keras.train.resume import TrainingPosition
+from effdet_keras.train import fit_callbacks
+from effdet_keras.train.epoch_logger import EpochLogger
 from effdet_keras.weights.archive import read_archive_info
 
 pytestmark = pytest.mark.tensorflow
@@ -132,3 +133,51 @@ def test_a_training_that_is_done_says_so():
     with pytest.warns(UserWarning, match="nothing left to train"):
         history = model.fit(own_batches(model), epochs=3, verbose=0)
     assert history.epoch == []
+
+
+def test_data_that_fit_refuses_does_not_lose_where_the_checkpoint_was():
+    model = tiny_model()
+    model.compile(keras.optimizers.SGD(0.01), run_eagerly=EAGER)
+    model.go_on_from({"epoch": 3, "steps": 0})
+    with pytest.raises(ValueError, match="There are no images"):
+        model.fit(np.zeros((0, 64, 64, 3)), batch(1)[1])
+    images, truth = batch()
+    assert model.fit(images, truth, epochs=4, verbose=0).epoch == [3]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # nothing is left of the checkpoint
+        assert model.fit(images, truth, epochs=1, verbose=0).epoch == [0]
+
+
+class Evaluating(keras.callbacks.Callback):
+    """Logs an AP, as `COCOEvaluation` does."""
+
+    evaluates = True
+
+    def __init__(self, aps):
+        super().__init__()
+        self.aps = aps
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs["AP"] = self.aps[epoch]
+
+
+class EpochLines(EpochLogger):
+    """The class under its former name."""
+
+
+def test_an_archive_of_before_goes_on_with_the_best_ap_of_its_epoch_lines(
+    tmp_path, monkeypatch, capsys
+):
+    """States are saved by the class name, and that of `EpochLogger` was another."""
+    model, data = new_model(), batch(2)
+    aps = [0.5, 0.25]
+    with monkeypatch.context() as patch:
+        patch.setattr(fit_callbacks, "EpochLogger", EpochLines)
+        callbacks = [Evaluating(aps), CheckpointArchive(tmp_path, verbose=False)]
+        model.fit(*data, callbacks=callbacks)
+    states = read_archive_info(tmp_path / "last.keras")["place"]["callbacks"]
+    assert states == {"EpochLines": {"best": [0.5, 1]}}
+    capsys.readouterr()
+    model = EfficientDet.from_archive(tmp_path, resume=True)
+    model.fit(*data, epochs=2, callbacks=[Evaluating(aps)])
+    assert "AP 0.250  best AP 0.500 (epoch 1)" in capsys.readouterr().out

@@ -104,7 +104,7 @@ def test_the_last_but_one_is_of_the_same_training(folder):
     assert not (folder / "last.previous.keras").exists()
     callback.on_epoch_end(1, {"AP": 0.1})
     assert read_archive_info(folder / "last.previous.keras")["epoch"] == 1
-    callback.let_go()
+    callback.close()
 
 
 def test_there_is_a_last_checkpoint_at_every_moment(folder, monkeypatch):
@@ -118,7 +118,7 @@ def test_there_is_a_last_checkpoint_at_every_moment(folder, monkeypatch):
     monkeypatch.setattr(os, "replace", watched)
     callback = begun(folder, 30)
     callback.on_epoch_end(3, {"AP": 0.1})
-    callback.let_go()
+    callback.close()
     assert len(seen) == 3 and all(seen)
 
 

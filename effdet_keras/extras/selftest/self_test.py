@@ -28,7 +28,7 @@ from effdet_keras.extras.selftest.stages import (
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.network.build import copied
 from effdet_keras.train.auto_recipe import BOX_LOSS
-from effdet_keras.train.fitting import frozen_state, restore_frozen
+from effdet_keras.train.freezing import frozen_state, restore_frozen
 from effdet_keras.train.matching import ATSSMatching, IoUMatching
 
 RULES = {"IoU": IoUMatching(), "ATSS": ATSSMatching()}

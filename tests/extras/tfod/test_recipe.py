@@ -17,7 +17,7 @@ from effdet_keras.train.optimizers import clip_gradients
 from effdet_keras.train.recipe import Recipe
 
 SIZE = 256
-RECIPE = Recipe("tfod").chosen()
+RECIPE = Recipe("tfod").resolve()
 CONFIG = EfficientDetConfig(
     image_size=SIZE,
     num_classes=3,

@@ -1,0 +1,148 @@
+"""What `compile` makes of a recipe: the optimizer, the averages, the metrics."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import keras
+
+from effdet_keras._internal.backend import default_jit_compile
+from effdet_keras.errors import require
+from effdet_keras.network.batch_norm import MomentumWarmup, set_momentum_warmup
+from effdet_keras.network.layers import ConfiguredLayer
+from effdet_keras.train.averages import WeightAverages
+from effdet_keras.train.loss_metrics import LossMetrics, loss_names
+from effdet_keras.train.optimizers import check_found, step_counter
+from effdet_keras.train.recipe import Recipe
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How a compiled model trains: `EfficientDet.settings`.
+
+    Attributes:
+        recipe: the resolved `Recipe`, no field of which is "auto": optimizer, averages
+            and losses are made of it.
+        requested_recipe: the `Recipe` that `compile` was given, in which fields may be
+            "auto"; see `train/resolve_recipe.py`.
+        trackers: `LossMetrics`, the metrics that a step updates.
+        keras_options: the arguments of `keras.Model.compile`, as given.
+    """
+
+    recipe: Recipe
+    requested_recipe: Recipe
+    trackers: LossMetrics
+    keras_options: dict[str, Any]
+
+
+def compile_model(
+    model: Any,
+    requested_recipe: Recipe,
+    recipe: Recipe,
+    keras_options: dict[str, Any],
+) -> None:
+    """Compiles a model with a resolved recipe: optimizer and averages start again.
+
+    Args:
+        model: `EfficientDet`.
+        requested_recipe, recipe, keras_options: see `Settings`.
+
+    Raises:
+        ValueError: If an expression of the recipe matches no variable of the model, or
+            a loss scale is given for a model that does not compute in float16.
+    """
+    with model.variable_scope():  # `fit` may be called outside of it
+        jit_compile = keras_options["jit_compile"]
+        if jit_compile == "auto":
+            jit_compile = default_jit_compile()
+        adversarial = None
+        if recipe.adversarial is not None:
+            adversarial = recipe.adversarial.new_training(model, jit_compile)
+        _check_expressions(model, requested_recipe, recipe, adversarial)
+        keras.Model.compile(
+            model,
+            optimizer=recipe.new_optimizer(),
+            loss=None,  # `EfficientDet.compute_loss` computes the losses
+            **(keras_options | {"jit_compile": jit_compile}),
+        )
+        model.adversarial = adversarial
+        _set_loss_scale(model, recipe)
+        _set_recomputation(model, recipe)
+        # Built here, so that loading weights finds the optimizer's variables, and the
+        # first step is not traced a second time because it creates them.
+        model.optimizer.build(model.optimized_variables())
+        _set_moving_normalizer(model, recipe)
+        _set_momentum_warmup(model, recipe)
+        model.settings = Settings(
+            recipe=recipe,
+            requested_recipe=requested_recipe,
+            trackers=_new_metrics(model, recipe),
+            keras_options=keras_options,
+        )
+        _set_averages(model, recipe)
+
+
+def _check_expressions(model, requested_recipe, recipe, adversarial):
+    """Raises ValueError for an expression that is found in no variable's path."""
+    multipliers = recipe.learning_rate_multipliers or {}
+    check_found("learning_rate_multipliers", multipliers, model.variables)
+    with_gradient = list(model.variables)
+    if adversarial is not None:
+        with_gradient += adversarial.variables
+    multipliers = recipe.gradient_multipliers or {}
+    check_found("gradient_multipliers", multipliers, with_gradient)
+    # Not that of a recipe by name, which has expressions for networks of all kinds.
+    decay = requested_recipe.weight_decay
+    if isinstance(decay, dict):
+        check_found("weight_decay", decay, model.variables)
+
+
+def _set_loss_scale(model, recipe):
+    if recipe.loss_scale is None:
+        return
+    is_scaled = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    rule = "`loss_scale` is for models of `mixed_float16`"
+    require(is_scaled, rule, loss_scale=recipe.loss_scale, dtype=model.dtype_policy)
+    model.optimizer.initial_scale = recipe.loss_scale
+
+
+def _set_recomputation(model, recipe):
+    """Has layers keep their outputs alone for the backward pass, or all within them."""
+    for layer in model._flatten_layers(include_self=False):
+        if isinstance(layer, ConfiguredLayer):
+            layer.recomputes = recipe.grad_checkpoint
+
+
+def _set_moving_normalizer(model, recipe):
+    model.moving_normalizer = None
+    momentum = recipe.loss.positives_momentum or 0.0
+    if momentum > 0.0:
+        from effdet_keras.extras.moving_normalizer import MovingNormalizer
+
+        model.moving_normalizer = MovingNormalizer(momentum)
+
+
+def _set_momentum_warmup(model, recipe):
+    warmup = None
+    if recipe.batch_norm_warmup:
+        warmup = MomentumWarmup(step_counter(model.optimizer))
+    set_momentum_warmup(model, warmup)
+
+
+def _new_metrics(model, recipe):
+    metrics = LossMetrics(loss_names(model.config, recipe.loss))
+    metrics.add(model.auxiliary_losses)
+    if model.adversarial is not None:
+        metrics.add((model.adversarial.name,))
+    return metrics
+
+
+def _set_averages(model, recipe):
+    """Starts averages from the weights to evaluate: after `fit` the old averages."""
+    if model.averages is not None and model.averages.is_swapped:
+        model.averages.adopt()  # and it holds no weights of training any more
+    model.averages = None
+    if recipe.ema_decay:
+        sources = model.trainable_variables + model.batch_norm_statistics()
+        model.averages = WeightAverages(sources, decay=recipe.ema_decay)

@@ -1,0 +1,116 @@
+"""The callbacks of `fit`: those of the user, and those that `fit` adds itself."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+
+from effdet_keras.errors import InvalidTypeError, require
+from effdet_keras.train.averages import SwapEMA
+from effdet_keras.train.epoch_logger import EpochLogger, with_current_names
+from effdet_keras.train.fit_data import TrainingData
+from effdet_keras.train.resume import DataOrder, FromPlaceOn, PlaceKeeper
+
+# The callbacks that `fit` adds, and puts in their place where the user passes them.
+_ADDED_BY_FIT = (SwapEMA, PlaceKeeper, EpochLogger)
+
+
+def assemble_callbacks(
+    model: Any, callbacks: Any, tracker: PlaceKeeper, *, log_epochs: bool
+) -> list[Any]:
+    """All callbacks of one `fit`, in the order in which Keras calls them.
+
+    1. `tracker`, which knows the position of the training that the others save;
+    2. `SwapEMA`, so that all others find the averages in the model;
+    3. the user's, evaluations first;
+    4. `EpochLogger`, so that what the others add to the logs is in its line.
+
+    Args:
+        model: `EfficientDet`, compiled or not.
+        callbacks: what `keras.Model.fit` takes as `callbacks`.
+        tracker: `PlaceKeeper` of this `fit`.
+        log_epochs: bool, whether `EpochLogger` prints one line per epoch.
+    """
+    users = user_callbacks(callbacks)
+    if tracker.must_skip:
+        users = [FromPlaceOn(callback, tracker) for callback in users]
+    loggers = [EpochLogger()] if log_epochs else []
+    everything = [tracker, *ema_callbacks(model, callbacks), *users, *loggers]
+    tracker.watch(everything)
+    return everything
+
+
+def position_tracker(model: Any, data: TrainingData) -> PlaceKeeper:
+    """The callback that starts the data where the training is resumed.
+
+    It also knows where the training is, for the callbacks that save checkpoints.
+    """
+    position = data.position
+    if position is not None:
+        states = with_current_names(position.callbacks)
+        position = dataclasses.replace(position, callbacks=states)
+    return PlaceKeeper(
+        DataOrder(data.x, data.steps_per_epoch, data.initial_epoch),
+        position,
+        is_given_batches=model.receives_batches,
+    )
+
+
+def ema_callbacks(model: Any, callbacks: Any) -> list[SwapEMA]:
+    """The callback that swaps weights and averages: the user's `SwapEMA`, or a new one.
+
+    None where the model has no averages.
+    """
+    if model.averages is None:
+        return []
+    users = [one for one in flatten_callbacks(callbacks) if isinstance(one, SwapEMA)]
+    return users[:1] or [SwapEMA()]
+
+
+def user_callbacks(callbacks: Any) -> list[keras.callbacks.Callback]:
+    """The callbacks that the user passed to `fit`, but for those that `fit` adds.
+
+    Evaluations come first, whose metrics the others monitor and log: Keras calls
+    callbacks in the order of the list, and those before would find no `AP`.
+    """
+    users = [
+        c for c in flatten_callbacks(callbacks) if not isinstance(c, _ADDED_BY_FIT)
+    ]
+    # `sorted` is stable: the others keep their order.
+    return sorted(users, key=lambda c: not getattr(c, "evaluates", False))
+
+
+def flatten_callbacks(callbacks: Any) -> list[keras.callbacks.Callback]:
+    """The callbacks in what Keras takes: None, one, nested lists, a `CallbackList`.
+
+    Raises:
+        TypeError: If one of them is no callback, or a class of callbacks.
+    """
+    callbacks = getattr(callbacks, "callbacks", callbacks)
+    flat = keras.tree.flatten([] if callbacks is None else callbacks)
+    for callback in flat:
+        is_callback = hasattr(callback, "set_model") and not isinstance(callback, type)
+        rule = "`callbacks` must be objects of `keras.callbacks.Callback`"
+        require(is_callback, rule, InvalidTypeError, callback=callback)
+    return flat
+
+
+@contextlib.contextmanager
+def closing(callbacks: Sequence[Any]) -> Iterator[None]:
+    """Context that calls `close` of callbacks when it ends, also after an error.
+
+    Keras calls `on_train_end` only where `fit` comes to its end. A callback that holds
+    a lock, a signal handler or an open file sets `closes_after_fit = True` and has a
+    method `close`, which may be called twice. (A callback of the user's may have a
+    `close` that means something else, so the name alone does not count.)
+    """
+    try:
+        yield
+    finally:
+        for callback in callbacks:
+            if getattr(callback, "closes_after_fit", False):
+                callback.close()

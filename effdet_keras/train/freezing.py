@@ -1,0 +1,77 @@
+"""Which weights train: frozen by part or by name, and written to files."""
+
+from __future__ import annotations
+
+import re
+
+from effdet_keras.errors import InvalidValueError, require
+from effdet_keras.network.batch_norm import STATISTICS, batch_norms_of
+
+# What `freeze` takes by name: expressions that match from the start of a path.
+WEIGHT_GROUPS = {
+    "backbone": r"efficientnet(v2)?-",
+    "backbone+fpn": r"(efficientnet(v2)?-|resample_p\d+/|fpn_cells/)",
+}
+
+
+def freeze(model, what, batch_norm=True):
+    """Stops some weights from training, and lets all others train.
+
+    See `EfficientDet.freeze`, which compiles the model again as well.
+    """
+    pattern = re.compile(WEIGHT_GROUPS.get(what, what))
+    weights = _weights_of(model)
+    frozen = {v.path for v in weights if pattern.match(v.path)}
+    if not frozen:
+        layers = dict.fromkeys(v.path.split("/")[0] for v in weights)
+        raise InvalidValueError(
+            f"No weight matches. Received: freeze={what!r}. It may be "
+            f"{', '.join(map(repr, WEIGHT_GROUPS))}, or a regular expression that "
+            f"matches from the start of a path; paths start with {', '.join(layers)}."
+        )
+    require(len(frozen) < len(weights), "Nothing is left to train", freeze=what)
+    _freeze_paths(model, frozen, batch_norm)
+
+
+def unfreeze(model):
+    """Lets all weights train, but the batch norms of a `frozen_batch_norm=True`."""
+    _freeze_paths(model, set(), batch_norm=True)
+
+
+def is_trainable(model, group):
+    """Whether any weight of one of the `WEIGHT_GROUPS` trains."""
+    pattern = re.compile(WEIGHT_GROUPS[group])
+    return any(pattern.match(v.path) for v in model.trainable_variables)
+
+
+def frozen_state(model):
+    """The paths of what does not train, as JSON can hold it; see `restore_frozen`."""
+    return {
+        "weights": [v.path for v in _weights_of(model) if not v.trainable],
+        "batch_norms": [bn.path for bn in batch_norms_of(model) if not bn.trainable],
+    }
+
+
+def restore_frozen(model, state):
+    """Freezes what `frozen_state` returned, and nothing else."""
+    weights, batch_norms = set(state["weights"]), set(state["batch_norms"])
+    model.trainable = True
+    for bn in batch_norms_of(model):
+        bn.trainable = bn.path not in batch_norms
+    for variable in _weights_of(model):
+        variable.trainable = variable.path not in weights
+
+
+def _freeze_paths(model, frozen, batch_norm):
+    """Freezes weights by their paths; `batch_norm` as of `freeze`."""
+    norms = batch_norms_of(model)
+    if model.config.frozen_batch_norm:
+        frozen, batch_norm = frozen | {v.path for v in _weights_of(*norms)}, True
+    own = {bn.path: {v.path for v in _weights_of(bn)} for bn in norms}
+    whole = [path for path, paths in own.items() if batch_norm and paths <= frozen]
+    restore_frozen(model, {"weights": frozen, "batch_norms": whole})
+
+
+def _weights_of(*layers):
+    """The weights that can be frozen: not the statistics of batch norms."""
+    return [v for x in layers for v in x.weights if v.name not in STATISTICS]

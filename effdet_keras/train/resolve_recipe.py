@@ -1,0 +1,98 @@
+"""Resolves the recipe of a model: a value in the place of every "auto".
+
+`compile` keeps the `Recipe` that was requested. One of "reference" or "tfod" is
+resolved at once, because nothing in it depends on the data. With `recipe="auto"` it is
+`fit` that resolves it, with the facts of its data, and makes optimizer and averages of
+the result. Until then the model has those of the reference's recipe, so that
+`train_on_batch`, `evaluate`, `model.optimizer` and files work without a `fit`.
+
+A recipe that steps were trained with is not resolved again: a training that is resumed
+goes on with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from effdet_keras.train import auto_recipe, inputs
+from effdet_keras.train.auto_recipe import TrainingFacts
+from effdet_keras.train.compile_model import compile_model
+from effdet_keras.train.fit_data import TrainingData
+from effdet_keras.train.freezing import freeze, frozen_state, is_trainable
+from effdet_keras.train.optimizers import steps_done
+
+
+def resolve_recipe(model: Any, data: TrainingData, *, verbose: bool) -> None:
+    """Resolves the recipe for one `fit`, and fits the schedule to its length.
+
+    Args:
+        model: `EfficientDet`, compiled or not.
+        data: the data and the length of this `fit`.
+        verbose: bool, whether to print what was chosen, and why.
+
+    Raises:
+        ValueError: If the schedule is as long as the training, and the data does not
+            tell how long that is.
+    """
+    if model.settings is None or data.epochs_to_train < 1:
+        return
+    needs_length = model.settings.recipe.needs_length
+    if not (needs_length or _has_auto_fields(model)):
+        return
+    batch_size, steps_per_epoch = inputs.batch_size_and_steps(
+        data.x, data.batch_size, data.steps_per_epoch, must_know=needs_length
+    )
+    facts = TrainingFacts(
+        num_images=inputs.num_images(data.x, batch_size, steps_per_epoch),
+        batch_size=batch_size,
+        steps=steps_per_epoch * data.epochs_to_train,
+        pretrained=model.pretrained,
+        backbone=model.config.backbone,
+        auto_fields=data.auto_fields,
+        epochs=data.epochs_to_train,
+    )
+    resolve_auto_fields(model, facts, verbose=verbose)
+    if model.settings.recipe.needs_length:
+        _fit_schedule(model, facts, steps_per_epoch, data.steps_before)
+
+
+def resolve_auto_fields(model: Any, facts: TrainingFacts, *, verbose: bool) -> None:
+    """Compiles a model with what fits the data, in the fields that are "auto".
+
+    Nothing changes where no field is, or a step was trained.
+    """
+    if not _has_auto_fields(model):
+        return
+    requested = model.settings.requested_recipe
+    if frozen_state(model)["weights"] or not requested.is_auto("freeze"):
+        facts = facts._replace(backbone_trains=is_trainable(model, "backbone"))
+    choices = [
+        choice
+        for choice in auto_recipe.choose(facts)
+        if requested.is_auto(choice.field)
+    ]
+    recipe = requested.resolve(**{choice.field: choice.value for choice in choices})
+    if any(choice.field == "freeze" for choice in choices):
+        freeze(model, recipe.freeze, recipe.freeze_batch_norm)
+    compile_model(model, requested, recipe, model.settings.keras_options)
+    model.train_function = None  # its graph has the recipe of before
+    if verbose:
+        text = auto_recipe.describe(choices, facts, requested.given_fields)
+        print(text, flush=True)
+
+
+def _has_auto_fields(model):
+    """Whether fields are to be chosen, and no step was trained with the recipe."""
+    is_new = not steps_done(model.optimizer)
+    return model.settings.requested_recipe.has_auto_fields and is_new
+
+
+def _fit_schedule(model, facts, steps_per_epoch, steps_before):
+    """Gives the optimizer the schedule for the length of the whole training."""
+    done = steps_done(model.optimizer) - steps_before
+    model.optimizer.learning_rate = model.settings.recipe.resolve_schedule(
+        batch_size=facts.batch_size,
+        steps_per_epoch=steps_per_epoch,
+        epochs=(done + facts.steps) / steps_per_epoch,
+    )
+    model.train_function = None  # its graph has the schedule of before
