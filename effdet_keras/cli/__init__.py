@@ -16,10 +16,10 @@ from collections.abc import Sequence
 
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.lazy_names import COMMAND
+from effdet_keras._internal.tensorflow_log import quiet_tensorflow
 from effdet_keras._version import __version__
 from effdet_keras.cli import convert, eval_, export, import_, predict, train
 from effdet_keras.cli.arguments import add_command
-from effdet_keras.cli.tensorflow_log import quiet_tensorflow
 from effdet_keras.errors import EffDetError, hint, printable
 
 # A command is a file with a function `run` (see `arguments`), here or in an extra.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from effdet_keras._internal.optional_imports import keras
 from effdet_keras.cli.arguments import DatasetFormat, Flag, Repeated
 from effdet_keras.errors import InvalidValueError
 
@@ -57,6 +58,7 @@ def run(
         timeout (TIME): with --follow, how long to wait for something new, such as 90s,
             20m or 1.5h
     """
+    keras.require("`effdet-keras eval`")
     from effdet_keras.cli.files import DatasetSource
 
     source = DatasetSource("DATA", data, split, format)

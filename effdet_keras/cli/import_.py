@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from effdet_keras._internal.optional_imports import keras
 from effdet_keras._internal.whole_files import local_path
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.network.config import MODEL_NAMES
@@ -30,6 +31,7 @@ def run(
         class_names (NAME): names of the classes, in the order of the labels
         skip_mismatch: leave weights of the model random if the file has none that fit
     """
+    keras.require("`effdet-keras import`")
     from effdet_keras.model.efficientdet import EfficientDet
     from effdet_keras.weights.archive import write_archive
     from effdet_keras.weights.identify import identify

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypedDict, Unpack
 
+from effdet_keras._internal.optional_imports import keras
 from effdet_keras._internal.processes import is_first_process
 from effdet_keras.cli.arguments import (
     DatasetFormat,
@@ -149,6 +150,7 @@ def run(
             devices and with all processes, JAX (one device)
         deterministic: compute the same bits each time, which may be slower
     """
+    keras.require("`effdet-keras train`")
     from effdet_keras.runs.configuration import parse_settings
     from effdet_keras.runs.fine_tune import fine_tune
     from effdet_keras.runs.run_folder import RunFolder

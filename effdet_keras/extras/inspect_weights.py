@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from effdet_keras._internal.optional_imports import keras
 from effdet_keras.cli.arguments import Flag
 from effdet_keras.errors import printable
 
@@ -26,6 +27,7 @@ def run(
         model (NAME): the model to load them into (by default, the one that fits)
         list_all: list every array
     """
+    keras.require("`effdet-keras inspect-weights`")
     import numpy as np
 
     from effdet_keras.network.config import EfficientDetConfig

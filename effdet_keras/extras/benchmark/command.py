@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from effdet_keras._internal.optional_imports import keras
 from effdet_keras.cli.arguments import Precision, Runtime
 
 
@@ -29,6 +30,7 @@ def run(
         json (FILE): file for the numbers
         trace (FOLDER): folder for a TensorFlow profile of the runs, which it slows down
     """
+    keras.require("`effdet-keras benchmark`")
     from effdet_keras.cli.files import check_outputs, open_any_model
     from effdet_keras.extras.benchmark.benchmark_model import benchmark
 

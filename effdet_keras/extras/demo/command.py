@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from effdet_keras._internal.optional_imports import keras
+
 
 def run(
     *,
@@ -25,6 +27,7 @@ def run(
         images (N): images to train on (all 205)
         seed (N): random seed
     """
+    keras.require("`effdet-keras demo`")
     from effdet_keras.extras.demo.run_demo import run_demo
 
     options = {"num_train": images, "epochs": epochs, "seed": seed}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Annotated
 
+from effdet_keras._internal.optional_imports import keras
 from effdet_keras.cli.arguments import DatasetFormat, Flag, ImageSize, Settings
 from effdet_keras.errors import InvalidValueError, check_argument
 
@@ -42,6 +43,7 @@ def run(
         training: leave out the last stage, which takes minutes
         steps (N): steps of the last stage at most
     """
+    keras.require("`effdet-keras selftest`")
     from effdet_keras._internal.backend import require_tf_data
     from effdet_keras.extras.selftest.self_test import self_test
     from effdet_keras.model.efficientdet import EfficientDet

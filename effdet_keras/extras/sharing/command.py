@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from effdet_keras._internal.optional_imports import keras
+
 
 def run(
     model: str,
@@ -26,6 +28,7 @@ def run(
         private: make a new repository a private one
         overwrite: push to a repository that has another model or other files, too
     """
+    keras.require("`effdet-keras share`")
     from effdet_keras.extras.sharing.push import share_model
 
     options = {"license": license, "private": private or None, "overwrite": overwrite}
