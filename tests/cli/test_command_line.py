@@ -1,6 +1,5 @@
 """The command line itself: help, start-up, errors, exit statuses."""
 
-import functools
 import os
 import pathlib
 import re
@@ -25,7 +24,7 @@ def stand_in(monkeypatch):
     """A function that puts another one in the place of that of `effdet-keras demo`."""
 
     def replace(run):
-        monkeypatch.setattr(demo, "run", functools.wraps(demo.run)(run))
+        monkeypatch.setattr(demo, "run", run)
 
     return replace
 
@@ -141,7 +140,7 @@ def test_predict_and_export_name_the_threshold_alike(monkeypatch, capsys):
         taken.append(options["score_threshold"])
         return 0
 
-    monkeypatch.setattr(predict, "run", functools.wraps(predict.run)(predicted))
+    monkeypatch.setattr(predict, "run", predicted)
     for flag in ("--score-threshold", "--score"):  # its older name
         assert cli.main(["predict", "MODEL", "IMAGE", flag, "0.4"]) == 0
     assert cli.main(["predict", "MODEL", "IMAGE"]) == 0
@@ -200,8 +199,7 @@ sys.argv = ["effdet-keras", "inspect", "DATA"]
 from effdet_keras import cli
 from effdet_keras.extras.data_check import command as inspect
 
-inspect.run = lambda data: os.kill(os.getpid(), signal.SIGTERM)
-inspect.run.__annotations__["data"] = str
+inspect.run = lambda **_: os.kill(os.getpid(), signal.SIGTERM)
 sys.exit(cli.console())
 """
 
@@ -238,14 +236,13 @@ from effdet_keras import cli
 from effdet_keras._internal import optional_imports
 from effdet_keras.extras.data_check import command as inspect
 
-def run(data):
+def run(**_):
     optional_imports.MODULE.require()
     import tensorflow as tf
     print(tf.reduce_sum([1, 2]).numpy(), tf.__spec__.name)
     print("said by the program", file=sys.stderr)
 
 inspect.run = run
-inspect.run.__annotations__["data"] = str
 sys.exit(cli.console())
 """
 
