@@ -6,9 +6,9 @@ it. Keras is, for the files on the way of a `Predictor`: LiteRT, ONNX and OpenVI
 run without either.
 """
 
-import importlib
 import importlib.util
 
+from effdet_keras._internal.tensorflow_log import import_module
 from effdet_keras.errors import MissingPackageError
 
 
@@ -25,7 +25,7 @@ class OptionalModule:
     def require(self, purpose="This"):
         """Imports the module, or raises `MissingPackageError` with the cure."""
         try:
-            return importlib.import_module(self._name)
+            return import_module(self._name)
         except ImportError as error:
             packages = " ".join(f'"{package}"' for package in self._install.split())
             is_absent = f"{self._name}.".startswith(f"{error.name}.")

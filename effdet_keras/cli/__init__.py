@@ -16,13 +16,13 @@ from collections.abc import Sequence
 
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.lazy_names import COMMAND
+from effdet_keras._internal.tensorflow_log import quiet_tensorflow
 from effdet_keras._version import __version__
 from effdet_keras.cli import convert, eval_, export, import_, predict, train
-from effdet_keras.cli.arguments import add_command
-from effdet_keras.cli.tensorflow_log import quiet_tensorflow
 from effdet_keras.errors import EffDetError, hint, printable
 
-# A command is a file with a function `run` (see `arguments`), here or in an extra.
+# A command is a file with `SUMMARY`, `DESCRIPTION`, `add_arguments` and `run`, here or
+# in an extra.
 COMMANDS = {
     "demo": "demo.command",
     "inspect": "data_check.command",
@@ -113,9 +113,10 @@ def _parser():
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, module in COMMANDS.items():
         module = extra(module) if isinstance(module, str) else module
-        command = add_command(commands, name, module.run)
-        if hasattr(module, "add_flags"):  # that no signature can have
-            module.add_flags(command)
+        command = commands.add_parser(
+            name, help=module.SUMMARY, description=module.DESCRIPTION
+        )
+        module.add_arguments(command)
         command.add_argument(
             "--debug",
             action="store_true",

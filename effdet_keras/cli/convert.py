@@ -2,33 +2,58 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import argparse
 
-from effdet_keras.cli.arguments import DatasetFormat
+from effdet_keras.cli.arguments import (
+    add_data,
+    add_format,
+)
+
+SUMMARY = "write a dataset in another format"
+DESCRIPTION = (
+    "Reads a dataset in any known format and writes it to a new folder in another "
+    "format: annotations and images, one split or all of them."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command to its parser."""
+    add_data(parser)
+    parser.add_argument("out", metavar="OUT", help="folder to make; must not exist")
+    parser.add_argument(
+        "--to",
+        choices=("coco", "voc", "yolo", "csv", "tfrecord"),
+        required=True,
+        help="the format to write",
+    )
+    add_format(parser)
+    parser.add_argument(
+        "--split", metavar="NAME", help="convert only this split, such as train"
+    )
+    parser.add_argument(
+        "--num-shards",
+        type=int,
+        metavar="N",
+        help="of tfrecord: how many files to write per split",
+    )
+    parser.add_argument(
+        "--skip-errors",
+        action="store_true",
+        help="leave out what is wrong in DATA instead of stopping",
+    )
 
 
 def run(
     data: str,
     out: str,
     *,
-    to: Literal["coco", "voc", "yolo", "csv", "tfrecord"],
-    format: DatasetFormat | None = None,
+    to: str,
+    format: str | None = None,
     split: str | None = None,
     num_shards: int | None = None,
     skip_errors: bool = False,
 ) -> None:
-    """write a dataset in another format
-
-    Reads a dataset in any known format and writes it to a new folder in another format:
-    annotations and images, one split or all of them.
-
-    Args:
-        out (OUT): folder to make; must not exist
-        to: the format to write
-        split (NAME): convert only this split, such as train
-        num_shards (N): of tfrecord: how many files to write per split
-        skip_errors: leave out what is wrong in DATA instead of stopping
-    """
+    """Writes a dataset in another format."""
     from effdet_keras.data import convert
 
     on_error = "skip" if skip_errors else "raise"

@@ -2,22 +2,127 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import argparse
+from collections.abc import Sequence
 
-from effdet_keras.cli.arguments import DatasetFormat, Flag, Repeated
+from effdet_keras._internal.optional_imports import keras
+from effdet_keras.cli.arguments import (
+    add_batch_size,
+    add_data,
+    add_format,
+    add_overwrite,
+    add_threads,
+)
 from effdet_keras.errors import InvalidValueError
+
+SUMMARY = "evaluate a model on a dataset, or compare two"
+DESCRIPTION = (
+    "Prints COCO's numbers, Pascal VOC's, those of each class, the kinds of errors and "
+    "what matters most. --out writes a report with curves and images. Two models are "
+    "compared, with an interval of the difference."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command to its parser."""
+    parser.add_argument(
+        "models",
+        nargs="*",
+        metavar="MODEL",
+        help=(
+            "a .keras file, a folder of CheckpointArchive, the folder of a run of "
+            "`train`, an exported file or folder, or the name of a published model "
+            "such as efficientdet-d0; two of them to compare"
+        ),
+    )
+    add_data(parser)
+    parser.add_argument(
+        "--split",
+        metavar="NAME",
+        help="the split to evaluate on (test, or else valid, validation or val)",
+    )
+    add_format(parser)
+    add_batch_size(parser, default=8)
+    parser.add_argument(
+        "--out",
+        metavar="FOLDER",
+        help=(
+            "folder for numbers.json and report.html; of two models the report is of "
+            "the second"
+        ),
+    )
+    parser.add_argument(
+        "--json", metavar="FILE", help="file for the detections in COCO's result format"
+    )
+    parser.add_argument(
+        "--detections",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help=(
+            "a file in COCO's result format, of any system, to evaluate in the place "
+            "of a model, or to compare with one"
+        ),
+    )
+    parser.add_argument(
+        "--slices",
+        metavar="FILE.csv",
+        help=(
+            "a CSV file with a row for each image: a column 'file_name' or "
+            "'image_id', and others, such as camera or weather, by whose values AP "
+            "is listed"
+        ),
+    )
+    parser.add_argument(
+        "--losses",
+        action="store_true",
+        help=(
+            "compute the losses as well, from the same forward pass; for .keras "
+            "files of a training"
+        ),
+    )
+    parser.add_argument(
+        "--store-thresholds",
+        action="store_true",
+        help=(
+            "store the score threshold with the best F1 of each class, and the "
+            "temperature that calibrates scores, in the model's .keras file, for "
+            "`predict --score-threshold best` and `--calibrated`; its weights stay "
+            "as they are. Choose them on other images than those that you judge by: "
+            "--split valid"
+        ),
+    )
+    parser.add_argument(
+        "--follow",
+        action="store_true",
+        help=(
+            "MODEL is the folder of a run that trains in another process: evaluate "
+            "each new checkpoint, until the run is done"
+        ),
+    )
+    parser.add_argument(
+        "--timeout",
+        default="20m",
+        metavar="TIME",
+        help=(
+            "with --follow, how long to wait for something new, such as 90s, 20m or "
+            "1.5h (%(default)s)"
+        ),
+    )
+    add_threads(parser)
+    add_overwrite(parser)
 
 
 def run(
-    models: Annotated[list[str], Flag(nargs="*", metavar="MODEL")],
+    models: list[str],
     data: str,
     *,
     split: str | None = None,
-    format: DatasetFormat | None = None,
+    format: str | None = None,
     batch_size: int = 8,
     out: str | None = None,
     json: str | None = None,
-    detections: Repeated = (),
+    detections: Sequence[str] = (),
     slices: str | None = None,
     losses: bool = False,
     store_thresholds: bool = False,
@@ -26,37 +131,8 @@ def run(
     threads: int | None = None,
     overwrite: bool = False,
 ) -> None:
-    """evaluate a model on a dataset, or compare two
-
-    Prints COCO's numbers, Pascal VOC's, those of each class, the kinds of errors and
-    what matters most. --out writes a report with curves and images. Two models are
-    compared, with an interval of the difference.
-
-    Args:
-        models: a .keras file, a folder of CheckpointArchive, the folder of a run of
-            `train`, an exported file or folder, or the name of a published model such
-            as efficientdet-d0; two of them to compare
-        split (NAME): the split to evaluate on (test, or else valid, validation or val)
-        out (FOLDER): folder for numbers.json and report.html; of two models the report
-            is of the second
-        json (FILE): file for the detections in COCO's result format
-        detections (FILE): a file in COCO's result format, of any system, to evaluate in
-            the place of a model, or to compare with one
-        slices (FILE.csv): a CSV file with a row for each image: a column 'file_name' or
-            'image_id', and others, such as camera or weather, by whose values AP is
-            listed
-        losses: compute the losses as well, from the same forward pass; for .keras files
-            of a training
-        store_thresholds: store the score threshold with the best F1 of each class, and
-            the temperature that calibrates scores, in the model's .keras file, for
-            `predict --score-threshold best` and `--calibrated`; its weights stay as
-            they are. Choose them on other images than those that you judge by: --split
-            valid
-        follow: MODEL is the folder of a run that trains in another process: evaluate
-            each new checkpoint, until the run is done
-        timeout (TIME): with --follow, how long to wait for something new, such as 90s,
-            20m or 1.5h
-    """
+    """Evaluates one model, compares two, or follows a run."""
+    keras.require("`effdet-keras eval`")
     from effdet_keras.cli.files import DatasetSource
 
     source = DatasetSource("DATA", data, split, format)

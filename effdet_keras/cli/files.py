@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from effdet_keras._internal.optional_imports import keras
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import IMAGE_SUFFIXES
@@ -38,6 +39,7 @@ def open_any_model(
 
 def open_live_model(model: str) -> EfficientDet:
     """Opens an archive or a run, or fetches a published model by its name."""
+    keras.require(f"Opening '{model}'")
     from effdet_keras.model.efficientdet import EfficientDet
 
     if is_published(model):

@@ -2,9 +2,46 @@
 
 from __future__ import annotations
 
+import argparse
+
+from effdet_keras._internal.optional_imports import keras
 from effdet_keras._internal.whole_files import local_path
+from effdet_keras.cli.arguments import add_raw
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.network.config import MODEL_NAMES
+
+SUMMARY = "read weights of any known kind, write them as another"
+DESCRIPTION = (
+    "Reads weights of google/automl, PyTorch effdet, Keras Applications or this "
+    "package. The ending of OUT says what is written: .keras (an archive), "
+    ".weights.h5, .pth or .safetensors (PyTorch effdet); any other OUT is the prefix "
+    "of a TensorFlow 1 checkpoint of google/automl."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command to its parser."""
+    parser.add_argument(
+        "source", metavar="SOURCE", help="file, folder or address of the weights"
+    )
+    parser.add_argument("out", metavar="OUT", help="what to write; must not exist")
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        help="the model that the weights belong to, if that is not clear",
+    )
+    parser.add_argument(
+        "--class-names",
+        nargs="+",
+        metavar="NAME",
+        help="names of the classes, in the order of the labels",
+    )
+    parser.add_argument(
+        "--skip-mismatch",
+        action="store_true",
+        help="leave weights of the model random if the file has none that fit",
+    )
+    add_raw(parser)
 
 
 def run(
@@ -16,20 +53,8 @@ def run(
     skip_mismatch: bool = False,
     raw: bool = False,
 ) -> None:
-    """read weights of any known kind, write them as another
-
-    Reads weights of google/automl, PyTorch effdet, Keras Applications or this package.
-    The ending of OUT says what is written: .keras (an archive), .weights.h5, .pth or
-    .safetensors (PyTorch effdet); any other OUT is the prefix of a TensorFlow 1
-    checkpoint of google/automl.
-
-    Args:
-        source (SOURCE): file, folder or address of the weights
-        out (OUT): what to write; must not exist
-        model (NAME): the model that the weights belong to, if that is not clear
-        class_names (NAME): names of the classes, in the order of the labels
-        skip_mismatch: leave weights of the model random if the file has none that fit
-    """
+    """Reads weights of any known kind and writes them as another."""
+    keras.require("`effdet-keras import`")
     from effdet_keras.model.efficientdet import EfficientDet
     from effdet_keras.weights.archive import write_archive
     from effdet_keras.weights.identify import identify

@@ -2,10 +2,126 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import argparse
 
-from effdet_keras.cli.arguments import Flag, Precision, Runtime
+from effdet_keras.cli.arguments import (
+    RUNTIMES,
+    add_batch_size,
+    add_model,
+    add_overwrite,
+    add_precision,
+    add_threads,
+)
 from effdet_keras.errors import InvalidValueError
+
+SUMMARY = "detect in images, folders, videos, cameras"
+DESCRIPTION = (
+    "Prints one line per image or frame. --out draws the boxes, and --json writes them "
+    "to a COCO file with scores. The exit status is 1 if an image could not be read."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command to its parser."""
+    add_model(parser)
+    parser.add_argument(
+        "inputs",
+        nargs="+",
+        metavar="INPUT",
+        help=(
+            "an image, a folder of images, a video, the number of a camera, or the "
+            "address of a stream; press Ctrl-C to end a camera or stream"
+        ),
+    )
+    parser.add_argument(
+        "--out",
+        metavar="FOLDER",
+        help="folder for images and videos with the boxes drawn",
+    )
+    parser.add_argument("--json", metavar="FILE", help="COCO file for the boxes")
+    parser.add_argument(
+        "--score-threshold",
+        type=score,
+        default=0.3,
+        metavar="S",
+        help=(
+            "lowest score to keep, or 'best' for the threshold of each class that "
+            "`eval --store-thresholds` stored with the model (%(default)s)"
+        ),
+    )
+    parser.add_argument(  # its older name, which still works
+        "--score",
+        dest="score_threshold",
+        type=score,
+        default=argparse.SUPPRESS,
+        metavar="S",
+        help=argparse.SUPPRESS,
+    )
+    parser.add_argument(
+        "--calibrated",
+        action="store_true",
+        help=(
+            "give scores the temperature that `eval --store-thresholds` stored with "
+            "the model"
+        ),
+    )
+    add_batch_size(parser, default=1)
+    parser.add_argument(
+        "--tiles",
+        nargs="?",
+        const=True,
+        type=int,
+        metavar="PIXELS",
+        help=(
+            "cut large images into square tiles of this side (by default the "
+            "network's input size)"
+        ),
+    )
+    parser.add_argument(
+        "--tta",
+        nargs="*",
+        type=float,
+        metavar="SCALE",
+        help=(
+            "test-time augmentation: detect in each image and its mirror image, at "
+            "these scales (1.0), and fuse the boxes"
+        ),
+    )
+    add_threads(parser)
+    parser.add_argument(
+        "--runtime",
+        choices=RUNTIMES,
+        help=(
+            "convert a live model, in memory, for this runtime; auto, the fastest "
+            "that is installed, is the default for 2,000 images and more"
+        ),
+    )
+    add_precision(parser)
+    add_overwrite(parser)
+    parser.add_argument(
+        "--parts",
+        metavar="FOLDER",
+        help=(
+            "folder or address for what is found, which `merge` makes one file of; "
+            "INPUT may be an address, and folders inside it are searched too"
+        ),
+    )
+    parser.add_argument(
+        "--shard",
+        default="1/1",
+        metavar="I/N",
+        help=(
+            "the share of this process, such as 3/16: the images are shared out by "
+            "their names (%(default)s)"
+        ),
+    )
+    parser.add_argument(
+        "--part-images",
+        type=int,
+        default=500,
+        metavar="N",
+        help="images of a file of --parts: what a kill can lose (%(default)s)",
+    )
 
 
 def score(text: str) -> float | str:
@@ -15,53 +131,24 @@ def score(text: str) -> float | str:
 
 def run(
     model: str,
-    inputs: Annotated[list[str], Flag(metavar="INPUT")],
+    inputs: list[str],
     *,
     out: str | None = None,
     json: str | None = None,
-    score_threshold: Annotated[
-        float | str, Flag(type=score, aliases=("--score",))
-    ] = 0.3,
+    score_threshold: float | str = 0.3,
     calibrated: bool = False,
     batch_size: int = 1,
-    tiles: Annotated[int | None, Flag(nargs="?", const=True)] = None,
-    tta: Annotated[list[float] | None, Flag(nargs="*")] = None,
+    tiles: int | None = None,
+    tta: list[float] | None = None,
     threads: int | None = None,
-    runtime: Runtime | None = None,
-    precision: Precision = "float32",
+    runtime: str | None = None,
+    precision: str = "float32",
     overwrite: bool = False,
     parts: str | None = None,
     shard: str = "1/1",
     part_images: int = 500,
 ) -> int:
-    """detect in images, folders, videos, cameras
-
-    Prints one line per image or frame. --out draws the boxes, and --json writes them to
-    a COCO file with scores. The exit status is 1 if an image could not be read.
-
-    Args:
-        inputs: an image, a folder of images, a video, the number of a camera, or the
-            address of a stream; press Ctrl-C to end a camera or stream
-        out (FOLDER): folder for images and videos with the boxes drawn
-        json (FILE): COCO file for the boxes
-        score_threshold (S): lowest score to keep, or 'best' for the threshold of each
-            class that `eval --store-thresholds` stored with the model
-        calibrated: give scores the temperature that `eval --store-thresholds` stored
-            with the model
-        tiles (PIXELS): cut large images into square tiles of this side (by default the
-            network's input size)
-        tta (SCALE): test-time augmentation: detect in each image and its mirror image,
-            at these scales (1.0), and fuse the boxes
-        runtime: convert a live model, in memory, for this runtime; auto, the fastest
-            that is installed, is the default for 2,000 images and more
-
-    large runs of images, which skip what is already done:
-        parts (FOLDER): folder or address for what is found, which `merge` makes one
-            file of; INPUT may be an address, and folders inside it are searched too
-        shard (I/N): the share of this process, such as 3/16: the images are shared out
-            by their names
-        part_images (N): images of a file of --parts: what a kill can lose
-    """
+    """Detects in images; returns 1 if one could not be read, else 0."""
     from effdet_keras.cli.files import check_outputs, open_any_model
     from effdet_keras.cli.predict_files import is_worth_converting, predict_files
 

@@ -2,67 +2,308 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypedDict, Unpack
+import argparse
+from collections.abc import Sequence
+from typing import Any
 
+from effdet_keras._internal.optional_imports import keras
 from effdet_keras._internal.processes import is_first_process
 from effdet_keras.cli.arguments import (
-    DatasetFormat,
-    Flag,
-    ImageSizeOrAuto,
-    Settings,
+    DATASET_FORMATS,
+    OneOrTwo,
+    add_data,
+    add_overwrite,
     size_or_auto,
 )
 
+SUMMARY = "train a detector on a dataset, evaluate it, keep the best checkpoint"
+DESCRIPTION = (
+    "Trains a detector on a dataset, evaluates it after each epoch, keeps the best "
+    "checkpoint, and evaluates that on the test split, or on the validation split if "
+    "there is no test split. What is not given is chosen from the data, and printed. "
+    "docs/train.md says what is written to FOLDER."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command to its parser."""
+    add_data(parser, nargs="?")
+    parser.add_argument(
+        "--out",
+        required=True,
+        metavar="FOLDER",
+        help="folder of the run: configuration, log, curves, checkpoints",
+    )
+    add_overwrite(parser)
+
+    # Most flags are fields of a `RunConfiguration`; `--set` gives those that have none.
+    # `run` gets only those that were given: the configuration has the defaults.
+    not_given = argparse.SUPPRESS
+    model = parser.add_argument_group("model", argument_default=not_given)
+    model.add_argument(
+        "--model",
+        metavar="NAME",
+        help=(
+            "a preset, or the address or folder of a TF-Hub module (efficientdet-lite0)"
+        ),
+    )
+    model.add_argument(
+        "--weights",
+        type=_word,
+        metavar="WEIGHTS",
+        help=(
+            "what to start from: imagenet, coco, a file, a folder, an address, or "
+            "none (imagenet where it can be had, or else none)"
+        ),
+    )
+    model.add_argument(
+        "--image-size",
+        action=OneOrTwo,
+        nargs="+",
+        type=size_or_auto,
+        metavar="PIXELS",
+        help=(
+            "the network's input size: one number, height and width, or auto, which "
+            "fits it to the boxes (auto)"
+        ),
+    )
+    model.add_argument(
+        "--precision",
+        metavar="NAME",
+        help="float32, mixed_bfloat16 or mixed_float16 (float32)",
+    )
+
+    training = parser.add_argument_group("training", argument_default=not_given)
+    training.add_argument(
+        "--recipe", metavar="NAME", help="auto, or reference for google/automl's (auto)"
+    )
+    training.add_argument(
+        "--learning-rate",
+        type=float,
+        metavar="RATE",
+        help="the highest rate (chosen by the recipe)",
+    )
+    training.add_argument(
+        "--freeze",
+        type=_word,
+        metavar="WHAT",
+        help=(
+            "backbone, backbone+fpn, a regular expression, or none (chosen by the "
+            "recipe)"
+        ),
+    )
+    training.add_argument(
+        "--quantize-aware",
+        action="store_true",
+        help=(
+            "train for an int8 file; its options by --set, such as "
+            "quantize_aware.delay=500"
+        ),
+    )
+    training.add_argument(
+        "--teacher",
+        metavar="MODEL",
+        help=(
+            "archive of a trained model of the same classes, from which this one "
+            "learns beside the annotations (none)"
+        ),
+    )
+    training.add_argument(
+        "--epochs", type=int, metavar="N", help="epochs (enough for 1,400 steps)"
+    )
+    training.add_argument(
+        "--steps",
+        type=int,
+        metavar="N",
+        help="steps of the whole training, in the place of --epochs",
+    )
+    training.add_argument(
+        "--time-budget",
+        metavar="TIME",
+        help=(
+            "time for the whole run, such as 90s, 20m or 1.5h, in the place of "
+            "--epochs: steps and an evaluation are measured first"
+        ),
+    )
+    training.add_argument(
+        "--batch-size",
+        type=size_or_auto,
+        metavar="N",
+        help="images per step, or auto, which measures the largest that fits (8)",
+    )
+    training.add_argument("--seed", type=int, metavar="N", help="random seed (0)")
+    training.add_argument(
+        "--one-batch",
+        action="store_true",
+        help="train one step on one batch, to see in a minute whether all parts work",
+    )
+    training.add_argument(
+        "--evaluate-every",
+        type=int,
+        metavar="N",
+        help=(
+            "epochs from one evaluation to the next; 0 only trains, for `eval "
+            "--follow` in another process to evaluate (1)"
+        ),
+    )
+    training.add_argument(
+        "--profile",
+        metavar="STEPS",
+        help=(
+            "trace a step, or a first to a last one such as 10,20: where their time "
+            "goes (none)"
+        ),
+    )
+
+    data = parser.add_argument_group("data", argument_default=not_given)
+    data.add_argument(
+        "--train-file-pattern",
+        metavar="PATTERN",
+        help="in the place of DATA, files to train on, such as 'data/train-*.tfrecord'",
+    )
+    # In google/automl's spelling.
+    data.add_argument("--train_file_pattern", metavar="PATTERN", help=argparse.SUPPRESS)
+    data.add_argument(
+        "--val-file-pattern",
+        metavar="PATTERN",
+        help=(
+            "with it, files to choose the best checkpoint by (a fifth of the "
+            "training images)"
+        ),
+    )
+    data.add_argument("--val_file_pattern", metavar="PATTERN", help=argparse.SUPPRESS)
+    data.add_argument(
+        "--format",
+        choices=DATASET_FORMATS,
+        help="the format of DATA, if it holds several; detected by default",
+    )
+    data.add_argument(
+        "--train-split", metavar="NAME", help="the split to train on (train)"
+    )
+    data.add_argument(
+        "--validation-split",
+        metavar="NAME",
+        help=(
+            "the split to choose the best checkpoint by (val, valid or validation, "
+            "or else a fifth of the training images)"
+        ),
+    )
+    data.add_argument(
+        "--test-split",
+        type=_word,
+        metavar="NAME",
+        help="the split to evaluate the best checkpoint on, or none (test)",
+    )
+    data.add_argument(
+        "--augment",
+        type=_names,
+        metavar="NAMES",
+        help="augmentations beside flip and scale jitter, such as mosaic,blur",
+    )
+
+    run = parser.add_argument_group("run", argument_default=not_given)
+    run.add_argument(
+        "--set",
+        dest="settings",
+        action="append",
+        metavar="FIELD=VALUE",
+        help=(
+            "any other field of a run, such as monitor=AP50 or "
+            "model_config.max_level=5; values as in YAML; may be given several "
+            "times; a field that a flag sets to another value is an error"
+        ),
+    )
+    run.add_argument(
+        "--config",
+        metavar="FILE",
+        help=(
+            "a YAML file with fields of a run, such as the configuration.yaml of "
+            "another run; flags count more"
+        ),
+    )
+    run.add_argument(
+        "--hparams",
+        metavar="TEXT",
+        help="hyper-parameters of google/automl: name=value,... or a YAML file",
+    )
+    run.add_argument(
+        "--pipeline-config",
+        metavar="FILE",
+        help=(
+            "the pipeline.config of an EfficientDet of the TensorFlow Object "
+            "Detection API; what has no place here is listed"
+        ),
+    )
+    run.add_argument(
+        "--ignore-unknown",
+        action="store_true",
+        help=(
+            "train although --hparams or --pipeline-config asks for something that "
+            "changes the training and is not done here"
+        ),
+    )
+    run.add_argument(
+        "--resume",
+        action="store_true",
+        help=(
+            "go on with the run in FOLDER, with its configuration; or begin it, "
+            "where there is none"
+        ),
+    )
+    run.add_argument(
+        "--find-rate",
+        action="store_true",
+        help=(
+            "test learning rates on up to 100 steps, print one that is suggested, "
+            "write the curve to FOLDER, and train nothing"
+        ),
+    )
+    run.add_argument(
+        "--save-every-steps",
+        type=int,
+        metavar="N",
+        help=(
+            "steps from one checkpoint to the next within an epoch (the ends of "
+            "epochs alone)"
+        ),
+    )
+    run.add_argument(
+        "--save-every-minutes",
+        type=float,
+        metavar="M",
+        help="the same in minutes; both may be given",
+    )
+    run.add_argument(
+        "--distribute",
+        choices=("mirrored", "multiworker", "jax"),
+        help=(
+            "mirrored: on all graphics cards of this machine, TensorFlow; "
+            "multiworker: with the processes of a launcher, TensorFlow; jax: on all "
+            "devices and with all processes, JAX (one device)"
+        ),
+    )
+    run.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="compute the same bits each time, which may be slower",
+    )
+
 
 def _word(text):
+    """A word, or None for "none"."""
     return None if text in ("none", "null") else text
 
 
 def _names(text):
+    """Names between commas."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-Word = Annotated[str | None, Flag(type=_word)]
-
-
-class Fields(TypedDict, total=False):
-    """The fields of a run that have flags; any other is given by `--set`."""
-
-    model: str
-    weights: Word
-    image_size: ImageSizeOrAuto
-    precision: str
-    recipe: str
-    learning_rate: float
-    freeze: Word
-    quantize_aware: bool
-    teacher: str
-    epochs: int
-    steps: int
-    time_budget: str
-    batch_size: Annotated[int | str, Flag(type=size_or_auto)]
-    seed: int
-    one_batch: bool
-    evaluate_every: int
-    profile: str
-    train_file_pattern: Annotated[str, Flag(aliases=("--train_file_pattern",))]
-    val_file_pattern: Annotated[str, Flag(aliases=("--val_file_pattern",))]
-    format: DatasetFormat
-    train_split: str
-    validation_split: str
-    test_split: Word
-    augment: Annotated[tuple[str, ...], Flag(type=_names)]
-    save_every_steps: int
-    save_every_minutes: float
-    distribute: Literal["mirrored", "multiworker", "jax"]
-    deterministic: bool
 
 
 def run(
     data: str | None = None,
     *,
     out: str,
-    settings: Settings = (),
+    settings: Sequence[str] = (),
     config: str | None = None,
     hparams: str | None = None,
     pipeline_config: str | None = None,
@@ -70,85 +311,10 @@ def run(
     resume: bool = False,
     find_rate: bool = False,
     overwrite: bool = False,
-    **fields: Unpack[Fields],
+    **fields: Any,
 ) -> None:
-    """train a detector on a dataset, evaluate it, keep the best checkpoint
-
-    Trains a detector on a dataset, evaluates it after each epoch, keeps the best
-    checkpoint, and evaluates that on the test split, or on the validation split if
-    there is no test split. What is not given is chosen from the data, and printed.
-    docs/train.md says what is written to FOLDER.
-
-    Args:
-        out (FOLDER): folder of the run: configuration, log, curves, checkpoints
-
-    model:
-        model (NAME): a preset, or the address or folder of a TF-Hub module
-            (efficientdet-lite0)
-        weights (WEIGHTS): what to start from: imagenet, coco, a file, a folder, an
-            address, or none (imagenet where it can be had, or else none)
-        image_size: the network's input size: one number, height and width, or auto,
-            which fits it to the boxes (auto)
-        precision (NAME): float32, mixed_bfloat16 or mixed_float16 (float32)
-
-    training:
-        recipe (NAME): auto, or reference for google/automl's (auto)
-        learning_rate (RATE): the highest rate (chosen by the recipe)
-        freeze (WHAT): backbone, backbone+fpn, a regular expression, or none (chosen by
-            the recipe)
-        quantize_aware: train for an int8 file; its options by --set, such as
-            quantize_aware.delay=500
-        teacher (MODEL): archive of a trained model of the same classes, from which this
-            one learns beside the annotations (none)
-        epochs (N): epochs (enough for 1,400 steps)
-        steps (N): steps of the whole training, in the place of --epochs
-        time_budget (TIME): time for the whole run, such as 90s, 20m or 1.5h, in the
-            place of --epochs: steps and an evaluation are measured first
-        batch_size (N): images per step, or auto, which measures the largest that fits
-            (8)
-        seed (N): random seed (0)
-        one_batch: train one step on one batch, to see in a minute whether all parts
-            work
-        evaluate_every (N): epochs from one evaluation to the next; 0 only trains, for
-            `eval --follow` in another process to evaluate (1)
-        profile (STEPS): trace a step, or a first to a last one such as 10,20: where
-            their time goes (none)
-
-    data:
-        train_file_pattern (PATTERN): in the place of DATA, files to train on, such as
-            'data/train-*.tfrecord'
-        val_file_pattern (PATTERN): with it, files to choose the best checkpoint by (a
-            fifth of the training images)
-        format: the format of DATA, if it holds several; detected by default
-        train_split (NAME): the split to train on (train)
-        validation_split (NAME): the split to choose the best checkpoint by (val, valid
-            or validation, or else a fifth of the training images)
-        test_split (NAME): the split to evaluate the best checkpoint on, or none (test)
-        augment (NAMES): augmentations beside flip and scale jitter, such as mosaic,blur
-
-    run:
-        settings (FIELD=VALUE): any other field of a run, such as monitor=AP50 or
-            model_config.max_level=5; values as in YAML; may be given several times; a
-            field that a flag sets to another value is an error
-        config (FILE): a YAML file with fields of a run, such as the configuration.yaml
-            of another run; flags count more
-        hparams (TEXT): hyper-parameters of google/automl: name=value,... or a YAML file
-        pipeline_config (FILE): the pipeline.config of an EfficientDet of the TensorFlow
-            Object Detection API; what has no place here is listed
-        ignore_unknown: train although --hparams or --pipeline-config asks for something
-            that changes the training and is not done here
-        resume: go on with the run in FOLDER, with its configuration; or begin it, where
-            there is none
-        find_rate: test learning rates on up to 100 steps, print one that is suggested,
-            write the curve to FOLDER, and train nothing
-        save_every_steps (N): steps from one checkpoint to the next within an epoch (the
-            ends of epochs alone)
-        save_every_minutes (M): the same in minutes; both may be given
-        distribute: mirrored: on all graphics cards of this machine, TensorFlow;
-            multiworker: with the processes of a launcher, TensorFlow; jax: on all
-            devices and with all processes, JAX (one device)
-        deterministic: compute the same bits each time, which may be slower
-    """
+    """Trains a detector; `fields` are those of a `RunConfiguration`."""
+    keras.require("`effdet-keras train`")
     from effdet_keras.runs.configuration import parse_settings
     from effdet_keras.runs.fine_tune import fine_tune
     from effdet_keras.runs.run_folder import RunFolder

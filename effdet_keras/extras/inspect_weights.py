@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import argparse
 
-from effdet_keras.cli.arguments import Flag
+from effdet_keras._internal.optional_imports import keras
+from effdet_keras.cli.arguments import add_raw
 from effdet_keras.errors import printable
+
+SUMMARY = "say which model a file of weights belongs to"
+DESCRIPTION = (
+    "Reads weights of any known kind, and says which model they belong to and what "
+    "would be loaded into it."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command to its parser."""
+    parser.add_argument(
+        "weights",
+        metavar="WEIGHTS",
+        help=(
+            "file, folder or address of weights; or the key of published weights, "
+            "such as coco, together with --model"
+        ),
+    )
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        help="the model to load them into (by default, the one that fits)",
+    )
+    parser.add_argument(
+        "--all", dest="list_all", action="store_true", help="list every array"
+    )
+    add_raw(parser)
 
 
 def run(
     weights: str,
     *,
     model: str | None = None,
-    list_all: Annotated[bool, Flag("--all")] = False,
+    list_all: bool = False,
     raw: bool = False,
 ) -> None:
-    """say which model a file of weights belongs to
-
-    Reads weights of any known kind, and says which model they belong to and what would
-    be loaded into it.
-
-    Args:
-        weights (WEIGHTS): file, folder or address of weights; or the key of published
-            weights, such as coco, together with --model
-        model (NAME): the model to load them into (by default, the one that fits)
-        list_all: list every array
-    """
+    """Prints which model a file of weights belongs to, and what it has."""
+    keras.require("`effdet-keras inspect-weights`")
     import numpy as np
 
     from effdet_keras.network.config import EfficientDetConfig

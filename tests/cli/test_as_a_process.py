@@ -19,7 +19,9 @@ from support.hugging_face import hub_server
 from support.tiny import LITE0
 from support.tiny_run import tiny_run
 
+import effdet_keras as ek
 from effdet_keras import cli
+from effdet_keras._internal.tensorflow_log import worth_telling
 from effdet_keras.runs.configuration import RunConfiguration
 
 pytestmark = pytest.mark.tensorflow
@@ -37,9 +39,11 @@ sys.exit(console())
 def start(*arguments, **variables):
     """Starts `effdet-keras ARGUMENTS` as a process."""
     path = os.pathsep.join(programs.PATHS)
+    environment = dict(os.environ)
+    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)  # it would ask for the log
     return subprocess.Popen(
         [sys.executable, "-c", _SCRIPT, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": path, **variables},
+        env={**environment, "PYTHONPATH": path, **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -51,6 +55,8 @@ def effdet_keras(*arguments, status=0, **variables):
     with start(*arguments, **variables) as process:
         said, log = process.communicate(timeout=programs.TIMEOUT)
     assert process.returncode == status, said[-3000:] + log[-3000:]
+    lines = log.splitlines()
+    assert worth_telling(lines) == lines, "TensorFlow's log is to be left out"
     return said
 
 
@@ -217,6 +223,31 @@ CASES = {
 def test_a_subcommand_does_its_work_as_a_process(name, made, tmp_path):
     assert name in CASES, f"`effdet-keras {name}` needs a case here"
     CASES[name](made, tmp_path)
+
+
+_MODULES = """
+import json, sys
+sys.argv[0] = "effdet-keras"
+from effdet_keras.cli import main
+for arguments in json.loads(sys.argv[1]):
+    assert main(arguments) == 0, arguments
+print(sorted({"keras", "tensorflow", "jax", "torch"} & set(sys.modules)))
+"""
+
+
+def test_commands_that_need_no_keras_do_not_import_it(made, tmp_path):
+    model = tmp_path / "model.tflite"
+    ek.EfficientDet.from_archive(made.run).export(model, verbose=0)
+    commands = [
+        ["inspect", made.data],
+        ["convert", made.data, tmp_path / "yolo", "--to", "yolo"],
+        ["predict", model, made.images, "--json", tmp_path / "found.json"],
+        ["predict", model, made.images, "--parts", tmp_path / "parts"],
+        ["merge", tmp_path / "parts", tmp_path / "all.json"],
+    ]
+    words = json.dumps([list(map(str, command)) for command in commands])
+    said = programs.run_alone("-c", _MODULES, words)
+    assert said.splitlines()[-1] == "[]"
 
 
 @pytest.mark.slow

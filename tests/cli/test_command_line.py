@@ -1,6 +1,5 @@
 """The command line itself: help, start-up, errors, exit statuses."""
 
-import functools
 import os
 import pathlib
 import re
@@ -12,8 +11,8 @@ import warnings
 import pytest
 
 from effdet_keras import cli, errors
+from effdet_keras._internal.tensorflow_log import worth_telling
 from effdet_keras.cli import predict
-from effdet_keras.cli.tensorflow_log import worth_telling
 from effdet_keras.extras.demo import command as demo
 
 COMMANDS = tuple(cli.COMMANDS)
@@ -25,7 +24,7 @@ def stand_in(monkeypatch):
     """A function that puts another one in the place of that of `effdet-keras demo`."""
 
     def replace(run):
-        monkeypatch.setattr(demo, "run", functools.wraps(demo.run)(run))
+        monkeypatch.setattr(demo, "run", run)
 
     return replace
 
@@ -141,7 +140,7 @@ def test_predict_and_export_name_the_threshold_alike(monkeypatch, capsys):
         taken.append(options["score_threshold"])
         return 0
 
-    monkeypatch.setattr(predict, "run", functools.wraps(predict.run)(predicted))
+    monkeypatch.setattr(predict, "run", predicted)
     for flag in ("--score-threshold", "--score"):  # its older name
         assert cli.main(["predict", "MODEL", "IMAGE", flag, "0.4"]) == 0
     assert cli.main(["predict", "MODEL", "IMAGE"]) == 0
@@ -200,8 +199,7 @@ sys.argv = ["effdet-keras", "inspect", "DATA"]
 from effdet_keras import cli
 from effdet_keras.extras.data_check import command as inspect
 
-inspect.run = lambda data: os.kill(os.getpid(), signal.SIGTERM)
-inspect.run.__annotations__["data"] = str
+inspect.run = lambda **_: os.kill(os.getpid(), signal.SIGTERM)
 sys.exit(cli.console())
 """
 
@@ -233,32 +231,87 @@ def test_errors_and_other_lines_of_a_log_are_told():
 
 _IMPORTS_TENSORFLOW = """
 import sys
-sys.argv = ["effdet-keras", "inspect", "DATA"]
+sys.argv = ["effdet-keras", "inspect", "DATA", *sys.argv[2:]]
 from effdet_keras import cli
+from effdet_keras._internal import optional_imports
 from effdet_keras.extras.data_check import command as inspect
 
-def run(data):
+def run(**_):
+    optional_imports.MODULE.require()
     import tensorflow as tf
     print(tf.reduce_sum([1, 2]).numpy(), tf.__spec__.name)
     print("said by the program", file=sys.stderr)
 
 inspect.run = run
-inspect.run.__annotations__["data"] = str
 sys.exit(cli.console())
 """
 
 
-@pytest.mark.tensorflow
-@pytest.mark.parametrize("level", [None, "0"])
-def test_tensorflow_logs_nothing_unless_the_user_asks_for_it(level):
-    environment = _with_package()
+def run_importing(module, *flags, level=None, **variables):
+    """A command that imports TensorFlow, alone or with Keras: what it logs."""
+    environment = {**_with_package(), **variables}
     if level is not None:
         environment["TF_CPP_MIN_LOG_LEVEL"] = level
-    result = run_python("-c", _IMPORTS_TENSORFLOW, env=environment)
+    code = _IMPORTS_TENSORFLOW.replace("MODULE", module)
+    result = run_python("-c", code, "DATA", *flags, env=environment)
     assert result.stdout == "3 tensorflow\n", result.stderr
+    *log, last = result.stderr.splitlines()
+    assert last == "said by the program"
+    return log
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("module", ["tensorflow", "keras"])
+def test_tensorflow_logs_nothing_unless_the_user_asks_for_it(module):
+    assert run_importing(module) == []
+    assert run_importing(module, level="0")
+    assert run_importing(module, "--debug")
+
+
+@pytest.mark.extra_packages
+def test_tensorflow_logs_nothing_beside_keras_on_another_backend():
+    pytest.importorskip("jax")
+    variables = {"KERAS_BACKEND": "jax"}
+    assert (
+        run_importing("keras.require(), optional_imports.tensorflow", **variables) == []
+    )
+
+
+_DIES = """
+import sys
+sys.argv[0] = "effdet-keras"  # which imports Keras when it needs it
+from effdet_keras._internal import optional_imports, tensorflow_log
+sys.path.insert(0, sys.argv[1])
+tensorflow_log.quiet_tensorflow()
+optional_imports.tensorflow.require("`effdet-keras train`")
+"""
+
+
+def test_a_crash_while_tensorflow_is_imported_says_where(tmp_path):
+    """Such as that of a processor without the instructions it was built for."""
+    (tmp_path / "tensorflow.py").write_text("import os\nos.abort()\n")
+    result = run_python("-c", _DIES, tmp_path, env=_with_package())
+    assert result.returncode != 0
+    assert 'tensorflow.py", line 2 in <module>' in result.stderr
+
+
+def test_what_an_import_that_fails_has_logged_is_told(tmp_path):
+    module = (
+        "import os\nos.write(2, b'E0000 00:00:1.3 7 a.cc:5] bad\\n')\nimport absent"
+    )
+    (tmp_path / "tensorflow.py").write_text(module)
+    result = run_python("-c", _DIES, tmp_path, env=_with_package())
     lines = result.stderr.splitlines()
-    assert lines[-1] == "said by the program"
-    assert (len(lines) == 1) == (level is None), lines
+    assert lines[0] == "E0000 00:00:1.3 7 a.cc:5] bad"
+    said = "`effdet-keras train` needs tensorflow (No module named 'absent')"
+    assert said in lines[-1]
+
+
+def test_a_command_without_keras_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "keras", None)
+    assert cli.main(["train", "DATA", "--out", "OUT"]) == 1
+    cure = '`effdet-keras train` needs keras: pip install "keras" "tensorflow"'
+    assert cure in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("flags", [["-m"], ["-I", "-m"], ["-Im"]], ids=str)

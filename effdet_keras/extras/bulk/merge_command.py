@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import argparse
 import warnings
+
+from effdet_keras.cli.arguments import add_overwrite
+
+SUMMARY = "one file of the parts of `predict --parts`"
+DESCRIPTION = (
+    "Writes what all shards found into one file, with each image once, in the order of "
+    "the images' names."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command to its parser."""
+    parser.add_argument(
+        "parts", metavar="FOLDER", help="folder of `predict --parts`, also an address"
+    )
+    parser.add_argument(
+        "out",
+        metavar="FILE",
+        help=(
+            "file to write, also at an address: .json for COCO with scores, .jsonl "
+            "for a line per image, .parquet for a row per image (extra `parquet`)"
+        ),
+    )
+    add_overwrite(parser)
 
 
 def run(parts: str, out: str, *, overwrite: bool = False) -> None:
-    """one file of the parts of `predict --parts`
-
-    Writes what all shards found into one file, with each image once, in the order of
-    the images' names.
-
-    Args:
-        parts (FOLDER): folder of `predict --parts`, also an address
-        out (FILE): file to write, also at an address: .json for COCO with scores,
-            .jsonl for a line per image, .parquet for a row per image (extra `parquet`)
-    """
+    """Writes what all shards found into one file."""
     from effdet_keras.extras.bulk.merge import merge_parts
 
     count, failed = merge_parts(parts, out, overwrite=overwrite)

@@ -2,44 +2,101 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import argparse
 
-from effdet_keras.cli.arguments import DatasetFormat, Flag, ImageSize
+from effdet_keras.cli.arguments import (
+    OneOrTwo,
+    add_data,
+    add_format,
+    add_overwrite,
+)
+
+SUMMARY = "say what is wrong with a dataset"
+DESCRIPTION = (
+    "Reads a dataset as training does, names what is wrong with it, and says how well "
+    "the anchors of a model cover its boxes. The exit status is 1 if there are errors, "
+    "and 0 if there are none. For a file of weights, see `effdet-keras "
+    "inspect-weights`."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command to its parser."""
+    add_data(parser)
+    parser.add_argument(
+        "--split", metavar="NAME", help="inspect only this split, such as train"
+    )
+    add_format(parser)
+    parser.add_argument(
+        "--model",
+        default="efficientdet-d0",
+        metavar="NAME",
+        help="the model whose anchors are meant (%(default)s)",
+    )
+    parser.add_argument(
+        "--image-size",
+        action=OneOrTwo,
+        nargs="+",
+        type=int,
+        metavar="PIXELS",
+        help=(
+            "the network's input size: one number, or height and width (the model's "
+            "own)"
+        ),
+    )
+    parser.add_argument(
+        "--html",
+        metavar="FILE",
+        help="write a report of all splits, with sample images",
+    )
+    parser.add_argument(
+        "--augment",
+        nargs="?",
+        const="",
+        metavar="NAMES",
+        help=(
+            "draw images as training sees them, with these augmentations, such as "
+            "mosaic,blur; without a name, with flip and scale jitter alone"
+        ),
+    )
+    parser.add_argument(
+        "--out",
+        default="augmented.png",
+        metavar="FILE",
+        help="where --augment writes its image; one file per split (%(default)s)",
+    )
+    parser.add_argument(
+        "--anchors",
+        action="store_true",
+        help=(
+            "fit the anchors to the boxes of the training split, and say what that "
+            "gains and how to use it"
+        ),
+    )
+    parser.add_argument(
+        "--no-decode",
+        dest="decode",
+        action="store_false",
+        help="read only the headers of the images, which is faster",
+    )
+    add_overwrite(parser)
 
 
 def run(
     data: str,
     *,
     split: str | None = None,
-    format: DatasetFormat | None = None,
+    format: str | None = None,
     model: str = "efficientdet-d0",
-    image_size: ImageSize | None = None,
+    image_size: int | tuple[int, int] | None = None,
     html: str | None = None,
-    augment: Annotated[str | None, Flag(nargs="?", const="")] = None,
+    augment: str | None = None,
     out: str = "augmented.png",
     anchors: bool = False,
     decode: bool = True,
     overwrite: bool = False,
 ) -> int:
-    """say what is wrong with a dataset
-
-    Reads a dataset as training does, names what is wrong with it, and says how well the
-    anchors of a model cover its boxes. The exit status is 1 if there are errors, and 0
-    if there are none. For a file of weights, see `effdet-keras inspect-weights`.
-
-    Args:
-        split (NAME): inspect only this split, such as train
-        model (NAME): the model whose anchors are meant
-        image_size: the network's input size: one number, or height and width (the
-            model's own)
-        html (FILE): write a report of all splits, with sample images
-        augment (NAMES): draw images as training sees them, with these augmentations,
-            such as mosaic,blur; without a name, with flip and scale jitter alone
-        out (FILE): where --augment writes its image; one file per split
-        anchors: fit the anchors to the boxes of the training split, and say what that
-            gains and how to use it
-        decode: read only the headers of the images, which is faster
-    """
+    """Prints what is wrong with a dataset; returns 1 if there are errors, else 0."""
     from PIL import Image
 
     from effdet_keras import augment as augmentations

@@ -2,6 +2,44 @@
 
 from __future__ import annotations
 
+import argparse
+
+from effdet_keras._internal.optional_imports import keras
+from effdet_keras.cli.arguments import add_overwrite
+
+SUMMARY = "train a detector on a small dataset, evaluate, archive, draw"
+DESCRIPTION = (
+    "Shows the whole way in 5 minutes on two CPU cores: it trains a detector on 205 "
+    "images of blood cells, which come with the package, evaluates it on 72 others (AP "
+    "0.50 to 0.52, AP50 0.85 to 0.87, by the processor), saves it, and draws what it "
+    "finds. With the extra `imagenet-lite` the training starts from an ImageNet "
+    "backbone."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command to its parser."""
+    parser.add_argument(
+        "--out",
+        default="demo",
+        metavar="FOLDER",
+        help="folder to write to (%(default)s)",
+    )
+    parser.add_argument(
+        "--epochs",
+        type=int,
+        default=12,
+        metavar="N",
+        help="epochs to train (%(default)s)",
+    )
+    parser.add_argument(
+        "--images", type=int, metavar="N", help="images to train on (all 205)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="random seed (%(default)s)"
+    )
+    add_overwrite(parser)
+
 
 def run(
     *,
@@ -11,20 +49,8 @@ def run(
     seed: int = 0,
     overwrite: bool = False,
 ) -> None:
-    """train a detector on a small dataset, evaluate, archive, draw
-
-    Shows the whole way in 5 minutes on two CPU cores: it trains a detector on 205
-    images of blood cells, which come with the package, evaluates it on 72 others (AP
-    0.50 to 0.52, AP50 0.85 to 0.87, by the processor), saves it, and draws what it
-    finds. With the extra `imagenet-lite` the training starts from
-    an ImageNet backbone.
-
-    Args:
-        out (FOLDER): folder to write to
-        epochs (N): epochs to train
-        images (N): images to train on (all 205)
-        seed (N): random seed
-    """
+    """Trains on blood cells, evaluates, saves it, and draws what it finds."""
+    keras.require("`effdet-keras demo`")
     from effdet_keras.extras.demo.run_demo import run_demo
 
     options = {"num_train": images, "epochs": epochs, "seed": seed}

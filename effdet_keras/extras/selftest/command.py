@@ -2,46 +2,108 @@
 
 from __future__ import annotations
 
+import argparse
 import warnings
-from typing import Annotated
+from collections.abc import Sequence
 
-from effdet_keras.cli.arguments import DatasetFormat, Flag, ImageSize, Settings
+from effdet_keras._internal.optional_imports import keras
+from effdet_keras.cli.arguments import (
+    OneOrTwo,
+    add_data,
+    add_format,
+)
 from effdet_keras.errors import InvalidValueError, check_argument
+
+SUMMARY = "say at which stage a training loses its boxes"
+DESCRIPTION = (
+    "For a training that does not learn: follows the boxes of a dataset through "
+    "reading, letterbox, matching and encoding, scores what is left after each, and "
+    "has the model learn four images by heart. The exit status is 1 if a stage fails. "
+    "docs/selftest.md says what each stage means."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command to its parser."""
+    add_data(parser)
+    parser.add_argument(
+        "archive",
+        nargs="?",
+        metavar="MODEL",
+        help="a .keras file, a run or a folder of CheckpointArchive (a new model)",
+    )
+    parser.add_argument(
+        "--split",
+        metavar="NAME",
+        help="the split to test with (train, or else the only one)",
+    )
+    add_format(parser)
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        help=(
+            "a preset, in the place of MODEL; made as `effdet-keras train` makes it "
+            "(efficientdet-lite0)"
+        ),
+    )
+    parser.add_argument(
+        "--image-size",
+        action=OneOrTwo,
+        nargs="+",
+        type=int,
+        metavar="PIXELS",
+        help=(
+            "the input size of --model: one number, or height and width (fitted to "
+            "the boxes)"
+        ),
+    )
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help=(
+            "any other field of a run, as of `effdet-keras train`, such as "
+            "model_config.anchor_scale=3"
+        ),
+    )
+    parser.add_argument(
+        "--num-images",
+        type=int,
+        metavar="N",
+        help="follow the boxes of so many images, drawn at random (all)",
+    )
+    parser.add_argument(
+        "--no-training",
+        dest="training",
+        action="store_false",
+        help="leave out the last stage, which takes minutes",
+    )
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=400,
+        metavar="N",
+        help="steps of the last stage at most (%(default)s)",
+    )
 
 
 def run(
     data: str,
-    archive: Annotated[str | None, Flag(metavar="MODEL")] = None,
+    archive: str | None = None,
     *,
     split: str | None = None,
-    format: DatasetFormat | None = None,
+    format: str | None = None,
     model: str | None = None,
-    image_size: ImageSize | None = None,
-    settings: Settings = (),
+    image_size: int | tuple[int, int] | None = None,
+    settings: Sequence[str] = (),
     num_images: int | None = None,
     training: bool = True,
     steps: int = 400,
 ) -> int:
-    """say at which stage a training loses its boxes
-
-    For a training that does not learn: follows the boxes of a dataset through reading,
-    letterbox, matching and encoding, scores what is left after each, and has the model
-    learn four images by heart. The exit status is 1 if a stage fails. docs/selftest.md
-    says what each stage means.
-
-    Args:
-        archive: a .keras file, a run or a folder of CheckpointArchive (a new model)
-        split (NAME): the split to test with (train, or else the only one)
-        model (NAME): a preset, in the place of MODEL; made as `effdet-keras train`
-            makes it (efficientdet-lite0)
-        image_size: the input size of --model: one number, or height and width (fitted
-            to the boxes)
-        settings (FIELD=VALUE): any other field of a run, as of `effdet-keras train`,
-            such as model_config.anchor_scale=3
-        num_images (N): follow the boxes of so many images, drawn at random (all)
-        training: leave out the last stage, which takes minutes
-        steps (N): steps of the last stage at most
-    """
+    """Tests a training stage by stage; returns 1 if a stage fails, else 0."""
+    keras.require("`effdet-keras selftest`")
     from effdet_keras._internal.backend import require_tf_data
     from effdet_keras.extras.selftest.self_test import self_test
     from effdet_keras.model.efficientdet import EfficientDet

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
-from typing import Unpack
+from typing import Any
 
 from effdet_keras._internal.number_ranges import (
     check_number_fields,
     number,
     whole_number,
 )
-from effdet_keras.cli.arguments import Precision, Runtime
+from effdet_keras.cli.arguments import (
+    add_model,
+    add_precision,
+    add_runtime,
+    add_threads,
+)
 from effdet_keras.extras.serving import REQUIRED
+
+SUMMARY = "answer over HTTP: images in, boxes out"
+DESCRIPTION = (
+    "Detects in images that are sent to /detect; / is a page to drop images on. "
+    "SIGTERM ends the server when all accepted requests are answered; SIGHUP opens "
+    "MODEL again, while the old one answers."
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What a server takes of its clients, and how long it waits: see `run`.
+    """What a server takes of its clients, and how long it waits: see `add_arguments`.
 
     The memory that requests can take is at most `max_requests * max_bytes` for what is
     read, `max_queue` inputs of the network, and as many decoded images as there are
@@ -43,6 +56,87 @@ class Limits:
         check_number_fields(self)
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command to its parser."""
+    add_model(parser)
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen at (%(default)s)"
+    )
+    parser.add_argument("--port", type=int, default=8000, help="port (%(default)s)")
+    parser.add_argument(
+        "--calibrated",
+        action="store_true",
+        help="give scores the temperature that is stored with the model",
+    )
+    add_threads(parser)
+    add_runtime(parser)
+    add_precision(parser)
+    # `run` gets only the limits that were given: `Limits` has the defaults.
+    parser.add_argument(
+        "--max-bytes",
+        type=int,
+        default=argparse.SUPPRESS,
+        metavar="N",
+        help="most bytes of an image (10,000,000)",
+    )
+    parser.add_argument(
+        "--max-pixels",
+        type=int,
+        default=argparse.SUPPRESS,
+        metavar="N",
+        help="most pixels of an image (25,000,000)",
+    )
+    parser.add_argument(
+        "--max-side",
+        type=int,
+        default=argparse.SUPPRESS,
+        metavar="N",
+        help="most pixels along a side of an image (16,384)",
+    )
+    parser.add_argument(
+        "--max-batch",
+        type=int,
+        default=argparse.SUPPRESS,
+        metavar="N",
+        help="most images for the network at once (8)",
+    )
+    parser.add_argument(
+        "--max-wait",
+        type=float,
+        default=argparse.SUPPRESS,
+        metavar="N",
+        help="seconds that an image waits for others (0.005)",
+    )
+    parser.add_argument(
+        "--max-queue",
+        type=int,
+        default=argparse.SUPPRESS,
+        metavar="N",
+        help="images that may wait for the network (64)",
+    )
+    parser.add_argument(
+        "--max-requests",
+        type=int,
+        default=argparse.SUPPRESS,
+        metavar="N",
+        help="requests of /detect at the same time (256)",
+    )
+    parser.add_argument(
+        "--body-timeout",
+        type=float,
+        default=argparse.SUPPRESS,
+        metavar="N",
+        help="seconds in which an image must arrive (15)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=argparse.SUPPRESS,
+        metavar="N",
+        help="seconds from there to the answer (30)",
+    )
+
+
 def run(
     model: str,
     *,
@@ -50,30 +144,11 @@ def run(
     port: int = 8000,
     calibrated: bool = False,
     threads: int | None = None,
-    runtime: Runtime | None = None,
-    precision: Precision = "float32",
-    **limits: Unpack[Limits],
+    runtime: str | None = None,
+    precision: str = "float32",
+    **limits: Any,
 ) -> None:
-    """answer over HTTP: images in, boxes out
-
-    Detects in images that are sent to /detect; / is a page to drop images on. SIGTERM
-    ends the server when all accepted requests are answered; SIGHUP opens MODEL again,
-    while the old one answers.
-
-    Args:
-        host: address to listen at
-        port: port
-        calibrated: give scores the temperature that is stored with the model
-        max_bytes (N): most bytes of an image (10,000,000)
-        max_pixels (N): most pixels of an image (25,000,000)
-        max_side (N): most pixels along a side of an image (16,384)
-        max_batch (N): most images for the network at once (8)
-        max_wait (N): seconds that an image waits for others (0.005)
-        max_queue (N): images that may wait for the network (64)
-        max_requests (N): requests of /detect at the same time (256)
-        body_timeout (N): seconds in which an image must arrive (15)
-        timeout (N): seconds from there to the answer (30)
-    """
+    """Serves a model over HTTP; `limits` are fields of `Limits`."""
     from effdet_keras.cli.files import open_any_model
     from effdet_keras.extras.serving.app import run_server
     from effdet_keras.extras.serving.service import DetectionService

@@ -2,6 +2,43 @@
 
 from __future__ import annotations
 
+import argparse
+
+from effdet_keras._internal.optional_imports import keras
+
+SUMMARY = "push a model to the Hugging Face Hub, with a model card"
+DESCRIPTION = (
+    "Uploads the best checkpoint of a run, or an archive, and a model card made of "
+    "what is known of its data and metrics, in one commit. A repository that has this "
+    "model already gets a new commit."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command to its parser."""
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="the folder of a run, a folder of CheckpointArchive or a .keras file",
+    )
+    parser.add_argument("address", metavar="ADDRESS", help="hf://owner/name")
+    parser.add_argument(
+        "--license",
+        metavar="NAME",
+        help=(
+            "licence of the weights as the hub spells it, such as apache-2.0 (by "
+            "default, the one that the card there names)"
+        ),
+    )
+    parser.add_argument(
+        "--private", action="store_true", help="make a new repository a private one"
+    )
+    parser.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="push to a repository that has another model or other files, too",
+    )
+
 
 def run(
     model: str,
@@ -11,21 +48,8 @@ def run(
     private: bool = False,
     overwrite: bool = False,
 ) -> None:
-    """push a model to the Hugging Face Hub, with a model card
-
-    Uploads the best checkpoint of a run, or an archive, and a model card made of what
-    is known of its data and metrics, in one commit. A repository that has this model
-    already gets a new commit.
-
-    Args:
-        model (MODEL): the folder of a run, a folder of CheckpointArchive or a .keras
-            file
-        address (ADDRESS): hf://owner/name
-        license (NAME): licence of the weights as the hub spells it, such as apache-2.0
-            (by default, the one that the card there names)
-        private: make a new repository a private one
-        overwrite: push to a repository that has another model or other files, too
-    """
+    """Pushes a model to the Hugging Face Hub."""
+    keras.require("`effdet-keras share`")
     from effdet_keras.extras.sharing.push import share_model
 
     options = {"license": license, "private": private or None, "overwrite": overwrite}

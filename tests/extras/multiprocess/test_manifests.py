@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 from effdet_keras.cli import train
-from effdet_keras.cli.arguments import add_command
 from effdet_keras.extras.multiprocess.launch import launch_of
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -57,8 +56,8 @@ def test_the_commands_are_ones_that_the_program_takes():
 
 def parsed_arguments(arguments):
     parser = argparse.ArgumentParser()
-    add_command(parser.add_subparsers(), "train", train.run)
-    return parser.parse_args(["train", *arguments])
+    train.add_arguments(parser)
+    return parser.parse_args(arguments)
 
 
 @pytest.mark.extra_packages

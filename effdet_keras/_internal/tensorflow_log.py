@@ -1,23 +1,26 @@
 """Keeps TensorFlow's own log out of what the command prints.
 
 `TF_CPP_MIN_LOG_LEVEL` silences most of it, but not what its libraries log before their
-logging is set up: that goes to file descriptor 2 at any level.
+logging is set up: that goes to file descriptor 2 at any level. So the command imports
+Keras and TensorFlow by `import_module`, which filters what is written there.
+
+`OptionalModule.require` calls it. A subcommand that imports modules with `import keras`
+at their top calls `keras.require(...)` first.
 """
 
 from __future__ import annotations
 
 import contextlib
 import faulthandler
-import importlib.abc
-import importlib.machinery
-import importlib.util
+import importlib
 import os
 import pathlib
 import re
 import sys
 import tempfile
+import threading
+import types
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 # A line of the log begins with its level: I0000 00:00:1795804493.0 7166 port.cc:153]
@@ -31,46 +34,39 @@ _NOISE = (
 # Where there is no driver there is no GPU, and it is no error that none answers.
 _NO_DRIVER, _NO_ANSWER = "Could not find cuda drivers", "failed call to cuInit"
 
+_filter_imports = False
+_one_import_at_a_time = threading.RLock()  # file descriptor 2 belongs to all threads
+
 
 def quiet_tensorflow() -> None:
-    """Leaves out what TensorFlow logs when it is imported, but for errors.
+    """From now on `import_module` leaves out what TensorFlow logs, but for errors.
 
     A user who has set `TF_CPP_MIN_LOG_LEVEL` gets what that asks for.
     """
-    if _LEVEL in os.environ or "tensorflow" in sys.modules:
+    global _filter_imports
+    if _LEVEL in os.environ:
         return
     os.environ[_LEVEL] = "2"  # errors alone
-    sys.meta_path.insert(0, _QuietImport())
+    _filter_imports = True
 
 
-class _QuietImport(importlib.abc.MetaPathFinder):
-    """Finds TensorFlow, once, with a loader that keeps its import quiet."""
+def import_module(name: str) -> types.ModuleType:
+    """Imports a module; in the command, without the log of a TensorFlow it brings.
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != "tensorflow":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is not None and isinstance(spec.loader, importlib.abc.Loader):
-            spec.loader = _QuietLoader(spec.loader)
-        return spec
-
-
-class _QuietLoader(importlib.abc.Loader):
-    def __init__(self, loader: importlib.abc.Loader) -> None:
-        self._loader = loader
-
-    def __getattr__(self, name: str) -> Any:  # the source of the module, and so on
-        return getattr(self._loader, name)
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> Any:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: Any) -> None:
+    Keras imports TensorFlow if that is its backend.
+    """
+    brings_tensorflow = name.partition(".")[0] in ("keras", "tensorflow")
+    if not (_filter_imports and brings_tensorflow) or name in sys.modules:
+        return importlib.import_module(name)
+    with _one_import_at_a_time:
+        if "tensorflow" in sys.modules:
+            return importlib.import_module(name)
         with _filtered_log():
-            self._loader.exec_module(module)
-            # Asks the driver, which logs; it takes no memory and fixes no setting.
-            module.config.list_physical_devices()
+            module = importlib.import_module(name)
+            if "tensorflow" in sys.modules:
+                # Asks the driver, which logs; it takes no memory and fixes no setting.
+                sys.modules["tensorflow"].config.list_physical_devices()
+            return module
 
 
 @contextlib.contextmanager
