@@ -36,6 +36,7 @@ def test_every_flag_is_a_field():
     assert set(Fields.__annotations__) <= fields
 
 
+@pytest.mark.smoke
 def test_it_trains_and_says_where_what_is_and_goes_on(data, tmp_path, capsys):
     out = tmp_path / "run"
     flags = ["--one-batch", "--augment", "blur,cut_out", "--freeze", "none"]

@@ -164,6 +164,7 @@ def test_hotcoco_is_used_where_it_is_installed(monkeypatch):
 # --- by reference
 
 
+@pytest.mark.smoke
 def test_equals_the_reference(golden, golden_path):
     arrays = golden("coco_metric.npz")
     metric = COCOMetric(golden_path("coco_metric_truth.json"))

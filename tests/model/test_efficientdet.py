@@ -8,7 +8,8 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from support.tiny import EAGER, assert_equal, tiny_model, values
+from support.arrays import assert_equal
+from support.tiny import EAGER, tiny_model, values
 from support.tiny import batch as tiny_batch
 
 from effdet_keras.model.efficientdet import EfficientDet
@@ -79,6 +80,7 @@ def test_an_image_of_another_size_is_refused():
 # Training
 
 
+@pytest.mark.smoke
 def test_logs_have_every_term(trained):
     _, history = trained
     losses = {"loss", "class_loss", "box_loss", "reg_l2_loss"}
@@ -163,6 +165,7 @@ def test_predict_returns_padded_detections_in_pixels_of_the_input(trained):
         assert (result["labels"][row, count:] == -1).all()
 
 
+@pytest.mark.smoke
 def test_detect_scales_boxes_back_to_the_image(trained):
     model, _ = trained
     image = np.random.default_rng(2).integers(0, 255, (32, 128, 3)).astype("uint8")

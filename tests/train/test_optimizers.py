@@ -6,7 +6,8 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from support.tiny import assert_equal, batch, tiny_model, without_stochastic_depth
+from support.arrays import assert_equal
+from support.tiny import batch, tiny_model, without_stochastic_depth
 
 from effdet_keras.train import optimizers
 from effdet_keras.train.matching import ATSSMatching

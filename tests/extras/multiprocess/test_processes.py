@@ -134,14 +134,26 @@ def weights_of(out):
     return found
 
 
+@pytest.mark.equality
+@pytest.mark.slow  # a minute: six processes that train
+@pytest.mark.tensorflow
+def test_a_worker_is_killed_and_the_training_ends_with_the_same_bits(tmp_path):
+    kill_and_resume("multiworker", tmp_path, kills=[1])
+
+
 @pytest.mark.slow  # minutes: eight processes that train
 @EACH_ENGINE
 def test_the_command_goes_on_after_either_was_killed(engine, tmp_path):
     pytest.importorskip(BACKENDS[engine])
+    kill_and_resume(engine, tmp_path, kills=[1, 0])  # process 0 writes the checkpoints
+
+
+def kill_and_resume(engine, tmp_path, kills):
+    """Kills these processes, one in each start of a run, and compares where it ends."""
     write_shapes(tmp_path / "data", num_train=12, num_valid=3, image_size=64)
     out, whole = tmp_path / "run", tmp_path / "whole"
 
-    for killed in (1, 0):  # also the one that writes
+    for killed in kills:
         at = saved(out)
         started = launched(tmp_path, out, engine)
         wait_until(lambda at=at: saved(out) > at, started)
