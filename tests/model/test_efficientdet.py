@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from keras import ops
 from support.arrays import assert_equal
+from support.schedules import schedule_of
 from support.tiny import EAGER, tiny_model, values
 from support.tiny import batch as tiny_batch
 
@@ -108,11 +109,11 @@ def test_the_schedule_knows_the_length_of_the_training():
     model = tiny_model()
     model.compile(recipe="reference", learning_rate=0.64, run_eagerly=EAGER)
     model.fit(*batch(4), batch_size=2, epochs=3, verbose=0)
-    schedule = model.optimizer._learning_rate
+    schedule = schedule_of(model.optimizer)
     assert (schedule.total_steps, schedule.warmup_steps) == (6, 2)
     assert schedule.learning_rate == pytest.approx(0.64 * 2 / 64)
     model.fit(*batch(4), batch_size=2, epochs=5, initial_epoch=3, verbose=0)
-    assert model.optimizer._learning_rate.total_steps == 10
+    assert schedule_of(model.optimizer).total_steps == 10
 
 
 SGD = keras.optimizers.SGD(0.1)
