@@ -59,6 +59,7 @@ def defined_metrics(a, b):
 # By hand.
 
 
+@pytest.mark.smoke
 def test_forms_of_one_box():
     box = np.array([10.0, 20.0, 40.0, 60.0])
     np.testing.assert_array_equal(box_ops.yxyx_to_xywh(box), [20, 10, 40, 30])

@@ -11,6 +11,7 @@ from effdet_keras import errors
 PACKAGE = pathlib.Path(errors.__file__).parent
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", errors.__all__)
 def test_an_error_is_a_built_in_error_too(name):
     error = getattr(errors, name)

@@ -7,6 +7,7 @@ import effdet_keras as ek
 from effdet_keras.labels import category_ids_or_default, extend_category_ids
 
 
+@pytest.mark.smoke
 def test_without_ids_they_count_from_one_as_in_coco():
     assert category_ids_or_default(None, 3) == (1, 2, 3)
     assert category_ids_or_default([18, 1], 2) == (18, 1)

@@ -29,6 +29,7 @@ def slow_resize(image, height, width):
     return result
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     "size, target", [((23, 5), (16, 24)), ((1, 1), (5, 3)), ((33, 47), (32, 20))]
 )

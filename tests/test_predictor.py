@@ -54,6 +54,7 @@ def assert_same(found, expected, tolerance=1e-5):
         np.testing.assert_allclose(one.boxes, other.boxes, atol=100 * tolerance)
 
 
+@pytest.mark.smoke
 def test_raw_outputs_of_a_file_become_what_the_model_detects(model, images):
     """The one test of this file that runs on every backend."""
     predictor = ek.Predictor(ExportedDetector(LiveRuntime(model)))

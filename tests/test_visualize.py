@@ -21,6 +21,7 @@ def filled(part, label):
     return (part == visualize.class_color(label)).all(axis=-1).mean()
 
 
+@pytest.mark.smoke
 def test_a_box_is_drawn_on_its_border_pixels_in_the_color_of_its_class():
     drawn = visualize.draw_boxes(GREY, [[40, 30, 100, 130]])
     for y, x in [(40, 30), (40, 129), (99, 30), (99, 129), (70, 30), (99, 80)]:

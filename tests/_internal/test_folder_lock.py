@@ -119,6 +119,7 @@ def test_what_a_killed_process_left_is_taken_over_at_once(
     assert set(os.listdir(tmp_path)) <= {KERNEL_FILE}
 
 
+@pytest.mark.smoke
 def test_two_trainings_of_one_process_do_not_share_a_folder(
     each_kind, tmp_path, quick, monkeypatch
 ):

@@ -6,7 +6,8 @@ import zipfile
 import h5py
 import numpy as np
 import pytest
-from support.tiny import LITE0, assert_equal, tiny_model, values
+from support.arrays import assert_equal
+from support.tiny import LITE0, tiny_model, values
 
 import effdet_keras as ek
 from effdet_keras._internal.weights_h5 import check_hdf5_file

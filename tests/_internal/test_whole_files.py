@@ -55,6 +55,7 @@ START = """
 # One file
 
 
+@pytest.mark.smoke
 def test_a_file_is_there_only_when_the_block_is_done(tmp_path):
     path = tmp_path / "deep" / "a.txt"
     with atomic_write(path) as partial:

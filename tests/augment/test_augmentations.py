@@ -278,6 +278,7 @@ def test_blur_keeps_what_is_even_up_to_the_border():
     assert noise.std() < example()["image"].std() / 3
 
 
+@pytest.mark.smoke
 def test_jpeg_of_low_quality_is_further_off():
     image = np.tile(np.arange(0, 160, 2, dtype="uint8")[None, :, None], (60, 1, 3))
     given = {**example(), "image": image}

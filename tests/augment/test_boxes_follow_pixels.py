@@ -103,6 +103,7 @@ def examples_with(image_of, count):
     return examples
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", AUGMENTATIONS)
 def test_boxes_are_the_hulls_of_masks_moved_with_them(name):
     augment = AUGMENTATIONS[name]

@@ -7,7 +7,8 @@ import warnings
 import keras
 import numpy as np
 import pytest
-from support.tiny import EAGER, StandIn, assert_equal, batch, tiny_model, values
+from support.arrays import assert_equal
+from support.tiny import EAGER, StandIn, batch, tiny_model, values
 
 from effdet_keras._internal.folder_lock import KERNEL_FILE, LOCK_FILE
 from effdet_keras.callbacks import CheckpointArchive, SwapEMA, checkpoint_archive
@@ -40,6 +41,7 @@ def start(model, folder, steps_done=0, **arguments):
     return callback
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("mode", "values", "expected"),
     [

@@ -51,6 +51,7 @@ def quiet(dataset, **arguments):
     return COCOEvaluation(dataset, **{"verbose": False, **arguments})
 
 
+@pytest.mark.smoke
 def test_a_detector_that_finds_everything_has_ap_one(valid):
     oracle = Oracle(valid)
     numbers = quiet(valid, batch_size=3).evaluate(oracle)

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from support.tiny import assert_equal
+from support.arrays import assert_equal
 
 from effdet_keras.callbacks import SwapEMA
 from effdet_keras.train.averages import evaluated_weights

@@ -13,6 +13,7 @@ from effdet_keras.data import load_splits, write_shapes
 pytestmark = pytest.mark.tensorflow
 
 
+@pytest.mark.smoke
 def test_inspect_says_by_its_status_whether_there_are_errors(tmp_path, command):
     write_shapes(tmp_path / "set", num_train=24, num_valid=24, image_size=64)
     page = tmp_path / "report.html"

@@ -36,6 +36,7 @@ def exported(monkeypatch):
     return calls
 
 
+@pytest.mark.smoke
 def test_every_option_of_formats_and_targets_has_a_flag(archive, exported):
     words, expected = [], {}
     for name, (kind, _) in OPTIONS.items():

@@ -46,6 +46,7 @@ def found(tmp_path):
     return tmp_path / "found.json"
 
 
+@pytest.mark.smoke
 def test_a_folder_is_drawn_and_its_boxes_are_written(
     archive, model, images, found, tmp_path, command
 ):

@@ -42,6 +42,7 @@ def test_every_flag_is_a_field():
     assert len(flags - others) > 20 and flags - others <= fields
 
 
+@pytest.mark.smoke
 def test_it_trains_and_says_where_what_is_and_goes_on(data, tmp_path, capsys):
     out = tmp_path / "run"
     flags = ["--one-batch", "--augment", "blur,cut_out", "--freeze", "none"]

@@ -175,6 +175,7 @@ def test_files_are_read_by_themselves(tmp_path, capsys):
     assert capsys.readouterr().out.count(" is ") == 4
 
 
+@pytest.mark.smoke
 def test_splits_get_the_classes_of_all(tmp_path):
     touch(tmp_path / "train.json", coco(classes=((3, "dog"), (1, "cat"))))
     touch(tmp_path / "valid.json", coco(classes=((2, "cow"), (3, "dog"))))

@@ -176,6 +176,7 @@ def test_the_models_category_ids_and_names_are_those_of_the_batches(arrays, case
     assert evaluate(detector, arrays, metric=metric, verbose=False)["AP/cat"] == 0.0
 
 
+@pytest.mark.smoke
 def test_inputs_are_bit_for_bit_those_of_detect():
     rng = np.random.default_rng(5)
     sizes = [(64, 64), (48, 80), (100, 60), (30, 30), (33, 200)]

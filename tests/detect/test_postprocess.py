@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from support.arrays import assert_equal
 
 from effdet_keras.box_ops import decode_boxes
 from effdet_keras.detect import postprocess as module
@@ -53,12 +54,6 @@ def suppressed(boxes, scores, labels=None, **options):
     return tuple(map(ops.convert_to_numpy, result))
 
 
-def assert_equal(result, expected, **tolerance):
-    assert set(result) == {"boxes", "scores", "labels", "num_detections"}
-    for key in result:
-        np.testing.assert_allclose(result[key], expected[key], err_msg=key, **tolerance)
-
-
 # --- by hand
 
 
@@ -83,6 +78,7 @@ def test_unused_rows_are_zero_boxes_with_score_0_and_label_minus_1(top_k):
     assert not result["boxes"].any() and not result["scores"].any()
 
 
+@pytest.mark.smoke
 def test_box_is_decoded_and_clipped_to_height_and_width():
     given = [[2.0]], [[40, 70, 60, 90]], SIZE, [0.5, 0.5, np.log(2), 0]
     found = of_one_image(*given, max_detections=1)

@@ -33,6 +33,7 @@ def shapes(tmp_path_factory):
     return from_coco(folder / "valid.json", folder / "valid", masks=True)
 
 
+@pytest.mark.smoke
 def test_the_class_map_has_the_pixels_of_the_image():
     model = lively_segmentation()
     wide = np.random.default_rng(1).integers(0, 255, (40, 128, 3)).astype("uint8")

@@ -80,7 +80,6 @@ def test_only_the_best_detections_of_a_category_count(objects, max_detections, r
     scores = np.linspace(1, 0.1, objects)
     fill(metric, {7: (np.array(boxes, float), scores, [3] * objects)})
     assert metric.result()[f"ARmax{max_detections}"] == pytest.approx(recall)
-    assert len(list(metric._records())) == max_detections
 
 
 def test_the_categories_are_named_and_a_repeated_name_gets_its_id():
@@ -164,6 +163,7 @@ def test_hotcoco_is_used_where_it_is_installed(monkeypatch):
 # --- by reference
 
 
+@pytest.mark.smoke
 def test_equals_the_reference(golden, golden_path):
     arrays = golden("coco_metric.npz")
     metric = COCOMetric(golden_path("coco_metric_truth.json"))

@@ -57,6 +57,7 @@ def test_the_text_has_every_number_and_every_class(evaluation):
     assert [x for x in lines if "localization" in x]
 
 
+@pytest.mark.smoke
 def test_json_holds_it_all(evaluation):
     numbers = json.loads(json.dumps(evaluation.to_dict(), allow_nan=False))
     assert numbers["coco"] == evaluation.coco

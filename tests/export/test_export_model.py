@@ -60,6 +60,7 @@ def contents(folder):
     return {path.name: path.read_text() for path in folder.iterdir()}
 
 
+@pytest.mark.smoke
 def test_a_report_lies_beside_the_file(export, tmp_path):
     report = export(tmp_path / "pets.onnx")
     files = contents(tmp_path)

@@ -59,6 +59,7 @@ def files(model, tmp_path_factory):
 
 
 # Of files with detections: test_every_format.py.
+@pytest.mark.smoke
 def test_a_raw_file_finds_what_the_model_does(files, model, images):
     report = check_export(model, open_runtime(files["raw"]), images, format="onnx")
     assert report.live_detections > 30

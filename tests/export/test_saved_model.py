@@ -120,6 +120,7 @@ def assert_found(served, key, index, detections):
     assert (labels[count:] == -1).all()
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("which", ["one", "three", "pixel"])
 def test_images_of_any_size_and_number(model, served, inputs, which):
     key = f"serving_default:{which}"

@@ -108,6 +108,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_each_object_is_found_once_and_whole(layout):
     size, boxes, options = LAYOUTS[layout]

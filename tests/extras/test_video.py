@@ -46,6 +46,7 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
+@pytest.mark.smoke
 def test_frames_come_in_order_and_in_rgb(clip):
     found = list(detect_frames(look, clip))
     assert [detections.image_id for detections in found] == list(range(FRAMES))

@@ -66,6 +66,7 @@ def as_rows(detections):
     return np.concatenate(columns, axis=1)
 
 
+@pytest.mark.smoke
 def test_weights_are_how_far_a_list_is_trusted():
     lists = [found([SQUARE], [0.5]), found([[0, 2, 10, 12]], [0.5])]
     fused = weighted_box_fusion(lists, weights=[3, 1])

@@ -203,6 +203,7 @@ def from_small(module, **arguments):
 # A module whose graph is kept
 
 
+@pytest.mark.smoke
 def test_the_layer_has_the_modules_own_variables(small_module):
     model = from_small(small_module)
     loaded = model.features.module.loaded

@@ -8,7 +8,9 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from support.tiny import EAGER, assert_equal, tiny_model, values
+from support.arrays import assert_equal
+from support.schedules import schedule_of
+from support.tiny import EAGER, tiny_model, values
 from support.tiny import batch as tiny_batch
 
 from effdet_keras.model.efficientdet import EfficientDet
@@ -79,6 +81,7 @@ def test_an_image_of_another_size_is_refused():
 # Training
 
 
+@pytest.mark.smoke
 def test_logs_have_every_term(trained):
     _, history = trained
     losses = {"loss", "class_loss", "box_loss", "reg_l2_loss"}
@@ -106,11 +109,11 @@ def test_the_schedule_knows_the_length_of_the_training():
     model = tiny_model()
     model.compile(recipe="reference", learning_rate=0.64, run_eagerly=EAGER)
     model.fit(*batch(4), batch_size=2, epochs=3, verbose=0)
-    schedule = model.optimizer._learning_rate
+    schedule = schedule_of(model.optimizer)
     assert (schedule.total_steps, schedule.warmup_steps) == (6, 2)
     assert schedule.learning_rate == pytest.approx(0.64 * 2 / 64)
     model.fit(*batch(4), batch_size=2, epochs=5, initial_epoch=3, verbose=0)
-    assert model.optimizer._learning_rate.total_steps == 10
+    assert schedule_of(model.optimizer).total_steps == 10
 
 
 SGD = keras.optimizers.SGD(0.1)
@@ -163,6 +166,7 @@ def test_predict_returns_padded_detections_in_pixels_of_the_input(trained):
         assert (result["labels"][row, count:] == -1).all()
 
 
+@pytest.mark.smoke
 def test_detect_scales_boxes_back_to_the_image(trained):
     model, _ = trained
     image = np.random.default_rng(2).integers(0, 255, (32, 128, 3)).astype("uint8")

@@ -3,7 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from support.tiny import EAGER, assert_equal, batch, tiny_model
+from support.arrays import assert_equal
+from support.tiny import EAGER, batch, tiny_model
 
 from effdet_keras.model.efficientdet import EfficientDet
 

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from support.arrays import assert_equal
 from support.gradients import gradient
 from support.programs import run_alone
 
@@ -25,19 +26,19 @@ def pair(channels=5, **kwargs):
     return layers, rng.normal(3.0, 2.0, (2, 3, 4, channels)).astype("float32")
 
 
-def assert_equal(ours, theirs, x, training, tolerance=1e-5):
-    a, b = (ops.convert_to_numpy(bn(x, training=training)) for bn in (ours, theirs))
-    assert a.dtype == b.dtype
-    np.testing.assert_allclose(a, b, atol=tolerance, rtol=tolerance)
-    for mine, other in zip(ours.get_weights(), theirs.get_weights()):
-        np.testing.assert_allclose(mine, other, rtol=1e-5)
+def assert_layers_agree(ours, theirs, x, training, tolerance=1e-5):
+    """Both give the same outputs for a batch, and move their statistics alike."""
+    found, expected = (bn(x, training=training) for bn in (ours, theirs))
+    assert found.dtype == expected.dtype
+    assert_equal([found], [expected], rtol=tolerance, atol=tolerance)
+    assert_equal(ours.get_weights(), theirs.get_weights(), rtol=1e-5)
 
 
 @pytest.mark.parametrize("training", [False, True])
 def test_equals_keras(training):
     (ours, theirs), x = pair()
     before = ours.get_weights()
-    assert_equal(ours, theirs, x, training)
+    assert_layers_agree(ours, theirs, x, training)
     has_moved = not np.array_equal(before[2], ours.get_weights()[2])
     assert has_moved == training
 
@@ -47,7 +48,7 @@ def test_on_one_device_synchronized_statistics_are_its_own():
     _, x = pair()
     plain = BatchNormOptions(epsilon=1e-3).layer("plain")
     synchronized = BatchNormOptions(epsilon=1e-3, synchronized=True).layer("all")
-    assert_equal(synchronized, plain, x, True)
+    assert_layers_agree(synchronized, plain, x, True)
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
@@ -56,7 +57,7 @@ def test_on_one_device_synchronized_statistics_are_its_own():
 def test_equals_keras_in_16_bits(policy, training, channels):
     (ours, theirs), x = pair(channels, dtype=policy)
     # One step of bfloat16 at 4 is 0.03: the last bit may differ.
-    assert_equal(ours, theirs, ops.cast(x, ours.compute_dtype), training, 0.04)
+    assert_layers_agree(ours, theirs, ops.cast(x, ours.compute_dtype), training, 0.04)
 
 
 @pytest.mark.tensorflow  # elsewhere the layer is Keras' own

@@ -46,10 +46,17 @@ AUTOML = [
     if EfficientDetConfig.from_name(name).backbone_padding == "same"
 ]
 QUICK = ["efficientdet-d0", "efficientdet-d1", "efficientdet-lite0"]
+LARGEST = "efficientdet-d7x"
 
 
 @pytest.mark.slow_elsewhere  # a count is the same on every backend
-@pytest.mark.parametrize("name", slow_but(QUICK, AUTOML))
+@pytest.mark.parametrize(
+    "name",
+    [
+        *slow_but(QUICK, [name for name in AUTOML if name != LARGEST]),
+        pytest.param(LARGEST, marks=[pytest.mark.slow, pytest.mark.equality]),
+    ],
+)
 def test_parameter_counts_equal_the_reference(published, name):
     # The count does not depend on the image; a small one is quick to build.
     config, network = build(name, image_size=256)
@@ -187,6 +194,7 @@ def test_blocks_equal_the_reference(golden_path, variant):
     assert ours == [(r["kernel"], r["stride"], r["expand"], r["out"]) for r in rows]
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("variant", ["efficientnet-b0", "efficientnet-lite3"])
 def test_layers_equal_the_reference_blocks(golden_path, variant):
     expected = json.loads(golden_path("backbones.json").read_text())[variant]

@@ -54,6 +54,7 @@ def rows(folder):
     return list(map(json.loads, (folder / "log.jsonl").read_text().splitlines()))
 
 
+@pytest.mark.smoke
 def test_it_returns_the_best_checkpoint_and_its_numbers(trained):
     out, result = trained
     assert result.folder == out and result.split == "validation"

@@ -75,12 +75,6 @@ def values(variables):
     return [np.array(keras.ops.convert_to_numpy(v)) for v in variables]
 
 
-def assert_equal(first, second):
-    """As many arrays, variables or tensors in both, equal to the bit."""
-    for a, b in zip(values(first), values(second), strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
 def without_stochastic_depth(model, *, batch_norm=True):
     """The model, without random draws: two runs of it are equal.
 

@@ -14,12 +14,6 @@ def values(model):
     return {tf1_name(v): np.array(ops.convert_to_numpy(v)) for v in model.weights}
 
 
-def assert_equal(ours, theirs):
-    assert ours.keys() == theirs.keys()
-    for name, value in ours.items():
-        np.testing.assert_array_equal(value, theirs[name], err_msg=name)
-
-
 def random_arrays(config, seed=0):
     """Arrays that are no weights of a new model, with variances above zero."""
     rng = np.random.default_rng(seed)

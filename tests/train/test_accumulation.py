@@ -3,7 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from support import tiny
+from support.arrays import assert_equal
+from support.refused_batches import everything
 from support.tiny import (
     EAGER,
     Stream,
@@ -12,7 +13,6 @@ from support.tiny import (
     values,
     without_stochastic_depth,
 )
-from train.test_refused_batches import assert_equal, everything
 
 from effdet_keras.train.optimizers import steps_done
 
@@ -79,7 +79,7 @@ def test_an_update_is_by_the_mean_of_the_gradients_of_its_steps(clip_norm):
     kept = arrays(model)
     model.fit(Stream(steps[0]), verbose=0)
     model.averages.restore()
-    tiny.assert_equal(arrays(model), kept)
+    assert_equal(arrays(model), kept)
     assert steps_done(model.optimizer) == 3
 
 
@@ -96,4 +96,4 @@ def test_a_batch_that_is_refused_between_them_is_as_if_it_had_not_been(place):
         interrupted.fit(Stream(bad), verbose=0)
     assert_equal(before, everything(interrupted))  # also the sums of the gradients
     interrupted.fit(Stream(*parts[place:]), shuffle=False, verbose=0)
-    tiny.assert_equal(everything(interrupted).values(), everything(whole).values())
+    assert_equal(everything(interrupted).values(), everything(whole).values())

@@ -6,7 +6,8 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from support.tiny import BACKBONE, assert_equal, batch, tiny_model
+from support.arrays import assert_equal
+from support.tiny import BACKBONE, batch, tiny_model
 
 from effdet_keras.train.freezing import WEIGHT_GROUPS, frozen_state
 

@@ -6,8 +6,9 @@ import types
 import keras
 import numpy as np
 import pytest
+from support.arrays import assert_equal
 from support.small_datasets import record_of
-from support.tiny import EAGER, Stream, assert_equal, batch, tiny_model, values
+from support.tiny import EAGER, Stream, batch, tiny_model, values
 
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.model.efficientdet import EfficientDet

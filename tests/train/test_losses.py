@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import re
 
 import keras
@@ -70,19 +71,21 @@ def defined_focal(labels, logits, alpha=0.25, gamma=1.5, label_smoothing=0.0):
     return loss * (labels != IGNORE)[..., None]
 
 
-def defined_terms(loss, labels, targets, logits, deltas, anchors):
+def defined_terms(loss, labels, targets, logits, deltas, anchors, anchor_weights=None):
     """All terms of a `DetectionLoss` from its definition, in NumPy."""
+    if anchor_weights is None:
+        anchor_weights = np.ones(labels.shape)
     focal = defined_focal(labels, logits, loss.alpha, loss.gamma, loss.label_smoothing)
     if loss.class_weights is not None:
         focal = focal * np.array(loss.class_weights)
     places = np.nonzero(labels >= 0)
-    weights = np.ones(len(places[0]))
+    weights = anchor_weights[places]
     error = np.abs(deltas - targets)[places]
     straight = loss.delta * error - loss.delta**2 / 2
     huber = np.where(error <= loss.delta, error**2 / 2, straight)
-    n = len(weights) + 1
+    n = weights.sum() + 1
     terms = {
-        "class_loss": focal.sum() / n,
+        "class_loss": (anchor_weights * focal.sum(-1)).sum() / n,
         "box_loss": (weights @ huber).sum() / (4 * n),
     }
     total = loss.class_loss_weight * terms["class_loss"]
@@ -98,7 +101,81 @@ def defined_terms(loss, labels, targets, logits, deltas, anchors):
     return {"loss": total, **terms}
 
 
-# Focal, by hand.
+# By hand. A logit of log 3 is a probability of 3/4, one of 0 is 1/2; alpha is 1/4 and
+# gamma 2.
+
+SURE = math.log(3)
+RIGHT = math.log(4 / 3) / 64  # y = 1: 1/4 * (1/4)**2 * -log(3/4)
+WRONG = math.log(4) * 27 / 64  # y = 0: 3/4 * (3/4)**2 * -log(1/4)
+UNSURE = math.log(2) * 3 / 16  # y = 0: 3/4 * (1/2)**2 * -log(1/2)
+DOUBTED = math.log(4 / 3) * 3 / 64  # y = 0, a logit of -log 3: 3/4 * (1/4)**2 * ...
+
+
+@pytest.mark.parametrize(
+    ("label", "options", "expected"),
+    [
+        (0, {}, RIGHT + UNSURE),
+        (-1, {}, WRONG + UNSURE),
+        (IGNORE, {}, 0.0),
+        (0, {"class_weights": (2.0, 0.5)}, 2 * RIGHT + 0.5 * UNSURE),
+        # Smoothing by 0.2: answers of 0.9 and 0.1, and log(1/2) is the same for both.
+        (0, {"label_smoothing": 0.2}, 0.9 * RIGHT + 0.1 * math.log(4) / 64 + UNSURE),
+    ],
+)
+def test_focal_losses_are_those_worked_out_by_hand(label, options, expected):
+    found = focal_loss([label], [[SURE, 0.0]], alpha=0.25, gamma=2.0, **options)
+    np.testing.assert_allclose(numpy(found), [expected], rtol=1e-5)
+
+
+def test_huber_losses_are_those_worked_out_by_hand():
+    """With a delta of 0.1: a parabola up to that error, then a line of slope 0.1."""
+    found = huber_loss([0.0, 0.0, 1.0, 1.0], [0.05, -0.1, 1.3, 0.7], delta=0.1)
+    np.testing.assert_allclose(numpy(found), [0.00125, 0.005, 0.025, 0.025], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("iou", 1 - 1 / 7),  # 1 of 4 + 4 - 1 pixels is shared
+        ("giou", 1 - (1 / 7 - 2 / 9)),  # 2 of the 9 pixels of the hull are in neither
+        ("diou", 1 - (1 / 7 - 2 / 18)),  # centers at (1, 1), diagonal of (3, 3)
+        ("ciou", 1 - (1 / 7 - 2 / 18)),  # both are squares
+    ],
+)
+def test_iou_losses_are_those_worked_out_by_hand(name, expected):
+    found = iou_loss([[0, 0, 2, 2]], [[1, 1, 3, 3]], iou_loss_type=name)
+    np.testing.assert_allclose(numpy(found), [expected], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("divide_by", "anchor_weights", "divisor"),
+    [
+        ("positives_plus_one", None, 2),
+        ("positives", None, 1),
+        ("one", None, 1),
+        ("positives_plus_one", (3.0, 0.5), 4),
+        ("positives", (3.0, 0.5), 3),
+        ("one", (3.0, 0.5), 1),
+    ],
+)
+def test_the_whole_loss_is_that_worked_out_by_hand(divide_by, anchor_weights, divisor):
+    """Of two classes: one anchor with the first of them, and one of background."""
+    first, second = anchor_weights or (1.0, 1.0)
+    labels, logits = [[0, -1]], [[[SURE, 0.0], [0.0, -SURE]]]
+    targets = np.float32([[[0.05, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0]]])
+    deltas = np.float32([[[0.0, 0.0, 1.3, 0.0], [9.0, 9.0, 9.0, 9.0]]])
+    loss = DetectionLoss(gamma=2.0, divide_by=divide_by, class_loss_weight=3.0)
+    weights = None if anchor_weights is None else np.float32([anchor_weights])
+    terms = loss(labels, targets, logits, deltas, SQUARES, anchor_weights=weights)
+    of_classes = first * (RIGHT + UNSURE) + second * (UNSURE + DOUBTED)
+    of_boxes = first * (0.00125 + 0.025) / 4
+    expected = {
+        "loss": (3 * of_classes + 50 * of_boxes) / divisor,
+        "class_loss": of_classes / divisor,
+        "box_loss": of_boxes / divisor,
+    }
+    found = {name: float(numpy(value)) for name, value in terms.items()}
+    assert found == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_label_beyond_the_classes_is_background():
@@ -256,6 +333,7 @@ def test_terms_and_gradients_equal_the_reference(golden, file, case):
     np.testing.assert_allclose(slopes[1], expected["grad_box_abs_sum"], rtol=1e-4)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     "options",
     [
@@ -270,8 +348,12 @@ def test_terms_equal_their_definition(options):
     case = random_case(5, num_images=3)
     case[1][0, :, 2] = 0  # exactly zero: the reference would drop it, it counts here
     loss = DetectionLoss(**options)
-    terms = {key: float(numpy(value)) for key, value in loss(*case).items()}
-    assert terms == pytest.approx(defined_terms(loss, *case), rel=1e-5)
+    some = np.random.default_rng(6).uniform(0.0, 3.0, case[0].shape).astype("float32")
+    for anchor_weights in (None, some):
+        terms = loss(*case, anchor_weights=anchor_weights)
+        terms = {key: float(numpy(value)) for key, value in terms.items()}
+        expected = defined_terms(loss, *case, anchor_weights)
+        assert terms == pytest.approx(expected, rel=1e-5)
 
 
 def test_an_anchor_equal_to_its_box_is_still_trained():

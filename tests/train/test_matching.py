@@ -88,6 +88,7 @@ def rows_by_atss(boxes, labels, top_k):
     return np.where(wish.max(axis=0) > 0, wish.argmax(axis=0), -1)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("rule", "option", "value"),
     [

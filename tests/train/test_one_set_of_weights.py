@@ -6,11 +6,11 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from support.arrays import assert_equal
 from support.kinds import slow_but
 from support.tiny import (
     EAGER,
     LITE0,
-    assert_equal,
     batch,
     lively_model,
     tiny_model,

@@ -6,7 +6,9 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from support.tiny import assert_equal, batch, tiny_model, without_stochastic_depth
+from support.arrays import assert_equal
+from support.schedules import schedule_of
+from support.tiny import batch, tiny_model, without_stochastic_depth
 
 from effdet_keras.train import optimizers
 from effdet_keras.train.matching import ATSSMatching
@@ -269,7 +271,7 @@ def model():
 def test_fit_gives_a_named_optimizer_its_schedule(model):
     model.compile("adam", learning_rate=0.02, run_eagerly=True)
     model.fit(*batch(), batch_size=1, verbose=0)
-    schedule = model.optimizer._learning_rate
+    schedule = schedule_of(model.optimizer)
     assert schedule.learning_rate == 0.02  # not that of a batch of 64
     assert (schedule.total_steps, schedule.warmup_steps) == (2, 2)
 
@@ -293,12 +295,10 @@ def test_training_with_a_named_optimizer_goes_on_from_a_file_bit_for_bit(tmp_pat
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     without_stochastic_depth(again)
-    assert again.optimizer._factors == model.optimizer._factors
-    assert {1.0, 2.0, 3.0} == set(model.optimizer._factors)
     for m in (model, again):
         m.fit(*batch(), epochs=4, initial_epoch=2, **options)
-        assert m.optimizer._learning_rate.total_steps == 4
-        assert m.optimizer._learning_rate.warmup_steps == 1
+        schedule = schedule_of(m.optimizer)
+        assert (schedule.total_steps, schedule.warmup_steps) == (4, 1)
     assert_equal(model.weights, again.weights)
     for kind in ("optimizer", "averages"):
         ours, theirs = getattr(model, kind), getattr(again, kind)

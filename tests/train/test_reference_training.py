@@ -99,6 +99,7 @@ def test_losses_in_evaluation_equal_the_reference(trained):
     assert evaluated["reg_l2_loss"] == pytest.approx(expected["reg_l2_loss"], rel=1e-5)
 
 
+@pytest.mark.smoke
 def test_logs_of_every_step_equal_the_reference(trained):
     arrays, _, steps = trained
     names = {"cls_loss": "class_loss", "det_loss": None}

@@ -3,15 +3,10 @@
 import keras
 import numpy as np
 import pytest
-from keras import ops
 from support import programs
+from support.arrays import assert_equal
+from support.refused_batches import everything, with_pixel
 from support.tiny import EAGER, Stream, batch, tiny_model
-
-
-def with_pixel(value):
-    images, truth = batch()
-    images[1, 0, 0] = value
-    return images, truth
 
 
 def huge():
@@ -26,23 +21,6 @@ BAD = {
     "a label that there is not": lambda: batch(label=7),
     "a box that ends before it begins": lambda: batch(box=(40, 40, 8, 8)),
 }
-
-
-def everything(model):
-    """All that a step can change, but for the random numbers that it draws."""
-    variables = [*model.variables, *model.optimizer.variables]
-    variables += model.averages.variables
-    variables += model.quantization.variables if model.quantization else []
-    return {
-        f"{place} {v.path}": ops.convert_to_numpy(v)
-        for place, v in enumerate(variables)
-        if "seed" not in v.path
-    }
-
-
-def assert_equal(first, second):
-    moved = [n for n in first if not np.array_equal(first[n], second[n])]
-    assert not moved, f"{len(moved)} of {len(first)} moved: {moved[:5]}"
 
 
 @pytest.fixture(scope="module", params=["compiled", "eager"])
@@ -80,6 +58,7 @@ def test_ranges_of_quantization_aware_training_do_not_move_either(run_eagerly):
     assert model.quantization.is_rounding
 
 
+@pytest.mark.smoke
 @pytest.mark.slow_elsewhere
 def test_in_float16_a_loss_scale_hides_nothing():
     """It is for gradients; a loss that is not finite no scale will mend."""
@@ -100,8 +79,9 @@ tf.config.set_logical_device_configuration(cpu, two)
 
 import keras
 import pytest
+from support.arrays import assert_equal
+from support.refused_batches import everything, with_pixel
 from support.tiny import Stream, tiny_model
-from train.test_refused_batches import assert_equal, everything, with_pixel
 
 with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
     model = tiny_model()

@@ -4,11 +4,11 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from support.arrays import assert_equal
 from support.tiny import (
     BOTH_HEADS,
     EAGER,
     Stream,
-    assert_equal,
     segmented_batch,
     tiny_model,
     values,

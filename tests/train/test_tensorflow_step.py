@@ -7,12 +7,14 @@ import keras
 import numpy as np
 import pytest
 from support import programs
-from support.tiny import assert_equal, batch, tiny_model, values
+from support.arrays import assert_equal
+from support.tiny import batch, tiny_model, values
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 
+@pytest.mark.equality
 @pytest.mark.slow  # half a minute, as the next
 def test_overflow_in_float16_is_skipped_and_leaves_no_trace():
     model = tiny_model(dtype="mixed_float16")
@@ -64,6 +66,7 @@ np.savez(sys.argv[2], *weights)
 """
 
 
+@pytest.mark.equality
 @pytest.mark.slow  # over a minute: two processes that train
 def test_two_replicas_equal_one_device(tmp_path):
     results = []

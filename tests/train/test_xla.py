@@ -3,6 +3,8 @@
 import keras
 import numpy as np
 import pytest
+from support.arrays import assert_equal
+from support.refused_batches import everything, with_pixel
 from support.tiny import (
     Stream,
     batch,
@@ -18,6 +20,7 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("size", "target"),
     [((4, 4), (8, 8)), ((5, 3), (9, 6)), ((7, 7), (4, 4))],
@@ -66,7 +69,11 @@ def trained(jit_compile, **options):
 
 @pytest.mark.slow  # compiled for a minute
 @pytest.mark.parametrize(
-    "options", [{}, {"accumulate_steps": 2, "steps_per_execution": 2, "clip_norm": 0.5}]
+    "options",
+    [
+        pytest.param({}, marks=pytest.mark.equality),
+        {"accumulate_steps": 2, "steps_per_execution": 2, "clip_norm": 0.5},
+    ],
 )
 def test_a_training_equals_that_of_the_default_step(options):
     plain, history, losses = trained(False, **options)
@@ -81,8 +88,6 @@ def test_a_training_equals_that_of_the_default_step(options):
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "mixed_float16"])
 def test_a_batch_that_is_not_fine_is_refused_and_changes_nothing(dtype):
-    from train.test_refused_batches import assert_equal, everything, with_pixel
-
     model = tiny_model(dtype=dtype)
     # "auto" chooses again in each `fit` until a step is done; float16 may do none.
     optimizer = keras.optimizers.SGD(1e-3, momentum=0.9)

@@ -1,13 +1,16 @@
 """Archives: what they hold, how they come back, and a kill in mid-write."""
 
 import json
+import os
 import zipfile
 
 import keras
 import numpy as np
 import pytest
 from keras import ops
-from support.tiny import LITE0, StandIn, assert_equal, tiny_model
+from support import killed_archives, programs
+from support.arrays import assert_equal
+from support.tiny import LITE0, StandIn, tiny_model
 
 import effdet_keras as ek
 from effdet_keras.evaluate.thresholds import ScoreSettings
@@ -79,6 +82,7 @@ def test_an_archive_says_what_it_is(model, file):
     assert [path.name for path in file.parent.iterdir()] == ["best.keras"]
 
 
+@pytest.mark.smoke
 def test_resuming_restores_everything(model, resumed):
     assert resumed.config == model.config
     assert resumed.class_names == ("cat", "dog", "bird")
@@ -221,3 +225,19 @@ def test_numbers_that_are_none_do_not_replace_a_good_checkpoint(tmp_path, of_ave
         write_archive(model, path, {"epoch": 2})
     assert read_archive_info(path)["epoch"] == 1
     assert [p.name for p in tmp_path.iterdir()] == ["a.keras"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forks")
+@pytest.mark.tensorflow
+def test_a_process_that_is_killed_in_mid_write_leaves_the_checkpoint_of_before(
+    tmp_path,
+):
+    programs.run_alone(programs.SUPPORT / "killed_archives.py", tmp_path)
+    for place in killed_archives.PLACES:
+        path = tmp_path / f"{place}.keras"
+        assert read_archive_info(path)["epoch"] == 1, place
+        with zipfile.ZipFile(path) as archive:
+            assert archive.testzip() is None, place
+    # What was begun keeps a hidden name, which no reader takes for a checkpoint.
+    begun = [p.name for p in tmp_path.iterdir() if p.stem not in killed_archives.PLACES]
+    assert begun and all(name.startswith(".") for name in begun)

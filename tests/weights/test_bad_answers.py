@@ -5,9 +5,10 @@ import io
 import zipfile
 
 import pytest
+from support.arrays import assert_equal
 from support.remote import web_server
 from support.tiny import LITE0, tiny_model
-from support.weights import assert_equal, pack, values
+from support.weights import pack, values
 
 import effdet_keras as ek
 from effdet_keras.weights.archive import write_archive

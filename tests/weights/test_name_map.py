@@ -3,9 +3,10 @@
 import h5py
 import numpy as np
 import pytest
+from support.arrays import assert_equal
 from support.tiny import LITE0, tiny_model
 from support.torch_files import backbone_state, write_zip
-from support.weights import assert_equal, values
+from support.weights import values
 
 import effdet_keras as ek
 from effdet_keras.runs.configuration import RunConfiguration

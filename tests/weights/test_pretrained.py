@@ -7,9 +7,10 @@ import h5py
 import numpy as np
 import PIL.Image
 import pytest
+from support.arrays import assert_equal
 from support.remote import web_server
 from support.tiny import tiny_model
-from support.weights import assert_equal, pack, random_arrays, values
+from support.weights import pack, random_arrays, values
 
 from effdet_keras.callbacks import COCOEvaluation
 from effdet_keras.cli import import_

@@ -42,7 +42,7 @@ def trained(folder, policy, **compiled):
     # Nothing is computed: what the steps would leave is put there.
     step = steps_done(model.optimizer) + 2
     inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-    inner._iterations.assign(step)
+    inner.iterations.assign(step)
     for variable in inner.variables:
         if "momentum" in variable.path:
             variable.assign(variable + 0.25)

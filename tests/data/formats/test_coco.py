@@ -47,6 +47,7 @@ def test_labels_count_from_zero_in_the_order_of_the_ids(content, tmp_path):
     assert len(dataset[1]["labels"]) == 0
 
 
+@pytest.mark.smoke
 def test_to_coco_gives_the_file_back(content, tmp_path):
     path = tmp_path / "truth.json"
     path.write_text(json.dumps(content))

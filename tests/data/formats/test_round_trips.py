@@ -28,6 +28,7 @@ KEEP_CROWDS = ("coco", "tfrecord", "voc")
 KEEP_IDS = ("coco", "tfrecord")
 
 
+@pytest.mark.smoke
 @pytest.mark.filterwarnings("ignore:This format cannot store crowds")
 @pytest.mark.filterwarnings("ignore:.*empty box")  # of a pixel or less, in VOC
 @pytest.mark.parametrize("first, second", list(itertools.product(WRITERS, repeat=2)))

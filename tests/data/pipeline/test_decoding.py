@@ -92,6 +92,7 @@ def test_whatever_tensorflow_decodes_of_damaged_files_is_what_pillow_decodes(tmp
     assert 40 < decoded_some < 120
 
 
+@pytest.mark.smoke
 def test_batches_have_the_pixels_of_the_dataset_without_pillow(tmp_path, monkeypatch):
     dataset, _ = write_shapes(tmp_path, num_train=3, num_valid=1, image_size=32)
     expected = [example["image"] for example in dataset]

@@ -55,6 +55,7 @@ def test_only_passes_of_whole_batches_can_begin_within_one():
     assert order.can_skip(2) and not order.can_skip(3)
 
 
+@pytest.mark.smoke
 @pytest.mark.tensorflow
 def test_a_pipeline_begins_where_it_is_told():
     def pipeline():

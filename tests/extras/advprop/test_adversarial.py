@@ -216,6 +216,7 @@ def statistics_like(model, network):
     return [own[source.path] for source, copy in pairs if id(copy) in copies]
 
 
+@pytest.mark.smoke
 @only_tensorflow
 def test_what_no_loss_uses_stays_as_it_is():
     """In a step that runs eagerly as well."""

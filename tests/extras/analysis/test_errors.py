@@ -110,6 +110,7 @@ def image_of(truth, found, image):
 # --- The confusion matrix: by hand, and by what its sums must be.
 
 
+@pytest.mark.smoke
 def test_a_matrix_by_hand():
     truth = [(0, 0, 0, 9, 9), (0, 20, 0, 29, 9), (1, 40, 0, 49, 9), (1, 60, 0, 69, 9)]
     found = [

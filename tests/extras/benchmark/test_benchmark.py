@@ -42,6 +42,7 @@ def clock(monkeypatch):
     return clock
 
 
+@pytest.mark.smoke
 def test_time_counts_for_the_stage_that_took_it(model, clock, monkeypatch, tmp_path):
     runtime = SlowRuntime(model, tmp_path / "pets.tflite", clock)
     detector = ExportedDetector(runtime)

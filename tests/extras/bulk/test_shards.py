@@ -138,6 +138,7 @@ def test_inputs_and_outputs_may_be_at_addresses(archive, images, memory, command
     assert [json.loads(row)["file_name"] for row in rows] == sorted(NAMES)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("count", [1, 4])
 def test_the_file_is_the_same_however_it_was_found(tmp_path, count):
     names = [f"{number:03}.png" for number in range(40)]

@@ -79,6 +79,7 @@ def busy(dataset):
     return [i for i, record in enumerate(dataset.records) if len(record.labels)]
 
 
+@pytest.mark.smoke
 def test_nothing_is_wrong_with_a_clean_set(clean):
     report = check(clean, model=SMALL_MODEL)
     assert report.problems == () and report.ok

@@ -44,6 +44,7 @@ def test_the_blood_cells_are_small_and_bring_their_license():
     assert "MIT License" in (BLOOD_CELLS / "LICENSE").read_text()
 
 
+@pytest.mark.smoke
 def test_the_splits_of_the_blood_cells_share_no_image():
     splits = read_cells()
     names = [{record.file_name for record in split.records} for split in splits]
@@ -56,6 +57,7 @@ def test_the_splits_of_the_blood_cells_share_no_image():
     assert len(read_cells(7)[0]) == 7
 
 
+@pytest.mark.smoke
 def test_without_a_backbone_the_demo_says_so_and_starts_from_random_weights(
     monkeypatch, capsys
 ):

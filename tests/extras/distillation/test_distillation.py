@@ -29,6 +29,7 @@ def other_than(model, **fields):
     return EfficientDet(model.config.replace(**fields))
 
 
+@pytest.mark.smoke
 def test_the_loss_by_hand():
     teacher = {"class_logits": [[[2.0], [-3.0]]], "box_deltas": [[[0.0] * 4] * 2]}
     student = {

@@ -40,6 +40,7 @@ def taken(folder, tmp_path_factory):
     return take
 
 
+@pytest.mark.smoke
 def test_the_last_checkpoint_is_taken_each_time_that_it_is_replaced(folder, taken):
     assert taken() == []
     for epoch in (1, 2):

@@ -66,6 +66,7 @@ def test_each_has_a_field_or_is_told(given):
     assert has_field != is_told
 
 
+@pytest.mark.smoke
 def test_the_string_of_the_migration_guide():
     run = build_configuration(
         "num_classes=3,image_size=1920x1280,gamma=2.0,learning_rate=0.01,"

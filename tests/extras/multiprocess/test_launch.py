@@ -78,6 +78,7 @@ def test_variables_of_launchers(environ, expected):
     assert launch == expected
 
 
+@pytest.mark.smoke
 def test_tf_config_names_all_workers():
     environ = tf_config({"worker": ["a:1", "b:2"]}, index=1)
     assert launch_of(environ).workers == ("a:1", "b:2")

@@ -93,7 +93,7 @@ def test_two_devices_and_two_processes_train_as_one(engine, tmp_path):
             assert found["numbers"] == pytest.approx(result["numbers"], abs=1e-3)
 
 
-def launched(folder, out, engine):
+def launched(folder, out, engine, *flags):
     """The command of docs/distributed.md, with a small network, in two processes."""
     fields = {f"model_config.{name}": value for name, value in MODEL_CONFIG.items()}
     fields |= {"anchors": "null", "tensorboard": "false"}
@@ -102,7 +102,7 @@ def launched(folder, out, engine):
     command += [f"--set={name}={value}" for name, value in fields.items()]
     command += ["--weights", "none", "--image-size", "64", "--deterministic"]
     command += ["--epochs", "3", "--batch-size", "4", "--save-every-steps", "1"]
-    command += ["--distribute", engine]
+    command += ["--distribute", engine, *flags]
     return programs.launch(command, folder, backend=BACKENDS[engine])
 
 
@@ -138,16 +138,33 @@ def weights_of(out):
     return found
 
 
+@pytest.mark.equality
+@pytest.mark.slow  # a minute: six processes that train
+@pytest.mark.tensorflow
+def test_a_worker_is_killed_and_the_training_ends_with_the_same_bits(tmp_path):
+    kill_and_resume("multiworker", tmp_path, [1], "--evaluate-every", "0")
+
+
 @pytest.mark.slow  # minutes: eight processes that train
 @EACH_ENGINE
 def test_the_command_goes_on_after_either_was_killed(engine, tmp_path):
     pytest.importorskip(BACKENDS[engine])
+    out = kill_and_resume(engine, tmp_path, [1, 0])  # process 0 writes the checkpoints
+    for name in ("log.txt", "report.html", "archive/best.keras"):
+        assert (out / name).exists()
+
+
+def kill_and_resume(engine, tmp_path, kills, *flags):
+    """Kills these processes, one in each start of a run, and compares where it ends.
+
+    Returns the folder of that run, which ends with the bits of one that nobody killed.
+    """
     write_shapes(tmp_path / "data", num_train=12, num_valid=3, image_size=64)
     out, whole = tmp_path / "run", tmp_path / "whole"
 
-    for killed in (1, 0):  # also the one that writes
+    for killed in kills:
         at = saved(out)
-        started = launched(tmp_path, out, engine)
+        started = launched(tmp_path, out, engine, *flags)
         wait_until(lambda at=at: saved(out) > at, started)
         started[killed].kill()
         statuses = programs.statuses(started)
@@ -158,10 +175,8 @@ def test_the_command_goes_on_after_either_was_killed(engine, tmp_path):
         assert statuses[0] != 1 or is_told, said
 
     for folder in (out, whole):
-        found = programs.statuses(launched(tmp_path, folder, engine))
+        found = programs.statuses(launched(tmp_path, folder, engine, *flags))
         assert found == [0, 0], programs.output(tmp_path, 0)
-    for name in ("log.txt", "report.html", "archive/best.keras"):
-        assert (out / name).exists()
     rows, expected = (
         [json.loads(line) for line in (folder / "log.jsonl").open()]
         for folder in (out, whole)
@@ -173,3 +188,4 @@ def test_the_command_goes_on_after_either_was_killed(engine, tmp_path):
     assert weights.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_array_equal(weights[name], value, err_msg=name)
+    return out

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from support.arrays import assert_equal
 from support.tiny import EAGER, batch, tiny_model
 
 from effdet_keras.export.network import evaluated
@@ -21,11 +22,6 @@ def outputs_of(model, seed=0):
     pixels = np.random.default_rng(seed).integers(0, 256, (2, 64, 64, 3))
     outputs = model(pixels.astype("float32"), training=False)
     return {name: ops.convert_to_numpy(value) for name, value in outputs.items()}
-
-
-def assert_equal(one, other, **tolerance):
-    for name, values in one.items():
-        np.testing.assert_allclose(values, other[name], **{"rtol": 0, **tolerance})
 
 
 def quantized(**arguments):
@@ -54,6 +50,7 @@ def test_nothing_changes_before_the_first_step():
     assert not model.quantization.is_rounding
 
 
+@pytest.mark.smoke
 def test_the_network_rounds_after_a_step_and_plain_exports_do_not():
     model = quantized()
     train(model)

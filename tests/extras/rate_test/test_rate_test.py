@@ -33,6 +33,7 @@ def variables_of(model):
     return [np.array(v) for owner in owners for v in owner.variables]
 
 
+@pytest.mark.smoke
 def test_the_rate_rises_exponentially(model):
     rising = rate_test._Rising(1e-4, 1.0, 5)
     rising.set_model(model)

@@ -19,6 +19,7 @@ from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.weights.archive import write_archive
 
 
+@pytest.mark.smoke
 def test_a_file_goes_to_a_storage_and_comes_back(memory, tmp_path):
     here, back = tmp_path / "here", tmp_path / "back"
     here.write_bytes(b"weights")

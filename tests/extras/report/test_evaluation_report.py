@@ -70,6 +70,7 @@ def page(report, tmp_path_factory):
     return path.read_text(encoding="utf-8")
 
 
+@pytest.mark.smoke
 def test_the_page_is_whole_and_needs_nothing_from_outside(page):
     tags = Tags(page)
     assert tags.open == []

@@ -62,6 +62,7 @@ def failed(report):
     return [stage.name for stage in report.stages if not stage.passed]
 
 
+@pytest.mark.smoke
 def test_nothing_is_lost_of_sound_data():
     report, usable = follow(sound())
     assert tuple(stage.name for stage in report.stages) == STAGES

@@ -65,6 +65,7 @@ def data(image):
     return encoded(image)
 
 
+@pytest.mark.smoke
 def test_json_is_what_detect_finds(client, model, image, data):
     expected = model.detect(image, 0.4, verbose=0)
     expected = expected[has_area(expected.boxes)]

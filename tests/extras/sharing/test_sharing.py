@@ -32,6 +32,7 @@ def hub(tmp_path, monkeypatch):
         yield server
 
 
+@pytest.mark.smoke
 @needs_library
 def test_a_pushed_model_is_pulled_again(hub, capsys):
     model = tiny_model()

@@ -234,6 +234,7 @@ def test_tf_serving_gets_a_version(exported, image):
     assert len(served(images=tf.constant(image[None]))["num_detections"]) == 1
 
 
+@pytest.mark.smoke
 def test_triton_gets_a_repository_whose_configuration_fits_the_file(exported):
     onnxruntime = pytest.importorskip("onnxruntime")
     folder = exported("triton")

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.tensorflow
 # Folders.
 
 
+@pytest.mark.smoke
 def test_a_folder_that_tfds_wrote(golden_path):
     folder = golden_path("tfds_shapes")
     dataset = from_tfds(folder, "train")

@@ -127,6 +127,7 @@ def read(write):
     return read
 
 
+@pytest.mark.smoke
 def test_every_field_of_a_d0(read):
     reading = read()
     assert reading.fields == D0_FIELDS

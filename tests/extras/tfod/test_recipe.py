@@ -32,6 +32,7 @@ def rates(recipe, steps):
     return [float(schedule(step)) for step in steps]
 
 
+@pytest.mark.smoke
 def test_its_defaults():
     recipe = RECIPE
     assert (recipe.clip_norm, recipe.ema_decay, recipe.freeze) == (None, None, None)

@@ -59,6 +59,7 @@ def compiled():
     return number_everything(model)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", NAMES)
 def test_a_model_that_was_never_compiled_is_read(tmp_path, plain, name):
     source = read_own_weights(save(plain, tmp_path / name))
