@@ -158,13 +158,13 @@ def test_iou_losses_are_those_worked_out_by_hand(name, expected):
         ("one", (3.0, 0.5), 1),
     ],
 )
-def test_the_whole_loss_is_that_worked_out_by_hand(divide_by, anchor_weights, divisor):
+def test_the_whole_loss_is_that_worked_out_by_hand(normalizer, anchor_weights, divisor):
     """Of two classes: one anchor with the first of them, and one of background."""
     first, second = anchor_weights or (1.0, 1.0)
     labels, logits = [[0, -1]], [[[SURE, 0.0], [0.0, -SURE]]]
     targets = np.float32([[[0.05, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0]]])
     deltas = np.float32([[[0.0, 0.0, 1.3, 0.0], [9.0, 9.0, 9.0, 9.0]]])
-    loss = DetectionLoss(gamma=2.0, divide_by=divide_by, class_loss_weight=3.0)
+    loss = DetectionLoss(gamma=2.0, normalizer=normalizer, class_loss_weight=3.0)
     weights = None if anchor_weights is None else np.float32([anchor_weights])
     terms = loss(labels, targets, logits, deltas, SQUARES, anchor_weights=weights)
     of_classes = first * (RIGHT + UNSURE) + second * (UNSURE + DOUBTED)
