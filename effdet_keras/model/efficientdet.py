@@ -41,7 +41,7 @@ from effdet_keras.train.fit_data import prepare_training_data, repeat_for_steps
 from effdet_keras.train.functions import BackendFunctions
 from effdet_keras.train.recipe import Recipe
 from effdet_keras.train.resolve_recipe import resolve_recipe
-from effdet_keras.train.resume import say_where
+from effdet_keras.train.resume import print_resume_message
 from effdet_keras.train.steps import BackendSteps
 
 # It is in the files of models. Its own file does without Keras, as a `Predictor` does.
@@ -351,7 +351,7 @@ class EfficientDet(
             steps_per_epoch=steps_per_epoch,
         )
         if data.position is not None:
-            say_where(data.position, data.epochs, verbose)
+            print_resume_message(data.position, data.epochs, verbose)
         inputs.warn_if_nothing_is_left(data.epochs, data.initial_epoch, data.position)
         if verbose != 0:
             inputs.say_what_to_expect(self, data.dataset)
@@ -361,7 +361,7 @@ class EfficientDet(
         callbacks = assemble_callbacks(
             self, callbacks, tracker, log_epochs=verbose == "auto"
         )
-        self._place = None  # the next `fit` is another training
+        self._position = None  # the next `fit` is another training
         self.score_settings = None  # an evaluation of other weights chose them
         with self._training_on(data.x, tracker, data.dataset), closing(callbacks):
             return super().fit(

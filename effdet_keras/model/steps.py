@@ -138,13 +138,13 @@ class ModelSteps:
                 stacklevel=5,
             )
 
-    def position_to_resume(self, initial_epoch: int | None) -> Place | None:
+    def position_to_resume(self, initial_epoch: int | None) -> TrainingPosition | None:
         """Where the checkpoint was, if the training that begins continues its own.
 
         `fit` forgets it when it trains, and not where it refuses its data.
         """
-        place = self._place
-        if place is None or self.settings is None:
+        position = self._position
+        if position is None or self.settings is None:
             return None
         if position.total_steps != steps_done(self.optimizer):
             if initial_epoch is None:

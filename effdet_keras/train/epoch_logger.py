@@ -14,7 +14,6 @@ _LOSSES = ("loss", "val_loss")
 _METRICS = ("AP", "AP50", "mIoU")
 _BEST = "AP"  # the metric whose highest value, and its epoch, is in the line
 _SECONDS_BETWEEN = 1.0  # between two updates of the line that counts the steps
-_NAME_IN_OLD_ARCHIVES = "EpochLines"  # the class name under which its state was saved
 
 
 class EpochLogger(keras.callbacks.Callback):
@@ -77,13 +76,3 @@ class EpochLogger(keras.callbacks.Callback):
     def _title(self):
         total = self.params.get("epochs") or self._epoch
         return f"epoch {self._epoch:>{len(str(total))}}/{total}"
-
-
-def with_current_names(states: Mapping[str, dict]) -> dict[str, dict]:
-    """The states of callbacks that a checkpoint holds, by the class names of today.
-
-    Archives have the state of each callback under the name of its class, and those of
-    before have that of `EpochLogger` under its former name.
-    """
-    renamed = {_NAME_IN_OLD_ARCHIVES: EpochLogger.__name__}
-    return {renamed.get(name, name): state for name, state in states.items()}

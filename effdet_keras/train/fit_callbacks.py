@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,16 +10,17 @@ import keras
 
 from effdet_keras.errors import InvalidTypeError, require
 from effdet_keras.train.averages import SwapEMA
-from effdet_keras.train.epoch_logger import EpochLogger, with_current_names
+from effdet_keras.train.data_order import DataOrder
+from effdet_keras.train.epoch_logger import EpochLogger
 from effdet_keras.train.fit_data import TrainingData
-from effdet_keras.train.resume import DataOrder, FromPlaceOn, PlaceKeeper
+from effdet_keras.train.resume import PositionTracker, SkipUntilPosition
 
 # The callbacks that `fit` adds, and puts in their place where the user passes them.
-_ADDED_BY_FIT = (SwapEMA, PlaceKeeper, EpochLogger)
+_ADDED_BY_FIT = (SwapEMA, PositionTracker, EpochLogger)
 
 
 def assemble_callbacks(
-    model: Any, callbacks: Any, tracker: PlaceKeeper, *, log_epochs: bool
+    model: Any, callbacks: Any, tracker: PositionTracker, *, log_epochs: bool
 ) -> list[Any]:
     """All callbacks of one `fit`, in the order in which Keras calls them.
 
@@ -32,31 +32,27 @@ def assemble_callbacks(
     Args:
         model: `EfficientDet`, compiled or not.
         callbacks: what `keras.Model.fit` takes as `callbacks`.
-        tracker: `PlaceKeeper` of this `fit`.
+        tracker: `PositionTracker` of this `fit`.
         log_epochs: bool, whether `EpochLogger` prints one line per epoch.
     """
     users = user_callbacks(callbacks)
     if tracker.must_skip:
-        users = [FromPlaceOn(callback, tracker) for callback in users]
+        users = [SkipUntilPosition(callback, tracker) for callback in users]
     loggers = [EpochLogger()] if log_epochs else []
     everything = [tracker, *ema_callbacks(model, callbacks), *users, *loggers]
     tracker.watch(everything)
     return everything
 
 
-def position_tracker(model: Any, data: TrainingData) -> PlaceKeeper:
+def position_tracker(model: Any, data: TrainingData) -> PositionTracker:
     """The callback that starts the data where the training is resumed.
 
     It also knows where the training is, for the callbacks that save checkpoints.
     """
-    position = data.position
-    if position is not None:
-        states = with_current_names(position.callbacks)
-        position = dataclasses.replace(position, callbacks=states)
-    return PlaceKeeper(
+    return PositionTracker(
         DataOrder(data.x, data.steps_per_epoch, data.initial_epoch),
-        position,
-        is_given_batches=model.receives_batches,
+        data.position,
+        receives_batches=model.receives_batches,
     )
 
 

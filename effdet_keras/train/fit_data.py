@@ -8,7 +8,7 @@ from typing import Any
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.train import auto_recipe, inputs
 from effdet_keras.train.repeat import repeat
-from effdet_keras.train.resume import Place
+from effdet_keras.train.resume import TrainingPosition
 
 DEFAULT_BATCH_SIZE = 8  # of a `DetectionDataset`
 
@@ -38,7 +38,7 @@ class TrainingData:
     initial_epoch: int
     steps_per_epoch: int | None
     dataset: DetectionDataset | None
-    position: Place | None
+    position: TrainingPosition | None
     auto_fields: tuple[str, ...]
 
     @property

@@ -50,9 +50,14 @@ def refuse_where_several(what: str) -> None:
         )
 
 
-def warn_if_nothing_is_left(epochs: int, initial_epoch: int | None, place: Any) -> None:
-    """Warns where `fit` trains no epoch; of a checkpoint `say_where` has said it."""
-    if place is None and initial_epoch and initial_epoch >= epochs:
+def warn_if_nothing_is_left(
+    epochs: int, initial_epoch: int | None, position: Any
+) -> None:
+    """Warns where `fit` trains no epoch.
+
+    Of a checkpoint `print_resume_message` has said it.
+    """
+    if position is None and initial_epoch and initial_epoch >= epochs:
         warnings.warn(
             f"`epochs` is the last epoch, not their number: from `initial_epoch="
             f"{initial_epoch}` to `epochs={epochs}` there is nothing to train.",

@@ -3,7 +3,7 @@
 import pytest
 from support.tiny import EAGER, batch, tiny_model
 
-from effdet_keras.train.epoch_logger import EpochLogger, with_current_names
+from effdet_keras.train.epoch_logger import EpochLogger
 
 
 @pytest.mark.slow_elsewhere
@@ -45,11 +45,3 @@ def test_the_best_ap_and_its_epoch_are_remembered(lines, capsys):
     assert "AP 0.300  AP50 0.600  best AP 0.300 (epoch 2)" in printed[1]
     assert "AP 0.200  AP50 0.400  best AP 0.300 (epoch 2)" in printed[2]
     assert "AP" not in printed[3]
-
-
-def test_the_state_in_an_archive_of_before_is_that_of_the_class_of_today(lines):
-    lines.remember(3, {"AP": 0.25})
-    old = {"EpochLines": lines.get_state(), "EarlyStopping": {"wait": 2}}
-    states = with_current_names(old)
-    assert states == {"EpochLogger": {"best": (0.25, 4)}, "EarlyStopping": {"wait": 2}}
-    assert with_current_names(states) == states

@@ -3,6 +3,7 @@
 import json
 import shutil
 import warnings
+import zipfile
 
 import keras
 import numpy as np
@@ -15,6 +16,7 @@ from effdet_keras.data import from_arrays
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.train import fit_callbacks
 from effdet_keras.train.epoch_logger import EpochLogger
+from effdet_keras.train.resume import TrainingPosition
 from effdet_keras.weights.archive import read_archive_info
 
 pytestmark = pytest.mark.tensorflow
@@ -138,7 +140,7 @@ def test_a_training_that_is_done_says_so():
 def test_data_that_fit_refuses_does_not_lose_where_the_checkpoint_was():
     model = tiny_model()
     model.compile(keras.optimizers.SGD(0.01), run_eagerly=EAGER)
-    model.go_on_from({"epoch": 3, "steps": 0})
+    model.resume_from(TrainingPosition(epoch=3))
     with pytest.raises(ValueError, match="There are no images"):
         model.fit(np.zeros((0, 64, 64, 3)), batch(1)[1])
     images, truth = batch()
@@ -175,8 +177,8 @@ def test_an_archive_of_before_goes_on_with_the_best_ap_of_its_epoch_lines(
         patch.setattr(fit_callbacks, "EpochLogger", EpochLines)
         callbacks = [Evaluating(aps), CheckpointArchive(tmp_path, verbose=False)]
         model.fit(*data, callbacks=callbacks)
-    states = read_archive_info(tmp_path / "last.keras")["place"]["callbacks"]
-    assert states == {"EpochLines": {"best": [0.5, 1]}}
+    position = read_archive_info(tmp_path / "last.keras")["training_position"]
+    assert position["callback_states"] == {"EpochLines": {"best": [0.5, 1]}}
     capsys.readouterr()
     model = EfficientDet.from_archive(tmp_path, resume=True)
     model.fit(*data, epochs=2, callbacks=[Evaluating(aps)])
