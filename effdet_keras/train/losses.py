@@ -147,7 +147,7 @@ def iou_loss(target_boxes: Any, boxes: Any, *, iou_loss_type: str) -> Any:
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
-@renamed_fields(normalizer="normalizer")
+@renamed_fields(divide_by="normalizer")
 @dataclasses.dataclass(frozen=True, repr=False)
 class DetectionLoss(FieldSerializable):
     """The loss of EfficientDet: classes, boxes and, on request, an IoU term.

@@ -81,7 +81,7 @@ class Matching(FieldSerializable, abc.ABC):
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
-@renamed_fields(normalized_coordinates="normalized_coordinates")
+@renamed_fields(in_fractions="normalized_coordinates")
 @dataclasses.dataclass(frozen=True)
 class IoUMatching(Matching):
     """Anchors take the box they overlap enough: the rule of the reference.

@@ -68,4 +68,4 @@ def test_files_of_runs_with_the_old_names_are_read():
 
 def test_an_augmentation_with_its_old_name_warns():
     with pytest.warns(DeprecationWarning, match="RandomApply"):
-        assert ek.augment.RandomApply is ek.augment.RandomApply
+        assert ek.augment.Sometimes is ek.augment.RandomApply
