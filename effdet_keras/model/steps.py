@@ -34,6 +34,7 @@ from effdet_keras.train.losses import count_positives, segmentation_loss
 from effdet_keras.train.optimizers import decay_loss, steps_done, steps_per_update
 from effdet_keras.train.resume import PositionTracker, TrainingPosition
 from effdet_keras.train.steps import EvaluationStep
+from effdet_keras.weights.archive import rename_position_fields
 
 
 class ModelSteps:
@@ -94,6 +95,15 @@ class ModelSteps:
     def resume_from(self, position: TrainingPosition) -> None:
         """Makes the next `fit` resume from a position."""
         self._position = position
+
+    def go_on_from(self, place: Mapping[str, Any]) -> None:
+        """The former name of `resume_from`, which took a dict of former names."""
+        warnings.warn(
+            "`go_on_from` is deprecated. Use `resume_from(TrainingPosition(...))`.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        self.resume_from(TrainingPosition(**rename_position_fields(place)))
 
     def resume_training(
         self, path: Any, info: Mapping[str, Any], steps: int | None

@@ -292,16 +292,18 @@ def read_entry(path, check_all=False, file=None):
 
 def _rename_old_entries(info):
     """Gives `training_position` of an older archive its name of today, in place."""
-    if "place" not in info:
-        return
+    if "place" in info:
+        info["training_position"] = rename_position_fields(info.pop("place"))
+
+
+def rename_position_fields(fields):
+    """The fields of a training position that an older version named differently."""
     new_names = {
         "steps": "total_steps",
         "means": "metrics",
         "callbacks": "callback_states",
     }
-    info["training_position"] = {
-        new_names.get(name, name): value for name, value in info.pop("place").items()
-    }
+    return {new_names.get(name, name): value for name, value in fields.items()}
 
 
 def read_model(path, file=None):

@@ -128,6 +128,15 @@ def test_the_rest_of_an_epoch_is_trained_as_if_it_had_not_stopped(
     assert all(np.array_equal(a.numpy(), b.numpy()) for a, b in pairs)
 
 
+def test_the_former_name_of_resume_from_still_works():
+    model = tiny_model()
+    model.compile(keras.optimizers.SGD(0.01), run_eagerly=EAGER)
+    with pytest.warns(DeprecationWarning, match="resume_from"):
+        model.go_on_from({"epoch": 3, "steps": 0})
+    with pytest.warns(UserWarning, match="nothing left to train"):
+        model.fit(own_batches(model), epochs=3, verbose=0)
+
+
 def test_a_training_that_is_done_says_so():
     model = tiny_model()
     model.compile(keras.optimizers.SGD(0.01), run_eagerly=EAGER)

@@ -5,6 +5,7 @@ What a step computes is in `train/steps/tensorflow.py`.
 
 import contextlib
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -94,7 +95,7 @@ class TensorFlowFunctions(OneDeviceTraining):
         return np.concatenate([np.asarray(part) for part in parts])
 
     @contextlib.contextmanager
-    def function_build_scope(self):
+    def function_build_scope(self) -> Iterator[None]:
         """Keras leaves a step uncompiled, where `_step_on_batch` compiles it."""
         run_eagerly = self.run_eagerly
         compiles = self.steps_per_execution == 1 and not _is_on_tpu()
