@@ -80,6 +80,7 @@ def test_only_the_best_detections_of_a_category_count(objects, max_detections, r
     scores = np.linspace(1, 0.1, objects)
     fill(metric, {7: (np.array(boxes, float), scores, [3] * objects)})
     assert metric.result()[f"ARmax{max_detections}"] == pytest.approx(recall)
+    assert len(list(metric._records())) == max_detections
 
 
 def test_the_categories_are_named_and_a_repeated_name_gets_its_id():
