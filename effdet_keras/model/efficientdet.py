@@ -336,6 +336,7 @@ class EfficientDet(
             epochs=epochs,
             initial_epoch=initial_epoch,
             steps_per_epoch=steps_per_epoch,
+            validation_split=validation_split,
             **kwargs,
         )
         data = prepare_training_data(

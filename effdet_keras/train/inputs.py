@@ -129,6 +129,7 @@ _LENGTHS = {
     "steps": NumberRange("[1, inf)", whole=True, others=(None,)),
     "steps_per_execution": NumberRange("[1, inf)", whole=True),
     "steps_per_epoch": NumberRange("[1, inf)", whole=True, others=(None,)),
+    "validation_split": NumberRange("[0, 1)", others=(None,)),
     "validation_steps": NumberRange("[1, inf)", whole=True, others=(None,)),
     "validation_batch_size": NumberRange("[1, inf)", whole=True, others=(None,)),
     "validation_freq": NumberRange(

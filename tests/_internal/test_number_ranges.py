@@ -128,6 +128,7 @@ _MADE_BY_THE_PACKAGE = {
     "SelfTestStage",
     "Shard",
     "Times",
+    "TrainingData",
     "TrainingPosition",
     "WeightSource",
 }
@@ -293,7 +294,11 @@ CALLS = {
     ),
     "EfficientDet.fit (more)": (
         lambda m, **k: m.fit(_dataset(), verbose=0, **k),
-        {"initial_epoch": _LENGTH, "validation_steps": _COUNT},
+        {
+            "initial_epoch": _LENGTH,
+            "validation_steps": _COUNT,
+            "validation_split": _SHARE,
+        },
     ),
     "EfficientDet.evaluate": (
         lambda m, **k: m.evaluate(_dataset(), **k),
@@ -477,6 +482,7 @@ _WITHOUT_RANGE = {
 }
 # Those that hand all their numbers to a call in the table, or need what is not here.
 _HANDED_ON = {
+    "EfficientDet.position_to_resume",  # `fit`
     "EfficientDet.resume_training",  # what a file says
     "EfficientDet.from_hub",  # `from_preset`
     "EfficientDet.from_pipeline_config",
