@@ -83,7 +83,7 @@ class ModelFiles:
             if kept not in self._loaded:
                 kept.reset()
             elif kept is self.averages:
-                kept.settle()
+                kept.finish_load()
 
     def save_own_variables(self, store: Any) -> None:
         """Writes what is kept beside the weights; Keras calls it."""

@@ -185,7 +185,7 @@ class ModelSteps:
                 self._run.check_pixels(sparse, "a batch of images")
             self.score_settings = None
             if self.averages is not None:
-                self.averages.restore()
+                self.averages.swap_out()
             return super().train_on_batch(*args, **kwargs)
 
     def evaluate(

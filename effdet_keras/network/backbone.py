@@ -232,7 +232,7 @@ class EfficientNet(ConfiguredLayer):
             self._block(block, index, len(table)) for index, block in enumerate(table)
         ]
         self.feature_blocks = None if feature_blocks is None else tuple(feature_blocks)
-        self._taps = tapped_blocks(variant, min_level, feature_blocks)
+        self._feature_blocks = tapped_blocks(variant, min_level, feature_blocks)
 
     def _block(self, block, index, count):
         survival_prob = self.survival_prob
@@ -262,10 +262,10 @@ class EfficientNet(ConfiguredLayer):
     def call(self, inputs, training=False):
         x = self.stem(inputs, training=training)
         outputs = []
-        for block in self.blocks[: self._taps[-1] + 1]:
+        for block in self.blocks[: self._feature_blocks[-1] + 1]:
             x = call_block(block, x, training)
             outputs.append(x)
-        return [outputs[i] for i in self._taps]
+        return [outputs[i] for i in self._feature_blocks]
 
     def compute_output_shape(self, input_shape):
         shape = self.stem.compute_output_shape(input_shape)
@@ -273,4 +273,4 @@ class EfficientNet(ConfiguredLayer):
         for block in self.blocks:
             shape = block.compute_output_shape(shape)
             shapes.append(shape)
-        return [shapes[i] for i in self._taps]
+        return [shapes[i] for i in self._feature_blocks]

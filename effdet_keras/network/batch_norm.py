@@ -18,13 +18,13 @@ from effdet_keras.network.computing import ON_TENSORFLOW
 STATISTICS = ("moving_mean", "moving_variance")  # the names of their variables
 
 
-def batch_norms_of(layer: Any) -> list:
+def batch_norm_layers(layer: Any) -> list:
     """The batch norms of a model or a block, in the order of its layers."""
     layers = layer._flatten_layers(include_self=False)
     return [x for x in layers if isinstance(x, keras.layers.BatchNormalization)]
 
 
-def statistics_of(norms: list) -> list:
+def moving_statistics(norms: list) -> list:
     """The moving means and variances of batch norms."""
     return [v for bn in norms for v in (bn.moving_mean, bn.moving_variance)]
 
@@ -36,12 +36,12 @@ def substituted_variables(block: Any) -> tuple[list, list]:
     the counter of training steps. Adversarial training puts other scales, offsets and
     statistics into the batch norms.
     """
-    norms = batch_norms_of(block)
+    norms = batch_norm_layers(block)
     own = {id(variable) for variable in block.variables}
     trainable = [v for bn in norms for v in (bn.gamma, bn.beta)]
     warmups = [getattr(bn, "momentum_warmup", None) for bn in norms]
     counters = [warmup.counter for warmup in warmups if warmup is not None]
-    others = [*statistics_of(norms), *counters[:1]]
+    others = [*moving_statistics(norms), *counters[:1]]
     return (
         [v for v in trainable if id(v) not in own],
         [v for v in others if id(v) not in own],
@@ -90,13 +90,13 @@ class MomentumWarmup:
 
 def momentum_warmup(model: Any) -> MomentumWarmup | None:
     """The warm-up of the momentum that the batch norms of a model have, or None."""
-    found = (getattr(bn, "momentum_warmup", None) for bn in batch_norms_of(model))
+    found = (getattr(bn, "momentum_warmup", None) for bn in batch_norm_layers(model))
     return next((warmup for warmup in found if warmup is not None), None)
 
 
 def set_momentum_warmup(model: Any, warmup: MomentumWarmup | None) -> None:
     """Gives all batch norms of a model a warm-up of the momentum, or none."""
-    for bn in batch_norms_of(model):
+    for bn in batch_norm_layers(model):
         if isinstance(bn, BatchNormalization):
             bn.momentum_warmup = warmup
 
@@ -132,7 +132,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
         is_half = self.compute_dtype == "bfloat16" and inputs.shape[-1] % 16 == 0
         x = inputs if is_half and runs_on_processors() else ops.cast(inputs, "float32")
         if not is_training:
-            mean, variance = (ops.cast(v, "float32") for v in statistics_of([self]))
+            mean, variance = (ops.cast(v, "float32") for v in moving_statistics([self]))
             # Exports, which are of no training, have the version that converters know.
             kernel = _kernel(x) if training else tf.raw_ops.FusedBatchNormV3
             with _one_eager_kernel_at_a_time():
@@ -161,7 +161,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
 
     def _move_statistics(self, mean, variance):
         rate = self._one_minus_momentum()
-        for statistic, value in zip(statistics_of([self]), (mean, variance)):
+        for statistic, value in zip(moving_statistics([self]), (mean, variance)):
             before = ops.cast(statistic, statistic.dtype)  # read once
             change = ops.cast(value, before.dtype) - before
             statistic.assign(before + rate * change)
@@ -170,16 +170,16 @@ class BatchNormalization(keras.layers.BatchNormalization):
         """Keras' own, with the statistics that this layer's options ask for."""
         if not is_training or not (self.unbiased or self.momentum_warmup):
             return super().call(inputs, training=training)
-        before = [ops.copy(v) for v in statistics_of([self])]
+        before = [ops.copy(v) for v in moving_statistics([self])]
         outputs = super().call(inputs, training=training)
         # Keras has added (1 - momentum) times the mean and variance of the batch.
         mean, variance = (
             (after - self.momentum * old) / (1.0 - self.momentum)
-            for after, old in zip(map(ops.copy, statistics_of([self])), before)
+            for after, old in zip(map(ops.copy, moving_statistics([self])), before)
         )
         if self.unbiased:
             variance = variance * _bessel(inputs)
-        for statistic, old in zip(statistics_of([self]), before):
+        for statistic, old in zip(moving_statistics([self]), before):
             statistic.assign(old)
         self._move_statistics(mean, variance)
         return outputs

@@ -265,7 +265,7 @@ mean 'epochs'? It has: data, ...
 
     def __post_init__(self):
         for name, kind in _kinds().items():
-            value = _plain(getattr(self, name))
+            value = _normalized(getattr(self, name))
             value = None if name in _MAY_BE_NONE and value == "none" else value
             object.__setattr__(self, name, value)
             expected = self.__dataclass_fields__[name].type.replace("Auto", "'auto'")
@@ -505,12 +505,12 @@ def _made(cls, field, arguments):
     return cls(**arguments)
 
 
-def _plain(value):
+def _normalized(value):
     """Lists, as YAML has them, as tuples; mappings as our own dicts; paths as text."""
     if isinstance(value, (list, tuple)):
-        return tuple(map(_plain, value))
+        return tuple(map(_normalized, value))
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _normalized(item) for key, item in value.items()}
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
@@ -579,7 +579,7 @@ def _together(field, first, second, sources, text):
 
 
 def _is_same(field, first, second):
-    first, second = _plain(first), _plain(second)
+    first, second = _normalized(first), _normalized(second)
     if field in _MAY_BE_NONE:
         first, second = (None if one == "none" else one for one in (first, second))
     return first == second

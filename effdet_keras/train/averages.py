@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import warnings
 import zlib
 
 import keras
@@ -50,7 +51,7 @@ class WeightAverages:
     so that early on, when the weights move fast, the average is short. This is the
     moving average of the reference (tf2/train.py, by TensorFlow Addons).
 
-    `fit` leaves the averages in the variables when it ends, and begins with `restore`,
+    `fit` leaves the averages in the variables when it ends, and begins with `swap_out`,
     which puts every value back, bit by bit, also after an interruption in the middle of
     a swap. A variable that was given another value meanwhile keeps it, and so does its
     average. When weights are loaded, call `reset`. `update` alone runs inside a
@@ -104,7 +105,7 @@ class WeightAverages:
         if self.is_swapped:
             raise InvalidStateError(
                 "The model's weights are their moving averages. In a training loop of "
-                "your own call `model.averages.restore()` before the first step and "
+                "your own call `model.averages.swap_out()` before the first step and "
                 "`model.averages.swap_in()` after the last."
             )
         # 1 - (1 + k) / (10 + k) without the loss of digits.
@@ -121,7 +122,7 @@ class WeightAverages:
             average.assign(_together(self._of(group)))
         self._end_swap()
 
-    def adopt(self):
+    def commit(self):
         """Gives every variable the value of its average, for good."""
         self.swap_in()
         self.reset()
@@ -129,18 +130,18 @@ class WeightAverages:
     def swap_in(self):
         """Puts the averages into the variables, if they are not there already."""
         if self._before is not None:  # an interrupted exchange
-            self.restore()
+            self.swap_out()
         if self._is_swapped:
             return
         sources, averages = _values(self.sources), self.values
-        # From here on `restore` can undo the exchange, however far it comes.
+        # From here on `swap_out` can undo the exchange, however far it comes.
         self._before = (sources, averages)
         _assign(self.sources, averages)
         self._keep(sources)
         self._given = [_checksum(value) for value in averages]
         self._is_swapped, self._before = True, None
 
-    def restore(self):
+    def swap_out(self):
         """Puts the variables' own values back; after an interruption call it again."""
         if not self.is_swapped:
             return
@@ -151,9 +152,19 @@ class WeightAverages:
         self._keep(averages)
         self._end_swap()
 
-    def settle(self):
+    def restore(self):
+        """Deprecated: `swap_out`."""
+        warnings.warn(
+            "`averages.restore` is `averages.swap_out` now; the old name will be "
+            "removed in the next release.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        self.swap_out()
+
+    def finish_load(self):
         """Puts the averages in place after both were loaded."""
-        self.restore()
+        self.swap_out()
         self.swap_in()
 
     @contextlib.contextmanager
@@ -166,7 +177,7 @@ class WeightAverages:
             self.swap_in()
             yield
         finally:
-            self.restore()
+            self.swap_out()
 
     def save(self, store):
         """Writes the averages; while swapped, the weights of training."""
@@ -194,7 +205,7 @@ class WeightAverages:
             self._end_swap()
             self._is_swapped = True
         else:
-            self.restore()
+            self.swap_out()
         self._keep(values)
         return True
 
@@ -293,7 +304,7 @@ class SwapEMA(keras.callbacks.Callback):
     """
 
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
-        self.model.averages.restore()
+        self.model.averages.swap_out()
 
     def on_test_begin(self, logs: dict | None = None) -> None:
         averages = self.model.averages

@@ -141,7 +141,7 @@ def _new_metrics(model, recipe):
 def _set_averages(model, recipe):
     """Starts averages from the weights to evaluate: after `fit` the old averages."""
     if model.averages is not None and model.averages.is_swapped:
-        model.averages.adopt()  # and it holds no weights of training any more
+        model.averages.commit()  # and it holds no weights of training any more
     model.averages = None
     if recipe.ema_decay:
         sources = model.trainable_variables + model.batch_norm_statistics()

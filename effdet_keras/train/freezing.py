@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from effdet_keras.errors import InvalidValueError, require
-from effdet_keras.network.batch_norm import STATISTICS, batch_norms_of
+from effdet_keras.network.batch_norm import STATISTICS, batch_norm_layers
 
 # What `freeze` takes by name: expressions that match from the start of a path.
 WEIGHT_GROUPS = {
@@ -48,7 +48,7 @@ def frozen_state(model):
     """The paths of what does not train, as JSON can hold it; see `restore_frozen`."""
     return {
         "weights": [v.path for v in _weights_of(model) if not v.trainable],
-        "batch_norms": [bn.path for bn in batch_norms_of(model) if not bn.trainable],
+        "batch_norms": [bn.path for bn in batch_norm_layers(model) if not bn.trainable],
     }
 
 
@@ -56,7 +56,7 @@ def restore_frozen(model, state):
     """Freezes what `frozen_state` returned, and nothing else."""
     weights, batch_norms = set(state["weights"]), set(state["batch_norms"])
     model.trainable = True
-    for bn in batch_norms_of(model):
+    for bn in batch_norm_layers(model):
         bn.trainable = bn.path not in batch_norms
     for variable in _weights_of(model):
         variable.trainable = variable.path not in weights
@@ -64,7 +64,7 @@ def restore_frozen(model, state):
 
 def _freeze_paths(model, frozen, batch_norm):
     """Freezes weights by their paths; `batch_norm` as of `freeze`."""
-    norms = batch_norms_of(model)
+    norms = batch_norm_layers(model)
     if model.config.frozen_batch_norm:
         frozen, batch_norm = frozen | {v.path for v in _weights_of(*norms)}, True
     own = {bn.path: {v.path for v in _weights_of(bn)} for bn in norms}

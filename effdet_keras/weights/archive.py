@@ -140,7 +140,7 @@ def load_archive(path, *, resume=False):
     model = _load_to_resume(path, info) if resume else keras.saving.load_model(path)
     averages = getattr(model, "averages", None)
     if averages is not None:
-        averages.settle() if resume else averages.adopt()
+        averages.finish_load() if resume else averages.commit()
     warn_unless_finite(model, path)
     return model
 

@@ -48,7 +48,7 @@ def model(shared_model):
     state = [np.array(v) for v in shared_model.optimizer.variables]
     shared_model.averages.reset()
     yield shared_model
-    shared_model.averages.restore()
+    shared_model.averages.swap_out()
     shared_model.set_weights(first)
     for variable, value in zip(shared_model.optimizer.variables, state):
         variable.assign(value)

@@ -59,12 +59,12 @@ def test_an_update_is_by_the_mean_of_the_gradients_of_its_steps(clip_norm):
         model = model_without_batches(1, clip_norm, "sgd")
         start = values(model.trainable_variables)
         model.fit(Stream(one), verbose=0)
-        model.averages.restore()
+        model.averages.swap_out()
         after = values(model.trainable_variables)
         moved.append([b - a for a, b in zip(start, after, strict=True)])
     model = model_without_batches(2, clip_norm, "sgd")
     model.fit(Stream(*steps), shuffle=False, verbose=0)
-    model.averages.restore()
+    model.averages.swap_out()
     assert steps_done(model.optimizer) == 2
     changed = 0
     for variable, before, *both in zip(
@@ -78,7 +78,7 @@ def test_an_update_is_by_the_mean_of_the_gradients_of_its_steps(clip_norm):
     # A step that is no update moves neither weights nor averages.
     kept = arrays(model)
     model.fit(Stream(steps[0]), verbose=0)
-    model.averages.restore()
+    model.averages.swap_out()
     assert_equal(arrays(model), kept)
     assert steps_done(model.optimizer) == 3
 

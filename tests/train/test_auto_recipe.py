@@ -112,7 +112,7 @@ def model():
     return tiny_model()
 
 
-def settle(model, *, pretrained=None, **arguments):
+def finish_load(model, *, pretrained=None, **arguments):
     """The recipe that `fit` would train with."""
     model.compile(**arguments)
     return chosen_for(model, pretrained=pretrained)
@@ -133,20 +133,20 @@ def freed(model):
 
 
 def test_compile_without_arguments_takes_what_is_chosen(model):
-    recipe = settle(model)
+    recipe = finish_load(model)
     assert recipe.optimizer == "muon" and recipe.batch_norm_warmup
     assert isinstance(model.optimizer, Muon)
 
 
 def test_the_reference_chooses_nothing(model):
-    recipe = settle(model, recipe="reference")
+    recipe = finish_load(model, recipe="reference")
     assert recipe.optimizer is None and not recipe.batch_norm_warmup
     assert (recipe.clip_norm, recipe.ema_decay) == (10.0, 0.9998)
     assert (recipe.loss, recipe.matching) == (DetectionLoss(), IoUMatching())
 
 
 def test_what_the_caller_gives_stays(model):
-    recipe = settle(model, ema_decay=None, clip_norm=1.0, batch_norm_warmup=False)
+    recipe = finish_load(model, ema_decay=None, clip_norm=1.0, batch_norm_warmup=False)
     assert (recipe.ema_decay, recipe.clip_norm) == (None, 1.0)
     assert model.averages is None and not recipe.batch_norm_warmup
 
@@ -160,28 +160,28 @@ def test_a_matching_of_ones_own_gives_the_targets(model):
             seen.append((anchors.shape, config))
             return IoUMatching(iou_threshold=0.7)(boxes, labels, anchors, config)
 
-    settle(model, matching=Mine())
+    finish_load(model, matching=Mine())
     outputs = {
         "class_logits": np.zeros((2, len(model.anchors), 3), "float32"),
         "box_deltas": np.zeros((2, len(model.anchors), 4), "float32"),
     }
     mine = float(model.compute_loss(y=batch()[1], y_pred=outputs))
     assert seen == [((len(model.anchors), 4), model.config)]
-    settle(model, matching=IoUMatching(iou_threshold=0.7))
+    finish_load(model, matching=IoUMatching(iou_threshold=0.7))
     assert float(model.compute_loss(y=batch()[1], y_pred=outputs)) == mine
-    settle(model, matching=ATSSMatching())
+    finish_load(model, matching=ATSSMatching())
     assert float(model.compute_loss(y=batch()[1], y_pred=outputs)) != mine
 
 
 def test_a_rate_alone_is_for_the_optimizer_that_is_chosen(model):
-    chosen = settle(model)
-    recipe = settle(model, learning_rate=0.002)
+    chosen = finish_load(model)
+    recipe = finish_load(model, learning_rate=0.002)
     assert recipe == dataclasses.replace(chosen, learning_rate=0.002)
-    recipe = settle(model, recipe="reference", learning_rate=0.04)
+    recipe = finish_load(model, recipe="reference", learning_rate=0.04)
     assert recipe.optimizer is None and recipe.learning_rate == 0.04
-    recipe = settle(model, optimizer="adamw")
+    recipe = finish_load(model, optimizer="adamw")
     assert recipe.learning_rate is None and recipe.schedule is None
-    recipe = settle(model, optimizer=keras.optimizers.Adam(0.5))
+    recipe = finish_load(model, optimizer=keras.optimizers.Adam(0.5))
     assert float(model.optimizer.learning_rate) == 0.5
 
 
@@ -205,7 +205,7 @@ def test_a_keras_optimizer_trains_with_the_matching_and_loss_of_the_data(is_gene
 
 
 def test_nothing_is_chosen_anew_once_a_step_was_trained(model):
-    settle(model)
+    finish_load(model)
     model.optimizer.iterations.assign(1)
     before = model.settings.recipe
     assert chosen_for(model, steps=7) is before
@@ -225,14 +225,16 @@ def test_what_is_frozen_already_stays_so(freed):
 
 @pytest.mark.parametrize("freeze", [None, "backbone", "efficientnet-.*/stem/"])
 def test_the_rate_of_the_backbone_follows_what_compile_froze(freed, freeze):
-    slow = settle(freed, pretrained="backbone", freeze=freeze).learning_rate_multipliers
+    slow = finish_load(
+        freed, pretrained="backbone", freeze=freeze
+    ).learning_rate_multipliers
     assert slow == (None if freeze == "backbone" else {"^efficientnet": 0.2})
     factors = getattr(freed.optimizer, "_factors", [])
     assert set(factors) == (set() if freeze == "backbone" else {0.2, 1.0})
 
 
 def test_statistics_of_a_backbone_that_it_freezes_move_where_asked(freed):
-    settle(freed, pretrained="backbone", freeze_batch_norm=False)
+    finish_load(freed, pretrained="backbone", freeze_batch_norm=False)
     frozen = frozen_state(freed)
     assert frozen["weights"] and not frozen["batch_norms"]
     assert freed.settings.requested_recipe.given_fields == ["freeze_batch_norm"]

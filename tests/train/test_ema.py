@@ -79,8 +79,17 @@ def test_a_swap_and_back_changes_no_bit():
     averages.swap_in()
     assert averages.is_swapped
     assert_state(state(variables, averages), before[2:] + before[:2])
-    averages.restore()
+    averages.swap_out()
     assert not averages.is_swapped
+    assert_state(state(variables, averages), before)
+
+
+def test_the_old_name_of_swap_out_warns_and_works():
+    variables, averages = make()
+    before = state(variables, averages)
+    averages.swap_in()
+    with pytest.warns(DeprecationWarning, match="swap_out"):
+        averages.restore()
     assert_state(state(variables, averages), before)
 
 
@@ -117,7 +126,7 @@ def test_an_interruption_in_the_middle_of_a_swap_loses_nothing(monkeypatch, plac
     with pytest.raises(KeyboardInterrupt):
         averages.swap_in()
     assert averages.is_swapped
-    averages.restore()
+    averages.swap_out()
     assert_state(state(variables, averages), before)
 
 
@@ -128,8 +137,8 @@ def test_an_interruption_in_the_middle_of_a_restore_loses_nothing(monkeypatch, p
     averages.swap_in()
     interrupt_once(monkeypatch, (variables + averages.variables)[place])
     with pytest.raises(KeyboardInterrupt):
-        averages.restore()
-    averages.restore()
+        averages.swap_out()
+    averages.swap_out()
     assert not averages.is_swapped
     assert_state(state(variables, averages), before)
 
@@ -153,7 +162,7 @@ def test_starting_anew_from_swapped_weights_starts_from_the_averages(method):
     getattr(averages, method)()
     assert not averages.is_swapped
     assert_state(state(variables, averages), before[2:] + before[2:])
-    averages.restore()
+    averages.swap_out()
     assert_state(state(variables, averages), before[2:] + before[2:])
 
 
@@ -162,7 +171,7 @@ def test_a_value_given_to_a_swapped_variable_is_kept_and_its_average_starts_anew
     before = state(variables, averages)
     averages.swap_in()
     variables[0].assign([7.0, 8.0, 9.0])
-    averages.restore()
+    averages.swap_out()
     after = state(variables, averages)
     assert_state(after[::2], [np.float32([7, 8, 9])] * 2)
     assert_state(after[1::2], before[1::2])

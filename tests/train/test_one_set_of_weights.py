@@ -74,7 +74,7 @@ def fit(model, **arguments):
 def both_sets(model):
     """The weights of training and the averages; the model is left as it was."""
     was_swapped = model.averages.is_swapped
-    model.averages.restore()
+    model.averages.swap_out()
     sets = values(model.weights), model.averages.values
     if was_swapped:
         model.averages.swap_in()

@@ -71,7 +71,7 @@ def trained(golden, refweights):
         history = model.fit(
             images, truth, batch_size=2, shuffle=False, verbose=0
         ).history
-        model.averages.restore()  # the weights of training, beside their averages
+        model.averages.swap_out()  # the weights of training, beside their averages
         averages = zip(model.averages.sources, model.averages.values)
         momentum = zip(model.trainable_variables, model.optimizer.momentums)
         steps.append(

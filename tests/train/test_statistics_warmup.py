@@ -46,7 +46,7 @@ def test_a_step_of_fit_moves_statistics_by_the_momentum_of_that_step(momentum):
     seen = []
     for _ in range(2):
         model.train_on_batch(images, truth)
-        model.averages.restore()
+        model.averages.swap_out()
         seen.append([ops.convert_to_numpy(v) for v in statistics])
     for before, first, second in zip(start, *seen, strict=True):
         of_batch = before + (first - before) / 0.9  # momentum 1/10

@@ -22,12 +22,12 @@ def test_overflow_in_float16_is_skipped_and_leaves_no_trace():
     assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
     images, truth = batch()
     model.fit(images, truth, batch_size=2, verbose=0)
-    model.averages.restore()
+    model.averages.swap_out()
     before = values(model.weights)
     scale = float(model.optimizer.dynamic_scale)
     model.optimizer.dynamic_scale.assign(scale * 2.0**30)  # gradients overflow
     model.train_on_batch(images, truth)
-    model.averages.restore()
+    model.averages.swap_out()
     assert_equal(model.weights, before)
     assert float(model.optimizer.dynamic_scale) == scale * 2.0**29
     for average in model.averages.variables:

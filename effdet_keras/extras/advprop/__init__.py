@@ -20,7 +20,7 @@ from effdet_keras._internal.number_ranges import (
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.plain_values import FieldSerializable
 from effdet_keras.errors import InvalidValueError, check_choice, require
-from effdet_keras.network.batch_norm import batch_norms_of
+from effdet_keras.network.batch_norm import batch_norm_layers
 from effdet_keras.train.optimizers import gradients_of
 
 _LOSSES = ("max", "both", "class", "box")
@@ -123,7 +123,7 @@ class AdversarialTraining:
         self._advprop = advprop
         self._arrays = {
             bn: {name: _copy(getattr(bn, name)) for name in (*_TRAINED, *_MOVED)}
-            for bn in batch_norms_of(model)
+            for bn in batch_norm_layers(model)
             if bn.trainable
         }
         pairs = [

@@ -43,7 +43,9 @@ class Distillation:
     def __post_init__(self) -> None:
         check_number_fields(self)
 
-    def beside(self, teacher: dict[str, Any], student: dict[str, Any]) -> Any:
+    def distillation_loss(
+        self, teacher: dict[str, Any], student: dict[str, Any]
+    ) -> Any:
         """The loss, without its weight, of dicts of `class_logits` and `box_deltas`."""
         scores = ops.sigmoid(ops.cast(teacher["class_logits"], "float32"))
         logits = ops.cast(student["class_logits"], "float32")
@@ -66,7 +68,7 @@ class Distillation:
         if _TEACHER + names[0] not in ground_truth:
             return None  # validation has no teacher
         teacher = {name: ground_truth[_TEACHER + name] for name in names}
-        return self.beside(teacher, outputs)
+        return self.distillation_loss(teacher, outputs)
 
 
 def distill(

@@ -333,7 +333,7 @@ def test_fit_moves_both_sets_apart(case):
     history = model.fit(*data(4), batch_size=2, epochs=2, verbose=0).history
     assert np.isfinite(history["adversarial_loss"]).all()
     auxiliary = model.adversarial
-    model.averages.restore()
+    model.averages.swap_out()
     values = arrays(auxiliary.variables)
     moved = [not np.array_equal(a, b) for a, b in zip(before, values)]
     apart = [

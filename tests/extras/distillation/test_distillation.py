@@ -47,10 +47,12 @@ def test_the_loss_by_hand():
     huber = 0.5 * 0.05**2, 0.1 * (1.0 - 0.05)  # below and above delta
     of_box = (first * huber[0] + second * huber[1]) / 4
     expected = (of_class + 50 * of_box) / (first + second + 1)
-    assert float(Distillation().beside(teacher, student)) == pytest.approx(
+    assert float(Distillation().distillation_loss(teacher, student)) == pytest.approx(
         expected, rel=1e-4
     )
-    assert float(Distillation().beside(teacher, teacher)) == pytest.approx(0, abs=1e-6)
+    assert float(Distillation().distillation_loss(teacher, teacher)) == pytest.approx(
+        0, abs=1e-6
+    )
 
 
 def test_a_student_comes_nearer_to_its_teacher():
