@@ -95,9 +95,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception:
         _print_traceback()
         _say(
-            "this is a fault of the program, not of your input. Please report it, with "
-            f"the lines above and the command, to the authors of {COMMAND} "
-            f"{__version__}."
+            "internal error. Please report it with the traceback above, the command, "
+            f"and the version, {COMMAND} {__version__}."
         )
     return _FAILED
 

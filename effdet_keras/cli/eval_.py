@@ -60,8 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="FILE",
         help=(
-            "a file in COCO's result format, of any system, to evaluate in the place "
-            "of a model, or to compare with one"
+            "a file in COCO's result format, of any system, to evaluate instead of a "
+            "model, or to compare with one"
         ),
     )
     parser.add_argument(
@@ -88,8 +88,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "store the score threshold with the best F1 of each class, and the "
             "temperature that calibrates scores, in the model's .keras file, for "
             "`predict --score-threshold best` and `--calibrated`; its weights stay "
-            "as they are. Choose them on other images than those that you judge by: "
-            "--split valid"
+            "as they are. Tune them on another split than the one whose metrics you "
+            "report: --split valid"
         ),
     )
     parser.add_argument(

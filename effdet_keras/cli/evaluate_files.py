@@ -250,6 +250,6 @@ class _ThresholdStore:
             f"\nStored in '{self.path}': a threshold for each of "
             f"{len(settings.thresholds)} classes, and the temperature "
             f"{settings.temperature}. `effdet-keras predict --score-threshold best` "
-            "uses them. The thresholds were tuned on these images, so metrics on "
-            "them are optimistic from now on."
+            "uses them. The thresholds were tuned on this split; its metrics are "
+            "optimistic."
         )

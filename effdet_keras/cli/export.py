@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=tuple(TARGETS),
         metavar="TARGET",
         help=(
-            "in the place of a format, where the model will run; OUT is a folder "
+            "instead of a format, where the model will run; OUT is a folder "
             f"({', '.join(TARGETS)})"
         ),
     )

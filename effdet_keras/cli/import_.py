@@ -39,7 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--skip-mismatch",
         action="store_true",
-        help="leave weights of the model random if the file has none that fit",
+        help=(
+            "keep the initial values of weights that are not in the file or have "
+            "another shape"
+        ),
     )
     add_raw(parser)
 

@@ -102,8 +102,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--parts",
         metavar="FOLDER",
         help=(
-            "folder or address for what is found, which `merge` makes one file of; "
-            "INPUT may be an address, and folders inside it are searched too"
+            "folder or address for the detections, which `merge` writes into one "
+            "file; INPUT may be an address, and folders inside it are searched too"
         ),
     )
     parser.add_argument(

@@ -96,16 +96,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--quantize-aware",
         action="store_true",
         help=(
-            "train for an int8 file; its options by --set, such as "
-            "quantize_aware.delay=500"
+            "quantization-aware training, for an int8 export; options by --set, such "
+            "as quantize_aware.delay=500"
         ),
     )
     training.add_argument(
         "--teacher",
         metavar="MODEL",
         help=(
-            "archive of a trained model of the same classes, from which this one "
-            "learns beside the annotations (none)"
+            "knowledge distillation: archive of a trained model of the same classes, "
+            "the teacher (none)"
         ),
     )
     training.add_argument(
@@ -115,14 +115,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--steps",
         type=int,
         metavar="N",
-        help="steps of the whole training, in the place of --epochs",
+        help="steps of the whole training, instead of --epochs",
     )
     training.add_argument(
         "--time-budget",
         metavar="TIME",
         help=(
-            "time for the whole run, such as 90s, 20m or 1.5h, in the place of "
-            "--epochs: steps and an evaluation are measured first"
+            "time for the whole run, such as 90s, 20m or 1.5h, instead of --epochs: "
+            "steps and an evaluation are measured first"
         ),
     )
     training.add_argument(
@@ -150,8 +150,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--profile",
         metavar="STEPS",
         help=(
-            "trace a step, or a first to a last one such as 10,20: where their time "
-            "goes (none)"
+            "profile a step, or steps from a first to a last one, such as 10,20, for "
+            "TensorBoard (none)"
         ),
     )
 
@@ -159,7 +159,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     data.add_argument(
         "--train-file-pattern",
         metavar="PATTERN",
-        help="in the place of DATA, files to train on, such as 'data/train-*.tfrecord'",
+        help="instead of DATA, files to train on, such as 'data/train-*.tfrecord'",
     )
     # In google/automl's spelling.
     data.add_argument("--train_file_pattern", metavar="PATTERN", help=argparse.SUPPRESS)
@@ -218,7 +218,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=(
             "a YAML file with fields of a run, such as the configuration.yaml of "
-            "another run; flags count more"
+            "another run; flags override the file"
         ),
     )
     run.add_argument(
@@ -231,31 +231,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=(
             "the pipeline.config of an EfficientDet of the TensorFlow Object "
-            "Detection API; what has no place here is listed"
+            "Detection API; unsupported options are listed"
         ),
     )
     run.add_argument(
         "--ignore-unknown",
         action="store_true",
         help=(
-            "train although --hparams or --pipeline-config asks for something that "
-            "changes the training and is not done here"
+            "train although --hparams or --pipeline-config has options that change "
+            "the training and are not supported"
         ),
     )
     run.add_argument(
         "--resume",
         action="store_true",
         help=(
-            "go on with the run in FOLDER, with its configuration; or begin it, "
-            "where there is none"
+            "resume the run in FOLDER with its configuration, or start it if there "
+            "is none"
         ),
     )
     run.add_argument(
         "--find-rate",
         action="store_true",
         help=(
-            "test learning rates on up to 100 steps, print one that is suggested, "
-            "write the curve to FOLDER, and train nothing"
+            "learning-rate range test: try rates on up to 100 steps, print a "
+            "suggestion, write the curve to FOLDER, and train nothing"
         ),
     )
     run.add_argument(
@@ -263,8 +263,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help=(
-            "steps from one checkpoint to the next within an epoch (the ends of "
-            "epochs alone)"
+            "steps from one checkpoint to the next within an epoch (only at the end "
+            "of each epoch)"
         ),
     )
     run.add_argument(
@@ -285,7 +285,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--deterministic",
         action="store_true",
-        help="compute the same bits each time, which may be slower",
+        help="bit-identical results in every run, which may be slower",
     )
 
 

@@ -89,8 +89,8 @@ def fine_tune(
     evaluates that on the test split, or where there is none on the validation split.
     docs/train.md says what is in `out` then, and has an example that trains.
 
-    Where several say the same, `fields` count more than `hparams` or
-    `pipeline_config`, and these more than `configuration`.
+    `fields` override `hparams` and `pipeline_config`, and these override
+    `configuration`.
 
     Args:
         data: path of the dataset; or a `DetectionDataset`; or a dict of them by split,
@@ -269,21 +269,23 @@ def _fit(model, batches, configuration, splits, folder, log, position, more):
     if configuration.steps is not None and configuration.steps < len(batches):
         batches = batches.take(configuration.steps)
     epochs = num_epochs(configuration, splits.train)
-    done = 0 if position is None else position.epoch
-    if done >= epochs or (position is not None and position.is_stopped):
-        print(f"All is done: {count_of(done, 'epoch')}.")
+    done = 0 if place is None else place.epoch
+    if done >= epochs or (place is not None and place.is_stopped):
+        print(f"Run is complete ({done} of {count_of(epochs, 'epoch')}).")
         return
     if position is None:
         _draw_first_batch(model, configuration, splits.train, folder)
     else:
-        print(f"Resuming the run at {position}.")
+        print(f"Resuming at epoch {place.epoch + 1}, step {place.step + 1}.")
     lines = [splits.train.summary(), *what_to_expect(splits.train)]
     print(printable("\n".join(lines)))
     print(
         f"Training {model.name} at {'x'.join(map(str, model.config.image_size))} with "
         f"{model.count_params():,} parameters for {count_of(epochs, 'epoch')} of "
-        f"{count_of(len(batches), 'step')}. The first step takes longer ..."
+        f"{count_of(len(batches), 'step')}."
     )
+    if not configuration.run_eagerly:
+        print("Compiling the training step; the first step takes 10 to 60 s.")
     # Keras' progress bar, 1, is for terminals: in a file a line per epoch, 2.
     needs_lines = configuration.verbose == 1 and not sys.stdout.isatty()
     model.fit(

@@ -96,7 +96,10 @@ def choose_splits(
         train = train.with_crowds_as_objects()
     require_boxes(train.records, f"the split '{name}'")
     if not any((~record.is_crowd).any() for record in valid.records):
-        print("No validation image has a box that counts: its AP will be -1.")
+        print(
+            "The validation split has no boxes besides crowd regions: its AP will be "
+            "-1."
+        )
     test_name = _name(configuration, "test", datasets)
     test = datasets.get(test_name)
     if test is not None and not any(len(record.labels) for record in test.records):

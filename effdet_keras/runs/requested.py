@@ -73,7 +73,7 @@ def resumed(
     if all(getattr(now, name) is None for name in sources):
         now = now.replace(**{name: getattr(run, name) for name in sources})
     if now.time_budget is not None:
-        print("A time budget is for a new run: this one keeps its length.")
+        print("`time_budget` is ignored: a resumed run keeps its length.")
         measured = (*LENGTHS, "evaluate_every", "validation_losses", "monitor")
         now = now.replace(**{name: getattr(run, name) for name in measured})
     for name, value in sorted(vars(now).items()):

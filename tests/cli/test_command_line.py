@@ -10,6 +10,7 @@ import warnings
 
 import pytest
 
+import effdet_keras as ek
 from effdet_keras import cli, errors
 from effdet_keras._internal.tensorflow_log import worth_telling
 from effdet_keras.cli import predict
@@ -174,8 +175,8 @@ def test_a_bug_shows_where_it_is_and_that_it_is_one(failing, capsys):
     *traceback, last = capsys.readouterr().err.splitlines()
     assert traceback[0].startswith("Traceback")
     assert "planted" in traceback[-1] and "in run" in "".join(traceback)
-    assert last.startswith("effdet-keras: this is a fault of the program")
-    assert "report" in last
+    assert last.startswith("effdet-keras: internal error. Please report")
+    assert last.endswith(f"effdet-keras {ek.__version__}.")
 
 
 @pytest.mark.parametrize("arguments", [["demo", "--debug"], ["--debug", "demo"]])

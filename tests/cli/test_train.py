@@ -59,7 +59,7 @@ def test_it_trains_and_says_where_what_is_and_goes_on(data, tmp_path, capsys):
     assert train(data, out=out) == 1
     assert "already has a run" in capsys.readouterr().err
     assert cli.main(["train", "--resume", "--out", str(out)]) == 0
-    assert "All is done: 1 epoch." in capsys.readouterr().out
+    assert "Run is complete (1 of 1 epoch)." in capsys.readouterr().out
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_files_to_train_and_to_validate_on_may_be_patterns(
     assert described["path"] == f"{records}/train-*.tfrecord"
     assert set(described["splits"]) == {"train", "validation"}
     assert cli.main(["train", "--resume", "--out", str(out)]) == 0
-    assert "All is done" in capsys.readouterr().out
+    assert "Run is complete" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

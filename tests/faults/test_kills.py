@@ -36,6 +36,4 @@ def test_runs_that_are_killed_end_with_the_bits_of_one_that_is_not(tmp_path):
     run = tmp_path / "killed-1"
     report = (run / "report.html").read_text()
     assert report.count("<h2>Training</h2>") == 1 and "for 3 epochs" in report
-    assert re.search(
-        r"Resuming the run at epoch \d, step", (run / "log.txt").read_text()
-    )
+    assert "Resuming at epoch" in (run / "log.txt").read_text()

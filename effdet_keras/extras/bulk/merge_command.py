@@ -7,7 +7,7 @@ import warnings
 
 from effdet_keras.cli.arguments import add_overwrite
 
-SUMMARY = "one file of the parts of `predict --parts`"
+SUMMARY = "merge the parts of `predict --parts` into one file"
 DESCRIPTION = (
     "Writes what all shards found into one file, with each image once, in the order of "
     "the images' names."

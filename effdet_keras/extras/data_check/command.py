@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--model",
         default="efficientdet-d0",
         metavar="NAME",
-        help="the model whose anchors are meant (%(default)s)",
+        help="the model whose anchors are checked (%(default)s)",
     )
     parser.add_argument(
         "--image-size",
@@ -55,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const="",
         metavar="NAMES",
         help=(
-            "draw images as training sees them, with these augmentations, such as "
-            "mosaic,blur; without a name, with flip and scale jitter alone"
+            "draw training images with these augmentations, such as mosaic,blur; "
+            "without a name, with flip and scale jitter alone"
         ),
     )
     parser.add_argument(

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--model",
         metavar="NAME",
         help=(
-            "a preset, in the place of MODEL; made as `effdet-keras train` makes it "
+            "a preset, instead of MODEL; made as `effdet-keras train` makes it "
             "(efficientdet-lite0)"
         ),
     )
