@@ -269,14 +269,12 @@ def _fit(model, batches, configuration, splits, folder, log, position, more):
     if configuration.steps is not None and configuration.steps < len(batches):
         batches = batches.take(configuration.steps)
     epochs = num_epochs(configuration, splits.train)
-    done = 0 if place is None else place.epoch
-    if done >= epochs or (place is not None and place.is_stopped):
+    done = 0 if position is None else position.epoch
+    if done >= epochs or (position is not None and position.is_stopped):
         print(f"Run is complete ({done} of {count_of(epochs, 'epoch')}).")
         return
     if position is None:
         _draw_first_batch(model, configuration, splits.train, folder)
-    else:
-        print(f"Resuming at epoch {place.epoch + 1}, step {place.step + 1}.")
     lines = [splits.train.summary(), *what_to_expect(splits.train)]
     print(printable("\n".join(lines)))
     print(

@@ -239,7 +239,7 @@ def test_what_is_stopped_leaves_a_curve_and_goes_on(shapes, tmp_path):
     assert len(result.history["loss"]) == 3
     assert ek.RunConfiguration.read(out / "configuration.yaml").epochs == 3
     text = (out / "log.txt").read_text()
-    assert "Resuming at epoch 2, step 1." in text and "epoch 1/2" in text
+    assert "Resuming at epoch 2." in text and "epoch 1/2" in text
     assert text.count("best AP") == 3
     assert "epoch 3/3" in text and text.count("\n-- 2") == 1
 

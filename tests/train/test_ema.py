@@ -148,13 +148,13 @@ def test_nothing_learns_from_swapped_weights():
     before = state(variables, averages)
     with (
         averages.swapped(),
-        pytest.raises(RuntimeError, match=r"averages\.restore\(\)"),
+        pytest.raises(RuntimeError, match=r"averages\.swap_out\(\)"),
     ):
         averages.update(0)
     assert_state(state(variables, averages), before)
 
 
-@pytest.mark.parametrize("method", ["reset", "adopt"])
+@pytest.mark.parametrize("method", ["reset", "commit"])
 def test_starting_anew_from_swapped_weights_starts_from_the_averages(method):
     variables, averages = make()
     before = state(variables, averages)
