@@ -126,7 +126,6 @@ SHORT = ("weights.h5", "pth")
 KINDS = ("keras", "weights.h5", "automl", "pth", *WITHOUT_CHECKSUM)
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize("written", slow_but(SHORT, KINDS), indirect=True, ids=str)
 def test_damaged_weights(written, target, times, request):
     kind = request.node.callspec.params["written"]

@@ -9,6 +9,7 @@ from effdet_keras.extras.fusion import detect_augmented
 from effdet_keras.images import read_image
 
 
+@pytest.mark.smoke
 def test_an_image_of_far_more_pixels_than_pillow_opens(tmp_path, monkeypatch):
     Image.new("1", (1200, 1000)).save(tmp_path / "a.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 500_000)
