@@ -421,6 +421,7 @@ def history_panels(curves):
 
 
 def _draw_panel(axes, title, curves, epochs):
+    """Draws curves over epochs in one panel; those of validation are dashed."""
     bases = list(dict.fromkeys(name.removeprefix("val_") for name in curves))
     for name, values in curves.items():
         base = name.removeprefix("val_")  # a curve and its validation share a color

@@ -93,6 +93,7 @@ at most 1. Received: share=0
 
     @property
     def _ends(self):
+        """Returns the interval in words, such as "above 0 and at most 1"."""
         low, high = self._limits
         is_low_inside, is_high_inside = (
             self.interval[0] == "[",

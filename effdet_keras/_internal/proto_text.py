@@ -39,6 +39,7 @@ def parse(text: str, kind: type[Message] = Message) -> Any:
 
 
 def _read_fields(message, tokens, end):
+    """Reads fields into `message` up to the token `end`, and consumes that too."""
     while not tokens.TryConsume(end):
         if tokens.AtEnd():
             raise InvalidValueError(f"`{message.path}` has no end: {end!r} is missing")

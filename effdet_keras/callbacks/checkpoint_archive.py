@@ -159,6 +159,7 @@ class CheckpointArchive(keras.callbacks.Callback):
         self._has_trained = False  # a step, since `fit` began
 
     def on_train_begin(self, logs=None):
+        """Locks the folder and resets the state; reads `best` if training resumes."""
         if is_first_process():
             require_writable(self.folder)
             self._taken.acquire("A training")
@@ -203,6 +204,7 @@ class CheckpointArchive(keras.callbacks.Callback):
         self._write_last(functools.partial(write_archive, self.model, info=info))
 
     def _write_after_epoch(self, epoch, logs):
+        """Writes the last checkpoint, and the best one if `monitor` has improved."""
         self._names_seen |= set(logs)
         tracker = getattr(self.model, "position_tracker", None)
         position = None if tracker is None else tracker.after_epoch(logs)

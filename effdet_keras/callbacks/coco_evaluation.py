@@ -112,6 +112,7 @@ class COCOEvaluation(keras.callbacks.Callback):
         self._has_explained = False
 
     def on_epoch_end(self, epoch, logs=None):
+        """Evaluates every `every` epochs and after the last; adds metrics to `logs`."""
         is_last = epoch + 1 == (self.params or {}).get("epochs")
         if (epoch + 1) % self.every and not is_last:
             return

@@ -102,6 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser():
+    """Returns the argument parser, with a subcommand for each of `COMMANDS`."""
     parser = argparse.ArgumentParser(
         prog=COMMAND,
         description="Trains, evaluates, exports and runs EfficientDet detectors.",

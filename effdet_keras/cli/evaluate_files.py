@@ -163,6 +163,7 @@ class _Model:
             self.kind = f"{description.precision} file '{detector.runtime.path}'"
 
     def evaluate(self, dataset, columns):
+        """Detects in the images of a dataset; sets `results`, `evaluation`, `facts`."""
         start = time.perf_counter()
         aligned = dataset
         names = self.predictor.class_names

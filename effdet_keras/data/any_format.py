@@ -224,6 +224,7 @@ def _read(found, splits, class_names, on_error, masks):
 
 
 def _with_same_classes(splits):
+    """Returns the splits with the same class names and category ids in all of them."""
     classes = {(d.class_names, d.category_ids) for d in splits.values()}
     if len(classes) <= 1:
         return splits

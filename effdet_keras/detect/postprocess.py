@@ -333,6 +333,7 @@ def non_max_suppression(
         return ops.any(is_open)
 
     def take_one(count, scores, indices, kept_scores, rank):
+        """Takes each image's best candidate; suppresses others in `scores` `[B, K]`."""
         taken = ops.cast(ops.argmax(scores, axis=1), "int32")[:, None]  # [B, 1]
         best = ops.max(scores, axis=1, keepdims=True)
         is_found = best > score_threshold  # [B, 1]

@@ -100,6 +100,7 @@ def best_thresholds(
 
 
 def _best(name: str, outcomes: Outcomes) -> BestThreshold:
+    """Finds the threshold with the best F1; scores are in descending order."""
     scores, is_true, num_objects = outcomes
     if not num_objects:
         return BestThreshold(name, math.inf, UNMEASURED, UNMEASURED, UNMEASURED)

@@ -296,6 +296,7 @@ def _compare(expected, found):
 
 
 def _require_within(limits, report):
+    """Raises `InvalidValueError` if the report exceeds any of the limits."""
     raw = report.max_output_difference or {}
     differences = [(f"`{n}` differs", v, limits.outputs) for n, v in raw.items()]
     differences.append(("scores differ", report.max_score_difference, limits.scores))

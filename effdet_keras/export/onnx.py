@@ -332,6 +332,7 @@ def _rename(graph, new_name):
 
 
 def _constants(postprocess, anchors, config):
+    """Returns the constants of the ONNX postprocessing graph, as arrays by name."""
     num_anchors, num_classes = len(anchors), config.num_classes
     top_k = postprocess.pre_nms_top_k or num_anchors
     num_anchors_kept = min(top_k, num_anchors)

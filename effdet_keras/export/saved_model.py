@@ -147,6 +147,7 @@ class Serving:
         return self.boxed_files(tf.io.parse_example(examples, feature)["image/encoded"])
 
     def _boxed(self, decode, inputs):
+        """Returns letterboxed images `[B, H, W, 3]`, scales and sizes `[B, 2]`."""
         config = self._config
         window = Window(config.image_size, config.padding_rgb, config.resize_method)
         no_boxes = {"boxes": tf.zeros((0, 4)), "labels": tf.zeros((0,), tf.int32)}

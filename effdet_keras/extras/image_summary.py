@@ -105,6 +105,7 @@ class ImageSummary(keras.callbacks.Callback):
         return [self._pair(*pair) for pair in zip(examples, found)]
 
     def _pair(self, example, found):
+        """Draws ground truth and detections side by side: an image `[H, W, 3]`."""
         image, scale = shrunk(example["image"], self.max_side)
         names, seg_names = self.dataset.class_names, self.dataset.seg_class_names
         draw = functools.partial(draw_boxes, min_side=_MIN_SIDE)

@@ -93,6 +93,7 @@ def write_tf1_checkpoint(prefix, arrays, averages=None, global_step=0):
 
 
 def _save(prefix, entries):
+    """Writes a TensorFlow checkpoint, and the state file that names it."""
     try:
         tf.raw_ops.SaveV2(
             prefix=str(prefix),

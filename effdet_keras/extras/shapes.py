@@ -78,6 +78,7 @@ def write_shapes(
 
 
 def _write_part(folder, count, image_size, seed):
+    """Writes `count` images of random shapes; returns their COCO annotations."""
     images, annotations = [], []
     for image_id in range(1, count + 1):
         rng = np.random.default_rng([*seed, image_id])

@@ -93,6 +93,7 @@ def length_for(times, configuration, spent):
 
 
 def _without_evaluations(times, configuration, spent):
+    """Returns the configuration of the longest training, without evaluations."""
     left = seconds_of(configuration.time_budget) - spent - times.once
     steps = math.floor(left * (1 - _RESERVE) / times.step)
     if steps < 1:
@@ -237,6 +238,7 @@ class _Stopwatch(keras.callbacks.Callback):
 
 
 def _say(configuration, times, chosen):
+    """Prints the measured times, and the length that fits the time budget."""
     length = f"{chosen.steps} steps"
     if chosen.steps is None:
         of_each = count_of(times.steps_per_epoch, "step")

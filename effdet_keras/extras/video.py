@@ -34,6 +34,7 @@ def detect_frames(detect, source, out=None, overwrite=False):
 
 
 def _detections(detect, source, capture, out):
+    """Yields the detections of each frame; writes drawn frames to `out`, if any."""
     with contextlib.ExitStack() as stack:
         stack.callback(capture.release)
         write = None

@@ -110,6 +110,7 @@ def _own_network(cls, module, model_name, overrides, classes, verbose):
 
 
 def _matching_config(module, source, model_name, overrides):
+    """Returns the config whose weights match the module's, or None."""
     if module.notes is not None:
         fields = {**module.notes["config"], **overrides}
         configs = [EfficientDetConfig(**fields)]
@@ -208,6 +209,7 @@ class HubDetector:
         return found[0] if is_single else found
 
     def _detect(self, source, score_threshold):
+        """Returns the detections in one image, boxes in its pixels."""
         image = load_rgb(source)
         inputs, scale = self._inputs(image)
         outputs = self._signature(**{self._input_name: inputs})

@@ -137,6 +137,7 @@ def detector_form(module):
 
 
 def _resolve(handle):
+    """Returns the local folder of a module, downloaded if `handle` is a URL."""
     tensorflow_hub.require("Loading a TF-Hub module")
     if not _is_url(handle):
         handle = os.fspath(local_path(handle, "A TF-Hub module without http(s)://"))
@@ -175,6 +176,7 @@ def _is_url(handle):
 
 
 def _load(handle, folder):
+    """Loads the SavedModel in a folder as a `HubModule`, with its notes if any."""
     load = tensorflow_hub.require("Loading a TF-Hub module").load
     try:
         loaded = load(folder)

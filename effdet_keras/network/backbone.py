@@ -235,6 +235,7 @@ class EfficientNet(ConfiguredLayer):
         self._feature_blocks = tapped_blocks(variant, min_level, feature_blocks)
 
     def _block(self, block, index, count):
+        """Returns an MBConv or Fused-MBConv layer; deeper blocks survive less often."""
         survival_prob = self.survival_prob
         if survival_prob is not None:
             survival_prob = 1 - (1 - survival_prob) * index / count if index else None

@@ -52,6 +52,7 @@ def build_network(config, dtype=None, features=None):
     repeats = config.head_repeats if features is None else 0
 
     def head(features, values, prefix, prior_bias):
+        """Applies a new prediction head to features: a tensor `[B, N, values]`."""
         return PredictionHead(
             values,
             num_anchors=config.num_anchors,

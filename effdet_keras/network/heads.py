@@ -76,6 +76,7 @@ class PredictionHead(ConfiguredLayer):
             self.drop_path = DropPath(survival_prob, dtype=self.dtype_policy)
 
     def _conv(self, filters, name, use_bias=True, bias_initializer="zeros"):
+        """Returns a 3 x 3 convolution, separable if `separable_conv` is set."""
         options = {
             "padding": "same",
             "use_bias": use_bias,

@@ -84,6 +84,7 @@ class DepthwiseConv2D(keras.layers.DepthwiseConv2D):
 
         @tf.custom_gradient
         def convolved(x, kernel):
+            """Depthwise convolution of `x` `[B, H, W, C]` with a custom gradient."""
             y = tf.nn.depthwise_conv2d(x, kernel, strides, padding)
 
             def gradient(upstream):

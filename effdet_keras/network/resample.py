@@ -80,6 +80,7 @@ class Resample(ConfiguredLayer):
         return ops.max_pool(x, window, self._strides, padding="same")
 
     def _upsample(self, x, training):
+        """Upsamples `[B, H, W, C]` to `target_size`, bilinear or nearest neighbor."""
         size = tuple(x.shape[1:3])
         if size == self.target_size:
             return x

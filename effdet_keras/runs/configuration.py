@@ -455,6 +455,7 @@ mean 'epochs'? It has: data, ...
         )
 
     def _check_file_patterns(self):
+        """Raises if file patterns are incomplete, or used with `data` or splits."""
         patterns = {name: getattr(self, name) for name in FILE_PATTERNS}
         patterns = {name: value for name, value in patterns.items() if value}
         if not patterns:

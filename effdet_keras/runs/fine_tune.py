@@ -266,6 +266,7 @@ def _train(configuration, splits, folder, text, *, started, resume, callbacks):
 
 
 def _fit(model, batches, configuration, splits, folder, log, position, more):
+    """Trains for the remaining epochs, or prints that the run is complete."""
     if configuration.steps is not None and configuration.steps < len(batches):
         batches = batches.take(configuration.steps)
     epochs = num_epochs(configuration, splits.train)

@@ -192,6 +192,7 @@ def with_teacher(
 
 
 def _of_preset(configuration, train, options):
+    """Makes the model of a preset, with the weights of the configuration."""
     if configuration.image_size is not None:
         options["image_size"] = configuration.image_size
     fits_anchors = configuration.anchors and not _OWN_ANCHORS & set(options)

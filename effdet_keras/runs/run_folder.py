@@ -88,6 +88,7 @@ class RunFolder:
         return (self.path / CONFIGURATION_FILE).is_file()
 
     def check_empty(self, *, overwrite: bool) -> None:
+        """Raises if there are other files, or a run without `overwrite`."""
         if self.has_run:
             if not overwrite:
                 raise FileExistsError(

@@ -317,6 +317,7 @@ def _check_classes(what, argument, names, known, count):
 
 
 def _check_arrays(model, images, truth, trains):
+    """Raises unless images and ground truth fit the model and can train it."""
     require(len(images) > 0, "There are no images", **{"x.shape": images.shape})
     _check_images(model, images.shape)
     check_truth(truth, None, model.config)

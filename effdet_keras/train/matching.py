@@ -233,6 +233,7 @@ def _rows_by_iou(boxes, force_matched, anchors, iou_threshold, ignore_threshold)
     force_matched = ops.expand_dims(ops.transpose(force_matched), -1)  # [M, B, 1]
 
     def match_row(row, state):
+        """Matches box `row` of each image: updates the state, each part `[B, N]`."""
         best_iou, nearest, claimed = state
         row = ops.cast(row, "int32")
         columns = ops.take(box_columns, row, axis=0)

@@ -222,6 +222,7 @@ class _Fused:
             super()._apply_weight_decay(variables)
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        """Updates variables with fused operations, or as Keras if not `_is_fused`."""
         if not self._is_fused():
             super()._backend_update_step(grads, trainable_variables, learning_rate)
             return
@@ -280,6 +281,8 @@ class SGD(_Fused, keras.optimizers.SGD):
 
 class _FusedAdam(_Fused):
     def _update(self, updates, shared):
+        """Applies TensorFlow's fused Adam operation to each variable."""
+
         @functools.cache
         def power(beta, dtype):
             return tf.pow(shared.number(beta, dtype), tf.cast(step, dtype))

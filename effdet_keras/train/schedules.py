@@ -287,6 +287,7 @@ def _fitted(
     total_steps=None,
     **settings,
 ):
+    """Makes a schedule of the training's length, with epochs converted to steps."""
     if total_steps is None:
         total_steps = int(epochs * steps_per_epoch)
     if warmup_steps is None:

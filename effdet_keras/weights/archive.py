@@ -205,6 +205,7 @@ def _random_state(model):
 
 
 def _described(model, info):
+    """Returns the metadata of an archive, ready for JSON; `info` takes precedence."""
     packages = {name: _version(name) for name in _PACKAGES}
     settings = getattr(model, "score_settings", None)
     own = {

@@ -29,6 +29,7 @@ BACKBONE_ALONE = "the file holds a backbone alone"  # why the rest starts new
 
 
 def assign_source(model, source, *, skip_mismatch=False, checkpoint_type=None):
+    """Assigns the arrays of a source to a model, and returns a `LoadReport`."""
     check_choice("checkpoint_type", checkpoint_type, (None, *CHECKPOINT_TYPES))
     match = match_arrays(source, model.config)
     _check_mapped(source, model)
@@ -164,6 +165,7 @@ def _carried_over(model, held, num_theirs, carried):
 
 
 def _explain(plan, model, source):
+    """Returns the error message for weights that do not fit the model."""
     identity, name = identify(source), model.config.name
     text = f"The weights in '{source.path}' ({source.kind}) do not fit `{name}`"
     if identity.names and name not in identity.names:

@@ -94,6 +94,7 @@ class Identity:
 
 
 def identify(source):
+    """Finds the published models whose arrays have the names and shapes of a source."""
     num_classes = num_classes_of(source)
     whole, backbones, fits = [], [], {}
     for name in MODEL_NAMES:

@@ -234,6 +234,7 @@ def _digest_of(path, name):
 
 
 def _fetch(url, path, verbose):
+    """Downloads a URL to a file; raises `OSError` if that fails or it is a web page."""
     if verbose:
         print(f"Downloading {shown_address(url)}", flush=True)
     try:

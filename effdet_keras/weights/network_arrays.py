@@ -209,6 +209,7 @@ def _conv3x3(config, part, inputs, filters, bias=True, **fields):
 
 
 def _backbone(variant):
+    """Yields the layers of a backbone with the shapes of their arrays."""
     inputs, stage, repeat = stem_filters(variant), -1, 0
     yield _conv("stem_conv", 3, 3, inputs, backbone=variant)
     yield _bn("stem_bn", inputs, backbone=variant)

@@ -54,6 +54,7 @@ _MEANING = (
 
 
 def config_for_weights(name, source, *, class_names, category_ids, overrides):
+    """Returns config, class names and category ids of a model for these weights."""
     overrides = dict(overrides)
     if class_names is not None:
         class_names = tuple(class_names)
@@ -96,6 +97,7 @@ def _check_needed_fields(name, source, fields, overrides):
 
 
 def load_source(model, source, *, skip_mismatch, checkpoint_type=None, verbose):
+    """Assigns a source to a model; returns the report, with notes on differences."""
     report = assign_source(
         model, source, skip_mismatch=skip_mismatch, checkpoint_type=checkpoint_type
     )

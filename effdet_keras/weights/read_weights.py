@@ -33,6 +33,7 @@ def read_weights(
     name_map=None,
     verbose=1,
 ):
+    """Reads a file, a URL or published weights of `model_name` as a `WeightSource`."""
     if name_map is not None:
         NameMap(name_map)  # which may be wrong, before a download
     if isinstance(weights, str) and weights in WEIGHTS_KEYS:
@@ -110,6 +111,7 @@ def _refuse_unknown_key(weights):
 
 
 def _read_published(published, averages, name_map, verbose):
+    """Reads published weights, from an installed package or their URL."""
     path = published.package and installed_weights(published.package)
     if path:
         found = _opener(averages, name_map)(path)

@@ -105,6 +105,7 @@ def _checked_image(image, position):
 
 
 def _boxes_xywh(boxes, box_format, position):
+    """Checks the boxes of one image; returns them as `xywh`, float64 `[n, 4]`."""
     boxes = np.asarray(boxes, np.float64)
     if boxes.size == 0:
         return np.zeros((0, 4))

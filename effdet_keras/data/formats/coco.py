@@ -131,6 +131,7 @@ def split_of_json(path):
 
 
 def _found(image, annotations, folder, image_id, masks):
+    """Returns one image and its `(id, annotation)` pairs as a `reading.Found`."""
     items = [item for _, item in annotations]
     return reading.Found(
         place=image["file_name"],

@@ -196,6 +196,7 @@ def write_tfrecord(
 
 
 def _encode_record(record, category_ids, class_names):
+    """Returns a record as the bytes of a `tf.train.Example`."""
     if record.mask is not None:
         raise InvalidValueError(
             "TFRecord files hold masks of objects, but no mask of a whole image, which "

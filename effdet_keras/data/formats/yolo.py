@@ -234,6 +234,7 @@ def label_file(path):
 
 
 def _yaml_layout(path):
+    """Returns a data.yaml's base folder, its entries by split, and its class names."""
     content = _read_yaml(path)
     base = content.get("path")
     has_base = isinstance(base, str) and (path.parent / base).is_dir()

@@ -92,6 +92,7 @@ def make_batches(
     window = transforms.Window(image_size, pad_value, resize_method, target_size)
 
     def load(index, epoch_seed):
+        """Returns one image, augmented and resized, and a dict of its ground truth."""
         seed = tf.stack([epoch_seed, index])
         example = _augmented(augmentation, reader, index, seed)
         moved = ("image", "boxes", "labels", "mask")
@@ -338,6 +339,7 @@ class _Checked(MixWithOther):
         pixel_range,
         pixel_range_before,
     ):
+        """Returns boxes `[n, 4]` and labels `[n]`; raises if the result is invalid."""
         num_classes = len(self._reader.class_names)
         fault = fault_of(shape, boxes, labels)
         fault = fault or fault_of_range(pixel_range, pixel_range_before)

@@ -88,6 +88,7 @@ class ImageReader:
         return self.seg_class_names is not None
 
     def _read(self, index):
+        """Reads an image; if it is unreadable, returns the next one or an empty one."""
         count = len(self.records)
         for i in range(index, index + count):
             record = self.records[i % count]

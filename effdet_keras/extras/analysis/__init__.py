@@ -124,6 +124,7 @@ class _Judged:
 
 
 def _final_evaluation(result):
+    """Finds the error kind of each detection of an image, and its missed objects."""
     matches = match_detections(result)
     # An empty box comes last, so that every detection has a nearest object.
     truth_boxes = np.append(result.truth_boxes, np.zeros((1, 4)), axis=0)
@@ -265,6 +266,7 @@ def find_suspects(results: Sequence[ImageResult]) -> list[Suspect]:
 
 
 def _suspects_of(result) -> Iterator[Suspect]:
+    """Yields the annotations of an image that seem wrong or missing."""
     matches, is_crowd = match_detections(result, _SAME), result.truth_is_crowd
     overlap = pairwise_iou(result.boxes, result.truth_boxes)
     is_sure = result.scores >= _SURE

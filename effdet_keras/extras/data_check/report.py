@@ -110,6 +110,7 @@ def html_of(reports):
 
 
 def _of_dataset(report):
+    """Yields the HTML of one report: problems, charts of boxes and sample images."""
     dataset, verdict = report.dataset, "note" if report.ok else "error"
     for words in (repr(dataset), *_describe_boxes(dataset)):
         yield element("p", words)

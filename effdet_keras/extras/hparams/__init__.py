@@ -161,6 +161,7 @@ class _Reading:
             self.unsupported.append(self.notes[-1])
 
     def fields(self):
+        """Returns fields of `RunConfiguration`; notes what has no equivalent there."""
         values = self.values
         for name in values.keys() & _NO_PLACE.keys():
             default, reason = _NO_PLACE[name]
@@ -213,6 +214,7 @@ class _Reading:
         return {"optimizer": optimizer, "learning_rate": rate / REFERENCE_BATCH_SIZE}
 
     def schedule(self):
+        """Returns a dict with the field `schedule`, empty if nothing sets it."""
         given = {n: v for n, v in self.values.items() if n in _OF_SCHEDULE}
         if not given:
             return {}

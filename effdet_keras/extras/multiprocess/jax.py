@@ -155,6 +155,7 @@ class LocalPrediction:
         return jax.tree.map(lambda x: np.array(x)[:rows], outputs)
 
     def _compiled(self):
+        """Returns a cached function of `predict_step`, jitted if the model is."""
         model = self.model
         made_for = (
             getattr(model, "postprocess", None),

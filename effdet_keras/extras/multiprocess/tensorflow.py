@@ -36,6 +36,7 @@ class Workers(SingleProcess):
         )
 
     def gather(self, value: Any) -> list[Any]:
+        """Returns the values of all processes, by their index, in each process."""
         content = pickle.dumps(value)
         # Collectives take no bytes; what pickle reads ends by itself.
         content = np.frombuffer(content + b"\0" * (-len(content) % 8), np.int64)

@@ -96,6 +96,7 @@ class Quantization:
             return run()
 
     def _trained(self, run):
+        """Runs the network in training: updates ranges, rounds after `delay` steps."""
         # Nothing is assigned under a condition: a training step keeps what a forward
         # pass assigns until the batch is known to be finite.
         steps = ops.convert_to_tensor(self._steps)
@@ -356,6 +357,7 @@ def _variable(name, shape, dtype):
 
 
 def _check_possible(model):
+    """Raises unless backend and model are suited to quantization-aware training."""
     require_tensorflow(
         "`quantize_aware` trains with TensorFlow, whose converter writes int8 files",
         "Save the model, and train it in a process with KERAS_BACKEND=tensorflow.",

@@ -118,6 +118,7 @@ def _tried(address, done, operation):
 
 
 def _store(address):
+    """Returns the storage that holds an address, and the path to use there."""
     if _scheme(address) == "hf":
         return _Hub(), address
     if not can_list(address):

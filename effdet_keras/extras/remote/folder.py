@@ -113,6 +113,7 @@ class RemoteFolder:
             self._thread = None
 
     def _copy_on(self):
+        """Copies changes every `_LOOK` seconds until stopped; prints one error."""
         is_told = False
         while not self._stopped.wait(_LOOK):
             try:

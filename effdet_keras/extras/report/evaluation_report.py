@@ -201,6 +201,7 @@ def _errors(evaluation):
 
 
 def _calibration(evaluation):
+    """Returns a reliability diagram of the scores, or None without detections."""
     found = evaluation.calibration
     if not found.counts.sum():
         return None
@@ -316,6 +317,7 @@ class _Pictures:
         return concat_markup(*parts)
 
     def _worst_figure(self, errors):
+        """Returns an image's ground truth beside its detections, as an HTML figure."""
         pixels = self._pixels(errors.image_id)
         if pixels is None:
             return ""
@@ -348,6 +350,7 @@ class _Pictures:
         return draw_marked(image, [(box, name, _COLORS[c]) for c, box, name in marks])
 
     def _suspect_figure(self, suspect):
+        """Returns a crop around a suspicious annotation, as an HTML figure."""
         pixels = self._pixels(suspect.image_id)
         if pixels is None:
             return ""

@@ -41,6 +41,7 @@ _POLICY = (
 
 
 def create_app(service):
+    """Returns the Starlette app, which starts and closes the service."""
     answers = _Answers(service)
 
     @contextlib.asynccontextmanager
@@ -89,6 +90,7 @@ class _Answers:
         return starlette_responses.JSONResponse(self._description)
 
     async def detect(self, request):
+        """Answers a request for detections, and counts and times it in the metrics."""
         metrics, start = self._service.metrics, time.perf_counter()
         self._open += 1
         metrics.in_flight.inc()
@@ -220,6 +222,8 @@ async def _body(request, max_bytes, overhead):
 
 
 async def _field(request, body, max_bytes):
+    """Returns the bytes of the file in the form field "image"."""
+
     async def receive():
         return {"type": "http.request", "body": body, "more_body": False}
 

@@ -216,6 +216,7 @@ class Batcher:
         self._thread.shutdown()
 
     async def _run(self):
+        """Processes batches from the queue until closed; sets each item's result."""
         loop, is_last = asyncio.get_running_loop(), False
         while not is_last:
             batch, is_last = await self._next_batch()

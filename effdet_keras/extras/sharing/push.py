@@ -64,6 +64,7 @@ def _write_what_detects(source, target):
 
 
 def _push(hub, model, address, private, overwrite, about):
+    """Uploads an archive with its metadata and model card; returns the commit's URL."""
     repository = parse_hub_address(address).repository
     info = read_archive_info(model)
     described = {name: info[name] for name in _TOLD if name in info}

@@ -41,6 +41,7 @@ def builtin_operations(postprocess, config):
     size = np.tile(config.image_size, 2).astype("float32")
 
     def operations(box_deltas, class_logits):
+        """Returns boxes `[1, D, 4]`, labels and scores `[1, D]`, and a count `[1]`."""
         logits, rows, labels = _candidates(class_logits[0], postprocess.pre_nms_top_k)
         labels = tf.cast(labels, tf.float32)
         boxes = decode_boxes(

@@ -139,6 +139,7 @@ def _made(found, known, class_names, problems, source):
 
 
 def _read_image(place, example):
+    """Returns the image and annotations of an example as a `reading.Found`."""
     sides = example.floats("objects/bbox")
     if len(sides) % 4:
         raise InvalidValueError(
@@ -160,6 +161,7 @@ def _read_image(place, example):
 
 
 def _from_examples(source, split, class_names, on_error):
+    """Makes a `DetectionDataset` from an iterable of TFDS examples."""
     rule = "`source` must be a folder, a builder, or examples one by one"
     require(hasattr(source, "__iter__"), rule, source=source)
     require(

@@ -268,6 +268,7 @@ def _one_backbone(path):
 
 
 def _check_is_whole(prefix, keys):
+    """Raises unless the names include those of a BiFPN and a box predictor."""
     if any(_BIFPN in name for name in keys) and any(
         name.startswith("_box_predictor/") for name in keys
     ):

@@ -136,6 +136,7 @@ class _Reading:
             self.unsupported.append(self.notes[-1])
 
     def result(self):
+        """Reads the whole config: model, losses, optimizer, augmentation, classes."""
         train = self.config.message("train_config")
         fields: dict[str, Any] = {
             "recipe": "tfod",
@@ -157,6 +158,7 @@ class _Reading:
         return PipelineReading(fields, *map(tuple, parts))
 
     def model_alone(self, path):
+        """Reads the model, the number of classes and the postprocessing."""
         config = model_config(self.ssd, self.note)
         num_classes = self.ssd.get("num_classes", None, int)
         is_count = num_classes is not None and num_classes >= 1

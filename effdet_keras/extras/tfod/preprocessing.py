@@ -154,6 +154,7 @@ def random_patch_gaussian(
     min_gaussian_stddev=0.0,
     max_gaussian_stddev=1.0,
 ):
+    """Adds Gaussian noise to a random square of an image `[H, W, 3]`, 0 to 255."""
     of_patch, of_noise = random_ops.split(seed, 2)
     coin, *units = tf.unstack(random_ops.uniform(of_patch, [5]))
     steps = max(max_patch_size - min_patch_size, 1)

@@ -40,6 +40,7 @@ def outputs_of(model):
     ids = np.array([*ids, ids[0]])
 
     def outputs(serving, images, scales, sizes):
+        """Returns the eight outputs by name for a batch of letterboxed images."""
         raw = serving.raw(images)
         found = postprocess(
             raw,

@@ -68,6 +68,7 @@ class TensorFlowFunctions(OneDeviceTraining):
         compiled_functions = []  # pairs of the specification of a batch and a function
 
         def step_on_batch(data, spec):
+            """Runs one batch, with one compiled function per batch specification."""
             if self.jit_compile:
                 data = _without_strings(data)
                 spec = None if spec is None else _without_strings(spec)

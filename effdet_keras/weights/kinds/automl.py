@@ -74,6 +74,7 @@ _HUB_PARTS = (
 
 
 def read_tensorflow_checkpoint(prefix, averages=True):
+    """Reads a checkpoint as a `WeightSource`; moving averages replace raw weights."""
     tf.require("Reading TensorFlow checkpoints")
     prefix = os.fspath(prefix)
     with naming_damage(prefix):
@@ -199,6 +200,7 @@ _STEM = re.compile(
 
 
 def published_names(names, scheme, path):
+    """Returns a dict from each name to the one in published checkpoints."""
     root = re.compile(rf"(?:^|/)(?={_ROOTS[scheme]})")
     prefixes = {name[: match.end()] for name in names if (match := root.search(name))}
     if not prefixes:

@@ -48,6 +48,7 @@ _INPUT_LAYER = re.compile(r"^(normalization|rescaling)(_\d+)?/")
 
 
 def read_keras2_h5(path, averages=True):
+    """Reads the `.h5` file of an EfficientDet or a backbone as a `WeightSource`."""
     path = os.fspath(path)
     arrays, others = read_h5_arrays(
         path, path, lambda name: not name.startswith(_OPTIMIZER)
@@ -105,6 +106,7 @@ HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"  # an HDF5 file begins with it
 
 
 def read_h5_arrays(file, path, is_wanted):
+    """Returns the wanted arrays of an HDF5 file by name, and the other names."""
     arrays, others = {}, []
 
     def read(name, item):

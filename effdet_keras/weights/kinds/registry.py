@@ -22,6 +22,7 @@ _HEAD = 16  # bytes, enough to tell the formats apart
 
 
 def open_weights(path, averages=True, pipeline_config=None, own_pipeline_config=None):
+    """Finds out the kind of a weights file, and reads it as a `WeightSource`."""
     path = pathlib.Path(path)
     head = b""
     if path.is_file():

@@ -253,6 +253,7 @@ def _named(arrays):
 
 
 def _config(path, arrays, arch):
+    """Returns the config fields that cannot be told from the shapes of the arrays."""
     # Shapes do not say how a model pads and prepares images: it is known by the family.
     # AdvProp models, and D4 and D5 of effdet's own, are known by their names alone.
     has_biases = any(map(_BIAS_BEFORE_BN.fullmatch, arrays))
