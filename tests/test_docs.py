@@ -86,8 +86,11 @@ def words():
         **{name: getattr(model, name) for name in methods},
         **dict.fromkeys(datasets, dataset),
         **dict.fromkeys(("detections", "found"), ek.Detections([], [], [])),
-        **{"ek": ek, "effdet_keras": ek, "keras": keras},
-        **{"model": model, "config": model.config},
+        "ek": ek,
+        "effdet_keras": ek,
+        "keras": keras,
+        "model": model,
+        "config": model.config,
     }
 
 

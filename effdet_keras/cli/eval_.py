@@ -137,8 +137,12 @@ def run(
 
     source = DatasetSource("DATA", data, split, format)
     of_one_evaluation = {
-        **{"json": json, "detections": detections, "threads": threads},
-        **{"overwrite": overwrite, "slices": slices, "losses": losses},
+        "json": json,
+        "detections": detections,
+        "threads": threads,
+        "overwrite": overwrite,
+        "slices": slices,
+        "losses": losses,
         "store_thresholds": store_thresholds,
     }
     if not follow:

@@ -177,7 +177,9 @@ CASES = {
         {"filters": 4},
         image(3, 3, 4),
         {
-            **{"filters": 3, "separable_conv": False, "use_bias": False},
+            "filters": 3,
+            "separable_conv": False,
+            "use_bias": False,
             "batch_norm": MOMENTUM,
         },
     ),
@@ -186,8 +188,11 @@ CASES = {
         NODE,
         [image(4, 4, 4), image(2, 2, 3)],
         {
-            **{"filters": 3, "target_size": (8, 8), "edge_names": ["c"]},
-            **{"conv_name": "d", "options": PLAIN},
+            "filters": 3,
+            "target_size": (8, 8),
+            "edge_names": ["c"],
+            "conv_name": "d",
+            "options": PLAIN,
         },
     ),
     "BiFPNCell": (
@@ -226,8 +231,11 @@ CASES = {
         {"num_classes": 2, "filters": 4},
         [image(7, 8, 4), image(4, 4, 4), image(2, 2, 3)],
         {
-            **{"num_classes": 5, "filters": 6, "activation": "relu6"},
-            **{"output_size": (13, 16), "batch_norm": MOMENTUM},
+            "num_classes": 5,
+            "filters": 6,
+            "activation": "relu6",
+            "output_size": (13, 16),
+            "batch_norm": MOMENTUM,
         },
     ),
     "EfficientNet": (
@@ -235,8 +243,12 @@ CASES = {
         {},
         image(32, 40, 3),
         {
-            **{"variant": "efficientnet-lite0", "min_level": 4, "activation": "relu6"},
-            **{"survival_prob": 0.8, "padding": "symmetric", "batch_norm": MOMENTUM},
+            "variant": "efficientnet-lite0",
+            "min_level": 4,
+            "activation": "relu6",
+            "survival_prob": 0.8,
+            "padding": "symmetric",
+            "batch_norm": MOMENTUM,
         },
     ),
 }

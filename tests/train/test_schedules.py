@@ -136,22 +136,30 @@ LENGTH = {"steps_per_epoch": 10, "epochs": 4}
         ),
         (
             {
-                **{"name": "exponential", "decay_steps": 10, "decay_rate": 0.25},
-                **{"staircase": True},
+                "name": "exponential",
+                "decay_steps": 10,
+                "decay_rate": 0.25,
+                "staircase": True,
             },
             [1, 1, 0.25, 0.0625, 0.25**3],
         ),
         (  # a warm-up rises to the rate that then holds, not to the first one
             {
-                **{"name": "exponential", "decay_steps": 10, "decay_rate": 0.5},
-                **{"warmup_steps": 10},
+                "name": "exponential",
+                "decay_steps": 10,
+                "decay_rate": 0.5,
+                "warmup_steps": 10,
             },
             [0, 0.25, 0.5, 0.25, 0.5**3.9],
         ),
         (  # flat: one rate, behind which the decay begins
             {
-                **{"name": "exponential", "decay_steps": 10, "decay_rate": 0.5},
-                **{"warmup_steps": 10, "warmup_init": 0.2, "flat_warmup": True},
+                "name": "exponential",
+                "decay_steps": 10,
+                "decay_rate": 0.5,
+                "warmup_steps": 10,
+                "warmup_init": 0.2,
+                "flat_warmup": True,
             },
             [0.2, 0.2, 1, 0.5, 0.5**2.9],
         ),
@@ -161,8 +169,11 @@ LENGTH = {"steps_per_epoch": 10, "epochs": 4}
         ),
         (
             {
-                **{"name": "manual_step", "boundaries": [20], "rates": [3, 1]},
-                **{"warmup_steps": 10, "warmup_init": 1.0},
+                "name": "manual_step",
+                "boundaries": [20],
+                "rates": [3, 1],
+                "warmup_steps": 10,
+                "warmup_init": 1.0,
             },
             [1, 2, 3, 1, 1],
         ),

@@ -205,9 +205,16 @@ _MEANINGS = {
     **{
         f"torch.{name}Storage": np.dtype(dtype)
         for name, dtype in {
-            **{"Double": "float64", "Float": "float32", "Half": "float16"},
-            **{"BFloat16": ml_dtypes.bfloat16, "Bool": "bool", "Byte": "uint8"},
-            **{"Long": "int64", "Int": "int32", "Short": "int16", "Char": "int8"},
+            "Double": "float64",
+            "Float": "float32",
+            "Half": "float16",
+            "BFloat16": ml_dtypes.bfloat16,
+            "Bool": "bool",
+            "Byte": "uint8",
+            "Long": "int64",
+            "Int": "int32",
+            "Short": "int16",
+            "Char": "int8",
         }.items()
     },
     "collections.OrderedDict": OrderedDict,

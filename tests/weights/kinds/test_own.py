@@ -95,9 +95,13 @@ def test_weights_frozen_before_training_have_no_averages(tmp_path):
     [
         {"fpn_name": "qufpn", "fpn_cell_repeats": 2, "redundant_bias": False},
         {
-            **{"conv_bn_act_pattern": True, "apply_bn_for_resampling": False},
-            **{"fpn_weight_method": "channel_fastattn", "separable_conv": False},
-            **{"min_level": 2, "max_level": 8, "image_size": 256},
+            "conv_bn_act_pattern": True,
+            "apply_bn_for_resampling": False,
+            "fpn_weight_method": "channel_fastattn",
+            "separable_conv": False,
+            "min_level": 2,
+            "max_level": 8,
+            "image_size": 256,
         },
     ],
     ids=["qufpn", "vectors"],
@@ -106,8 +110,12 @@ def test_averages_are_found_whatever_the_network(tmp_path, fields):
     config = EfficientDetConfig.from_name(
         "efficientdet-lite0",
         **{
-            **{"image_size": 128, "max_level": 5, "num_classes": 3},
-            **{"fpn_num_filters": 8, "fpn_cell_repeats": 1, "head_repeats": 1},
+            "image_size": 128,
+            "max_level": 5,
+            "num_classes": 3,
+            "fpn_num_filters": 8,
+            "fpn_cell_repeats": 1,
+            "head_repeats": 1,
             **fields,
         },
     )
