@@ -1,4 +1,14 @@
-"""`EfficientDet`, the `keras.Model`: compile, fit, losses, detect."""
+"""`EfficientDet`, the `keras.Model`: compile, fit, losses, detect.
+
+One step of `fit`, in order (docs/training_step.md follows an image through it):
+
+1. the train function        train/functions/<backend>.py, made by train/one_device.py
+2. `train_step`              train/steps/<backend>.py
+3. `compute_loss`            here; `compute_losses` in model/steps.py
+4. `DetectionLoss`           train/losses.py, of the targets of train/matching.py
+5. `apply_update`            model/steps.py: optimizer, batch-norm statistics, averages
+6. `check_loss`              model/steps.py, called by 1: raises where the loss is NaN
+"""
 
 from __future__ import annotations
 
@@ -35,7 +45,7 @@ from effdet_keras.train.compile_model import Settings, compile_model
 from effdet_keras.train.fit_callbacks import (
     assemble_callbacks,
     closing,
-    position_tracker,
+    new_position_tracker,
 )
 from effdet_keras.train.fit_data import prepare_training_data, repeat_for_steps
 from effdet_keras.train.functions import BackendFunctions
@@ -44,7 +54,8 @@ from effdet_keras.train.resolve_recipe import resolve_recipe
 from effdet_keras.train.resume import print_resume_message
 from effdet_keras.train.steps import BackendSteps
 
-# It is in the files of models. Its own file does without Keras, as a `Predictor` does.
+# Saved models hold a `Postprocess`. It is registered here because its own file, which
+# `Predictor` uses, does not import Keras.
 keras.saving.register_keras_serializable(package="effdet_keras")(Postprocess)
 
 
@@ -60,7 +71,7 @@ class EfficientDet(
 ):
     """EfficientDet (https://arxiv.org/abs/1911.09070) as a Keras model.
 
-    Images go in as pixels 0-255, RGB; mean and standard deviation are the model's own.
+    Images go in as pixels 0-255, RGB; the model itself normalizes them.
 
     The class is in several files, each of which adds methods:
 
@@ -69,6 +80,7 @@ class EfficientDet(
     | `model/efficientdet.py` | training and detection | `compile`, `fit`, `detect` |
     | `train/steps/<backend>.py` | one step | `train_step`, `test_step` |
     | `train/functions/<backend>.py` | how Keras runs a step | `make_train_function` |
+    | `train/one_device.py` | what both inherit: their defaults on one device | |
     | `model/steps.py` | losses, update, batches | `batches`, `evaluate`, `predict` |
     | `model/weights.py` | weights of all kinds | `from_preset`, `load_pretrained` |
     | `model/files.py` | Keras' own files | `save`, `load_weights` |
@@ -82,8 +94,8 @@ class EfficientDet(
             from the dataset where they are None.
         postprocess: `Postprocess`, how `predict` and `detect` choose boxes.
         dtype: dtype policy, such as "mixed_bfloat16"; None for Keras' own.
-        features: Keras layer in the place of all but the last layer of each head,
-            as `from_hub` gives; None for EfficientDet's.
+        features: Keras layer that replaces the network up to the last layer of each
+            head, as `from_hub` gives; None for EfficientDet's.
         score_settings: `ScoreSettings` of an evaluation of these weights, or its
             `to_dict()`. Training, and loading weights, make it None.
         seg_class_names: sequence of strings, one per class of pixels of the
@@ -115,7 +127,7 @@ class EfficientDet(
     """
 
     averages: WeightAverages | None = None
-    quantization: Any = None  # of `quantize_aware`: the rounding of an int8 file
+    quantization: Any = None  # of `quantize_aware`: fake quantization to int8
     adversarial: Any = None  # of `compile(adversarial=...)`: AdvProp
     moving_normalizer: Any = None  # of `DetectionLoss(positives_momentum=...)`
     # More terms of the loss, by the names under which they are logged.
@@ -176,7 +188,7 @@ class EfficientDet(
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
         check_data_format()
         run = functools.partial(super().call, inputs, training=training, mask=mask)
-        if self.quantization is not None:  # rounds within the network
+        if self.quantization is not None:  # fake quantization between the layers
             return self.quantization.call(run, bool(training))
         return run()
 
@@ -193,7 +205,7 @@ class EfficientDet(
     @postprocess.setter
     def postprocess(self, postprocess: Postprocess) -> None:
         self._postprocess = postprocess
-        self.predict_function = None  # its graph has the one of before
+        self.predict_function = None  # it was traced with the earlier one
 
     # --- How it is trained.
 
@@ -216,8 +228,8 @@ class EfficientDet(
         `recipe="reference"`: SGD with momentum, a warm-up and a cosine to zero, L2
         decay, clipping, moving averages (see `Recipe`). Until `fit` has chosen, the
         model has the optimizer and averages of the reference, for `train_on_batch`,
-        `evaluate` and files. Optimizer and averages start again from the weights that
-        the model has: after `fit` these are the averages.
+        `evaluate` and files. Each `compile` makes a new optimizer, and new averages
+        that start at the model's weights, which after `fit` are the old averages.
 
         Args:
             optimizer, loss, **changes: fields of `Recipe`, such as `ema_decay=0.99`, in
@@ -355,15 +367,16 @@ class EfficientDet(
             print_resume_message(data.position, data.epochs, verbose)
         inputs.warn_if_nothing_is_left(data.epochs, data.initial_epoch, data.position)
         if verbose != 0:
-            inputs.say_what_to_expect(self, data.dataset)
+            inputs.print_training_hints(self, data.dataset)
         resolve_recipe(self, data, verbose=verbose != 0)
         data = repeat_for_steps(data)
-        tracker = position_tracker(self, data)
+        tracker = new_position_tracker(self, data)
         callbacks = assemble_callbacks(
             self, callbacks, tracker, log_epochs=verbose == "auto"
         )
-        self._position = None  # the next `fit` is another training
+        self._resume_position = None  # the next `fit` does not resume
         self.score_settings = None  # an evaluation of other weights chose them
+        # At the end, also after an error, the averages become the model's weights.
         with self._training_on(data.x, tracker, data.dataset), closing(callbacks):
             return super().fit(
                 self.prepare_fit_data(self._with_checked_pixels(data)),
@@ -383,7 +396,7 @@ class EfficientDet(
         """The data of `fit`, with a check of pixels that are not read from files."""
         if data.dataset is not None:
             return data.x
-        self._run.trains = True
+        self._run.trains = True  # its errors say that the model did not change
         return inputs.with_checked_pixels(data.x, self._run)
 
     # --- The loss. `train_step` is in the file of the backend that runs: `train/steps`.
@@ -396,7 +409,7 @@ class EfficientDet(
         sample_weight: Any = None,
         training: bool = True,
     ) -> Any:
-        """The detection losses and weight decay, a float32 scalar.
+        """The sum of all losses and the L2 decay, a float32 scalar; updates metrics.
 
         NaN where the ground truth is wrong: the step then refuses the batch.
 
@@ -405,15 +418,15 @@ class EfficientDet(
             y: dict with `boxes` `[B, M, 4]` (`yxyx`, pixels of the input) and
                 `labels` `[B, M]` (-1 is padding); with `weights` `[B, M]`, of at least
                 0, the losses of a box are multiplied by its weight, and a box of
-                weight 0 is given no anchor of its own; for a segmentation head `masks`
+                weight 0 is not force-matched; for a segmentation head `masks`
                 `[B, H, W]`, the class of each pixel, 255 where it has none.
             y_pred: outputs of the network, see `EfficientDet`.
             sample_weight: must be None.
-            training: bool, whether it is a training step that asks.
+            training: bool, whether a training step calls it.
         """
         inputs.check_truth(y, sample_weight, self.config)
         losses = self.compute_losses(y, y_pred, training=training)
-        self.settings.trackers.update(losses)
+        self.settings.loss_metrics.update(losses)
         return losses["loss"]
 
     # --- Detection.

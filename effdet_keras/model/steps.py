@@ -27,7 +27,7 @@ from effdet_keras.train.inputs import (
     check_lengths,
     check_truth,
     is_valid_batch,
-    refuse_where_several,
+    require_single_process,
     with_checked_pixels,
 )
 from effdet_keras.train.losses import count_positives, segmentation_loss
@@ -42,8 +42,8 @@ class ModelSteps:
 
     # Of the `fit` under way, for checkpoints.
     position_tracker: PositionTracker | None = None
-    # Of the training whose file was loaded, until the next `fit`.
-    _position: TrainingPosition | None = None
+    # Where the next `fit` resumes the training whose file was loaded.
+    _resume_position: TrainingPosition | None = None
     _run = Run()  # of the call under way
 
     # --- Data.
@@ -94,7 +94,7 @@ class ModelSteps:
 
     def resume_from(self, position: TrainingPosition) -> None:
         """Makes the next `fit` resume from a position."""
-        self._position = position
+        self._resume_position = position
 
     def go_on_from(self, place: Mapping[str, Any]) -> None:
         """The former name of `resume_from`, which took a dict of former names."""
@@ -153,7 +153,7 @@ class ModelSteps:
 
         `fit` forgets it when it trains, and not where it refuses its data.
         """
-        position = self._position
+        position = self._resume_position
         if position is None or self.settings is None:
             return None
         if position.total_steps != steps_done(self.optimizer):
@@ -195,7 +195,7 @@ class ModelSteps:
 
         For COCO's numbers see `effdet_keras.callbacks.COCOEvaluation`.
         """
-        refuse_where_several("`evaluate`")
+        require_single_process("`evaluate`")
         check_lengths(batch_size=batch_size, **kwargs)
         is_dataset = isinstance(x, DetectionDataset)
         x, batch_size = in_batches(self, x, batch_size)
@@ -218,7 +218,7 @@ class ModelSteps:
             `[B, D]`, -1 in unused rows, and `num_detections` `[B]`; with a segmentation
             head also `class_map` `[B, H, W]`, uint8.
         """
-        refuse_where_several("`predict`")
+        require_single_process("`predict`")
         check_lengths(batch_size=batch_size, **kwargs)
         is_dataset = isinstance(x, DetectionDataset)
         x, batch_size = in_batches(self, x, batch_size, masks=False)
@@ -284,7 +284,7 @@ class ModelSteps:
         """
         self.auxiliary_losses = {**self.auxiliary_losses, name: loss}
         if self.settings is not None:
-            self.settings.trackers.add((name,))
+            self.settings.loss_metrics.add((name,))
         self.forget_functions()
 
     def remove_auxiliary_loss(self, name: str) -> None:
@@ -293,7 +293,7 @@ class ModelSteps:
             n: loss for n, loss in self.auxiliary_losses.items() if n != name
         }
         if self.settings is not None:
-            self.settings.trackers.remove((name,))
+            self.settings.loss_metrics.remove((name,))
         self.forget_functions()
 
     def add_step_observer(self, observer: Any) -> None:
@@ -361,9 +361,9 @@ class ModelSteps:
         """The logs of a step; without a norm and a rate, of one that trains nothing."""
         self._loss_tracker.update_state(loss)
         if gradient_norm is None:
-            return self.settings.trackers.without_steps(self.get_metrics_result())
+            return self.settings.loss_metrics.validation_logs(self.get_metrics_result())
         values = {"gradient_norm": gradient_norm, "learning_rate": learning_rate}
-        self.settings.trackers.update(values)
+        self.settings.loss_metrics.update(values)
         return self.get_metrics_result()
 
     def check_loss(self, loss: Any, data: Any, *, is_training: bool) -> None:
@@ -415,7 +415,7 @@ class ModelSteps:
 
     @property
     def metrics(self):
-        trackers = [] if self.settings is None else self.settings.trackers.metrics
+        trackers = [] if self.settings is None else self.settings.loss_metrics.metrics
         return [*super().metrics, *trackers]
 
     # --- What surrounds the functions of Keras.
@@ -423,7 +423,7 @@ class ModelSteps:
     def skip_steps_before_position(self) -> None:
         """Skips the steps that are done, where `fit` resumes in an epoch."""
         tracker = self.position_tracker
-        if tracker is not None and tracker.must_skip:
+        if tracker is not None and tracker.resumes_within_epoch:
             self.train_function = tracker.wrap_train_function(
                 self.train_function, self.skipped_step
             )
@@ -433,7 +433,7 @@ class ModelSteps:
 
     @contextlib.contextmanager
     def _running_on(self, data) -> Iterator[None]:
-        """What surrounds a call: errors are raised in plain words."""
+        """What surrounds a call of `fit`, `evaluate` or `predict`: see `Run`."""
         outer, self._run = self._run, Run(data)
         try:
             with self._run.plain_errors():
@@ -443,10 +443,13 @@ class ModelSteps:
 
     @contextlib.contextmanager
     def _training_on(self, data, tracker=None, dataset=None) -> Iterator[None]:
-        """As `_running_on`; afterwards the averages are the weights."""
+        """What surrounds a training: as `_running_on`, and `position_tracker` is set.
+
+        At the end, also after an error, the averages become the model's weights.
+        """
         outer, self.position_tracker = self.position_tracker, tracker
         self.training_dataset = dataset
-        skips = tracker is not None and tracker.must_skip
+        skips = tracker is not None and tracker.resumes_within_epoch
         with self._running_on(data):
             try:
                 if skips:

@@ -26,13 +26,13 @@ class Settings:
             and losses are made of it.
         requested_recipe: the `Recipe` that `compile` was given, in which fields may be
             "auto"; see `train/resolve_recipe.py`.
-        trackers: `LossMetrics`, the metrics that a step updates.
+        loss_metrics: `LossMetrics`, the metrics that a step updates.
         keras_options: the arguments of `keras.Model.compile`, as given.
     """
 
     recipe: Recipe
     requested_recipe: Recipe
-    trackers: LossMetrics
+    loss_metrics: LossMetrics
     keras_options: dict[str, Any]
 
 
@@ -52,7 +52,7 @@ def compile_model(
         ValueError: If an expression of the recipe matches no variable of the model, or
             a loss scale is given for a model that does not compute in float16.
     """
-    with model.variable_scope():  # `fit` may be called outside of it
+    with model.variable_scope():  # of `tf.distribute`: `fit` may be called outside it
         jit_compile = keras_options["jit_compile"]
         if jit_compile == "auto":
             jit_compile = default_jit_compile()
@@ -77,14 +77,14 @@ def compile_model(
         model.settings = Settings(
             recipe=recipe,
             requested_recipe=requested_recipe,
-            trackers=_new_metrics(model, recipe),
+            loss_metrics=_new_metrics(model, recipe),
             keras_options=keras_options,
         )
         _set_averages(model, recipe)
 
 
 def _check_expressions(model, requested_recipe, recipe, adversarial):
-    """Raises ValueError for an expression that is found in no variable's path."""
+    """Raises ValueError for a regular expression found in no variable's path."""
     multipliers = recipe.learning_rate_multipliers or {}
     check_found("learning_rate_multipliers", multipliers, model.variables)
     with_gradient = list(model.variables)
@@ -92,7 +92,7 @@ def _check_expressions(model, requested_recipe, recipe, adversarial):
         with_gradient += adversarial.variables
     multipliers = recipe.gradient_multipliers or {}
     check_found("gradient_multipliers", multipliers, with_gradient)
-    # Not that of a recipe by name, which has expressions for networks of all kinds.
+    # Only of the user's: a named recipe has expressions for networks of all kinds.
     decay = requested_recipe.weight_decay
     if isinstance(decay, dict):
         check_found("weight_decay", decay, model.variables)
@@ -108,7 +108,7 @@ def _set_loss_scale(model, recipe):
 
 
 def _set_recomputation(model, recipe):
-    """Has layers keep their outputs alone for the backward pass, or all within them."""
+    """Sets whether layers compute their activations again in the backward pass."""
     for layer in model._flatten_layers(include_self=False):
         if isinstance(layer, ConfiguredLayer):
             layer.recomputes = recipe.grad_checkpoint
@@ -139,9 +139,9 @@ def _new_metrics(model, recipe):
 
 
 def _set_averages(model, recipe):
-    """Starts averages from the weights to evaluate: after `fit` the old averages."""
+    """Starts averages at the model's weights: after `fit` the old averages."""
     if model.averages is not None and model.averages.is_swapped:
-        model.averages.commit()  # and it holds no weights of training any more
+        model.averages.commit()  # the weights of training are dropped
     model.averages = None
     if recipe.ema_decay:
         sources = model.trainable_variables + model.batch_norm_statistics()

@@ -46,14 +46,14 @@ class EpochLogger(keras.callbacks.Callback):
         logs = logs or {}
         shown = [f"{n} {float(logs[n]):.4g}" for n in _LOSSES if n in logs]
         shown += [f"{n} {float(logs[n]):.3f}" for n in _METRICS if n in logs]
-        self.remember(epoch, logs)
+        self.record_epoch(epoch, logs)
         if _BEST in logs and self._best is not None:
             shown.append(f"best AP {self._best[0]:.3f} (epoch {self._best[1]})")
         shown.append(f"{time.monotonic() - self._start:.0f} s")
         start = "\r" if self._is_terminal else ""
         print(f"{start}{self._title}  {'  '.join(shown)}", flush=True)
 
-    def remember(self, epoch: int, logs: Mapping[str, Any]) -> None:
+    def record_epoch(self, epoch: int, logs: Mapping[str, Any]) -> None:
         """Stores the AP of an epoch, if it is the best so far.
 
         `CheckpointArchive` has it called before the end of the epoch gets here, so that

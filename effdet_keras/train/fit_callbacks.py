@@ -36,15 +36,15 @@ def assemble_callbacks(
         log_epochs: bool, whether `EpochLogger` prints one line per epoch.
     """
     users = user_callbacks(callbacks)
-    if tracker.must_skip:
+    if tracker.resumes_within_epoch:
         users = [SkipUntilPosition(callback, tracker) for callback in users]
     loggers = [EpochLogger()] if log_epochs else []
     everything = [tracker, *ema_callbacks(model, callbacks), *users, *loggers]
-    tracker.watch(everything)
+    tracker.set_callbacks(everything)
     return everything
 
 
-def position_tracker(model: Any, data: TrainingData) -> PositionTracker:
+def new_position_tracker(model: Any, data: TrainingData) -> PositionTracker:
     """The callback that starts the data where the training is resumed.
 
     It also knows where the training is, for the callbacks that save checkpoints.

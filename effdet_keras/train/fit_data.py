@@ -19,7 +19,7 @@ class TrainingData:
 
     Attributes:
         x, y, validation_data, batch_size, shuffle: what `keras.Model.fit` takes.
-        epochs: int, the number of the last epoch.
+        epochs: int, as in `keras.Model.fit`: the last epoch, counted from 1.
         initial_epoch: int, how many epochs were trained before.
         steps_per_epoch: int, or None where an epoch is one pass over the data.
         dataset: the `DetectionDataset` that `fit` was given and `x` is made of, or
@@ -48,7 +48,7 @@ class TrainingData:
 
     @property
     def steps_before(self) -> int:
-        """How many steps of the first epoch were trained before."""
+        """How many steps of the epoch that is resumed are done; else 0."""
         return 0 if self.position is None else self.position.step
 
 
@@ -82,7 +82,7 @@ def prepare_training_data(
     if validation_split and validation_data is None:
         x, y, validation_data = inputs.split_validation(x, y, validation_split)
     if validation_data is not None:
-        inputs.refuse_where_several("`validation_data`")
+        inputs.require_single_process("`validation_data`")
         validation_data, _ = in_batches(model, validation_data, batch_size)
     dataset = x if isinstance(x, DetectionDataset) else None
     auto_fields = _auto_fields(dataset, batch_size, epochs)

@@ -40,7 +40,7 @@ def require_tensorflow_for(*data: Any) -> None:
         require_tf_data()
 
 
-def refuse_where_several(what: str) -> None:
+def require_single_process(what: str) -> None:
     """Raises where each of several processes would compute the same, and wait."""
     if current_processes().count > 1:
         raise InvalidValueError(
@@ -153,7 +153,7 @@ at least 1, or None. Received: batch_size=0
             _LENGTHS[name].check(name, value)
 
 
-def say_what_to_expect(model, data):
+def print_training_hints(model, data):
     """Before the first step: of XLA, and of few images, or few boxes of a class."""
     compiles = model.jit_compile and not model.run_eagerly
     if compiles and model.train_function is None and runs_on_processors():

@@ -54,7 +54,7 @@ class LossMetrics:
             if name in values:
                 metric.update_state(values[name])
 
-    def without_steps(self, logs: Mapping[str, Any]) -> dict[str, Any]:
+    def validation_logs(self, logs: Mapping[str, Any]) -> dict[str, Any]:
         """The logs of a validation step: without what only a training step has."""
         return {n: value for n, value in logs.items() if n not in self._of_training}
 

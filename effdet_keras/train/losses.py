@@ -50,8 +50,8 @@ def focal_loss(
 ) -> Any:
     """Computes the focal loss of each anchor, summed over its classes.
 
-    https://arxiv.org/abs/1708.02002, section 3. Each class is a yes-or-no
-    question of its own with logit `x`, `p = sigmoid(x)` and answer `y`:
+    https://arxiv.org/abs/1708.02002, section 3. Each class is a binary classification
+    of its own with logit `x`, `p = sigmoid(x)` and label `y`:
 
         y = 1:  alpha * (1 - p)**gamma * cross_entropy(x, 1 - s)
         y = 0:  (1 - alpha) * p**gamma * cross_entropy(x, s)
@@ -64,7 +64,8 @@ def focal_loss(
         class_targets: int tensor `[..., N]`: `0 .. C-1`, -1 background, -2 ignore.
         class_logits: float tensor `[..., N, C]`.
         alpha: in `[0, 1]`, weight of `y = 1`.
-        gamma: 0 or above; how much confident right answers are discounted.
+        gamma: 0 or above, the focusing parameter: how much well-classified examples
+            are down-weighted.
         label_smoothing: in `[0, 1]`.
         class_weights: `C` floats of 0 or above, factors on the losses of the classes,
             with `y = 1` and `y = 0` alike; None for 1.
@@ -118,20 +119,20 @@ def _loss_and_slope(class_targets, logits, weights, alpha, gamma, smoothing):
     """
     classes = ops.arange(logits.shape[-1], dtype="int32")
     is_class = ops.expand_dims(class_targets, -1) == classes
-    yes, no = alpha * weights, (1.0 - alpha) * weights
+    positive, negative = alpha * weights, (1.0 - alpha) * weights
     z = ops.where(is_class, -logits, logits)
     softplus = ops.softplus(z)
     modulation = ops.exp(gamma * (z - softplus))  # q**gamma, also for q near 0
     cross_entropy = softplus - smoothing * z if smoothing else softplus
-    weight = ops.where(is_class, yes, no)
+    weight = ops.where(is_class, positive, negative)
     loss = ops.sum(weight * modulation * cross_entropy, axis=-1)
     q = ops.sigmoid(z)
     slope = gamma * (1.0 - q) * cross_entropy + (q - smoothing)
-    return loss, ops.where(is_class, -yes, no) * modulation * slope
+    return loss, ops.where(is_class, -positive, negative) * modulation * slope
 
 
 def huber_loss(box_targets: Any, box_deltas: Any, *, delta: float = 0.1) -> Any:
-    """The Huber loss of each number: `e**2 / 2` up to `delta`, then straight."""
+    """The Huber loss of each number: `e**2 / 2` up to `delta`, then linear."""
     error = ops.abs(as_tensor(box_deltas) - as_tensor(box_targets))
     inner = ops.minimum(error, delta)
     return inner * (error - 0.5 * inner)
@@ -161,9 +162,9 @@ class DetectionLoss(FieldSerializable):
         loss = class_loss_weight * class_loss + box_loss_weight * box_loss
                                               + iou_loss_weight * box_iou_loss
 
-    where `huber` of an error `e` is `e**2 / 2` up to `delta`, and from there on the
-    straight line that continues it. With weights of anchors each anchor's losses are
-    multiplied by its own, and `P` is the sum of those of the positive ones.
+    where `huber` of an error `e` is `e**2 / 2` up to `delta`, and linear from there on.
+    With `anchor_weights` each anchor's losses are multiplied by its weight, and `P` is
+    the sum of the weights of positive anchors.
     Everything is computed in float32. The reference leaves a coordinate of a positive
     anchor out of the box loss where its target is exactly 0; here it counts.
 
@@ -176,10 +177,10 @@ class DetectionLoss(FieldSerializable):
         class_weights: one float of 0 or above per class, see `focal_loss`; or None.
         normalizer: what `n` is: "positives_plus_one"; "positives", at least 1, as in
             the TF Object Detection API; or "one".
-        positives_momentum: below 1, or None. Above 0, what divides the losses of
-            training is a moving average of `n` (`extras/moving_normalizer.py`). Below
-            0, which in the reference is the mean over replicas, as with None: `n`
-            counts them all.
+        positives_momentum: below 1, or None. Above 0, the losses of training are
+            divided by a moving average of `n` (`extras/moving_normalizer.py`). 0 or
+            below is as None: `n` counts the anchors of all replicas, where the
+            reference takes the mean over replicas for a number below 0.
 
     Call arguments:
         class_targets: int tensor `[B, N]`, of a `Matching`.
@@ -256,11 +257,11 @@ class DetectionLoss(FieldSerializable):
             normalizer = self.normalizer_of(
                 count_positives(class_targets, box_targets, anchor_weights)
             )
-        # Before anything is computed, as an overflow times 0 would be NaN. With zeros
-        # in both, background rows have equal boxes and no loss.
+        # Not a mask on the loss: an overflow times 0 would be NaN. Anchors that are not
+        # positive have zeros as targets and now as deltas, which is no loss.
         is_positive = _is_positive(class_targets, box_targets)
         box_deltas = ops.where(is_positive[..., None], box_deltas, 0.0)
-        of_class = focal_loss(
+        class_losses = focal_loss(
             class_targets,
             class_logits,
             alpha=self.alpha,
@@ -268,12 +269,12 @@ class DetectionLoss(FieldSerializable):
             label_smoothing=self.label_smoothing,
             class_weights=self.class_weights,
         )
-        of_box = ops.zeros_like(box_targets)
+        box_losses = ops.zeros_like(box_targets)
         if self.box_loss_weight != 0:
-            of_box = huber_loss(box_targets, box_deltas, delta=self.delta)
+            box_losses = huber_loss(box_targets, box_deltas, delta=self.delta)
         terms = {
-            "class_loss": _total(of_class, anchor_weights) / normalizer,
-            "box_loss": _total(of_box, anchor_weights) / (4.0 * normalizer),
+            "class_loss": _total(class_losses, anchor_weights) / normalizer,
+            "box_loss": _total(box_losses, anchor_weights) / (4.0 * normalizer),
         }
         loss = (
             self.class_loss_weight * terms["class_loss"]
@@ -284,8 +285,8 @@ class DetectionLoss(FieldSerializable):
                 box_ops.decode_boxes(codes, anchors, box_scales)
                 for codes in (box_targets, box_deltas)
             )
-            of_iou = iou_loss(*boxes, iou_loss_type=self.iou_loss_type)
-            total = _total(of_iou, anchor_weights)
+            iou_losses = iou_loss(*boxes, iou_loss_type=self.iou_loss_type)
+            total = _total(iou_losses, anchor_weights)
             # By 4 as in the reference, although there is one value per box.
             terms["box_iou_loss"] = total / (4.0 * normalizer)
             loss = loss + self.iou_loss_weight * terms["box_iou_loss"]
@@ -306,10 +307,10 @@ def count_positives(class_targets, box_targets, anchor_weights=None):
 def segmentation_loss(masks, segmentation_logits):
     """The cross entropy of each pixel's class, a mean for each image: float32 `[B]`.
 
-    Of masks `[B, H, W]`, int, `0 .. K-1` or 255, and logits `[B, h, w, K]`. A place of
-    the network's output covers a square of the input, 4 x 4 pixels in the published
-    models; its class is that of the pixel at the square's middle. Pixels of 255 have no
-    class, and no loss; an image without others has 0.
+    Of masks `[B, H, W]`, int, `0 .. K-1` or 255, and logits `[B, h, w, K]`. An output
+    pixel covers a square of the input, 4 x 4 pixels in the published models; its class
+    is that of the input pixel at the square's middle. Pixels of 255 are ignored; an
+    image of which all pixels are ignored has a loss of 0.
 
     google/automl's is the mean over all pixels of a batch.
     """

@@ -18,19 +18,26 @@ class OneDeviceTraining:
     receives_batches = False
 
     def make_train_function(self, force: bool = False) -> None:
-        """Makes Keras' train function, checked, without the steps that are done."""
+        """Makes Keras' train function, which raises where a loss is not finite.
+
+        Where `fit` resumes within an epoch, it skips the steps that are done.
+        """
         if self.train_function is None or force:
             with self.function_build_scope():
                 super().make_train_function(force)
-            self.train_function = self._checked(self.train_function, is_training=True)
+            self.train_function = self._with_finite_check(
+                self.train_function, is_training=True
+            )
             self.skip_steps_before_position()
 
     def make_test_function(self, force: bool = False) -> None:
-        """Makes Keras' test function, checked."""
+        """Makes Keras' test function, which raises where a loss is not finite."""
         if self.test_function is None or force:
             with self.function_build_scope():
                 super().make_test_function(force)
-            self.test_function = self._checked(self.test_function, is_training=False)
+            self.test_function = self._with_finite_check(
+                self.test_function, is_training=False
+            )
 
     def function_build_scope(self) -> contextlib.AbstractContextManager:
         """The context in which Keras makes its train and test functions."""
@@ -47,15 +54,18 @@ class OneDeviceTraining:
     def predict_of_process(
         self, keras_predict: Callable, model: Any, inputs: Any
     ) -> Any:
-        """What a model, or one that runs it, predicts for a batch of this process."""
+        """The prediction of `model`, this one or an `EvaluationStep`, for a batch.
+
+        `inputs` are the rows of the batch that this process has.
+        """
         return keras_predict(inputs)
 
     def skipped_step(self, logs: dict, *arguments: Any) -> Any:
         """What a train function returns for a step that is not trained."""
         return logs
 
-    def loss_normalizer(self, num_positives: Any, rule: Callable) -> Any:
-        """What the loss of one replica is divided by; None for its own positives."""
+    def loss_normalizer(self, num_positives: Any, normalizer_of: Callable) -> Any:
+        """The `normalizer` of `DetectionLoss`; None, as it finds that of one device."""
         return None
 
     def _apply_gradients(self, gradients, variables):

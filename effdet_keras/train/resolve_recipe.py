@@ -23,7 +23,7 @@ from effdet_keras.train.optimizers import steps_done
 
 
 def resolve_recipe(model: Any, data: TrainingData, *, verbose: bool) -> None:
-    """Resolves the recipe for one `fit`, and fits the schedule to its length.
+    """Resolves the recipe for one `fit`, and sets the schedule for its length.
 
     Args:
         model: `EfficientDet`, compiled or not.
@@ -31,13 +31,13 @@ def resolve_recipe(model: Any, data: TrainingData, *, verbose: bool) -> None:
         verbose: bool, whether to print what was chosen, and why.
 
     Raises:
-        ValueError: If the schedule is as long as the training, and the data does not
-            tell how long that is.
+        ValueError: If the schedule needs the number of steps of the training, and the
+            data has no known length.
     """
     if model.settings is None or data.epochs_to_train < 1:
         return
     needs_length = model.settings.recipe.needs_length
-    if not (needs_length or _has_auto_fields(model)):
+    if not (needs_length or _must_resolve(model)):
         return
     batch_size, steps_per_epoch = inputs.batch_size_and_steps(
         data.x, data.batch_size, data.steps_per_epoch, must_know=needs_length
@@ -53,15 +53,15 @@ def resolve_recipe(model: Any, data: TrainingData, *, verbose: bool) -> None:
     )
     resolve_auto_fields(model, facts, verbose=verbose)
     if model.settings.recipe.needs_length:
-        _fit_schedule(model, facts, steps_per_epoch, data.steps_before)
+        _set_schedule(model, facts, steps_per_epoch, data.steps_before)
 
 
 def resolve_auto_fields(model: Any, facts: TrainingFacts, *, verbose: bool) -> None:
     """Compiles a model with what fits the data, in the fields that are "auto".
 
-    Nothing changes where no field is, or a step was trained.
+    Nothing changes where no field is "auto", or a step was trained with the recipe.
     """
-    if not _has_auto_fields(model):
+    if not _must_resolve(model):
         return
     requested = model.settings.requested_recipe
     if frozen_state(model)["weights"] or not requested.is_auto("freeze"):
@@ -75,19 +75,19 @@ def resolve_auto_fields(model: Any, facts: TrainingFacts, *, verbose: bool) -> N
     if any(choice.field == "freeze" for choice in choices):
         freeze(model, recipe.freeze, recipe.freeze_batch_norm)
     compile_model(model, requested, recipe, model.settings.keras_options)
-    model.train_function = None  # its graph has the recipe of before
+    model.train_function = None  # it was traced with the earlier recipe
     if verbose:
         text = auto_recipe.describe(choices, facts, requested.given_fields)
         print(text, flush=True)
 
 
-def _has_auto_fields(model):
+def _must_resolve(model):
     """Whether fields are to be chosen, and no step was trained with the recipe."""
     is_new = not steps_done(model.optimizer)
     return model.settings.requested_recipe.has_auto_fields and is_new
 
 
-def _fit_schedule(model, facts, steps_per_epoch, steps_before):
+def _set_schedule(model, facts, steps_per_epoch, steps_before):
     """Gives the optimizer the schedule for the length of the whole training."""
     done = steps_done(model.optimizer) - steps_before
     model.optimizer.learning_rate = model.settings.recipe.resolve_schedule(
@@ -95,4 +95,4 @@ def _fit_schedule(model, facts, steps_per_epoch, steps_before):
         steps_per_epoch=steps_per_epoch,
         epochs=(done + facts.steps) / steps_per_epoch,
     )
-    model.train_function = None  # its graph has the schedule of before
+    model.train_function = None  # it was traced with the earlier schedule

@@ -91,7 +91,7 @@ class PositionTracker(keras.callbacks.Callback):
     `SkipUntilPosition` does not tell callbacks of them.
 
     Args:
-        order: `DataOrder` of the data of this `fit`.
+        order: `DataOrder` of this `fit`, which starts its data at an epoch and step.
         position: `TrainingPosition` to resume from, or None for a new training.
         receives_batches: bool, whether the train function is given a batch that Keras
             has drawn, so that skipped steps draw their batches in any case.
@@ -109,16 +109,17 @@ class PositionTracker(keras.callbacks.Callback):
         self._order = order
         self._resume_position = position  # None once its epoch is over
         self._receives_batches = receives_batches
-        self._callbacks: Sequence[Any] = ()  # all of `fit`: see `watch`
+        self._callbacks: Sequence[Any] = ()  # all of `fit`: see `set_callbacks`
         self._must_draw_skipped = False  # whether a skipped step draws its batch
         self._logs_of_skipped: dict[str, float] = {}
         self._epoch = 0  # under way, counted from 0
         self._step = 0  # how many steps of the epoch are done
         self._start = time.monotonic()  # of the epoch
-        # The position once all steps of the epoch are done, from then on.
+        # None until all steps of the epoch are done: then that position, which has the
+        # metrics as they were before validation resets them.
         self._position_after_steps: TrainingPosition | None = None
 
-    def watch(self, callbacks: Sequence[Any]) -> None:
+    def set_callbacks(self, callbacks: Sequence[Any]) -> None:
         """Sets the callbacks whose states belong to a position: all those of `fit`."""
         self._callbacks = [
             one.callback if isinstance(one, SkipUntilPosition) else one
@@ -126,7 +127,7 @@ class PositionTracker(keras.callbacks.Callback):
         ]
 
     @property
-    def must_skip(self) -> bool:
+    def resumes_within_epoch(self) -> bool:
         """Whether `fit` resumes within an epoch."""
         return self._resume_position is not None and self._resume_position.step > 0
 
@@ -139,8 +140,9 @@ class PositionTracker(keras.callbacks.Callback):
             if not self.is_skipping:
                 return train_function(*arguments)
             if self._must_draw_skipped:
+                iterator = arguments[-1]  # the only argument, but for JAX's `state`
                 for _ in range(self.model.steps_per_execution):
-                    next(arguments[-1])
+                    next(iterator)
             return skipped_step(self._logs_of_skipped, *arguments)
 
         return run
@@ -182,8 +184,8 @@ class PositionTracker(keras.callbacks.Callback):
     def after_epoch(self, logs: Mapping[str, Any]) -> TrainingPosition:
         """The position at the end of the epoch under way, whose numbers are `logs`."""
         for callback in self._callbacks:
-            if hasattr(callback, "remember"):  # its own `on_epoch_end` comes later
-                callback.remember(self._epoch, logs)
+            if hasattr(callback, "record_epoch"):  # its own `on_epoch_end` comes later
+                callback.record_epoch(self._epoch, logs)
         return self._current_position(epoch=self._epoch + 1)
 
     def _keep_position_after_steps(self):
@@ -216,9 +218,9 @@ class PositionTracker(keras.callbacks.Callback):
 
 
 class SkipUntilPosition:
-    """A callback of the user, which is not told of the steps that `fit` skips.
+    """Wraps a callback of the user, and does not call it for steps that are skipped.
 
-    Everything else of the callback is as it was.
+    All other calls and attributes are those of the callback.
     """
 
     def __init__(self, callback: Any, tracker: PositionTracker) -> None:
@@ -272,7 +274,8 @@ def _set_metric_values(metrics, values_by_name):
 
 
 def _replica_variables(variable):
-    """The variable of each replica of this process: their sum would be rounded."""
-    replicas = getattr(variable.value, "values", None)  # a method of torch's tensors
+    """The variable of each replica of this process: reading their sum would round."""
+    # A tuple of a `tf.distribute` strategy's variables; of torch's tensors a method.
+    replicas = getattr(variable.value, "values", None)
     is_shared = isinstance(replicas, tuple) and current_processes().count == 1
     return replicas if is_shared else (variable,)

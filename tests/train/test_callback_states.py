@@ -35,7 +35,7 @@ def test_each_callback_gets_what_one_of_its_name_had():
     stopping, _, lower, counting, lines, _ = before
     for epoch, ap in enumerate([0.5, 0.4, 0.3]):
         stopping.on_epoch_end(epoch, {"AP": ap})
-        lines.remember(epoch, {"AP": ap})
+        lines.record_epoch(epoch, {"AP": ap})
     lower.wait, counting.count = 4, 7
     states = json.loads(json.dumps(get_callback_states(before)))
     assert set(states["EarlyStopping_2"]) == {"wait", "best_epoch", "stopped_epoch"}

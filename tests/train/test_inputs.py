@@ -426,8 +426,8 @@ def test_xla_on_processors_says_what_to_expect(compiles, monkeypatch, capsys):
         jit_compile=compiles, run_eagerly=False, train_function=None, settings=None
     )
     monkeypatch.setattr(inputs, "runs_on_processors", lambda: True)
-    inputs.say_what_to_expect(model, None)
+    inputs.print_training_hints(model, None)
     assert ("takes a minute or more" in capsys.readouterr().out) is compiles
     model.train_function = print  # it was compiled before
-    inputs.say_what_to_expect(model, None)
+    inputs.print_training_hints(model, None)
     assert capsys.readouterr().out == ""

@@ -224,7 +224,7 @@ class AdversarialTraining:
             losses = self._losses(images, truth, is_step=True)
             adversarial = losses["loss"] - losses["reg_l2_loss"]
             scaled = model.optimizer.scale_loss(adversarial)
-            model.settings.trackers.update({self.name: adversarial})
+            model.settings.loss_metrics.update({self.name: adversarial})
         variables = model.optimized_variables()
         more = gradients_of(tape, scaled, variables)
         num_shared = len(gradients)  # what is behind them is auxiliary

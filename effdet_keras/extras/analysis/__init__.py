@@ -63,11 +63,11 @@ def decompose_errors(results: Sequence[ImageResult]) -> ErrorKinds | None:
     of recalls, and given as 0. A class without objects is left out of the mean, as COCO
     does (TIDE's own program counts it as 0). None where there are no objects.
     """
-    images = list(map(_final_evaluation, results))
+    images = list(map(_classify_errors, results))
     if not sum(len(image.truth_labels) for image in images):
         return None
     fields = zip(*(vars(image).values() for image in images))
-    judged = _Judged(*map(np.concatenate, fields))
+    judged = _ErrorKinds(*map(np.concatenate, fields))
     ap = judged.ap()
     counts = {kind: int(np.sum(judged.kinds == kind)) for kind in ERROR_MEANINGS}
     counts["missed"] = int(np.sum(judged.is_missed))
@@ -79,7 +79,7 @@ def decompose_errors(results: Sequence[ImageResult]) -> ErrorKinds | None:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Judged:
+class _ErrorKinds:
     """The detections that count, `[m]`, and the objects, `[n]`, of some images."""
 
     labels: np.ndarray
@@ -123,7 +123,7 @@ class _Judged:
         return put_right.ap()
 
 
-def _final_evaluation(result):
+def _classify_errors(result):
     """Finds the error kind of each detection of an image, and its missed objects."""
     matches = match_detections(result)
     # An empty box comes last, so that every detection has a nearest object.
@@ -156,7 +156,7 @@ def _final_evaluation(result):
     is_missed = is_free[:-1].copy()
     is_missed[objects] = False
     counts, is_object = ~matches.is_ignored, ~result.truth_is_crowd
-    return _Judged(
+    return _ErrorKinds(
         *(x[counts] for x in (result.labels, result.scores, kinds, right_labels)),
         *(x[is_object] for x in (result.truth_labels, matches.detection != NONE)),
         is_missed[is_object],

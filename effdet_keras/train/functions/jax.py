@@ -27,7 +27,7 @@ _STATE = (
 class JAXFunctions(OneDeviceTraining):
     """How Keras runs the steps of `EfficientDet` on JAX."""
 
-    def _checked(self, function, is_training):
+    def _with_finite_check(self, function, is_training):
         """A function of an iterator that raises where the loss of a batch is NaN.
 
         For a step Keras takes the values out of the variables. Where the first step of

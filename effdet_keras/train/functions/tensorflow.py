@@ -31,7 +31,7 @@ class TensorFlowFunctions(OneDeviceTraining):
                     self, self.predict_function
                 )
 
-    def _checked(self, function, is_training):
+    def _with_finite_check(self, function, is_training):
         """A function of an iterator that raises where the loss of a batch is NaN."""
         draws_batches = self.steps_per_execution == 1 and not _is_on_tpu()
         step_on_batch = self._step_on_batch(function) if draws_batches else None

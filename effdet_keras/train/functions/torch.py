@@ -11,7 +11,7 @@ class TorchFunctions(OneDeviceTraining):
 
     receives_batches = True
 
-    def _checked(self, function, is_training):
+    def _with_finite_check(self, function, is_training):
         """A function of a batch that raises where its loss is NaN."""
 
         def run(data):

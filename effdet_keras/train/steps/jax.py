@@ -21,10 +21,15 @@ from effdet_keras.train.optimizers import (
 
 
 class JAXSteps(OneDeviceTraining):
-    """The steps of `EfficientDet` on JAX."""
+    """The steps of `EfficientDet` on JAX.
+
+    Methods of `self` that are not here, such as `apply_update`, are in
+    `model/steps.py`; `compute_loss` is in `model/efficientdet.py`.
+    AdvProp (`self.adversarial`) is in TensorFlow's alone.
+    """
 
     def train_step(self, state, data):
-        """Trains on one batch. A batch that is not finite changes nothing."""
+        """One update, unless the loss, statistics or gradients are not finite."""
         images, ground_truth, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         recipe, variables = self.settings.recipe, self._state_variables()
 
@@ -40,7 +45,8 @@ class JAXSteps(OneDeviceTraining):
         differentiated = jax.value_and_grad(scaled_loss, has_aux=True)
         (_, (loss, new_values)), gradients = differentiated(state[0])
 
-        # In this scope the values of the state stand for the variables.
+        # In this scope each variable has its value of `state`, or what is assigned to
+        # it.
         with _scope_of(variables, state) as scope:
             step = ops.copy(step_counter(self.optimizer))
             learning_rate = ops.copy(self.optimizer.learning_rate)
@@ -54,24 +60,26 @@ class JAXSteps(OneDeviceTraining):
                 gradients, recipe.clip_norm, each=recipe.clips_each, scale=loss_scale
             )
 
-            state_is_finite = all_finite([loss, *float_values(new_values)])
-            is_finite = state_is_finite & all_finite([gradient_norm])
+            forward_is_finite = all_finite([loss, *float_values(new_values)])
+            is_finite = forward_is_finite & all_finite([gradient_norm])
+            # Computed in any case: where it is not finite, the old values are put back.
             self.apply_update(gradients, new_values, step)
             _undo_unless(is_finite, scope, variables, state)
             # Gradients that overflow in float16 may be finite with a smaller scale.
             is_refused = ~is_finite
             if self.has_dynamic_loss_scale:
-                can_recover = state_is_finite & ~is_finite & (loss_scale > 1.0)
+                can_recover = forward_is_finite & ~is_finite & (loss_scale > 1.0)
                 self.reduce_loss_scale(when=can_recover)
                 is_refused = ~(is_finite | can_recover)
-            loss = ops.where(is_refused, math.nan, loss)  # `check_loss` raises
+            # The train function (`train/functions`) raises an error where it is NaN.
+            loss = ops.where(is_refused, math.nan, loss)
             logs = self.update_metrics(loss, gradient_norm, learning_rate)
             return logs, _values_in(scope, variables)
 
     def test_step(self, state, data):
         """The losses of one batch."""
         logs, state = super().test_step(state, data)
-        return self.settings.trackers.without_steps(logs), state
+        return self.settings.loss_metrics.validation_logs(logs), state
 
     def predict_step(self, state, data):
         """The detections of one batch."""

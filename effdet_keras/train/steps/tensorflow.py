@@ -31,10 +31,14 @@ from effdet_keras.train.replicas import (
 
 
 class TensorFlowSteps(OneDeviceTraining):
-    """The steps of `EfficientDet` on TensorFlow."""
+    """The steps of `EfficientDet` on TensorFlow.
+
+    Methods of `self` that are not here, such as `apply_update`, are in
+    `model/steps.py`; `compute_loss` is in `model/efficientdet.py`.
+    """
 
     def train_step(self, data):
-        """Trains on one batch. A batch that is not finite changes nothing."""
+        """One update, unless the loss, statistics or gradients are not finite."""
         images, ground_truth, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         recipe = self.settings.recipe
         step = tf.identity(step_counter(self.optimizer).value)
@@ -45,11 +49,12 @@ class TensorFlowSteps(OneDeviceTraining):
         with tf.GradientTape() as tape, keras.StatelessScope() as forward_pass:
             outputs = self(images, training=True)
             loss = self.compute_loss(images, ground_truth, outputs, sample_weight)
-            # The gradients of all replicas are summed.
+            # The gradients of all replicas are summed below: the sum is of their mean.
             share = loss if num_replicas() == 1 else loss / num_replicas()
             scaled_loss = self.optimizer.scale_loss(share)
+        # As `tape.gradient`, with zeros for variables that the loss does not depend on.
         gradients = gradients_of(tape, scaled_loss, self.trainable_variables)
-        new_values = self.assigned_values(forward_pass)
+        new_values = self.assigned_values(forward_pass)  # pairs (variable, value)
         if self.adversarial is not None:  # AdvProp: also on adversarial images
             gradients, new_values = self.adversarial.train(
                 gradients, new_values, data, step
@@ -64,19 +69,25 @@ class TensorFlowSteps(OneDeviceTraining):
         gradients, gradient_norm = clip_gradients(
             gradients, recipe.clip_norm, each=recipe.clips_each, scale=loss_scale
         )
-        gradients = divide_among_replicas(gradients)  # the optimizer sums them again
+        # Keras' optimizer sums the gradients of all replicas once more.
+        gradients = divide_among_replicas(gradients)
 
-        state_is_finite = on_all_replicas(all_finite([loss, *float_values(new_values)]))
-        is_finite = state_is_finite & on_all_replicas(all_finite([gradient_norm]))
-        stops = not (self.jit_compile or self.has_dynamic_loss_scale)
-        run_if(is_finite, self.apply_update, gradients, new_values, step, stops=stops)
+        values = [loss, *float_values(new_values)]
+        forward_is_finite = on_all_replicas(all_finite(values))
+        is_finite = forward_is_finite & on_all_replicas(all_finite([gradient_norm]))
+        # XLA has no assertions, and after one no smaller loss scale could be tried.
+        asserts = not (self.jit_compile or self.has_dynamic_loss_scale)
+        run_if(
+            is_finite, self.apply_update, gradients, new_values, step, asserts=asserts
+        )
         # Gradients that overflow in float16 may be finite with a smaller loss scale.
         is_refused = ~is_finite
         if self.has_dynamic_loss_scale:
-            can_recover = state_is_finite & ~is_finite & (loss_scale > 1.0)
+            can_recover = forward_is_finite & ~is_finite & (loss_scale > 1.0)
             run_if(can_recover, self.reduce_loss_scale)
             is_refused = ~(is_finite | can_recover)
-        loss = tf.where(is_refused, math.nan, loss)  # `check_loss` raises the error
+        # The train function (`train/functions`) raises an error where the loss is NaN.
+        loss = tf.where(is_refused, math.nan, loss)
         return _logs_of_processes(
             self.update_metrics(loss, gradient_norm, learning_rate)
         )
@@ -95,15 +106,16 @@ class TensorFlowSteps(OneDeviceTraining):
         images, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         return self.detect_step(images)
 
-    def loss_normalizer(self, num_positives: Any, rule: Callable) -> Any:
-        """What the loss of one replica is divided by; None for its own positives.
+    def loss_normalizer(self, num_positives: Any, normalizer_of: Callable) -> Any:
+        """The `normalizer` of `DetectionLoss`; None on one device, where it finds it.
 
-        The gradients of replicas are summed: together they take the loss of one batch.
+        With that of the whole batch, divided by the number of replicas, the mean of the
+        losses of the replicas is the loss of the whole batch.
         """
         count = num_replicas()
         if count == 1:
             return None
-        return rule(sum_of_replicas(num_positives)) / count
+        return normalizer_of(sum_of_replicas(num_positives)) / count
 
 
 def _logs_of_processes(logs):

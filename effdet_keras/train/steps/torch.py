@@ -19,10 +19,15 @@ from effdet_keras.train.optimizers import (
 
 
 class TorchSteps(OneDeviceTraining):
-    """The steps of `EfficientDet` on PyTorch."""
+    """The steps of `EfficientDet` on PyTorch.
+
+    Methods of `self` that are not here, such as `apply_update`, are in
+    `model/steps.py`; `compute_loss` is in `model/efficientdet.py`.
+    AdvProp (`self.adversarial`) is in TensorFlow's alone.
+    """
 
     def train_step(self, data):
-        """Trains on one batch. A batch that is not finite changes nothing."""
+        """One update, unless the loss, statistics or gradients are not finite."""
         images, ground_truth, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         recipe = self.settings.recipe
         step = keras.ops.copy(step_counter(self.optimizer))
@@ -53,21 +58,22 @@ class TorchSteps(OneDeviceTraining):
                 gradients, recipe.clip_norm, each=recipe.clips_each, scale=loss_scale
             )
 
-            state_is_finite = all_finite([loss, *float_values(new_values)])
-            is_finite = state_is_finite and all_finite([gradient_norm])
+            forward_is_finite = all_finite([loss, *float_values(new_values)])
+            is_finite = forward_is_finite and all_finite([gradient_norm])
             if is_finite:
                 self.apply_update(gradients, new_values, step)
             # Gradients that overflow in float16 may be finite with a smaller scale.
-            elif self.has_dynamic_loss_scale and state_is_finite and loss_scale > 1.0:
+            elif self.has_dynamic_loss_scale and forward_is_finite and loss_scale > 1.0:
                 self.reduce_loss_scale()
             else:
-                loss = loss * math.nan  # `check_loss` raises the error
+                # The train function (`train/functions`) raises an error for it.
+                loss = loss * math.nan
             return self.update_metrics(loss, gradient_norm, learning_rate)
 
     def test_step(self, data):
         """The losses of one batch."""
         logs = super().test_step(data)
-        return self.settings.trackers.without_steps(logs)
+        return self.settings.loss_metrics.validation_logs(logs)
 
     def predict_step(self, data):
         """The detections of one batch."""
