@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from effdet_keras.errors import InvalidTypeError
+
 T = TypeVar("T")
 
 
@@ -25,7 +27,7 @@ def renamed_fields(**new_names: str) -> Callable[[type[T]], type[T]]:
             for old in new_names.keys() & kwargs.keys():
                 new = new_names[old]
                 if new in kwargs:
-                    raise TypeError(
+                    raise InvalidTypeError(
                         f"{cls.__name__} got `{new}` and its old name `{old}`: leave "
                         f"`{old}` out."
                     )

@@ -31,7 +31,7 @@ from effdet_keras.weights.checkpoint_files import PREVIOUS_FILE
 @pytest.fixture
 def folder(tmp_path):
     folder = RunFolder(tmp_path / "run")
-    with folder.taken():
+    with folder.lock():
         folder.begin(RunConfiguration(data="cells"))
     (folder.archive).mkdir()
     (folder.archive / "best.keras").write_text("weights")
@@ -75,7 +75,7 @@ def test_a_run_has_its_folder_for_itself(folder, monkeypatch):
     file = folder.path / ".in_use.json"
     file.write_text(json.dumps(owner))
     monkeypatch.setattr(time, "sleep", lambda _: file.write_text(json.dumps([owner])))
-    with pytest.raises(RuntimeError, match="another machine"), folder.taken():
+    with pytest.raises(RuntimeError, match="another machine"), folder.lock():
         pass
 
 

@@ -148,7 +148,7 @@ def test_iou_losses_are_those_worked_out_by_hand(name, expected):
 
 
 @pytest.mark.parametrize(
-    ("divide_by", "anchor_weights", "divisor"),
+    ("normalizer", "anchor_weights", "divisor"),
     [
         ("positives_plus_one", None, 2),
         ("positives", None, 1),

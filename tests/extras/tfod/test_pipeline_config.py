@@ -322,7 +322,7 @@ def test_single_fields_and_their_defaults(read, old, new, fields):
 
 
 @pytest.mark.parametrize(
-    ("backbone", "size", "name", "changed", "taps"),
+    ("backbone", "size", "name", "changed", "feature_blocks"),
     [
         ("b6", 1408, "efficientdet-d6", {}, (10, 25, 42)),
         ("b6", 1536, "efficientdet-d7", {"anchor_scale": 4.0}, (10, 25, 42)),
