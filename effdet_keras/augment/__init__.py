@@ -57,7 +57,7 @@ if not TYPE_CHECKING:
         if name != "Sometimes":
             return _lazy(name)
         warnings.warn(
-            "`augment.RandomApply` is `augment.RandomApply` now; the old name will be "
+            "`augment.Sometimes` is `augment.RandomApply` now; the old name will be "
             "removed in the next release.",
             DeprecationWarning,
             stacklevel=2,

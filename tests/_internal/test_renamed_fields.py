@@ -67,5 +67,7 @@ def test_files_of_runs_with_the_old_names_are_read():
 
 
 def test_an_augmentation_with_its_old_name_warns():
-    with pytest.warns(DeprecationWarning, match="RandomApply"):
+    with pytest.warns(
+        DeprecationWarning, match="`augment.Sometimes` is `augment.RandomApply`"
+    ):
         assert ek.augment.Sometimes is ek.augment.RandomApply
