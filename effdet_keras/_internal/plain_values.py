@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from effdet_keras._internal.renamed_fields import with_new_names
+from effdet_keras._internal.old_names import with_new_names
 
 
 class FieldSerializable:

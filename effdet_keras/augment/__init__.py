@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.lazy_names import lazy_names
+from effdet_keras._internal.old_names import warn_of_old_name
 from effdet_keras.augment.augmentation import (
     Augmentation,
     Compose,  # noqa: F401
@@ -56,12 +56,7 @@ if not TYPE_CHECKING:
     def __getattr__(name):
         if name != "Sometimes":
             return _lazy(name)
-        warnings.warn(
-            "`augment.Sometimes` is `augment.RandomApply` now; the old name will be "
-            "removed in the next release.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        warn_of_old_name("augment.Sometimes", "augment.RandomApply")
         return RandomApply
 
 

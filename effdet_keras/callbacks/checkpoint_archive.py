@@ -18,6 +18,7 @@ import keras
 
 from effdet_keras._internal.folder_lock import open_folder
 from effdet_keras._internal.number_ranges import check_number, check_whole_number
+from effdet_keras._internal.old_names import warn_of_old_name
 from effdet_keras._internal.processes import current_processes, is_first_process
 from effdet_keras._internal.whole_files import put_in_place, remove_file
 from effdet_keras.callbacks.tensorboard import require_writable
@@ -254,12 +255,7 @@ class CheckpointArchive(keras.callbacks.Callback):
 
     def let_go(self) -> None:
         """Deprecated: `close`."""
-        warnings.warn(
-            "`CheckpointArchive.let_go` is `close` now, and will be removed in the "
-            "next release.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        warn_of_old_name("CheckpointArchive.let_go", "close")
         self.close()
 
     def _is_due(self):

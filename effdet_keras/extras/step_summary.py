@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import warnings
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from effdet_keras._internal.old_names import warn_of_old_name
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.errors import check_argument
 from effdet_keras.labels import BACKGROUND
@@ -74,12 +74,7 @@ class _StepSummary(keras.callbacks.Callback):
 
     def let_go(self) -> None:
         """Deprecated: `close`."""
-        warnings.warn(
-            f"`{type(self).__name__}.let_go` is `close` now, and will be removed in "
-            "the next release.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        warn_of_old_name(f"{type(self).__name__}.let_go", "close")
         self.close()
 
 

@@ -14,6 +14,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from effdet_keras._internal.old_names import warn_of_old_name
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidStateError, require
 from effdet_keras.images import SPARSE, check_pixels
@@ -98,11 +99,7 @@ class ModelSteps:
 
     def go_on_from(self, place: Mapping[str, Any]) -> None:
         """The former name of `resume_from`, which took a dict of former names."""
-        warnings.warn(
-            "`go_on_from` is deprecated. Use `resume_from(TrainingPosition(...))`.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        warn_of_old_name("go_on_from", "resume_from(TrainingPosition(...))")
         self.resume_from(TrainingPosition(**rename_position_fields(place)))
 
     def resume_training(

@@ -20,8 +20,8 @@ from effdet_keras._internal.number_ranges import (
     several,
     whole_number,
 )
+from effdet_keras._internal.old_names import with_new_names
 from effdet_keras._internal.processes import ENGINES
-from effdet_keras._internal.renamed_fields import with_new_names
 from effdet_keras._internal.whole_files import write_text
 from effdet_keras._internal.yaml_text import load_yaml, read_yaml, to_yaml
 from effdet_keras.augment import Augmentation, augmentation_of

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import warnings
 import zlib
 
 import keras
@@ -12,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from effdet_keras._internal.number_ranges import check_number
+from effdet_keras._internal.old_names import warn_of_old_name
 from effdet_keras._internal.optional_imports import jax
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import (
@@ -154,12 +154,7 @@ class WeightAverages:
 
     def restore(self):
         """Deprecated: `swap_out`."""
-        warnings.warn(
-            "`averages.restore` is `averages.swap_out` now; the old name will be "
-            "removed in the next release.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        warn_of_old_name("averages.restore", "averages.swap_out")
         self.swap_out()
 
     def finish_load(self):

@@ -17,8 +17,8 @@ from effdet_keras._internal.number_ranges import (
     number,
     several,
 )
+from effdet_keras._internal.old_names import renamed_fields
 from effdet_keras._internal.plain_values import FieldSerializable
-from effdet_keras._internal.renamed_fields import renamed_fields
 from effdet_keras.box_ops import as_tensor
 from effdet_keras.errors import check_argument, check_choice
 from effdet_keras.labels import IGNORE

@@ -16,8 +16,8 @@ from effdet_keras._internal.number_ranges import (
     number,
     whole_number,
 )
+from effdet_keras._internal.old_names import renamed_fields
 from effdet_keras._internal.plain_values import FieldSerializable
-from effdet_keras._internal.renamed_fields import renamed_fields
 from effdet_keras.box_ops import as_tensor
 from effdet_keras.errors import check_argument, require
 from effdet_keras.labels import BACKGROUND, IGNORE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Mapping
 from types import NoneType
 from typing import Any, Literal
@@ -16,6 +15,7 @@ from effdet_keras._internal.number_ranges import (
     number,
     whole_number,
 )
+from effdet_keras._internal.old_names import warn_of_old_name
 from effdet_keras.errors import (
     InvalidTypeError,
     check_argument,
@@ -427,30 +427,21 @@ class Recipe(RecipeFields):
     @property
     def is_open(self) -> bool:
         """Deprecated: `has_auto_fields`."""
-        _warn_of_old_name("is_open", "has_auto_fields")
+        warn_of_old_name("Recipe.is_open", "Recipe.has_auto_fields")
         return self.has_auto_fields
 
     @property
     def given(self) -> list[str]:
         """Deprecated: `given_fields`."""
-        _warn_of_old_name("given", "given_fields")
+        warn_of_old_name("Recipe.given", "Recipe.given_fields")
         return self.given_fields
 
     def may_choose(self, field: str) -> bool:
         """Deprecated: `is_auto`."""
-        _warn_of_old_name("may_choose", "is_auto")
+        warn_of_old_name("Recipe.may_choose", "Recipe.is_auto")
         return self.is_auto(field)
 
     def chosen(self, **fields: Any) -> Recipe:
         """Deprecated: `resolve`."""
-        _warn_of_old_name("chosen", "resolve")
+        warn_of_old_name("Recipe.chosen", "Recipe.resolve")
         return self.resolve(**fields)
-
-
-def _warn_of_old_name(old, new):
-    warnings.warn(
-        f"`Recipe.{old}` is `Recipe.{new}` now, and will be removed in the next "
-        "release.",
-        DeprecationWarning,
-        stacklevel=3,
-    )

@@ -1,4 +1,4 @@
-"""Old names of a dataclass' fields, which work for one release."""
+"""Old names, which work for one release with a `DeprecationWarning`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,15 @@ from typing import Any, TypeVar
 from effdet_keras.errors import InvalidTypeError
 
 T = TypeVar("T")
+
+
+def warn_of_old_name(old: str, new: str, *, stacklevel: int = 3) -> None:
+    """Warns the caller of the function that has an old name, and names the new one."""
+    warnings.warn(
+        f"`{old}` is `{new}` now; the old name will be removed in the next release.",
+        DeprecationWarning,
+        stacklevel=stacklevel,
+    )
 
 
 def renamed_fields(**new_names: str) -> Callable[[type[T]], type[T]]:
@@ -31,7 +40,7 @@ def renamed_fields(**new_names: str) -> Callable[[type[T]], type[T]]:
                         f"{cls.__name__} got `{new}` and its old name `{old}`: leave "
                         f"`{old}` out."
                     )
-                _warn(cls, old, new, stacklevel=3)
+                warn_of_old_name(f"{cls.__name__}.{old}", f"{cls.__name__}.{new}")
                 kwargs[new] = kwargs.pop(old)
             init(self, *args, **kwargs)
 
@@ -51,14 +60,5 @@ def with_new_names(cls: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(cls, old, new, instance):
-    _warn(cls, old, new, stacklevel=3)
+    warn_of_old_name(f"{cls.__name__}.{old}", f"{cls.__name__}.{new}")
     return getattr(instance, new)
-
-
-def _warn(cls, old, new, *, stacklevel):
-    warnings.warn(
-        f"`{old}` of `{cls.__name__}` is `{new}` now; the old name will be removed in "
-        "the next release.",
-        DeprecationWarning,
-        stacklevel=stacklevel + 1,
-    )

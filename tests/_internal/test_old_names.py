@@ -7,7 +7,7 @@ import keras
 import pytest
 
 import effdet_keras as ek
-from effdet_keras._internal.renamed_fields import renamed_fields, with_new_names
+from effdet_keras._internal.old_names import renamed_fields, with_new_names
 from effdet_keras.runs.configuration import RunConfiguration
 
 
@@ -19,10 +19,10 @@ class Options:
 
 
 def test_an_old_name_is_an_argument_and_an_attribute_with_a_warning():
-    with pytest.warns(DeprecationWarning, match="`old` of `Options` is `new`"):
+    with pytest.warns(DeprecationWarning, match="`Options.old` is `Options.new`"):
         options = Options(old=5)
     assert options == Options(new=5) == dataclasses.replace(Options(), new=5)
-    with pytest.warns(DeprecationWarning, match="`new` now"):
+    with pytest.warns(DeprecationWarning, match="`Options.new` now"):
         assert options.old == 5
 
 
