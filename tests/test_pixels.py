@@ -188,7 +188,9 @@ def test_only_the_first_batch_of_tf_data_goes_through_python(monkeypatch):
     looked = []
     monkeypatch.setattr(inputs, "check_pixels", lambda *given: looked.append(given))
     images, truth = batch(6)
-    data = inputs.with_checked_pixels(data_of("tf.data", images, truth), inputs.Run())
+    data = inputs.with_checked_pixels(
+        data_of("tf.data", images, truth), inputs.ErrorContext()
+    )
     assert [len(x) for x, _ in data] == [2, 2, 2] and len(looked) == 1
     assert int(data.cardinality()) == 3
     assert next(iter(data))[1].keys() == truth.keys()

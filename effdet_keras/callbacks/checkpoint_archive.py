@@ -384,7 +384,9 @@ class StopSignals:
             return  # schedulers may send SIGTERM more than once
         self.is_at_once = not is_first
         if self._is_held and is_first:
-            _say(f"{self.received.name}: stopping after this step. Ctrl-C stops now.")
+            _write_message(
+                f"{self.received.name}: stopping after this step. Ctrl-C stops now."
+            )
         else:
             self._act(number)
 
@@ -396,7 +398,7 @@ class StopSignals:
         self.received = None  # the program has dealt with it, and goes on
 
 
-def _say(text):
+def _write_message(text):
     """Writes at once: a signal may come while `print` is at work, which must end."""
     with contextlib.suppress(OSError):  # nobody may be there to read it
         os.write(sys.__stderr__.fileno(), f"\n{text}\n".encode())

@@ -82,19 +82,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             # Without the line of the program that warns, which helps no user.
-            warnings.showwarning = lambda message, *_, **__: _say(message)
+            warnings.showwarning = lambda message, *_, **__: _print_message(message)
             return run(**given) or 0
     except KeyboardInterrupt as error:
         is_terminated = isinstance(error, _Terminated)
-        _say("terminated" if is_terminated else "interrupted")
+        _print_message("terminated" if is_terminated else "interrupted")
         return _TERMINATED if is_terminated else _INTERRUPTED
     except (EffDetError, OSError, ImportError) as error:
         if debug:
             _print_traceback()
-        _say(error)
+        _print_message(error)
     except Exception:
         _print_traceback()
-        _say(
+        _print_message(
             "internal error. Please report it with the traceback above, the command, "
             f"and the version, {COMMAND} {__version__}."
         )
@@ -127,7 +127,7 @@ def _parser():
     return parser
 
 
-def _say(message):
+def _print_message(message):
     print(printable(f"{COMMAND}: {message}"), file=sys.stderr, flush=True)
 
 

@@ -336,10 +336,10 @@ def run(
             print(f"\nTo resume: effdet-keras train --resume --out {out}")
         raise
     if is_first_process():
-        _say(result, RunFolder(out))
+        _print_result(result, RunFolder(out))
 
 
-def _say(result, folder):
+def _print_result(result, folder):
     """Prints what it came to, and where what is."""
     if result.numbers:
         found = f"AP {result.numbers['AP']:.3f}, AP50 {result.numbers['AP50']:.3f}"

@@ -127,10 +127,12 @@ class Postprocess(FieldSerializable):
         whole = content_sizes is None
         if xp is ops:
             window = image_size if whole else content_sizes[:, None]
-            found = self._found(class_logits, box_deltas, anchors, box_scales, window)
+            found = self._detections_of_best_pairs(
+                class_logits, box_deltas, anchors, box_scales, window
+            )
         else:  # image by image: each has a number of candidates of its own
             images = [
-                self._found(
+                self._detections_of_best_pairs(
                     class_logits[i : i + 1],
                     box_deltas[i : i + 1],
                     anchors,
@@ -144,12 +146,14 @@ class Postprocess(FieldSerializable):
             del found["anchor_indices"]
         return found
 
-    def _found(self, class_logits, box_deltas, anchors, box_scales, window):
+    def _detections_of_best_pairs(
+        self, class_logits, box_deltas, anchors, box_scales, window
+    ):
         """The dict of a call, of the best pairs or of all."""
 
         def detections(top_k):
             candidates = self._candidates(class_logits, top_k)
-            return self._picked(candidates, box_deltas, anchors, box_scales, window)
+            return self._suppressed(candidates, box_deltas, anchors, box_scales, window)
 
         xp, top_k = _library_of(class_logits), self.pre_nms_top_k
         num_pairs = class_logits.shape[1] * class_logits.shape[2]
@@ -177,7 +181,7 @@ class Postprocess(FieldSerializable):
             return DEFAULT_SCORE_THRESHOLD[self.method]
         return self.score_threshold
 
-    def _picked(self, candidates, box_deltas, anchors, box_scales, window):
+    def _suppressed(self, candidates, box_deltas, anchors, box_scales, window):
         """The dict of a call, and a score that no other pair exceeds, `[B]`."""
         logits, anchor_indices, labels, lowest = candidates
         xp = _library_of(logits)

@@ -64,7 +64,7 @@ def choose_length(configuration, splits, *, started):
         elif steps >= auto_recipe.SHORT:
             # More steps are worth more than blocks that train (docs/scorecard.md).
             chosen = chosen.replace(freeze="backbone")
-    _say(configuration, times, chosen)
+    _print_chosen_length(configuration, times, chosen)
     return chosen
 
 
@@ -237,7 +237,7 @@ class _Stopwatch(keras.callbacks.Callback):
             self._since = now
 
 
-def _say(configuration, times, chosen):
+def _print_chosen_length(configuration, times, chosen):
     """Prints the measured times, and the length that fits the time budget."""
     length = f"{chosen.steps} steps"
     if chosen.steps is None:

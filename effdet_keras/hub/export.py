@@ -80,13 +80,13 @@ def _callable(model):
     def call(images, training=False):
         with keras.StatelessScope(state_mapping=pairs) as scope:
             found = network_features(model, images, training=training)
-        for ours, theirs in pairs:
-            moved = scope.get_current_value(ours)
-            if moved is not theirs:
-                theirs.assign(moved)
+        for variable, saved_variable in pairs:
+            moved = scope.get_current_value(variable)
+            if moved is not saved_variable:
+                saved_variable.assign(moved)
         return tuple([tf.cast(x, tf.float32) for x in levels] for levels in found)
 
-    module.variables = [theirs for _, theirs in pairs]
+    module.variables = [saved_variable for _, saved_variable in pairs]
     module.trainable_variables = [v for v in module.variables if v.trainable]
     module.regularization_losses = []
     module.__call__ = tf.function(call)

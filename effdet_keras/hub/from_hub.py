@@ -42,7 +42,7 @@ def from_hub(
     """`EfficientDet.from_hub`; see there. `cls` is `EfficientDet`."""
     module = open_hub_module(handle)
     if detector_form(module) is not None:
-        _say(verbose, module, "a detector, for `detect` alone")
+        _print_kind(verbose, module, "a detector, for `detect` alone")
         return HubDetector(module, class_names, category_ids)
     if num_classes is None and class_names is None:
         raise InvalidValueError(
@@ -57,7 +57,7 @@ def from_hub(
         check_features(module, config)
         model = cls(config, **classes, features=HubFeatures(module))
         count = len(model.features.weights)
-        _say(verbose, module, f"its own graph with {count} weights")
+        _print_kind(verbose, module, f"its own graph with {count} weights")
     model.pretrained = "detector"
     if not trainable:
         model.freeze(_ALL_BUT_NEW_LAYERS)
@@ -105,7 +105,7 @@ def _own_network(cls, module, model_name, overrides, classes, verbose):
         model = cls(config, **classes)
         model.set_weights(weights)
     text = f"{report.num_loaded} weights of {config.name}, in this package's network"
-    _say(verbose, module, text)
+    _print_kind(verbose, module, text)
     return model
 
 
@@ -146,11 +146,11 @@ def _fits(source, config):
 def _computes_the_same(model, module):
     size = model.config.image_size
     images = np.random.default_rng(0).normal(size=(1, *size, 3)).astype("float32")
-    theirs = _flat(module.features_of(images))
-    ours = _flat(network_features(model, images))
-    if [x.shape for x in ours] != [x.shape for x in theirs]:
+    of_module = _flat(module.features_of(images))
+    of_model = _flat(network_features(model, images))
+    if [x.shape for x in of_model] != [x.shape for x in of_module]:
         return False
-    pairs = list(zip(ours, theirs))
+    pairs = list(zip(of_model, of_module))
     return all(np.abs(a - b).max() <= _SAME * np.abs(b).max() for a, b in pairs)
 
 
@@ -166,7 +166,7 @@ def _config_of_graph(module, model_name, overrides):
     return EfficientDetConfig.from_name(model_name or MODEL_NAMES[0], **overrides)
 
 
-def _say(verbose, module, text):
+def _print_kind(verbose, module, text):
     if verbose:
         line = f"From TF-Hub module {shown_address(module.handle)}: {text}"
         print(printable(line), flush=True)

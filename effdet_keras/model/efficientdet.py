@@ -396,8 +396,10 @@ class EfficientDet(
         """The data of `fit`, with a check of pixels that are not read from files."""
         if data.dataset is not None:
             return data.x
-        self._run.trains = True  # its errors say that the model did not change
-        return inputs.with_checked_pixels(data.x, self._run)
+        self._error_context.trains = (
+            True  # its errors say that the model did not change
+        )
+        return inputs.with_checked_pixels(data.x, self._error_context)
 
     # --- The loss. `train_step` is in the file of the backend that runs: `train/steps`.
 

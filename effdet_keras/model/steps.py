@@ -23,7 +23,7 @@ from effdet_keras.network.batch_norm import STATISTICS
 from effdet_keras.train import auto_recipe
 from effdet_keras.train.fit_data import DEFAULT_BATCH_SIZE, in_batches
 from effdet_keras.train.inputs import (
-    Run,
+    ErrorContext,
     check_data,
     check_lengths,
     check_truth,
@@ -45,7 +45,7 @@ class ModelSteps:
     position_tracker: PositionTracker | None = None
     # Where the next `fit` resumes the training whose file was loaded.
     _resume_position: TrainingPosition | None = None
-    _run = Run()  # of the call under way
+    _error_context = ErrorContext()  # of the call under way
 
     # --- Data.
 
@@ -176,10 +176,10 @@ class ModelSteps:
         """
         images = args[0] if args else kwargs.get("x")
         with self._training_on(None):
-            self._run.trains = True
+            self._error_context.trains = True
             if isinstance(images, np.ndarray):
                 sparse = images[:, ::SPARSE, ::SPARSE]
-                self._run.check_pixels(sparse, "a batch of images")
+                self._error_context.check_pixels(sparse, "a batch of images")
             self.score_settings = None
             if self.averages is not None:
                 self.averages.swap_out()
@@ -199,7 +199,7 @@ class ModelSteps:
         check_data(self, x, y)
         with self._running_on(x):
             if not is_dataset:
-                x = with_checked_pixels(x, self._run)
+                x = with_checked_pixels(x, self._error_context)
             return super().evaluate(x, y, batch_size=batch_size, **kwargs)
 
     def predict(
@@ -221,7 +221,7 @@ class ModelSteps:
         x, batch_size = in_batches(self, x, batch_size, masks=False)
         with self._running_on(x):
             if not is_dataset:
-                x = with_checked_pixels(x, self._run)
+                x = with_checked_pixels(x, self._error_context)
             return super().predict(x, batch_size=batch_size, **kwargs)
 
     def predict_on_batch(self, x: Any, content_sizes: Any = None) -> dict[str, Any]:
@@ -336,7 +336,7 @@ class ModelSteps:
         if self.averages is not None:
             count = steps_per_update(self.optimizer)
             is_update = None if count == 1 else (step + 1) % count == 0
-            self.averages.update(step // count, is_update)
+            self.averages.update(step // count, is_update, new_values)
 
     @property
     def has_dynamic_loss_scale(self) -> bool:
@@ -430,13 +430,13 @@ class ModelSteps:
 
     @contextlib.contextmanager
     def _running_on(self, data) -> Iterator[None]:
-        """What surrounds a call of `fit`, `evaluate` or `predict`: see `Run`."""
-        outer, self._run = self._run, Run(data)
+        """What surrounds `fit`, `evaluate` and `predict`: see `ErrorContext`."""
+        outer, self._error_context = self._error_context, ErrorContext(data)
         try:
-            with self._run.plain_errors():
+            with self._error_context.plain_errors():
                 yield
         finally:
-            self._run = outer
+            self._error_context = outer
 
     @contextlib.contextmanager
     def _training_on(self, data, tracker=None, dataset=None) -> Iterator[None]:
@@ -495,8 +495,8 @@ class ModelSteps:
         return kept.step.predict_on_batch(arrays)
 
     def refusal(self, truth: dict | None, *, step: int | None = None) -> Exception:
-        """The error for a batch whose loss is not finite; see `Run.refusal`."""
-        return self._run.refusal(truth, self.config, step)
+        """The error for a batch whose loss is not finite, see `ErrorContext`."""
+        return self._error_context.refusal(truth, self.config, step)
 
 
 def _detection_losses(model, truth, outputs, is_counted, training):

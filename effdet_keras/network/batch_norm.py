@@ -163,8 +163,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
         rate = self._one_minus_momentum()
         for statistic, value in zip(moving_statistics([self]), (mean, variance)):
             before = ops.cast(statistic, statistic.dtype)  # read once
-            change = ops.cast(value, before.dtype) - before
-            statistic.assign(before + rate * change)
+            statistic.assign(before + rate * (value - before))
 
     def _composed(self, inputs, training, is_training):
         """Keras' own, with the statistics that this layer's options ask for."""

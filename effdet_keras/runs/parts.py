@@ -154,9 +154,9 @@ def make_model(
     options["verbose"] = int(configuration.verbose != 0)
     with _place(configuration):
         if configuration.is_hub_module:
-            model = _of_hub(configuration, train, options)
+            model = _build_from_hub(configuration, train, options)
         else:
-            model = _of_preset(configuration, train, options)
+            model = _build_from_preset(configuration, train, options)
         model.postprocess = configuration.new_postprocess()
         if configuration.quantization is not None:
             model.quantize_aware(**configuration.quantization)
@@ -191,15 +191,18 @@ def with_teacher(
         yield batches
 
 
-def _of_preset(configuration, train, options):
+def _build_from_preset(configuration, train, options):
     """Makes the model of a preset, with the weights of the configuration."""
     if configuration.image_size is not None:
         options["image_size"] = configuration.image_size
     fits_anchors = configuration.anchors and not _OWN_ANCHORS & set(options)
     options["anchors"] = "auto" if fits_anchors else None
     if fits_anchors and configuration.teacher is not None:
-        theirs = read_archive_info(configuration.teacher)["config"]
-        options |= {"anchors": None, **{name: theirs[name] for name in _OWN_ANCHORS}}
+        teacher_config = read_archive_info(configuration.teacher)["config"]
+        options |= {
+            "anchors": None,
+            **{name: teacher_config[name] for name in _OWN_ANCHORS},
+        }
     options["dataset"] = train
     name, weights = configuration.model, configuration.weights
     if configuration.checkpoint_type is not None or configuration.name_map:
@@ -225,7 +228,7 @@ def _of_preset(configuration, train, options):
         return EfficientDet.from_preset(name, **options)
 
 
-def _of_hub(configuration, train, options):
+def _build_from_hub(configuration, train, options):
     if configuration.image_size not in ("auto", None):
         options["image_size"] = configuration.image_size
     model = EfficientDet.from_hub(

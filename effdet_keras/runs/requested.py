@@ -111,12 +111,12 @@ def build_configuration(
         print("\n  ".join([title, *read.notes]))
         from effdet_keras.extras.tfod.pipeline_config import start_of
 
-        theirs = start_of(pipeline_config, read, fields)
+        start = start_of(pipeline_config, read, fields)
         if "freeze" not in fields:
             from effdet_keras.extras.tfod.checkpoint import freezing_of
 
-            theirs |= freezing_of(read)
-        fields = _merged(theirs, fields)
+            start |= freezing_of(read)
+        fields = _merged(start, fields)
     if hparams is not None:
         batch_size = fields.get("batch_size", configuration.batch_size)
         known = REFERENCE_BATCH_SIZE if batch_size == "auto" else batch_size

@@ -355,8 +355,8 @@ def _check_images(model, shape):
 _SPREAD = 16  # images of an array that are looked at
 
 
-def with_checked_pixels(data: Any, run: Run) -> Any:
-    """The data of a call, of which the first batch is checked by `run.check_pixels`.
+def with_checked_pixels(data: Any, context: ErrorContext) -> Any:
+    """The data of a call, of which the context checks the first batch.
 
     A training step refuses pixels that are not finite by itself, and names the images.
 
@@ -367,18 +367,20 @@ def with_checked_pixels(data: Any, run: Run) -> Any:
     if isinstance(data, (dict, list, tuple)) or data is None:
         return data
     if hasattr(data, "element_spec"):  # tf.data; one that is distributed stays as it is
-        return _tf_data_with_check(data, run) if hasattr(data, "enumerate") else data
+        return (
+            _tf_data_with_check(data, context) if hasattr(data, "enumerate") else data
+        )
     if hasattr(data, "shape"):
         step = max(1, len(data) // _SPREAD)
-        run.check_pixels(data[::step][:_SPREAD], "the images")
+        context.check_pixels(data[::step][:_SPREAD], "the images")
     elif inspect.isgenerator(data):
-        return _generator_with_check(data, run)
+        return _generator_with_check(data, context)
     elif isinstance(data, keras.utils.PyDataset):
-        run.check_pixels(_images_of(data[0]), "the first batch")
+        context.check_pixels(_images_of(data[0]), "the first batch")
     elif hasattr(getattr(data, "dataset", None), "__getitem__"):  # a DataLoader
         example = _images_of(data.dataset[0])
         if hasattr(example, "shape"):
-            run.check_pixels(example, "the first image")
+            context.check_pixels(example, "the first image")
     return data
 
 
@@ -386,19 +388,19 @@ def _images_of(batch):
     return keras.tree.flatten(batch)[0]
 
 
-def _generator_with_check(batches, run):
+def _generator_with_check(batches, context):
     first = next(batches, None)
     if first is not None:
-        run.check_pixels(_images_of(first), "the first batch")
+        context.check_pixels(_images_of(first), "the first batch")
         yield first
         yield from batches
 
 
-def _tf_data_with_check(data, run):
+def _tf_data_with_check(data, context):
     """`tf.data` that looks at its first batch in Python, and at no other."""
 
     def check(images):
-        run.check_pixels(images, "the first batch")
+        context.check_pixels(images, "the first batch")
         return np.int64(0)
 
     def passed(index, *batch):
@@ -509,7 +511,7 @@ def _faults(truth, config):
 # --- One call of `fit`, `evaluate` or `predict`: its errors, in plain words.
 
 
-class Run:
+class ErrorContext:
     """What is known of the data of one call, for errors in plain words."""
 
     trains = False  # whether the call is `fit`

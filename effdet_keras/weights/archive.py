@@ -84,7 +84,7 @@ def write_archive(model, path, info=None):
     rule = "The path of an archive must end in '.keras'"
     require(path.suffix == ".keras", rule, path=str(path))
     check_finite(model, f"The checkpoint '{path}' was not written")
-    text = json.dumps(_described(model, info or {}), indent=1)
+    text = json.dumps(_metadata(model, info or {}), indent=1)
     with atomic_write(path) as partial, single_process():
         model.save(partial)
         with zipfile.ZipFile(partial, "a", zipfile.ZIP_DEFLATED) as archive:
@@ -204,7 +204,7 @@ def _random_state(model):
     return [v for v in model.variables if v.name == "seed_generator_state"]
 
 
-def _described(model, info):
+def _metadata(model, info):
     """Returns the metadata of an archive, ready for JSON; `info` takes precedence."""
     packages = {name: _version(name) for name in _PACKAGES}
     settings = getattr(model, "score_settings", None)

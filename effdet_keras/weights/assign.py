@@ -114,20 +114,22 @@ def _leave_other_classes(plan, model, source):
     bias, num_anchors = held[layer[-1]], model.config.num_anchors
     if bias.ndim != 1 or bias.size % num_anchors:
         return  # not the last layer of a head with these anchors
-    ours, theirs = model.class_names, source.class_names
-    num_theirs = bias.size // num_anchors
-    if num_theirs != model.num_classes:
-        reason = f"the file has {num_theirs} classes, the model {model.num_classes}"
-    elif None in (ours, theirs) or ours == theirs:
+    names, file_names = model.class_names, source.class_names
+    num_file_classes = bias.size // num_anchors
+    if num_file_classes != model.num_classes:
+        reason = (
+            f"the file has {num_file_classes} classes, the model {model.num_classes}"
+        )
+    elif None in (names, file_names) or names == file_names:
         return
     else:
         reason = "the classes of the file have other names"
-    carried = {}  # our label to theirs, for the classes that both name
-    if ours and theirs:
-        carried = {ours.index(n): theirs.index(n) for n in ours if n in theirs}
-    plan.leave(layer, reason, tuple(ours[label] for label in carried))
-    if carried:
-        plan.values.update(_carried_over(model, held, num_theirs, carried))
+    kept = {}  # of classes that both name: the model's label to the file's
+    if names and file_names:
+        kept = {names.index(n): file_names.index(n) for n in names if n in file_names}
+    plan.leave(layer, reason, tuple(names[label] for label in kept))
+    if kept:
+        plan.values.update(_values_of_kept_classes(model, held, num_file_classes, kept))
 
 
 def _leave_other_segmentation(plan, model):
@@ -147,9 +149,10 @@ def _leave_other_segmentation(plan, model):
         )
 
 
-def _carried_over(model, held, num_theirs, carried):
+def _values_of_kept_classes(model, held, num_file_classes, kept):
+    """The class head of the model, with the file's values for classes it kept."""
     by_name = {tf1_name(variable): variable for variable in model.weights}
-    ours, theirs = list(carried), list(carried.values())
+    labels, file_labels = list(kept), list(kept.values())
     values = {}
     for name, value in held.items():
         if name.endswith("/depthwise_kernel"):
@@ -159,7 +162,8 @@ def _carried_over(model, held, num_theirs, carried):
         lead, anchors = own.shape[:-1], model.config.num_anchors
         # Channel `anchor * num_classes + label`.
         by_class = own.reshape(*lead, anchors, model.num_classes)
-        by_class[..., ours] = value.reshape(*lead, anchors, num_theirs)[..., theirs]
+        of_file = value.reshape(*lead, anchors, num_file_classes)
+        by_class[..., labels] = of_file[..., file_labels]
         values[name] = by_class.reshape(own.shape)
     return values
 

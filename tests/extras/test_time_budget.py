@@ -139,7 +139,7 @@ def test_a_measuring_that_was_cut_still_gives_a_length(shapes, splits, capsys):
     assert cut.is_cut and cut.steps_per_epoch == 2
     assert all(getattr(cut, n) > 0 for n in ("step", "evaluation", "final"))
     assert length_for(cut, run, 1.0).time_budget is None
-    time_budget._say(run, cut, length_for(cut, run, 1.0))
+    time_budget._print_chosen_length(run, cut, length_for(cut, run, 1.0))
     assert "partly estimated" in capsys.readouterr().out
 
 

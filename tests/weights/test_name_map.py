@@ -224,6 +224,6 @@ def test_a_run_starts_from_renamed_arrays(trained, shapes, tmp_path, monkeypatch
     )
     options = {"verbose": 0}
     train = ek.data.load(shapes, "train")
-    model = parts._of_preset(configuration, train, options)
+    model = parts._build_from_preset(configuration, train, options)
     loaded = values(model)
     assert_equal({name: loaded[name] for name in arrays}, arrays)

@@ -124,9 +124,9 @@ class BatchDetector:
         """The rows of `(name, source)`; threads read the next batch, and no further."""
         results = prefetch_map(functools.partial(_tried, read), pairs, self.batch_size)
         while batch := list(itertools.islice(results, self.batch_size)):
-            yield from self._found(batch)
+            yield from self._rows(batch)
 
-    def _found(self, results):
+    def _rows(self, results):
         images = [image for _, image in results if not isinstance(image, Exception)]
         found = iter(self._detected(images))
         for name, image in results:

@@ -227,12 +227,12 @@ class _Reading:
             )
         if name == "polynomial" and "poly_lr_power" in given:
             schedule["power"] = given["poly_lr_power"]
-        for theirs, ours in (
+        for name_there, field in (
             ("lr_warmup_epoch", "warmup_epochs"),
             ("lr_warmup_init", "warmup_init"),
         ):
-            if theirs in given and name != "constant":  # which has no warm-up there
-                schedule[ours] = given[theirs]
+            if name_there in given and name != "constant":  # which has no warm-up there
+                schedule[field] = given[name_there]
         return {"schedule": schedule}
 
     def augmentation(self):

@@ -234,11 +234,11 @@ def find_rate(out, fields, *, configuration, hparams, pipeline_config, ignore_un
     with folder.lock():
         folder.write_json("learning_rates", dataclasses.asdict(found))
         draw_chart(folder.rates_image, found.plot)
-    _say(found, folder)
+    _print_result(found, folder)
     return found
 
 
-def _say(found, folder):
+def _print_result(found, folder):
     settings = (f"--set {name}={value}" for name, value in found.arguments.items())
     print(
         f"The loss is smallest at a rate of about {10 * found.suggestion:.2g}. "

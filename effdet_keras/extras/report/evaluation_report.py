@@ -121,7 +121,7 @@ class EvaluationReport:
         return {"pixels": pages.words_table(rows), "class_maps": pages.gallery(shown)}
 
     def _images(self):
-        pictures = _Pictures(self.evaluation, self.results, self.dataset)
+        pictures = _PictureRenderer(self.evaluation, self.results, self.dataset)
         can_judge = self.evaluation.can_judge_annotations
         return {
             "shown_score": f"{self.evaluation.shown_score:.2f}",
@@ -293,7 +293,7 @@ _AROUND = 2.5  # sides of a crop, in sides of the box that it is about
 _LEAST_CROP = 64  # pixels: less shows nothing of what is around
 
 
-class _Pictures:
+class _PictureRenderer:
     """Draws what is true and what was found; what cannot be read is left out."""
 
     def __init__(self, evaluation, results, dataset):

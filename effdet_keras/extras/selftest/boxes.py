@@ -17,7 +17,7 @@ from effdet_keras.evaluate.coco import metric_of
 from effdet_keras.evaluate.image_result import ImageResult
 from effdet_keras.extras.data_check.check import describe_box
 from effdet_keras.network.anchors import anchors_of
-from effdet_keras.train.inputs import Run
+from effdet_keras.train.inputs import ErrorContext
 
 _SHOWN = 3  # examples of boxes
 _BATCH_SIZE = 8
@@ -133,7 +133,7 @@ def read_network_inputs(table, config):
 
 def _ground_truth(batches):
     """The ground truth of each batch; none where no image can be read."""
-    with contextlib.suppress(InvalidValueError), Run(batches).plain_errors():
+    with contextlib.suppress(InvalidValueError), ErrorContext(batches).plain_errors():
         for _, truth in batches.as_numpy_iterator():
             yield truth
 

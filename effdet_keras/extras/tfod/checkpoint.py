@@ -157,14 +157,14 @@ def freezing_of(reading):
         for array in network_arrays(config)
         if not array.name.endswith(_OF_BATCH_NORM[2:])
     }
-    trained = _found(reading.trained, "update_trainable_variables", names)
-    frozen = _found(reading.frozen, "freeze_variables", names)
+    trained = _matching_names(reading.trained, "update_trainable_variables", names)
+    frozen = _matching_names(reading.frozen, "freeze_variables", names)
     if reading.trained:
         frozen |= set(names) - trained
     return {"freeze": _expression(frozen, names), "freeze_batch_norm": False}
 
 
-def _found(expressions, field, names):
+def _matching_names(expressions, field, names):
     """The arrays in whose name there is one of some expressions."""
     found = set()
     for expression in expressions:

@@ -125,15 +125,15 @@ def _layers(extractor, head, note):
     """What BiFPN and heads share here, and there each has for itself."""
     of_fpn, of_heads = (m.message("conv_hyperparams") for m in (extractor, head))
     values = {"activation": _chosen(of_fpn, "activation", "RELU", _ACTIVATIONS)}
-    for name, (theirs, default) in _OF_LAYERS.items():
-        value = of_fpn.get(theirs, default)
+    for name, (api_name, default) in _OF_LAYERS.items():
+        value = of_fpn.get(api_name, default)
         values.setdefault(name, value)
-        if (other := of_heads.get(theirs, default)) != value:
-            note(of_heads, theirs, other, "the heads have the BiFPN's")
+        if (other := of_heads.get(api_name, default)) != value:
+            note(of_heads, api_name, other, "the heads have the BiFPN's")
     for name, usual in _OF_BACKBONE.items():
-        theirs, value = _OF_LAYERS[name][0], values[name]
+        api_name, value = _OF_LAYERS[name][0], values[name]
         if not math.isclose(value, usual, rel_tol=1e-6):  # they write float32
-            note(of_fpn, theirs, value, "here for the backbone as well", is_done=True)
+            note(of_fpn, api_name, value, "here for the backbone as well", is_done=True)
     return values
 
 
