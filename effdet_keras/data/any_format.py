@@ -13,14 +13,22 @@ from effdet_keras._internal.remote_path import exists, path_of
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.coco import coco_readers, write_coco
+from effdet_keras.data.formats.create_ml import create_ml_readers
 from effdet_keras.data.formats.csv import csv_readers, write_csv
+from effdet_keras.data.formats.cvat import cvat_readers
+from effdet_keras.data.formats.edge_impulse import edge_impulse_readers
+from effdet_keras.data.formats.hugging_face import hugging_face_readers
+from effdet_keras.data.formats.keras_txt import keras_txt_readers
 from effdet_keras.data.formats.label_map import ClassNames
+from effdet_keras.data.formats.label_studio import label_studio_readers
+from effdet_keras.data.formats.labelme import labelme_readers
 from effdet_keras.data.formats.reading import chosen_split
 from effdet_keras.data.formats.tfrecord import (
     pattern_readers,
     tfrecord_readers,
     write_tfrecord,
 )
+from effdet_keras.data.formats.via import via_readers
 from effdet_keras.data.formats.voc import voc_readers, write_voc
 from effdet_keras.data.formats.yolo import write_yolo, yolo_readers
 from effdet_keras.errors import InvalidValueError, check_choice, require
@@ -51,6 +59,14 @@ FORMATS = {
     "csv": Format("CSV", csv_readers, write_csv),
     "tfrecord": Format("TFRecord", tfrecord_readers, write_tfrecord, has_masks=True),
     "tfds": Format("TensorFlow Datasets", _tfds_readers, None),
+    "cvat": Format("CVAT xml", cvat_readers, None, has_masks=True),
+    "labelme": Format("LabelMe json", labelme_readers, None, has_masks=True),
+    "via": Format("VIA", via_readers, None, has_masks=True),
+    "label_studio": Format("Label Studio", label_studio_readers, None, has_masks=True),
+    "create_ml": Format("Create ML json", create_ml_readers, None),
+    "hugging_face": Format("Hugging Face", hugging_face_readers, None),
+    "edge_impulse": Format("Edge Impulse", edge_impulse_readers, None),
+    "keras_txt": Format("Keras txt", keras_txt_readers, None),
 }
 
 

@@ -44,6 +44,10 @@ KINDS = {
     "no annotation": Kind(Severity.WARNING, "treated as an image without objects"),
     "empty box": Kind(Severity.WARNING, "box not trained on"),
     "box outside": Kind(Severity.WARNING, "box not trained on"),
+    "unread shape": Kind(Severity.WARNING, "left out"),
+    "unlabelled image": Kind(Severity.WARNING, "left out"),
+    "unnamed class": Kind(Severity.NOTE, "trained on by this name"),
+    "rotated box": Kind(Severity.NOTE, "the upright box around it is trained on"),
     # found by `check`
     "corrupt image": Kind(Severity.ERROR, "image skipped in training"),
     "wrong size": Kind(Severity.ERROR, "image skipped in training"),
@@ -124,6 +128,13 @@ class Problems:
             described = describe_problems(serious)
             text = f"{self.reader} left out or does not train on: {described}"
             warnings.warn(text, stacklevel=3)
+        notes = [p for p in self._found if p.severity is Severity.NOTE]
+        for kind in dict.fromkeys(note.kind for note in notes):
+            of_kind = [note for note in notes if note.kind == kind]
+            text = f"{self.reader} found {describe_problems(of_kind)}"
+            warnings.warn(
+                f"{text}. In training: {KINDS[kind].consequence}", stacklevel=3
+            )
         return tuple(self._found)
 
 
