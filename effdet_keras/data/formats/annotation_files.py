@@ -134,7 +134,7 @@ def files_by_split(
             found[f"{folder.name}_{file.stem}"] = file
     if len(found) == 1:
         ((name, file),) = found.items()
-        return {_split_in(name) or _split_of_file(file): file}
+        return {_split_in(name) or reading.ONE_SPLIT: file}
     return found
 
 
@@ -161,9 +161,9 @@ def _named_by_split(files):
 
 
 def _split_of_file(file):
-    """The split of a file that is alone: its name or that of its folder mentions it."""
-    folder = file.parent.name
-    return _split_in(file.stem) or _split_in(folder) or reading.ONE_SPLIT
+    """The split of a file that is alone: its name, or that of its folder, is one."""
+    names = (file.stem, file.parent.name)
+    return next((n for n in names if _SPLIT.fullmatch(n)), reading.ONE_SPLIT)
 
 
 def _split_in(name):

@@ -109,8 +109,12 @@ def from_cvat(
         reading.chosen_split(_subsets_of(path), split, path)
     if split is not None and any(image.get("subset") for image in images):
         images = [i for i in images if _split_of(i.get("subset", "")) == split]
-    locator = ImageLocator(path, image_dir, split)
-    found = [_found(image, locator, problems, masks) for image in images]
+    subsets = dict.fromkeys(image.get("subset") or split for image in images)
+    locators = {s: ImageLocator(path, image_dir, s) for s in subsets}
+    found = [
+        _found(image, locators[image.get("subset") or split], problems, masks)
+        for image in images
+    ]
     classes = class_order(_labels(root, found), found)
     classes = reading.named_classes(classes, class_names)
     return reading.make_dataset(found, classes, problems, source=path)

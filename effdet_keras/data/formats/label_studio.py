@@ -326,10 +326,12 @@ def _path_parts(name):
 
 def _locate(name, locator):
     """The path of an image, with or without the prefix of an upload."""
-    parts = _path_parts(name)
-    path = expected = locator.find("/".join(parts))
-    last = parts[-1] if parts else ""
-    for other in (urllib.parse.unquote(last), _UPLOADED.sub("", last, count=1)):
-        if not is_file(path) and other != last:
-            path = locator.find("/".join([*parts[:-1], other]))
-    return path if is_file(path) else expected
+    *folders, last = _path_parts(name) or [""]
+    texts = (last, urllib.parse.unquote(last))
+    others = (_UPLOADED.sub("", text, count=1) for text in texts)
+    paths = (
+        locator.find("/".join([*folders, text]))
+        for text in dict.fromkeys((*texts, *others))
+    )
+    expected = next(paths)
+    return expected if is_file(expected) else next(filter(is_file, paths), expected)

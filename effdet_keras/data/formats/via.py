@@ -142,8 +142,8 @@ def _different(files):
     different, contents = {}, []
     for split, file in files.items():
         images, _ = _read_via_json(file)
-        if images not in contents:
-            contents.append(images)
+        if (file.parent, images) not in contents:
+            contents.append((file.parent, images))
             different[split] = file
     if len(different) == 1:
         return {reading.ONE_SPLIT: next(iter(different.values()))}
@@ -234,7 +234,7 @@ def _class_attribute(images, requested, path):
     chosen = next((lower[name] for name in _CLASS_ATTRIBUTES if name in lower), None)
     if chosen is None:
         raise InvalidValueError(
-            f"The regions of {str(path)!r} have the attributes {list(names)}. Say which "
+            f"Regions of {str(path)!r} have the attributes {list(names)}. Say which "
             f"is the class: `from_via(path, class_attribute={min(names)!r})`"
         )
     return chosen
