@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from effdet_keras.data.formats.create_ml import from_create_ml
     from effdet_keras.data.formats.csv import from_csv, write_csv
     from effdet_keras.data.formats.cvat import from_cvat
+    from effdet_keras.data.formats.datumaro import from_datumaro
     from effdet_keras.data.formats.edge_impulse import from_edge_impulse
     from effdet_keras.data.formats.hugging_face import from_hugging_face
     from effdet_keras.data.formats.keras_txt import from_keras_txt
@@ -37,6 +38,7 @@ __all__ = [
     "from_create_ml",
     "from_csv",
     "from_cvat",
+    "from_datumaro",
     "from_edge_impulse",
     "from_hugging_face",
     "from_keras_txt",
@@ -65,6 +67,7 @@ _PLACES = {
     "data.formats.csv": ("from_csv", "write_csv"),
     "data.formats.create_ml": ("from_create_ml",),
     "data.formats.cvat": ("from_cvat",),
+    "data.formats.datumaro": ("from_datumaro",),
     "data.formats.edge_impulse": ("from_edge_impulse",),
     "data.formats.hugging_face": ("from_hugging_face",),
     "data.formats.keras_txt": ("from_keras_txt",),

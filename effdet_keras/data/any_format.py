@@ -16,6 +16,15 @@ from effdet_keras.data.formats.coco import coco_readers, write_coco
 from effdet_keras.data.formats.create_ml import create_ml_readers
 from effdet_keras.data.formats.csv import csv_readers, write_csv
 from effdet_keras.data.formats.cvat import cvat_readers
+from effdet_keras.data.formats.datumaro import (
+    datumaro_own_readers,
+    kitti_readers,
+    labelme_xml_readers,
+    mot_readers,
+    open_images_readers,
+    vott_readers,
+    wider_face_readers,
+)
 from effdet_keras.data.formats.edge_impulse import edge_impulse_readers
 from effdet_keras.data.formats.hugging_face import hugging_face_readers
 from effdet_keras.data.formats.keras_txt import keras_txt_readers
@@ -67,6 +76,14 @@ FORMATS = {
     "hugging_face": Format("Hugging Face", hugging_face_readers, None),
     "edge_impulse": Format("Edge Impulse", edge_impulse_readers, None),
     "keras_txt": Format("Keras txt", keras_txt_readers, None),
+    # By the package `datumaro`.
+    "kitti": Format("KITTI", kitti_readers, None),
+    "wider_face": Format("WIDER FACE", wider_face_readers, None),
+    "open_images": Format("Open Images", open_images_readers, None),
+    "vott": Format("VoTT json", vott_readers, None),
+    "labelme_xml": Format("LabelMe xml", labelme_xml_readers, None),
+    "mot": Format("MOT", mot_readers, None),
+    "datumaro": Format("Datumaro", datumaro_own_readers, None),
 }
 
 
