@@ -82,6 +82,19 @@ def read_split(
     return readers[reading.chosen_split(readers, split, path)](**options)
 
 
+def check_split(split: str | None, names: Iterable[str], path: Any) -> None:
+    """Raises an error if a split is asked for that a file does not hold."""
+    if split is not None:
+        reading.chosen_split(list(names) or [reading.ONE_SPLIT], split, path)
+
+
+def note_rotated(problems: Any, source: Any, rotated: Sequence[str]) -> None:
+    """Notes how many boxes were rotated, and names one."""
+    if rotated:
+        number = "1 box is" if len(rotated) == 1 else f"{len(rotated):,} boxes are"
+        problems.add_note("oriented box", source, f"{number} rotated: {rotated[0]}")
+
+
 def class_order(listed: Iterable[str], found: Iterable[Any]) -> list[str]:
     """Names of classes: those of the tool's list in its order, then others, sorted."""
     listed = list(dict.fromkeys(listed))
@@ -124,18 +137,19 @@ def files_by_split(
         if files:
             return _named_by_split(files)
     found = {}
-    for folder in inner_folders(path):
+    for folder in split_folders(path):
         files = known_files(folder, suffixes, is_known)
         for inner in [] if files else annotation_folders(folder):
             files = files or known_files(inner, suffixes, is_known)
-        if len(files) == 1:
-            found[folder.name] = files[0]
-        for file in files[1:] and files:
-            found[f"{folder.name}_{file.stem}"] = file
-    if len(found) == 1:
-        ((name, file),) = found.items()
-        return {_split_in(name) or reading.ONE_SPLIT: file}
+        for file in files:
+            is_one = len(files) == 1
+            found[folder.name if is_one else f"{folder.name}_{file.stem}"] = file
     return found
+
+
+def split_folders(path: Any) -> list[Any]:
+    """The folders directly in a folder that are called after a split, sorted."""
+    return [folder for folder in inner_folders(path) if _split_in(folder.name)]
 
 
 def annotation_folders(path: Any) -> list[Any]:
@@ -172,6 +186,12 @@ def _split_in(name):
     return words[0].lower() if len(words) == 1 else None
 
 
+def _roles_of(parts):
+    """What the splits are for that folders are called after; validation is `val`."""
+    matches = [_SPLIT.fullmatch(word) for part in parts for word in _WORDS.split(part)]
+    return {match[1].lower()[:3] for match in matches if match}
+
+
 # --- The image that a file names, which may have been on another machine.
 
 
@@ -182,14 +202,20 @@ class ImageLocator:
     tool added. The longest ending of it that exists near the file is taken, where that
     is one image.
 
+    An image of one split is never taken for one of another.
+
     Args:
-        file: path of the annotation file.
+        file: path of the annotation file. Its name, or that of its folder, may be the
+            name of a split, whose folder may hold the images.
         image_dir: folder of the images, or None for those near the file.
-        split: name of the split, whose folder may hold the images.
+        subset: name of the split, where it is in the file.
     """
 
-    def __init__(self, file: Any, image_dir: Any = None, split: str | None = None):
+    def __init__(self, file: Any, image_dir: Any = None, subset: str | None = None):
         self._index = None
+        split = subset or _split_in(file.stem)
+        of_folder = file.parent.name if _SPLIT.fullmatch(file.parent.name) else ""
+        self._roles = _roles_of([split or of_folder])
         if image_dir is not None:
             self._roots = self._folders = [path_of(image_dir)]
             return
@@ -215,11 +241,12 @@ class ImageLocator:
                 return literal
         for start in range(len(parts)):
             ending = parts[start:]
+            roles = _roles_of(parts[:-1]) or self._roles
             for folder in self._folders:
                 path = folder / "/".join(ending)
-                if is_file(path):
+                if is_file(path) and self._fits(path, roles):
                     return path
-            matches = self._matches(ending)
+            matches = [p for p in self._matches(ending) if self._fits(p, roles)]
             if len(matches) == 1:
                 return matches[0]
             if matches:
@@ -235,6 +262,12 @@ class ImageLocator:
             for path in paths
         ]
         return paths[0] if len(paths) == 1 else None
+
+    def _fits(self, path, roles):
+        """Whether an image may be of one of these splits, by its folders."""
+        root = self._roots[-1]
+        found = _roles_of(path.parts[len(root.parts) : -1])
+        return not roles or not found or bool(roles & found)
 
     def _matches(self, ending):
         """The images below the folders whose paths end like this."""

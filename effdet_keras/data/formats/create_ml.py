@@ -14,6 +14,7 @@ from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
     ImageLocator,
     Objects,
+    check_split,
     class_order,
     files_by_split,
     head_of,
@@ -48,8 +49,7 @@ def from_create_ml(
     Args:
         path: the json file, or a folder that holds it, or one with a folder for each
             split that holds one each, as Roboflow writes `_annotations.createml.json`.
-        split: name of a split of a folder, or the name of the folder that the images
-            of a file are in. None reads the only one.
+        split: name of a split of a folder. None reads the only one.
         image_dir: folder of the images. None looks beside the file and in `images`.
         class_names, on_error: as for `load`.
 
@@ -79,8 +79,9 @@ def from_create_ml(
         tool = "`from_create_ml` found no json file of Create ML: one"
         readers = create_ml_readers(path)
         return read_split(readers, path, split, tool, image_dir=image_dir, **options)
+    check_split(split, create_ml_readers(path), path)
     problems = Problems(f"`from_create_ml` of {str(path)!r}", on_error)
-    locator = ImageLocator(path, image_dir, split)
+    locator = ImageLocator(path, image_dir)
     found = [
         _found(name, annotations, locator, problems)
         for name, annotations in _read_images(path)
@@ -93,8 +94,7 @@ def create_ml_readers(path: Any) -> dict[str, Callable]:
     """Finds json files of Create ML: dict from split to the function that reads it."""
     files = files_by_split(path, _SUFFIXES, is_create_ml)
     return {
-        split: functools.partial(from_create_ml, file, split)
-        for split, file in files.items()
+        split: functools.partial(from_create_ml, file) for split, file in files.items()
     }
 
 

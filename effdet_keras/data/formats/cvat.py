@@ -23,12 +23,14 @@ from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
     ImageLocator,
     Objects,
+    check_split,
     class_order,
     corners_of,
     ellipse_box,
     files_by_split,
     head_of,
     hull_box,
+    note_rotated,
     number_of,
     numbers_of,
     polygon_shape,
@@ -105,16 +107,17 @@ def from_cvat(
     root = _read_xml(path)
     problems = Problems(f"`from_cvat` of {str(path)!r}", on_error)
     images = root.findall("image")
-    if split is not None:
-        reading.chosen_split(_subsets_of(path), split, path)
+    check_split(split, cvat_readers(path), path)
     if split is not None and any(image.get("subset") for image in images):
         images = [i for i in images if _split_of(i.get("subset", "")) == split]
     subsets = dict.fromkeys(image.get("subset") or split for image in images)
     locators = {s: ImageLocator(path, image_dir, s) for s in subsets}
+    rotated = []
     found = [
-        _found(image, locators[image.get("subset") or split], problems, masks)
+        _found(image, locators[image.get("subset") or split], problems, rotated, masks)
         for image in images
     ]
+    note_rotated(problems, path.name, rotated)
     classes = class_order(_labels(root, found), found)
     classes = reading.named_classes(classes, class_names)
     return reading.make_dataset(found, classes, problems, source=path)
@@ -182,7 +185,7 @@ def _labels(root, found):
             yield name
 
 
-def _found(image, locator, problems, masks):
+def _found(image, locator, problems, rotated, masks):
     name, objects = image.get("name", ""), Objects()
     size = [number_of(image.get(side)) for side in ("height", "width")]
     for item in image:
@@ -199,9 +202,7 @@ def _found(image, locator, problems, masks):
             continue
         rotation = number_of(item.get("rotation")) or 0.0
         if rotation % 360 and item.tag == "box":
-            problems.add(
-                "rotated box", name, f"{label!r} turned by {rotation:g} degrees"
-            )
+            rotated.append(f"{label!r} by {rotation:g} degrees in {name}")
         objects.add(box, label, _shape_of(item, size) if masks else None)
     return reading.Found(
         place=name,

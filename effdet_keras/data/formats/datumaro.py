@@ -21,6 +21,7 @@ from effdet_keras.data.formats.annotation_files import (
     head_of,
     inner_folders,
     known_files,
+    note_rotated,
     read_split,
 )
 from effdet_keras.data.formats.label_map import ClassNames
@@ -165,7 +166,9 @@ def _read(items, names, source, class_names=None, on_error="raise"):
     problems = Problems(f"`from_datumaro` of {str(source)!r}", on_error)
     is_path = isinstance(source, os.PathLike)
     locator = ImageLocator(source / "items") if is_path else None
-    found = [_found(item, names, locator, problems) for item in items]
+    rotated = []
+    found = [_found(item, names, locator, problems, rotated) for item in items]
+    note_rotated(problems, source, rotated)
     used = {name for image in found for name in image.classes}
     # Background and ignored regions are categories of datumaro's, but no classes.
     others = {*_IGNORED, "background"} - used
@@ -174,7 +177,7 @@ def _read(items, names, source, class_names=None, on_error="raise"):
     return reading.make_dataset(found, classes, problems, source=source)
 
 
-def _found(item, names, locator, problems):
+def _found(item, names, locator, problems, rotated):
     objects, crowds = Objects(), []
     for annotation in _one_each(item.annotations):
         kind = annotation.type.name
@@ -189,7 +192,7 @@ def _found(item, names, locator, problems):
             problems.add("bad box", item.id, f"{kind} without a class")
             continue
         if kind == "rotated_bbox":
-            problems.add("rotated box", item.id, f"{name!r}")
+            rotated.append(f"{name!r} in {item.id}")
         objects.add(annotation.get_bbox(), name)
         flags = [annotation.attributes.get(f) for f in ("is_crowd", "difficult")]
         crowds.append(any(flags))

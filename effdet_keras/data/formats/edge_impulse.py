@@ -14,6 +14,7 @@ from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
     ImageLocator,
     Objects,
+    check_split,
     class_order,
     files_by_split,
     numbers_of,
@@ -73,12 +74,13 @@ def from_edge_impulse(
         tool = f"`from_edge_impulse` found no file {_NAME}: one"
         readers = edge_impulse_readers(path)
         return read_split(readers, path, split, tool, image_dir=image_dir, **options)
+    check_split(split, edge_impulse_readers(path), path)
     problems = Problems(f"`from_edge_impulse` of {str(path)!r}", on_error)
     content = read_json(path, "from_edge_impulse")
     images = content.get("boundingBoxes") if isinstance(content, dict) else None
     rule = "`from_edge_impulse` expects a json object with `boundingBoxes`"
     reading.require_content(isinstance(images, dict), rule, path, content)
-    locator = ImageLocator(path, image_dir, split)
+    locator = ImageLocator(path, image_dir)
     found = [
         _found(name, boxes or [], locator, problems) for name, boxes in images.items()
     ]
@@ -90,7 +92,7 @@ def edge_impulse_readers(path: Any) -> dict[str, Callable]:
     """Finds `bounding_boxes.labels`: dict from split to the function that reads it."""
     files = files_by_split(path, (".labels",), lambda file: file.name == _NAME)
     return {
-        split: functools.partial(from_edge_impulse, file, split)
+        split: functools.partial(from_edge_impulse, file)
         for split, file in files.items()
     }
 

@@ -24,11 +24,11 @@ from effdet_keras.data.formats.annotation_files import (
     ImageLocator,
     class_order,
     head_of,
-    inner_folders,
     is_visible,
     number_of,
     numbers_of,
     read_split,
+    split_folders,
 )
 from effdet_keras.data.formats.csv import read_lines
 from effdet_keras.data.formats.label_map import ClassNames, requested_classes
@@ -155,7 +155,7 @@ def _metadata_files(path):
         file = _metadata_of(base)
         if file is not None:
             return {reading.ONE_SPLIT: file}
-        found = {p.name: _metadata_of(p) for p in inner_folders(base)}
+        found = {p.name: _metadata_of(p) for p in split_folders(base)}
         found = {name: file for name, file in found.items() if file is not None}
         if found:
             return found
@@ -287,7 +287,7 @@ def _names_of_numbers(highest, class_names, source, problems):
     """The names of classes that are numbers from 0, by number."""
     if class_names is None:
         detail = f"classes are numbers from 0 to {highest}: name them by `class_names`"
-        problems.add("unnamed class", source, detail)
+        problems.add_note("unnamed class", source, detail)
         return {i: str(i) for i in range(min(highest, reading.MAX_CLASSES) + 1)}
     names, ids = requested_classes(class_names)
     return dict(zip(range(len(names)) if ids is None else ids, names))

@@ -15,6 +15,7 @@ from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
     ImageLocator,
     Objects,
+    check_split,
     files_by_split,
     numbers_of,
     read_split,
@@ -70,9 +71,10 @@ def from_keras_txt(
         tool = f"`from_keras_txt` found no file {_NAME}: one"
         readers = keras_txt_readers(path)
         return read_split(readers, path, split, tool, image_dir=image_dir, **options)
+    check_split(split, keras_txt_readers(path), path)
     problems = Problems(f"`from_keras_txt` of {str(path)!r}", on_error)
     names = _class_list(path)
-    locator = ImageLocator(path, image_dir, split)
+    locator = ImageLocator(path, image_dir)
     lines = enumerate(read_text(path).splitlines(), 1)
     found = [
         _found(number, line, names, locator, problems)
@@ -87,8 +89,7 @@ def keras_txt_readers(path: Any) -> dict[str, Callable]:
     """Finds `_annotations.txt`: dict from split to the function that reads it."""
     files = files_by_split(path, (".txt",), lambda file: file.name == _NAME)
     return {
-        split: functools.partial(from_keras_txt, file, split)
-        for split, file in files.items()
+        split: functools.partial(from_keras_txt, file) for split, file in files.items()
     }
 
 

@@ -19,12 +19,14 @@ from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
     ImageLocator,
     Objects,
+    check_split,
     class_order,
     corners_of,
     ellipse_box,
     files_by_split,
     head_of,
     hull_box,
+    note_rotated,
     number_of,
     numbers_of,
     parts_of,
@@ -69,8 +71,7 @@ def from_label_studio(
 
     Args:
         path: the json file, or a folder that holds it.
-        split: name of a split of a folder, or the name of the folder that the images
-            of a file are in. None reads the only one.
+        split: name of a split of a folder. None reads the only one.
         image_dir: folder of the images. None looks beside the file and in `images`.
         class_names, on_error: as for `load`.
         masks: whether to keep outlines for a segmentation head, as `from_coco` does.
@@ -105,9 +106,10 @@ def from_label_studio(
         tool = "`from_label_studio` found no json file of Label Studio: one"
         readers = label_studio_readers(path)
         return read_split(readers, path, split, tool, image_dir=image_dir, **options)
+    check_split(split, label_studio_readers(path), path)
     problems = Problems(f"`from_label_studio` of {str(path)!r}", on_error)
-    locator = ImageLocator(path, image_dir, split)
-    found = []
+    locator = ImageLocator(path, image_dir)
+    found, rotated = [], []
     for number, task in enumerate(_read_tasks(path)):
         place = f"task {task.get('id', number)}"
         name, regions = _image_name(task), _regions_of(task)
@@ -118,7 +120,10 @@ def from_label_studio(
             problems.add("unlabelled image", name, f"{place} has no annotation")
         else:
             source_id = task.get("id", number)
-            found.append(_found(name, source_id, regions, locator, problems, masks))
+            found.append(
+                _found(name, source_id, regions, locator, problems, rotated, masks)
+            )
+    note_rotated(problems, path.name, rotated)
     classes = reading.named_classes(class_order([], found), class_names)
     return reading.make_dataset(found, classes, problems, source=path)
 
@@ -127,7 +132,7 @@ def label_studio_readers(path: Any) -> dict[str, Callable]:
     """Finds exports of Label Studio: dict from split to the function that reads it."""
     files = files_by_split(path, _SUFFIXES, is_label_studio)
     return {
-        split: functools.partial(from_label_studio, file, split)
+        split: functools.partial(from_label_studio, file)
         for split, file in files.items()
     }
 
@@ -237,7 +242,7 @@ def _labels_of(value):
     return list(dict.fromkeys(str(name).strip() for names in lists for name in names))
 
 
-def _found(name, source_id, regions, locator, problems, masks):
+def _found(name, source_id, regions, locator, problems, rotated, masks):
     objects, sizes = Objects(), []
     for number, region in enumerate(regions):
         value, place = region["value"], f"region {region.get('id', number)}"
@@ -254,8 +259,7 @@ def _found(name, source_id, regions, locator, problems, masks):
             problems.add("bad box", name, f"{place}: {fault}")
             continue
         if rotation % 360 and kind == "rectangle":
-            detail = f"{place}: {labels[0]!r} turned by {rotation:g} degrees"
-            problems.add("rotated box", name, detail)
+            rotated.append(f"{labels[0]!r} by {rotation:g} degrees in {name}")
         outline = None
         if kind == "polygon" and size:
             outline = polygon_shape(points / 100 * size)

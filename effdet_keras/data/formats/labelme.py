@@ -22,13 +22,14 @@ from effdet_keras.data.formats.annotation_files import (
     annotation_folders,
     class_order,
     hull_box,
-    inner_folders,
     is_visible,
+    note_rotated,
     number_of,
     points_of,
     polygon_shape,
     read_json,
     read_split,
+    split_folders,
 )
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
@@ -103,10 +104,12 @@ def from_labelme(
         rule = "`from_labelme` expects a json file with a list of `shapes`"
         reading.require_content(False, rule, path, read_json(path, "from_labelme"))
     locator = ImageLocator(folder / "labelme.json", image_dir)
+    rotated = []
     found = [
-        _found(file, content, locator, problems, masks)
+        _found(file, content, locator, problems, rotated, masks)
         for file, content in contents.items()
     ]
+    note_rotated(problems, path.name, rotated)
     classes = class_order(_listed_labels(path, folder, found), found)
     classes = reading.named_classes(classes, class_names)
     return reading.make_dataset(found, classes, problems, source=path)
@@ -121,12 +124,10 @@ def labelme_readers(path: Any) -> dict[str, Callable]:
         )
     if _json_folder(path) is not None:
         return {reading.ONE_SPLIT: functools.partial(from_labelme, path)}
-    folders = [folder for folder in inner_folders(path) if _json_folder(folder)]
+    folders = [folder for folder in split_folders(path) if _json_folder(folder)]
     # `annotations` with a folder for each split.
     for outer in [] if folders else annotation_folders(path):
-        folders += [folder for folder in inner_folders(outer) if _json_folder(folder)]
-    if len(folders) == 1:
-        return {reading.ONE_SPLIT: functools.partial(from_labelme, folders[0])}
+        folders += [folder for folder in split_folders(outer) if _json_folder(folder)]
     return {p.name: functools.partial(from_labelme, p) for p in folders}
 
 
@@ -184,10 +185,11 @@ def _listed_labels(path, folder, found):
     return []
 
 
-def _found(file, content, locator, problems, masks):
+def _found(file, content, locator, problems, rotated, masks):
     objects = Objects()
     for number, shape in enumerate(content["shapes"]):
-        _add_shape(objects, shape, f"shapes[{number}]", file.name, problems)
+        place = f"shapes[{number}]"
+        _add_shape(objects, shape, place, file.name, problems, rotated)
     name = str(content.get("imagePath") or "")
     image = locator.find(name) if name else locator.find_frame(file.stem)
     if image is None or not is_file(image):
@@ -205,7 +207,7 @@ def _found(file, content, locator, problems, masks):
     )
 
 
-def _add_shape(objects, shape, place, file_name, problems):
+def _add_shape(objects, shape, place, file_name, problems, rotated):
     """Adds the box of a shape, or a problem."""
     kind, label = shape.get("shape_type", "polygon"), str(shape.get("label") or "")
     points = points_of(shape.get("points"))
@@ -232,8 +234,8 @@ def _add_shape(objects, shape, place, file_name, problems):
         return
     direction = number_of(shape.get("direction")) or 0.0  # of AnyLabeling, in radians
     if kind in ("rotation", "oriented_rectangle"):
-        turned = f" turned by {np.degrees(direction):.4g} degrees" if direction else ""
-        problems.add("rotated box", file_name, f"{place}: {label!r}{turned}")
+        angle = f"{np.degrees(direction):.4g} degrees"
+        rotated.append(f"{label!r} by {angle} in {file_name}")
     objects.add(box, label, outline)
 
 

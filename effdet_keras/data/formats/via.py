@@ -16,6 +16,7 @@ from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
     ImageLocator,
     Objects,
+    check_split,
     class_order,
     ellipse_box,
     files_by_split,
@@ -68,8 +69,7 @@ def from_via(
     Args:
         path: the json or csv file, or a folder that holds it, or one with `train` and
             `val` that hold one each.
-        split: name of a split of a folder, or the name of the folder that the images
-            of a file are in. None reads the only one.
+        split: name of a split of a folder. None reads the only one.
         class_attribute: name of the region attribute that is the class. None takes the
             only one, or else "class", "label", "name", "category", "type", "object" or
             "species". Regions without any attribute are of one class, "object", or the
@@ -106,6 +106,7 @@ def from_via(
         options |= {"class_attribute": class_attribute, "image_dir": image_dir}
         tool = "`from_via` found no json or csv file of VIA: one"
         return read_split(via_readers(path), path, split, tool, **options)
+    check_split(split, via_readers(path), path)
     problems = Problems(f"`from_via` of {str(path)!r}", on_error)
     if path.suffix.lower() == ".csv":
         images, given = _read_csv(path, problems), {}
@@ -113,7 +114,7 @@ def from_via(
         images, given = _read_via_json(path)
     attribute = _class_attribute(images, class_attribute, path)
     only_class = _only_class(attribute, class_names, path, problems)
-    locator = ImageLocator(path, image_dir, split)
+    locator = ImageLocator(path, image_dir)
     found = [
         _found(name, regions, attribute, only_class, locator, problems, masks)
         for name, regions in images
@@ -130,9 +131,7 @@ def via_readers(path: Any) -> dict[str, Callable]:
     # A csv file beside a json file has the same boxes.
     files = files_by_split(path, (".json",), is_via)
     files = _different(files) or files_by_split(path, (".csv",), is_via)
-    return {
-        split: functools.partial(from_via, file, split) for split, file in files.items()
-    }
+    return {split: functools.partial(from_via, file) for split, file in files.items()}
 
 
 def _different(files):
@@ -248,7 +247,7 @@ def _only_class(attribute, class_names, path, problems):
     if isinstance(class_names, list | tuple) and len(class_names) == 1:
         return class_names[0]
     detail = f"no region has an attribute: all are of the class {name!r}"
-    problems.add("unnamed class", path.name, detail)
+    problems.add_note("unnamed class", path.name, detail)
     return name
 
 

@@ -114,9 +114,7 @@ def test_points_and_lines_are_left_out_and_turned_rectangles_are_noted(annotate)
         dataset = from_labelme(folder)
     texts = [str(warning.message) for warning in caught]
     assert any("1 unread shape: a.json: shapes[1]: point of 'tip'" in t for t in texts)
-    assert any(
-        "1 rotated box: a.json: shapes[0]: 'cat' turned by 36.87" in t for t in texts
-    )
+    assert any("1 box is rotated: 'cat' by 36.87 degrees in a.json" in t for t in texts)
     np.testing.assert_array_equal(dataset.records[0].boxes_xywh, [[4, 2, 14, 14]])
 
 
