@@ -37,6 +37,7 @@ from effdet_keras.data.formats.tfrecord import (
     tfrecord_readers,
     write_tfrecord,
 )
+from effdet_keras.data.formats.unknown import describe_unknown_files
 from effdet_keras.data.formats.via import via_readers
 from effdet_keras.data.formats.voc import voc_readers, write_voc
 from effdet_keras.data.formats.yolo import write_yolo, yolo_readers
@@ -372,6 +373,8 @@ def _describe_unknown(path, formats, notes):
         holds = f"which holds {', '.join(names[:_SHOWN]) or 'nothing'}{more}"
     looked = ", ".join(FORMATS[format].title for format in formats)
     troubles = f". Not readable: {'; '.join(notes)}" if notes else ""
+    unknown = describe_unknown_files(path)
+    troubles += f". {unknown}" if unknown else ""
     return (
         f"No dataset was found in {str(path)!r}, {holds}. Looked for {looked}, as "
         f"`ek.data.from_coco` and so on describe them{troubles}"
