@@ -108,8 +108,11 @@ def load(
             (docs/remote_files.md), unless it is TFRecord or TensorFlow Datasets; or a
             pattern of TFRecord files, such as `data/train-*.tfrecord`.
         split: name of a split, such as "train". None reads the only one.
-        format: "coco", "voc", "yolo", "csv", "tfrecord" or "tfds", where a folder holds
-            several. None finds it out.
+        format: "coco", "voc", "yolo", "csv", "tfrecord", "tfds", "cvat", "labelme",
+            "via", "label_studio", "create_ml", "hugging_face", "edge_impulse",
+            "keras_txt", or, by the package datumaro, "kitti", "wider_face",
+            "open_images", "vott", "labelme_xml", "mot" or "datumaro", where a folder
+            holds several. None finds it out.
         class_names: names in the order of the labels, to bring a second dataset in line
             with a first one: pass the first dataset's `class_names`, which may have
             classes that are not in this one. Or a label map: a dict from category id to
@@ -118,7 +121,8 @@ def load(
         on_error: "raise" raises one error that names everything that is wrong; "skip"
             leaves it out, warns, and lists it in `dataset.problems`.
         masks: whether to read masks for segmentation as well, of COCO json (see
-            `from_coco`) or TFRecord; for files of masks see `dataset.with_masks`.
+            `from_coco`), TFRecord, CVAT, LabelMe, VIA or Label Studio; for files of
+            masks see `dataset.with_masks`.
 
     Raises:
         FileNotFoundError: If there is no such file or folder.
