@@ -12,6 +12,7 @@ from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras._internal.remote_path import exists, path_of
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.formats.bdd import bdd_readers
 from effdet_keras.data.formats.coco import coco_readers, write_coco
 from effdet_keras.data.formats.create_ml import create_ml_readers
 from effdet_keras.data.formats.csv import csv_readers, write_csv
@@ -26,12 +27,14 @@ from effdet_keras.data.formats.datumaro import (
     wider_face_readers,
 )
 from effdet_keras.data.formats.edge_impulse import edge_impulse_readers
+from effdet_keras.data.formats.ground_truth import ground_truth_readers
 from effdet_keras.data.formats.hugging_face import hugging_face_readers
 from effdet_keras.data.formats.keras_txt import keras_txt_readers
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.formats.label_studio import label_studio_readers
 from effdet_keras.data.formats.labelme import labelme_readers
 from effdet_keras.data.formats.reading import chosen_split
+from effdet_keras.data.formats.supervisely import supervisely_readers
 from effdet_keras.data.formats.tfrecord import (
     pattern_readers,
     tfrecord_readers,
@@ -77,6 +80,9 @@ FORMATS = {
     "hugging_face": Format("Hugging Face", hugging_face_readers, None),
     "edge_impulse": Format("Edge Impulse", edge_impulse_readers, None),
     "keras_txt": Format("Keras txt", keras_txt_readers, None),
+    "supervisely": Format("Supervisely", supervisely_readers, None, has_masks=True),
+    "bdd": Format("BDD100K json", bdd_readers, None),
+    "ground_truth": Format("Ground Truth manifest", ground_truth_readers, None),
     # By the package `datumaro`.
     "kitti": Format("KITTI", kitti_readers, None),
     "wider_face": Format("WIDER FACE", wider_face_readers, None),
@@ -110,9 +116,9 @@ def load(
         split: name of a split, such as "train". None reads the only one.
         format: "coco", "voc", "yolo", "csv", "tfrecord", "tfds", "cvat", "labelme",
             "via", "label_studio", "create_ml", "hugging_face", "edge_impulse",
-            "keras_txt", or, by the package datumaro, "kitti", "wider_face",
-            "open_images", "vott", "labelme_xml", "mot" or "datumaro", where a folder
-            holds several. None finds it out.
+            "keras_txt", "supervisely", "bdd", "ground_truth", or, by the package
+            datumaro, "kitti", "wider_face", "open_images", "vott", "labelme_xml", "mot"
+            or "datumaro", where a folder holds several. None finds it out.
         class_names: names in the order of the labels, to bring a second dataset in line
             with a first one: pass the first dataset's `class_names`, which may have
             classes that are not in this one. Or a label map: a dict from category id to
@@ -121,8 +127,8 @@ def load(
         on_error: "raise" raises one error that names everything that is wrong; "skip"
             leaves it out, warns, and lists it in `dataset.problems`.
         masks: whether to read masks for segmentation as well, of COCO json (see
-            `from_coco`), TFRecord, CVAT, LabelMe, VIA or Label Studio; for files of
-            masks see `dataset.with_masks`.
+            `from_coco`), TFRecord, CVAT, LabelMe, VIA, Label Studio or Supervisely; for
+            files of masks see `dataset.with_masks`.
 
     Raises:
         FileNotFoundError: If there is no such file or folder.

@@ -95,6 +95,18 @@ def note_rotated(problems: Any, source: Any, rotated: Sequence[str]) -> None:
         problems.add_note("oriented box", source, f"{number} rotated: {rotated[0]}")
 
 
+def has_other_labels(path: Any) -> bool:
+    """Whether `labels` of a folder, or of its splits, has json or xml and no txt."""
+    folders = [path / "labels", *(p / "labels" for p in split_folders(path))]
+    has_other = False
+    for folder in (folder for folder in folders if folder.is_dir()):
+        for file in folder.rglob("*"):
+            if file.suffix.lower() == ".txt":
+                return False
+            has_other |= file.suffix.lower() in (".json", ".xml", ".csv")
+    return has_other
+
+
 def class_order(listed: Iterable[str], found: Iterable[Any]) -> list[str]:
     """Names of classes: those of the tool's list in its order, then others, sorted."""
     listed = list(dict.fromkeys(listed))

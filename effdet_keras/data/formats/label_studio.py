@@ -265,13 +265,14 @@ def _found(name, source_id, regions, locator, problems, rotated, masks):
             outline = polygon_shape(points / 100 * size)
         objects.add(np.divide(hull_box(points), 100), labels[0], outline)
     width, height = sizes[0] if sizes else (None, None)
+    image = _locate(name, locator)
     return reading.Found(
         place=name,
-        image=_locate(name, locator),
+        image=image,
         boxes=objects.boxes,
         classes=objects.classes,
         source_id=source_id if isinstance(source_id, int | str) else str(source_id),
-        file_name=_UPLOADED.sub("", (_path_parts(name) or [name])[-1], count=1),
+        file_name=_UPLOADED.sub("", image.name, count=1),
         image_size=reading.check_size(height, width),
         normalized_coordinates=True,
         shapes=tuple(objects.shapes) if masks else None,

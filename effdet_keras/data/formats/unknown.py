@@ -27,6 +27,8 @@ _KNOWN_KEYS = {
     "Create ML": "image, annotations",
     "Hugging Face": "file_name, objects",
     "Edge Impulse": "boundingBoxes",
+    "BDD100K": "name, labels with box2d",
+    "Ground Truth": "source-ref",
 }
 _KNOWN_COLUMNS = {
     "the Object Detection API": "filename, class, xmin, ymin, xmax, ymax",

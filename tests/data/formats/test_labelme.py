@@ -73,7 +73,7 @@ def test_labels_txt_gives_the_order_of_the_classes(annotate):
 def test_annotations_and_images_in_folders_of_their_own(annotate, folder, image):
     root = annotate("a", BOX, folder=folder, image=image)
     save_image(root / "images" / "a.png")
-    dataset = data.load(root, format="labelme")
+    dataset = data.load(root)
     assert dataset.records[0].image.endswith("a.png")
     assert dataset[0]["image"].shape == (20, 40, 3)
 
