@@ -220,7 +220,7 @@ def test_every_public_name_is_in_the_reference_once():
 
 
 def test_users_need_few_names():
-    assert len(LISTED) <= 70
+    assert len(LISTED) <= 80  # nine of them read the exports of one tool each
 
 
 def test_the_methods_that_users_call_are_seen():

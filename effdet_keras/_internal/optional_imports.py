@@ -62,3 +62,8 @@ pyplot = OptionalModule("matplotlib.pyplot", install="effdet-keras[plot]")
 
 # Weights of PyTorch.
 safetensors = OptionalModule("safetensors", install="effdet-keras[safetensors]")
+
+# Annotated images of other libraries.
+datumaro = OptionalModule("datumaro", install="effdet-keras[datumaro]")
+hf_datasets = OptionalModule("datasets", install="effdet-keras[datasets]")
+parquet = OptionalModule("pyarrow.parquet", install="effdet-keras[parquet]")

@@ -9,8 +9,17 @@ if TYPE_CHECKING:
     from effdet_keras.data.dataset import DetectionDataset
     from effdet_keras.data.formats.arrays import from_arrays
     from effdet_keras.data.formats.coco import from_coco, write_coco
+    from effdet_keras.data.formats.create_ml import from_create_ml
     from effdet_keras.data.formats.csv import from_csv, write_csv
+    from effdet_keras.data.formats.cvat import from_cvat
+    from effdet_keras.data.formats.datumaro import from_datumaro
+    from effdet_keras.data.formats.edge_impulse import from_edge_impulse
+    from effdet_keras.data.formats.hugging_face import from_hugging_face
+    from effdet_keras.data.formats.keras_txt import from_keras_txt
+    from effdet_keras.data.formats.label_studio import from_label_studio
+    from effdet_keras.data.formats.labelme import from_labelme
     from effdet_keras.data.formats.tfrecord import from_tfrecord, write_tfrecord
+    from effdet_keras.data.formats.via import from_via
     from effdet_keras.data.formats.voc import from_voc, write_voc
     from effdet_keras.data.formats.yolo import from_yolo, write_yolo
     from effdet_keras.data.record import Record
@@ -26,8 +35,17 @@ __all__ = [
     "fit_anchors",
     "from_arrays",
     "from_coco",
+    "from_create_ml",
     "from_csv",
+    "from_cvat",
+    "from_datumaro",
+    "from_edge_impulse",
+    "from_hugging_face",
+    "from_keras_txt",
+    "from_label_studio",
+    "from_labelme",
     "from_tfrecord",
+    "from_via",
     "from_voc",
     "from_yolo",
     "load",
@@ -47,6 +65,15 @@ _PLACES = {
     "data.formats.arrays": ("from_arrays",),
     "data.formats.coco": ("from_coco", "write_coco"),
     "data.formats.csv": ("from_csv", "write_csv"),
+    "data.formats.create_ml": ("from_create_ml",),
+    "data.formats.cvat": ("from_cvat",),
+    "data.formats.datumaro": ("from_datumaro",),
+    "data.formats.edge_impulse": ("from_edge_impulse",),
+    "data.formats.hugging_face": ("from_hugging_face",),
+    "data.formats.keras_txt": ("from_keras_txt",),
+    "data.formats.label_studio": ("from_label_studio",),
+    "data.formats.labelme": ("from_labelme",),
+    "data.formats.via": ("from_via",),
     "data.formats.tfrecord": ("from_tfrecord", "write_tfrecord"),
     "data.formats.voc": ("from_voc", "write_voc"),
     "data.formats.yolo": ("from_yolo", "write_yolo"),

@@ -12,15 +12,36 @@ from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras._internal.remote_path import exists, path_of
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.formats.bdd import bdd_readers
 from effdet_keras.data.formats.coco import coco_readers, write_coco
+from effdet_keras.data.formats.create_ml import create_ml_readers
 from effdet_keras.data.formats.csv import csv_readers, write_csv
+from effdet_keras.data.formats.cvat import cvat_readers
+from effdet_keras.data.formats.datumaro import (
+    datumaro_own_readers,
+    kitti_readers,
+    labelme_xml_readers,
+    mot_readers,
+    open_images_readers,
+    vott_readers,
+    wider_face_readers,
+)
+from effdet_keras.data.formats.edge_impulse import edge_impulse_readers
+from effdet_keras.data.formats.ground_truth import ground_truth_readers
+from effdet_keras.data.formats.hugging_face import hugging_face_readers
+from effdet_keras.data.formats.keras_txt import keras_txt_readers
 from effdet_keras.data.formats.label_map import ClassNames
+from effdet_keras.data.formats.label_studio import label_studio_readers
+from effdet_keras.data.formats.labelme import labelme_readers
 from effdet_keras.data.formats.reading import chosen_split
+from effdet_keras.data.formats.supervisely import supervisely_readers
 from effdet_keras.data.formats.tfrecord import (
     pattern_readers,
     tfrecord_readers,
     write_tfrecord,
 )
+from effdet_keras.data.formats.unknown import describe_unknown_files
+from effdet_keras.data.formats.via import via_readers
 from effdet_keras.data.formats.voc import voc_readers, write_voc
 from effdet_keras.data.formats.yolo import write_yolo, yolo_readers
 from effdet_keras.errors import InvalidValueError, check_choice, require
@@ -51,6 +72,25 @@ FORMATS = {
     "csv": Format("CSV", csv_readers, write_csv),
     "tfrecord": Format("TFRecord", tfrecord_readers, write_tfrecord, has_masks=True),
     "tfds": Format("TensorFlow Datasets", _tfds_readers, None),
+    "cvat": Format("CVAT xml", cvat_readers, None, has_masks=True),
+    "labelme": Format("LabelMe json", labelme_readers, None, has_masks=True),
+    "via": Format("VIA", via_readers, None, has_masks=True),
+    "label_studio": Format("Label Studio", label_studio_readers, None, has_masks=True),
+    "create_ml": Format("Create ML json", create_ml_readers, None),
+    "hugging_face": Format("Hugging Face", hugging_face_readers, None),
+    "edge_impulse": Format("Edge Impulse", edge_impulse_readers, None),
+    "keras_txt": Format("Keras txt", keras_txt_readers, None),
+    "supervisely": Format("Supervisely", supervisely_readers, None, has_masks=True),
+    "bdd": Format("BDD100K json", bdd_readers, None),
+    "ground_truth": Format("Ground Truth manifest", ground_truth_readers, None),
+    # By the package `datumaro`.
+    "kitti": Format("KITTI", kitti_readers, None),
+    "wider_face": Format("WIDER FACE", wider_face_readers, None),
+    "open_images": Format("Open Images", open_images_readers, None),
+    "vott": Format("VoTT json", vott_readers, None),
+    "labelme_xml": Format("LabelMe xml", labelme_xml_readers, None),
+    "mot": Format("MOT", mot_readers, None),
+    "datumaro": Format("Datumaro", datumaro_own_readers, None),
 }
 
 
@@ -74,8 +114,11 @@ def load(
             (docs/remote_files.md), unless it is TFRecord or TensorFlow Datasets; or a
             pattern of TFRecord files, such as `data/train-*.tfrecord`.
         split: name of a split, such as "train". None reads the only one.
-        format: "coco", "voc", "yolo", "csv", "tfrecord" or "tfds", where a folder holds
-            several. None finds it out.
+        format: "coco", "voc", "yolo", "csv", "tfrecord", "tfds", "cvat", "labelme",
+            "via", "label_studio", "create_ml", "hugging_face", "edge_impulse",
+            "keras_txt", "supervisely", "bdd", "ground_truth", or, by the package
+            datumaro, "kitti", "wider_face", "open_images", "vott", "labelme_xml", "mot"
+            or "datumaro", where a folder holds several. None finds it out.
         class_names: names in the order of the labels, to bring a second dataset in line
             with a first one: pass the first dataset's `class_names`, which may have
             classes that are not in this one. Or a label map: a dict from category id to
@@ -84,7 +127,8 @@ def load(
         on_error: "raise" raises one error that names everything that is wrong; "skip"
             leaves it out, warns, and lists it in `dataset.problems`.
         masks: whether to read masks for segmentation as well, of COCO json (see
-            `from_coco`) or TFRecord; for files of masks see `dataset.with_masks`.
+            `from_coco`), TFRecord, CVAT, LabelMe, VIA, Label Studio or Supervisely; for
+            files of masks see `dataset.with_masks`.
 
     Raises:
         FileNotFoundError: If there is no such file or folder.
@@ -339,6 +383,8 @@ def _describe_unknown(path, formats, notes):
         holds = f"which holds {', '.join(names[:_SHOWN]) or 'nothing'}{more}"
     looked = ", ".join(FORMATS[format].title for format in formats)
     troubles = f". Not readable: {'; '.join(notes)}" if notes else ""
+    unknown = describe_unknown_files(path)
+    troubles += f". {unknown}" if unknown else ""
     return (
         f"No dataset was found in {str(path)!r}, {holds}. Looked for {looked}, as "
         f"`ek.data.from_coco` and so on describe them{troubles}"

@@ -14,6 +14,8 @@ from effdet_keras._internal.whole_files import atomic_folder
 from effdet_keras._internal.yaml_text import read_text
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading, writing
+from effdet_keras.data.formats.cvat import is_cvat
+from effdet_keras.data.formats.datumaro import is_labelme_xml
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.images import IMAGE_SUFFIXES
@@ -126,7 +128,12 @@ def voc_readers(path):
 def _find_xml_dir(folder):
     """The folder of the xml files, or None."""
     places = (folder / name for name in _XML_FOLDERS)
-    return next((place for place in places if any(place.glob("*.xml"))), None)
+    return next((p for p in places if not all(map(_is_other, p.glob("*.xml")))), None)
+
+
+def _is_other(path):
+    """Whether an xml file is of CVAT, with all images, or of LabelMe, with outlines."""
+    return is_cvat(path) or is_labelme_xml(path)
 
 
 def _names(folder, stems, split):

@@ -14,6 +14,7 @@ from effdet_keras._internal.whole_files import atomic_folder, is_remote
 from effdet_keras._internal.yaml_text import load_yaml, read_text, to_yaml
 from effdet_keras.data.dataset import DetectionDataset, check_class_names
 from effdet_keras.data.formats import reading, writing
+from effdet_keras.data.formats.annotation_files import has_other_labels
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import clip_boxes_xywh
@@ -172,6 +173,8 @@ def _rows(record):
 def yolo_readers(path):
     """Finds the splits of a YOLO dataset: dict to the functions that read them."""
     if path.is_file() and path.suffix.lower() not in (".yaml", ".yml"):
+        return {}
+    if path.is_dir() and has_other_labels(path):
         return {}
     _, splits, _ = find_layout(path)
     return {split: functools.partial(from_yolo, path, split) for split in splits}

@@ -1,0 +1,136 @@
+"""BDD100K's and Scalabel's json, one file for all images: to a dataset."""
+
+from __future__ import annotations
+
+import functools
+import os
+import reprlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from effdet_keras._internal.remote_path import path_of
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.formats import reading
+from effdet_keras.data.formats.annotation_files import (
+    ImageLocator,
+    Objects,
+    check_split,
+    class_order,
+    files_by_split,
+    head_of,
+    hull_box,
+    numbers_of,
+    read_json,
+    read_split,
+)
+from effdet_keras.data.formats.label_map import ClassNames
+from effdet_keras.data.problems import Problems
+
+_CORNERS = ("x1", "y1", "x2", "y2")
+
+
+def from_bdd(
+    path: str | os.PathLike[str],
+    split: str | None = None,
+    *,
+    image_dir: str | os.PathLike[str] | None = None,
+    class_names: ClassNames | None = None,
+    on_error: str = "raise",
+) -> DetectionDataset:
+    """Reads a json file of BDD100K or Scalabel: the labels that have a `box2d`.
+
+    It is a list of images, or an object whose `frames` are one, each with its `name`
+    and `labels`. Labels without a box, lanes and drivable areas, are not objects.
+
+    Args:
+        path: the json file, or a folder that holds it, or one with `labels` for it and
+            `images`; several are splits by their names.
+        split: name of a split of a folder. None reads the only one.
+        image_dir: folder of the images. None looks near the file.
+        class_names, on_error: as for `load`.
+
+    Returns:
+        `DetectionDataset`. The classes are sorted. Objects with the attribute `crowd`
+        are crowds. `image_id` counts from 1 in the order of the file; `source_id` is
+        the name of the image.
+
+    Raises:
+        FileNotFoundError: If the file or images are missing.
+        ValueError: If the file has not this format, or, with "raise", if a box is not
+            two corners of finite numbers and a category.
+
+    Example:
+        >>> import json, pathlib, tempfile, PIL.Image
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> PIL.Image.new("RGB", (48, 32)).save(folder / "a.png")
+        >>> car = {"category": "car", "box2d": {"x1": 8, "y1": 4, "x2": 40, "y2": 20}}
+        >>> content = [{"name": "a.png", "labels": [car]}]
+        >>> _ = (folder / "det_train.json").write_text(json.dumps(content))
+        >>> from_bdd(folder)[0]["boxes"].tolist()
+        [[4.0, 8.0, 20.0, 40.0]]
+    """
+    path = path_of(path)
+    options = {"class_names": class_names, "on_error": on_error}
+    if path.is_dir():
+        tool = "`from_bdd` found no json file of BDD100K: one"
+        readers = bdd_readers(path)
+        return read_split(readers, path, split, tool, image_dir=image_dir, **options)
+    check_split(split, bdd_readers(path), path)
+    problems = Problems(f"`from_bdd` of {str(path)!r}", on_error)
+    locator = ImageLocator(path, image_dir)
+    found = [_found(image, locator, problems) for image in _read_images(path)]
+    classes = reading.named_classes(class_order([], found), class_names)
+    return reading.make_dataset(found, classes, problems, source=path)
+
+
+def bdd_readers(path: Any) -> dict[str, Callable]:
+    """Finds json files of BDD100K: dict from split to the function that reads it."""
+    return {
+        split: functools.partial(from_bdd, file)
+        for split, file in files_by_split(path, (".json",), is_bdd).items()
+    }
+
+
+def is_bdd(path: Any) -> bool:
+    """Whether a json file begins as those of BDD100K and Scalabel do."""
+    head = head_of(path)
+    return b'"name"' in head and b'"labels"' in head and b'"box2d"' in head
+
+
+def _read_images(path):
+    content = read_json(path, "from_bdd")
+    images = content.get("frames") if isinstance(content, dict) else content
+    are_images = isinstance(images, list) and all(
+        isinstance(image, dict) and isinstance(image.get("name"), str)
+        for image in images
+    )
+    rule = "`from_bdd` expects a json list of images, each with `name` and `labels`"
+    reading.require_content(are_images, rule, path, content)
+    return images
+
+
+def _found(image, locator, problems):
+    name, objects, crowds = image["name"], Objects(), []
+    for label in image.get("labels") or []:
+        box = label.get("box2d")
+        if box is None:
+            continue
+        category = str(label.get("category") or "").strip()
+        corners = numbers_of(box.get(k) for k in _CORNERS) if box else None
+        if corners is None or not category:
+            detail = f"a `category` and the finite {', '.join(_CORNERS)} are expected. "
+            problems.add("bad box", name, f"{detail}Received: {reprlib.repr(label)}")
+            continue
+        objects.add(hull_box(np.array(corners).reshape(2, 2)), category)
+        crowds.append(bool((label.get("attributes") or {}).get("crowd")))
+    return reading.Found(
+        place=name,
+        image=locator.find(name),
+        boxes=objects.boxes,
+        classes=objects.classes,
+        source_id=name,
+        file_name=name,
+        is_crowd=crowds,
+    )

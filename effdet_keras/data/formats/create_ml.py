@@ -1,0 +1,156 @@
+"""CreateML's json, one file for all images: to a dataset."""
+
+from __future__ import annotations
+
+import functools
+import os
+import reprlib
+from collections.abc import Callable
+from typing import Any
+
+from effdet_keras._internal.remote_path import path_of
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.formats import reading
+from effdet_keras.data.formats.annotation_files import (
+    ImageLocator,
+    Objects,
+    check_split,
+    class_order,
+    files_by_split,
+    head_of,
+    numbers_of,
+    read_json,
+    read_split,
+)
+from effdet_keras.data.formats.label_map import ClassNames
+from effdet_keras.data.problems import Problems
+
+_SUFFIXES = (".json",)
+# What the tools that write this format call the name of an image, and its boxes.
+_NAMES = ("image", "imagefilename", "filename", "imageFilename")
+_LISTS = ("annotations", "annotation")
+_SIDES = ("x", "y", "width", "height")
+
+
+def from_create_ml(
+    path: str | os.PathLike[str],
+    split: str | None = None,
+    *,
+    image_dir: str | os.PathLike[str] | None = None,
+    class_names: ClassNames | None = None,
+    on_error: str = "raise",
+) -> DetectionDataset:
+    """Reads a json file of Apple's Create ML, one for all images of a folder.
+
+    It is a list of `{"image": "a.jpg", "annotations": [{"label": "cat", "coordinates":
+    {"x": 24, "y": 12, "width": 32, "height": 16}}]}`, with the center and the sides of
+    each box in pixels. LabelImg, RectLabel and Roboflow write it as well.
+
+    Args:
+        path: the json file, or a folder that holds it, or one with a folder for each
+            split that holds one each, as Roboflow writes `_annotations.createml.json`.
+        split: name of a split of a folder. None reads the only one.
+        image_dir: folder of the images. None looks beside the file and in `images`.
+        class_names, on_error: as for `load`.
+
+    Returns:
+        `DetectionDataset`. The classes are sorted. `image_id` counts from 1 in the
+        order of the file; `source_id` is the name of the image.
+
+    Raises:
+        FileNotFoundError: If the file or images are missing.
+        ValueError: If the file has not this format, or, with "raise", if a box has no
+            label or no numbers.
+
+    Example:
+        >>> import json, pathlib, tempfile, PIL.Image
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> PIL.Image.new("RGB", (48, 32)).save(folder / "a.png")
+        >>> box = {"x": 24, "y": 12, "width": 32, "height": 16}
+        >>> cat = {"label": "cat", "coordinates": box}
+        >>> content = [{"image": "a.png", "annotations": [cat]}]
+        >>> _ = (folder / "train.json").write_text(json.dumps(content))
+        >>> from_create_ml(folder)[0]["boxes"].tolist()
+        [[4.0, 8.0, 20.0, 40.0]]
+    """
+    path = path_of(path)
+    options = {"class_names": class_names, "on_error": on_error}
+    if path.is_dir():
+        tool = "`from_create_ml` found no json file of Create ML: one"
+        readers = create_ml_readers(path)
+        return read_split(readers, path, split, tool, image_dir=image_dir, **options)
+    check_split(split, create_ml_readers(path), path)
+    problems = Problems(f"`from_create_ml` of {str(path)!r}", on_error)
+    locator = ImageLocator(path, image_dir)
+    found = [
+        _found(name, annotations, locator, problems)
+        for name, annotations in _read_images(path)
+    ]
+    classes = reading.named_classes(class_order([], found), class_names)
+    return reading.make_dataset(found, classes, problems, source=path)
+
+
+def create_ml_readers(path: Any) -> dict[str, Callable]:
+    """Finds json files of Create ML: dict from split to the function that reads it."""
+    files = files_by_split(path, _SUFFIXES, is_create_ml)
+    return {
+        split: functools.partial(from_create_ml, file) for split, file in files.items()
+    }
+
+
+def is_create_ml(path: Any) -> bool:
+    """Whether a json file begins as those of Create ML do."""
+    head = head_of(path)
+    if not head.startswith(b"["):
+        return False
+    has_image = any(f'"{name}"'.encode() in head for name in _NAMES)
+    has_list = any(f'"{name}"'.encode() in head for name in _LISTS)
+    is_other = b'"result"' in head or b'"data"' in head or b'"bbox"' in head
+    return has_image and has_list and (b'"coordinates"' in head or not is_other)
+
+
+def _read_images(path):
+    """The `(name, annotations)` of each image of a file."""
+    content = read_json(path, "from_create_ml")
+    rule = (
+        "`from_create_ml` expects a json list of images, each with `image`, its name, "
+        "and `annotations`"
+    )
+    reading.require_content(isinstance(content, list), rule, path, content)
+    for image in content:
+        is_image = isinstance(image, dict)
+        name = (
+            next((image[k] for k in _NAMES if k in image), None) if is_image else None
+        )
+        boxes = (
+            next((image[k] for k in _LISTS if k in image), None) if is_image else None
+        )
+        is_right = isinstance(name, str) and isinstance(boxes, list)
+        reading.require_content(is_right, rule, path, image)
+        yield name, boxes
+
+
+def _found(name, annotations, locator, problems):
+    objects = Objects()
+    for annotation in annotations:
+        given = annotation.get("coordinates") if isinstance(annotation, dict) else None
+        given = given if isinstance(given, dict) else {}
+        numbers = numbers_of(given.get(side) for side in _SIDES)
+        label = str(annotation.get("label") or "").strip() if given else ""
+        if numbers is None or not label:
+            detail = (
+                f"a `label` and the finite `coordinates` {', '.join(_SIDES)} are "
+                f"expected. Received: {reprlib.repr(annotation)}"
+            )
+            problems.add("bad box", name, detail)
+            continue
+        x, y, width, height = numbers
+        objects.add((x - width / 2, y - height / 2, width, height), label)
+    return reading.Found(
+        place=name,
+        image=locator.find(name),
+        boxes=objects.boxes,
+        classes=objects.classes,
+        source_id=name,
+        file_name=name,
+    )

@@ -1,0 +1,121 @@
+"""Edge Impulse's `bounding_boxes.labels`, a json for all images: to a dataset."""
+
+from __future__ import annotations
+
+import functools
+import os
+import reprlib
+from collections.abc import Callable
+from typing import Any
+
+from effdet_keras._internal.remote_path import path_of
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.formats import reading
+from effdet_keras.data.formats.annotation_files import (
+    ImageLocator,
+    Objects,
+    check_split,
+    class_order,
+    files_by_split,
+    numbers_of,
+    read_json,
+    read_split,
+)
+from effdet_keras.data.formats.label_map import ClassNames
+from effdet_keras.data.problems import Problems
+
+_NAME = "bounding_boxes.labels"
+_SIDES = ("x", "y", "width", "height")
+
+
+def from_edge_impulse(
+    path: str | os.PathLike[str],
+    split: str | None = None,
+    *,
+    image_dir: str | os.PathLike[str] | None = None,
+    class_names: ClassNames | None = None,
+    on_error: str = "raise",
+) -> DetectionDataset:
+    """Reads the `bounding_boxes.labels` of Edge Impulse, a json beside the images.
+
+    Its `boundingBoxes` have for each image a list of `label`, `x`, `y`, `width` and
+    `height`: the corner at the top left and the sides in pixels.
+
+    Args:
+        path: the file, or a folder that holds it, or one with `training` and `testing`
+            that hold one each.
+        split: name of a split of a folder, such as "training". None reads the only one.
+        image_dir: folder of the images. None looks beside the file.
+        class_names, on_error: as for `load`.
+
+    Returns:
+        `DetectionDataset`. The classes are sorted. `image_id` counts from 1 in the
+        order of the file; `source_id` is the name of the image.
+
+    Raises:
+        FileNotFoundError: If the file or images are missing.
+        ValueError: If the file has not this format, or, with "raise", if a box has no
+            label or no numbers.
+
+    Example:
+        >>> import json, pathlib, tempfile, PIL.Image
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> PIL.Image.new("RGB", (48, 32)).save(folder / "a.png")
+        >>> cat = {"label": "cat", "x": 8, "y": 4, "width": 32, "height": 16}
+        >>> content = {"version": 1, "type": "bounding-box-labels",
+        ...            "boundingBoxes": {"a.png": [cat]}}
+        >>> _ = (folder / "bounding_boxes.labels").write_text(json.dumps(content))
+        >>> from_edge_impulse(folder)[0]["boxes"].tolist()
+        [[4.0, 8.0, 20.0, 40.0]]
+    """
+    path = path_of(path)
+    options = {"class_names": class_names, "on_error": on_error}
+    if path.is_dir():
+        tool = f"`from_edge_impulse` found no file {_NAME}: one"
+        readers = edge_impulse_readers(path)
+        return read_split(readers, path, split, tool, image_dir=image_dir, **options)
+    check_split(split, edge_impulse_readers(path), path)
+    problems = Problems(f"`from_edge_impulse` of {str(path)!r}", on_error)
+    content = read_json(path, "from_edge_impulse")
+    images = content.get("boundingBoxes") if isinstance(content, dict) else None
+    rule = "`from_edge_impulse` expects a json object with `boundingBoxes`"
+    reading.require_content(isinstance(images, dict), rule, path, content)
+    locator = ImageLocator(path, image_dir)
+    found = [
+        _found(name, boxes or [], locator, problems) for name, boxes in images.items()
+    ]
+    classes = reading.named_classes(class_order([], found), class_names)
+    return reading.make_dataset(found, classes, problems, source=path)
+
+
+def edge_impulse_readers(path: Any) -> dict[str, Callable]:
+    """Finds `bounding_boxes.labels`: dict from split to the function that reads it."""
+    files = files_by_split(path, (".labels",), lambda file: file.name == _NAME)
+    return {
+        split: functools.partial(from_edge_impulse, file)
+        for split, file in files.items()
+    }
+
+
+def _found(name, boxes, locator, problems):
+    objects = Objects()
+    for box in boxes:
+        is_object = isinstance(box, dict)
+        numbers = numbers_of(box.get(side) for side in _SIDES) if is_object else None
+        label = str(box.get("label") or "").strip() if is_object else ""
+        if numbers is None or not label:
+            detail = (
+                f"a `label` and the finite {', '.join(_SIDES)} are expected. "
+                f"Received: {reprlib.repr(box)}"
+            )
+            problems.add("bad box", name, detail)
+        else:
+            objects.add(numbers, label)
+    return reading.Found(
+        place=name,
+        image=locator.find(name),
+        boxes=objects.boxes,
+        classes=objects.classes,
+        source_id=name,
+        file_name=name,
+    )

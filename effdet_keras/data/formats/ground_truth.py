@@ -1,0 +1,176 @@
+"""Amazon's Ground Truth manifests, a json object in each line: to a dataset."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import reprlib
+from collections.abc import Callable
+from typing import Any
+
+from effdet_keras._internal.remote_path import path_of
+from effdet_keras._internal.yaml_text import read_text
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.formats import reading
+from effdet_keras.data.formats.annotation_files import (
+    ImageLocator,
+    Objects,
+    check_split,
+    files_by_split,
+    head_of,
+    number_of,
+    numbers_of,
+    parts_of,
+    read_split,
+)
+from effdet_keras.data.formats.label_map import ClassNames
+from effdet_keras.data.problems import Problems
+from effdet_keras.errors import InvalidValueError
+
+_SIDES = ("left", "top", "width", "height")
+
+
+def from_ground_truth(
+    path: str | os.PathLike[str],
+    split: str | None = None,
+    *,
+    image_dir: str | os.PathLike[str] | None = None,
+    class_names: ClassNames | None = None,
+    on_error: str = "raise",
+) -> DetectionDataset:
+    """Reads an augmented manifest of Amazon SageMaker Ground Truth with boxes.
+
+    Each line is a json object: `source-ref`, the address of the image, the
+    `annotations` of the labelling job, and its metadata with the `class-map`. Images
+    are found by the longest ending of their address that exists near the file. Lines
+    that were not labelled are left out, with a warning.
+
+    Args:
+        path: the `.manifest` file, or a folder that holds it, or several as splits.
+        split: name of a split of a folder. None reads the only one.
+        image_dir: folder of the images. None looks near the file.
+        class_names, on_error: as for `load`.
+
+    Returns:
+        `DetectionDataset`. The classes are in the order of their numbers in the
+        `class-map`. `image_id` counts from 1 in the order of the lines; `source_id` is
+        the address of the image.
+
+    Raises:
+        FileNotFoundError: If the file or images are missing.
+        ValueError: If the file has not this format, or, with "raise", if a box has no
+            class or no numbers.
+
+    Example:
+        >>> import pathlib, tempfile, PIL.Image
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> PIL.Image.new("RGB", (48, 32)).save(folder / "a.png")
+        >>> box = {"class_id": 0, "left": 8, "top": 4, "width": 32, "height": 16}
+        >>> row = {"source-ref": "s3://bucket/a.png",
+        ...        "pets": {"annotations": [box]},
+        ...        "pets-metadata": {"class-map": {"0": "cat"}}}
+        >>> _ = (folder / "output.manifest").write_text(json.dumps(row))
+        >>> from_ground_truth(folder)[0]["boxes"].tolist()
+        [[4.0, 8.0, 20.0, 40.0]]
+    """
+    path = path_of(path)
+    options = {"class_names": class_names, "on_error": on_error}
+    if path.is_dir():
+        tool = "`from_ground_truth` found no file such as output.manifest: one"
+        readers = ground_truth_readers(path)
+        return read_split(readers, path, split, tool, image_dir=image_dir, **options)
+    check_split(split, ground_truth_readers(path), path)
+    problems = Problems(f"`from_ground_truth` of {str(path)!r}", on_error)
+    rows = _read_rows(path)
+    names = {}
+    for _, row in rows:
+        names |= _class_map(row)
+    locator = ImageLocator(path, image_dir)
+    found = [_found(line, row, locator, problems) for line, row in rows]
+    found = [image for image in found if image is not None]
+    classes = list(dict.fromkeys(names[number] for number in sorted(names)))
+    classes = reading.named_classes(classes, class_names)
+    return reading.make_dataset(found, classes, problems, source=path)
+
+
+def ground_truth_readers(path: Any) -> dict[str, Callable]:
+    """Finds manifests: dict from split to the function that reads it."""
+    files = files_by_split(path, (".manifest", ".jsonl"), is_ground_truth)
+    return {
+        split: functools.partial(from_ground_truth, file)
+        for split, file in files.items()
+    }
+
+
+def is_ground_truth(path: Any) -> bool:
+    """Whether a file begins as the manifests of labelling jobs do."""
+    head = head_of(path)
+    return (
+        head.startswith(b"{") and b'"source-ref"' in head and b'"annotations"' in head
+    )
+
+
+def _read_rows(path):
+    """The `(number, object)` of each line."""
+    rows = []
+    for number, line in enumerate(read_text(path).splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise InvalidValueError(
+                "`from_ground_truth` expects a json object in each line. Received: "
+                f"{str(path)!r}, line {number}, {reprlib.repr(line)}: {error}"
+            ) from error
+        rule = (
+            "`from_ground_truth` expects `source-ref` in the json object of each line"
+        )
+        is_row = isinstance(row, dict) and isinstance(row.get("source-ref"), str)
+        reading.require_content(is_row, f"{rule}: line {number}", path, row)
+        rows.append((number, row))
+    return rows
+
+
+def _job_of(row):
+    """The labelling job of a row with boxes, or None."""
+    return next(
+        (k for k, v in row.items() if isinstance(v, dict) and "annotations" in v), None
+    )
+
+
+def _class_map(row):
+    """The name of each class by its number."""
+    metadata = row.get(f"{_job_of(row)}-metadata") or {}
+    return {int(number): str(n) for number, n in metadata.get("class-map", {}).items()}
+
+
+def _found(line, row, locator, problems):
+    address, job = row["source-ref"], _job_of(row)
+    name = (parts_of(address) or [address])[-1]
+    if job is None:
+        problems.add("unlabelled image", name, f"line {line} has no `annotations`")
+        return None
+    objects, names = Objects(), _class_map(row)
+    for box in row[job]["annotations"]:
+        numbers = numbers_of(box.get(side) for side in _SIDES)
+        label = names.get(number_of(box.get("class_id")))
+        if numbers is None or label is None:
+            detail = (
+                f"line {line}: a `class_id` of the `class-map` and the finite "
+                f"{', '.join(_SIDES)} are expected. Received: {reprlib.repr(box)}"
+            )
+            problems.add("bad box", name, detail)
+        else:
+            objects.add(numbers, label)
+    size = (row[job].get("image_size") or [{}])[0]
+    return reading.Found(
+        place=name,
+        image=locator.find(address),
+        boxes=objects.boxes,
+        classes=objects.classes,
+        source_id=address,
+        file_name=name,
+        image_size=reading.check_size(size.get("height"), size.get("width")),
+    )

@@ -1,0 +1,136 @@
+"""`_annotations.txt` with a line for each image, of Roboflow's "Keras TXT": read."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Callable
+from typing import Any
+
+from effdet_keras._internal.remote_path import is_file, path_of
+from effdet_keras._internal.yaml_text import read_text
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.formats import reading
+from effdet_keras.data.formats.annotation_files import (
+    ImageLocator,
+    Objects,
+    check_split,
+    files_by_split,
+    numbers_of,
+    read_split,
+)
+from effdet_keras.data.formats.label_map import ClassNames
+from effdet_keras.data.problems import Problems
+
+_NAME, _CLASSES = "_annotations.txt", "_classes.txt"
+_BOX = re.compile(r"[^\s,]+(?:,[^\s,]*)+")  # no name of an image, as it has commas
+
+
+def from_keras_txt(
+    path: str | os.PathLike[str],
+    split: str | None = None,
+    *,
+    image_dir: str | os.PathLike[str] | None = None,
+    class_names: ClassNames | None = None,
+    on_error: str = "raise",
+) -> DetectionDataset:
+    """Reads `_annotations.txt` and `_classes.txt`, Roboflow's export "Keras TXT".
+
+    A line is `a.jpg left,top,right,bottom,class left,top,...`, in pixels; the classes
+    count from 0 in `_classes.txt`, which has a name in each line. Roboflow's exports
+    for YOLOv4 and other ports of Keras' YOLOv3 are the same.
+
+    Args:
+        path: the `_annotations.txt`, or a folder that holds it, or one with a folder
+            for each split that holds one.
+        split: name of a split of a folder, such as "train". None reads the only one.
+        image_dir: folder of the images. None looks beside the file.
+        class_names, on_error: as for `load`.
+
+    Returns:
+        `DetectionDataset`. The classes are in the order of `_classes.txt`. `image_id`
+        counts from 1 in the order of the lines; `source_id` is the name of the image.
+
+    Raises:
+        FileNotFoundError: If a file or images are missing.
+        ValueError: With "raise", if a box is not four finite numbers and a class.
+
+    Example:
+        >>> import pathlib, tempfile, PIL.Image
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> PIL.Image.new("RGB", (48, 32)).save(folder / "a.png")
+        >>> _ = (folder / "_classes.txt").write_text("cat")
+        >>> _ = (folder / "_annotations.txt").write_text("a.png 8,4,40,20,0")
+        >>> from_keras_txt(folder)[0]["boxes"].tolist()
+        [[4.0, 8.0, 20.0, 40.0]]
+    """
+    path = path_of(path)
+    options = {"class_names": class_names, "on_error": on_error}
+    if path.is_dir():
+        tool = f"`from_keras_txt` found no file {_NAME}: one"
+        readers = keras_txt_readers(path)
+        return read_split(readers, path, split, tool, image_dir=image_dir, **options)
+    check_split(split, keras_txt_readers(path), path)
+    problems = Problems(f"`from_keras_txt` of {str(path)!r}", on_error)
+    names = _class_list(path)
+    locator = ImageLocator(path, image_dir)
+    lines = enumerate(read_text(path).splitlines(), 1)
+    found = [
+        _found(number, line, names, locator, problems)
+        for number, line in lines
+        if line.strip()
+    ]
+    classes = reading.named_classes(names, class_names)
+    return reading.make_dataset(found, classes, problems, source=path)
+
+
+def keras_txt_readers(path: Any) -> dict[str, Callable]:
+    """Finds `_annotations.txt`: dict from split to the function that reads it."""
+    files = files_by_split(path, (".txt",), lambda file: file.name == _NAME)
+    return {
+        split: functools.partial(from_keras_txt, file) for split, file in files.items()
+    }
+
+
+def _class_list(path):
+    """The names of the classes, from the file beside, or one folder above."""
+    places = [folder / _CLASSES for folder in (path.parent, path.parent.parent)]
+    file = next(filter(is_file, places), None)
+    if file is None:
+        raise FileNotFoundError(
+            f"`from_keras_txt` expects the names of the classes, one in each line, in "
+            f"{str(places[0])!r}, which is missing"
+        )
+    # Blank lines inside stay: without them the classes would be shifted.
+    return [line.strip() for line in read_text(file).rstrip().splitlines()]
+
+
+def _found(number, line, names, locator, problems):
+    """The image of a line; its name may have blanks."""
+    words = line.split()
+    first = next((i for i, w in enumerate(words) if i and _BOX.fullmatch(w)), None)
+    boxes = [] if first is None else words[first:]
+    name = line.strip() if first is None else line.split(words[first])[0].strip()
+    objects = Objects()
+    for text in boxes:
+        numbers = numbers_of(text.split(","))
+        is_box = numbers is not None and len(numbers) == 5
+        is_class = is_box and numbers[4].is_integer() and 0 <= numbers[4] < len(names)
+        if not is_class:
+            detail = (
+                f"line {number}: left,top,right,bottom,class with a class below "
+                f"{len(names)} is expected. Received: {text!r}"
+            )
+            problems.add("bad box", name, detail)
+            continue
+        left, top, right, bottom, label = numbers
+        objects.add((left, top, right - left, bottom - top), names[int(label)])
+    return reading.Found(
+        place=name,
+        image=locator.find(name),
+        boxes=objects.boxes,
+        classes=objects.classes,
+        source_id=name,
+        file_name=name,
+    )

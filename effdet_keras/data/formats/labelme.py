@@ -1,0 +1,268 @@
+"""LabelMe's json, one file per image: to a dataset."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import functools
+import os
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from effdet_keras._internal.remote_path import for_each, is_file, local_copy, path_of
+from effdet_keras._internal.yaml_text import read_text
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.formats import reading
+from effdet_keras.data.formats.annotation_files import (
+    ImageLocator,
+    Objects,
+    annotation_folders,
+    class_order,
+    hull_box,
+    is_visible,
+    note_rotated,
+    number_of,
+    points_of,
+    polygon_shape,
+    read_json,
+    read_split,
+    split_folders,
+)
+from effdet_keras.data.formats.label_map import ClassNames
+from effdet_keras.data.problems import Problems
+from effdet_keras.images import EncodedImage
+
+_SUFFIX = ".json"
+# Shapes whose points are corners of an outline, and those that have no box.
+_OUTLINES = ("polygon", "rotation", "oriented_rectangle", "quadrilateral")
+_CORNERS = ("rectangle", "mask", "", None)
+_WITHOUT_BOX = ("point", "line", "linestrip", "points", "linestring")
+_IMAGE_DATA = re.compile(rb'"imageData"\s*:\s*"([^"]*)"')
+_LOOKED_AT = 5  # files of a folder that show whether they are LabelMe's
+_LABEL_LISTS = ("labels.txt", "classes.txt", "class_names.txt")
+
+
+def from_labelme(
+    path: str | os.PathLike[str],
+    *,
+    image_dir: str | os.PathLike[str] | None = None,
+    class_names: ClassNames | None = None,
+    on_error: str = "raise",
+    masks: bool = False,
+) -> DetectionDataset:
+    """Reads the json files of LabelMe and of tools that write the same, one per image.
+
+    Rectangles, circles, outlines and masks become the upright box around them.
+    Rectangles that AnyLabeling turned are counted in a note. Points and lines are left
+    out, with a warning. An image that is not there is taken from the `imageData` of its
+    json file, where that has one.
+
+    Args:
+        path: folder of the json files, or of `annotations` (or `labels`, `json`) with
+            them and `images`; or one json file.
+        image_dir: folder of the images. None takes `imagePath` from each json file, or
+            else looks beside it and in `images`.
+        class_names, on_error: as for `load`.
+        masks: whether to keep outlines for a segmentation head, as `from_coco` does.
+
+    Returns:
+        `DetectionDataset`. The classes are in the order of a `labels.txt` that names
+        all of them, or else sorted. `image_id` counts from 1 in the order of the files;
+        `source_id` is the name of the file without suffix.
+
+    Raises:
+        FileNotFoundError: If there is no json file of LabelMe, or images are missing.
+        ValueError: If a file is no json, or, with "raise", if a shape has no points.
+
+    Example:
+        >>> import json, pathlib, tempfile, PIL.Image
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> PIL.Image.new("RGB", (48, 32)).save(folder / "a.png")
+        >>> shape = {"label": "cat", "points": [[8, 4], [40, 20]],
+        ...          "shape_type": "rectangle"}
+        >>> content = {"shapes": [shape], "imagePath": "a.png", "imageData": None}
+        >>> _ = (folder / "a.json").write_text(json.dumps(content))
+        >>> from_labelme(folder)[0]["boxes"].tolist()
+        [[4.0, 8.0, 20.0, 40.0]]
+    """
+    path = path_of(path)
+    folder = path.parent if path.is_file() else _json_folder(path)
+    if folder is None:
+        options = {"class_names": class_names, "on_error": on_error, "masks": masks}
+        tool = "`from_labelme` found no json file with `shapes`: a folder of LabelMe's"
+        readers = labelme_readers(path)
+        return read_split(readers, path, None, tool, image_dir=image_dir, **options)
+    problems = Problems(f"`from_labelme` of {str(path)!r}", on_error)
+    files = [path] if path.is_file() else _json_files(folder)
+    contents = for_each(lambda file: _read(file, problems), files)
+    contents = {file: c for file, c in zip(files, contents) if c is not None}
+    if path.is_file() and not contents:
+        problems.finish()
+        rule = "`from_labelme` expects a json file with a list of `shapes`"
+        reading.require_content(False, rule, path, read_json(path, "from_labelme"))
+    locator = ImageLocator(folder / "labelme.json", image_dir)
+    rotated = []
+    found = [
+        _found(file, content, locator, problems, rotated, masks)
+        for file, content in contents.items()
+    ]
+    note_rotated(problems, path.name, rotated)
+    classes = class_order(_listed_labels(path, folder, found), found)
+    classes = reading.named_classes(classes, class_names)
+    return reading.make_dataset(found, classes, problems, source=path)
+
+
+def labelme_readers(path: Any) -> dict[str, Callable]:
+    """Finds json files of LabelMe: dict from split to the function that reads it."""
+    if path.is_file():
+        is_one = path.suffix.lower() == _SUFFIX and is_labelme(path)
+        return (
+            {reading.ONE_SPLIT: functools.partial(from_labelme, path)} if is_one else {}
+        )
+    if _json_folder(path) is not None:
+        return {reading.ONE_SPLIT: functools.partial(from_labelme, path)}
+    folders = [folder for folder in split_folders(path) if _json_folder(folder)]
+    # `annotations` with a folder for each split.
+    for outer in [] if folders else annotation_folders(path):
+        folders += [folder for folder in split_folders(outer) if _json_folder(folder)]
+    return {p.name: functools.partial(from_labelme, p) for p in folders}
+
+
+def is_labelme(path: Any) -> bool:
+    """Whether a json file has the shapes of one image."""
+    with open(local_copy(path), "rb") as file:
+        if not file.read(64).lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"{"):
+            return False
+        file.seek(0)
+        content = file.read(1 << 26)  # `imageData` may stand before the shapes
+    return b'"shapes"' in content and b'"imagePath"' in content
+
+
+def _json_folder(folder):
+    """The folder itself, or `annotations` and the like in it, that has such files."""
+    places = (folder, *annotation_folders(folder))
+    return next((p for p in places if any(map(is_labelme, _first_files(p)))), None)
+
+
+def _first_files(folder):
+    files = _json_files(folder)
+    return files[:_LOOKED_AT]
+
+
+def _json_files(folder):
+    return [
+        path
+        for path in sorted(folder.iterdir())
+        if path.suffix.lower() == _SUFFIX and is_visible(path)
+    ]
+
+
+def _read(path, problems):
+    """The content of a file of LabelMe; None of another json, or a problem."""
+    try:
+        content = read_json(path, "from_labelme")
+    except ValueError as error:
+        problems.add("unreadable annotation", path.name, str(error))
+        return None
+    is_one = isinstance(content, dict) and isinstance(content.get("shapes"), list)
+    return content if is_one else None
+
+
+def _listed_labels(path, folder, found):
+    """The names of a list of labels beside the files, if it has all that are used."""
+    used = {name for image in found for name in image.classes}
+    places = dict.fromkeys((folder, path if path.is_dir() else folder, folder.parent))
+    for file in (place / name for place in places for name in _LABEL_LISTS):
+        if is_file(file):
+            lines = [line.strip() for line in read_text(file).splitlines()]
+            # LabelMe's own list begins with `__ignore__` and `_background_`.
+            names = [line for line in lines if line and not line.startswith("_")]
+            if used <= set(names):
+                return names
+    return []
+
+
+def _found(file, content, locator, problems, rotated, masks):
+    objects = Objects()
+    for number, shape in enumerate(content["shapes"]):
+        place = f"shapes[{number}]"
+        _add_shape(objects, shape, place, file.name, problems, rotated)
+    name = str(content.get("imagePath") or "")
+    image = locator.find(name) if name else locator.find_frame(file.stem)
+    if image is None or not is_file(image):
+        image = locator.find_frame(file.stem) or _embedded(file, content) or image
+    size = [number_of(content.get(f"image{side}")) for side in ("Height", "Width")]
+    return reading.Found(
+        place=file.name,
+        image=file.with_suffix(".jpg") if image is None else image,
+        boxes=objects.boxes,
+        classes=objects.classes,
+        source_id=file.stem,
+        file_name=_file_name(image, name, file),
+        image_size=reading.check_size(*size),
+        shapes=tuple(objects.shapes) if masks else None,
+    )
+
+
+def _add_shape(objects, shape, place, file_name, problems, rotated):
+    """Adds the box of a shape, or a problem."""
+    kind, label = shape.get("shape_type", "polygon"), str(shape.get("label") or "")
+    points = points_of(shape.get("points"))
+    if kind in _WITHOUT_BOX:
+        problems.add("unread shape", file_name, f"{place}: {kind} of {label!r}")
+        return
+    box = outline = None
+    if points is None or not len(points) or not label:
+        pass
+    elif kind == "circle" and len(points) == 2:  # the center, and a point of the rim
+        radius = float(np.hypot(*(points[1] - points[0])))
+        box = hull_box(np.stack([points[0] - radius, points[0] + radius]))
+    elif kind in _OUTLINES or (kind in _CORNERS and len(points) > 1):
+        box = hull_box(points)
+        outline = polygon_shape(points) if kind in _OUTLINES else None
+    if box is None:
+        problems.add(
+            "bad box",
+            file_name,
+            f"{place}: a label, a known `shape_type` and points of two finite numbers "
+            f"are expected. Received: label {label!r}, shape_type {kind!r}, points "
+            f"{str(shape.get('points'))[:80]}",
+        )
+        return
+    direction = number_of(shape.get("direction")) or 0.0  # of AnyLabeling, in radians
+    if kind in ("rotation", "oriented_rectangle"):
+        angle = f"{np.degrees(direction):.4g} degrees"
+        rotated.append(f"{label!r} by {angle} in {file_name}")
+    objects.add(box, label, outline)
+
+
+def _file_name(image, name, file):
+    """The name of an image that may be inside its json file."""
+    if isinstance(image, os.PathLike):
+        return image.name
+    return name.replace("\\", "/").rpartition("/")[2] or file.name
+
+
+@dataclasses.dataclass(frozen=True)
+class _EmbeddedImage(EncodedImage):
+    """An image file in base64 inside a json file."""
+
+    def read(self) -> bytes:
+        """The bytes of the image file, not decoded."""
+        text = super().read().replace(b"\\/", b"/").replace(b"\\n", b"")
+        return base64.b64decode(text.rpartition(b",")[2])  # behind `data:...;base64,`
+
+
+def _embedded(file, content):
+    """The image that a json file has in it, or None."""
+    if not content.get("imageData"):
+        return None
+    copy = local_copy(file)
+    data = copy.read_bytes()
+    match = _IMAGE_DATA.search(data)
+    if match is None:
+        return None
+    return _EmbeddedImage(str(copy), match.start(1), len(match[1]))

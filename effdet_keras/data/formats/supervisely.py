@@ -1,0 +1,198 @@
+"""Supervisely's projects, a json for each image in `ann`: to a dataset."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import os
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from effdet_keras._internal.remote_path import for_each, is_file, path_of
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.formats import reading
+from effdet_keras.data.formats.annotation_files import (
+    ImageLocator,
+    Objects,
+    class_order,
+    hull_box,
+    inner_folders,
+    is_visible,
+    numbers_of,
+    points_of,
+    polygon_shape,
+    read_json,
+    read_split,
+)
+from effdet_keras.data.formats.label_map import ClassNames
+from effdet_keras.data.problems import Problems
+from effdet_keras.images import read_mask
+
+_WITHOUT_BOX = ("point", "line", "polyline", "graph", "cuboid", "any")
+
+
+def from_supervisely(
+    path: str | os.PathLike[str],
+    split: str | None = None,
+    *,
+    class_names: ClassNames | None = None,
+    on_error: str = "raise",
+    masks: bool = False,
+) -> DetectionDataset:
+    """Reads a project of Supervisely: `ann/a.jpg.json` for each `img/a.jpg`.
+
+    Rectangles, outlines (`polygon`) and bitmaps become the upright box around them.
+    Points and lines are left out, with a warning.
+
+    Args:
+        path: folder with `ann` and `img`, or that of a project with a folder for each
+            of its datasets, which are splits.
+        split: name of a dataset of the project. None reads the only one.
+        class_names, on_error: as for `load`.
+        masks: whether to keep outlines for a segmentation head, as `from_coco` does.
+
+    Returns:
+        `DetectionDataset`. The classes are in the order of `meta.json`, or sorted.
+        `image_id` counts from 1 in the order of the names; `source_id` is the name of
+        the image.
+
+    Raises:
+        FileNotFoundError: If there are no such folders, or images are missing.
+        ValueError: If a file is no json, or, with "raise", if a shape has no points.
+
+    Example:
+        >>> import json, pathlib, tempfile, PIL.Image
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> (folder / "ann").mkdir(); (folder / "img").mkdir()
+        >>> PIL.Image.new("RGB", (48, 32)).save(folder / "img" / "a.png")
+        >>> cat = {"classTitle": "cat", "geometryType": "rectangle",
+        ...        "points": {"exterior": [[8, 4], [40, 20]], "interior": []}}
+        >>> content = {"size": {"height": 32, "width": 48}, "objects": [cat]}
+        >>> _ = (folder / "ann" / "a.png.json").write_text(json.dumps(content))
+        >>> from_supervisely(folder)[0]["boxes"].tolist()
+        [[4.0, 8.0, 20.0, 40.0]]
+    """
+    path = path_of(path)
+    if not _is_dataset(path):
+        options = {"class_names": class_names, "on_error": on_error, "masks": masks}
+        tool = "`from_supervisely` found no folder with `ann` and `img`: one"
+        return read_split(supervisely_readers(path), path, split, tool, **options)
+    problems = Problems(f"`from_supervisely` of {str(path)!r}", on_error)
+    files = [p for p in sorted((path / "ann").glob("*.json")) if is_visible(p)]
+    contents = for_each(lambda file: _read(file, problems), files)
+    locator = ImageLocator(path / "img" / "ann.json", path / "img")
+    found = [
+        _found(file, content, locator, problems, masks)
+        for file, content in zip(files, contents)
+        if content is not None
+    ]
+    classes = class_order(_titles(path), found)
+    classes = reading.named_classes(classes, class_names)
+    return reading.make_dataset(found, classes, problems, source=path)
+
+
+def supervisely_readers(path: Any) -> dict[str, Callable]:
+    """Finds datasets of Supervisely: dict from split to the function that reads it."""
+    if not path.is_dir():
+        return {}
+    if _is_dataset(path):
+        return {reading.ONE_SPLIT: functools.partial(from_supervisely, path)}
+    folders = [folder for folder in inner_folders(path) if _is_dataset(folder)]
+    if not is_file(path / "meta.json"):  # else some other folders with one in each
+        return {}
+    if len(folders) == 1:
+        return {reading.ONE_SPLIT: functools.partial(from_supervisely, folders[0])}
+    return {p.name: functools.partial(from_supervisely, p) for p in folders}
+
+
+def _is_dataset(path):
+    annotations = path / "ann"
+    return (path / "img").is_dir() and any(annotations.glob("*.json"))
+
+
+def _titles(path):
+    """The classes of a project, in its order."""
+    for file in (path / "meta.json", path.parent / "meta.json"):
+        if is_file(file):
+            content = read_json(file, "from_supervisely")
+            classes = content.get("classes") if isinstance(content, dict) else None
+            return [
+                str(item["title"])
+                for item in classes or []
+                if isinstance(item, dict)
+                and "title" in item
+                and item.get("shape") not in _WITHOUT_BOX[:-1]
+            ]
+    return []
+
+
+def _read(path, problems):
+    try:
+        content = read_json(path, "from_supervisely")
+        rule = "`from_supervisely` expects a json object with a list of `objects`"
+        is_one = isinstance(content, dict) and isinstance(content.get("objects"), list)
+        reading.require_content(is_one, rule, path, content)
+        return content
+    except ValueError as error:
+        problems.add("unreadable annotation", path.name, str(error))
+        return None
+
+
+def _found(file, content, locator, problems, masks):
+    objects = Objects()
+    for number, item in enumerate(content["objects"]):
+        place = f"objects[{number}]"
+        kind, title = item.get("geometryType"), str(item.get("classTitle") or "")
+        if kind in _WITHOUT_BOX:
+            problems.add("unread shape", file.name, f"{place}: {kind} of {title!r}")
+            continue
+        points = _points_of(kind, item)
+        if points is None or not title:
+            detail = f"{place}: a `classTitle` and points of two finite numbers are "
+            detail += f"expected. Received: {title!r}, {kind!r}"
+            problems.add("bad box", file.name, detail)
+            continue
+        outline = polygon_shape(points) if kind == "polygon" else None
+        objects.add(hull_box(points), title, outline)
+    name = file.stem  # `a.jpg.json` is of `a.jpg`, in old projects `a.json`
+    image = locator.find(name)
+    if not is_file(image):
+        image = locator.find_frame(name) or image
+    size = content.get("size") or {}
+    return reading.Found(
+        place=file.name,
+        image=image,
+        boxes=objects.boxes,
+        classes=objects.classes,
+        source_id=image.name,
+        file_name=image.name,
+        image_size=reading.check_size(size.get("height"), size.get("width")),
+        shapes=tuple(objects.shapes) if masks else None,
+    )
+
+
+def _points_of(kind, item):
+    """Points `[n, 2]` whose upright hull is the box of an object, or None."""
+    if kind == "bitmap":
+        return _bitmap_corners(item.get("bitmap") or {})
+    points = points_of((item.get("points") or {}).get("exterior"))
+    is_shape = kind in ("rectangle", "polygon") and points is not None
+    return points if is_shape and len(points) > 1 else None
+
+
+def _bitmap_corners(bitmap):
+    """The corners of the pixels of a bitmap, a PNG file in zlib in base64."""
+    origin = numbers_of(bitmap.get("origin") or [])
+    try:
+        data = zlib.decompress(base64.b64decode(bitmap.get("data") or ""))
+        pixels = read_mask(data)
+    except (ValueError, zlib.error):
+        return None
+    rows, columns = np.nonzero(pixels)
+    if origin is None or len(origin) != 2 or not len(rows):
+        return None
+    low, high = (columns.min(), rows.min()), (columns.max() + 1, rows.max() + 1)
+    return np.add([low, high], origin)

@@ -1,0 +1,119 @@
+"""What an unknown json or csv file holds, in words, and what would be known."""
+
+from __future__ import annotations
+
+import json
+import reprlib
+from typing import Any
+
+from effdet_keras._internal.remote_path import local_copy
+from effdet_keras.data.formats.annotation_files import (
+    annotation_folders,
+    head_of,
+    is_visible,
+)
+from effdet_keras.data.formats.csv import read_lines
+
+_SHOWN = 3  # files of a folder
+_MOST_KEYS = 8
+_MAX_BYTES = 1 << 26  # of a json file that is read for a message
+
+# The keys by which a json file is known, and the columns of a csv file.
+_KNOWN_KEYS = {
+    "COCO": "images, annotations, categories",
+    "LabelMe": "shapes, imagePath",
+    "VIA": "filename, regions",
+    "Label Studio": "data, annotations",
+    "Create ML": "image, annotations",
+    "Hugging Face": "file_name, objects",
+    "Edge Impulse": "boundingBoxes",
+    "BDD100K": "name, labels with box2d",
+    "Ground Truth": "source-ref",
+}
+_KNOWN_COLUMNS = {
+    "the Object Detection API": "filename, class, xmin, ymin, xmax, ymax",
+    "RetinaNet": "six columns without a header",
+    "AutoML": "TRAIN, VALIDATION or TEST in the first of eleven columns",
+    "VIA": "filename, region_shape_attributes, region_attributes",
+    "Hugging Face": "file_name, objects",
+    "Open Images": "a name that ends in -annotations-bbox.csv",
+}
+
+
+def describe_unknown_files(path: Any) -> str:
+    """Says which keys or columns the json and csv files have that no reader knows.
+
+    Args:
+        path: file, or folder whose files, and those of `annotations` in it, are meant.
+
+    Returns:
+        A sentence for each of the first three files, and what is known; "" without any.
+    """
+    files = [path]
+    if path.is_dir():
+        folders = [path, *annotation_folders(path)]
+        files = [file for folder in folders for file in sorted(folder.iterdir())]
+    texts, known = [], {}
+    for file in files:
+        describe = _DESCRIBE.get(file.suffix.lower())
+        if describe is None or not is_visible(file) or not file.is_file():
+            continue
+        text, names = describe(file)
+        texts.append(f"{file.name!r} {text}")
+        known |= {names[0]: names[1]}
+        if len(texts) == _SHOWN:
+            break
+    sentences = [
+        f"Known {kind} are: " + "; ".join(f"{k} ({tool})" for tool, k in names.items())
+        for kind, names in known.items()
+    ]
+    return ". ".join([*texts, *sentences])
+
+
+def _describe_json(file):
+    """What a json file holds, or the first line of one that has one in each."""
+    known = "keys", _KNOWN_KEYS
+    copy = local_copy(file)
+    if copy.stat().st_size > _MAX_BYTES:
+        return f"begins with {head_of(file, 80).decode(errors='replace')!r}", known
+    try:
+        text = copy.read_bytes().decode("utf-8-sig")
+        content = json.loads(_first_line(text) if file.suffix == ".jsonl" else text)
+    except ValueError as error:
+        return f"is no json ({error})", known
+    each = ""
+    if isinstance(content, list) and content:
+        content, each = content[0], "a list of "
+    if isinstance(content, dict) and content:
+        return f"is {each}objects with the keys {_listed(content)}", known
+    return f"is {each}{reprlib.repr(content)}", known
+
+
+def _first_line(text):
+    return next((line for line in text.splitlines() if line.strip()), "null")
+
+
+def _describe_csv(file):
+    known = "columns", _KNOWN_COLUMNS
+    try:
+        lines = read_lines(file, "load", ",;\t", limit=1)
+    except ValueError as error:
+        return f"is not readable: {error}", known
+    cells = lines[0][1] if lines else []
+    return f"has the columns {_listed(cells)}" if cells else "is empty", known
+
+
+def _listed(names):
+    """Some names, quoted, and how many more there are."""
+    names = list(map(str, names))
+    more = len(names) - _MOST_KEYS
+    shown = ", ".join(repr(reprlib.repr(n)[1:-1]) for n in names[:_MOST_KEYS])
+    return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+_DESCRIBE = {
+    ".json": _describe_json,
+    ".jsonl": _describe_json,
+    ".csv": _describe_csv,
+    ".tsv": _describe_csv,
+}

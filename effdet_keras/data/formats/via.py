@@ -1,0 +1,327 @@
+"""The json and csv files of VIA, the VGG Image Annotator 1 and 2: to a dataset."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from effdet_keras._internal.remote_path import path_of
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.formats import reading
+from effdet_keras.data.formats.annotation_files import (
+    ImageLocator,
+    Objects,
+    check_split,
+    class_order,
+    ellipse_box,
+    files_by_split,
+    head_of,
+    hull_box,
+    number_of,
+    numbers_of,
+    polygon_shape,
+    read_json,
+    read_split,
+)
+from effdet_keras.data.formats.csv import read_lines
+from effdet_keras.data.formats.label_map import ClassNames
+from effdet_keras.data.problems import Problems
+from effdet_keras.errors import InvalidValueError
+
+_METADATA = "_via_img_metadata"  # of a project: the images, as in other json files
+_WITHOUT_BOX = ("point", "polyline", "line")
+# The attribute that is the class, where regions have several: the first of these.
+_CLASS_ATTRIBUTES = ("class", "label", "name", "category", "type", "object", "species")
+_NO_ATTRIBUTE = "object"  # the class of regions that say nothing of themselves
+_COLUMNS = (
+    "filename",
+    "file_size",
+    "file_attributes",
+    "region_count",
+    "region_id",
+    "region_shape_attributes",
+    "region_attributes",
+)
+
+
+def from_via(
+    path: str | os.PathLike[str],
+    split: str | None = None,
+    *,
+    class_attribute: str | None = None,
+    image_dir: str | os.PathLike[str] | None = None,
+    class_names: ClassNames | None = None,
+    on_error: str = "raise",
+    masks: bool = False,
+) -> DetectionDataset:
+    """Reads what VIA, the VGG Image Annotator, saves: a project, json or csv.
+
+    Reads the annotations of versions 1 and 2: rectangles, circles, ellipses and
+    outlines (`polygon`), of which all become the upright box around them. Points and
+    lines are left out, with a warning. A region's class is the value of one of its
+    attributes; of a check box, the one that is checked.
+
+    Args:
+        path: the json or csv file, or a folder that holds it, or one with `train` and
+            `val` that hold one each.
+        split: name of a split of a folder. None reads the only one.
+        class_attribute: name of the region attribute that is the class. None takes the
+            only one, or else "class", "label", "name", "category", "type", "object" or
+            "species". Regions without any attribute are of one class, "object", or the
+            one in `class_names`, and a warning says so.
+        image_dir: folder of the images. None looks beside the file and in `images`.
+        class_names, on_error: as for `load`.
+        masks: whether to keep outlines for a segmentation head, as `from_coco` does.
+
+    Returns:
+        `DetectionDataset`. The classes are in the order of the options of a project, or
+        else sorted. `image_id` counts from 1 in the order of the file; `source_id` is
+        the name of the image.
+
+    Raises:
+        FileNotFoundError: If the file or images are missing.
+        ValueError: If the file is not VIA's, if several attributes may be the class,
+            or, with "raise", if a region has no class or no numbers.
+
+    Example:
+        >>> import pathlib, tempfile, PIL.Image
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> PIL.Image.new("RGB", (48, 32)).save(folder / "a.png")
+        >>> box = {"name": "rect", "x": 8, "y": 4, "width": 32, "height": 16}
+        >>> region = {"shape_attributes": box, "region_attributes": {"class": "cat"}}
+        >>> content = {"a.png99": {"filename": "a.png", "size": 99,
+        ...                        "regions": [region]}}
+        >>> _ = (folder / "via.json").write_text(json.dumps(content))
+        >>> from_via(folder)[0]["boxes"].tolist()
+        [[4.0, 8.0, 20.0, 40.0]]
+    """
+    path = path_of(path)
+    options = {"class_names": class_names, "on_error": on_error, "masks": masks}
+    if path.is_dir():
+        options |= {"class_attribute": class_attribute, "image_dir": image_dir}
+        tool = "`from_via` found no json or csv file of VIA: one"
+        return read_split(via_readers(path), path, split, tool, **options)
+    check_split(split, via_readers(path), path)
+    problems = Problems(f"`from_via` of {str(path)!r}", on_error)
+    if path.suffix.lower() == ".csv":
+        images, given = _read_csv(path, problems), {}
+    else:
+        images, given = _read_via_json(path)
+    attribute = _class_attribute(images, class_attribute, path)
+    only_class = _only_class(attribute, class_names, path, problems)
+    locator = ImageLocator(path, image_dir)
+    found = [
+        _found(name, regions, attribute, only_class, locator, problems, masks)
+        for name, regions in images
+    ]
+    options = given.get(attribute, {}).get("options")
+    listed = list(options) if isinstance(options, dict) else []
+    classes = class_order(listed, found)
+    classes = reading.named_classes(classes, class_names)
+    return reading.make_dataset(found, classes, problems, source=path)
+
+
+def via_readers(path: Any) -> dict[str, Callable]:
+    """Finds files of VIA: dict from split to the function that reads it."""
+    # A csv file beside a json file has the same boxes.
+    files = files_by_split(path, (".json",), is_via)
+    files = _different(files) or files_by_split(path, (".csv",), is_via)
+    return {split: functools.partial(from_via, file) for split, file in files.items()}
+
+
+def _different(files):
+    """Without files that have the same regions as one before: a project is one."""
+    if len(files) < 2:
+        return files
+    different, contents = {}, []
+    for split, file in files.items():
+        images, _ = _read_via_json(file)
+        if (file.parent, images) not in contents:
+            contents.append((file.parent, images))
+            different[split] = file
+    if len(different) == 1:
+        return {reading.ONE_SPLIT: next(iter(different.values()))}
+    return different
+
+
+def is_via(path: Any) -> bool:
+    """Whether a json or csv file begins as VIA's do."""
+    head = head_of(path)
+    if path.suffix.lower() == ".csv":
+        return b"region_shape_attributes" in head.partition(b"\n")[0]
+    if not head.startswith(b"{") or b'"categories"' in head[:2000]:
+        return False
+    is_project = f'"{_METADATA}"'.encode() in head or b'"_via_settings"' in head
+    return is_project or (b'"filename"' in head and b'"regions"' in head)
+
+
+def _read_via_json(path):
+    """The `(name, regions)` of each image, and what a project says of attributes."""
+    content = read_json(path, "from_via")
+    given = {}
+    if isinstance(content, dict) and _METADATA in content:
+        attributes = content.get("_via_attributes") or {}
+        given = attributes.get("region") or {}
+        content = content[_METADATA]
+    images = list(content.values()) if isinstance(content, dict) else content
+    is_via_json = isinstance(images, list) and all(
+        isinstance(image, dict) and "filename" in image and "regions" in image
+        for image in images
+    )
+    rule = (
+        "`from_via` expects a json file of VIA 1 or 2: images, each with a `filename` "
+        "and `regions`"
+    )
+    reading.require_content(is_via_json, rule, path, content)
+    return [(str(i["filename"]), _regions(i["regions"])) for i in images], given
+
+
+def _regions(regions):
+    """The regions of an image: a list, or in version 1 a dict by number."""
+    return list(regions.values()) if isinstance(regions, dict) else list(regions or [])
+
+
+def _read_csv(path, problems):
+    """The `(name, regions)` of each image of a csv file."""
+    (_, header), *rows = read_lines(path, "from_via")
+    names = [name.lstrip("#").strip() for name in header]
+    rule = f"`from_via` expects a csv file with the columns {', '.join(_COLUMNS)}"
+    reading.require_content(set(_COLUMNS) <= set(names), rule, path, header)
+    images = {}
+    for line, cells in rows:
+        row = dict(zip(names, cells))
+        regions = images.setdefault(row.get("filename", ""), [])
+        try:
+            shape = json.loads(row.get("region_shape_attributes") or "{}")
+            attributes = json.loads(row.get("region_attributes") or "{}")
+        except ValueError as error:
+            problems.add("bad box", path.name, f"row {line}: no json: {error}")
+            continue
+        if shape:  # else the image has no region
+            region = {"shape_attributes": shape, "region_attributes": attributes}
+            regions.append(region)
+    return list(images.items())
+
+
+# --- Which attribute of a region is its class.
+
+
+def _class_attribute(images, requested, path):
+    """The name of the attribute that is the class; None where no region has any."""
+    names = {
+        name: None
+        for _, regions in images
+        for region in regions
+        if isinstance(region, dict)
+        for name in region.get("region_attributes") or {}
+    }
+    if requested is not None:
+        if names and requested not in names:
+            raise InvalidValueError(
+                f"`class_attribute` must be one of {list(names)}, the attributes of "
+                f"regions of {str(path)!r}. Received: class_attribute={requested!r}"
+            )
+        return requested
+    if len(names) < 2:
+        return next(iter(names), None)
+    lower = {name.strip().lower(): name for name in reversed(names)}
+    chosen = next((lower[name] for name in _CLASS_ATTRIBUTES if name in lower), None)
+    if chosen is None:
+        raise InvalidValueError(
+            f"Regions of {str(path)!r} have the attributes {list(names)}. Say which "
+            f"is the class: `from_via(path, class_attribute={min(names)!r})`"
+        )
+    return chosen
+
+
+def _only_class(attribute, class_names, path, problems):
+    """The one class of regions without attributes, or None where they have some."""
+    if attribute is not None:
+        return None
+    name = _NO_ATTRIBUTE
+    if isinstance(class_names, list | tuple) and len(class_names) == 1:
+        return class_names[0]
+    detail = f"no region has an attribute: all are of the class {name!r}"
+    problems.add_note("unnamed class", path.name, detail)
+    return name
+
+
+def _class_of(region, attribute, only_class):
+    """The class of a region, or None."""
+    if only_class is not None:
+        return only_class
+    value = (region.get("region_attributes") or {}).get(attribute)
+    if isinstance(value, dict):  # a check box: the options that are checked
+        checked = [name for name, is_checked in value.items() if is_checked]
+        return checked[0] if len(checked) == 1 else None
+    return str(value).strip() or None if value is not None else None
+
+
+# --- The regions of an image.
+
+
+def _found(name, regions, attribute, only_class, locator, problems, masks):
+    objects = Objects()
+    for number, region in enumerate(regions):
+        shape = region.get("shape_attributes") or {}
+        kind, place = shape.get("name"), f"region {number}"
+        if kind in _WITHOUT_BOX:
+            problems.add("unread shape", name, f"{place}: {kind}")
+            continue
+        box, label = _box_of(kind, shape), _class_of(region, attribute, only_class)
+        if box is None:
+            detail = (
+                f"{place} needs a known shape with finite numbers. Received: {shape}"
+            )
+            problems.add("bad box", name, detail)
+        elif label is None:
+            given = region.get("region_attributes")
+            detail = f"{place} needs one value of {attribute!r}. Received: {given}"
+            problems.add("bad box", name, detail)
+        else:
+            outline = polygon_shape(_points(shape)) if kind == "polygon" else None
+            objects.add(box, label, outline)
+    image = locator.find(name)
+    return reading.Found(
+        place=name,
+        image=image,
+        boxes=objects.boxes,
+        classes=objects.classes,
+        source_id=name,
+        file_name=image.name if "/" in name or "\\" in name else name,
+        shapes=tuple(objects.shapes) if masks else None,
+    )
+
+
+def _box_of(kind, shape):
+    """Left, top, width, height of a region, or None if it has not its numbers."""
+    if kind == "polygon":
+        points = _points(shape)
+        return None if points is None else hull_box(points)
+    names = {
+        "rect": ("x", "y", "width", "height"),
+        "circle": ("cx", "cy", "r"),
+        "ellipse": ("cx", "cy", "rx", "ry"),
+    }.get(kind)
+    numbers = numbers_of(shape.get(name) for name in names) if names else None
+    if numbers is None or kind == "rect":
+        return numbers
+    if kind == "circle":
+        center_x, center_y, radius = numbers
+        return ellipse_box(center_x, center_y, radius, radius, 0)
+    angle = number_of(shape.get("theta")) or 0.0  # radians
+    return ellipse_box(*numbers, np.degrees(angle))
+
+
+def _points(shape):
+    """The points `[n, 2]` of an outline, or None."""
+    x, y = shape.get("all_points_x"), shape.get("all_points_y")
+    if not isinstance(x, list) or not isinstance(y, list) or len(x) != len(y):
+        return None
+    numbers = numbers_of([*x, *y])
+    return None if numbers is None else np.array(numbers).reshape(2, -1).T

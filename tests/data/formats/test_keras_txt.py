@@ -1,0 +1,48 @@
+"""`from_keras_txt`: Roboflow's `_annotations.txt` with `_classes.txt`."""
+
+import numpy as np
+import pytest
+from support.small_datasets import save_image
+
+from effdet_keras import data
+from effdet_keras.data import from_keras_txt
+
+
+def write(folder, text, classes="dog\ncat\n"):
+    for name in ("a.png", "my cat.png"):
+        save_image(folder / name)
+    (folder / "_annotations.txt").write_text(text)
+    if classes is not None:
+        (folder / "_classes.txt").write_text(classes)
+
+
+@pytest.mark.smoke
+def test_lines_and_splits(tmp_path, capsys):
+    for split in ("train", "valid"):
+        text = "my cat.png 5,2,25,12,1 0,0,4.5,8,0\na.png\n\n"
+        write(tmp_path / split, text)
+    splits = data.load_splits(tmp_path)
+    assert "Keras txt: splits train, valid" in capsys.readouterr().out
+    for name, dataset in splits.items():
+        assert dataset.class_names == ("dog", "cat")
+        assert dataset.records[0].image == str(tmp_path / name / "my cat.png")
+        boxes = dataset.records[0].boxes_xywh
+        np.testing.assert_array_equal(boxes, [[5, 2, 20, 10], [0, 0, 4.5, 8]])
+        np.testing.assert_array_equal(dataset.records[0].labels, [1, 0])
+        assert [record.file_name for record in dataset.records] == [
+            "my cat.png",
+            "a.png",
+        ]
+
+
+@pytest.mark.parametrize("bad", ["1,2,3,4", "1,2,x,4,0", "1,2,3,4,2", "1,2,3,4,0.5"])
+def test_bad_boxes_are_named(tmp_path, bad):
+    write(tmp_path, f"a.png 5,2,25,12,1 {bad}\n")
+    with pytest.raises(ValueError, match=rf"1 bad box: a\.png: line 1: .*'{bad}'"):
+        from_keras_txt(tmp_path)
+
+
+def test_names_of_the_classes_are_needed(tmp_path):
+    write(tmp_path, "a.png 5,2,25,12,1\n", classes=None)
+    with pytest.raises(FileNotFoundError, match=r"_classes\.txt', which is missing"):
+        from_keras_txt(tmp_path)

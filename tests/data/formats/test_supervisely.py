@@ -1,0 +1,82 @@
+"""`from_supervisely`: a json for each image, projects with several datasets."""
+
+import base64
+import json
+import zlib
+
+import numpy as np
+import pytest
+from support.small_datasets import encoded, save_image
+
+from effdet_keras import data
+from effdet_keras.data.formats.supervisely import from_supervisely
+
+
+def shape(title, points, kind="rectangle"):
+    return {
+        "id": 1,
+        "classTitle": title,
+        "geometryType": kind,
+        "tags": [],
+        "points": {"exterior": points, "interior": []},
+    }
+
+
+BOX = shape("cat", [[5, 2], [25, 12]])
+
+
+def write(folder, *objects, name="a.png", annotation="{}.json"):
+    save_image(folder / "img" / name)
+    path = folder / "ann" / annotation.format(name)
+    path.parent.mkdir(exist_ok=True)
+    size = {"height": 20, "width": 40}
+    content = {"description": "", "tags": [], "size": size, "objects": list(objects)}
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.smoke
+def test_a_project_has_a_dataset_in_each_folder(tmp_path, capsys):
+    classes = [{"title": t, "shape": "rectangle"} for t in ("dog", "cat")]
+    classes.append({"title": "tip", "shape": "point"})
+    (tmp_path / "meta.json").write_text(json.dumps({"classes": classes, "tags": []}))
+    write(tmp_path / "train", BOX)
+    write(tmp_path / "train", name="b.png")
+    write(tmp_path / "val", shape("dog", [[1, 2], [9, 4], [3, 8]], "polygon"))
+    splits = data.load_splits(tmp_path, masks=True)
+    assert "is Supervisely: splits train, val" in capsys.readouterr().out
+    assert splits["train"].class_names == ("dog", "cat")
+    first, second = splits["train"].records
+    np.testing.assert_array_equal(first.boxes_xywh, [[5, 2, 20, 10]])
+    assert first.image == str(tmp_path / "train" / "img" / "a.png")
+    assert len(second.labels) == 0
+    np.testing.assert_array_equal(splits["val"].records[0].boxes_xywh, [[1, 2, 8, 6]])
+
+
+def test_bitmaps_and_older_names(tmp_path):
+    pixels = np.zeros((6, 8), np.uint8)
+    pixels[1:4, 2:7] = 255
+    text = base64.b64encode(zlib.compress(encoded(pixels))).decode()
+    bitmap = shape("cat", [], "bitmap")
+    bitmap["bitmap"] = {"data": text, "origin": [10, 5]}
+    write(tmp_path, bitmap, annotation="a.json")
+    dataset = data.load(tmp_path)
+    np.testing.assert_array_equal(dataset.records[0].boxes_xywh, [[12, 6, 5, 3]])
+
+
+def test_what_cannot_be_read_is_named(tmp_path):
+    write(tmp_path, BOX, shape("tip", [[1, 2]], "point"))
+    with pytest.warns(UserWarning, match=r"1 unread shape: a\.png\.json: objects\[1\]"):
+        assert len(from_supervisely(tmp_path).records[0].labels) == 1
+    broken = {
+        **shape("cat", [], "bitmap"),
+        "bitmap": {"data": "AAAA", "origin": [1, 2]},
+    }
+    for bad in (shape("cat", [[1, 2]]), shape("", [[1, 2], [3, 4]]), broken):
+        write(tmp_path, BOX, bad)
+        with pytest.raises(ValueError, match=r"1 bad box: a\.png\.json: objects\[1\]"):
+            from_supervisely(tmp_path)
+    (tmp_path / "ann" / "a.png.json").write_text("[]")
+    with pytest.raises(ValueError, match="1 unreadable annotation.*list of `objects`"):
+        from_supervisely(tmp_path)
+    with pytest.raises(FileNotFoundError, match="no folder with `ann` and `img`"):
+        from_supervisely(tmp_path / "img")

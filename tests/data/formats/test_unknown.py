@@ -1,0 +1,60 @@
+"""A json or csv file that no reader knows: the error says what it has."""
+
+import json
+
+import pytest
+
+from effdet_keras.data import load
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "boxes.csv",
+            "img,x,y\na.png,1,2\n",
+            "'boxes.csv' has the columns 'img', 'x', 'y'",
+        ),
+        ("boxes.csv", "img;x\na.png;1\n", "has the columns 'img', 'x'"),
+        ("boxes.tsv", "img\tx\na.png\t1\n", "has the columns 'img', 'x'"),
+        ("boxes.csv", "", "'boxes.csv' is empty"),
+        ("a.json", '{"frames": [], "w": 3}', "is objects with the keys 'frames', 'w'"),
+        (
+            "a.json",
+            '[{"pic": 1}, {}]',
+            "'a.json' is a list of objects with the keys 'pic'",
+        ),
+        ("a.json", '["cat", "dog"]', "is a list of 'cat'"),
+        ("a.json", "{", r"'a.json' is no json \(Expecting"),
+        ("annotations/a.json", '{"frames": []}', "'a.json' is objects with the keys"),
+        (
+            "a.jsonl",
+            '\n{"pic": 1}\n{"pic": 2}\n',
+            "'a.jsonl' is objects with the keys 'pic'",
+        ),
+    ],
+)
+def test_keys_and_columns_are_named_and_those_that_are_known(
+    tmp_path, name, content, message
+):
+    path = tmp_path / "set" / name
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    known = r"images, annotations, categories \(COCO\)"
+    if path.suffix in (".csv", ".tsv"):
+        known = r"filename, class, xmin, ymin, xmax, ymax \(the Object Detection API\)"
+    for place in (tmp_path / "set", path):
+        with pytest.raises(ValueError, match=f"{message}.*Known .* are: {known}"):
+            load(place)
+
+
+def test_of_many_files_and_keys_the_first_are_named(tmp_path):
+    content = {f"key {i}" * 20: i for i in range(12)}
+    for number in range(5):
+        (tmp_path / f"{number}.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="and 4 more") as caught:
+        load(tmp_path)
+    assert str(caught.value).count("is objects with the keys") == 3
+    assert str(caught.value).count("Known keys are") == 1
+    assert len(str(caught.value)) < 3000

@@ -1,0 +1,195 @@
+"""`from_via`: VIA 1 and 2, project, json and csv, with the class in an attribute."""
+
+import json
+
+import numpy as np
+import pytest
+from support.small_datasets import save_image
+
+from effdet_keras import data
+from effdet_keras.data import from_via
+from effdet_keras.data.record import load_mask
+
+RECT = {"name": "rect", "x": 5, "y": 2, "width": 20, "height": 10}
+POLYGON = {
+    "name": "polygon",
+    "all_points_x": [1, 9.5, 3, 1],
+    "all_points_y": [2, 4, 8.25, 2],
+}
+
+
+def region(shape, **attributes):
+    return {"shape_attributes": shape, "region_attributes": attributes}
+
+
+def images(*regions, as_dict=False, second="b.png"):
+    """The content of VIA's json: of version 1 with a dict of regions."""
+    first = {str(i): r for i, r in enumerate(regions)} if as_dict else list(regions)
+    empty = {} if as_dict else []
+    return {
+        f"{name}99": {
+            "fileref": "",
+            "filename": name,
+            "size": 99,
+            "base64_img_data": "",
+            "file_attributes": {},
+            "regions": content,
+        }
+        for name, content in (("a.png", first), (second, empty))
+    }
+
+
+def project(content, **attributes):
+    return {
+        "_via_settings": {"ui": {}, "core": {"filepath": {}}, "project": {"name": "x"}},
+        "_via_img_metadata": content,
+        "_via_attributes": {"region": attributes, "file": {}},
+        "_via_data_format_version": "2.0.10",
+    }
+
+
+@pytest.fixture
+def write(tmp_path):
+    for name in ("a.png", "b.png"):
+        save_image(tmp_path / name)
+
+    def write(content, name="via_region_data.json"):
+        text = content if isinstance(content, str) else json.dumps(content)
+        (tmp_path / name).write_text(text)
+        return tmp_path
+
+    return write
+
+
+CSV = (
+    "{}filename,file_size,file_attributes,region_count,region_id,"
+    "region_shape_attributes,region_attributes\n"
+    'a.png,99,"{{}}",2,0,"{{""name"":""rect"",""x"":5,""y"":2,""width"":20,'
+    '""height"":10}}","{{""species"":""cat""}}"\n'
+    'a.png,99,"{{}}",2,1,"{{""name"":""polygon"",""all_points_x"":[1,9.5,3,1],'
+    '""all_points_y"":[2,4,8.25,2]}}","{{""species"":""dog""}}"\n'
+    'b.png,99,"{{}}",0,0,"{{}}","{{}}"\n'
+)
+REGIONS = (region(RECT, species="cat"), region(POLYGON, species="dog"))
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        (images(*REGIONS, as_dict=True), "via_region_data.json"),
+        (images(*REGIONS), "via_export_json.json"),
+        (project(images(*REGIONS)), "via_project_1May2024_10h0m.json"),
+        (CSV.format("#"), "via_region_data.csv"),
+        (CSV.format(""), "via_export_csv.csv"),
+    ],
+)
+def test_what_the_versions_save(write, content, name, capsys):
+    folder = write(content, name)
+    dataset = data.load(folder, masks=True)
+    assert "is VIA: splits train" in capsys.readouterr().out
+    assert dataset.class_names == ("cat", "dog")
+    assert [record.file_name for record in dataset.records] == ["a.png", "b.png"]
+    boxes = [[5, 2, 20, 10], [1, 2, 8.5, 6.25]]
+    np.testing.assert_array_equal(dataset.records[0].boxes_xywh, boxes)
+    np.testing.assert_array_equal(dataset.records[0].labels, [0, 1])
+    assert len(dataset.records[1].labels) == 0
+    assert 2 in load_mask(dataset.records[0])
+
+
+def test_a_project_and_its_exports_are_one_dataset(write):
+    write(images(*REGIONS), "via_export_json.json")
+    write(project(images(*REGIONS)), "via_project.json")
+    folder = write(CSV.format(""), "via_export_csv.csv")
+    assert list(data.load_splits(folder)) == ["train"]
+    write(images(REGIONS[0]), "via_project.json")  # of other regions
+    assert list(data.load_splits(folder)) == ["via_export_json", "via_project"]
+
+
+def test_folders_of_splits(tmp_path):
+    for split in ("train", "val"):
+        save_image(tmp_path / split / "a.png")
+        save_image(tmp_path / split / "b.png")
+        text = json.dumps(images(*REGIONS))
+        (tmp_path / split / "via_region_data.json").write_text(text)
+    splits = data.load_splits(tmp_path)
+    assert list(splits) == ["train", "val"]
+    assert splits["val"].records[0].image == str(tmp_path / "val" / "a.png")
+
+
+def test_options_of_a_project_are_the_order_of_the_classes(write):
+    attributes = {
+        "species": {"type": "radio", "options": {"dog": "", "cat": "", "cow": ""}}
+    }
+    folder = write(project(images(*REGIONS), **attributes))
+    assert from_via(folder).class_names == ("dog", "cat", "cow")
+
+
+def test_check_boxes_have_the_class_as_a_key(write):
+    checked = region(RECT, kind={"cat": True, "dog": False})
+    assert from_via(write(images(checked))).class_names == ("cat",)
+    both = region(RECT, kind={"cat": True, "dog": True})
+    with pytest.raises(
+        ValueError, match="1 bad box: a.png: region 0 needs one value of"
+    ):
+        from_via(write(images(both)))
+
+
+def test_of_several_attributes_the_usual_name_is_the_class(write):
+    folder = write(images(region(RECT, quality="good", Label="cat")))
+    assert from_via(folder).class_names == ("cat",)
+    assert from_via(folder, class_attribute="quality").class_names == ("good",)
+    with pytest.raises(ValueError, match=r"one of \['quality', 'Label'\].*='shade'"):
+        from_via(folder, class_attribute="shade")
+    folder = write(images(region(RECT, quality="good", breed="cat")))
+    with pytest.raises(ValueError, match=r"from_via\(path, class_attribute='breed'\)"):
+        data.load(folder)
+
+
+def test_regions_without_attributes_are_one_class_and_it_is_said(write):
+    folder = write(images(region(RECT)))
+    with pytest.warns(UserWarning, match="all are of the class 'object'"):
+        assert from_via(folder).class_names == ("object",)
+    assert from_via(folder, class_names=["balloon"]).class_names == ("balloon",)
+
+
+def test_circles_and_ellipses(write):
+    circle = region({"name": "circle", "cx": 20, "cy": 10, "r": 5.5}, name="a")
+    ellipse = {"name": "ellipse", "cx": 20, "cy": 10, "rx": 6, "ry": 2}
+    turned = region({**ellipse, "theta": np.pi / 2}, name="b")
+    folder = write(images(circle, region(ellipse, name="b"), turned))
+    np.testing.assert_allclose(
+        from_via(folder).records[0].boxes_xywh,
+        [[14.5, 4.5, 11, 11], [14, 8, 12, 4], [18, 4, 4, 12]],
+    )
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (region({**RECT, "x": None}, name="cat"), "finite numbers.*'x': None"),
+        (region({"name": "star", "x": 1}, name="cat"), "'star'"),
+        (region({**POLYGON, "all_points_y": [1]}, name="cat"), "'polygon'"),
+        (region(RECT, other="cat"), "needs one value of 'name'"),
+        (region(RECT, name=" "), "needs one value of 'name'"),
+    ],
+)
+def test_bad_regions_are_named(write, bad, message):
+    folder = write(images(region(RECT, name="cat"), bad))
+    with pytest.raises(ValueError, match=rf"1 bad box: a\.png: region 1 .*{message}"):
+        from_via(folder)
+
+
+def test_points_are_left_out_and_other_files_explained(write, tmp_path):
+    point = region({"name": "point", "cx": 3, "cy": 4}, name="tip")
+    folder = write(images(region(RECT, name="cat"), point))
+    with pytest.warns(UserWarning, match=r"1 unread shape: a\.png: region 1: point"):
+        assert len(from_via(folder).records[0].labels) == 1
+    (tmp_path / "other.json").write_text('{"a": 1}')
+    with pytest.raises(ValueError, match=r"VIA 1 or 2.*other\.json"):
+        from_via(tmp_path / "other.json")
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match=r"region_shape_attributes.*\['a', 'b'\]"):
+        from_via(tmp_path / "other.csv")
+    with pytest.raises(FileNotFoundError, match=r"1 missing image: .*gone\.png"):
+        from_via(write(images(region(RECT, name="cat"), second="gone.png")))
