@@ -44,6 +44,11 @@ KINDS = {
     "no annotation": Kind(Severity.WARNING, "treated as an image without objects"),
     "empty box": Kind(Severity.WARNING, "box not trained on"),
     "box outside": Kind(Severity.WARNING, "box not trained on"),
+    "extra column": Kind(Severity.NOTE, "left out"),
+    "pose label": Kind(Severity.NOTE, "its box is read, the key points are left out"),
+    "possible pose label": Kind(Severity.NOTE, "read as an outline"),
+    "odd outline": Kind(Severity.NOTE, "read without the last number"),
+    "oriented box": Kind(Severity.NOTE, "read as the upright box around it"),
     # found by `check`
     "corrupt image": Kind(Severity.ERROR, "image skipped in training"),
     "wrong size": Kind(Severity.ERROR, "image skipped in training"),
@@ -104,10 +109,19 @@ class Problems:
         self.reader = reader
         self._on_error = on_error
         self._found = []
+        self._notes = []
 
     def add(self, kind: str, file: object, detail: str = "") -> None:
         """Adds one `Problem`."""
         self._found.append(Problem(kind, str(file), detail))
+
+    def add_note(self, kind: str, file: object, detail: str = "") -> None:
+        """Adds one `Problem` that refuses nothing, of which `finish` warns all the same.
+
+        For what a reader leaves out of files that are right: once for each dataset.
+        """
+        self.add(kind, file, detail)
+        self._notes.append(self._found[-1])
 
     def finish(self) -> tuple[Problem, ...]:
         """Raises or warns of what was found."""
@@ -123,6 +137,9 @@ class Problems:
         if serious:
             described = describe_problems(serious)
             text = f"{self.reader} left out or does not train on: {described}"
+            warnings.warn(text, stacklevel=3)
+        for note in self._notes:
+            text = f"{self.reader}: {note} ({KINDS[note.kind].consequence})"
             warnings.warn(text, stacklevel=3)
         return tuple(self._found)
 
