@@ -116,7 +116,7 @@ class Problems:
         self._found.append(Problem(kind, str(file), detail))
 
     def add_note(self, kind: str, file: object, detail: str = "") -> None:
-        """Adds one `Problem` that refuses nothing, of which `finish` warns all the same.
+        """Adds one `Problem` that refuses nothing; `finish` warns of it all the same.
 
         For what a reader leaves out of files that are right: once for each dataset.
         """
