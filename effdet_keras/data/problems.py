@@ -48,6 +48,8 @@ KINDS = {
     "pose label": Kind(Severity.NOTE, "its box is read, the key points are left out"),
     "possible pose label": Kind(Severity.NOTE, "read as an outline"),
     "odd outline": Kind(Severity.NOTE, "read without the last number"),
+    "root category": Kind(Severity.NOTE, "is no class"),
+    "several files": Kind(Severity.NOTE, "read as one split"),
     "oriented box": Kind(Severity.NOTE, "read as the upright box around it"),
     # found by `check`
     "corrupt image": Kind(Severity.ERROR, "image skipped in training"),
@@ -63,6 +65,8 @@ KINDS = {
     "turned image": Kind(Severity.NOTE, "turned upright, as viewers show it"),
     "sideways image": Kind(Severity.NOTE, "used as stored, as it was annotated"),
     "empty dataset": Kind(Severity.ERROR, "training refuses it"),
+    "nothing to train on": Kind(Severity.ERROR, "training refuses it"),
+    "nothing to evaluate on": Kind(Severity.WARNING, "it gets no AP"),
     "bad label": Kind(Severity.ERROR, "training stops with an error"),
     "duplicate annotation id": Kind(Severity.WARNING, "evaluation confuses them"),
     "unused class": Kind(Severity.WARNING, "the model cannot learn it"),

@@ -17,7 +17,11 @@ from effdet_keras import box_ops
 from effdet_keras._internal.whole_files import write_text
 from effdet_keras.data.anchor_fit import input_boxes
 from effdet_keras.data.any_format import load, load_splits
-from effdet_keras.data.dataset import DetectionDataset, boxes_per_class
+from effdet_keras.data.dataset import (
+    DetectionDataset,
+    boxes_per_class,
+    why_nothing_to_learn,
+)
 from effdet_keras.data.problems import KINDS, Problem, Severity
 from effdet_keras.data.record import clip_boxes_xywh, concat_field, owners, stored_bytes
 from effdet_keras.extras.data_check.anchors import Coverage, measure_coverage
@@ -167,9 +171,22 @@ def check_splits(
     reports = {}
     for name, dataset in datasets.items():
         report = check(dataset, model=model, image_size=image_size, decode=decode)
-        problems = _sorted([*report.problems, *shared[name]])
+        problems = [*report.problems, *shared[name]]
+        if len(datasets) > 1 and name in _EVALUATED:
+            problems = map(_as_evaluated, problems)
+        problems = _sorted(problems)
         reports[name] = dataclasses.replace(report, problems=problems)
     return reports
+
+
+_EVALUATED = ("val", "valid", "validation", "test")  # splits that no run trains on
+
+
+def _as_evaluated(problem):
+    """The problem of a split that is evaluated on: one without boxes does no harm."""
+    if problem.kind != "nothing to train on":
+        return problem
+    return dataclasses.replace(problem, kind="nothing to evaluate on")
 
 
 def _sorted(problems):
@@ -306,7 +323,10 @@ def _find_in_boxes(dataset, config):
     table = _Table(records, owner, sizes, boxes, labels)
     text = suspect_box_format(table.boxes_xywh, table.sizes)
     suspected = [Problem("suspected box format", "(all images)", text)] if text else []
+    reason = why_nothing_to_learn(records)
+    empty = [Problem("nothing to train on", "(all images)", reason)] if reason else []
     return [
+        *empty,
         *_find_clipped(table),
         *suspected,
         *_find_labels_and_ids(table, len(dataset.class_names)),
