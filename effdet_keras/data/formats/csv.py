@@ -143,6 +143,7 @@ def write_csv(
     Example: see `from_csv`.
     """
     datasets = writing.named_splits(datasets, usable=True, masks=False, crowds=False)
+    writing.check_names_survive(datasets, "CSV")
     with atomic_folder(folder) as partial:
         for split, dataset in datasets.items():
             names = writing.write_images(dataset.records, partial / split)

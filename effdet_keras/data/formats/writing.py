@@ -55,6 +55,24 @@ def named_splits(datasets, *, usable=False, masks=True, crowds=True):
     }
 
 
+# Characters that neither an xml file nor a row of a table can hold.
+_CONTROL = re.compile("[\\x00-\\x08\\x0a-\\x1f\\ud800-\\udfff]")
+
+
+def check_names_survive(datasets, title):
+    """Raises where a format of texts would give a class another name, or damage files.
+
+    Readers of these formats take spaces around a text for an accident.
+    """
+    names = next(iter(datasets.values())).class_names
+    lost = [name for name in names if name != name.strip() or _CONTROL.search(name)]
+    rule = (
+        f"{title} cannot store names of classes with spaces around them or with "
+        "control characters. Read the dataset with other names, or write COCO json"
+    )
+    require(not lost, rule, class_names=lost)
+
+
 def encode_image(record):
     """An image's bytes, as a PNG where not every program sees the same, and suffix."""
     if not isinstance(record.image, np.ndarray):

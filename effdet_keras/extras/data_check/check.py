@@ -26,7 +26,12 @@ from effdet_keras.data.problems import KINDS, Problem, Severity
 from effdet_keras.data.record import clip_boxes_xywh, concat_field, owners, stored_bytes
 from effdet_keras.extras.data_check.anchors import Coverage, measure_coverage
 from effdet_keras.extras.data_check.report import html_of, text_of
-from effdet_keras.images import EXIF_ORIENTATION, EncodedImage, read_image
+from effdet_keras.images import (
+    EXIF_ORIENTATION,
+    EncodedImage,
+    read_image,
+    size_in_file,
+)
 from effdet_keras.network.config import EfficientDetConfig
 
 
@@ -257,7 +262,7 @@ def _look_at(record, decode):
         data = stored_bytes(image) if decode or is_part else None
         with Image.open(image if data is None else io.BytesIO(data)) as stored:
             orientation = stored.getexif().get(EXIF_ORIENTATION, 1)
-            problem = _compare_sizes(record, (stored.height, stored.width), orientation)
+            problem = _compare_sizes(record, size_in_file(stored), orientation)
         if decode and (problem is None or problem.kind != "wrong size"):
             read_image(image, size=record.image_size)
     except FileNotFoundError:
