@@ -291,11 +291,11 @@ def coco_readers(path):
     }
 
 
-# The name of a split, and of one of several files of it: "train", "train_2",
-# "val-part-1"; but not "train2017", which is a split of its own.
+# The name of a split, and of one of several files of it, such as "train_part2" or
+# "val-00000-of-00002"; but not "train2017" or "train_2", splits of their own.
 _PART_OF_SPLIT = re.compile(
     r"(?P<split>train(?:ing)?|val|valid|validation|test|dev)"
-    r"(?:[_-](?:part|shard|batch)?[_-]?\d+(?:-of-\d+)?)?",
+    r"(?:[_-](?:part|shard|batch)[_-]?\d+|[_-]\d+-of-\d+)?",
     re.IGNORECASE,
 )
 
@@ -311,7 +311,9 @@ def _coco_files(folder):
     for file in found:
         name = split_of_json(file)
         part = _PART_OF_SPLIT.fullmatch(name)
-        splits.setdefault(part["split"] if part else name, []).append(file)
+        if part and not (folder / name).is_dir():  # with images of its own
+            name = part["split"]
+        splits.setdefault(name, []).append(file)
     return splits
 
 

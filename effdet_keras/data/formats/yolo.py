@@ -242,7 +242,9 @@ def _yaml_layout(path):
     has_base = isinstance(base, str) and (path.parent / base).is_dir()
     folder = path.parent / base if has_base else path.parent
     splits = {}
-    for key in _SPLITS:
+    # Splits by any name, if they look as `write_yolo` writes them.
+    named = [key for key, value in content.items() if value == f"images/{key}"]
+    for key in dict.fromkeys([*_SPLITS, *named]):
         value = content.get(key)
         entries = value if isinstance(value, list) else [value]
         # "test" is often named but not given.
