@@ -177,7 +177,7 @@ def _found(image, annotations, folder, image_id, masks):
         place=image["file_name"],
         image=_path_in(folder, image["file_name"]),
         boxes=[item["bbox"] for item in items],
-        classes=[item.get("category_id") for item in items],
+        classes=[_class_key(item.get("category_id")) for item in items],
         source_id=image["id"],
         file_name=image["file_name"],
         image_size=reading.check_size(image.get("height"), image.get("width")),
@@ -187,6 +187,11 @@ def _found(image, annotations, folder, image_id, masks):
         annotation_ids=[annotation_id for annotation_id, _ in annotations],
         shapes=tuple(_shape(item) for item in items) if masks else None,
     )
+
+
+def _class_key(value):
+    """A `category_id` as a key: what is none stays an unknown class, by its text."""
+    return value if isinstance(value, int | float | str) else reprlib.repr(value)
 
 
 def _is_crowd(value):

@@ -247,6 +247,9 @@ def _yaml_layout(path):
     for key in dict.fromkeys([*_SPLITS, *named]):
         value = content.get(key)
         entries = value if isinstance(value, list) else [value]
+        rule = f"`{key}` of a data.yaml must be a path, or a list of paths"
+        are_paths = not value or all(isinstance(entry, str) for entry in entries)
+        reading.require_content(are_paths, rule, path, value)
         # "test" is often named but not given.
         if value and (key != "test" or exists(folder / entries[0])):
             splits[key] = entries
