@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import io
 import os
+import unicodedata
 import warnings
 from typing import NamedTuple
 
@@ -378,7 +379,9 @@ def _find_twins_of_boxes(records):
 
 def _find_classes(counts, class_names):
     """Classes without boxes, with few, and two of nearly one name."""
-    plain = [" ".join(name.casefold().split()) for name in class_names]
+    # One letter may be written as itself, or as a letter and an accent (NFC, NFD).
+    plain = [unicodedata.normalize("NFKC", name).casefold() for name in class_names]
+    plain = [" ".join(name.split()) for name in plain]
     most = counts.argmax()
     for label, name in enumerate(class_names):
         found = {}

@@ -236,8 +236,13 @@ def test_tiny_boxes_are_measured_on_the_networks_input(clean):
                 )
             },
         ),
+        (
+            ["caf\u00e9", "cafe\u0301"],
+            [0, 1],
+            {"similar class names": "'caf\u00e9' and 'cafe\u0301' are two classes"},
+        ),
     ],
-    ids=["unused and rare", "sound", "one name"],
+    ids=["unused and rare", "sound", "one name", "one letter"],
 )
 def test_classes_that_are_hard_to_learn_are_told(names, labels, expected):
     boxes = [[4 * i, 4, 4 * i + 3, 9] for i in range(len(labels))]
