@@ -239,6 +239,12 @@ def fault_of_pixels(
     pixels: np.ndarray, what: str = "an image", *, step: int = 1
 ) -> PixelFault | None:
     """What `check_pixels` raises or warns of; None where nothing is wrong."""
+    if pixels.dtype.kind == "b" and pixels.any():
+        return PixelFault(
+            f"Pixels must be numbers from 0 to 255. Received: {what} (bool), which the "
+            "network sees as black. Multiply it by 255.",
+            is_error=False,
+        )
     if pixels.dtype == np.uint8 or pixels.dtype.kind not in "uif" or not pixels.size:
         return None
     if step > 1:
