@@ -21,6 +21,8 @@ from effdet_keras.errors import InvalidValueError
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 EXIF_ORIENTATION = 0x0112  # the EXIF tag; values 5 to 8 swap height and width
+_NO_DATA = 1e30  # no float image has such numbers but for pixels without a value
+_TIFF_SIZE = (256, 257)  # the TIFF tags of width and height
 _SIXTEEN_BIT = ("I", "I;16", "I;16L", "I;16B", "I;16N")  # Pillow's grey 16-bit modes
 
 
@@ -54,11 +56,11 @@ def read_image(
     a quarter or an eighth of its size.
     """
     with _opened(path, "read_image") as stored:
-        sizes = _upright_size(stored), (stored.height, stored.width)
+        sizes = _upright_size(stored), size_in_file(stored)
         as_stored = size is not None and sizes[0] != tuple(size) == sizes[1]
         if share < 1.0:
             stored.draft(None, [math.ceil(share * side) for side in stored.size])
-        return to_rgb(stored if as_stored else upright(stored))
+        return to_rgb(_not_turned(stored) if as_stored else upright(stored))
 
 
 def read_image_size(path: str | os.PathLike[str] | EncodedImage) -> tuple[int, int]:
@@ -108,6 +110,10 @@ def _opened(source, caller):
         name, file = shown_address(source), io.BytesIO(path_of(source).read_bytes())
     try:
         with Image.open(file) as stored:
+            if stored.format == "TIFF" and _is_turned(stored):
+                # Else Pillow 13 maps the rows of an uncompressed file into memory with
+                # the length of the turned ones, which mixes all pixels up.
+                stored.filename = ""
             yield stored
     except FileNotFoundError:
         raise
@@ -118,10 +124,37 @@ def _opened(source, caller):
         ) from error
 
 
+def size_in_file(stored: Image.Image) -> tuple[int, int]:
+    """The size of a Pillow image as its file has it: `(height, width)`.
+
+    Of a TIFF file that is turned, Pillow itself gives the upright size since 11.2.
+    """
+    if stored.format == "TIFF":
+        width, height = (stored.tag_v2.get(tag) for tag in _TIFF_SIZE)
+        if width and height:
+            return height, width
+    return stored.height, stored.width
+
+
+def _not_turned(stored):
+    """The Pillow image as it is in its file; Pillow turns a TIFF when it reads it."""
+    size = size_in_file(stored)
+    orientation = stored.getexif().get(EXIF_ORIENTATION)
+    stored.load()
+    if (stored.height, stored.width) == size:
+        return stored
+    back = {5: "TRANSPOSE", 6: "ROTATE_90", 7: "TRANSVERSE", 8: "ROTATE_270"}
+    return stored.transpose(Image.Transpose[back[orientation]])
+
+
+def _is_turned(stored):
+    """Whether the upright image is as wide as the stored one is high."""
+    return stored.getexif().get(EXIF_ORIENTATION) in (5, 6, 7, 8)
+
+
 def _upright_size(stored):
-    height, width = stored.height, stored.width
-    turned = stored.getexif().get(EXIF_ORIENTATION) in (5, 6, 7, 8)
-    return (width, height) if turned else (height, width)
+    height, width = size_in_file(stored)
+    return (width, height) if _is_turned(stored) else (height, width)
 
 
 def upright(stored):
@@ -137,7 +170,9 @@ def to_rgb(image):
         grey = np.clip(np.asarray(image, dtype=np.int64), 0, 65535)
         return _rgb_of_grey((grey + 128) // 257)  # 65535 -> 255, rounded
     if image.mode == "F":
-        values = np.nan_to_num(np.asarray(image))
+        values = np.asarray(image)
+        # What stands for "no data", such as 3.4e38, says nothing about the others.
+        values = np.where(np.abs(values) < _NO_DATA, values, 0.0)  # nor does NaN
         highest = values.max(initial=0.0)  # fractions up to 1, 8-bit, or else 16-bit
         scale = 255.0 if highest <= 1.0 else 1.0 if highest <= 255.0 else 255.0 / 65535
         return _rgb_of_grey(np.clip(np.rint(values * scale), 0, 255))
@@ -204,6 +239,12 @@ def fault_of_pixels(
     pixels: np.ndarray, what: str = "an image", *, step: int = 1
 ) -> PixelFault | None:
     """What `check_pixels` raises or warns of; None where nothing is wrong."""
+    if pixels.dtype.kind == "b" and pixels.any():
+        return PixelFault(
+            f"Pixels must be numbers from 0 to 255. Received: {what} (bool), which the "
+            "network sees as black. Multiply it by 255.",
+            is_error=False,
+        )
     if pixels.dtype == np.uint8 or pixels.dtype.kind not in "uif" or not pixels.size:
         return None
     if step > 1:

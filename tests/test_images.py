@@ -50,10 +50,20 @@ def test_cmyk_jpeg_becomes_rgb(tmp_path):
     assert abs(result[4, 4].astype(int) - [255, 0, 0]).max() < 10
 
 
-def exif_image(tmp_path, orientation):
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3.4028235e38, -9999.0])
+def test_pixels_without_a_value_do_not_make_a_float_image_black(tmp_path, value):
+    values = (RAMP / 255).astype("float32")
+    values[0, 0] = value
+    result = read_image(save(tmp_path, Image.fromarray(values), "image.tif"))
+    expected = RAMP.copy()
+    expected[0, 0] = 0
+    np.testing.assert_array_equal(result[..., 0], expected)
+
+
+def exif_image(tmp_path, orientation, name="image.png"):
     exif = Image.Exif()
     exif[0x0112] = orientation
-    return save(tmp_path, Image.fromarray(RAMP), exif=exif)
+    return save(tmp_path, Image.fromarray(RAMP), name, exif=exif)
 
 
 @pytest.mark.parametrize(
@@ -69,8 +79,9 @@ def exif_image(tmp_path, orientation):
         (8, np.rot90),
     ],
 )
-def test_exif_turns_are_undone(tmp_path, orientation, turn):
-    path = exif_image(tmp_path, orientation)
+@pytest.mark.parametrize("name", ["image.png", "image.tif"])
+def test_exif_turns_are_undone(tmp_path, orientation, turn, name):
+    path = exif_image(tmp_path, orientation, name)
     result = read_image(path)
     np.testing.assert_array_equal(result[..., 0], turn(RAMP))
     assert read_image_size(path) == result.shape[:2]
@@ -84,11 +95,20 @@ def test_exif_turns_are_undone(tmp_path, orientation, turn):
         ((4, 6), 3, RAMP[::-1, ::-1]),  # fits both ways: upright
     ],
 )
+@pytest.mark.parametrize("name", ["image.png", "image.tif"])
 def test_annotated_size_decides_about_the_exif_turn(
-    tmp_path, size, orientation, expected
+    tmp_path, size, orientation, expected, name
 ):
-    found = read_image(exif_image(tmp_path, orientation), size=size)
+    found = read_image(exif_image(tmp_path, orientation, name), size=size)
     np.testing.assert_array_equal(found[..., 0], expected)
+
+
+@pytest.mark.parametrize("orientation", [5, 6, 7, 8])
+def test_a_turned_tiff_can_be_read_as_it_is_stored(tmp_path, orientation):
+    path = exif_image(tmp_path, orientation, "image.tif")
+    assert read_image_size(path) == RAMP.T.shape
+    found = read_image(path, size=RAMP.shape)
+    np.testing.assert_array_equal(found[..., 0], RAMP)
 
 
 @pytest.mark.parametrize("read", [read_image, read_image_size])

@@ -65,6 +65,14 @@ def test_dark_images_and_those_of_other_dtypes_are_images(image):
     assert fault_of_pixels(image) is None
 
 
+def test_masks_in_place_of_images_are_told(model):
+    with pytest.warns(UserWarning, match=r"an image \(bool\), which .* as black"):
+        check_pixels(SHARES > 0.5)
+    assert fault_of_pixels(np.zeros((8, 8, 3), bool)) is None
+    with pytest.raises(TypeError, match="array of pixels 0-255.*bool"):
+        model.detect(SHARES > 0.5, verbose=0)
+
+
 @pytest.fixture(scope="module")
 def model():
     return tiny_model()

@@ -522,19 +522,26 @@ def require_boxes(records: Sequence[Record], what: str) -> None:
     A training on it would run to its end and learn that there are no objects. An image
     without objects among others is fine.
     """
-    if any(len(r.labels) and not np.all(r.is_crowd) for r in records):
-        return
-    crowds = sum(len(record.labels) for record in records)
-    reason = "none of them has a box: were the annotations found?"
-    if crowds:
-        reason = (
-            f"all {count_of(crowds, 'box', 'boxes')} are crowds or difficult, which "
-            "are not trained on: `dataset.with_crowds_as_objects()` (--set "
-            "train_on_crowds=true) makes objects of them"
+    reason = why_nothing_to_learn(records)
+    if reason is not None:
+        raise InvalidValueError(
+            f"There is nothing to learn from {what} of "
+            f"{count_of(len(records), 'image')}: {reason}. `effdet-keras inspect DATA` "
+            "shows what was read."
         )
-    raise InvalidValueError(
-        f"There is nothing to learn from {what} of {count_of(len(records), 'image')}: "
-        f"{reason}. `effdet-keras inspect DATA` shows what was read."
+
+
+def why_nothing_to_learn(records: Sequence[Record]) -> str | None:
+    """Says why no image has an object that is no crowd; None where one has."""
+    if any(len(r.labels) and not np.all(r.is_crowd) for r in records):
+        return None
+    crowds = sum(len(record.labels) for record in records)
+    if not crowds:
+        return "none of them has a box, as if the annotations had not been found"
+    return (
+        f"all {count_of(crowds, 'box', 'boxes')} are crowds or difficult, which are "
+        "not trained on: `dataset.with_crowds_as_objects()` (--set "
+        "train_on_crowds=true) makes objects of them"
     )
 
 

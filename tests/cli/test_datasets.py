@@ -1,5 +1,6 @@
 """`effdet-keras inspect` and `convert`; and what a command may write to."""
 
+import json
 import os
 
 import numpy as np
@@ -8,7 +9,7 @@ from PIL import Image
 
 from effdet_keras import cli
 from effdet_keras.cli.files import check_outputs
-from effdet_keras.data import load_splits, write_shapes
+from effdet_keras.data import from_arrays, load_splits, write_coco, write_shapes
 
 pytestmark = pytest.mark.tensorflow
 
@@ -49,6 +50,75 @@ def test_the_format_of_a_folder_with_several_is_picked_by_its_name(tmp_path, com
         command("inspect", data, "--format", name)
         command("convert", data, out, "--to", "csv", "--format", name)
         command("inspect", data, "--format", name, "--split", "train")
+
+
+# --- `--json` and `--strict`: for programs that decide about data.
+
+
+@pytest.fixture
+def two_warnings(tmp_path):
+    """A dataset without errors, with a box of no area and an unused class."""
+    image = np.zeros((32, 48, 3), np.uint8)
+    dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ["cat", "dog"])
+    write_coco(dataset, tmp_path / "set")
+    path = tmp_path / "set/train.json"
+    content = json.loads(path.read_text())
+    empty = {**content["annotations"][0], "id": 2, "bbox": [5, 5, 0, 9]}
+    content["annotations"].append(empty)
+    path.write_text(json.dumps(content))
+    return tmp_path / "set"
+
+
+def test_inspect_writes_all_that_it_finds_as_json(two_warnings, tmp_path, command):
+    path = tmp_path / "report.json"
+    command("inspect", two_warnings, "--json", path, "--image-size", 64)
+    content = json.loads(path.read_text())
+    assert content["ok"] and content["exit_status"] == 0 and not content["strict"]
+    assert content["counts"] == {"error": 0, "warning": 2, "note": 0}
+    split = content["splits"]["train"]
+    assert split["images"] == 1 and split["boxes_per_class"] == {"cat": 2, "dog": 0}
+    assert split["anchor_coverage"][0] == {
+        "size": "all",
+        "boxes": 1,
+        "share": 1.0,
+        "mean_iou": pytest.approx(0.8, abs=0.2),
+    }
+    assert [(p["id"], p["severity"]) for p in split["problems"]] == [
+        ("empty-box", "warning"),
+        ("unused-class", "warning"),
+    ]
+    assert split["problems"][0]["file"] == "000000000001.png"
+    assert "width 0" in split["problems"][0]["detail"]
+    said = command("inspect", two_warnings, "--json", path, status=1)
+    assert "not overwritten" in said
+    command("inspect", two_warnings, "--json", path, "--overwrite")
+
+
+def test_with_strict_warnings_count_in_the_exit_status(two_warnings, tmp_path, command):
+    path = tmp_path / "report.json"
+    said = command("inspect", two_warnings, "--strict", "--json", path, status=1)
+    assert "1 for the warnings (--strict)" in said
+    content = json.loads(path.read_text())
+    assert content["exit_status"] == 1 and content["strict"] and not content["ok"]
+    assert content["splits"]["train"]["ok"]
+    write_shapes(tmp_path / "good", num_train=1, num_valid=1, image_size=64)
+    command("inspect", tmp_path / "good", "--strict", status=1)  # unused classes
+
+
+def test_json_goes_to_the_standard_output_alone(two_warnings, capsys):
+    assert cli.main(["inspect", str(two_warnings), "--json", "-"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["counts"]["warning"] == 2
+    assert "Fit to train on" in err and "is COCO json" in err
+
+
+def test_data_that_cannot_be_read_is_said_in_json_too(tmp_path, command):
+    path = tmp_path / "report.json"
+    command("inspect", tmp_path / "nowhere", "--json", path, status=1)
+    content = json.loads(path.read_text())
+    assert content["exit_status"] == 1 and content["splits"] == {}
+    assert content["error"]["type"] == "FileNotFoundError"
+    assert "nowhere" in content["error"]["message"]
 
 
 # --- `--augment`: images as training sees them, in a file.

@@ -7,6 +7,7 @@ import functools
 import json
 import mmap
 import os
+import re
 import reprlib
 from collections.abc import Mapping
 
@@ -18,9 +19,10 @@ from effdet_keras._internal.remote_path import (
     local_copy,
     path_of,
 )
-from effdet_keras._internal.whole_files import atomic_folder
+from effdet_keras._internal.whole_files import atomic_folder, is_remote
 from effdet_keras.data.dataset import DetectionDataset, check_class_names
 from effdet_keras.data.formats import reading, writing
+from effdet_keras.data.formats.coco_merge import id_key, merge_contents
 from effdet_keras.data.formats.label_map import (
     ClassNames,
     ids_of_classes,
@@ -46,14 +48,17 @@ def from_coco(
     for `to_coco` and evaluation. A box that reaches out of its image is clipped; one
     with no area inside its image is not trained on, and a warning says so. Evaluation
     sees the boxes as the file has them. If `area` is not a number, that of the box is
-    used.
+    used. A category 0 without annotations that is the `supercategory` of all others,
+    as Roboflow writes it, is no class. Categories that are written twice count once,
+    and an `image_id` may be the text of an image's `id`, as VIA writes it.
 
     Args:
         annotations: path of the json file, or its address, such as
             `s3://bucket/train.json` (docs/remote_files.md); or its content as a dict.
         image_dir: folder, or its address, that the `file_name`s start from. None looks
             for it beside the json: for `train.json` in `train`, for
-            `annotations/instances_val2017.json` in `val2017`, and in `images`.
+            `annotations/instances_val2017.json` in `val2017`, in `images`, and then in
+            any folder beside the json or beside its folder.
         class_names, on_error: as for `load`.
         masks: whether to keep the `segmentation` of the annotations, polygons or run
             lengths, for a model with a segmentation head. Class 0 of pixels is
@@ -84,7 +89,16 @@ def from_coco(
     """
     content, source = _read_json(annotations)
     problems = Problems(f"`from_coco` of {source!r}", on_error)
-    classes = _read_classes(content, class_names, source)
+    return _make_dataset(
+        content, source, problems, annotations, image_dir, class_names, masks
+    )
+
+
+def _make_dataset(
+    content, source, problems, annotations, image_dir, class_names, masks
+):
+    """The dataset of the content of json files; `annotations` is the first of them."""
+    classes = _read_classes(content, class_names, source, problems)
     images = _read_images(content["images"], source, problems)
     groups = _group_annotations(content["annotations"], images, source, problems)
     if image_dir is None:
@@ -106,12 +120,38 @@ def _find_image_dir(annotations, images):
     path = path_of(annotations)
     names = [image["file_name"] for image in images.values()]
     folder = reading.image_folder(path, split_of_json(path), names, _path_in)
+    folder = folder or _folder_beside(path, names)
     if folder is None and names:
         raise FileNotFoundError(
             f"`from_coco` found no folder with the images of {os.fspath(path)!r}, such "
             f"as {names[0]!r}. Pass `image_dir`."
         )
     return folder or path.parent
+
+
+def _folder_beside(path, names):
+    """The folder beside a json file, or beside its folder, that has its first image.
+
+    These may have any name, so they are looked at after those with usual names.
+    """
+    if is_remote(path):  # which cannot always be listed
+        return None
+    for base in (path.parent, path.absolute().parent.parent):
+        folders = sorted(
+            folder
+            for folder in base.iterdir()
+            if folder.is_dir() and not folder.name.startswith((".", "__MACOSX"))
+        )
+        found = [f for f in folders if any(is_file(_path_in(f, n)) for n in names[:10])]
+        if len(found) > 1:
+            raise InvalidValueError(
+                f"`from_coco` found the first images of {os.fspath(path)!r} in "
+                f"{len(found)} folders: {', '.join(repr(str(f)) for f in found[:5])}. "
+                "Pass `image_dir`."
+            )
+        if found:
+            return found[0]
+    return None
 
 
 def _path_in(folder, name):
@@ -137,16 +177,28 @@ def _found(image, annotations, folder, image_id, masks):
         place=image["file_name"],
         image=_path_in(folder, image["file_name"]),
         boxes=[item["bbox"] for item in items],
-        classes=[item.get("category_id") for item in items],
+        classes=[_class_key(item.get("category_id")) for item in items],
         source_id=image["id"],
         file_name=image["file_name"],
         image_size=reading.check_size(image.get("height"), image.get("width")),
-        is_crowd=[item.get("iscrowd") == 1 for item in items],
+        is_crowd=[_is_crowd(item.get("iscrowd")) for item in items],
         area=[_area(item) for item in items],
         image_id=image_id,
         annotation_ids=[annotation_id for annotation_id, _ in annotations],
         shapes=tuple(_shape(item) for item in items) if masks else None,
     )
+
+
+def _class_key(value):
+    """A `category_id` as a key: what is none stays an unknown class, by its text."""
+    return value if isinstance(value, int | float | str) else reprlib.repr(value)
+
+
+def _is_crowd(value):
+    """Whether `iscrowd` says so: 1, or what some tools write instead, "1" and 2."""
+    if isinstance(value, str):
+        return value.strip().lower() not in ("", "0", "0.0", "false")
+    return isinstance(value, int | float) and value > 0
 
 
 def _area(annotation):
@@ -227,17 +279,30 @@ def _write_masks(folder, records, names):
 def coco_readers(path):
     """Finds COCO json files: dict from split to the function that reads it."""
     if path.is_file():
-        files = {split_of_json(path): path} if _is_coco(path) else {}
+        files = {split_of_json(path): [path]} if _is_coco(path) else {}
     else:
         files = _coco_files(path) or _coco_files(path / "annotations")
         folders = [] if files else sorted(p for p in path.iterdir() if p.is_dir())
         for folder in folders:
-            for file in _coco_files(folder).values():
-                files.setdefault(folder.name, file)
+            inner = _coco_files(folder)
+            if _PART_OF_SPLIT.fullmatch(folder.name) or len(inner) == 1:
+                inner = {folder.name: [file for own in inner.values() for file in own]}
+            for split, own in inner.items():
+                files.setdefault(split, []).extend(own)
     return {
-        reading.split_of_name(split): functools.partial(from_coco, file)
-        for split, file in files.items()
+        reading.split_of_name(split): functools.partial(_from_coco_files, own)
+        for split, own in files.items()
+        if own
     }
+
+
+# The name of a split, and of one of several files of it, such as "train_part2" or
+# "val-00000-of-00002"; but not "train2017" or "train_2", splits of their own.
+_PART_OF_SPLIT = re.compile(
+    r"(?P<split>train(?:ing)?|val|valid|validation|test|dev)"
+    r"(?:[_-](?:part|shard|batch)[_-]?\d+|[_-]\d+-of-\d+)?",
+    re.IGNORECASE,
+)
 
 
 def _coco_files(folder):
@@ -247,7 +312,35 @@ def _coco_files(folder):
     named = [file for file in files if file.name.startswith("instances_")]
     instances = [file for file in named if _is_coco(file)]
     found = instances or [file for file in files if _is_coco(file)]
-    return {split_of_json(file): file for file in found}
+    splits = {}
+    for file in found:
+        name = split_of_json(file)
+        part = _PART_OF_SPLIT.fullmatch(name)
+        if part and not (folder / name).is_dir():  # with images of its own
+            name = part["split"]
+        splits.setdefault(name, []).append(file)
+    return splits
+
+
+def _from_coco_files(files, image_dir=None, *, on_error="raise", **options):
+    """Reads the files of one split, of which most have one."""
+    if len(files) == 1:
+        return from_coco(files[0], image_dir, on_error=on_error, **options)
+    contents = [_read_json(file)[0] for file in files]
+    source = f"{os.fspath(files[0])} and {len(files) - 1} more"
+    problems = Problems(f"`from_coco` of {source!r}", on_error)
+    names = ", ".join(file.name for file in files)
+    problems.add_note("several files", path_of(files[0]).parent, names)
+    options = {"class_names": None, "masks": False, **options}
+    return _make_dataset(
+        merge_contents(contents),
+        source,
+        problems,
+        files[0],
+        image_dir,
+        options["class_names"],
+        options["masks"],
+    )
 
 
 def _is_coco(path):
@@ -292,24 +385,59 @@ def _checked_json(content, source):
     return content, source
 
 
-def _read_classes(content, class_names, source):
+def _read_classes(content, class_names, source, problems):
     """The name and the category id of each label."""
-    categories = content["categories"]
-    ids = [category.get("id") for category in categories]
-    is_one_each = all(map(_is_id, ids)) and len(set(ids)) == len(ids)
-    rule = "Each category must have an int `id` of its own"
-    reading.require_content(is_one_each, rule, source, ids)
-    name_of = {c["id"]: str(c.get("name", "")) for c in categories}
-    name_of = _without_useless_names(
-        dict(sorted(name_of.items())), content["annotations"]
-    )
-    check_class_names(tuple(name_of.values()), f"{source!r}")
+    name_of = _read_categories(content["categories"], source)
+    root = _root_category(content, name_of)
+    known = {i: name for i, name in name_of.items() if i != root}
+    known = _without_useless_names(known, content["annotations"])
+    check_class_names(tuple(known.values()), f"{source!r}")
     if class_names is None:
-        names, category_ids = tuple(name_of.values()), list(name_of)
+        if root is not None:
+            detail = f"{name_of[root]!r}, the supercategory of all others, has no box"
+            problems.add("root category", source, detail)
+        names, category_ids = tuple(known.values()), list(known)
     else:
         names, ids = requested_classes(class_names)
-        category_ids = ids_of_classes(names, name_of, ids)
+        if root is not None and name_of[root] in names:
+            known = {root: name_of[root], **known}
+        category_ids = ids_of_classes(names, known, ids)
     return names, category_ids, category_ids
+
+
+def _read_categories(categories, source):
+    """The name of each category id, in ascending order; equal categories count once."""
+    are_objects = all(isinstance(category, dict) for category in categories)
+    rule = "Each item of `categories` must be an object with an `id` and a `name`"
+    reading.require_content(are_objects, rule, source, categories)
+    pairs = {}
+    for category in categories:
+        name = category.get("name")
+        is_name = name is None or isinstance(name, str | int | float)
+        rule = "The `name` of a category must be text"
+        reading.require_content(is_name, rule, source, category)
+        name = "" if name is None else str(name)
+        pairs[repr(category.get("id")), name] = category.get("id"), name
+    ids = [category_id for category_id, _ in pairs.values()]
+    is_one_each = all(map(_is_id, ids)) and len(set(ids)) == len(ids)
+    rule = "Each category must have an int `id` of its own"
+    shown = [category.get("id") for category in categories]
+    reading.require_content(is_one_each, rule, source, shown)
+    return dict(sorted(pairs.values()))
+
+
+def _root_category(content, name_of):
+    """The id of the category that Roboflow adds as the root of the others, or None.
+
+    It has the id 0 and no annotation, and is the `supercategory` of all others.
+    """
+    others = [c for c in content["categories"] if c["id"] != 0]
+    if 0 not in name_of or not others:
+        return None
+    if any(c.get("supercategory") != name_of[0] for c in others):
+        return None
+    used = (a.get("category_id") for a in content["annotations"] if isinstance(a, dict))
+    return None if any(category_id == 0 for category_id in used) else 0
 
 
 def _without_useless_names(name_of, annotations):
@@ -317,39 +445,54 @@ def _without_useless_names(name_of, annotations):
     uses = collections.Counter(name for name in name_of.values() if name.strip())
     if len(uses) == len(name_of):
         return name_of
-    used = {annotation.get("category_id") for annotation in annotations}
-    return {i: name for i, name in name_of.items() if uses[name] == 1 or i in used}
+    used = {id_key(a.get("category_id")) for a in annotations if isinstance(a, dict)}
+    return {i: n for i, n in name_of.items() if uses[n] == 1 or id_key(i) in used}
 
 
 def _read_images(images, source, problems):
     """The usable items of `images` by their id."""
     found = {}
     for i, image in enumerate(images):
-        key, file_name = image.get("id"), image.get("file_name")
-        if not isinstance(key, int | str) or not file_name:
+        if (
+            not isinstance(image, dict)
+            or not isinstance(image.get("id"), int | str)
+            or not isinstance(image.get("file_name"), str)
+            or not image["file_name"]
+        ):
             problems.add(
                 "unreadable annotation",
                 source,
                 f"images[{i}] needs an `id` and a `file_name`: {reprlib.repr(image)}",
             )
-        elif key in found:
-            problems.add("duplicate id", file_name, f"image id {key!r} repeats")
+        elif image["id"] in found:
+            detail = f"image id {image['id']!r} repeats"
+            problems.add("duplicate id", image["file_name"], detail)
         else:
-            found[key] = image
+            found[image["id"]] = image
     return found
 
 
 def _group_annotations(annotations, images, source, problems):
     """`(annotation id, annotation)` of each image, by the image's id."""
+    for annotation in annotations:
+        if not isinstance(annotation, dict):
+            detail = f"an annotation that is no object: {reprlib.repr(annotation)}"
+            problems.add("unreadable annotation", source, detail)
+    annotations = [a for a in annotations if isinstance(a, dict)]
     ids = [annotation.get("id") for annotation in annotations]
     if not all(map(_is_id, ids)) or len(set(ids)) != len(ids):
         # pycocotools keeps annotations by id: without one each, some are lost.
         ids = range(1, len(annotations) + 1)
     groups, strangers = {key: [] for key in images}, collections.Counter()
+    image_of = None
     for annotation_id, annotation in zip(ids, annotations):
         key, box = annotation.get("image_id"), annotation.get("bbox")
+        if not isinstance(key, int | str) or key not in groups:
+            # VIA writes the text of an image's id here.
+            image_of = image_of or {id_key(image): image for image in images}
+            key = image_of.get(id_key(key), id_key(key))
         if key not in groups:
-            strangers[key] += 1
+            strangers[reprlib.repr(annotation.get("image_id"))] += 1
         elif not _is_box(box):
             problems.add(
                 "bad box",
@@ -366,11 +509,11 @@ def _group_annotations(annotations, images, source, problems):
 def _note_strangers(strangers, images, count, source, problems):
     if count and strangers.total() == count:
         image_id, image = next(iter(strangers)), next(iter(images), None)
-        detail = f"annotations have `image_id` {image_id!r}, images have `id` {image!r}"
+        detail = f"annotations have `image_id` {image_id}, images have `id` {image!r}"
         problems.add("only stray annotations", source, detail)
         return
     for image_id, number in strangers.items():
-        detail = f"{number:,} of image_id {image_id!r}, which is not in `images`"
+        detail = f"{number:,} of image_id {image_id}, which is not in `images`"
         problems.add("stray annotation", source, detail)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import csv
 import dataclasses
 import functools
+import json
 import os
+import re
 import reprlib
 from collections.abc import Mapping
 
@@ -48,7 +49,9 @@ def from_csv(
       in fractions of the image; `set` is TRAIN, VALIDATION, TEST, UNASSIGNED;
     - RetinaNet's: no header, `path,xmin,ymin,xmax,ymax,class` in pixels.
 
-    A row without a class and a box stands for an image without objects.
+    A row without a class and a box stands for an image without objects. Cells may be
+    separated by commas, semicolons (then numbers may have decimal commas) or tabs, and
+    the file may be in UTF-8, UTF-16 or UTF-32.
 
     Args:
         path: path of the csv file.
@@ -143,6 +146,7 @@ def write_csv(
     Example: see `from_csv`.
     """
     datasets = writing.named_splits(datasets, usable=True, masks=False, crowds=False)
+    writing.check_names_survive(datasets, "CSV")
     with atomic_folder(folder) as partial:
         for split, dataset in datasets.items():
             names = writing.write_images(dataset.records, partial / split)
@@ -168,18 +172,23 @@ def _rows(name, record, dataset):
 def csv_readers(path):
     """Finds csv files of annotations: dict from split to the function that reads it."""
     files = [path] if path.is_file() else sorted(path.glob("*.csv"))
-    readers = {}
+    readers, reasons = {}, []
     for file in files:
         if file.suffix.lower() != ".csv":
             continue
-        with contextlib.suppress(ValueError):  # of another format
-            read, _ = _format_of(read_lines(file, limit=1), file)
-            rows = []
-            if read is _read_automl:  # whose rows name their splits
-                rows = _read_rows(file, Problems("`csv_readers`", "skip"))
-            name = reading.split_of_name(file.stem.removesuffix("_labels"))
-            for split in _splits_of(rows) or [None]:
-                readers[split or name] = functools.partial(from_csv, file, split=split)
+        try:
+            read, _ = _format_of(_lines_in(file, limit=1), file)
+        except ValueError as error:  # of another format
+            reasons.append(str(error))
+            continue
+        rows = []
+        if read is _read_automl:  # whose rows name their splits
+            rows = _read_rows(file, Problems("`csv_readers`", "skip"))
+        name = reading.split_of_name(file.stem.removesuffix("_labels"))
+        for split in _splits_of(rows) or [None]:
+            readers[split or name] = functools.partial(from_csv, file, split=split)
+    if reasons and not readers:  # where nothing else is found, `load` says why
+        raise InvalidValueError(". ".join(reasons[:3]))
     return readers
 
 
@@ -225,33 +234,51 @@ class _Row:
 def _read_rows(path, problems):
     """Reads a csv file in any of the known formats."""
     with dropping_unreadable_copy(local_copy(path)):
-        lines = read_lines(path)
+        lines = _lines_in(path)
         read, has_header = _format_of(lines, path)
     lines = lines[1:] if has_header else lines
     return reading.read_rows(read, lines, problems, path.name, "row")
 
 
+def _lines_in(path, limit=None):
+    return read_lines(path, delimiters=",;\t", limit=limit)
+
+
 def read_lines(path, reader="from_csv", delimiters=",", limit=None):
     """`(number, cells)` of the first rows, or all, that are not empty."""
-    lines = []
+    lines, path_here = [], local_copy(path)
     try:
-        with open(local_copy(path), encoding="utf-8-sig", newline="") as file:
+        encoding = _encoding_of(path_here)
+        with open(path_here, encoding=encoding, newline="") as file:
             first = file.readline()
             file.seek(0)
             # Spreadsheets of many countries write semicolons; of equal ones the first.
-            rows = csv.reader(file, delimiter=max(delimiters, key=first.count))
+            delimiter = max(delimiters, key=first.count)
+            rows = csv.reader(file, delimiter=delimiter)
             for row in rows:
                 cells = [cell.strip() for cell in row]
+                if delimiter != ",":  # and then commas for the points of numbers
+                    cells = [_DECIMAL_COMMA.sub(r"\1.\2", cell) for cell in cells]
                 if any(cells):
                     lines.append((rows.line_num, cells))
                 if len(lines) == limit:
                     break
-    except (UnicodeDecodeError, csv.Error) as error:
+    except (UnicodeError, csv.Error) as error:
         raise InvalidValueError(
             f"`{reader}` expects a CSV file, which must be text in UTF-8: spreadsheets "
             f"call it 'CSV UTF-8'. Received: {str(path)!r} ({error})"
         ) from error
     return lines
+
+
+_DECIMAL_COMMA = re.compile(r"^([-+]?\d+),(\d+)$")
+
+
+def _encoding_of(path):
+    """UTF-8; or UTF-16 or UTF-32, which the first bytes show: "Unicode text"."""
+    with open(path, "rb") as file:
+        found = json.detect_encoding(file.read(4))
+    return "utf-8-sig" if found == "utf-8" else found
 
 
 def _format_of(lines, path):

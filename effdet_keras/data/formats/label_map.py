@@ -84,7 +84,7 @@ def read_label_map(path: str | os.PathLike) -> dict[int, str]:
     read_pairs = read.get(path.suffix.lower(), _text_pairs)
     try:
         return _checked(read_pairs(read_text(path)))
-    except (ValueError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise InvalidValueError(
             "A label map must be items { id: 1 name: 'cat' } in a .pbtxt, "
             '{"cat": 1} in a .json, or lines `1: cat` in a .yaml. '
@@ -94,14 +94,24 @@ def read_label_map(path: str | os.PathLike) -> dict[int, str]:
 
 def _checked(pairs):
     """A label map of pairs, in the order of the ids, without the background."""
-    pairs = [(int(number), name) for number, name in pairs]
+    given = list(pairs)
+    pairs = [(_category_id(number), name) for number, name in given]
     pairs = [pair for pair in pairs if pair != (0, "background")]
-    names = {number: name for number, name in sorted(pairs) if number > 0 and name}
-    is_right = len(names) == len(set(names.values())) == len(pairs)
-    is_right = is_right and all(isinstance(name, str) for name in names.values())
+    are_pairs = all(n > 0 and isinstance(name, str) and name for n, name in pairs)
+    names = dict(sorted(pairs)) if are_pairs else {}
+    is_right = are_pairs and len(names) == len(set(names.values())) == len(pairs)
     rule = "A label map must give each class an id from 1 and a name of its own"
-    require(is_right, rule, pairs=pairs[:10])
+    require(is_right, rule, pairs=given[:10])
     return names
+
+
+def _category_id(value):
+    """The whole number that a value or its text is, or -1."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        return -1
+    return -1 if isinstance(value, float) and value != number else number
 
 
 def write_label_map(path: str | os.PathLike, names: Mapping[int, str]) -> None:

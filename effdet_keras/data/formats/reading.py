@@ -250,11 +250,16 @@ def read_rows(read, lines, problems, place, word="line"):
     for number, line in lines:
         row = read(line)
         if isinstance(row, str):
-            detail = f"{word} {number}: {row}. Received: {reprlib.repr(line)}"
-            problems.add("bad box", place, detail)
+            add_bad_row(row, number, line, problems, place, word)
         else:
             rows.append(row)
     return rows
+
+
+def add_bad_row(rule, number, line, problems, place, word="line"):
+    """Adds the problem that a row of a file is not what a rule says."""
+    detail = f"{word} {number}: {rule}. Received: {reprlib.repr(line)}"
+    problems.add("bad box", place, detail)
 
 
 def are_coordinates(values):

@@ -10,8 +10,10 @@ import itertools
 import os
 import pathlib
 import re
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import google.protobuf.message
 import numpy as np
@@ -58,6 +60,7 @@ def from_tfrecord(
     The labels in the files are the `category_ids`. Their names come from `label_map`,
     or else from the one `.pbtxt` beside the files, or else from the `class/text` of the
     objects. Without any of these they are `class_names` in order, or else "1", "2", ...
+    Where labels count from 0, as VoTT writes them, the `class/text` decides.
 
     Args:
         files: path, glob pattern such as `"data/train-?????-of-00032.tfrecord"`, list
@@ -94,13 +97,18 @@ def from_tfrecord(
     problems = Problems(f"`from_tfrecord` of {source!r}", on_error)
     for missing in missing_shards(paths):
         warnings.warn(f"{problems.reader}: {missing}, and read", stacklevel=2)
+    empty = [path for path in paths if not os.path.getsize(path)]
+    if 0 < len(empty) < len(paths):
+        text = f"{len(empty)} of {len(paths)} files are empty, such as {empty[0]!r}"
+        warnings.warn(f"{problems.reader}: {text}", stacklevel=2)
     folders = {pathlib.Path(path).parent for path in paths}
     names = _read_label_maps(folders) if label_map is None else label_map_of(label_map)
-    texts = {}
-    read_image = functools.partial(_read_image, names=texts, masks=masks)
+    texts = _ClassTexts({}, {})
+    read_image = functools.partial(_read_image, texts=texts, masks=masks)
     found = read_examples(paths, "image/encoded", read_image, problems)
+    names = _number_from_one(found, texts.of_objects, names)
     classes = reading.numbered_classes(
-        names or texts, class_names, found, are_category_ids=True
+        names or texts.by_label, class_names, found, are_category_ids=True
     )
     return reading.make_dataset(
         found, classes, problems, source=source, keep_unusable=True
@@ -117,17 +125,49 @@ def _read_label_maps(folders):
     return maps[0] if maps else {}
 
 
-def _read_image(place, example, names, masks):
-    """One image; adds to `names` what its objects say of the classes."""
+class _ClassTexts(NamedTuple):
+    """What `image/object/class/text` says: names by label, and those of each image."""
+
+    by_label: dict
+    of_objects: dict  # from the place of an image to the name of each object
+
+
+def _number_from_one(found, texts_of_objects, names):
+    """Numbers the classes from 1 by their names, where labels count from 0.
+
+    So VoTT writes them, with a label map that counts from 1. Changes `found`; returns
+    the names by number, or `names` as they are where no label is 0.
+    """
+    if not any(0 in image.classes for image in found):
+        return names
+    texts = [texts_of_objects[image.place] for image in found]
+    are_known = all(len(t) == len(i.classes) and all(t) for t, i in zip(texts, found))
+    if not are_known:
+        return names
+    pairs = zip(np.concatenate([i.classes for i in found]), itertools.chain(*texts))
+    number_of = {name: number for number, name in names.items()}
+    for label, text in sorted(set(pairs)):
+        if text not in number_of:
+            used, number = number_of.values(), int(label) + 1
+            number_of[text] = max(used) + 1 if number in used else number
+    for image, own in zip(found, texts):
+        image.classes = np.array([number_of[text] for text in own], np.int64)
+    return {number: name for name, number in number_of.items()}
+
+
+def _read_image(place, example, texts, masks):
+    """One image; adds to `texts` what its objects say of the classes."""
     corners = [example.floats(f"image/object/bbox/{key}") for key in _CORNERS]
     numbers = dict(zip(_CORNERS, map(len, corners)))
     rule = "boxes whose sides differ in number"
     require(len(set(numbers.values())) == 1, rule, **numbers)
     labels = example.ints("image/object/class/label")
-    texts = example.texts("image/object/class/text")
-    for label, text in zip(labels.tolist(), texts):
+    # Interned, or a million objects would take as many texts.
+    own = [sys.intern(text) for text in example.texts("image/object/class/text")]
+    texts.of_objects[place] = own
+    for label, text in zip(labels.tolist(), own):
         if label > 0 and text:
-            names.setdefault(label, text)
+            texts.by_label.setdefault(label, text)
     return reading.Found(
         place=place,
         image=example["image/encoded"],

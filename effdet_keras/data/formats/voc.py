@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import codecs
 import functools
+import json
 import os
+import pathlib
+import re
 import xml.etree.ElementTree
 from collections.abc import Mapping
 
 import numpy as np
 
-from effdet_keras._internal.remote_path import for_each, path_of
+from effdet_keras._internal.remote_path import for_each, is_file, path_of
 from effdet_keras._internal.whole_files import atomic_folder
 from effdet_keras._internal.yaml_text import read_text
 from effdet_keras.data.dataset import DetectionDataset
@@ -18,6 +22,7 @@ from effdet_keras.data.formats.cvat import is_cvat
 from effdet_keras.data.formats.datumaro import is_labelme_xml
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import IMAGE_SUFFIXES
 
 # Folders of xml files and of images, in the order in which they are looked for. The
@@ -41,7 +46,9 @@ def from_voc(
     images), and for `split` the list `ImageSets/Main/SPLIT.txt`; also `annotations/`
     (or `annotations/xmls/`) with `images/`, or xml files and images side by side. Only
     if no image has the name of the xml file, the `filename` in it is used, which is
-    often out of date.
+    often out of date. Tags may be in upper case or in a name space, the root element
+    may have another name, and a file may hold several `<annotation>`, each with the
+    `filename` of its image.
 
     VOC counts pixels from 1 and includes the last: a box from `xmin` to `xmax` covers
     `xmin - 1` to `xmax` here. A box that ends where it begins, or before, is left out,
@@ -99,7 +106,7 @@ def from_voc(
         lambda path: _read_xml(path, image_dir, images, shift, problems),
         [xml_dir / f"{name}.xml" for name in names],
     )
-    found = [image for image in found if image is not None]
+    found = [image for images in found for image in images]
     known = sorted({name for image in found for name in image.classes})
     classes = reading.named_classes(known, class_names)
     return reading.make_dataset(found, classes, problems, source=folder)
@@ -177,6 +184,7 @@ def write_voc(
     Example: see `from_voc`.
     """
     datasets = writing.named_splits(datasets, usable=True, masks=False)
+    writing.check_names_survive(datasets, "Pascal VOC")
     # All images lie in one folder: their names must differ over all splits.
     stems = iter(writing.image_stems([r for d in datasets.values() for r in d.records]))
     names = {split: [next(stems) for _ in d.records] for split, d in datasets.items()}
@@ -201,15 +209,36 @@ _CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
 
 def _read_xml(path, image_dir, images, shift, problems):
-    """What a file says of its image, or None and a problem."""
+    """What a file says of its image, or images; no more than a problem if nothing."""
     try:
-        root = xml.etree.ElementTree.fromstring(path.read_bytes())
-    except (xml.etree.ElementTree.ParseError, OSError) as error:
-        problems.add("unreadable annotation", path.name, f"no well-formed xml: {error}")
-        return None
+        root = _parse(path.read_bytes())
+        items = _annotations(root)
+    except (ValueError, OSError) as error:
+        problems.add("unreadable annotation", path.name, str(error))
+        return []
+    if len(items) == 1:
+        image = images.get(path.stem)
+        return [
+            _read_item(items[0], path, image, path.stem, image_dir, shift, problems)
+        ]
+    found = []
+    for item in items:  # several images in one file: each has its own `filename`
+        name = _text(item, "filename")
+        stem = pathlib.PurePosixPath(name.replace("\\", "/")).stem
+        if not name:
+            detail = "of several <annotation> in a file each must have a `filename`"
+            problems.add("unreadable annotation", path.name, detail)
+            continue
+        image = images.get(stem)
+        found.append(_read_item(item, path, image, stem, image_dir, shift, problems))
+    return found
+
+
+def _read_item(root, path, image, source_id, image_dir, shift, problems):
+    """What an `annotation` says of its image: `Found`."""
     boxes, names, is_crowd, is_good = [], [], [], []
     for item in root.findall("object"):
-        corners, name = _corners(item), item.findtext("name", "").strip()
+        corners, name = _corners(item), _text(item, "name")
         if corners is None or not name:
             texts = [item.findtext(f"bndbox/{key}") for key in _CORNERS]
             detail = f"a `name`, and four finite numbers {_CORNERS}, are expected. "
@@ -223,18 +252,20 @@ def _read_xml(path, image_dir, images, shift, problems):
         left, top = left - shift, top - shift
         boxes.append((left, top, right - left, bottom - top))
         names.append(name)
-        is_crowd.append(item.findtext("difficult", "0").strip() == "1")
-    file_name = root.findtext("filename", "").strip() or f"{path.stem}.jpg"
-    image = images.get(path.stem) or image_dir / file_name
-    size = (root.findtext(f"size/{side}", "") for side in ("height", "width"))
+        is_crowd.append(_text(item, "difficult") == "1")
+    if image is None:
+        name = _text(root, "filename").replace("\\", "/") or f"{source_id}.jpg"
+        short = image_dir / name.rpartition("/")[2]
+        image = short if is_file(short) else image_dir / name
+    sides = (_text(root, f"size/{side}") for side in ("height", "width"))
     return reading.Found(
         place=path.name,
         image=image,
         boxes=boxes,
         classes=names,
-        source_id=path.stem,
+        source_id=source_id,
         file_name=image.name,
-        image_size=reading.check_size(*(int(s) if s.isdecimal() else 0 for s in size)),
+        image_size=reading.check_size(*(_whole_number(side) for side in sides)),
         is_crowd=is_crowd,
         is_good=is_good,
     )
@@ -246,6 +277,82 @@ def _corners(item):
     except ValueError:
         return None
     return corners if reading.are_coordinates(np.array(corners)) else None
+
+
+def _text(item, path):
+    """The text at a path below an element, or an empty one."""
+    return (item.findtext(path) or "").strip()
+
+
+def _whole_number(text):
+    """The number that a text of few digits is, or 0."""
+    return int(text) if text.isdecimal() and len(text) < 10 else 0
+
+
+# The encoding that a file names, where the parser does not know it.
+_ENCODING = re.compile(rb"<\?xml[^>]*encoding\s*=\s*[\"']([\w.:-]+)[\"'][^>]*\?>")
+
+
+def _parse(data):
+    """The root element of a file; tags are in lower case and without name spaces."""
+    try:
+        root = xml.etree.ElementTree.fromstring(data)
+    except xml.etree.ElementTree.ParseError as error:
+        raise InvalidValueError(_why_not_parsed(data, error)) from error
+    except (ValueError, LookupError) as error:  # encodings that the parser lacks
+        root = _parse_decoded(data, error)
+    for element in root.iter():
+        if isinstance(element.tag, str):
+            element.tag = element.tag.rpartition("}")[2].lower()
+    return root
+
+
+def _parse_decoded(data, error):
+    """The root element of a file in an encoding that Python knows, but the parser not.
+
+    An encoding that Python does not know either is a slip, if the text is UTF-8.
+    """
+    declaration = _ENCODING.match(data)
+    encoding = declaration[1].decode("ascii") if declaration else "utf-8"
+    try:
+        codecs.lookup(encoding)
+    except LookupError:
+        encoding = "utf-8"
+    try:
+        text = data.decode(encoding)
+        return xml.etree.ElementTree.fromstring(text[text.find("?>") + 2 :].strip())
+    except (ValueError, LookupError, SyntaxError) as inner:
+        raise InvalidValueError(
+            f"it cannot be read in the encoding that it names ({error}; {inner}). Save "
+            "it again with the encoding UTF-8"
+        ) from inner
+
+
+def _why_not_parsed(data, error):
+    try:
+        data.decode(json.detect_encoding(data))
+    except UnicodeDecodeError:
+        if not _ENCODING.match(data):
+            return (
+                f"it is not in UTF-8, and names no other encoding ({error}). Save it "
+                "again with the encoding UTF-8"
+            )
+    return f"no well-formed xml: {error}"
+
+
+def _annotations(root):
+    """The elements of a file that are each an annotated image."""
+    if root.tag == "annotation":
+        return [root]
+    if inner := list(root.iter("annotation")):
+        return inner
+    if root.tag == "annotations" and root.find("image") is not None:
+        raise InvalidValueError("it is in CVAT's format, which is not Pascal VOC's")
+    if any(root.find(tag) is not None for tag in ("object", "filename", "size")):
+        return [root]  # under another name
+    raise InvalidValueError(
+        f"its root element must be <annotation>. Received: <{root.tag}>"
+    )
 
 
 def _to_xml(record, file_name, class_names):

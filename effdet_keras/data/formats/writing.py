@@ -3,6 +3,7 @@
 import io
 import pathlib
 import re
+import unicodedata
 import warnings
 from collections.abc import Mapping
 
@@ -30,7 +31,10 @@ def named_splits(datasets, *, usable=False, masks=True, crowds=True):
         InvalidTypeError,
         datasets=kinds[0] if kinds else type(datasets).__name__,
     )
-    are_names = all(re.fullmatch(r"[\w .-]*\w", name) for name in datasets)
+    are_names = all(
+        re.fullmatch(r"[\w .-]*\w", name) and name == portable_name(name)
+        for name in datasets
+    )
     rule = "`datasets` must have splits, each with a name that a folder can have"
     require(datasets and are_names, rule, splits=list(datasets))
     classes = {name: (d.class_names, d.category_ids) for name, d in datasets.items()}
@@ -53,6 +57,24 @@ def named_splits(datasets, *, usable=False, masks=True, crowds=True):
         name: DetectionDataset(usable_only(d.records), d.class_names, d.category_ids)
         for name, d in datasets.items()
     }
+
+
+# Characters that neither an xml file nor a row of a table can hold.
+_CONTROL = re.compile("[\\x00-\\x08\\x0a-\\x1f\\ud800-\\udfff]")
+
+
+def check_names_survive(datasets, title):
+    """Raises where a format of texts would give a class another name, or damage files.
+
+    Readers of these formats take spaces around a text for an accident.
+    """
+    names = next(iter(datasets.values())).class_names
+    lost = [name for name in names if name != name.strip() or _CONTROL.search(name)]
+    rule = (
+        f"{title} cannot store names of classes with spaces around them or with "
+        "control characters. Read the dataset with other names, or write COCO json"
+    )
+    require(not lost, rule, class_names=lost)
 
 
 def encode_image(record):
@@ -83,18 +105,42 @@ def _plain_suffix(data, image_size):
         return None
 
 
+# What Windows refuses in the name of a file, and the names that it keeps for devices.
+_REFUSED = re.compile(r'[<>:"/\\|?*\x00-\x1f]')
+_DEVICES = re.compile(
+    r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³])(\..*)?", re.IGNORECASE
+)
+
+
+def portable_name(name: str) -> str:
+    """A name of a file or folder that every system takes: the same, if it does.
+
+    Example:
+        >>> portable_name("12:30.jpg"), portable_name("aux"), portable_name("cat 1.jpg")
+        ('12_30.jpg', 'aux_', 'cat 1.jpg')
+    """
+    name = _REFUSED.sub("_", name).rstrip(" .") or "_"
+    return re.sub(r"^([^.]*)", r"\1_", name) if _DEVICES.fullmatch(name) else name
+
+
 def image_stems(records):
     """A file name without folders and suffix for each record, each different."""
     stems, taken = [], set()
     for record in records:
         name = record.file_name.replace("\\", "/")
-        unique = stem = pathlib.PurePosixPath(name).stem or f"{record.image_id:012d}"
+        stem = pathlib.PurePosixPath(name).stem or f"{record.image_id:012d}"
+        unique = stem = portable_name(stem)
         number = 2
-        while unique.lower() in taken:  # some file systems do not tell case
+        while _same_in_file_systems(unique) in taken:
             unique, number = f"{stem}_{number}", number + 1
-        taken.add(unique.lower())
+        taken.add(_same_in_file_systems(unique))
         stems.append(unique)
     return stems
+
+
+def _same_in_file_systems(name):
+    """Some tell neither case nor how a letter with an accent is written."""
+    return unicodedata.normalize("NFC", name).lower()
 
 
 def write_images(records, folder, stems=None):

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from effdet_keras._internal.remote_path import exists, for_each, path_of
+from effdet_keras._internal.remote_path import exists, path_of
 from effdet_keras._internal.whole_files import atomic_folder, is_remote
 from effdet_keras._internal.yaml_text import load_yaml, read_text, to_yaml
 from effdet_keras.data.dataset import DetectionDataset, check_class_names
-from effdet_keras.data.formats import reading, writing
+from effdet_keras.data.formats import reading, writing, yolo_rows
 from effdet_keras.data.formats.annotation_files import has_other_labels
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
@@ -35,6 +35,12 @@ def from_yolo(
     of the image, or `class x1 y1 x2 y2 x3 y3 ...`, an outline, which becomes its
     bounding box. The txt file of `images/train/a.jpg` is `labels/train/a.txt`, or else
     `a.txt` beside it. An image without a txt file has no objects.
+
+    Left out, with a warning that counts the rows, are the key points of a pose dataset
+    (`kpt_shape` in data.yaml), a confidence and a track id behind the box, and a
+    number too many behind an outline. An oriented box, four corners, becomes the
+    upright box around it. Files in `labelTxt/` are in DOTA's format: four corners in
+    pixels, the name of the class, and 1 for a difficult object, which becomes a crowd.
 
     Args:
         path: a `data.yaml` as Ultralytics has it: `path`, `names` (list or dict), and
@@ -76,54 +82,36 @@ def from_yolo(
     if not any(file.is_file() for file in files):
         detail = f"none of its {len(files):,} images has a txt file: no {files[0]}"
         problems.add("no annotation", images[0].parent, detail)
-    tables = for_each(lambda file: _read_labels(file, problems), files)
-    highest = max((int(rows[:, 0].max()) for rows in tables if len(rows)), default=-1)
-    names = names or tuple(str(number) for number in range(highest + 1))
+    key_points = _read_key_points(path)
+    tables = yolo_rows.read_label_tables(files, key_points, problems)
+    used = {label for table in tables if table is not None for label in table.classes}
+    names = names or _names_of(used)
     check_class_names(names, f"the dataset {source!r}")
     name_of = dict(enumerate(names))
     found = [
         reading.Found(
             place=image.name,
             image=image,
-            boxes=rows[:, 1:],
-            classes=[name_of.get(number, number) for number in rows[:, 0].tolist()],
+            boxes=table.boxes,
+            classes=[name_of.get(number, number) for number in table.classes],
             source_id=image.name,
             file_name=image.name,
-            normalized_coordinates=True,
+            normalized_coordinates=table.normalized_coordinates,
+            is_crowd=table.is_crowd,
         )
-        for image, rows in zip(images, tables)
+        for image, table in zip(images, tables)
+        if table is not None
     ]
     classes = reading.named_classes(names, class_names)
     return reading.make_dataset(found, classes, problems, source=source)
 
 
-def _read_labels(path, problems):
-    """The boxes of a txt file, `[n, 5]`: class, left, top, width, height."""
-    text = read_text(path) if path.is_file() else ""
-    lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
-    rows = reading.read_rows(_read_row, lines, problems, path)
-    return np.array(rows, np.float64).reshape(-1, 5)
-
-
-def _read_row(line):
-    """`(class, left, top, width, height)` of a line, or what is wrong with it."""
-    try:
-        label, *values = map(float, line.split())
-    except ValueError:
-        return "numbers are expected"
-    values = np.array(values)
-    if not (label.is_integer() and 0 <= label < reading.MAX_CLASSES):
-        return "the first number must be that of a class"
-    if len(values) != 4 and (len(values) < 6 or len(values) % 2):
-        return "four numbers of a box or three or more points are expected"
-    if not (np.abs(values) <= reading.MAX_FRACTION).all():
-        return "fractions of the image are expected, not pixels"
-    if len(values) == 4:
-        sides = values[2:]
-        return (label, *(values[:2] - sides / 2), *sides)
-    points = values.reshape(-1, 2)
-    low, high = points.min(axis=0), points.max(axis=0)
-    return (label, *low, *(high - low))
+def _names_of(used):
+    """The names of classes that no file lists: names that rows have, or numbers."""
+    if texts := sorted(label for label in used if isinstance(label, str)):
+        return tuple(texts)
+    highest = max(map(int, used), default=-1)
+    return tuple(str(number) for number in range(highest + 1))
 
 
 def write_yolo(
@@ -184,18 +172,31 @@ def yolo_readers(path):
 
 _SPLITS = ("train", "val", "valid", "validation", "test")
 _NAME_FILES = ("classes.txt", "obj.names")
+_LABEL_FOLDERS = ("labels", "labelTxt")  # the second has oriented boxes
 
 
 def find_layout(path):
     """Where a YOLO dataset has its images: its folder, splits, names of classes."""
     path = path_of(path)
+    file = _find_yaml(path)
+    return _folder_layout(path) if file is None else _yaml_layout(file)
+
+
+def _find_yaml(path):
+    """The data.yaml that a path is, or that lies in a folder; None without one."""
     if path.is_file():
-        return _yaml_layout(path)
+        return path
     files = [*sorted(path.glob("*.yaml")), *sorted(path.glob("*.yml"))]
     # One called data.yaml is meant; of others, which may be anything, one with names.
     meant = [file for file in files if file.stem == "data"]
     meant += [file for file in files if "names" in _read_yaml(file)]
-    return _yaml_layout(meant[0]) if meant else _folder_layout(path)
+    return meant[0] if meant else None
+
+
+def _read_key_points(path):
+    """The `kpt_shape` of the data.yaml of a dataset, or None."""
+    file = _find_yaml(path_of(path))
+    return None if file is None else yolo_rows.key_point_shape(_read_yaml(file), file)
 
 
 def _images_of(folder, entries, problems):
@@ -228,11 +229,12 @@ def label_file(path):
     parts = list(path.parts)
     if "images" in parts[:-1]:
         last = len(parts) - 2 - parts[-2::-1].index("images")
-        parts[last] = "labels"
-        file = path.with_parts(parts) if is_remote(path) else pathlib.Path(*parts)
-        file = file.with_suffix(".txt")
-        if file.is_file():
-            return file
+        for folder in _LABEL_FOLDERS:
+            parts[last] = folder
+            file = path.with_parts(parts) if is_remote(path) else pathlib.Path(*parts)
+            file = file.with_suffix(".txt")
+            if file.is_file():
+                return file
     return path.with_suffix(".txt")
 
 
@@ -243,9 +245,14 @@ def _yaml_layout(path):
     has_base = isinstance(base, str) and (path.parent / base).is_dir()
     folder = path.parent / base if has_base else path.parent
     splits = {}
-    for key in _SPLITS:
+    # Splits by any name, if they look as `write_yolo` writes them.
+    named = [key for key, value in content.items() if value == f"images/{key}"]
+    for key in dict.fromkeys([*_SPLITS, *named]):
         value = content.get(key)
         entries = value if isinstance(value, list) else [value]
+        rule = f"`{key}` of a data.yaml must be a path, or a list of paths"
+        are_paths = not value or all(isinstance(entry, str) for entry in entries)
+        reading.require_content(are_paths, rule, path, value)
         # "test" is often named but not given.
         if value and (key != "test" or exists(folder / entries[0])):
             splits[key] = entries
@@ -292,17 +299,21 @@ def _folder_layout(path):
 
 
 def _folder_splits(path):
-    images, labels = path / "images", path / "labels"
-    if images.is_dir() and labels.is_dir():
+    images = path / "images"
+    if images.is_dir() and _has_labels(path):
         inner = sorted(place.name for place in images.iterdir() if place.is_dir())
         if inner and not _images_in(images.iterdir()):
             return {name: [f"images/{name}"] for name in inner}
         return {reading.ONE_SPLIT: ["images"]}
-    inner = [name for name in _SPLITS if (path / name / "labels").is_dir()]
+    inner = [name for name in _SPLITS if _has_labels(path / name)]
     if inner:
         return {name: [f"{name}/images"] for name in inner}
     beside = any(label_file(image).is_file() for image in _images_in(path.iterdir()))
     return {reading.ONE_SPLIT: ["."]} if beside else {}
+
+
+def _has_labels(folder):
+    return any((folder / name).is_dir() for name in _LABEL_FOLDERS)
 
 
 def _images_in(paths):

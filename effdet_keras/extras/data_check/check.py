@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import io
 import os
+import unicodedata
 import warnings
 from typing import NamedTuple
 
@@ -17,12 +18,21 @@ from effdet_keras import box_ops
 from effdet_keras._internal.whole_files import write_text
 from effdet_keras.data.anchor_fit import input_boxes
 from effdet_keras.data.any_format import load, load_splits
-from effdet_keras.data.dataset import DetectionDataset, boxes_per_class
+from effdet_keras.data.dataset import (
+    DetectionDataset,
+    boxes_per_class,
+    why_nothing_to_learn,
+)
 from effdet_keras.data.problems import KINDS, Problem, Severity
 from effdet_keras.data.record import clip_boxes_xywh, concat_field, owners, stored_bytes
 from effdet_keras.extras.data_check.anchors import Coverage, measure_coverage
 from effdet_keras.extras.data_check.report import html_of, text_of
-from effdet_keras.images import EXIF_ORIENTATION, EncodedImage, read_image
+from effdet_keras.images import (
+    EXIF_ORIENTATION,
+    EncodedImage,
+    read_image,
+    size_in_file,
+)
 from effdet_keras.network.config import EfficientDetConfig
 
 
@@ -167,9 +177,22 @@ def check_splits(
     reports = {}
     for name, dataset in datasets.items():
         report = check(dataset, model=model, image_size=image_size, decode=decode)
-        problems = _sorted([*report.problems, *shared[name]])
+        problems = [*report.problems, *shared[name]]
+        if len(datasets) > 1 and name in _EVALUATED:
+            problems = map(_as_evaluated, problems)
+        problems = _sorted(problems)
         reports[name] = dataclasses.replace(report, problems=problems)
     return reports
+
+
+_EVALUATED = ("val", "valid", "validation", "test")  # splits that no run trains on
+
+
+def _as_evaluated(problem):
+    """The problem of a split that is evaluated on: one without boxes does no harm."""
+    if problem.kind != "nothing to train on":
+        return problem
+    return dataclasses.replace(problem, kind="nothing to evaluate on")
 
 
 def _sorted(problems):
@@ -240,7 +263,7 @@ def _look_at(record, decode):
         data = stored_bytes(image) if decode or is_part else None
         with Image.open(image if data is None else io.BytesIO(data)) as stored:
             orientation = stored.getexif().get(EXIF_ORIENTATION, 1)
-            problem = _compare_sizes(record, (stored.height, stored.width), orientation)
+            problem = _compare_sizes(record, size_in_file(stored), orientation)
         if decode and (problem is None or problem.kind != "wrong size"):
             read_image(image, size=record.image_size)
     except FileNotFoundError:
@@ -306,7 +329,10 @@ def _find_in_boxes(dataset, config):
     table = _Table(records, owner, sizes, boxes, labels)
     text = suspect_box_format(table.boxes_xywh, table.sizes)
     suspected = [Problem("suspected box format", "(all images)", text)] if text else []
+    reason = why_nothing_to_learn(records)
+    empty = [Problem("nothing to train on", "(all images)", reason)] if reason else []
     return [
+        *empty,
         *_find_clipped(table),
         *suspected,
         *_find_labels_and_ids(table, len(dataset.class_names)),
@@ -353,7 +379,9 @@ def _find_twins_of_boxes(records):
 
 def _find_classes(counts, class_names):
     """Classes without boxes, with few, and two of nearly one name."""
-    plain = [" ".join(name.casefold().split()) for name in class_names]
+    # One letter may be written as itself, or as a letter and an accent (NFC, NFD).
+    plain = [unicodedata.normalize("NFKC", name).casefold() for name in class_names]
+    plain = [" ".join(name.split()) for name in plain]
     most = counts.argmax()
     for label, name in enumerate(class_names):
         found = {}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import sys
 
 from effdet_keras.cli.arguments import (
     OneOrTwo,
@@ -10,13 +12,14 @@ from effdet_keras.cli.arguments import (
     add_format,
     add_overwrite,
 )
+from effdet_keras.errors import EffDetError
 
 SUMMARY = "say what is wrong with a dataset"
 DESCRIPTION = (
     "Reads a dataset as training does, names what is wrong with it, and says how well "
     "the anchors of a model cover its boxes. The exit status is 1 if there are errors, "
-    "and 0 if there are none. For a file of weights, see `effdet-keras "
-    "inspect-weights`."
+    "with --strict also if there are warnings, and 0 if there are none. For a file of "
+    "weights, see `effdet-keras inspect-weights`."
 )
 
 
@@ -48,6 +51,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--html",
         metavar="FILE",
         help="write a report of all splits, with sample images",
+    )
+    parser.add_argument(
+        "--json",
+        metavar="FILE",
+        help=(
+            "write all problems, with their ids and severities, for other programs; "
+            "'-' writes them to standard output, and the text to standard error"
+        ),
+    )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="count warnings as errors in the exit status",
     )
     parser.add_argument(
         "--augment",
@@ -90,35 +106,89 @@ def run(
     model: str = "efficientdet-d0",
     image_size: int | tuple[int, int] | None = None,
     html: str | None = None,
+    json: str | None = None,
+    strict: bool = False,
     augment: str | None = None,
     out: str = "augmented.png",
     anchors: bool = False,
     decode: bool = True,
     overwrite: bool = False,
 ) -> int:
-    """Prints what is wrong with a dataset; returns 1 if there are errors, else 0."""
-    from PIL import Image
+    """Prints what is wrong with a dataset; returns 1 if there are errors, else 0.
 
-    from effdet_keras import augment as augmentations
-    from effdet_keras import visualize
-    from effdet_keras._internal.whole_files import atomic_write, local_path, write_text
+    With `strict` it returns 1 for warnings as well.
+    """
+    from effdet_keras._internal.whole_files import local_path, write_text
     from effdet_keras.cli.files import check_outputs
-    from effdet_keras.extras.data_check.anchors import fit_anchors
     from effdet_keras.extras.data_check.check import check, check_splits
-    from effdet_keras.extras.data_check.report import html_of
+    from effdet_keras.extras.data_check.json_report import (
+        exit_status,
+        json_of,
+        json_of_error,
+    )
+
+    stdout = sys.stdout
+    path = None if json in (None, "-") else local_path(json, "`json`")
+    check_outputs([path], [data], overwrite=True)
+    check_outputs([path], overwrite=overwrite)
+
+    def write_json(text):
+        if path is not None:
+            write_text(path, text)
+        elif json is not None:
+            print(text, end="", file=stdout)
+
+    with contextlib.redirect_stdout(sys.stderr if json == "-" else stdout):
+        html, out = _check_outputs(data, split, html, augment, out, overwrite)
+        chosen = _augmentations(augment)
+        options = {"model": model, "image_size": image_size, "decode": decode}
+        try:
+            if split is None:
+                reports = check_splits(data, format=format, **options)
+            else:
+                reports = {split: check(data, split=split, format=format, **options)}
+        except (EffDetError, OSError) as error:
+            write_json(json_of_error(data, error, strict))
+            raise
+        write_json(json_of(reports, data, strict=strict))
+        _print_and_draw(data, reports, html, chosen, out, anchors, overwrite)
+    status = exit_status(reports, strict=strict)
+    if status and all(report.ok for report in reports.values()):
+        print("The exit status is 1 for the warnings (--strict).", file=sys.stderr)
+    return status
+
+
+def _check_outputs(data, split, html, augment, out, overwrite):
+    """The paths to write the page and the images to, which are checked; or None."""
+    from effdet_keras._internal.whole_files import local_path
+    from effdet_keras.cli.files import check_outputs
 
     html = None if html is None else local_path(html, "`html`")
     out = None if augment is None else local_path(out, "`out`")
     check_outputs([html, out], [data], overwrite=True)
     # Of several splits, none of which is asked for, the images have other names.
     check_outputs([html, out if split else None], overwrite=overwrite)
-    names = [name.strip() for name in (augment or "").split(",")]
-    chosen = [augmentations.augmentation_of(name) for name in names if name]
-    options = {"model": model, "image_size": image_size, "decode": decode}
-    if split is None:
-        reports = check_splits(data, format=format, **options)
-    else:
-        reports = {split: check(data, split=split, format=format, **options)}
+    return html, out
+
+
+def _augmentations(names):
+    """The augmentations of the names that were given, in their order."""
+    from effdet_keras import augment as augmentations
+
+    names = [name.strip() for name in (names or "").split(",")]
+    return [augmentations.augmentation_of(name) for name in names if name]
+
+
+def _print_and_draw(data, reports, html, augmentations, out, anchors, overwrite):
+    """Prints the reports, and writes the page and the images that were asked for."""
+    from PIL import Image
+
+    from effdet_keras import visualize
+    from effdet_keras._internal.whole_files import atomic_write, write_text
+    from effdet_keras.cli.files import check_outputs
+    from effdet_keras.extras.data_check.anchors import fit_anchors
+    from effdet_keras.extras.data_check.report import html_of
+
     for name, report in reports.items():
         print(f"\n== {name} ==\n{report}")
     if anchors:
@@ -136,7 +206,7 @@ def run(
         config = reports[name].config
         grid = visualize.augmented(
             reports[name].dataset,
-            chosen,
+            augmentations,
             image_size=config.image_size,
             pad_value=config.padding_rgb,
             resize_method=config.resize_method,
@@ -144,4 +214,3 @@ def run(
         with atomic_write(path) as partial:
             Image.fromarray(grid).save(partial)
         print(f"Images as training sees them: {path}")
-    return 0 if all(report.ok for report in reports.values()) else 1

@@ -1,12 +1,13 @@
 """`from_coco`: ids in and out, repairs that are counted, faults that are named."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 from support.small_datasets import save_image
 
-from effdet_keras.data import from_coco, write_coco
+from effdet_keras.data import check, from_coco, load, load_splits, write_coco
 
 
 @pytest.fixture
@@ -86,8 +87,8 @@ def test_annotations_of_absent_images_are_counted(content, tmp_path):
 
 def test_where_no_annotation_fits_an_image_it_is_an_error(content, tmp_path):
     for annotation in content["annotations"]:
-        annotation["image_id"] = str(annotation["image_id"])
-    said = "only stray annotation.* `image_id` '397133', images have `id` 397133"
+        annotation["image_id"] = "a.png"
+    said = "only stray annotation.* `image_id` 'a.png', images have `id` 397133"
     with pytest.raises(ValueError, match=said):
         from_coco(content, tmp_path)
     with pytest.warns(UserWarning, match="only stray annotations"):
@@ -199,12 +200,17 @@ def test_the_folder_of_the_images_is_found_or_asked_for(content, tmp_path):
     path = tmp_path / "annotations" / "instances_val2017.json"
     path.parent.mkdir()
     path.write_text(json.dumps(content))
-    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "deep/down").mkdir(parents=True)
     for name in ("a.png", "b.png"):
-        (tmp_path / name).rename(tmp_path / "elsewhere" / name)
+        (tmp_path / name).rename(tmp_path / "deep/down" / name)
     with pytest.raises(FileNotFoundError, match=r"'a\.png'\. Pass `image_dir`"):
         from_coco(path)
-    (tmp_path / "elsewhere").rename(tmp_path / "val2017")
+    (tmp_path / "deep/down").rename(tmp_path / "photos of May")
+    assert from_coco(path)[0]["path"] == str(tmp_path / "photos of May" / "a.png")
+    shutil.copytree(tmp_path / "photos of May", tmp_path / "copies")
+    with pytest.raises(ValueError, match="in 2 folders: .*copies.*Pass `image_dir`"):
+        from_coco(path)
+    (tmp_path / "photos of May").rename(tmp_path / "val2017")
     assert from_coco(path)[0]["path"] == str(tmp_path / "val2017" / "a.png")
     with pytest.raises(ValueError, match="`image_dir` is needed"):
         from_coco(content)
@@ -225,3 +231,152 @@ def test_boxes_without_area_are_not_trained_on_but_evaluated_and_written(
         assert dataset.to_coco()[key] == written[key] == content[key]
     copy = (tmp_path / "set/valid/a.png").read_bytes()
     assert copy == (tmp_path / "a.png").read_bytes()
+
+
+# --- What annotation tools write that COCO's own files do not have.
+
+
+def categories(*rows):
+    keys = ("id", "name", "supercategory")
+    return [dict(zip(keys, row)) for row in rows]
+
+
+ROOT = (0, "pets", "none")
+CHILDREN = ((1, "cat", "pets"), (90, "dog", "pets"))
+
+
+@pytest.mark.parametrize(
+    "rows, changes, names",
+    [
+        ((ROOT, *CHILDREN), {}, ("cat", "dog")),
+        ((ROOT, *CHILDREN), {"category_id": 0}, ("pets", "cat", "dog")),
+        ((ROOT, (1, "cat", "none"), CHILDREN[1]), {}, ("pets", "cat", "dog")),
+        (((2, "pets", "none"), *CHILDREN), {}, ("cat", "pets", "dog")),
+    ],
+)
+def test_roboflows_root_category_is_no_class(content, tmp_path, rows, changes, names):
+    content["categories"] = categories(*rows)
+    content["annotations"][0] |= changes
+    dataset = from_coco(content, tmp_path)
+    assert dataset.class_names == names
+    kinds = [problem.kind for problem in dataset.problems]
+    assert kinds == (["root category"] if len(names) == 2 else [])
+
+
+def test_a_root_category_alone_or_asked_for_stays_a_class(content, tmp_path):
+    content["categories"] = categories(ROOT, *CHILDREN)
+    names = ("pets", "cat", "dog")
+    dataset = from_coco(content, tmp_path, class_names=names)
+    assert dataset.class_names == names and dataset.category_ids == (0, 1, 90)
+    content["categories"] = categories(ROOT)
+    content["annotations"] = []
+    assert from_coco(content, tmp_path).class_names == ("pets",)
+
+
+def test_repeated_categories_and_image_ids_as_text_are_read(content, tmp_path):
+    content["categories"] *= 2  # as VIA writes them
+    for annotation in content["annotations"]:
+        annotation["image_id"] = str(annotation["image_id"])
+    dataset = from_coco(content, tmp_path)
+    assert dataset.class_names == ("person", "toothbrush")
+    assert [len(record.labels) for record in dataset.records] == [3, 0]
+    for image in content["images"]:  # and the other way round
+        image["id"] = str(image["id"])
+    content["annotations"][0]["image_id"] = 397133
+    dataset = from_coco(content, tmp_path)
+    assert [len(record.labels) for record in dataset.records] == [3, 0]
+
+
+@pytest.mark.parametrize(
+    "flag, is_crowd",
+    [(1, True), (True, True), (2, True), ("1", True), ("True", True), (1.0, True)]
+    + [(0, False), ("0", False), ("", False), (None, False), (False, False)],
+)
+def test_a_crowd_flag_may_be_text_or_above_one(content, tmp_path, flag, is_crowd):
+    content["annotations"][0]["iscrowd"] = flag
+    assert from_coco(content, tmp_path).records[0].is_crowd[0] == is_crowd
+
+
+def test_a_category_without_a_name_needs_one_if_it_is_used(content, tmp_path):
+    content["categories"].append({"id": 7, "name": None})
+    assert from_coco(content, tmp_path).class_names == ("person", "toothbrush")
+    content["annotations"][0]["category_id"] = 7
+    with pytest.raises(ValueError, match="none may be blank"):
+        from_coco(content, tmp_path)
+
+
+@pytest.mark.parametrize("is_crowd", [None, 1])
+def test_the_check_refuses_a_split_with_nothing_to_train_on(
+    content, tmp_path, is_crowd
+):
+    for annotation in content["annotations"]:
+        annotation["iscrowd"] = 1
+    content["annotations"] = content["annotations"] if is_crowd else []
+    (tmp_path / "train.json").write_text(json.dumps(content))
+    report = check(tmp_path, model=None)
+    assert not report.ok
+    found = {problem.kind: problem.detail for problem in report.problems}
+    expected = "all 3 boxes are crowds" if is_crowd else "has a box"
+    assert expected in found["nothing to train on"]
+
+
+# --- Several files of one split.
+
+
+def halves(content):
+    """The content in two: each has one image, and ids that count from 1."""
+    first = {**content, "images": content["images"][:1]}
+    box = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [2, 3, 8, 8]}
+    second = {
+        "images": [{**content["images"][1], "id": 1}],
+        "annotations": [box],
+        "categories": [{"id": 1, "name": "toothbrush"}, {"id": 2, "name": "cup"}],
+    }
+    return first, second
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("train_part1.json", "train_part2.json"),
+        ("train-0-of-2.json", "train-1-of-2.json"),
+        ("annotations/instances_train-part1.json", "annotations/train.json"),
+        ("train/_annotations.coco.json", "train/more.json"),
+    ],
+)
+def test_several_files_of_one_split_are_read_as_one(content, tmp_path, names):
+    for name, half in zip(sorted(names), halves(content)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(json.dumps(half))
+    if names[0].startswith("annotations"):  # `instances_` hides files without it
+        path = tmp_path / names[1]
+        path.rename(path.with_name("instances_train.json"))
+    with pytest.warns(UserWarning, match="read as one split"):
+        dataset = load(tmp_path)
+    # Their ids mean different classes, so that the names decide.
+    assert sorted(dataset.class_names) == ["cup", "person", "toothbrush"]
+    found = {
+        record.file_name: [dataset.class_names[label] for label in record.labels]
+        for record in dataset.records
+    }
+    assert found == {
+        "a.png": ["toothbrush", "person", "person"],
+        "b.png": ["toothbrush"],
+    }
+
+
+def test_equal_annotations_of_two_files_count_once(content, tmp_path):
+    for name in ("train_part1.json", "train_part2.json"):
+        (tmp_path / name).write_text(json.dumps(content))
+    with pytest.warns(UserWarning, match="read as one split"):
+        dataset = load(tmp_path)
+    assert [len(record.labels) for record in dataset.records] == [3, 0]
+    assert dataset.image_ids == (397133, 5) and dataset.category_ids == (1, 90)
+
+
+def test_files_of_several_splits_in_one_folder_stay_apart(content, tmp_path):
+    (tmp_path / "boxes").mkdir()
+    names = ["train", "train2017", "train_1", "train_2", "val"]
+    for name in names:
+        (tmp_path / "boxes" / f"{name}.json").write_text(json.dumps(content))
+    assert sorted(load_splits(tmp_path / "boxes")) == names

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.small_datasets import save_image
 
-from effdet_keras.data import from_arrays, from_csv, write_csv
+from effdet_keras.data import from_arrays, from_csv, load, write_csv
 from effdet_keras.data.formats.csv import csv_readers
 
 HEADER = "filename,width,height,class,xmin,ymin,xmax,ymax\n"
@@ -36,6 +36,35 @@ def test_the_object_detection_api(write):
     np.testing.assert_array_equal(example["boxes"], [[5, 15, 15, 25], [0, 0, 20, 40]])
     np.testing.assert_array_equal(example["labels"], [1, 0])
     np.testing.assert_array_equal(dataset[1]["boxes"], [[2, 1, 4.5, 3]])
+
+
+SEMICOLONS = HEADER.replace(",", ";") + "a.png;40;20;café;1;2;3;4\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+@pytest.mark.parametrize("point", [".", ","])
+def test_what_spreadsheets_write_is_read(write, folder, encoding, delimiter, point):
+    text = SEMICOLONS.replace(";1;2;", f";1{point}25;2;").replace(";", delimiter)
+    write(text.replace("\n", "\r\n"), encoding=encoding)
+    dataset = load(folder)
+    assert dataset.class_names == ("café",)
+    np.testing.assert_array_equal(dataset[0]["boxes"], [[2, 1.25, 4, 3]])
+
+
+@pytest.mark.parametrize(
+    "text, encoding, message",
+    [
+        (SEMICOLONS, "cp1252", r"CSV UTF-8.*train\.csv"),
+        ("name,x,y\na.png,1,2\n", "utf-8", r"header with filename.*train\.csv.*'name'"),
+        ("a\0b,1,2,3,4,cat\n" + "x" * 200_000, "utf-8", r"train\.csv"),
+    ],
+)
+def test_a_csv_that_cannot_be_read_says_why(write, folder, text, encoding, message):
+    path = write(text, encoding=encoding)
+    for place in (folder, path):
+        with pytest.raises(ValueError, match=message):
+            load(place)
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,10 @@ FAULTS = {
     ],
     yolo: [
         ("0 0.5 0.5 0.5", "bad box.*line 1: four numbers"),
-        ("0 0.5 0.5 0.5 0.5 0.9", "four numbers"),
+        ("0 0.5 0.5 0.5 0.5 -0.9", "confidence from 0 to 1 or a track id.*turned"),
+        ("0 0.5 0.5 0.5 0.5 nan", "confidence from 0 to 1"),
+        ("0 0.5 0.5 0.5 0.5 0.5 nan", "fractions"),
+        ("inf 0.5 0.5 0.5 0.5", "that of a class"),
         ("0", "four numbers"),
         ("cat 0.5 0.5 0.5 0.5", "numbers are expected.*cat"),
         ("0.5 0.5 0.5 0.5 0.5", "that of a class"),

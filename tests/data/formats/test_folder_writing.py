@@ -50,6 +50,33 @@ def test_file_names_differ_in_every_file_system():
     assert stems == ["a", "A_2", "a_3", "b", "000000000005"]
 
 
+def test_names_that_windows_refuses_are_written_in_a_form_that_it_takes():
+    names = (
+        "a:b.jpg",
+        "q?.jpg",
+        "CON.jpg",
+        "aux.png",
+        "x .jpg",
+        "t*|.jpg",
+        "com1.a.jpg",
+    )
+    names += ("console.jpg", "a_b.jpg", "\x07.jpg", "cafe\u0301.jpg", "café.jpg")
+    records = [
+        dataclasses.replace(one(PIXELS).records[0], file_name=name, image_id=5)
+        for name in names
+    ]
+    assert image_stems(records) == [
+        *("a_b", "q_", "CON_", "aux_", "x", "t__", "com1_.a"),
+        *("console", "a_b_2", "_", "cafe\u0301", "café_2"),
+    ]
+
+
+@pytest.mark.parametrize("split", ["a:b", "con", "NUL", "aux.part", "x."])
+def test_a_split_has_a_name_that_every_system_takes(split):
+    with pytest.raises(ValueError, match="a name that a folder can have"):
+        named_splits({split: one(PIXELS)})
+
+
 def test_splits_are_checked():
     cats, dogs = one(PIXELS), one(PIXELS, ("dog",))
     assert named_splits(cats) == {"train": cats}

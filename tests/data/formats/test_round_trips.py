@@ -58,6 +58,21 @@ def test_a_round_trip_keeps_what_both_formats_store(splits, tmp_path, first, sec
             assert dict(pairs) == dict(zip(CLASS_NAMES, CATEGORY_IDS))
 
 
+@pytest.mark.parametrize("format", WRITERS)
+@pytest.mark.parametrize(
+    "names",
+    [("val2017",), ("pets_v2",), ("fold0", "fold1"), ("trainval",), ("Train", "dev")]
+    + [("train_part1", "train_part2"), ("training",), ("test", "fold0", "train")],
+)
+def test_splits_by_any_name_are_read_again(tmp_path, format, names):
+    image = np.zeros((20, 40, 3), np.uint8)
+    dataset = data.from_arrays([image], [[[8, 8, 20, 20]]], [[0]], ["cat"])
+    WRITERS[format](dict.fromkeys(names, dataset), tmp_path / "set")
+    found = data.load_splits(tmp_path / "set")
+    assert sorted(found) == sorted(names)
+    assert all(len(split.records[0].labels) == 1 for split in found.values())
+
+
 def rounded(record):
     """What tells an image from the others: its size, and its boxes in whole pixels."""
     boxes = record.boxes_xywh[(record.boxes_xywh[:, 2:] > 1).all(axis=1)]

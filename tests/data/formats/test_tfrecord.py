@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
-from support.small_datasets import features, odd_splits, write_shard
+from support.small_datasets import encoded, features, odd_splits, write_shard
 
 from effdet_keras.data import (
     DetectionDataset,
@@ -382,3 +382,54 @@ def test_a_pattern_is_a_dataset_of_load_and_of_commands(tmp_path, command):
         load(f"{tmp_path}/records/val-*", format="coco")
     with pytest.raises(ValueError, match="has the name of TFRecord files"):
         load(f"{tmp_path}/records/*.pbtxt")
+
+
+# --- Files of other tools.
+
+VOTT_MAP = "item {\n id: 1\n name: 'cat'\n}\nitem {\n id: 2\n name: 'dog'\n}\n"
+
+
+def write_vott(folder, labels, names, label_map=VOTT_MAP):
+    """A record whose labels count from 0, and the label map beside it, from 1."""
+    boxes = [(0.1, 0.25, 0.3, 0.5)] * len(labels)
+    image = encoded(np.zeros((20, 40, 3), np.uint8))
+    values = {"object__class__text": names, "source_id": "7"}
+    write_shard(folder, features(image, boxes, labels, **values))
+    if label_map:
+        (folder / "tf_label_map.pbtxt").write_text(label_map)
+
+
+@pytest.mark.parametrize(
+    "label_map, names",
+    [
+        (VOTT_MAP, ("cat", "dog")),
+        ("", ("cat", "dog")),
+        ("item {\n id: 5\n name: 'dog'\n}\n", ("cat", "dog")),
+    ],
+)
+def test_labels_from_zero_are_read_by_their_names(tmp_path, label_map, names):
+    write_vott(tmp_path, [1, 0, 1], ["dog", "cat", "dog"], label_map)
+    dataset = from_tfrecord(tmp_path / "a.tfrecord")
+    assert dataset.class_names == names
+    labels = dataset.records[0].labels
+    assert [names[label] for label in labels] == ["dog", "cat", "dog"]
+    with_names = from_tfrecord(tmp_path / "a.tfrecord", class_names=["dog", "cat"])
+    assert with_names.records[0].labels.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("names", [[], ["cat"], ["cat", ""]])
+def test_labels_from_zero_without_all_names_are_refused(tmp_path, names):
+    write_vott(tmp_path, [0, 1], names)
+    with pytest.raises(ValueError, match="unknown class"):
+        from_tfrecord(tmp_path / "a.tfrecord")
+
+
+def test_an_empty_shard_among_others_is_told(tmp_path):
+    image = np.zeros((20, 40, 3), np.uint8)
+    box = [[[4, 8, 20, 40]]]
+    dataset = from_arrays([image] * 3, box * 3, [[0]] * 3, ["cat"])
+    write_tfrecord(dataset, tmp_path / "set", num_shards=3)
+    shard = sorted((tmp_path / "set").glob("*.tfrecord"))[1]
+    shard.write_bytes(b"")
+    with pytest.warns(UserWarning, match=rf"1 of 3 files are empty.*{shard.name}"):
+        assert len(load(tmp_path / "set")) == 2

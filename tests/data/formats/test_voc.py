@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from support.small_datasets import save_image
 
-from effdet_keras.data import from_voc, write_voc
+from effdet_keras.data import from_arrays, from_voc, write_csv, write_voc
 
 
 def write_xml(path, objects, size=(30, 40), filename="stale.jpg"):
@@ -134,3 +134,88 @@ def test_what_is_written_is_what_others_read(folder, tmp_path):
     assert (lists / "val.txt").read_text() == "c\n"
     read = (tmp_path / "set" / "JPEGImages" / "c.jpg").read_bytes()
     assert read == (folder / "JPEGImages" / "c.jpg").read_bytes()
+
+
+# --- Files that other tools write.
+
+OBJECT = (
+    "<object><name>cat</name><bndbox><xmin>2</xmin><ymin>3</ymin><xmax>9</xmax>"
+    "<ymax>9</ymax></bndbox></object>"
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<annotation>{}</annotation>",
+        "<annotations><annotation>{}</annotation></annotations>",
+        "<doc>{}</doc>",
+        "<Annotation><size/>{}</Annotation>",
+        "<annotation xmlns='http://x.org/voc'>{}</annotation>",
+        "<v:annotation xmlns:v='http://x' xmlns='http://x'>{}</v:annotation>",
+        "<annotation><OBJECT>{}</OBJECT></annotation>".replace("{}", OBJECT[8:-9]),
+        '<?xml version="1.0" encoding="foobar"?><annotation>{}</annotation>',
+        '<?xml version="1.0" encoding="gbk"?>\n<annotation>{}</annotation>',
+        "<annotation><?pi x?><!-- no object -->{}</annotation>",
+    ],
+)
+def test_roots_tags_and_encodings_may_differ(tmp_path, text):
+    save_image(tmp_path / "a.png", (40, 30))
+    (tmp_path / "a.xml").write_text(text.replace("{}", OBJECT))
+    dataset = from_voc(tmp_path)
+    assert dataset.class_names == ("cat",)
+    np.testing.assert_array_equal(dataset[0]["boxes"], [[2, 1, 9, 9]])
+
+
+@pytest.mark.parametrize("encoding", ["gbk", "shift_jis", "windows-1251", "utf-16"])
+def test_names_are_read_in_the_encoding_that_a_file_names(tmp_path, encoding):
+    name = "жук" if encoding != "shift_jis" else "猫"
+    save_image(tmp_path / "a.png", (40, 30))
+    text = f'<?xml version="1.0" encoding="{encoding}"?><annotation>{OBJECT}'
+    text = text.replace("cat", name) + "</annotation>"
+    (tmp_path / "a.xml").write_bytes(text.encode(encoding))
+    assert from_voc(tmp_path).class_names == (name,)
+
+
+@pytest.mark.parametrize(
+    "data, message",
+    [
+        (b'<?xml version="1.0" encoding="gbk"?><a>\xff</a>', "encoding that it names"),
+        (b'<?xml version="1.0" encoding="foo"?><a>\xe9</a>', "encoding that it names"),
+        (b"<annotation>\xe9</annotation>", "not in UTF-8, and names no other"),
+        (b"<project><component/></project>", "root element.*Received: <project>"),
+        (b"<annotations><image/></annotations>", "CVAT's format"),
+        (b"", "no well-formed xml"),
+        (b"<annotations><annotation/><annotation/></annotations>", "`filename`"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(folder, data, message):
+    (folder / "Annotations/a.xml").write_bytes(data)
+    with pytest.raises(ValueError, match=rf"a\.xml.*{message}"):
+        from_voc(folder)
+    with pytest.warns(UserWarning, match=message):
+        dataset = from_voc(folder, on_error="skip")
+    assert [record.file_name for record in dataset.records] == ["b.png", "c.jpg"]
+
+
+def test_a_file_may_hold_the_annotations_of_several_images(tmp_path):
+    for name in ("a.png", "b.png"):
+        save_image(tmp_path / name, (40, 30))
+    texts = (
+        f"<annotation><filename>{name}</filename>{objects}</annotation>"
+        for name, objects in (("a.png", OBJECT), ("x\\b.png", OBJECT * 2))
+    )
+    (tmp_path / "all.xml").write_text(f"<annotations>{''.join(texts)}</annotations>")
+    dataset = from_voc(tmp_path)
+    found = {record.file_name: len(record.labels) for record in dataset.records}
+    assert found == {"a.png": 1, "b.png": 2}
+
+
+@pytest.mark.parametrize("name", [" cat", "c\x1bat", "cat\n"])
+@pytest.mark.parametrize("write", [write_voc, write_csv])
+def test_names_that_a_format_would_change_are_refused(tmp_path, name, write):
+    image = np.zeros((30, 40, 3), np.uint8)
+    dataset = from_arrays([image], [[[1, 2, 9, 9]]], [[0]], [name])
+    with pytest.raises(ValueError, match="cannot store names of classes"):
+        write(dataset, tmp_path / "set")
+    assert not (tmp_path / "set").exists()

@@ -12,10 +12,20 @@ from hypothesis import strategies as st
 from PIL import Image
 from support.small_datasets import bomb, encoded, record_of
 
-from effdet_keras.data import DetectionDataset, check, from_arrays, write_shapes
+from effdet_keras.data import (
+    DetectionDataset,
+    check,
+    from_arrays,
+    write_coco,
+    write_shapes,
+)
 from effdet_keras.data.anchor_fit import input_boxes
 from effdet_keras.extras.data_check.anchors import measure_coverage
-from effdet_keras.extras.data_check.check import find_in_images, suspect_box_format
+from effdet_keras.extras.data_check.check import (
+    check_splits,
+    find_in_images,
+    suspect_box_format,
+)
 from effdet_keras.network.config import EfficientDetConfig
 
 SMALL_MODEL = EfficientDetConfig.from_name("efficientdet-d0", image_size=128)
@@ -226,8 +236,13 @@ def test_tiny_boxes_are_measured_on_the_networks_input(clean):
                 )
             },
         ),
+        (
+            ["caf\u00e9", "cafe\u0301"],
+            [0, 1],
+            {"similar class names": "'caf\u00e9' and 'cafe\u0301' are two classes"},
+        ),
     ],
-    ids=["unused and rare", "sound", "one name"],
+    ids=["unused and rare", "sound", "one name", "one letter"],
 )
 def test_classes_that_are_hard_to_learn_are_told(names, labels, expected):
     boxes = [[4 * i, 4, 4 * i + 3, 9] for i in range(len(labels))]
@@ -365,3 +380,19 @@ def test_no_file_at_all_stops_the_check(tmp_path, name, decode, end, tail):
     problems = find_in_images([record], decode=decode)
     assert all(problem.file == "a.jpg" for problem in problems)
     assert len(problems) <= 1
+
+
+def test_a_test_split_without_boxes_is_no_error(tmp_path):
+    image = np.zeros((32, 48, 3), "uint8")
+    boxes = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ["cat"])
+    empty = from_arrays([image + 1], [[]], [[]], ["cat"])
+    write_coco({"train": boxes, "test": empty}, tmp_path / "a")
+    kinds = {
+        split: [problem.kind for problem in report.problems]
+        for split, report in check_splits(tmp_path / "a", model=None).items()
+    }
+    assert "nothing to evaluate on" in kinds["test"]
+    assert "nothing to train on" not in kinds["train"] + kinds["test"]
+    write_coco({"train": empty, "test": boxes}, tmp_path / "b")
+    report = check_splits(tmp_path / "b", model=None)["train"]
+    assert not report.ok and "nothing to train on" in report.by_kind()

@@ -1,0 +1,355 @@
+"""The rows of YOLO's txt files: boxes, outlines, key points, and oriented boxes."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from effdet_keras._internal.remote_path import for_each
+from effdet_keras._internal.yaml_text import read_text
+from effdet_keras.data.formats import reading
+from effdet_keras.data.problems import Problems
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class LabelTable:
+    """What the txt file of an image says."""
+
+    boxes: list  # [n, 4]: left, top, width, height
+    classes: list  # of each box: a number as float; a name in files of DOTA's format
+    is_crowd: list | None = None  # objects that DOTA calls difficult
+    normalized_coordinates: bool = True  # fractions of the image, or else pixels
+
+
+class KeyPointShape(NamedTuple):
+    """`kpt_shape` of a data.yaml: how many key points, of two or three numbers each."""
+
+    count: int
+    size: int
+
+
+def key_point_shape(content: dict, source: Any) -> KeyPointShape | None:
+    """The `kpt_shape` of the content of a data.yaml; None where it has none."""
+    value = content.get("kpt_shape")
+    if value is None:
+        return None
+    is_shape = (
+        isinstance(value, list)
+        and len(value) == 2
+        and all(type(number) is int and number > 0 for number in value)
+        and value[1] in (2, 3)
+    )
+    rule = (
+        "`kpt_shape` of a data.yaml must be two numbers: how many key points each box "
+        "has, and 2 or 3 for the numbers of each"
+    )
+    reading.require_content(is_shape, rule, source, value)
+    return KeyPointShape(*value)
+
+
+def read_label_tables(
+    files: Sequence[Any], key_points: KeyPointShape | None, problems: Problems
+) -> list[LabelTable | None]:
+    """Reads the txt files of a split; None stands for a file that is not text.
+
+    Several tools write rows of more than five numbers. What such a row means is decided
+    for a whole file, and where the file leaves it open, by the other files.
+    """
+    texts = for_each(lambda file: _read_file(file, problems), files)
+    rows = [None if text is None else _split_rows(text) for text in texts]
+    facts = _Facts.of([file_rows for file_rows in rows if file_rows], key_points)
+    notes = _Notes()
+    tables = [
+        None if text is None else _read_table(file, text, own, facts, notes, problems)
+        for file, text, own in zip(files, texts, rows)
+    ]
+    notes.add_to(problems, facts)
+    return tables
+
+
+def _read_file(path, problems):
+    try:
+        return read_text(path) if path.is_file() else ""
+    except ValueError as error:
+        problems.add("unreadable annotation", path, str(error))
+        return None
+
+
+class _Row(NamedTuple):
+    """A line of a txt file: its number, its text, and the numbers in it, or None."""
+
+    number: int
+    text: str
+    values: list | None
+
+
+def _split_rows(text):
+    """The rows of a file; None for one in DOTA's format."""
+    if _is_dota(text):
+        return None
+    rows = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            values = [float(word) for word in line.split()]
+        except ValueError:
+            values = None
+        rows.append(_Row(number, line, values))
+    return rows
+
+
+def _read_table(path, text, rows, facts, notes, problems):
+    """The `LabelTable` of one file."""
+    if rows is None:
+        return _read_dota(path, text, notes, problems)
+    six_is_outline = facts.six_is_outline(rows)
+    classes, boxes = [], []
+    for row in rows:
+        found = _read_row(row.values, facts, six_is_outline)
+        if isinstance(found, str):
+            reading.add_bad_row(found, row.number, row.text, problems, path)
+            continue
+        label, box, note = found
+        classes.append(label)
+        boxes.append(box)
+        if note is not None:
+            notes.count(note, path, row)
+    return LabelTable(boxes, classes)
+
+
+# --- What the numbers of a row mean.
+
+_BOX = 4  # numbers of a box
+_TRIANGLE = 6  # numbers of the shortest outline; or box, confidence and track id
+_CORNERS = 8  # numbers of an oriented box
+_MIN_ROWS = 2  # fewer do not show that all rows could be key points
+_VISIBILITY = (0.0, 1.0, 2.0)  # not labelled, hidden, visible: of a key point
+
+
+@dataclasses.dataclass(frozen=True)
+class _Facts:
+    """What holds for all txt files of a split."""
+
+    key_points: KeyPointShape | None
+    has_visibility: bool  # rows are box and key points, although nothing says so
+    may_be_pose: bool  # each row could be box and key points as well as an outline
+    has_outlines: bool  # some row can be nothing but an outline
+    outline_lengths: frozenset  # how many numbers the outlines have
+
+    @classmethod
+    def of(cls, files, key_points):
+        rows = [row.values[1:] for row in itertools.chain(*files) if row.values]
+        lengths = frozenset(map(len, rows))
+        long = frozenset(length for length in lengths if length >= _TRIANGLE)
+        is_one_length = key_points is None and len(long) == 1 == len(lengths)
+        has_visibility = is_one_length and all(map(_has_visibility, rows))
+        may_be_pose = (
+            is_one_length
+            and len(rows) >= _MIN_ROWS
+            and min(long) % 2 == 0
+            and all(map(_has_points_in_box, rows))
+        )
+        has_outlines = any(length > _TRIANGLE for length in long) or any(
+            len(row) == _TRIANGLE and not row[-1].is_integer() for row in rows
+        )
+        return cls(key_points, has_visibility, may_be_pose, has_outlines, long)
+
+    def six_is_outline(self, rows):
+        """Whether six numbers after the class are three points in the rows of a file.
+
+        Or else they are a box, a confidence and a track id, which is a whole number. A
+        point can lie on the border of the image, at 0 or 1; these two say nothing.
+        """
+        six = [row.values[1:] for row in rows if row.values and len(row.values) == 7]
+        if not all(row[-1].is_integer() for row in six):
+            return True
+        if any(row[-1] not in (0.0, 1.0) for row in six):
+            return False
+        return self.has_outlines or not all(map(_is_box_inside, six))
+
+
+def _has_visibility(row):
+    """Whether numbers are those of a box and of key points with their visibility."""
+    length = len(row) - _BOX
+    return (
+        length >= 3
+        and length % 3 == 0
+        and all(number in _VISIBILITY for number in row[_BOX + 2 :: 3])
+        and _is_box_inside(row)
+    )
+
+
+def _has_points_in_box(row):
+    """Whether the numbers behind the first four are points in the box that these are.
+
+    It is hardly ever so for an outline. A point at 0, 0 is one that is not labelled.
+    """
+    if not _is_box_inside(row):
+        return False
+    x, y, width, height = row[:_BOX]
+    return all(
+        (a, b) == (0.0, 0.0)
+        or (abs(a - x) <= 0.6 * width and abs(b - y) <= 0.6 * height)
+        for a, b in zip(row[_BOX::2], row[_BOX + 1 :: 2])
+    )
+
+
+def _is_box_inside(row):
+    """Whether the first four numbers are a box inside of its image, by fractions."""
+    x, y, width, height = row[:_BOX]
+    ends = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+    return all(-0.01 <= end <= 1.01 for end in ends)
+
+
+def _read_row(values, facts, six_is_outline):
+    """`(class, box, note or None)` of a row, or what is wrong with it."""
+    if values is None:
+        return "numbers are expected"
+    label, *values = values
+    if not (label.is_integer() and 0 <= label < reading.MAX_CLASSES):
+        return "the first number must be that of a class"
+    length, note = len(values), None
+    if facts.key_points is not None:
+        count, size = facts.key_points
+        extra = length - _BOX - count * size
+        if extra in (0, 1, 2):
+            note = "pose label"
+        elif length not in (_BOX, _BOX + 1, _BOX + 2):
+            return (
+                f"four numbers of a box and {count * size} of key points are expected, "
+                f"as `kpt_shape: [{count}, {size}]` says"
+            )
+        elif length > _BOX:
+            note = "extra column"
+        is_box = True
+    else:
+        is_box = length in (_BOX, _BOX + 1) or facts.has_visibility
+        is_box = is_box or (length == _TRIANGLE and not six_is_outline)
+        if is_box and length > _BOX:
+            note = "pose label" if facts.has_visibility else "extra column"
+    if length < _BOX:
+        return "four numbers of a box or three or more points are expected"
+    if note == "extra column" and not _is_confidence_or_id(values[_BOX]):
+        return (
+            "a fifth number after the class must be a confidence from 0 to 1 or a "
+            "track id, a whole number. (A box that is turned by an angle must be "
+            "written as its four corners)"
+        )
+    if is_box:
+        values = values[:_BOX]
+    elif length % 2:
+        values, note = values[:-1], "odd outline"
+    elif facts.may_be_pose:
+        note = "possible pose label"
+    elif facts.outline_lengths == {_CORNERS}:
+        note = "oriented box"
+    if not all(abs(value) <= reading.MAX_FRACTION for value in values):
+        return "fractions of the image are expected, not pixels"
+    if is_box:
+        x, y, width, height = values
+        return label, (x - width / 2, y - height / 2, width, height), note
+    return label, _hull(values), note
+
+
+def _is_confidence_or_id(number):
+    return number.is_integer() or 0 <= number <= 1
+
+
+def _hull(values):
+    """The box around points: left, top, width, height."""
+    xs, ys = values[::2], values[1::2]
+    left, top = min(xs), min(ys)
+    return left, top, max(xs) - left, max(ys) - top
+
+
+# --- DOTA's format, which Roboflow calls "Oriented Bounding Boxes": the four corners of
+# a box in pixels, the name of its class, and 1 where it is difficult.
+
+_HEADERS = ("imagesource:", "gsd:")
+
+
+def _is_dota(text):
+    """Whether the first row of a file is one of DOTA's format, or its header."""
+    line = next((line for line in text.splitlines() if line.strip()), "")
+    if line.strip().lower().startswith(_HEADERS):
+        return True
+    words = line.split()
+    numbers = [_number(word) for word in words]
+    return len(words) in (9, 10) and None not in numbers[:8] and numbers[8] is None
+
+
+def _read_dota(path, text, notes, problems):
+    """The `LabelTable` of a file in DOTA's format."""
+    lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
+    table = LabelTable([], [], [], normalized_coordinates=False)
+    for number, line in lines:
+        if line.strip().lower().startswith(_HEADERS):
+            continue
+        words = line.split()
+        corners = [_number(word) for word in words[:8]]
+        is_row = len(words) in (9, 10) and None not in corners
+        if not is_row or not reading.are_coordinates(np.array(corners)).all():
+            rule = "four corners in pixels and the name of a class are expected"
+            reading.add_bad_row(rule, number, line, problems, path)
+            continue
+        table.boxes.append(_hull(corners))
+        table.classes.append(words[8])
+        table.is_crowd.append(words[9:] == ["1"])
+        notes.count("oriented box", path, _Row(number, line, None))
+    return table
+
+
+def _number(word):
+    try:
+        return float(word)
+    except ValueError:
+        return None
+
+
+# --- What was left out of rows: one note of each kind, not one for each row.
+
+
+class _Notes:
+    def __init__(self):
+        self._rows = collections.Counter()
+        self._files = collections.defaultdict(set)
+        self._first = {}
+
+    def count(self, kind, path, row):
+        """Counts a row of which something is left out."""
+        self._rows[kind] += 1
+        self._files[kind].add(str(path))
+        self._first.setdefault(kind, (path, row.number))
+
+    def add_to(self, problems, facts):
+        """Adds one problem of each kind, with the first row of it."""
+        for kind, count in self._rows.items():
+            path, line = self._first[kind]
+            rows = "1 row" if count == 1 else f"{count:,} rows"
+            files = len(self._files[kind])
+            where = "1 file" if files == 1 else f"{files:,} files"
+            detail = f"{rows} in {where}, the first in line {line}: {_WORDS[kind]}"
+            if kind == "pose label" and facts.has_visibility:
+                detail += (
+                    ". The data.yaml has no `kpt_shape`, but the numbers are those of "
+                    "key points with their visibility"
+                )
+            problems.add_note(kind, path, detail)
+
+
+_WORDS = {
+    "extra column": "numbers behind the box, such as a confidence or a track id",
+    "pose label": "a box and its key points",
+    "possible pose label": (
+        "every row has as many numbers, and they could be a box and its key points. "
+        "If they are, write `kpt_shape` into data.yaml"
+    ),
+    "odd outline": "one number too many, behind the last point",
+    "oriented box": "four corners of a box that may be turned",
+}
