@@ -14,6 +14,7 @@ from keras import ops
 from effdet_keras._internal.backend import runs_on_processors
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.network.computing import ON_TENSORFLOW
+from effdet_keras.network.initial_values import with_quick_initial_values
 
 STATISTICS = ("moving_mean", "moving_variance")  # the names of their variables
 
@@ -118,6 +119,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
     def __init__(self, *, unbiased: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.unbiased = unbiased
+        with_quick_initial_values(self)
 
     def get_config(self):
         return {**super().get_config(), "unbiased": self.unbiased}

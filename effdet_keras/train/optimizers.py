@@ -19,6 +19,7 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import check_argument
 from effdet_keras.network.batch_norm import num_replicas
 from effdet_keras.network.computing import ON_TENSORFLOW
+from effdet_keras.network.initial_values import quick
 from effdet_keras.train.schedules import choice
 
 # --- What an optimizer counts: training steps, of which with `accumulate_steps` N every
@@ -208,6 +209,10 @@ class _Fused:
     Keras composes it of ten to thirty: half of the time until the first step. With
     several replicas, and on other backends, the update is Keras' own.
     """
+
+    def add_variable(self, shape, initializer="zeros", *args, **kwargs):
+        """Adds a variable, on JAX without compiling a program for each shape."""
+        return super().add_variable(shape, quick(initializer), *args, **kwargs)
 
     def _is_fused(self):
         is_plain = not getattr(self, "amsgrad", False)
