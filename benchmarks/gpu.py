@@ -93,19 +93,25 @@ def _measure_group(model, precision, arguments, lines):
         def finish(*sides):
             for side in list(sides):
                 if side in workers:
-                    report = workers[side].answer(seconds_left())
+                    # Those that are prepared must have time left to be measured.
+                    report = workers[side].answer(seconds_left() - 60)
                     lines.write({**known, "side": side, "prepare": report})
                     if "error" in report:
                         workers.pop(side).stop()
 
-        # A side that compiles takes minutes of one core, so all are prepared together,
-        # unless the time until the first step is asked for.
-        for side in (side for side in SIDES if side in arguments.sides):
+        # Those that compile take minutes of a few cores, and are prepared together,
+        # unless `--alone` asks for the time until their first step.
+        compiling = [s for s in ("ours_jax", "peer_compiled") if s in arguments.sides]
+        for side in compiling:
             start(side)
             if arguments.alone:
                 finish(side)
         if not arguments.alone:
-            finish(*workers)
+            finish(*compiling)
+        for side in SIDES:
+            if side in arguments.sides and side not in compiling:
+                start(side)
+                finish(side)
         results = {}
         for _ in range(arguments.rounds):
             for case in arguments.cases:
