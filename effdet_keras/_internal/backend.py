@@ -34,6 +34,11 @@ def default_jit_compile():
     return backend == "jax"
 
 
+def compiles_each_operation() -> bool:
+    """Whether an operation outside of a function is compiled for each new shape."""
+    return keras.backend.backend() == "jax"
+
+
 def runs_on_processors() -> bool:
     """Whether TensorFlow computes, on no other device than processors."""
     if keras.backend.backend() != "tensorflow":

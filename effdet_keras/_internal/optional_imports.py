@@ -44,6 +44,7 @@ tensorflow = OptionalModule("tensorflow", install="tensorflow")
 keras = OptionalModule("keras", install="keras tensorflow")
 keras_ops = OptionalModule("keras.ops", install="keras tensorflow")
 jax = OptionalModule("jax", install="jax")
+torch = OptionalModule("torch", install="torch")
 
 # Exports.
 ai_edge_litert = OptionalModule(

@@ -12,6 +12,7 @@ from keras import ops
 
 from effdet_keras.errors import require
 from effdet_keras.network.computing import activate, convolve, quantized
+from effdet_keras.network.initial_values import quick, with_quick_initial_values
 from effdet_keras.network.layers import (
     BatchNormOptions,
     ConfiguredLayer,
@@ -72,7 +73,7 @@ class WeightedFusion(ConfiguredLayer):
             self.fusion_weights = [
                 self.add_weight(
                     shape=channels,
-                    initializer="ones",
+                    initializer=quick("ones"),
                     name=f"WSM_{i}" if i else "WSM",  # as published
                 )
                 for i in range(len(input_shape))
@@ -332,6 +333,7 @@ class ConvBN(ConfiguredLayer):
             name="conv",
             dtype=self.dtype_policy,
         )
+        with_quick_initial_values(self.conv)
         self.bn = self.batch_norm.layer("bn", self.dtype_policy)
 
     def build(self, input_shape):

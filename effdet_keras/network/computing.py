@@ -17,6 +17,7 @@ from keras import ops
 from effdet_keras._internal.optional_imports import tensorflow as tf
 
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
+ON_TORCH = keras.backend.backend() == "torch"
 
 
 class Computing(NamedTuple):

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from effdet_keras.network.computing import activate, convolve, quantized
+from effdet_keras.network.initial_values import with_quick_initial_values
 from effdet_keras.network.layers import (
     BatchNormOptions,
     ConfiguredLayer,
@@ -85,15 +86,17 @@ class PredictionHead(ConfiguredLayer):
             "dtype": self.dtype_policy,
         }
         if self.separable_conv:
-            return keras.layers.SeparableConv2D(
+            conv = keras.layers.SeparableConv2D(
                 filters,
                 3,
                 depthwise_initializer=keras.initializers.VarianceScaling(),
                 pointwise_initializer=keras.initializers.VarianceScaling(),
                 **options,
             )
-        normal = keras.initializers.RandomNormal(stddev=0.01)
-        return keras.layers.Conv2D(filters, 3, kernel_initializer=normal, **options)
+        else:
+            normal = keras.initializers.RandomNormal(stddev=0.01)
+            conv = keras.layers.Conv2D(filters, 3, kernel_initializer=normal, **options)
+        return with_quick_initial_values(conv)
 
     def build(self, input_shape):
         shape = tuple(input_shape[0])

@@ -5,11 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
-from effdet_keras._internal.backend import runs_on_processors
+from effdet_keras._internal.backend import (
+    compiles_each_operation,
+    runs_on_processors,
+)
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.network.computing import activate, convolve, gate, quantized
+from effdet_keras.network.initial_values import (
+    drawn,
+    on_device,
+    with_quick_initial_values,
+)
 from effdet_keras.network.layers import (
     BatchNormOptions,
     ConfiguredLayer,
@@ -57,6 +66,9 @@ class DepthwiseInitializer(keras.initializers.Initializer):
 
     def __call__(self, shape, dtype=None):
         stddev = (2.0 / (shape[0] * shape[1])) ** 0.5
+        if compiles_each_operation() and keras.distribution.distribution() is None:
+            numbers = drawn(keras.random.normal, tuple(shape), seed=self.seed)
+            return on_device(numbers * np.float32(stddev))
         return keras.random.normal(shape, stddev=stddev, dtype=dtype, seed=self.seed)
 
     def get_config(self):
@@ -141,13 +153,14 @@ class SqueezeExcite(ConfiguredLayer):
 
     def build(self, input_shape):
         def conv(filters, name):
-            return keras.layers.Conv2D(
+            conv = keras.layers.Conv2D(
                 filters,
                 1,
                 kernel_initializer=conv_initializer(),
                 name=name,
                 dtype=self.dtype_policy,
             )
+            return with_quick_initial_values(conv)
 
         self.reduce_conv = conv(self.reduced_filters, "conv2d")
         self.expand_conv = conv(input_shape[-1], "conv2d_1")
@@ -189,6 +202,7 @@ class _Bottleneck(ConfiguredLayer):
             )
         norm = "tpu_batch_normalization" + (f"_{norm_index}" if norm_index else "")
         bn = self.batch_norm.layer(norm, self.dtype_policy)
+        with_quick_initial_values(conv)
         # Of the padded sizes: those of `shape` may be below the kernel's.
         conv.build((shape[0], None, None, shape[-1]))
         shape = strided(shape, stride, filters or shape[-1])

@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from effdet_keras.network.computing import computing, convolve, quantized
+from effdet_keras.network.initial_values import with_quick_initial_values
 from effdet_keras.network.layers import ConfiguredLayer, PyramidOptions
 
 
@@ -47,6 +48,7 @@ class Resample(ConfiguredLayer):
             name="conv2d",
             dtype=policy,
         )
+        with_quick_initial_values(self.conv)
         self.conv.build(input_shape)
         if has_norm:
             self.bn = options.batch_norm.layer("bn", dtype=policy)

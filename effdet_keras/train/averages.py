@@ -10,6 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from effdet_keras._internal.backend import compiles_each_operation
 from effdet_keras._internal.number_ranges import check_number
 from effdet_keras._internal.old_names import warn_of_old_name
 from effdet_keras._internal.optional_imports import jax
@@ -244,7 +245,7 @@ def _averages_of(variables):
     require(is_right, rule, path=first.path, dtype=first.dtype)
     return keras.Variable(
         # A function, because a model may be built in a stateless scope.
-        lambda shape, dtype: _stacked([v.value for v in variables]),
+        lambda shape, dtype: _first_average(variables),
         shape=(len(variables), *first.shape),
         dtype=first.dtype,
         trainable=False,
@@ -252,6 +253,14 @@ def _averages_of(variables):
         aggregation="only_first_replica",  # replicas hold equal weights
         name="averages_" + first.path.replace("/", "_"),
     )
+
+
+def _first_average(variables):
+    """The values of the variables; on JAX without compiling one program per shape."""
+    is_alone = keras.distribution.distribution() is None
+    if compiles_each_operation() and is_alone:
+        return jax.device_put(np.stack(_values(variables)))
+    return _stacked([v.value for v in variables])
 
 
 def _stacked(values):

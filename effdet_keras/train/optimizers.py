@@ -16,9 +16,11 @@ from keras import ops
 from effdet_keras._internal.backend import runs_on_processors
 from effdet_keras._internal.number_ranges import NumberRange
 from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras._internal.optional_imports import torch
 from effdet_keras.errors import check_argument
 from effdet_keras.network.batch_norm import num_replicas
-from effdet_keras.network.computing import ON_TENSORFLOW
+from effdet_keras.network.computing import ON_TENSORFLOW, ON_TORCH
+from effdet_keras.network.initial_values import quick
 from effdet_keras.train.schedules import choice
 
 # --- What an optimizer counts: training steps, of which with `accumulate_steps` N every
@@ -209,6 +211,10 @@ class _Fused:
     several replicas, and on other backends, the update is Keras' own.
     """
 
+    def add_variable(self, shape, initializer="zeros", *args, **kwargs):
+        """Adds a variable, on JAX without compiling a program for each shape."""
+        return super().add_variable(shape, quick(initializer), *args, **kwargs)
+
     def _is_fused(self):
         is_plain = not getattr(self, "amsgrad", False)
         return ON_TENSORFLOW and num_replicas() == 1 and is_plain
@@ -262,6 +268,26 @@ class _Shared:
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class SGD(_Fused, keras.optimizers.SGD):
     """`keras.optimizers.SGD`."""
+
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        """On torch a few operations for all variables, as Keras has for its own class.
+
+        The same bits: Keras' update is `m <- momentum * m - rate * gradient`.
+        """
+        is_plain = ON_TORCH and self.momentum and not self.nesterov
+        indices = [self._get_variable_index(v) for v in trainable_variables]
+        if not is_plain or any(
+            self._factor(i) != 1.0 or v.dtype != "float32"
+            for i, v in zip(indices, trainable_variables)
+        ):
+            super()._backend_update_step(grads, trainable_variables, learning_rate)
+            return
+        momentums = [self.momentums[i].value for i in indices]
+        with torch.no_grad():
+            steps = torch._foreach_mul(grads, ops.cast(learning_rate, "float32"))
+            torch._foreach_mul_(momentums, self.momentum)
+            torch._foreach_sub_(momentums, steps)
+            torch._foreach_add_([v.value for v in trainable_variables], momentums)
 
     def _update(self, updates, shared):
         for index, variable, gradient, factor in updates:
