@@ -80,6 +80,14 @@ class ImageHashes:
             & (self.correlation(first, second) >= least_correlation)
         )
 
+    def are_alike_to(self, index: int, others: ImageHashes) -> np.ndarray:
+        """Which of other images an image looks like: bool `[m]`."""
+        near = others.is_comparable & bool(self.is_comparable[index])
+        near &= np.bitwise_count(others.hashes ^ self.hashes[index]) <= MOST_BITS
+        correlation = (others._centered(near) * self._centered(index)).sum(axis=-1)
+        near[near] = correlation >= LEAST_CORRELATION
+        return near
+
     def _centered(self, indices):
         pixels = self.thumbnails[indices].astype(np.float32)
         pixels -= pixels.mean(axis=-1, keepdims=True)
