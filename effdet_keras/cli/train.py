@@ -189,6 +189,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ),
     )
     data.add_argument(
+        "--split-by",
+        type=str.lower,
+        choices=("auto", "hash", "name", "folder", "image"),
+        help=(
+            "without a validation split, which images stay on one side: auto for "
+            "near-duplicates and recordings, hash for near-duplicates, name for names "
+            "that differ in a trailing number, folder, or image for none (auto)"
+        ),
+    )
+    data.add_argument(
         "--test-split",
         type=_word,
         metavar="NAME",

@@ -12,6 +12,7 @@ import numpy as np
 
 from effdet_keras._internal.number_ranges import check_number, check_whole_number
 from effdet_keras._internal.processes import current_processes
+from effdet_keras.data.group_split import divide
 from effdet_keras.data.problems import Problem
 from effdet_keras.data.record import (
     BACKGROUND_NAME,
@@ -21,6 +22,7 @@ from effdet_keras.data.record import (
     load_example,
     masks_of,
 )
+from effdet_keras.data.split_groups import GroupsBy, image_groups
 from effdet_keras.errors import InvalidValueError, printable, require
 from effdet_keras.labels import category_ids_or_default, extend_category_ids
 
@@ -198,28 +200,66 @@ class DetectionDataset:
         return self._with(self._records[int(i)] for i in indices)
 
     def split(
-        self, fraction: float, seed: int = 0
+        self,
+        fraction: float,
+        seed: int = 0,
+        *,
+        groups: GroupsBy = "auto",
     ) -> tuple[DetectionDataset, DetectionDataset]:
         """Divides the images at random, such as for training and validation.
 
+        Images that belong together stay on one side: a model that was trained on some
+        frames of a recording knows the others, and its AP on them is too good. Each
+        class gets its share of both parts, as far as that goes. Where no images belong
+        together and a random choice gives each class its share, the parts are that
+        choice. If images stay together, one line that is printed says how many.
+
         Args:
             fraction: float in (0, 1), the share of the first part, rounded to whole
-                images.
+                images, or as near as groups of images allow.
             seed: int. The same seed divides in the same way.
+            groups: which images belong together. "auto": near-duplicates, by a hash of
+                their pixels, and the frames of recordings, by trailing numbers in
+                names where neighbours look alike (docs/data.md has the rules); a
+                group that leaves no fair division is cut where it changes most.
+                "hash": near-duplicates alone. "name": those whose names differ in a
+                trailing number alone. "folder": those of one folder. "image": none,
+                and classes as chance has it. Or a sequence with one value per image, or
+                a function of an example without its `image` that returns one: images
+                of equal values.
 
         Returns:
             Two `DetectionDataset`s, which keep the order of the images.
 
         Raises:
-            ValueError: If one of the parts would be empty.
+            ValueError, TypeError: If one of the parts would be empty, or `groups` is
+                none of these.
+
+        Example:
+            >>> from effdet_keras.data.formats.arrays import from_arrays
+            >>> images = [np.zeros((32, 48, 3), "uint8")] * 6
+            >>> dataset = from_arrays(images, [[]] * 6, [[]] * 6, ["cat"])
+            >>> clips = ["a", "a", "a", "a", "b", "b"]
+            >>> first, second = dataset.split(0.6, groups=clips)
+            2 groups of images that belong together (6 images): each stays ...
+            >>> first.image_ids, second.image_ids
+            ((1, 2, 3, 4), (5, 6))
         """
         check_number("fraction", fraction, "(0, 1)")
         check_whole_number("seed", seed, "[0, inf)")
         first = round(len(self) * fraction)
         rule = "`fraction` must leave images in both parts"
         require(0 < first < len(self), rule, fraction=fraction, num_images=len(self))
-        order = np.random.default_rng(seed).permutation(len(self))
-        return self.subset(np.sort(order[:first])), self.subset(np.sort(order[first:]))
+        grouping = image_groups(self._records, groups)
+        division = divide(self._records, self.num_classes, grouping, first, seed)
+        in_second = division.in_second
+        rule = "`groups` must make two groups or more: a group stays on one side"
+        is_divided = 0 < in_second.sum() < len(self)
+        require(is_divided, rule, groups=groups, num_images=len(self))
+        if text := division.describe(grouping, self._class_names):
+            print(text)
+        parts = np.flatnonzero(~in_second), np.flatnonzero(in_second)
+        return self.subset(parts[0]), self.subset(parts[1])
 
     def filter(
         self,

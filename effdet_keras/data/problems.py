@@ -63,6 +63,13 @@ KINDS = {
     "shared image": Kind(
         Severity.WARNING, "trained on and evaluated on, so the evaluation is too good"
     ),
+    "near-duplicate image": Kind(
+        Severity.NOTE, "all trained on; an automatic split keeps them on one side"
+    ),
+    "shared near-duplicate": Kind(
+        Severity.WARNING,
+        "nearly trained on and evaluated on, so the evaluation is too good",
+    ),
     "similar class names": Kind(Severity.WARNING, "trained on as different classes"),
     "clipped box": Kind(Severity.NOTE, "clipped to the image"),
     "turned image": Kind(Severity.NOTE, "turned upright, as viewers show it"),

@@ -27,6 +27,7 @@ from effdet_keras._internal.yaml_text import load_yaml, read_yaml, to_yaml
 from effdet_keras.augment import Augmentation, augmentation_of
 from effdet_keras.data.any_format import FORMATS
 from effdet_keras.data.formats.label_map import ClassNames
+from effdet_keras.data.split_groups import SPLIT_BY
 from effdet_keras.detect.postprocess import Postprocess
 from effdet_keras.errors import (
     InvalidTypeError,
@@ -102,6 +103,9 @@ class RunConfiguration(RecipeFields):
             "train"; "val", "valid" or "validation", or else a part of the training
             images; and "test", or else none. None for `test_split` is none.
         validation_fraction: float, that part, where there is no validation split.
+        split_by: string, which images then stay on one side: "auto" (near-duplicates
+            and recordings), "hash", "name", "folder" or "image" (none), which are
+            `groups` of `DetectionDataset.split`.
         train_on_crowds: bool, whether to train `with_crowds_as_objects` (see
             `DetectionDataset`). Evaluation ignores crowds as ever.
         model: string, a preset such as "efficientdet-lite0", or the address or folder
@@ -209,6 +213,7 @@ mean 'epochs'? It has: data, ...
     validation_split: str = "auto"
     test_split: str | None = "auto"
     validation_fraction: float = number(0.2, "(0, 1)")
+    split_by: str = "auto"
     class_names: ClassNames | None = None
     train_on_crowds: bool = False
 
@@ -401,6 +406,7 @@ mean 'epochs'? It has: data, ...
     def _check_together(self):
         """Raises an error for a field of another form, or fields that contradict."""
         check_choice("format", self.format, [*FORMATS, None])
+        check_choice("split_by", self.split_by, SPLIT_BY)
         check_choice("distribute", self.distribute, [*ENGINES, None])
         self._check_file_patterns()
         if self.time_budget is not None:

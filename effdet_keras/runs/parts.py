@@ -85,7 +85,9 @@ def choose_splits(
     valid_name = _name(configuration, "validation", datasets)
     if valid_name is None:
         share = configuration.validation_fraction
-        train, valid = train.split(1.0 - share, seed=configuration.seed)
+        train, valid = train.split(
+            1.0 - share, seed=configuration.seed, groups=configuration.split_by
+        )
         print(
             f"There is no validation split: {len(valid)} images of '{name}', chosen at "
             f"random, are kept for validation, and {len(train)} are trained on."

@@ -72,6 +72,8 @@ def resumed(
     sources = ("data", *FILE_PATTERNS)
     if all(getattr(now, name) is None for name in sources):
         now = now.replace(**{name: getattr(run, name) for name in sources})
+    if now.split_by == "auto":  # not asked for: as the run began
+        now = now.replace(split_by=run.split_by)
     if now.time_budget is not None:
         print("`time_budget` is ignored: a resumed run keeps its length.")
         measured = (*LENGTHS, "evaluate_every", "validation_losses", "monitor")

@@ -25,6 +25,7 @@ from effdet_keras._internal.folder_lock import open_folder
 from effdet_keras._internal.optional_imports import matplotlib_figure
 from effdet_keras._internal.processes import current_processes, is_first_process
 from effdet_keras._internal.whole_files import atomic_write, write_text
+from effdet_keras._internal.yaml_text import read_yaml
 from effdet_keras._version import __version__
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import (
@@ -148,7 +149,13 @@ class RunFolder:
             )
 
     def read_configuration(self) -> RunConfiguration:
-        return RunConfiguration.read(self.path / CONFIGURATION_FILE)
+        """The configuration with which the run began."""
+        path = self.path / CONFIGURATION_FILE
+        configuration = RunConfiguration.read(path)
+        if "split_by" not in read_yaml(path):
+            # The run began when validation images were chosen one by one.
+            configuration = configuration.replace(split_by="image")
+        return configuration
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Writes "environment", "data", "numbers" or "finished" as JSON."""

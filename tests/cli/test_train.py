@@ -172,6 +172,20 @@ def test_image_size_is_one_number_two_or_auto(monkeypatch, tmp_path):
     assert taken["test_split"] is None
 
 
+def test_split_by_is_taken_in_capitals_too(monkeypatch, tmp_path):
+    """`--help` writes it in small letters, issues and mails in capitals."""
+    taken = {}
+
+    def fine_tune(data, out, **fields):
+        taken.update(fields)
+        return types.SimpleNamespace(numbers={})
+
+    monkeypatch.setattr("effdet_keras.runs.fine_tune.fine_tune", fine_tune)
+    for word in ("FOLDER", "name", "Hash", "image"):
+        cli.main(["train", "DATA", "--split-by", word, "--out", str(tmp_path)])
+        assert taken["split_by"] == word.lower()
+
+
 def test_ctrl_c_says_how_to_go_on(data, tmp_path, capsys, monkeypatch):
     out = tmp_path / "run"
 

@@ -21,6 +21,7 @@ OTHERS = {
     "validation_split": "val2017",
     "test_split": None,
     "validation_fraction": 0.1,
+    "split_by": "folder",
     "class_names": ("cat", "dog"),
     "train_on_crowds": True,
     "model": "efficientdet-d1",

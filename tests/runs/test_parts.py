@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from support.clips import write_clip
 from support.tiny import BOTH_HEADS, tiny_model
 from support.tiny_run import MODEL_CONFIG, tiny_run
 
@@ -59,6 +60,25 @@ def test_a_part_of_the_training_images_is_kept_for_validation(capsys):
     assert again.validation.image_ids == splits.validation.image_ids
     # Data of one split is trained on, whatever its name.
     assert sizes(chosen({"default": dataset(10)})) == {"train": 8, "validation": 2}
+
+
+def test_clips_stay_on_one_side_of_the_validation_split(tmp_path, capsys):
+    for k in range(2):
+        write_clip(tmp_path, f"clip{k}", seed=k, num_frames=15)
+    (tmp_path / "classes.txt").write_text("cat\n")
+
+    def clips_on_both_sides(**fields):
+        splits = choose_splits(RunConfiguration(data=str(tmp_path), **fields))
+        parts = splits.train.records, splits.validation.records
+        names = [{record.file_name.split("_")[0] for record in part} for part in parts]
+        return names[0] & names[1]
+
+    assert not clips_on_both_sides()
+    assert "2 groups of images that look alike (30 images)" in capsys.readouterr().out
+    assert not clips_on_both_sides(split_by="name")
+    assert clips_on_both_sides(split_by="image") == {"clip0", "clip1"}
+    with pytest.raises(ValueError, match="`groups` must make two groups or more"):
+        clips_on_both_sides(split_by="folder")
 
 
 def test_splits_that_are_not_there_are_told():

@@ -36,6 +36,16 @@ def test_what_was_chosen_stays(begun, fields):
     assert again(folder, fields) == folder.read_configuration()
 
 
+def test_the_split_of_a_run_stays(begun, tmp_path):
+    """Also where a file that does not name it is given again."""
+    RunConfiguration(**AUTO).write(tmp_path / "base.yaml")
+    folder = begun(AUTO, chosen={**CHOSEN, "split_by": "image"})
+    for file in (None, tmp_path / "base.yaml"):
+        assert again(folder, {}, file).split_by == "image"
+    with pytest.raises(ValueError, match="split_by='name', but it began with 'image'"):
+        again(folder, {"split_by": "name"})
+
+
 def test_the_files_of_the_command_may_be_given_again(begun, tmp_path):
     RunConfiguration(**AUTO, seed=4).write(tmp_path / "base.yaml")
     files = (tmp_path / "base.yaml", HPARAMS)

@@ -70,6 +70,16 @@ def test_a_run_that_goes_on_keeps_its_files_and_is_no_longer_finished(folder):
     assert folder.read_configuration().epochs == 9
 
 
+def test_a_run_of_before_keeps_its_validation_images(folder):
+    """Its configuration has no `split_by`: they were chosen one by one."""
+    folder.begin(RunConfiguration(data="cells"))
+    assert folder.read_configuration().split_by == "auto"
+    path = folder.path / "configuration.yaml"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(x for x in lines if not x.startswith("split_by:")))
+    assert folder.read_configuration().split_by == "image"
+
+
 def test_a_run_has_its_folder_for_itself(folder, monkeypatch):
     owner = {"process": 1, "host": "another machine"}
     file = folder.path / ".in_use.json"

@@ -23,9 +23,15 @@ from effdet_keras.data.dataset import (
     boxes_per_class,
     why_nothing_to_learn,
 )
+from effdet_keras.data.near_duplicates import ImageHashes, hash_images
 from effdet_keras.data.problems import KINDS, Problem, Severity
 from effdet_keras.data.record import clip_boxes_xywh, concat_field, owners, stored_bytes
 from effdet_keras.extras.data_check.anchors import Coverage, measure_coverage
+from effdet_keras.extras.data_check.look_alikes import (
+    SharedLookAlike,
+    find_look_alikes,
+    find_shared_look_alikes,
+)
 from effdet_keras.extras.data_check.report import html_of, text_of
 from effdet_keras.images import (
     EXIF_ORIENTATION,
@@ -47,12 +53,18 @@ class CheckReport:
         coverage: tuple of four, each with `size` ("all", "small", "medium", "large"),
             `num_boxes`, the `share` of them that has an anchor with an IoU of 0.5, and
             the `mean_iou` of a box and its best anchor. Empty without a config.
+        hashes: `ImageHashes` of the images, by which near-duplicates were found; None
+            where the images were not read.
+        shared: tuple of `SharedLookAlike`: images that nearly are some of an earlier
+            split, where several splits were checked.
     """
 
     dataset: DetectionDataset
     problems: tuple[Problem, ...]
     config: EfficientDetConfig | None
     coverage: tuple[Coverage, ...]
+    hashes: ImageHashes | None = None
+    shared: tuple[SharedLookAlike, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -96,7 +108,8 @@ def check(
     duplicated, or of another size than annotated; boxes that are empty, outside of
     their image, duplicated, tiny, or seem to have another format; labels without a
     class, and classes without a box. It also measures how many boxes have an anchor
-    with an IoU of 0.5. It does not notice damaged pixels of a JPEG file that can still
+    with an IoU of 0.5. Images that look alike are named as near-duplicates, by a hash
+    of their pixels. It does not notice damaged pixels of a JPEG file that can still
     be decoded to its end.
 
     Args:
@@ -133,12 +146,16 @@ def check(
         with warnings.catch_warnings(action="ignore"):
             dataset = load(dataset, split, format=format, on_error="skip")
     problems = [*dataset.problems, *find_in_images(dataset.records, decode=decode)]
+    hashes = hash_images(dataset.records) if decode else None
+    if hashes is not None:
+        copies = {p.image_ids[1] for p in problems if p.kind == "duplicate image"}
+        problems += find_look_alikes(dataset, hashes, copies)
     problems += _find_in_boxes(dataset, config)
     coverage = ()
     if config is not None:
         boxes, _ = input_boxes(dataset.records, config.image_size)
         coverage = measure_coverage(boxes, config)
-    return CheckReport(dataset, _sorted(problems), config, coverage)
+    return CheckReport(dataset, _sorted(problems), config, coverage, hashes)
 
 
 def check_splits(
@@ -156,7 +173,8 @@ def check_splits(
 
     Returns:
         Dict from split name to `CheckReport`. An image that is in two splits is
-        reported as a "shared image" of the later one.
+        reported as a "shared image" of the later one, and an image that looks like one
+        of an earlier split as a "shared near-duplicate".
 
     Raises:
         ValueError, OSError: As `check` does.
@@ -182,6 +200,23 @@ def check_splits(
             problems = map(_as_evaluated, problems)
         problems = _sorted(problems)
         reports[name] = dataclasses.replace(report, problems=problems)
+    return _with_shared_look_alikes(reports) if decode else reports
+
+
+def _with_shared_look_alikes(reports):
+    """The reports of splits, with what looks like an image of an earlier split."""
+    datasets = {name: report.dataset for name, report in reports.items()}
+    hashes = {name: report.hashes for name, report in reports.items()}
+    copies = {
+        name: {p.file for p in report.problems if p.kind == "shared image"}
+        for name, report in reports.items()
+    }
+    found = find_shared_look_alikes(datasets, hashes, copies)
+    for name, shared in found.items():
+        problems = [*reports[name].problems, *(one.problem for one in shared)]
+        reports[name] = dataclasses.replace(
+            reports[name], problems=_sorted(problems), shared=tuple(shared)
+        )
     return reports
 
 

@@ -130,7 +130,12 @@ def _of_dataset(report):
         )
         parts = element("summary", *words), element("ul", items(found))
         yield element("details", *parts, class_="kind")
-        yield _shown(problems, dataset, by_id, by_name)
+        if kind == "shared near-duplicate":
+            yield _shown_pairs(report.shared, dataset)
+        elif kind == "near-duplicate image":
+            yield _shown_groups(problems, dataset, by_id)
+        else:
+            yield _shown(problems, dataset, by_id, by_name)
     if len(dataset):
         shown = np.random.default_rng(0).permutation(len(dataset))[:_SAMPLES]
         samples = [_figure(dataset.records[i], dataset) for i in shown]
@@ -152,6 +157,24 @@ def _shown(problems, dataset, by_id, by_name):
                 if drawn := _figure(record, dataset, detail):
                     figures[record.image_id] = drawn
     return gallery(figures.values())
+
+
+def _shown_groups(problems, dataset, by_id):
+    """The first images of the first groups of near-duplicates, a row for each group."""
+    rows = []
+    for problem in problems[:_PROBLEM_SAMPLES]:
+        records = [by_id[i] for i in problem.image_ids[:_PROBLEM_SAMPLES]]
+        rows.append(gallery([_figure(record, dataset) for record in records]))
+    return concat_markup(*rows)
+
+
+def _shown_pairs(shared, dataset):
+    """The first images that nearly are some of another split, each beside that."""
+    rows = []
+    for one in shared[:_PROBLEM_SAMPLES]:
+        other = _figure(one.other, dataset, f"of split {one.other_split!r}")
+        rows.append(gallery([_figure(one.record, dataset), other]))
+    return concat_markup(*rows)
 
 
 def _figure(record, dataset, detail=""):

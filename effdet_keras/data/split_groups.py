@@ -1,0 +1,230 @@
+"""Which images of a dataset belong together, and so on one side of a split.
+
+Frames of one recording are nearly one image: a model that was trained on some of them
+knows the others. How images belong together is said in `docs/data.md`.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import pathlib
+import re
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from effdet_keras.data.near_duplicates import (
+    ImageHashes,
+    hash_images,
+    near_duplicate_groups,
+)
+from effdet_keras.data.record import Record, describe_example
+from effdet_keras.errors import InvalidTypeError, InvalidValueError, check_choice
+
+# The names of ways to group images; "image" is one by one, at random.
+SPLIT_BY = ("auto", "image", "folder", "name", "hash")
+
+# What makes the images of one stem a recording: at least so many of them, and of the
+# pairs of neighbours in their numbering at least this share shows one scene.
+_FEWEST_FRAMES = 3
+_ALIKE_NEIGHBOURS = 0.5
+# Two neighbours are of one scene where at most so many of the 64 bits differ, and with
+# this correlation. A scene that moves by a twentieth of the image still is; of 27,000
+# pairs of photographs of five datasets one in a hundred is.
+_SCENE_BITS = 20
+_SCENE_CORRELATION = 0.6
+# A stem with more of the images, where there is no other, numbers the whole dataset.
+_NUMBERS_ALL = 0.5
+# What images belong together by: see `image_groups`.
+GroupsBy = str | Sequence[Hashable] | Callable[[dict[str, Any]], Hashable]
+# Before so many images are hashed, a line says so: it takes a minute or more.
+_MANY_IMAGES = 5_000
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageGroups:
+    """The group of each image of a dataset.
+
+    Attributes:
+        groups: int array `[n]`, each number below its largest is there: images of one
+            number belong together.
+        hashes: `ImageHashes` of the images, where they were compared; else None.
+        may_be_cut: whether a group that leaves no way to divide the images may be cut:
+            one that was guessed may, one that the caller asked for not.
+        is_stratified: whether each class is to have its share of both parts.
+        words: what the images of a group have in common.
+    """
+
+    groups: np.ndarray
+    hashes: ImageHashes | None = None
+    may_be_cut: bool = False
+    is_stratified: bool = True
+    words: str = "that belong together"
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many groups have two images or more, and how many images these have."""
+        sizes = np.bincount(self.groups)
+        return int((sizes > 1).sum()), int(sizes[sizes > 1].sum())
+
+
+def image_groups(records: Sequence[Record], groups: GroupsBy = "auto") -> ImageGroups:
+    """Finds which images belong together.
+
+    Args:
+        records: `Record`s of a dataset.
+        groups: "auto", "image", "folder", "name" or "hash"; or one value per image; or
+            a function of an example without its `image` that returns one. Images of one
+            value belong together. See `DetectionDataset.split`.
+
+    Raises:
+        ValueError, TypeError: If `groups` is none of these.
+    """
+    if callable(groups):
+        keys = [groups(describe_example(record)) for record in records]
+        return ImageGroups(_numbered(_hashable(keys)))
+    if not isinstance(groups, str):
+        keys = groups.tolist() if isinstance(groups, np.ndarray) else list(groups)
+        if len(keys) != len(records):
+            raise InvalidValueError(
+                "`groups` must have one value per image. "
+                f"Received: {len(keys)} values for {len(records)} images"
+            )
+        return ImageGroups(_numbered(_hashable(keys)))
+    check_choice("groups", groups, SPLIT_BY, ", or one value per image, or a function")
+    if groups == "folder":
+        keys = [_folder_of(record) for record in records]
+        return ImageGroups(_numbered(keys), words="of one folder")
+    if groups == "name":
+        keys = [(_folder_of(r), *stem_and_number(r.name))[:2] for r in records]
+        return ImageGroups(
+            _numbered(keys), words="whose names differ in a trailing number alone"
+        )
+    if groups == "image":
+        return ImageGroups(np.arange(len(records)), is_stratified=False)
+    if len(records) > _MANY_IMAGES:
+        print(
+            f"Comparing {len(records):,} images with each other, so that "
+            "near-duplicates stay on one side of the split ..."
+        )
+    hashes = hash_images(records)
+    together = _Together(near_duplicate_groups(hashes)[:, 0])
+    if groups == "auto":
+        _join_recordings(together, records, hashes)
+    return ImageGroups(
+        together.groups(), hashes, may_be_cut=groups == "auto", words="that look alike"
+    )
+
+
+def _hashable(keys):
+    for key in keys:
+        if not isinstance(key, Hashable):
+            raise InvalidTypeError(
+                "`groups` must give each image a value that can be the key of a dict, "
+                f"such as a name or a number. Received: {key!r}"
+            )
+    return keys
+
+
+def _numbered(keys):
+    """An int for each key, equal keys the same, in the order in which they appear."""
+    number_of = {}
+    return np.array([number_of.setdefault(k, len(number_of)) for k in keys], np.int64)
+
+
+class _Together:
+    """Groups of images that grow together (disjoint sets)."""
+
+    def __init__(self, groups):
+        self._parent = np.array(groups)
+
+    def join(self, first, second):
+        """Makes one group of those of two images."""
+        roots = sorted([self._root(first), self._root(second)])
+        self._parent[roots[1]] = roots[0]
+
+    def groups(self):
+        """The group of each image, int `[n]`."""
+        return _numbered([self._root(i) for i in range(len(self._parent))])
+
+    def _root(self, image):
+        path = []
+        while self._parent[image] != image:
+            path.append(image)
+            image = self._parent[image]
+        self._parent[path] = image
+        return image
+
+
+# --- Recordings, by the names of their images.
+
+# Roboflow writes `street_07_jpg.rf.<hash>.jpg`, once for each augmented copy.
+_ROBOFLOW = re.compile(r"(?:[_.](?:jpe?g|png|webp|bmp|tiff?))?\.rf\.[0-9A-Za-z]{16,}$")
+# Label Studio writes `<8 digits>-street_07.jpg`.
+_LABEL_STUDIO = re.compile(r"^[0-9a-f]{8}-(?=.)")
+_NUMBER = re.compile(r"^(.*?)[\s_.\-]*\(?(\d+)\)?$", re.DOTALL)
+
+
+def stem_and_number(name: str) -> tuple[str, int | None]:
+    """The name of an image without its ending and trailing number, and that number.
+
+    What Roboflow and Label Studio add to names does not count.
+
+    Example:
+        >>> stem_and_number("street/clip_a_0042.jpg")
+        ('clip_a', 42)
+        >>> stem_and_number("clip_a_0042_jpg.rf.0cc175b9c0f1b6a831c399e269772661.jpg")
+        ('clip_a', 42)
+        >>> stem_and_number("garden.png")
+        ('garden', None)
+    """
+    stem = _source_name(name)
+    found = _NUMBER.match(stem)
+    return (found[1], int(found[2])) if found else (stem, None)
+
+
+def _source_name(name):
+    """The name without folder and ending, and without what tools add to it."""
+    stem = pathlib.PurePosixPath(name.replace("\\", "/")).stem
+    return _LABEL_STUDIO.sub("", _ROBOFLOW.sub("", stem))
+
+
+def _folder_of(record):
+    path = record.image if isinstance(record.image, str) else record.file_name
+    return str(pathlib.PurePosixPath(path.replace("\\", "/")).parent)
+
+
+def natural_order(records: Sequence[Record]) -> np.ndarray:
+    """The indices of images in the order of folders, stems and numbers, int `[n]`."""
+
+    def key(index):
+        stem, number = stem_and_number(records[index].name)
+        return _folder_of(records[index]), stem, -1 if number is None else number, index
+
+    return np.array(sorted(range(len(records)), key=key), np.int64)
+
+
+def _join_recordings(together, records, hashes):
+    """Joins the frames of recordings, and the augmented copies of one image."""
+    stems = collections.defaultdict(list)  # the numbered images of each stem, in order
+    copies = {}
+    for index in natural_order(records).tolist():
+        name, folder = records[index].name, _folder_of(records[index])
+        first = copies.setdefault((folder, _source_name(name)), index)
+        together.join(first, index)
+        stem, number = stem_and_number(name)
+        if number is not None:
+            stems[folder, stem].append(index)
+    stems = [images for images in stems.values() if len(images) >= _FEWEST_FRAMES]
+    for images in map(np.array, stems):
+        is_one_scene = hashes.are_alike(
+            images[:-1], images[1:], _SCENE_BITS, _SCENE_CORRELATION
+        )
+        if is_one_scene.mean() < _ALIKE_NEIGHBOURS:
+            continue
+        numbers_all = len(stems) == 1 and len(images) > _NUMBERS_ALL * len(records)
+        for before, after, is_alike in zip(images, images[1:], is_one_scene):
+            if is_alike or not numbers_all:
+                together.join(before, after)

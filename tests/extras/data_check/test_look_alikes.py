@@ -1,0 +1,89 @@
+"""`inspect` names images that look alike, within a split and across splits."""
+
+import pathlib
+import shutil
+
+import pytest
+from support.clips import write_clip, write_photo
+
+from effdet_keras import cli, data
+from effdet_keras.extras.data_check.check import check_splits
+from effdet_keras.extras.data_check.report import html_of
+
+
+@pytest.fixture
+def two_splits(tmp_path):
+    """YOLO data: a clip of five frames of which two are in `val`, and other photos."""
+    for seed in range(10, 16):
+        split = "train" if seed < 13 else "val"
+        write_photo(tmp_path / split / f"photo{seed}x.jpg", seed=seed)
+    paths = write_clip(tmp_path / "train", "clip", seed=1, num_frames=5)
+    for path in paths[3:]:
+        shutil.move(path, tmp_path / "val")
+        shutil.move(path.with_suffix(".txt"), tmp_path / "val")
+    layout = "train: train\nval: val\nnames: [cat]\n"
+    (tmp_path / "data.yaml").write_text(layout)
+    return tmp_path
+
+
+def named(report, kind):
+    return [(p.file, p.detail) for p in report.problems if p.kind == kind]
+
+
+def test_near_duplicates_are_one_problem_for_each_group(two_splits):
+    reports = check_splits(two_splits, model=None)
+    assert named(reports["train"], "near-duplicate image") == [
+        ("clip_000.jpg", "looks like clip_001.jpg, clip_002.jpg")
+    ]
+    assert all(report.ok for report in reports.values())
+
+
+def test_a_frame_of_a_clip_of_another_split_is_named_with_the_nearest(two_splits):
+    reports = check_splits(two_splits, model=None)
+    assert named(reports["train"], "shared near-duplicate") == []
+    (file, detail), second = named(reports["val"], "shared near-duplicate")
+    assert file == "clip_003.jpg" and second[0] == "clip_004.jpg"
+    assert detail.startswith("looks like clip_002.jpg of split 'train' (")
+    assert detail.endswith(" of 64 bits of their hashes differ)")
+
+
+def test_the_report_shows_both_images_of_a_pair(two_splits):
+    html = html_of(check_splits(two_splits, model=None))
+    of_val = html.partition("Dataset check val")[2].partition("<h2>Boxes")[0]
+    captions = [f"clip_{k:03d}.jpg</" in of_val for k in range(3)]
+    assert any(captions), "the image of the other split is there"
+    assert of_val.count("<img") >= 4
+
+
+def test_copies_byte_by_byte_are_told_once(two_splits):
+    """As duplicate and as shared image, which say more."""
+    source = two_splits / "train" / "photo10x.jpg"
+    for copy in (two_splits / "train" / "copy.jpg", two_splits / "val" / "copy.jpg"):
+        shutil.copy(source, copy)
+        shutil.copy(source.with_suffix(".txt"), copy.with_suffix(".txt"))
+    reports = check_splits(two_splits, model=None)
+    assert len(named(reports["train"], "duplicate image")) == 1
+    assert len(named(reports["train"], "near-duplicate image")) == 1  # the clip
+    assert [file for file, _ in named(reports["val"], "shared image")] == ["copy.jpg"]
+    shared = [file for file, _ in named(reports["val"], "shared near-duplicate")]
+    assert "copy.jpg" not in shared and len(shared) == 2
+
+
+def test_headers_alone_have_no_near_duplicates(two_splits):
+    reports = check_splits(two_splits, model=None, decode=False)
+    for report in reports.values():
+        assert report.hashes is None
+        assert not [p for p in report.problems if "near-duplicate" in p.kind]
+
+
+def test_the_command_prints_them(two_splits, capsys):
+    assert cli.main(["inspect", str(two_splits)]) == 0
+    text = capsys.readouterr().out
+    assert "1 near-duplicate image (all trained on;" in text
+    assert "2 shared near-duplicates (nearly trained on and evaluated on" in text
+
+
+def test_unlike_images_are_named_nowhere():
+    cells = pathlib.Path(data.__file__).parent / "blood_cells"
+    report = data.check(cells, split="val", model=None)
+    assert not [p for p in report.problems if "near-duplicate" in p.kind]
