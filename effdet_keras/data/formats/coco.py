@@ -21,6 +21,8 @@ from effdet_keras._internal.remote_path import (
 from effdet_keras._internal.whole_files import atomic_folder
 from effdet_keras.data.dataset import DetectionDataset, check_class_names
 from effdet_keras.data.formats import reading, writing
+from effdet_keras.data.formats.dataset_files import split_in_name, visible_files
+from effdet_keras.data.formats.image_paths import find_moved
 from effdet_keras.data.formats.label_map import (
     ClassNames,
     ids_of_classes,
@@ -87,15 +89,21 @@ def from_coco(
     classes = _read_classes(content, class_names, source)
     images = _read_images(content["images"], source, problems)
     groups = _group_annotations(content["annotations"], images, source, problems)
-    if image_dir is None:
-        image_dir = _find_image_dir(annotations, images)
-    folder, are_counted = path_of(image_dir), not all(map(_is_id, images))
+    folder = image_dir
+    if folder is None:
+        folder = _find_image_dir(annotations, images)
+    folder, are_counted = path_of(folder), not all(map(_is_id, images))
     found = [
         _found(image, groups[key], folder, i if are_counted else key, masks)
         for i, (key, image) in enumerate(images.items(), 1)
     ]
     return reading.make_dataset(
-        found, classes, problems, source=source, keep_unusable=True
+        found,
+        classes,
+        problems,
+        source=source,
+        keep_unusable=True,
+        image_dir=image_dir,
     )
 
 
@@ -106,12 +114,16 @@ def _find_image_dir(annotations, images):
     path = path_of(annotations)
     names = [image["file_name"] for image in images.values()]
     folder = reading.image_folder(path, split_of_json(path), names, _path_in)
-    if folder is None and names:
+    if folder is None and names and not any(find_moved(_first(names), path)[0]):
         raise FileNotFoundError(
             f"`from_coco` found no folder with the images of {os.fspath(path)!r}, such "
             f"as {names[0]!r}. Pass `image_dir`."
         )
     return folder or path.parent
+
+
+def _first(names):
+    return [(name,) for name in names[:10]]
 
 
 def _path_in(folder, name):
@@ -127,7 +139,8 @@ def split_of_json(path):
     path = path_of(path)
     if path.name == "_annotations.coco.json":  # Roboflow: one in each split's folder
         return path.parent.name
-    return path.stem.removeprefix("instances_")
+    name = path.stem.removeprefix("instances_")
+    return split_in_name(name) or name
 
 
 def _found(image, annotations, folder, image_id, masks):
@@ -230,24 +243,21 @@ def coco_readers(path):
         files = {split_of_json(path): path} if _is_coco(path) else {}
     else:
         files = _coco_files(path) or _coco_files(path / "annotations")
-        folders = [] if files else sorted(p for p in path.iterdir() if p.is_dir())
-        for folder in folders:
-            for file in _coco_files(folder).values():
-                files.setdefault(folder.name, file)
-    return {
-        reading.split_of_name(split): functools.partial(from_coco, file)
-        for split, file in files.items()
-    }
+        files = files or _coco_files(path / "Annotations")
+    names = reading.split_names(list(files))
+    return {n: functools.partial(from_coco, f) for n, f in zip(names, files.values())}
 
 
 def _coco_files(folder):
     """The COCO json files of a folder by their split."""
-    files = sorted(folder.glob("*.json"))
-    # COCO's own folder has files of keypoints beside those of boxes.
-    named = [file for file in files if file.name.startswith("instances_")]
-    instances = [file for file in named if _is_coco(file)]
-    found = instances or [file for file in files if _is_coco(file)]
-    return {split_of_json(file): file for file in found}
+    files = [file for file in visible_files(folder, ".json") if _is_coco(file)]
+    # COCO's own folder has files of keypoints and others beside those of boxes.
+    if any(file.name.startswith("instances_") for file in files):
+        files = [file for file in files if not file.name.startswith(_NO_BOXES)]
+    return {split_of_json(file): file for file in files}
+
+
+_NO_BOXES = ("person_keypoints_", "captions_", "stuff_", "panoptic_", "image_info_")
 
 
 def _is_coco(path):

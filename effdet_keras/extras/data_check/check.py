@@ -22,7 +22,12 @@ from effdet_keras.data.problems import KINDS, Problem, Severity
 from effdet_keras.data.record import clip_boxes_xywh, concat_field, owners, stored_bytes
 from effdet_keras.extras.data_check.anchors import Coverage, measure_coverage
 from effdet_keras.extras.data_check.report import html_of, text_of
-from effdet_keras.images import EXIF_ORIENTATION, EncodedImage, read_image
+from effdet_keras.images import (
+    EXIF_ORIENTATION,
+    EncodedImage,
+    read_image,
+    register_heif,
+)
 from effdet_keras.network.config import EfficientDetConfig
 
 
@@ -238,6 +243,7 @@ def _look_at(record, decode):
     place = str(image) if is_part else os.fspath(image)
     try:
         data = stored_bytes(image) if decode or is_part else None
+        register_heif(place)
         with Image.open(image if data is None else io.BytesIO(data)) as stored:
             orientation = stored.getexif().get(EXIF_ORIENTATION, 1)
             problem = _compare_sizes(record, (stored.height, stored.width), orientation)

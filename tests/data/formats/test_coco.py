@@ -196,16 +196,16 @@ def test_names_that_are_twice_or_blank_are_told_with_the_file(content, tmp_path,
 
 
 def test_the_folder_of_the_images_is_found_or_asked_for(content, tmp_path):
-    path = tmp_path / "annotations" / "instances_val2017.json"
-    path.parent.mkdir()
+    path = tmp_path / "set" / "annotations" / "instances_val2017.json"
+    path.parent.mkdir(parents=True)
     path.write_text(json.dumps(content))
     (tmp_path / "elsewhere").mkdir()
     for name in ("a.png", "b.png"):
         (tmp_path / name).rename(tmp_path / "elsewhere" / name)
     with pytest.raises(FileNotFoundError, match=r"'a\.png'\. Pass `image_dir`"):
         from_coco(path)
-    (tmp_path / "elsewhere").rename(tmp_path / "val2017")
-    assert from_coco(path)[0]["path"] == str(tmp_path / "val2017" / "a.png")
+    images = (tmp_path / "elsewhere").rename(tmp_path / "set" / "val2017")
+    assert from_coco(path)[0]["path"] == str(images / "a.png")
     with pytest.raises(ValueError, match="`image_dir` is needed"):
         from_coco(content)
 
