@@ -14,11 +14,23 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageOps
 
+from effdet_keras._internal.optional_imports import pillow_heif
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import is_remote, shown_address
 from effdet_keras.errors import InvalidValueError
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+# Endings of the photographs and drawings that Pillow reads; those of HEIF it reads with
+# the package `pillow-heif`. Icons, fonts, documents and videos are no images here.
+IMAGE_SUFFIXES = tuple(
+    """
+    .jpg .jpeg .jpe .jfif .pjpeg .mpo
+    .png .apng .webp .gif .bmp .dib .tif .tiff
+    .avif .avifs .heic .heif .hif
+    .jp2 .j2k .jpf .jpx .j2c .jpc
+    .ppm .pgm .pbm .pnm .pfm .tga .pcx .sgi .qoi
+    """.split()
+)
+_HEIF_SUFFIXES = (".heic", ".heif", ".hif")
 
 EXIF_ORIENTATION = 0x0112  # the EXIF tag; values 5 to 8 swap height and width
 _NO_DATA = 1e30  # no float image has such numbers but for pixels without a value
@@ -108,6 +120,7 @@ def _opened(source, caller):
         file = io.BytesIO(source.read())
     elif is_remote(source):
         name, file = shown_address(source), io.BytesIO(path_of(source).read_bytes())
+    can_be_known = register_heif(name)
     try:
         with Image.open(file) as stored:
             if stored.format == "TIFF" and _is_turned(stored):
@@ -118,9 +131,14 @@ def _opened(source, caller):
     except FileNotFoundError:
         raise
     except Exception as error:  # a broken file makes Pillow raise almost anything
+        cure = (
+            ""
+            if can_be_known
+            else '. HEIF images need: pip install "effdet-keras[heif]"'
+        )
         raise InvalidValueError(
             f"`{caller}` expects an image that Pillow can decode. "
-            f"Received: path={name!r} ({error})"
+            f"Received: path={name!r} ({error}){cure}"
         ) from error
 
 
@@ -150,6 +168,20 @@ def _not_turned(stored):
 def _is_turned(stored):
     """Whether the upright image is as wide as the stored one is high."""
     return stored.getexif().get(EXIF_ORIENTATION) in (5, 6, 7, 8)
+
+
+def register_heif(name: str) -> bool:
+    """Makes Pillow read HEIF, if a name ends so and `pillow-heif` is installed.
+
+    Returns:
+        bool, whether nothing is missing to read a file of this name.
+    """
+    if not name.lower().endswith(_HEIF_SUFFIXES):
+        return True
+    if not pillow_heif.is_installed():
+        return False
+    pillow_heif.register_heif_opener()  # once more does no harm
+    return True
 
 
 def _upright_size(stored):

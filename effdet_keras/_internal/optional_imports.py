@@ -61,6 +61,9 @@ cv2 = OptionalModule("cv2", install="effdet-keras[video]")
 matplotlib_figure = OptionalModule("matplotlib.figure", install="effdet-keras[plot]")
 pyplot = OptionalModule("matplotlib.pyplot", install="effdet-keras[plot]")
 
+# Photographs of telephones.
+pillow_heif = OptionalModule("pillow_heif", install="effdet-keras[heif]")
+
 # Weights of PyTorch.
 safetensors = OptionalModule("safetensors", install="effdet-keras[safetensors]")
 

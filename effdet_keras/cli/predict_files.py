@@ -183,10 +183,14 @@ def is_video(source: Source) -> bool:
     return True
 
 
+# The formats of images in which drawings are written; those of others become PNG files.
+_DRAWN_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+
+
 def _drawn_name(source, name):
     """The file that a source is drawn into, by its name."""
     if not is_video(source):
-        is_known = source.suffix.lower() in IMAGE_SUFFIXES
+        is_known = source.suffix.lower() in _DRAWN_SUFFIXES
         return name if is_known else f"{name}.png"
     is_avi = isinstance(source, os.PathLike) and source.suffix.lower() == ".avi"
     return f"{name}.avi" if is_avi else f"{name}.mp4"

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import glob
 import os
 import pathlib
+import warnings
 from collections.abc import Callable, Mapping
 
 from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras._internal.remote_path import exists, path_of
 from effdet_keras._internal.whole_files import is_remote
-from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.data.formats.bdd import bdd_readers
 from effdet_keras.data.formats.coco import coco_readers, write_coco
 from effdet_keras.data.formats.create_ml import create_ml_readers
 from effdet_keras.data.formats.csv import csv_readers, write_csv
 from effdet_keras.data.formats.cvat import cvat_readers
+from effdet_keras.data.formats.dataset_files import (
+    NO_DATA_FOLDERS,
+    listing_once,
+    names_in,
+    split_in_name,
+    visible_folders,
+)
 from effdet_keras.data.formats.datumaro import (
     datumaro_own_readers,
     kitti_readers,
@@ -29,6 +38,7 @@ from effdet_keras.data.formats.datumaro import (
 from effdet_keras.data.formats.edge_impulse import edge_impulse_readers
 from effdet_keras.data.formats.ground_truth import ground_truth_readers
 from effdet_keras.data.formats.hugging_face import hugging_face_readers
+from effdet_keras.data.formats.image_paths import dataset_root
 from effdet_keras.data.formats.keras_txt import keras_txt_readers
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.formats.label_studio import label_studio_readers
@@ -57,6 +67,7 @@ class Format:
     readers: Callable[[pathlib.Path], Mapping[str, Callable]]
     write: Callable | None  # None where it is read alone
     has_masks: bool = False  # whether its readers take `masks`
+    has_unlabelled: bool = False  # whether its readers take `unlabelled`
 
 
 def _tfds_readers(path):
@@ -68,7 +79,7 @@ def _tfds_readers(path):
 FORMATS = {
     "coco": Format("COCO json", coco_readers, write_coco, has_masks=True),
     "voc": Format("Pascal VOC", voc_readers, write_voc),
-    "yolo": Format("YOLO", yolo_readers, write_yolo),
+    "yolo": Format("YOLO", yolo_readers, write_yolo, has_unlabelled=True),
     "csv": Format("CSV", csv_readers, write_csv),
     "tfrecord": Format("TFRecord", tfrecord_readers, write_tfrecord, has_masks=True),
     "tfds": Format("TensorFlow Datasets", _tfds_readers, None),
@@ -102,18 +113,24 @@ def load(
     class_names: ClassNames | None = None,
     on_error: str = "raise",
     masks: bool = False,
+    unlabelled: str | None = None,
 ) -> DetectionDataset:
     """Reads annotated images in whatever known format a file or folder has.
 
     Prints one line that says which format was found. What each may look like is said at
-    its reader, such as `from_coco`. A folder that holds nothing but another one is read
-    as that.
+    its reader, such as `from_coco`. A dataset in a folder below is found as well, up to
+    three folders down, if there is one; of several the error names each. Where several
+    formats hold the same images, one is read, and the line says which one and how the
+    others differ. Hidden files and folders, those of models, caches and environments do
+    not count. Images that are not where an annotation file says are looked for below
+    `path`, by the longest ending of their path that is one file there.
 
     Args:
         path: file or folder; or the address of one, such as `s3://bucket/cats`
             (docs/remote_files.md), unless it is TFRecord or TensorFlow Datasets; or a
             pattern of TFRecord files, such as `data/train-*.tfrecord`.
-        split: name of a split, such as "train". None reads the only one.
+        split: name of a split, such as "train", which is `train2017` or `Train` as
+            well. None reads the only one.
         format: "coco", "voc", "yolo", "csv", "tfrecord", "tfds", "cvat", "labelme",
             "via", "label_studio", "create_ml", "hugging_face", "edge_impulse",
             "keras_txt", "supervisely", "bdd", "ground_truth", or, by the package
@@ -129,6 +146,8 @@ def load(
         masks: whether to read masks for segmentation as well, of COCO json (see
             `from_coco`), TFRecord, CVAT, LabelMe, VIA, Label Studio or Supervisely; for
             files of masks see `dataset.with_masks`.
+        unlabelled: "negative" or "skip", what images without an annotation file of
+            their own are, in formats with one file per image: see `from_yolo`.
 
     Raises:
         FileNotFoundError: If there is no such file or folder.
@@ -149,7 +168,7 @@ def load(
     """
     found = find(path, format)
     split = chosen_split(found.readers, split, path)
-    return _read(found, [split], class_names, on_error, masks)[split]
+    return _read(found, [split], class_names, on_error, masks, unlabelled)[split]
 
 
 def load_splits(
@@ -159,6 +178,7 @@ def load_splits(
     class_names: ClassNames | None = None,
     on_error: str = "raise",
     masks: bool = False,
+    unlabelled: str | None = None,
 ) -> dict[str, DetectionDataset]:
     """Reads all splits of a file or folder: see `load`.
 
@@ -166,7 +186,7 @@ def load_splits(
     `trainval` is left out if there are `train` and `val`.
 
     Args:
-        path, format, class_names, on_error, masks: as for `load`.
+        path, format, class_names, on_error, masks, unlabelled: as for `load`.
 
     Returns:
         Dict from split name to `DetectionDataset`. Data without splits are "train".
@@ -180,7 +200,7 @@ def load_splits(
     splits = dict.fromkeys(found.readers)
     if {"train", "val"} <= splits.keys():
         splits.pop("trainval", None)
-    datasets = _read(found, splits, class_names, on_error, masks)
+    datasets = _read(found, splits, class_names, on_error, masks, unlabelled)
     return _with_same_classes(datasets)
 
 
@@ -190,15 +210,21 @@ def load_each(
     format: str | None = None,
     class_names: ClassNames | None = None,
     masks: bool = False,
+    unlabelled: str | None = None,
 ) -> dict[str, DetectionDataset]:
     """Reads a dataset of its own for each split: as `load_splits`, of several paths.
 
     Args:
         paths: dict from the name of a split to what `load` takes, of which only one
             split is there.
-        format, class_names, masks: as for `load`.
+        format, class_names, masks, unlabelled: as for `load`.
     """
-    options = {"format": format, "class_names": class_names, "masks": masks}
+    options = {
+        "format": format,
+        "class_names": class_names,
+        "masks": masks,
+        "unlabelled": unlabelled,
+    }
     return _with_same_classes({n: load(p, **options) for n, p in paths.items()})
 
 
@@ -211,6 +237,7 @@ def convert(
     format: str | None = None,
     num_shards: int | None = None,
     on_error: str = "raise",
+    unlabelled: str | None = None,
 ) -> None:
     """Writes a dataset that is on disk in another format, images included.
 
@@ -223,7 +250,7 @@ def convert(
         split: the split to convert, such as "train". None converts all.
         format: the format to read, where `data` holds several. None finds it out.
         num_shards: files per split, for "tfrecord" only. None chooses.
-        on_error: as for `load`.
+        on_error, unlabelled: as for `load`.
 
     Raises:
         FileExistsError: If `out` is there.
@@ -246,25 +273,35 @@ def convert(
         require(to == "tfrecord", "`num_shards` is an option of 'tfrecord'", to=to)
         check_whole_number("num_shards", num_shards, "[1, inf)")  # before the reading
         options["num_shards"] = num_shards
+    reading = {"format": format, "on_error": on_error, "unlabelled": unlabelled}
     if split is None:
-        datasets = load_splits(data, format=format, on_error=on_error)
+        datasets = load_splits(data, **reading)
     else:
-        datasets = {split: load(data, split, format=format, on_error=on_error)}
+        datasets = {split: load(data, split, **reading)}
     FORMATS[to].write(datasets, out, **options)
     print(f"{str(out)!r} is written")
     for name, dataset in datasets.items():
         print(f"  {name}: {dataset}")
 
 
-def _read(found, splits, class_names, on_error, masks):
+def _read(found, splits, class_names, on_error, masks, unlabelled=None):
     """The datasets of some splits, by their names."""
     print(found)
     options = {"class_names": class_names, "on_error": on_error}
+    kind = FORMATS[found.format]
     if masks:
         rule = "No masks are read from this format: add them with `dataset.with_masks`"
-        require(FORMATS[found.format].has_masks, rule, format=found.format, masks=masks)
+        require(kind.has_masks, rule, format=found.format, masks=masks)
         options["masks"] = True
-    return {split: found.readers[split](**options) for split in splits}
+    if unlabelled is not None:
+        rule = (
+            "`unlabelled` is for formats with a file per image, such as 'yolo': this "
+            "one names the images without objects"
+        )
+        require(kind.has_unlabelled, rule, format=found.format, unlabelled=unlabelled)
+        options["unlabelled"] = unlabelled
+    with dataset_root(found.root):
+        return {split: found.readers[split](**options) for split in splits}
 
 
 def _with_same_classes(splits):
@@ -290,6 +327,8 @@ def _with_same_classes(splits):
 # --- Finds out in which format a file or folder holds annotated images.
 
 _SHOWN = 8  # entries of a folder, in a message
+_DEPTH = 3  # folders below the one that is named, in which a dataset is looked for
+_MAX_FOLDERS = 500  # looked into, of a tree that may have thousands
 
 
 @dataclasses.dataclass(frozen=True)
@@ -299,14 +338,28 @@ class Source:
     format: str
     path: pathlib.Path
     readers: Mapping[str, Callable]
+    root: pathlib.Path  # what the user named: images lie below it
+    note: str = ""  # what else was found, and not taken
 
     def __str__(self):
-        title = FORMATS[self.format].title
-        return f"{str(self.path)!r} is {title}: splits {', '.join(self.readers)}"
+        return f"{str(self.path)!r} is {self.described}{self.note}"
+
+    @property
+    def described(self):
+        """The format, and the names of the splits."""
+        return f"{FORMATS[self.format].title}: splits {', '.join(self.readers)}"
 
 
 def find(path: str | os.PathLike[str], format: str | None = None) -> Source:
-    """Finds the one dataset that a path stands for."""
+    """Finds the one dataset that a path stands for.
+
+    It is what the folder itself holds, or a folder for each split; else what is in a
+    folder below, if one is a dataset.
+
+    Raises:
+        FileNotFoundError: If there is no such file or folder.
+        ValueError: If no dataset is found, or several of different images.
+    """
     if format is not None:
         check_choice("format", format, FORMATS, ", or None to find it out")
     name = os.fspath(path)
@@ -321,23 +374,15 @@ def find(path: str | os.PathLike[str], format: str | None = None) -> Source:
         raise FileNotFoundError(
             f"There is no dataset {name!r}: it must be the path of a file or a folder"
         )
-    found, notes = _find_all(path, formats)
-    inner = path
-    while not found and inner.is_dir():
-        folders = [p for p in _entries(inner) if p.is_dir() and p.name != "__MACOSX"]
-        if len(folders) != 1:
-            break
-        inner = folders[0]
-        found, _ = _find_all(inner, formats)
-    if not found:
-        raise InvalidValueError(_describe_unknown(path, formats, notes))
-    if len(found) > 1:
-        names = [source.format for source in found]
-        raise InvalidValueError(
-            f"{name!r} holds annotations in {len(found)} formats: choose one with "
-            f"`format` (--format of a command), of {names}"
-        )
-    return found[0]
+    with dataset_root(path), listing_once():
+        found, notes = _find_in(path, formats)
+        if not found and path.is_dir():
+            found, notes_below = _find_below(path, formats)
+            notes += notes_below if not found else []
+        if not found:
+            raise InvalidValueError(_describe_unknown(path, formats, notes))
+    found = [dataclasses.replace(source, root=path) for source in found]
+    return found[0] if len(found) == 1 else _choose(found, path)
 
 
 def _find_by_pattern(pattern, format):
@@ -350,42 +395,196 @@ def _find_by_pattern(pattern, format):
             f"No file of {pattern!r} has the name of TFRecord files, such as "
             "'train-00000-of-00032.tfrecord' or 'train.record'."
         )
-    return Source("tfrecord", pathlib.Path(pattern), readers)
+    path = pathlib.Path(pattern)
+    return Source("tfrecord", path, readers, path.parent)
 
 
-def _find_all(path, formats):
-    """The datasets of a path, one per format, and why others were not found."""
+def _find_in(path, formats):
+    """The datasets of a path, one per format, and why others were not found.
+
+    A folder has a dataset of its own, or one for each split: in folders such as
+    `train` and `valid`.
+    """
+    found, notes = _find_own(path, formats)
+    if found or not path.is_dir():
+        return found, notes
+    folders = {f: split_in_name(f.name) for f in visible_folders(path)}
+    folders = {folder: split for folder, split in folders.items() if split}
+    names = collections.Counter(folders.values())
+    readers = collections.defaultdict(dict)
+    for folder, split in folders.items():
+        inner, inner_notes = _find_own(folder, formats)
+        notes += inner_notes
+        for source in inner:
+            if len(source.readers) == 1:
+                split = split if names[split] == 1 else folder.name
+                (readers[source.format][split],) = source.readers.values()
+    found = [Source(format, path, splits, path) for format, splits in readers.items()]
+    return found, notes
+
+
+def _find_own(path, formats):
+    """The datasets of a path itself, one per format, and why others were not found."""
     found, notes = [], []
     for format in formats:
         try:
             readers = FORMATS[format].readers(path)
         except (ValueError, OSError) as error:
             # Of a folder, FileNotFoundError only means that it holds another format.
-            if path.is_file() or not isinstance(error, FileNotFoundError):
+            if path.is_file() or type(error) is not FileNotFoundError:
                 notes.append(f"{FORMATS[format].title}: {error}")
             continue
         if readers:
-            found.append(Source(format, path, readers))
+            found.append(Source(format, path, readers, path))
     if any(f.format == "tfds" for f in found):  # TFRecord files and a description
         found = [f for f in found if f.format != "tfrecord"]
     return found, notes
 
 
-def _entries(path):
-    return sorted(p for p in path.iterdir() if not p.name.startswith("."))
+def _find_below(path, formats):
+    """The datasets in the folders below a folder, none of them inside another."""
+    found, notes, left_out, count = [], [], [], 0
+    level = [path]
+    for _ in range(_DEPTH):
+        inner = [folder for place in level for folder in _folders_of(place)]
+        left_out += [
+            folder for folder in inner if folder.name.lower() in NO_DATA_FOLDERS
+        ]
+        inner = [folder for folder in inner if folder not in left_out]
+        level = []
+        for folder in inner[: _MAX_FOLDERS - count]:
+            own, own_notes = _find_in(folder, formats)
+            found += own
+            notes += own_notes
+            if not own:
+                level.append(folder)
+        count += len(inner)
+    if found:
+        return found, notes
+    for folder in left_out[:_MAX_FOLDERS]:  # a dataset that is nowhere else
+        own, _ = _find_in(folder, formats)
+        inner = [] if own else _folders_of(folder)
+        found += own
+        found += [source for place in inner for source in _find_in(place, formats)[0]]
+    return found, notes
+
+
+def _folders_of(place):
+    try:
+        return visible_folders(place)
+    except OSError:
+        return []  # that may not be read
+
+
+# --- Of several datasets that were found, the one that is meant.
+
+
+@dataclasses.dataclass(frozen=True)
+class _Content:
+    """What one of several datasets holds, to compare it with another."""
+
+    source: Source
+    boxes_of: Mapping[str, int]  # number of boxes of each image, by its name
+    num_boxes: int
+
+    @property
+    def counted(self):
+        images = count_of(len(self.boxes_of), "image")
+        return f"{count_of(self.num_boxes, 'box', 'boxes')} in {images}"
+
+
+def _choose(found, path):
+    """Of several datasets the one to read, where all hold the same images."""
+    contents = [content for source in found if (content := _content_of(source))]
+    if len(contents) == 1:
+        return contents[0].source
+    most = max((len(content.boxes_of) for content in contents), default=0)
+
+    def worth(content):
+        has_splits = len(content.source.readers) > 1
+        is_whole = 2 * len(content.boxes_of) >= most
+        order = -found.index(content.source)
+        return has_splits and is_whole, len(content.boxes_of), content.num_boxes, order
+
+    contents.sort(key=worth, reverse=True)
+    if not contents or not all(_is_same(contents[0], c) for c in contents[1:]):
+        raise InvalidValueError(_describe_several(found, path))
+    first, others = contents[0], contents[1:]
+    notes = "".join(_note_of_other(first, other) for other in others)
+    return dataclasses.replace(first.source, note=notes)
+
+
+def _content_of(source):
+    """What a dataset holds, or None where it cannot be read."""
+    boxes_of, num_boxes = collections.Counter(), 0
+    try:
+        with warnings.catch_warnings(action="ignore"), dataset_root(source.root):
+            for read in source.readers.values():
+                for record in read(on_error="skip").records:
+                    name = record.file_name.replace("\\", "/").rpartition("/")[2]
+                    boxes_of[name.rpartition(".")[0] or name] += len(record.labels)
+                    num_boxes += len(record.labels)
+    except (ValueError, OSError, ImportError):
+        return None
+    return _Content(source, boxes_of, num_boxes) if boxes_of else None
+
+
+def _is_same(one, other):
+    """Whether most images of the smaller of two datasets are in the other."""
+    shared = one.boxes_of.keys() & other.boxes_of.keys()
+    return 2 * len(shared) >= min(len(one.boxes_of), len(other.boxes_of))
+
+
+def _note_of_other(chosen, other):
+    """A line that says what else holds the same images, and whether it differs."""
+    title = FORMATS[other.source.format].title
+    line = f"\n  The same images are in {str(other.source.path)!r} as {title}"
+    names = sorted(chosen.boxes_of.keys() | other.boxes_of.keys())
+    pairs = ((n, chosen.boxes_of.get(n), other.boxes_of.get(n)) for n in names)
+    different = [pair for pair in pairs if pair[1] != pair[2]]
+    if not different:
+        return f"{line}, which is not read: {chosen.counted} in both."
+    name, here, there = different[0]
+    here, there = ("no annotation" if n is None else n for n in (here, there))
+    how = "1 image differs"
+    if len(different) > 1:
+        how = f"{len(different):,} images differ"
+    how += f", such as {name!r}: {here} and {there}"
+    cure = f"Pass format={other.source.format!r} (--format) or its folder for that"
+    return (
+        f"{line}, which is not read and differs: {chosen.counted} here, "
+        f"{other.counted} there. {how}. {cure}."
+    )
+
+
+def _describe_several(found, path):
+    if len({source.path for source in found}) == 1:
+        names = [source.format for source in found]
+        return (
+            f"{str(path)!r} holds annotations in {len(found)} formats: choose one with "
+            f"`format` (--format of a command), of {names}"
+        )
+    shown = "".join(f"\n  {str(s.path)!r} is {s.described}" for s in found[:_SHOWN])
+    more = f"\n  and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return (
+        f"{str(path)!r} holds {len(found)} datasets of different images: pass the "
+        f"folder of one of them.{shown}{more}"
+    )
 
 
 def _describe_unknown(path, formats, notes):
     holds = "which is a file"
     if path.is_dir():
-        names = [p.name + "/" * p.is_dir() for p in _entries(path)]
+        folders, files = names_in(path)
+        names = sorted([*(f"{name}/" for name in folders), *files])
         more = ", ..." if len(names) > _SHOWN else ""
         holds = f"which holds {', '.join(names[:_SHOWN]) or 'nothing'}{more}"
     looked = ", ".join(FORMATS[format].title for format in formats)
-    troubles = f". Not readable: {'; '.join(notes)}" if notes else ""
+    troubles = f". Not readable: {'; '.join(dict.fromkeys(notes))}" if notes else ""
     unknown = describe_unknown_files(path)
     troubles += f". {unknown}" if unknown else ""
     return (
         f"No dataset was found in {str(path)!r}, {holds}. Looked for {looked}, as "
-        f"`ek.data.from_coco` and so on describe them{troubles}"
+        f"`ek.data.from_coco` and so on describe them, there and in the folders "
+        f"below{troubles}"
     )

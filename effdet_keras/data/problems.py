@@ -29,6 +29,7 @@ class Kind(NamedTuple):
 
     severity: Severity
     consequence: str
+    counts_all: bool = False  # whether one problem, with its own words, is of many
 
 
 KINDS = {
@@ -54,6 +55,17 @@ KINDS = {
     "root category": Kind(Severity.NOTE, "is no class"),
     "several files": Kind(Severity.NOTE, "read as one split"),
     "oriented box": Kind(Severity.NOTE, "read as the upright box around it"),
+    "moved images": Kind(Severity.NOTE, "read from where it is", True),
+    "moved folders": Kind(Severity.NOTE, "read from where it is", True),
+    "images without txt file": Kind(
+        Severity.WARNING, "an image without objects, or left out, as it says", True
+    ),
+    "txt files without image": Kind(Severity.WARNING, "left out", True),
+    "files that are no images": Kind(Severity.WARNING, "left out", True),
+    "classes without names": Kind(Severity.WARNING, "called by their numbers", True),
+    "missing split": Kind(Severity.WARNING, "left out", True),
+    "other yaml file": Kind(Severity.WARNING, "not read", True),
+    "number of classes": Kind(Severity.WARNING, "the names count", True),
     # found by `check`
     "corrupt image": Kind(Severity.ERROR, "image skipped in training"),
     "wrong size": Kind(Severity.ERROR, "image skipped in training"),
@@ -147,7 +159,9 @@ class Problems:
                 f"{self.reader} found {describe_problems(errors)}. {where}Repair "
                 'this, or pass on_error="skip" to leave it out'
             )
-        serious = [p for p in self._found if p.severity is not Severity.NOTE]
+        alone = [p for p in self._found if KINDS[p.kind].counts_all]
+        others = [p for p in self._found if not KINDS[p.kind].counts_all]
+        serious = [p for p in others if p.severity is not Severity.NOTE]
         if serious:
             described = describe_problems(serious)
             text = f"{self.reader} left out or does not train on: {described}"
@@ -155,6 +169,8 @@ class Problems:
         for note in self._notes:
             text = f"{self.reader}: {note} ({KINDS[note.kind].consequence})"
             warnings.warn(text, stacklevel=3)
+        for problem in alone:
+            warnings.warn(f"{self.reader}: {problem.detail}", stacklevel=3)
         return tuple(self._found)
 
 
@@ -170,7 +186,9 @@ def describe_problems(problems: Sequence[Problem], shown: int = 3) -> str:
 
 
 def count_kind(kind: str, count: int) -> str:
-    """Writes a kind of problem with its number."""
+    """Writes a kind of problem with its number, unless one problem is of many."""
+    if KINDS[kind].counts_all:
+        return kind
     if count != 1:
         plural = f"{kind}es" if kind.endswith(("s", "x")) else f"{kind}s"
         kind = kind.replace("box ", "boxes ") if kind.startswith("box ") else plural

@@ -217,12 +217,14 @@ def test_why_a_form_was_not_readable_is_said(tmp_path):
         load(tmp_path)
 
 
-def test_a_folder_of_several_formats_asks_which_to_read(tmp_path):
+def test_of_two_formats_of_the_same_images_one_is_read_and_told(tmp_path, capsys):
     touch(tmp_path / "train.json", COCO)
     touch(tmp_path / "a.xml", VOC)
     touch(tmp_path / "a.png")
-    with pytest.raises(ValueError, match=r"2 formats.*\['coco', 'voc'\]"):
-        load(tmp_path)
+    assert load(tmp_path)[0]["source_id"] == 1
+    said = capsys.readouterr().out
+    assert "is COCO json: splits train" in said
+    assert "as Pascal VOC, which is not read: 1 box in 1 image in both" in said
     assert load(tmp_path, format="coco")[0]["source_id"] == 1
     assert load(tmp_path, format="voc")[0]["source_id"] == "a"
     assert list(data.load_splits(tmp_path, format="voc")) == ["train"]
@@ -230,6 +232,31 @@ def test_a_folder_of_several_formats_asks_which_to_read(tmp_path):
     data.convert(tmp_path, tmp_path.parent / "out", "yolo", format="voc")
     assert len(load(tmp_path.parent / "out")) == 1
     assert len(load(tmp_path / "train.json")) == 1
+
+
+def test_how_two_formats_of_the_same_images_differ_is_told(tmp_path, capsys):
+    for name in "ab":
+        touch(tmp_path / f"{name}.xml", VOC)
+        touch(tmp_path / f"{name}.txt", YOLO)
+        touch(tmp_path / f"{name}.png")
+    touch(tmp_path / "classes.txt", "cat")
+    touch(tmp_path / "b.txt", f"{YOLO}\n0 0.5 0.5 0.5 0.5")
+    assert sum(len(record.labels) for record in load(tmp_path).records) == 3
+    said = capsys.readouterr().out
+    assert "is YOLO" in said and "as Pascal VOC, which is not read and differs" in said
+    assert "3 boxes in 2 images here, 2 boxes in 2 images there" in said
+    assert "1 image differs, such as 'b': 2 and 1" in said
+
+
+def test_two_formats_of_different_images_ask_which_to_read(tmp_path):
+    touch(tmp_path / "train.json", COCO)
+    touch(tmp_path / "b.xml", VOC)
+    touch(tmp_path / "a.png")
+    touch(tmp_path / "b.png")
+    with pytest.raises(ValueError, match=r"2 formats.*\['coco', 'voc'\]"):
+        load(tmp_path)
+    assert load(tmp_path, format="coco")[0]["source_id"] == 1
+    assert load(tmp_path, format="voc")[0]["source_id"] == "b"
 
 
 def test_a_format_that_is_unknown_or_not_there_is_named(tmp_path):

@@ -23,6 +23,12 @@ from effdet_keras._internal.whole_files import atomic_folder, is_remote
 from effdet_keras.data.dataset import DetectionDataset, check_class_names
 from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.coco_merge import id_key, merge_contents
+from effdet_keras.data.formats.dataset_files import (
+    split_in_name,
+    visible_files,
+    visible_folders,
+)
+from effdet_keras.data.formats.image_paths import find_moved
 from effdet_keras.data.formats.label_map import (
     ClassNames,
     ids_of_classes,
@@ -101,15 +107,21 @@ def _make_dataset(
     classes = _read_classes(content, class_names, source, problems)
     images = _read_images(content["images"], source, problems)
     groups = _group_annotations(content["annotations"], images, source, problems)
-    if image_dir is None:
-        image_dir = _find_image_dir(annotations, images)
-    folder, are_counted = path_of(image_dir), not all(map(_is_id, images))
+    folder = image_dir
+    if folder is None:
+        folder = _find_image_dir(annotations, images)
+    folder, are_counted = path_of(folder), not all(map(_is_id, images))
     found = [
         _found(image, groups[key], folder, i if are_counted else key, masks)
         for i, (key, image) in enumerate(images.items(), 1)
     ]
     return reading.make_dataset(
-        found, classes, problems, source=source, keep_unusable=True
+        found,
+        classes,
+        problems,
+        source=source,
+        keep_unusable=True,
+        image_dir=image_dir,
     )
 
 
@@ -121,7 +133,7 @@ def _find_image_dir(annotations, images):
     names = [image["file_name"] for image in images.values()]
     folder = reading.image_folder(path, split_of_json(path), names, _path_in)
     folder = folder or _folder_beside(path, names)
-    if folder is None and names:
+    if folder is None and names and not any(find_moved(_first(names), path)[0]):
         raise FileNotFoundError(
             f"`from_coco` found no folder with the images of {os.fspath(path)!r}, such "
             f"as {names[0]!r}. Pass `image_dir`."
@@ -137,12 +149,11 @@ def _folder_beside(path, names):
     if is_remote(path):  # which cannot always be listed
         return None
     for base in (path.parent, path.absolute().parent.parent):
-        folders = sorted(
+        found = [
             folder
-            for folder in base.iterdir()
-            if folder.is_dir() and not folder.name.startswith((".", "__MACOSX"))
-        )
-        found = [f for f in folders if any(is_file(_path_in(f, n)) for n in names[:10])]
+            for folder in visible_folders(base)
+            if any(is_file(_path_in(folder, name)) for name in names[:10])
+        ]
         if len(found) > 1:
             raise InvalidValueError(
                 f"`from_coco` found the first images of {os.fspath(path)!r} in "
@@ -152,6 +163,10 @@ def _folder_beside(path, names):
         if found:
             return found[0]
     return None
+
+
+def _first(names):
+    return [(name,) for name in names[:10]]
 
 
 def _path_in(folder, name):
@@ -167,7 +182,8 @@ def split_of_json(path):
     path = path_of(path)
     if path.name == "_annotations.coco.json":  # Roboflow: one in each split's folder
         return path.parent.name
-    return path.stem.removeprefix("instances_")
+    name = path.stem.removeprefix("instances_")
+    return split_in_name(name) or name
 
 
 def _found(image, annotations, folder, image_id, masks):
@@ -282,17 +298,15 @@ def coco_readers(path):
         files = {split_of_json(path): [path]} if _is_coco(path) else {}
     else:
         files = _coco_files(path) or _coco_files(path / "annotations")
-        folders = [] if files else sorted(p for p in path.iterdir() if p.is_dir())
-        for folder in folders:
-            inner = _coco_files(folder)
-            if _PART_OF_SPLIT.fullmatch(folder.name) or len(inner) == 1:
-                inner = {folder.name: [file for own in inner.values() for file in own]}
-            for split, own in inner.items():
-                files.setdefault(split, []).extend(own)
+        files = files or _coco_files(path / "Annotations")
+        for folder in [] if files else visible_folders(path):
+            if _PART_OF_SPLIT.fullmatch(folder.name):  # a folder of a split's files
+                own = [file for inner in _coco_files(folder).values() for file in inner]
+                files |= {folder.name: own} if own else {}
+    names = reading.split_names(list(files))
     return {
-        reading.split_of_name(split): functools.partial(_from_coco_files, own)
-        for split, own in files.items()
-        if own
+        name: functools.partial(_from_coco_files, own)
+        for name, own in zip(names, files.values())
     }
 
 
@@ -307,19 +321,21 @@ _PART_OF_SPLIT = re.compile(
 
 def _coco_files(folder):
     """The COCO json files of a folder by their split."""
-    files = sorted(folder.glob("*.json"))
-    # COCO's own folder has files of keypoints beside those of boxes.
-    named = [file for file in files if file.name.startswith("instances_")]
-    instances = [file for file in named if _is_coco(file)]
-    found = instances or [file for file in files if _is_coco(file)]
+    files = [file for file in visible_files(folder, ".json") if _is_coco(file)]
+    # COCO's own folder has files of keypoints and others beside those of boxes.
+    if any(file.name.startswith("instances_") for file in files):
+        files = [file for file in files if not file.name.startswith(_NO_BOXES)]
     splits = {}
-    for file in found:
+    for file in files:
         name = split_of_json(file)
         part = _PART_OF_SPLIT.fullmatch(name)
         if part and not (folder / name).is_dir():  # with images of its own
             name = part["split"]
         splits.setdefault(name, []).append(file)
     return splits
+
+
+_NO_BOXES = ("person_keypoints_", "captions_", "stuff_", "panoptic_", "image_info_")
 
 
 def _from_coco_files(files, image_dir=None, *, on_error="raise", **options):

@@ -23,6 +23,7 @@ from effdet_keras._internal.remote_path import (
 from effdet_keras._internal.whole_files import atomic_folder
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading, writing
+from effdet_keras.data.formats.dataset_files import split_in_name, visible_files
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError
@@ -89,21 +90,29 @@ def from_csv(
     rows = _read_rows(path, problems)
     known = sorted({row.label for row in rows if row.box is not None})
     if split is not None:
-        reading.chosen_split(_splits_of(rows), split, path)
+        split = reading.chosen_split(_splits_of(rows), split, path)
         rows = [row for row in rows if row.split == split]
     groups = collections.defaultdict(list)
     for row in rows:
         groups[row.image].append(row)
-    if image_dir is None:
-        stem = path.stem.removesuffix("_labels")
-        image_dir = reading.image_folder(path, stem, list(groups), _path_in)
-    folder = path_of(image_dir or path.parent)
+    folder = image_dir
+    if folder is None:
+        folder = reading.image_folder(path, _split_of(path), list(groups), _path_in)
+    folder = path_of(folder or path.parent)
     return reading.make_dataset(
         [_found(name, rows, folder) for name, rows in groups.items()],
         reading.named_classes(known, class_names),
         problems,
         source=path,
+        image_dir=image_dir,
     )
+
+
+def _split_of(path):
+    """The split that the name of a csv file means: "train_labels", "train"."""
+    if path.stem == "_annotations":  # Roboflow: one in each split's folder
+        return reading.split_of_name(path.parent.name)
+    return path.stem.removesuffix("_labels")
 
 
 def _path_in(folder, name):
@@ -171,8 +180,8 @@ def _rows(name, record, dataset):
 
 def csv_readers(path):
     """Finds csv files of annotations: dict from split to the function that reads it."""
-    files = [path] if path.is_file() else sorted(path.glob("*.csv"))
-    readers, reasons = {}, []
+    files = [path] if path.is_file() else visible_files(path, ".csv")
+    readers, known, reasons = {}, [], []
     for file in files:
         if file.suffix.lower() != ".csv":
             continue
@@ -181,15 +190,24 @@ def csv_readers(path):
         except ValueError as error:  # of another format
             reasons.append(str(error))
             continue
+        known.append((file, read))
+    names = reading.split_names([_name_of(file) for file, _ in known])
+    for (file, read), name in zip(known, names):
         rows = []
         if read is _read_automl:  # whose rows name their splits
             rows = _read_rows(file, Problems("`csv_readers`", "skip"))
-        name = reading.split_of_name(file.stem.removesuffix("_labels"))
         for split in _splits_of(rows) or [None]:
             readers[split or name] = functools.partial(from_csv, file, split=split)
     if reasons and not readers:  # where nothing else is found, `load` says why
         raise InvalidValueError(". ".join(reasons[:3]))
     return readers
+
+
+def _name_of(file):
+    """The name of a csv file that may mean a split."""
+    if file.stem == "_annotations" and split_in_name(file.parent.name):
+        return file.parent.name
+    return file.stem
 
 
 def _splits_of(rows):

@@ -14,6 +14,8 @@ import numpy as np
 from effdet_keras._internal.remote_path import for_each, is_file
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.formats import dataset_files
+from effdet_keras.data.formats.image_paths import find_moved
 from effdet_keras.data.formats.label_map import ids_of_classes, requested_classes
 from effdet_keras.data.record import (
     Record,
@@ -24,10 +26,10 @@ from effdet_keras.data.record import (
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import EncodedImage, read_image_size
 
-ONE_SPLIT = "train"  # the name of a dataset that is not divided
+ONE_SPLIT = dataset_files.ONE_SPLIT
+split_of_name = dataset_files.split_of_name
+split_names = dataset_files.split_names
 
-# Names of annotation files that name what is in them, not a split.
-_NO_SPLITS = ("annotations", "labels", "data", "dataset", "coco", "default", "result")
 _MAX_SIDE = 2**31  # pixels
 MAX_COORDINATE = 1e9  # pixels: far outside any image, far from any overflow
 MAX_FRACTION = 2.0  # images: numbers further out are no fractions of one
@@ -88,15 +90,20 @@ def make_dataset(
     *,
     source: Any,
     keep_unusable: bool = False,
+    image_dir: Any = None,
 ) -> DetectionDataset:
-    """The dataset of what was found; raises or warns of what is wrong."""
+    """The dataset of what was found; raises or warns of what is wrong.
+
+    Images that are not there are looked for below the dataset that `source`, a file or
+    folder, belongs to, or below `image_dir`, if the user named one.
+    """
     names, category_ids, keys = classes
     if not names:
         problems.finish()  # says more, if there are any
         text = f"{problems.reader} found no object: pass `class_names`"
         raise InvalidValueError(text)
     labels = _labels(found, keys, problems)
-    records = _records(found, labels, problems)
+    records = _records(found, labels, problems, source, image_dir)
     known = [record.labels >= 0 for record in records]
     records = [r if k.all() else r.select(k) for r, k in zip(records, known)]
     records = _check_boxes(records, problems, source)
@@ -135,13 +142,14 @@ def _labels(found, keys, problems):
     return labels
 
 
-def _records(found, labels, problems):
+def _records(found, labels, problems, source, image_dir):
     """The record of each image that is there, numbered where its file has no ids."""
     paths = [f.image if isinstance(f.image, os.PathLike) else "" for f in found]
     sizes = for_each(lambda _, image: _size_of(image, problems), paths, found)
+    _find_missing(found, sizes, problems, source, image_dir)
     records, first_id = [], 1
     for image, size, image_labels in zip(found, sizes, labels):
-        if size is None:
+        if size is None or size is _MISSING:
             continue
         height, width = size
         boxes = np.asarray(image.boxes, np.float64).reshape(-1, 4)
@@ -176,8 +184,56 @@ def _records(found, labels, problems):
     return records
 
 
+_MISSING = "missing"  # in place of the size of an image that is not there
+
+
+def _find_missing(found, sizes, problems, source, image_dir):
+    """Looks for images that are not there below the dataset; tells of the others."""
+    missing = [i for i, size in enumerate(sizes) if size is _MISSING]
+    if not missing:
+        return
+    names = [_names_of(found[i]) for i in missing]
+    expected = [found[i].image for i in missing]
+    places, root = find_moved(names, source, expected, image_dir)
+    there = {str(f.image) for f, size in zip(found, sizes) if size is not _MISSING}
+    count, first = 0, None
+    for i, place in zip(missing, places):
+        image = found[i]
+        if place is None or str(place) in there or not _has_size(place, image):
+            problems.add("missing image", image.image)
+            continue
+        count += 1
+        first = first or f"{image.file_name!r}, which is {str(place)!r}"
+        image.image = place
+        sizes[i] = _size_of(image, problems)
+    if first is not None:
+        problems.add(
+            "moved images",
+            source,
+            f"{count:,} of {len(found):,} images are not where it says. Found below "
+            f"{str(root)!r} by the ending of their path, such as {first}",
+        )
+
+
+def _names_of(image):
+    """What an image may be called: its file, or what its format calls it."""
+    other = image.source_id if isinstance(image.source_id, str) else ""
+    return image.file_name, other
+
+
+def _has_size(place, image):
+    """Whether an image may be the one that a file speaks of, by the size it tells."""
+    if image.image_size is None:
+        return True
+    try:
+        size = read_image_size(place)
+    except (ValueError, OSError):
+        return True  # which is told as a problem of that file
+    return sorted(size) == sorted(image.image_size)
+
+
 def _size_of(image, problems):
-    """The size of an image, or None and a problem where it is not there, or broken."""
+    """The size of an image; `_MISSING`; or None and a problem where it is broken."""
     path, declared = image.image, image.image_size
     if isinstance(path, np.ndarray):
         return path.shape[:2]
@@ -185,8 +241,7 @@ def _size_of(image, problems):
         if declared is not None and is_remote(path) and not path.is_listed:
             return declared  # asking for each would take hours: training finds out
         if not is_file(path):
-            problems.add("missing image", path)
-            return None
+            return _MISSING
     try:
         return declared or read_image_size(path)
     except (ValueError, OSError) as error:
@@ -269,7 +324,7 @@ def are_coordinates(values):
 
 def image_folder(file, split, names, path_in):
     """The folder near an annotation file that has one of its first images, or None."""
-    places = (split, "", "images", f"images/{split}", "data")
+    places = (split, "", "images", f"images/{split}", "data", "Images", "img")
     bases = (file.parent, file.parent.parent)
     folders = [file.parent / file.stem, *(b / place for b in bases for place in places)]
     known = (f for f in folders if any(is_file(path_in(f, n)) for n in names[:10]))
@@ -281,14 +336,15 @@ def chosen_split(splits: Iterable[str], split: str | None, source: Any) -> str:
     splits = list(splits)
     if split is None and len(splits) == 1:
         return splits[0]
+    if split is not None and split not in splits:
+        # "train" is `train2017`, and "valid" is `val`, if there is one of them.
+        role = dataset_files.role_of_split(str(split))
+        same = [s for s in splits if dataset_files.role_of_split(s) == role]
+        if role is not None and len(same) == 1:
+            return same[0]
     if split not in splits:
         raise InvalidValueError(
             f"`split` must be one of {splits}, the splits of {str(source)!r}. "
             f"Received: split={split!r}"
         )
     return split
-
-
-def split_of_name(name: str) -> str:
-    """The split that the name of a file stands for."""
-    return ONE_SPLIT if name.lower() in _NO_SPLITS else name

@@ -23,6 +23,11 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.whole_files import atomic_folder, local_path
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading, writing
+from effdet_keras.data.formats.dataset_files import (
+    split_in_name,
+    visible_files,
+    visible_folders,
+)
 from effdet_keras.data.formats.label_map import (
     ClassNames,
     label_map_of,
@@ -116,13 +121,25 @@ def from_tfrecord(
 
 
 def _read_label_maps(folders):
-    """Names of the classes by id, of the label map beside the files; or empty."""
-    found = sorted(path for folder in folders for path in folder.glob("*.pbtxt"))
+    """Names of the classes by id, of the label map near the files; or empty."""
+    found = [path for folder in sorted(folders) for path in _label_maps_in(folder)]
     maps = [read_label_map(path) for path in found]
     is_one = all(names == maps[0] for names in maps)
     rule = "There must be one label map beside the files, or pass `label_map`"
     require(is_one, rule, found=list(map(str, found)))
-    return maps[0] if maps else {}
+    if maps:
+        return maps[0]
+    # Workspaces of the Object Detection API have it in a folder beside.
+    places = [folder.parent / name for folder in folders for name in _MAP_FOLDERS]
+    maps = [read_label_map(path) for place in places for path in _label_maps_in(place)]
+    return maps[0] if maps and all(names == maps[0] for names in maps) else {}
+
+
+_MAP_FOLDERS = ("", "annotations", "data", "label_map", "label_maps", "labels")
+
+
+def _label_maps_in(folder):
+    return visible_files(folder, ".pbtxt")
 
 
 class _ClassTexts(NamedTuple):
@@ -326,18 +343,42 @@ def tfrecord_splits(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
     """The TFRecord files of a folder, or of the folders in it, by split."""
     folder = pathlib.Path(folder)
     if splits := shards_in(folder, _SHARD):
-        return splits
-    inner = sorted(path for path in folder.iterdir() if path.is_dir())
-    found = {path.name: shards_in(path, _SHARD).values() for path in inner}
-    return {name: [*itertools.chain(*files)] for name, files in found.items() if files}
+        return _named_splits(splits)
+    found = {
+        p: files for p in visible_folders(folder) if (files := shards_in(p, _SHARD))
+    }
+    if len(found) == 1:  # `annotations/train.record` and `test.record` are two splits
+        ((place, splits),) = found.items()
+        if len(splits) > 1 or not split_in_name(place.name):
+            return _named_splits(splits)
+    return {
+        split_in_name(place.name) or place.name: [*itertools.chain(*splits.values())]
+        for place, splits in found.items()
+    }
+
+
+def _named_splits(splits):
+    """The files by their splits; files of an image each are of one."""
+    files = [*itertools.chain(*splits.values())]
+    are_named = any(map(split_in_name, splits))
+    if len(splits) > 1 and not are_named and all(map(_has_one_record, files[:20])):
+        return {reading.ONE_SPLIT: files}  # as VoTT writes them
+    return dict(zip(reading.split_names(list(splits)), splits.values()))
+
+
+def _has_one_record(path):
+    """Whether a file holds one record, by the length at its begin."""
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+    return os.path.getsize(path) == _HEAD + length + _TAIL
 
 
 def shards_in(folder, pattern):
     """The files of a folder by the `split` that a pattern finds in their names."""
     splits = collections.defaultdict(list)
-    for path in sorted(folder.iterdir()):
+    for path in visible_files(folder):
         match = pattern.fullmatch(path.name)
-        if match and path.is_file():
+        if match:
             splits[match["split"]].append(str(path))
     return dict(splits)
 

@@ -19,6 +19,7 @@ from effdet_keras._internal.yaml_text import read_text
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.cvat import is_cvat
+from effdet_keras.data.formats.dataset_files import visible_files, visible_folders
 from effdet_keras.data.formats.datumaro import is_labelme_xml
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
@@ -27,9 +28,18 @@ from effdet_keras.images import IMAGE_SUFFIXES
 
 # Folders of xml files and of images, in the order in which they are looked for. The
 # first of each is VOC's own; many small datasets have `annotations/` and `images/`.
-_XML_FOLDERS = ("Annotations", "annotations", "annotations/xmls", "")
+_XML_FOLDERS = (
+    "annotations",
+    "annotations/xmls",
+    "annotation",
+    "annots",
+    "xml",
+    "xmls",
+    "labels",
+    "",
+)
 _SETS = "ImageSets/Main"
-_IMAGE_FOLDERS = ("JPEGImages", "images", "")
+_IMAGE_FOLDERS = ("jpegimages", "images", "image", "imgs", "img", "")
 
 
 def from_voc(
@@ -93,11 +103,13 @@ def from_voc(
     xml_dir = _find_xml_dir(folder)
     if xml_dir is None:
         raise FileNotFoundError(f"`from_voc` found no xml file in {str(folder)!r}")
-    stems = {path.stem for path in xml_dir.glob("*.xml")}
+    stems = {path.stem for path in visible_files(xml_dir, ".xml")}
     names = _names(folder, stems, split)
     # The images are in the first folder with one that an xml file is named after.
-    places = [*(folder / name for name in _IMAGE_FOLDERS), xml_dir]
-    places = [place for place in places if place.is_dir()]
+    inner = {place.name.lower(): place for place in visible_folders(folder)} | {
+        "": folder
+    }
+    places = [*(inner[name] for name in _IMAGE_FOLDERS if name in inner), xml_dir]
     listed = ((place, _images(place)) for place in places)
     named = (pair for pair in listed if not stems.isdisjoint(pair[1]))
     image_dir, images = next(named, (places[0], {}))
@@ -123,8 +135,7 @@ def voc_readers(path):
     if not path.is_dir():
         return {}
     if _find_xml_dir(path) is None:
-        folders = sorted(p for p in path.iterdir() if p.is_dir() and _find_xml_dir(p))
-        return {p.name: functools.partial(from_voc, p) for p in folders}
+        return {}
     splits = _splits_of(path) or [None]
     return {
         split or reading.ONE_SPLIT: functools.partial(from_voc, path, split)
@@ -133,14 +144,34 @@ def voc_readers(path):
 
 
 def _find_xml_dir(folder):
-    """The folder of the xml files, or None."""
-    places = (folder / name for name in _XML_FOLDERS)
-    return next((p for p in places if not all(map(_is_other, p.glob("*.xml")))), None)
+    """The folder of the xml files, or None; names of folders in upper or lower case."""
+    inner = {place.name.lower(): place for place in visible_folders(folder)}
+    places = []
+    for name in _XML_FOLDERS:
+        first, _, rest = name.partition("/")
+        place = inner.get(first, folder if not first else None)
+        if place is not None:
+            places.append(place / rest if rest else place)
+    return next((place for place in places if _has_voc(place)), None)
 
 
-def _is_other(path):
-    """Whether an xml file is of CVAT, with all images, or of LabelMe, with outlines."""
-    return is_cvat(path) or is_labelme_xml(path)
+_LOOKED_AT = 20  # xml files of a folder
+_VOC_TAG = re.compile(rb"<(?:\w+:)?(?:annotation|object|bndbox)[\s>]", re.IGNORECASE)
+
+
+def _has_voc(folder):
+    """Whether a folder has xml files of Pascal VOC, and not those of other programs."""
+    files = visible_files(folder, ".xml")
+    return any(map(_is_voc, files[:_LOOKED_AT]))
+
+
+def _is_voc(path):
+    """Whether an xml file is of VOC: not of CVAT, with all images, nor of LabelMe."""
+    if is_cvat(path) or is_labelme_xml(path):
+        return False
+    # Without the zeros between the letters of UTF-16; a broken file may be one.
+    text = path.read_bytes().replace(b"\0", b"")
+    return bool(_VOC_TAG.search(text))
 
 
 def _names(folder, stems, split):
@@ -148,7 +179,7 @@ def _names(folder, stems, split):
     if split is None:
         return sorted(stems)
     files = {path.stem: path for path in sorted((folder / _SETS).glob("*.txt"))}
-    reading.chosen_split(files, split, folder)
+    split = reading.chosen_split(files, split, folder)
     lines = map(str.strip, read_text(files[split]).splitlines())
     # A list for one class has a second column, 1 or -1: its images count.
     listed = [line if line in stems else line.split()[0] for line in lines if line]
@@ -157,11 +188,7 @@ def _names(folder, stems, split):
 
 def _images(image_dir):
     """The path of each image by its name without suffix."""
-    return {
-        path.stem: path
-        for path in sorted(image_dir.iterdir())
-        if path.suffix.lower() in IMAGE_SUFFIXES
-    }
+    return {path.stem: path for path in visible_files(image_dir, *IMAGE_SUFFIXES)}
 
 
 def write_voc(

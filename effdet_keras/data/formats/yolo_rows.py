@@ -90,7 +90,7 @@ class _Row(NamedTuple):
 
 def _split_rows(text):
     """The rows of a file; None for one in DOTA's format."""
-    if _is_dota(text):
+    if is_dota(text):
         return None
     rows = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -274,7 +274,7 @@ def _hull(values):
 _HEADERS = ("imagesource:", "gsd:")
 
 
-def _is_dota(text):
+def is_dota(text: str) -> bool:
     """Whether the first row of a file is one of DOTA's format, or its header."""
     line = next((line for line in text.splitlines() if line.strip()), "")
     if line.strip().lower().startswith(_HEADERS):

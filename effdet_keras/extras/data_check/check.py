@@ -37,6 +37,7 @@ from effdet_keras.images import (
     EXIF_ORIENTATION,
     EncodedImage,
     read_image,
+    register_heif,
     size_in_file,
 )
 from effdet_keras.network.config import EfficientDetConfig
@@ -296,6 +297,7 @@ def _look_at(record, decode):
     place = str(image) if is_part else os.fspath(image)
     try:
         data = stored_bytes(image) if decode or is_part else None
+        register_heif(place)
         with Image.open(image if data is None else io.BytesIO(data)) as stored:
             orientation = stored.getexif().get(EXIF_ORIENTATION, 1)
             problem = _compare_sizes(record, size_in_file(stored), orientation)

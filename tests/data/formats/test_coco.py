@@ -197,21 +197,22 @@ def test_names_that_are_twice_or_blank_are_told_with_the_file(content, tmp_path,
 
 
 def test_the_folder_of_the_images_is_found_or_asked_for(content, tmp_path):
-    path = tmp_path / "annotations" / "instances_val2017.json"
-    path.parent.mkdir()
+    path = tmp_path / "set" / "annotations" / "instances_val2017.json"
+    path.parent.mkdir(parents=True)
     path.write_text(json.dumps(content))
     (tmp_path / "deep/down").mkdir(parents=True)
     for name in ("a.png", "b.png"):
         (tmp_path / name).rename(tmp_path / "deep/down" / name)
     with pytest.raises(FileNotFoundError, match=r"'a\.png'\. Pass `image_dir`"):
         from_coco(path)
-    (tmp_path / "deep/down").rename(tmp_path / "photos of May")
-    assert from_coco(path)[0]["path"] == str(tmp_path / "photos of May" / "a.png")
-    shutil.copytree(tmp_path / "photos of May", tmp_path / "copies")
+    inside = tmp_path / "set"
+    (tmp_path / "deep/down").rename(inside / "photos of May")
+    assert from_coco(path)[0]["path"] == str(inside / "photos of May" / "a.png")
+    shutil.copytree(inside / "photos of May", inside / "copies")
     with pytest.raises(ValueError, match="in 2 folders: .*copies.*Pass `image_dir`"):
         from_coco(path)
-    (tmp_path / "photos of May").rename(tmp_path / "val2017")
-    assert from_coco(path)[0]["path"] == str(tmp_path / "val2017" / "a.png")
+    (inside / "photos of May").rename(inside / "val2017")
+    assert from_coco(path)[0]["path"] == str(inside / "val2017" / "a.png")
     with pytest.raises(ValueError, match="`image_dir` is needed"):
         from_coco(content)
 

@@ -118,8 +118,9 @@ def test_automl(write, folder):
     valid = from_csv(path, split="validation", class_names=names)
     np.testing.assert_array_equal(valid[0]["boxes"], [[10, 20, 20, 40]])
     assert len(from_csv(path)) == 3
-    with pytest.raises(ValueError, match=r"\['train', 'validation'\].*'val'"):
-        from_csv(path, split="val")
+    with pytest.raises(ValueError, match=r"\['train', 'validation'\].*'holdout'"):
+        from_csv(path, split="holdout")
+    assert len(from_csv(path, split="val", class_names=names)) == len(valid)
 
 
 @pytest.mark.parametrize("place", ["images", "train", "images/train", "../images"])

@@ -127,7 +127,6 @@ def test_images_without_any_txt_file_are_told(folder):
     [
         ("[", "yaml file"),
         ("- train", "yaml file with"),
-        ("names: [cat]", "must have `train`"),
         ("train: images/train\nnames: {1: cat}", "by number from 0"),
         ("train: images/train", "`names` of a data.yaml"),
         ("train: images/gone\nnames: [cat]", "folder or a list.*gone"),

@@ -1,0 +1,227 @@
+"""Which files and folders belong to a dataset, and which split a name stands for.
+
+Every reader lists folders through these functions, so that hidden files, a Mac's `._`
+files, Jupyter's copies and the settings of editors are data for none of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from effdet_keras._internal.whole_files import is_remote
+
+# Folders of programs beside data: environments, caches, logs, models and their results.
+# They are looked into last of all, for a dataset that is nowhere else.
+NO_DATA_FOLDERS = frozenset(
+    """
+    __pycache__ node_modules site-packages venv env virtualenv build dist
+    wandb mlruns lightning_logs logs log runs output outputs results predictions
+    checkpoints checkpoint ckpt saved_model saved_models exported_models exported-models
+    models model weights pretrained pre-trained-models pretrained_models
+    training_checkpoints tensorboard cache notebooks third_party
+    """.split()
+)
+
+
+def is_visible(name: str) -> bool:
+    """Whether a file or folder of this name can belong to a dataset.
+
+    Names that begin with a dot are of editors (`.idea`), Jupyter
+    (`.ipynb_checkpoints`), Git, and of a Mac (`._a.jpg`), which also makes `__MACOSX`.
+
+    Example:
+        >>> list(filter(is_visible, ("a.jpg", "._a.jpg", ".idea", "__MACOSX")))
+        ['a.jpg']
+    """
+    return not name.startswith(".") and name != "__MACOSX"
+
+
+_listings: contextvars.ContextVar[dict | None] = contextvars.ContextVar(
+    "listings", default=None
+)
+
+
+@contextlib.contextmanager
+def listing_once() -> Iterator[None]:
+    """Context in which a folder is listed once, however many readers look into it."""
+    token = _listings.set({})
+    try:
+        yield
+    finally:
+        _listings.reset(token)
+
+
+def names_in(folder: Any) -> tuple[list[str], list[str]]:
+    """The visible names in a folder, sorted: of its folders, and of its files."""
+    listings = _listings.get()
+    if listings is None:
+        return _list(folder)
+    if folder not in listings:
+        listings[folder] = _list(folder)
+    folders, files = listings[folder]
+    return list(folders), files
+
+
+def _list(folder):
+    folders, files = [], []
+    if is_remote(folder):
+        for path in folder.iterdir():
+            if is_visible(path.name):
+                (folders if path.is_dir() else files).append(path.name)
+    else:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if is_visible(entry.name):
+                    (folders if entry.is_dir() else files).append(entry.name)
+    return sorted(folders), sorted(files)
+
+
+def visible_folders(folder: Any) -> list[Any]:
+    """The folders directly in a folder, sorted by name."""
+    return [folder / name for name in names_in(folder)[0]]
+
+
+def visible_files(folder: Any, *suffixes: str) -> list[Any]:
+    """The files directly in a folder, sorted by name.
+
+    Args:
+        folder: path of a folder; one that is not there has no files.
+        suffixes: endings in lower case, such as ".json". None of them means every file.
+    """
+    if not folder.is_dir():
+        return []
+    names = names_in(folder)[1]
+    if suffixes:
+        names = [name for name in names if name.lower().endswith(suffixes)]
+    return [folder / name for name in names]
+
+
+def walk(folder: Any, depth: int | None = None) -> Iterator[tuple[Any, list, list]]:
+    """As `os.walk`: each folder, with the sorted visible names of folders and files.
+
+    The caller may shorten the list of folders: those left out are not entered. A folder
+    that a link leads to is entered once.
+    """
+    waiting, seen = [(folder, 0)], set()
+    while waiting:
+        place, level = waiting.pop()
+        try:
+            folders, files = names_in(place)
+        except OSError:
+            continue  # that may not be read: not ours
+        yield place, folders, files
+        if depth is not None and level >= depth:
+            continue
+        inner = [place / name for name in folders]
+        if not is_remote(folder):
+            inner = [p for p in inner if not p.is_symlink() or _is_new(p, seen)]
+        waiting += [(path, level + 1) for path in reversed(inner)]
+
+
+def _is_new(link, seen):
+    """Whether a link leads to a folder that is not above it, nor was there before."""
+    target = link.resolve()
+    if target in seen or target in link.parent.resolve().parents:
+        return False
+    seen.add(target)
+    return target != link.parent.resolve()
+
+
+# --- The split that the name of a file or folder stands for.
+
+ONE_SPLIT = "train"  # the name of a dataset that is not divided
+
+_SPLIT_WORD = re.compile(
+    r"(?P<word>training|train|trn|validation|validate|valid|val|eval|testing|test|tst)"
+    r"(?P<year>\d{4})?(?:set|data|imgs?|images?|labels?|_)?",
+    re.IGNORECASE,
+)
+_SHORT = {"training": "train", "trn": "train", "testing": "test", "tst": "test"}
+_SHORT["validate"] = "validation"
+_ROLES = {"train": "train", "test": "test"}
+_ROLES |= dict.fromkeys(("val", "valid", "validation", "eval"), "validation")
+# Words of such names that tell what is in a file, not of which split it is.
+_OTHER_WORDS = frozenset(
+    """
+    annotation annotations annots annot anns ann instances instance default data dataset
+    datasets label labels result results coco voc yolo csv json xml xmls txt bbox bboxes
+    box boxes set image images imgs img gt obj object objects split files file list
+    detection detections det record records tfrecord tfrecords tf via region regions
+    project createml labelme darknet cvat roboflow final new export
+    """.split()
+)
+
+
+def split_in_name(name: str) -> str | None:
+    """The split that a name mentions, beside words that mean no split; else None.
+
+    Example:
+        >>> [split_in_name(n) for n in ("obj_train_data", "Train", "val2017", "cats")]
+        ['train', 'train', 'val2017', None]
+    """
+    # "trainImages" and "TrainSet" are two words as well.
+    words = re.split(r"[\s_.\-]+|(?<=[a-z])(?=[A-Z])", name)
+    found = [word for word in words if _SPLIT_WORD.fullmatch(word)]
+    others = [w for w in words if w and w not in found]
+    if len(found) != 1 or not all(w.lower() in _OTHER_WORDS for w in others):
+        return None
+    match = _SPLIT_WORD.fullmatch(found[0])
+    word = match["word"].lower()
+    return _SHORT.get(word, word) + (match["year"] or "")
+
+
+def split_of_name(name: str) -> str:
+    """The split that the name of a file stands for, which may be the name itself.
+
+    Example:
+        >>> [split_of_name(n) for n in ("instances_default", "val_labels", "cats")]
+        ['train', 'val', 'cats']
+    """
+    split = split_in_name(name)
+    if split is not None:
+        return split
+    words = re.split(r"[\s_.\-]+", name.lower())
+    return ONE_SPLIT if all(w in _OTHER_WORDS for w in words if w) else name
+
+
+def split_names(names: Sequence[str]) -> list[str]:
+    """What the splits of files, or folders, are called, each by a name of its own.
+
+    Where two mean the same split, both keep the name of their file, so that no file is
+    lost behind another.
+
+    Example:
+        >>> split_names(["instances_default", "instances_val"])
+        ['train', 'val']
+        >>> split_names(["train", "annotations"])
+        ['train', 'annotations']
+    """
+    short = [split_of_name(name) for name in names]
+    # "train.json" is that split; "annotations.json" beside it is not.
+    certain = {s for s, name in zip(short, names) if split_in_name(name)}
+    short = [
+        s if split_in_name(name) or s not in certain else name
+        for s, name in zip(short, names)
+    ]
+    return [s if short.count(s) == 1 else name for s, name in zip(short, names)]
+
+
+def role_of_split(name: str) -> str | None:
+    """What a split of this name is for: "train", "validation", "test"; None: unknown.
+
+    Example:
+        >>> [role_of_split(n) for n in ("train2017", "valid", "trainval")]
+        ['train', 'validation', None]
+    """
+    split = split_in_name(name)
+    return None if split is None else _ROLES[split.rstrip("0123456789")]
+
+
+def split_roles(parts: Iterable[str]) -> set[str]:
+    """The roles that the folders of a path name."""
+    return {role for part in parts if (role := role_of_split(part)) is not None}

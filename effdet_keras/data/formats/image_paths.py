@@ -1,0 +1,261 @@
+"""Images that are not where an annotation file says: paths of another machine.
+
+A file names `C:\\Users\\me\\pets\\a.png`, and the image is `images/a.png` of the
+dataset: the longest ending of the path that exists below the dataset is meant, if it is
+one file. Nothing below the dataset is listed before a path turns out to be missing.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import contextvars
+import pathlib
+import re
+import urllib.parse
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from effdet_keras._internal.remote_path import path_of
+from effdet_keras._internal.whole_files import is_remote
+from effdet_keras.data.formats.dataset_files import (
+    role_of_split,
+    split_in_name,
+    split_roles,
+    walk,
+)
+from effdet_keras.images import IMAGE_SUFFIXES
+
+# The folder that the user named, while what is in it is read.
+_root: contextvars.ContextVar[Any] = contextvars.ContextVar(
+    "dataset_root", default=None
+)
+
+
+@contextlib.contextmanager
+def dataset_root(path: Any) -> Iterator[None]:
+    """Context in which images are looked for below a folder, or around a file."""
+    token = _root.set(root_around(path))
+    try:
+        yield
+    finally:
+        _root.reset(token)
+
+
+_ANNOTATION_FOLDERS = frozenset(
+    """
+    annotations annotation annots annot anns labels label json jsons xml xmls csv meta
+    metadata cfg config configs data
+    """.split()
+)
+
+
+def root_around(path: Any) -> Any:
+    """The folder of a dataset: that of a file, or around its folder of annotations."""
+    path = path_of(path)
+    if not is_remote(path):
+        path = path.absolute()
+    if path.is_dir():
+        return path
+    folder = path.parent
+    return folder.parent if folder.name.lower() in _ANNOTATION_FOLDERS else folder
+
+
+def current_root(source: Any = None) -> Any:
+    """The folder below which images of a file or folder may be; None if unknown."""
+    root = _root.get()
+    if root is None and source is not None:
+        root = root_around(source)
+    # Never the whole disk, nor all that a user has: an image of anything could fit.
+    no_dataset = root is None or root.parent == root or root == pathlib.Path.home()
+    return None if no_dataset else root
+
+
+def path_parts(name: str) -> list[str]:
+    """The folders and the file of a path of any machine, or of an address.
+
+    Example:
+        >>> path_parts(r"..\\media\\upload\\4\\x.png")
+        ['media', 'upload', '4', 'x.png']
+        >>> path_parts("https://host/up/x%20y.png?w=9")
+        ['up', 'x y.png']
+        >>> path_parts("/data/local-files/?d=pets/x.png")  # Label Studio
+        ['pets', 'x.png']
+    """
+    name = name.strip().strip("'\"")
+    if match := re.search(r"[?&]d=([^&]+)", name):
+        name = urllib.parse.unquote(match[1])
+    elif re.match(r"[a-z][a-z0-9+.-]+://", name, re.IGNORECASE):
+        name = urllib.parse.unquote(urllib.parse.urlsplit(name).path)
+    parts = re.split(r"[\\/]+", name)
+    if re.fullmatch("[A-Za-z]:", parts[0]):
+        parts = parts[1:]
+    return [part for part in parts if part not in ("", ".", "..", "~")]
+
+
+class ImageIndex:
+    """The images below a folder, by their names: made when a path is missing.
+
+    Args:
+        root: folder of the dataset.
+    """
+
+    def __init__(self, root: Any):
+        self.root = root
+        self._paths = collections.defaultdict(list)  # parts below the root, by name
+        self._stems = collections.defaultdict(list)
+        for place, _, files in walk(root):
+            images = [name for name in files if name.lower().endswith(IMAGE_SUFFIXES)]
+            folders = place.parts[len(root.parts) :]
+            for name in images:
+                self._paths[name.lower()].append((*folders, name))
+                stem = name.rpartition(".")[0].lower()
+                self._stems[stem].append((*folders, name))
+
+    def find(self, name: str, role: str | None = None) -> Any:
+        """The path of the image that a name of another machine means, or None.
+
+        The longest ending that exists is taken where it is one image. Of several, that
+        in the folder of the split with this role is. An image of one split is never
+        taken for one of another: nothing is found then.
+        """
+        parts = path_parts(name)
+        if not parts:
+            return None
+        for last in dict.fromkeys((parts[-1], _without_hash(parts[-1]))):
+            candidates = self._paths.get(last.lower())
+            if candidates is None and not last.lower().endswith(IMAGE_SUFFIXES):
+                candidates = self._stems.get(last.lower())  # without its ending
+            if candidates:
+                wanted = [*parts[:-1], last]
+                chosen = _longest(wanted, candidates, role)
+                return None if chosen is None else _join(self.root, chosen)
+        return None
+
+
+def _without_hash(name):
+    """Label Studio writes `1a2b3c4d-cat.jpg` for what was uploaded as `cat.jpg`."""
+    return re.sub(r"^[0-9a-f]{8}-(?=.)", "", name)
+
+
+def _longest(wanted, candidates, role):
+    """Of paths with the name that is wanted that with the longest ending, if one."""
+    roles = split_roles(wanted[:-1]) or ({role} if role else set())
+    candidates = [c for c in candidates if _fits(split_roles(c[:-1]), roles)]
+    lengths = [
+        (_common_ending(wanted, c), _common_ending(wanted, c, case=True))
+        for c in candidates
+    ]
+    best = [c for c, n in zip(candidates, lengths) if n == max(lengths)]
+    if len(best) > 1 and role is not None:
+        best = [c for c in best if split_roles(c[:-1]) == {role}]
+    return best[0] if len(best) == 1 else None
+
+
+def _fits(roles, wanted):
+    """Whether folders of these splits may hold an image of a path that names others."""
+    return not roles or not wanted or bool(roles & wanted)
+
+
+def _common_ending(wanted, path, case=False):
+    """How many of the last parts of two paths are equal."""
+    count = 0
+    for one, other in zip(reversed(wanted), reversed(path)):
+        if one != other and (case or one.lower() != other.lower()):
+            break
+        count += 1
+    return count
+
+
+def find_moved(
+    names: Sequence[Sequence[str]],
+    source: Any,
+    expected: Sequence[Any] = (),
+    image_dir: Any = None,
+) -> tuple[list[Any], Any]:
+    """The images that names of another machine mean: a path or None for each.
+
+    Args:
+        names: for each image the names that it may have, most likely first.
+        source: the annotation file, or the folder of the dataset.
+        expected: the path at which each was expected, whose folders may name a split.
+        image_dir: the folder to look below; None is that of the dataset.
+
+    Returns:
+        The paths, and the folder below which they were looked for, or None. Two images
+        never get one path: both are None then.
+    """
+    root = current_root(source) if image_dir is None else path_of(image_dir)
+    if root is None or not root.is_dir() or (is_remote(root) and not root.is_listed):
+        return [None] * len(names), None
+    index, role = ImageIndex(root), _role_of_source(source)
+    paths = []
+    for i, several in enumerate(names):
+        folders = expected[i].parts[len(root.parts) : -1] if expected else ()
+        roles = split_roles(folders)
+        role_here = roles.pop() if len(roles) == 1 else role
+        tried = (index.find(name, role_here) for name in several if name)
+        paths.append(next((path for path in tried if path is not None), None))
+    counts = collections.Counter(path for path in paths if path is not None)
+    return [path if counts[path] == 1 else None for path in paths], root
+
+
+def _role_of_source(source):
+    """What the split is for that an annotation file, or its folder, names; or None."""
+    path = path_of(source)
+    roles = map(role_of_split, (path.stem, path.name, path.parent.name))
+    return next((role for role in roles if role is not None), None)
+
+
+# --- Folders and lists of images that a file names.
+
+
+def find_folder(name: str, bases: Sequence[Any]) -> tuple[Any, bool]:
+    """The folder or file that a `data.yaml` names, and whether it was moved.
+
+    Looks at each base first, then for the longest ending of the path that exists in a
+    base, then for it below the base, where it is one. An ending keeps the name of a
+    split: `valid/images` is never `images` alone, which could be those of `train`.
+
+    Returns:
+        Path or None; bool, whether the path is another than the file says.
+    """
+    clean = name.strip().strip("'\"").replace("\\", "/")
+    for base in bases:
+        for text in dict.fromkeys(
+            (name, name.replace("../", ""), clean, clean.replace("../", ""))
+        ):
+            place = base / text
+            if place.exists():
+                return place, False
+    parts = path_parts(name)
+    split_places = [i for i, part in enumerate(parts) if split_in_name(part)]
+    longest = split_places[-1] + 1 if split_places else len(parts)
+    endings = [parts[start:] for start in range(longest)]
+    for base in bases:
+        for ending in endings:
+            place = _join(base, ending)
+            if place.exists():
+                return place, True
+    for base in bases:
+        if is_remote(base):
+            continue
+        below = [
+            place.parts[len(base.parts) :]
+            for place, _, _ in walk(base, depth=_DEPTH)
+            if place != base
+        ]
+        for ending in endings:
+            same = [p for p in below if list(p[-len(ending) :]) == ending]
+            if len(same) == 1:
+                return _join(base, same[0]), True
+            if same:
+                break
+    return None, False
+
+
+_DEPTH = 4  # folders below the one of a data.yaml
+
+
+def _join(folder, parts):
+    return folder / "/".join(parts)

@@ -1,0 +1,957 @@
+"""Where a YOLO dataset has its images, txt files and class names.
+
+People arrange these files in many ways: Ultralytics' `data.yaml`, darknet's `.data`
+file and lists, folders of images and labels, folders of splits, or all side by side.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import pathlib
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from effdet_keras._internal.remote_path import path_of
+from effdet_keras._internal.whole_files import is_remote
+from effdet_keras._internal.yaml_text import load_yaml, read_text
+from effdet_keras.data.formats import reading
+from effdet_keras.data.formats.dataset_files import (
+    names_in,
+    role_of_split,
+    split_in_name,
+    visible_files,
+    visible_folders,
+    walk,
+)
+from effdet_keras.data.formats.image_paths import (
+    current_root,
+    find_folder,
+    find_moved,
+    path_parts,
+)
+from effdet_keras.data.formats.label_map import read_label_map
+from effdet_keras.data.formats.yolo_rows import is_dota
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.images import IMAGE_SUFFIXES
+
+IMAGE_FOLDERS = ("images", "image", "imgs", "img", "jpegimages", "pictures", "photos")
+LABEL_FOLDERS = (
+    "labels",
+    "label",
+    "labeltxt",  # of DOTA: oriented boxes
+    "annotations",
+    "annotation",
+    "annots",
+    "txt",
+    "txts",
+    "yolo",
+    "yolo_labels",
+    "labels_yolo",
+)
+# Files that lie among images, and that nobody would miss there.
+_COMPANIONS = frozenset(
+    """
+    .txt .xml .json .jsonl .csv .tsv .yaml .yml .md .rst .html .cache .npy .names
+    .labels
+    .data .db .ini .py .ipynb .sh .bat .zip .tar .gz .record .tfrecord .tfrecords .pbtxt
+    .cfg .toml .log .lock .pt .pth .h5 .ds_store .doc .docx .pdf .xlsx
+    """.split()
+)
+
+
+class MissingFolderError(FileNotFoundError):
+    """A `data.yaml` names folders that are not there: it is YOLO, but not whole."""
+
+
+class Layout(NamedTuple):
+    """A YOLO dataset on disk.
+
+    Attributes:
+        folder: its folder.
+        splits: for each split its places: folders, lists of images, or, where it is not
+            there, the text that names it.
+        names: the names of the classes, or empty where no file has them.
+        yaml: path of its `data.yaml`, or None.
+        notes: `(kind, file, detail)` of what the user should know.
+        label_folders: the folder of the txt files, by that of the images, where no
+            rule tells it.
+        is_flat: whether images and txt files lie side by side.
+    """
+
+    folder: Any
+    splits: dict[str, list]
+    names: tuple[str, ...] = ()
+    yaml: Any = None
+    notes: tuple = ()
+    label_folders: dict[Any, Any] = {}
+    is_flat: bool = False
+
+
+def find_layout(path: Any) -> Layout:
+    """Finds where a YOLO dataset has its images, its splits and its class names.
+
+    Args:
+        path: a folder, a `data.yaml` or a darknet `.data` file.
+
+    Raises:
+        FileNotFoundError: If it has no such dataset.
+        ValueError: If its `data.yaml` has no splits, or wrong `names`.
+    """
+    path = path_of(path)
+    if path.is_file():
+        is_darknet = path.suffix.lower() == ".data"
+        layout = _darknet_layout(path) if is_darknet else _yaml_layout(path)
+        if layout is None:
+            raise MissingFolderError(
+                f"The lists of images that {str(path)!r} names are not there."
+            )
+        return layout
+    file, others = _find_yaml(path)
+    if file is None:
+        return _folder_layout(path)
+    layout = _yaml_layout(file)
+    if others:
+        names = ", ".join(repr(other.name) for other in others)
+        detail = (
+            f"{file.name!r} is read, of several yaml files with splits: not {names}"
+        )
+        layout = layout._replace(
+            notes=(*layout.notes, ("other yaml file", str(path), detail))
+        )
+    return layout
+
+
+# --- Ultralytics' data.yaml.
+
+
+def find_yaml(path: Any) -> Any:
+    """The `data.yaml` that a path is, or that lies in a folder; None without one."""
+    path = path_of(path)
+    return path if path.is_file() else _find_yaml(path)[0]
+
+
+def _find_yaml(folder):
+    """The `data.yaml` of a folder, by whatever name, and others that could be meant."""
+    files = visible_files(folder, ".yaml", ".yml")
+    # One called data.yaml is meant, also where it is wrong. Others may be of anything.
+    meant = [file for file in files if file.stem.lower() == "data"]
+    if meant:
+        return meant[0], []
+    known = [file for file in files if _has_splits(file)]
+    there = [file for file in known if _has_folders(file)]
+    chosen = (there or known)[:1]
+    return (chosen[0], [f for f in known if f != chosen[0]]) if chosen else (None, [])
+
+
+def _has_splits(file):
+    try:
+        content = load_yaml(read_text(file))
+    except InvalidValueError:
+        return False
+    return isinstance(content, dict) and "names" in content and _has_places(content)
+
+
+def _has_places(content):
+    return any(isinstance(content.get(k), str | list) for k in ("train", "val", "test"))
+
+
+def _has_folders(file):
+    try:
+        return bool(_yaml_layout(file).splits)
+    except (ValueError, OSError):
+        return False
+
+
+def read_yaml(path: Any) -> dict:
+    """What a `data.yaml` holds.
+
+    Raises:
+        ValueError: If it is no yaml file, or holds no keys.
+    """
+    text = read_text(path)
+    try:
+        content = load_yaml(text)
+    except InvalidValueError as error:
+        raise InvalidValueError(
+            f"`from_yolo` expects a yaml file. Received: {str(path)!r} ({error})"
+        ) from error
+    rule = "`from_yolo` expects a yaml file with `names` and `train`"
+    reading.require_content(isinstance(content, dict), rule, path, content)
+    return content
+
+
+def _yaml_layout(file):
+    content = read_yaml(file)
+    entries = _entries_of(content)
+    if not entries and "names" in content and not _has_places(content):
+        layout = _any_folder_layout(file.parent)  # a file of names beside folders
+        if layout is not None:
+            return layout._replace(names=_names_of_yaml(content, file), yaml=file)
+    rule = "A data.yaml must have `train`, `val` or `test`"
+    reading.require_content(entries, rule, file, list(content))
+    base = str(content.get("path") or "")
+    folder = _folder_of_yaml(file, base)
+    bases = [folder, file.parent, current_root(file)]
+    bases = list(dict.fromkeys(b for b in bases if b is not None))
+    splits, missing, moved = {}, {}, []
+    for split, values in entries.items():
+        places = []
+        for value in values:
+            place, is_moved = find_folder(value, bases)
+            if place is None or is_moved:  # it may be in a folder that `path` names
+                inner = f"{base}/{value}" if base and not _is_absolute(value) else value
+                again, moved_again = find_folder(inner, bases)
+                if again is not None:
+                    place, is_moved = again, moved_again
+            if place is None:
+                missing.setdefault(split, value)
+            else:
+                places.append(place)
+            if is_moved:
+                moved.append((value, place))
+        if split not in missing:
+            splits[split] = places
+    notes = [_note_of_moved(file, moved)] if moved else []
+    if not splits:
+        layout = None
+        if all(map(_is_foreign, missing.values())):
+            layout = _any_folder_layout(file.parent)
+        if layout is None:
+            _raise_missing(folder, next(iter(missing.values())))
+        detail = f"the folders that {file.name!r} names are not there: {missing}"
+        note = ("moved folders", str(file), f"{detail}. Those beside it are read")
+        names = _names_of_yaml(content, file)
+        return layout._replace(names=names, yaml=file, notes=(*layout.notes, note))
+    empty = {
+        split: str(places[0])
+        for split, places in splits.items()
+        if not any(map(_has_image, places))
+    }
+    if len(empty) < len(splits):
+        missing |= empty
+        splits = {split: p for split, p in splits.items() if split not in empty}
+    for split, value in missing.items():
+        if role_of_split(split) == "train":
+            splits[split] = [value]  # an error, if it is asked for
+        elif role_of_split(split) != "test" or split in empty:
+            detail = (
+                f"the split {split!r} of {file.name!r} is left out: there are no "
+                f"images at {value!r}"
+            )
+            notes.append(("missing split", str(file), detail))
+    count = content.get("nc")
+    names = _names_of_yaml(content, file)
+    if not names:
+        names, _ = find_names([file.parent, folder, *_places_of(splits)], file.parent)
+        rule = "`names` of a data.yaml must be a list of class names"
+        reading.require_content(names, rule, file, content.get("names"))
+    if isinstance(count, int) and count != len(names):
+        detail = (
+            f"{file.name!r} says `nc: {count}`, but has {len(names)} names: these are "
+            "the classes"
+        )
+        notes.append(("number of classes", str(file), detail))
+    order = [split for split in entries if split in splits]
+    return Layout(
+        folder, {k: splits[k] for k in order}, names, file, notes=tuple(notes)
+    )
+
+
+_NO_SPLIT_KEYS = (
+    "path",
+    "names",
+    "nc",
+    "download",
+    "yaml_file",
+    "roboflow",
+    "channels",
+)
+
+
+def _entries_of(content):
+    """The places of each split, as the file has them."""
+    entries = {}
+    for key, value in content.items():
+        values = value if isinstance(value, list) else [value]
+        are_texts = all(isinstance(v, str) and v.strip() for v in values)
+        if not (value and are_texts and isinstance(key, str)):
+            continue
+        is_split = role_of_split(key) is not None or _is_place(values[0])
+        if is_split and key not in _NO_SPLIT_KEYS:
+            entries[key] = values
+    usual = ("train", "val", "valid", "validation", "test")
+    first = [key for key in usual if key in entries]
+    return {
+        key: entries[key] for key in [*first, *(k for k in entries if k not in first)]
+    }
+
+
+def _is_place(value):
+    """Whether a text of an unknown key is that of a folder of images."""
+    return value.replace("\\", "/").strip("./").startswith("images/")
+
+
+def _folder_of_yaml(file, base):
+    """The folder that the paths of a data.yaml start from."""
+    if base and not is_remote(file):
+        place = file.parent / os.path.expanduser(base)
+        if place.is_dir():
+            return place
+    if base and is_remote(file) and (file.parent / base).is_dir():
+        return file.parent / base
+    return file.parent
+
+
+def _is_absolute(value):
+    return value.startswith(("/", "\\", "~")) or bool(re.match("[A-Za-z]:", value))
+
+
+def _is_foreign(value):
+    """Whether a path is of another place than the folder of the file."""
+    return _is_absolute(value) or value.startswith("..")
+
+
+def _raise_missing(folder, value):
+    rule = "`from_yolo` expects a folder or a list of images for each split"
+    place = value if _is_absolute(value) else str(folder / value)
+    raise MissingFolderError(
+        f"{rule}. Received: {place!r}, and nothing below {str(folder)!r} has its ending"
+    )
+
+
+def _note_of_moved(file, moved):
+    value, place = moved[0]
+    detail = (
+        f"{len(moved)} of the places that {file.name!r} names are of another machine "
+        f"or folder. Read by the ending of their path: {value!r} is {str(place)!r}"
+    )
+    return ("moved folders", str(file), detail)
+
+
+def _names_of_yaml(content, file):
+    """The `names` of a data.yaml, a list, or a dict by number; empty without any."""
+    names = content.get("names")
+    if names is None:
+        return ()
+    if isinstance(names, dict):
+        numbers = {int(k) if str(k).isdecimal() else k: v for k, v in names.items()}
+        if set(numbers) == set(range(len(numbers))):
+            names = [numbers[i] for i in range(len(numbers))]
+    are_names = isinstance(names, list) and all(isinstance(n, str) for n in names)
+    rule = (
+        "`names` of a data.yaml must be a list of class names, or a dict of them by "
+        "number from 0"
+    )
+    reading.require_content(are_names, rule, file, names)
+    return tuple(names)
+
+
+def _has_image(place):
+    """Whether there is an image in a folder, or a line in a list."""
+    if not place.is_dir():
+        return bool(read_text(place).strip())
+    return any(
+        name.lower().endswith(IMAGE_SUFFIXES)
+        for _, _, names in walk(place)
+        for name in names
+    )
+
+
+def _places_of(splits):
+    return [p for places in splits.values() for p in places if not isinstance(p, str)]
+
+
+# --- Darknet's .data file, and lists of images.
+
+
+def _darknet_layout(file):
+    """The layout of a file of lines `train = data/train.txt`, or None."""
+    content = {}
+    for line in read_text(file).splitlines():
+        key, is_pair, value = line.partition("=")
+        if is_pair:
+            content[key.strip()] = value.strip()
+    bases = [file.parent, file.parent.parent, current_root(file)]
+    bases = list(dict.fromkeys(b for b in bases if b is not None))
+    splits, missing = {}, {}
+    for key, value in content.items():
+        if role_of_split(key) is not None and value:
+            place, _ = find_folder(value, bases)
+            if place is not None and _resolves(place, bases):
+                splits[key] = [place]
+            else:
+                missing[key] = value
+    if not splits:
+        return None
+    names = ()
+    if "names" in content:
+        place, _ = find_folder(content["names"], bases)
+        names = () if place is None else _names_in_file(place)
+    if not names:
+        names, _ = find_names([file.parent, *_label_places(splits)], file.parent)
+    notes = tuple(
+        (
+            "missing split",
+            str(file),
+            f"the split {key!r} of {file.name!r} is left out: no image of {value!r} is "
+            "there",
+        )
+        for key, value in missing.items()
+    )
+    return Layout(file.parent, splits, names, notes=notes)
+
+
+def _resolves(place, bases):
+    """Whether one of the first images of a list is there, or a folder has one."""
+    if place.is_dir():
+        return _has_image(place)
+    lines = _lines_of(place)[:5]
+    return any(path is not None for path in _listed(place, bases, lines))
+
+
+def _lines_of(file):
+    return [line.strip() for line in read_text(file).splitlines() if line.strip()]
+
+
+def _list_layout(path):
+    """The layout of lists such as train.txt and val.txt beside the images, or None."""
+    splits = {}
+    for file in visible_files(path, ".txt"):
+        split = split_in_name(file.stem)
+        if split is not None and _is_list(file) and _resolves(file, [path]):
+            splits[split] = [file]
+    return Layout(path, splits) if splits else None
+
+
+def _is_list(file):
+    first = _lines_of(file)[:1]
+    return bool(first) and first[0].lower().endswith(IMAGE_SUFFIXES)
+
+
+def _listed(file, bases, lines):
+    """The path of each line of a list, or None where nothing is there."""
+    bases = list(dict.fromkeys((file.parent, *bases)))
+    found, last = [], None
+    for line in lines:
+        there = next((b / line for b in bases if (b / line).is_file()), None)
+        parts = path_parts(line)
+        if there is None and last is not None:  # as with the line before
+            place = last[0] / "/".join(parts[last[1] :])
+            there = place if parts[last[1] :] and place.is_file() else None
+        if there is None:
+            for base in bases:
+                for start in range(len(parts)):
+                    place = base / "/".join(parts[start:])
+                    if place.is_file():
+                        there, last = place, (base, start)
+                        break
+                if there is not None:
+                    break
+        found.append(there)
+    return found
+
+
+# --- Folders without a file that describes them.
+
+
+def _folder_layout(path):
+    layout = _any_folder_layout(path)
+    if layout is None:
+        raise FileNotFoundError(
+            "`from_yolo` expects a folder with a data.yaml, with `images` and "
+            f"`labels`, or with images and txt files. Received: path={str(path)!r}"
+        )
+    if layout.names:
+        return layout
+    places = [path / "labels", path / "labels" / "train", *_label_places(layout.splits)]
+    names, _ = find_names([path, *places], path)
+    return layout._replace(names=names)
+
+
+def _any_folder_layout(path):
+    """The first of the known layouts that a folder has, or None."""
+    for file in _data_files(path):
+        layout = _darknet_layout(file)
+        if layout is not None:
+            return layout
+    for find in (
+        _list_layout,
+        _parts_layout,
+        _split_layout,
+        _flat_layout,
+        _pair_layout,
+    ):
+        layout = find(path)
+        if layout is not None:
+            return _without_empty(layout)
+    return None
+
+
+def _without_empty(layout):
+    """A layout without splits that have no image, if others have one."""
+    full = {s: p for s, p in layout.splits.items() if any(map(_has_image, p))}
+    if not full or len(full) == len(layout.splits):
+        return layout
+    empty = {s: str(p[0]) for s, p in layout.splits.items() if s not in full}
+    detail = f"splits without images are left out: {empty}"
+    note = ("missing split", str(layout.folder), detail)
+    return layout._replace(splits=full, notes=(*layout.notes, note))
+
+
+def _data_files(path):
+    folders = [path, *(path / name for name in ("cfg", "data", "config"))]
+    return [file for folder in folders for file in visible_files(folder, ".data")]
+
+
+def _parts_layout(path):
+    """The layout of a folder of images and one of txt files, or None."""
+    folders = visible_folders(path)
+    images = [f for f in folders if f.name.lower() in IMAGE_FOLDERS]
+    labels = [f for f in folders if f.name.lower() in LABEL_FOLDERS]
+    if not any(folder.name == "labels" for folder in labels):
+        labels = [folder for folder in labels if _has_labels(folder)]
+    images = [f for f in images if _has_image(f) or f.name == "images"]
+    if not images or not labels:
+        return None
+    images.sort(key=lambda folder: folder.name != "images")
+    folder = images[0]
+    inner, files = names_in(folder)
+    splits = [name for name in inner if split_in_name(name)]
+    if splits and not any(name.lower().endswith(IMAGE_SUFFIXES) for name in files):
+        # Other folders beside those of splits are splits where they have labels.
+        others = [
+            name
+            for name in inner
+            if name not in splits and any((f / name).is_dir() for f in labels)
+        ]
+        names = _split_names([*splits, *others])
+        return Layout(path, {name: [folder / place] for place, name in names.items()})
+    return Layout(path, {reading.ONE_SPLIT: [folder]})
+
+
+def _split_names(names):
+    """What the splits of folders are called, by the names of the folders."""
+    short = {name: split_in_name(name) or name for name in names}
+    counts = collections.Counter(short.values())
+    return {name: s if counts[s] == 1 else name for name, s in short.items()}
+
+
+def _split_layout(path):
+    """The layout of a folder for each split, each with images and labels, or None."""
+    folders = [f for f in visible_folders(path) if split_in_name(f.name)]
+    layouts = {
+        folder: _parts_layout(folder) or _flat_layout(folder) for folder in folders
+    }
+    layouts = {folder: layout for folder, layout in layouts.items() if layout}
+    if not layouts:
+        return None
+    names = _split_names([folder.name for folder in layouts])
+    splits = {
+        names[folder.name]: [p for places in layout.splits.values() for p in places]
+        for folder, layout in layouts.items()
+    }
+    is_flat = any(layout.is_flat for layout in layouts.values())
+    return Layout(path, splits, is_flat=is_flat)
+
+
+def _flat_layout(path):
+    """The layout of images with their txt files beside them, or None."""
+    names = names_in(path)[1]
+    stems = {n.rpartition(".")[0] for n in names if n.lower().endswith(IMAGE_SUFFIXES)}
+    files = [path / n for n in names if n.endswith(".txt") and n[:-4] in stems]
+    if not _are_labels(files, least=0.5):  # a damaged one is told of later
+        return None
+    return Layout(path, {reading.ONE_SPLIT: [path]}, is_flat=True)
+
+
+def _pair_layout(path):
+    """The layout of two folders whose files have the same names, or None."""
+    stems = {}
+    for folder in visible_folders(path):
+        names = names_in(folder)[1]
+        images = {
+            n.rpartition(".")[0] for n in names if n.lower().endswith(IMAGE_SUFFIXES)
+        }
+        texts = {n[:-4] for n in names if n.endswith(".txt")}
+        stems[folder] = images, texts
+    for images in stems:
+        for labels in stems:
+            same = stems[images][0] & stems[labels][1]
+            if images == labels or not 2 * len(same) > len(stems[labels][1]) > 0:
+                continue
+            if _are_labels([labels / f"{stem}.txt" for stem in sorted(same)]):
+                pairs = {images: labels}
+                splits = {reading.ONE_SPLIT: [images]}
+                return Layout(path, splits, label_folders=pairs)
+    return None
+
+
+def _has_labels(folder):
+    """Whether there are txt files of boxes in a folder or below it."""
+    for place, _, names in walk(folder, depth=2):
+        if _are_labels([place / name for name in names if name.endswith(".txt")]):
+            return True
+    return False
+
+
+_LOOKED_AT = 50  # files: the first may be empty, of images without objects
+
+
+def _are_labels(files, least=1.0):
+    """Whether txt files hold boxes: the first of them that is not empty does."""
+    files = [file for file in files if file.name not in _NAME_FILES]
+    looks = (_is_label_file(file, least) for file in files[:_LOOKED_AT])
+    return next((look for look in looks if look is not None), False)
+
+
+def _is_label_file(file, least=1.0):
+    """Whether a file holds rows of boxes; None of an empty one.
+
+    At least a share of the words of the first row are numbers: with 1.0 all, of a class
+    and a box or more.
+    """
+    try:
+        text = read_text(file)
+    except (ValueError, OSError):
+        return False
+    if is_dota(text):
+        return True
+    line = next((line.split() for line in text.splitlines() if line.strip()), None)
+    if line is None:
+        return None
+    numbers = [
+        word for word in line if re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", word, re.I)
+    ]
+    if least < 1.0:
+        return len(numbers) >= least * len(line)
+    return len(line) == len(numbers) >= 5 and float(numbers[0]).is_integer()
+
+
+# --- The images of a split, and the txt file of each.
+
+
+def images_of(layout: Layout, split: str, problems: Any) -> list[Any]:
+    """The paths of the images of a split, sorted in each folder.
+
+    Raises:
+        FileNotFoundError: If a place of the split is not there, or has no image.
+    """
+    paths, others = [], collections.Counter()
+    for place in layout.splits[split]:
+        if isinstance(place, str):
+            _raise_missing(layout.folder, place)
+        if place.is_dir():
+            paths += _images_below(place, others)
+        else:
+            paths += _images_in_list(place, layout, problems)
+    _note_other_files(others, layout, problems)
+    if not paths:
+        problems.finish()  # all that a list names may be missing
+        places = list(map(str, layout.splits[split]))
+        raise FileNotFoundError(f"`from_yolo` found no image. Received: {places}")
+    return list(dict.fromkeys(paths))
+
+
+def _images_below(folder, others):
+    """The images of a folder and of those in it; counts other files by their ending."""
+    paths, is_sorted = [], True
+    for place, _, names in walk(folder):
+        images = [name for name in names if name.lower().endswith(IMAGE_SUFFIXES)]
+        is_sorted = is_sorted and not (paths and images)
+        paths += [place / name for name in images]
+        if len(images) < len(names):
+            endings = (os.path.splitext(name)[1].lower() for name in names)
+            endings = (e for e in endings if e not in IMAGE_SUFFIXES)
+            others.update(e for e in endings if e and e not in _COMPANIONS)
+    return paths if is_sorted else sorted(paths)
+
+
+def _note_other_files(others, layout, problems):
+    if not others:
+        return
+    kinds = ", ".join(f"{n} {ending}" for ending, n in others.most_common(5))
+    detail = (
+        f"{others.total():,} files among the images are left out, because they are no "
+        f"images that Pillow reads: {kinds}"
+    )
+    problems.add("files that are no images", layout.folder, detail)
+
+
+def _images_in_list(file, layout, problems):
+    lines = _lines_of(file)
+    paths = _listed(file, [layout.folder, file.parent.parent], lines)
+    lost = [i for i, path in enumerate(paths) if path is None]
+    if lost:
+        found, _ = find_moved([(lines[i],) for i in lost], file)
+        for i, path in zip(lost, found):
+            paths[i] = path
+            if path is None:
+                problems.add("missing image", lines[i], f"of {file.name}")
+    return [path for path in paths if path is not None]
+
+
+class Labels(NamedTuple):
+    """The txt files of images.
+
+    Attributes:
+        images: paths of the images that are kept.
+        files: the path of the txt file of each, which need not be there.
+        is_there: of each, whether it is.
+        left_out: images in folders without a single txt file, which are not kept.
+        stray: txt files of boxes that belong to no image.
+    """
+
+    images: list
+    files: list
+    is_there: list
+    left_out: list
+    stray: list
+
+
+def find_labels(images: Sequence[Any], layout: Layout) -> Labels:
+    """Finds the txt file of each image: in a folder of labels, or beside it.
+
+    Where images and txt files lie side by side, a folder below without a single txt
+    file holds other images, such as raw ones: these are left out.
+    """
+    by_folder = collections.defaultdict(list)
+    for image in images:
+        by_folder[image.parent].append(image)
+    file_of, left_out = {}, []
+    stems_of, texts_of = collections.defaultdict(set), {}
+    roots = set(_places_of(layout.splits))
+    for folder, members in by_folder.items():
+        places = _label_folders(folder, layout.label_folders)
+        names = []
+        for place, is_own in places:
+            if place not in texts_of:
+                files = names_in(place)[1]
+                texts_of[place] = {n for n in files if n.lower().endswith(".txt")}
+            names.append((place, texts_of[place]))
+            if is_own:
+                stems_of[place] |= {
+                    n.rpartition(".")[0]
+                    for n in names_in(folder)[1]
+                    if n.lower().endswith(IMAGE_SUFFIXES)
+                }
+            else:
+                stems_of[place] |= {name[:-4] for name in texts_of[place]}
+        found = {}
+        for image in members:
+            name = f"{image.stem}.txt"
+            place = next((p for p, texts in names if name in texts), None)
+            found[image] = (
+                (places[0][0] if place is None else place) / name,
+                place is not None,
+            )
+        is_raw = not any(is_there for _, is_there in found.values())
+        if layout.is_flat and is_raw and folder not in roots:
+            left_out += members
+        else:
+            file_of |= found
+    kept = [image for image in images if image in file_of]
+    pairs = [file_of[image] for image in kept]
+    stray = [
+        place / name
+        for place, texts in texts_of.items()
+        for name in sorted(texts)
+        if not (name.endswith(".txt") and name[:-4] in stems_of[place])
+    ]
+    stray = [file for file in stray if file.name.lower() not in _NAME_FILES]
+    return Labels(
+        kept,
+        [f for f, _ in pairs],
+        [t for _, t in pairs],
+        left_out,
+        _boxes_alone(stray),
+    )
+
+
+def _boxes_alone(files):
+    """Of txt files without an image those that hold boxes, or all of very many."""
+    if len(files) > 1000:
+        return files
+    return [file for file in files if _is_label_file(file)]
+
+
+def _label_folders(folder, pairs):
+    """Where the txt files of the images of a folder may be, most likely first.
+
+    Returns:
+        Pairs of a folder that is there and a bool, whether it has txt files of the
+        images of this folder alone. The last one is the folder itself.
+    """
+    found = []
+    for images, labels in pairs.items():
+        inner = folder.parts[len(images.parts) :]
+        if folder.parts[: len(images.parts)] == images.parts:
+            found.append((labels / "/".join(inner), True))
+    parts = folder.parts
+    for i in range(len(parts) - 1, 0, -1):
+        swapped = _swapped_names(parts[i])
+        is_split = i == len(parts) - 1 and role_of_split(parts[i]) is not None
+        if not swapped and not is_split:
+            continue
+        base, rest = _path_from(folder, parts[:i]), parts[i + 1 :]
+        inner = parts[i:] if not swapped else rest
+        for name in _folder_names(base):
+            if name.lower() not in (swapped or LABEL_FOLDERS[:2]):
+                continue
+            place = _path_from(folder, (*parts[:i], name, *inner))
+            if place.is_dir():
+                found.append((place, True))
+            elif swapped and rest and _has_texts(base / name):
+                found.append((base / name, False))  # one folder for all
+        if found:
+            break
+    return [*dict.fromkeys(found), (folder, True)]
+
+
+def _swapped_names(name):
+    """The names that the folder of the labels may have beside one of images."""
+    lower = name.lower()
+    if lower in IMAGE_FOLDERS:
+        return LABEL_FOLDERS
+    words = re.split(r"([_\-. ])", lower)  # train_images: train_labels
+    if not any(word in IMAGE_FOLDERS for word in words):
+        return ()
+    return tuple(
+        "".join(label if word in IMAGE_FOLDERS else word for word in words)
+        for label in LABEL_FOLDERS[:2]
+    )
+
+
+def _folder_names(base):
+    """The names of the folders in a folder, those most usual for labels first."""
+    try:
+        names = names_in(base)[0]
+    except OSError:
+        return []
+    return sorted(names, key=lambda name: _rank(name.lower()))
+
+
+def _rank(name):
+    return LABEL_FOLDERS.index(name) if name in LABEL_FOLDERS else len(LABEL_FOLDERS)
+
+
+def _has_texts(folder):
+    return any(name.lower().endswith(".txt") for name in names_in(folder)[1])
+
+
+def _path_from(path, parts):
+    return path.with_parts(parts) if is_remote(path) else pathlib.Path(*parts)
+
+
+def _label_places(splits):
+    """The folders of images of splits, and those of their txt files."""
+    places = []
+    for place in _places_of(splits):
+        folder = place if place.is_dir() else place.parent
+        places += [p for p, _ in _label_folders(folder, {})]
+        places += [folder.parent, folder]
+    return list(dict.fromkeys(places))
+
+
+# --- The names of the classes, where tools put them.
+
+_NAME_FILES = (
+    "classes.txt",
+    "obj.names",
+    "_darknet.labels",
+    "classes.names",
+    "class_names.txt",
+    "class.names",
+    "names.txt",
+    "notes.json",  # of Label Studio
+    "labels.txt",
+    "predefined_classes.txt",  # of LabelImg
+)
+_NAME_FOLDERS = (
+    "",
+    "labels",
+    "images",
+    "dataset",
+    "data",
+    "cfg",
+    "config",
+    "annotations",
+)
+
+
+def find_names(places: Iterable[Any], folder: Any) -> tuple[tuple[str, ...], Any]:
+    """The names of the classes from the first list of them that is found.
+
+    Args:
+        places: folders of the dataset, most likely first.
+        folder: the folder of the dataset: the folders around it, up to what the user
+            named, may have the list as well.
+
+    Returns:
+        The names, and the file that has them; or an empty tuple and None.
+    """
+    root, around = current_root(folder), []
+    if root is not None and not is_remote(folder):
+        folder = folder.absolute()
+        around = [p for p in folder.parents if p == root or root in p.parents]
+    folders = [*places, folder.parent]
+    folders += [base / name for base in (folder, *around) for name in _NAME_FOLDERS]
+    for place in dict.fromkeys(folders):
+        is_beyond = place == folder.parent and place not in around
+        usual = _NAME_FILES[:2] if is_beyond else _NAME_FILES
+        files = [place / name for name in usual]
+        if not is_beyond:
+            files += visible_files(place, ".names", ".labels", ".pbtxt")
+        for file in files:
+            names = _names_in_file(file) if file.is_file() else ()
+            if names:
+                return names, file
+        for file in [] if is_beyond else visible_files(place, ".yaml", ".yml"):
+            names = _names_in_yaml(file)
+            if names:
+                return names, file
+    return (), None
+
+
+def _names_in_yaml(file):
+    try:
+        content = load_yaml(read_text(file))
+        return _names_of_yaml(content, file) if isinstance(content, dict) else ()
+    except InvalidValueError:
+        return ()
+
+
+def _names_in_file(file):
+    """The names of classes in a file, by number from 0; empty if it holds others."""
+    if file.suffix.lower() == ".json":
+        return _names_in_notes(file)
+    if file.suffix.lower() == ".pbtxt":
+        names = read_label_map(file)
+        return tuple(names[i] for i in sorted(names)) if _are_counted(names) else ()
+    # Blank lines inside stay: without them the labels would be shifted.
+    lines = [line.strip() for line in read_text(file).rstrip().splitlines()]
+    is_certain = file.name in _NAME_FILES[:2]
+    if not is_certain and (_is_label_file(file) or any(_is_no_name(n) for n in lines)):
+        return ()
+    return tuple(lines)
+
+
+def _are_counted(names):
+    return bool(names) and set(names) == set(range(1, len(names) + 1))
+
+
+def _is_no_name(line):
+    return line.lower().endswith(IMAGE_SUFFIXES) or len(line) > 100
+
+
+def _names_in_notes(file):
+    """The `categories` of the `notes.json` of Label Studio's YOLO export."""
+    try:
+        content = json.loads(read_text(file))
+        pairs = {item["id"]: str(item["name"]) for item in content["categories"]}
+    except (ValueError, KeyError, TypeError):
+        return ()
+    names = tuple(pairs[i] for i in sorted(pairs))
+    return names if sorted(pairs) == list(range(len(pairs))) else ()
