@@ -27,6 +27,11 @@ from effdet_keras._internal.remote_path import (
 )
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.formats import reading
+from effdet_keras.data.formats.dataset_files import (
+    is_visible,
+    visible_files,
+    visible_folders,
+)
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import IMAGE_SUFFIXES
 
@@ -114,22 +119,14 @@ def class_order(listed: Iterable[str], found: Iterable[Any]) -> list[str]:
     return [*listed, *sorted(used.difference(listed))]
 
 
-def is_visible(path: Any) -> bool:
-    """Whether a file or folder is one of the user's, not of a system or an editor."""
-    return not path.name.startswith(".") and path.name != "__MACOSX"
-
-
 def known_files(
     folder: Any, suffixes: Sequence[str], is_known: Callable[[Any], bool]
 ) -> list[Any]:
     """The files of a tool directly in a folder, sorted by name."""
     return [
         path
-        for path in sorted(folder.iterdir())
-        if path.suffix.lower() in suffixes
-        and is_visible(path)
-        and path.is_file()
-        and is_known(path)
+        for path in visible_files(folder, *suffixes)
+        if path.is_file() and is_known(path)
     ]
 
 
@@ -161,29 +158,19 @@ def files_by_split(
 
 def split_folders(path: Any) -> list[Any]:
     """The folders directly in a folder that are called after a split, sorted."""
-    return [folder for folder in inner_folders(path) if _split_in(folder.name)]
+    return [folder for folder in visible_folders(path) if _split_in(folder.name)]
 
 
 def annotation_folders(path: Any) -> list[Any]:
     """The folders of a folder that are called as those of annotations are."""
-    return [p for p in inner_folders(path) if p.name in ANNOTATION_FOLDERS]
-
-
-def inner_folders(path: Any) -> list[Any]:
-    """The folders directly in a folder, sorted by name."""
-    return sorted(p for p in path.iterdir() if is_visible(p) and p.is_dir())
+    return [p for p in visible_folders(path) if p.name in ANNOTATION_FOLDERS]
 
 
 def _named_by_split(files):
     """Files of one folder by the splits that their names mention, or by their names."""
     if len(files) == 1:
         return {_split_of_file(files[0]): files[0]}
-    names = [_split_in(file.stem) or file.stem for file in files]
-    counts = collections.Counter(names)
-    return {
-        reading.split_of_name(name) if counts[name] == 1 else file.stem: file
-        for name, file in zip(names, files)
-    }
+    return dict(zip(reading.split_names([file.stem for file in files]), files))
 
 
 def _split_of_file(file):
@@ -319,7 +306,7 @@ def images_below(folder: Any) -> list[Any]:
         return found
     paths = folder.rglob("*") if folder.is_dir() else []
     return sorted(
-        p for p in paths if p.suffix.lower() in IMAGE_SUFFIXES and is_visible(p)
+        p for p in paths if p.suffix.lower() in IMAGE_SUFFIXES and is_visible(p.name)
     )
 
 

@@ -179,11 +179,15 @@ def _path_in(folder, name):
 
 def split_of_json(path):
     """The split that the name of a COCO json file means: "val2017", "train"."""
-    path = path_of(path)
+    name = _name_of_json(path_of(path))
+    return split_in_name(name) or name
+
+
+def _name_of_json(path):
+    """What in the name of a COCO json file may be that of a split."""
     if path.name == "_annotations.coco.json":  # Roboflow: one in each split's folder
         return path.parent.name
-    name = path.stem.removeprefix("instances_")
-    return split_in_name(name) or name
+    return path.stem.removeprefix("instances_")
 
 
 def _found(image, annotations, folder, image_id, masks):
@@ -325,13 +329,13 @@ def _coco_files(folder):
     # COCO's own folder has files of keypoints and others beside those of boxes.
     if any(file.name.startswith("instances_") for file in files):
         files = [file for file in files if not file.name.startswith(_NO_BOXES)]
+    names = [_name_of_json(file) for file in files]
     splits = {}
-    for file in files:
-        name = split_of_json(file)
+    for file, name, split in zip(files, names, reading.split_names(names)):
         part = _PART_OF_SPLIT.fullmatch(name)
         if part and not (folder / name).is_dir():  # with images of its own
-            name = part["split"]
-        splits.setdefault(name, []).append(file)
+            split = part["split"]
+        splits.setdefault(split, []).append(file)
     return splits
 
 

@@ -160,6 +160,8 @@ _OTHER_WORDS = frozenset(
 def split_in_name(name: str) -> str | None:
     """The split that a name mentions, beside words that mean no split; else None.
 
+    Numbers mean no split either, but for a year, as in `val2017`.
+
     Example:
         >>> [split_in_name(n) for n in ("obj_train_data", "Train", "val2017", "cats")]
         ['train', 'train', 'val2017', None]
@@ -167,7 +169,7 @@ def split_in_name(name: str) -> str | None:
     # "trainImages" and "TrainSet" are two words as well.
     words = re.split(r"[\s_.\-]+|(?<=[a-z])(?=[A-Z])", name)
     found = [word for word in words if _SPLIT_WORD.fullmatch(word)]
-    others = [w for w in words if w and w not in found]
+    others = [w for w in words if w and w not in found and not w.isdecimal()]
     if len(found) != 1 or not all(w.lower() in _OTHER_WORDS for w in others):
         return None
     match = _SPLIT_WORD.fullmatch(found[0])

@@ -19,11 +19,11 @@ from effdet_keras.data.formats.annotation_files import (
     Objects,
     annotation_folders,
     head_of,
-    inner_folders,
     known_files,
     note_rotated,
     read_split,
 )
+from effdet_keras.data.formats.dataset_files import visible_folders
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError
@@ -146,7 +146,7 @@ def _imported(import_from, folder, is_one):
     # A class that one split has alone: here each split may have its own classes.
     return {
         inner.name: read
-        for inner in filter(is_one, inner_folders(folder))
+        for inner in filter(is_one, visible_folders(folder))
         for read in _readers_of_dataset(import_from(str(inner)), inner).values()
     }
 
@@ -155,9 +155,10 @@ def _readers_of_dataset(dataset, source):
     subsets = {name: list(subset) for name, subset in dataset.subsets().items()}
     labels = dataset.categories().get(datumaro.AnnotationType.label, ())
     names = [label.name for label in labels]
+    splits = reading.split_names(sorted(subsets))
     return {
-        reading.split_of_name(name): functools.partial(_read, items, names, source)
-        for name, items in sorted(subsets.items())
+        split: functools.partial(_read, subsets[name], names, source)
+        for split, name in zip(splits, sorted(subsets))
     }
 
 
@@ -272,7 +273,7 @@ def datumaro_readers(name: str, path: Any) -> dict[str, Callable]:
 
 
 def _is_kitti(path):
-    places = (path, *inner_folders(path))
+    places = (path, *visible_folders(path))
     return any((p / "label_2").is_dir() and (p / "image_2").is_dir() for p in places)
 
 
@@ -311,12 +312,12 @@ def is_labelme_xml(path: Any) -> bool:
 
 def _is_labelme_xml(path):
     folders = annotation_folders(path)
-    places = [path, *folders, *(p for f in folders for p in inner_folders(f))]
+    places = [path, *folders, *(p for f in folders for p in visible_folders(f))]
     return any(known_files(place, (".xml",), is_labelme_xml) for place in places)
 
 
 def _is_mot(path):
-    places = (path, *inner_folders(path))
+    places = (path, *visible_folders(path))
     return any((p / "gt" / "gt.txt").is_file() for p in places)
 
 

@@ -24,13 +24,13 @@ from effdet_keras.data.formats.annotation_files import (
     ImageLocator,
     class_order,
     head_of,
-    is_visible,
     number_of,
     numbers_of,
     read_split,
     split_folders,
 )
 from effdet_keras.data.formats.csv import read_lines
+from effdet_keras.data.formats.dataset_files import is_visible
 from effdet_keras.data.formats.label_map import ClassNames, requested_classes
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidTypeError, InvalidValueError, check_choice
@@ -442,7 +442,7 @@ def _shard_readers(path):
     folders = [folder for folder in (path, path / "data") if folder.is_dir()]
     files = [f for folder in folders for f in sorted(folder.glob(_SHARDS))]
     splits = collections.defaultdict(list)
-    for file in filter(is_visible, files):
+    for file in (file for file in files if is_visible(file.name)):
         splits[file.name.rpartition("-of-")[0].rpartition("-")[0]].append(file)
     return {
         split: functools.partial(_from_shards, members)

@@ -22,7 +22,6 @@ from effdet_keras.data.formats.annotation_files import (
     annotation_folders,
     class_order,
     hull_box,
-    is_visible,
     note_rotated,
     number_of,
     points_of,
@@ -31,6 +30,7 @@ from effdet_keras.data.formats.annotation_files import (
     read_split,
     split_folders,
 )
+from effdet_keras.data.formats.dataset_files import is_visible
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.images import EncodedImage
@@ -156,7 +156,7 @@ def _json_files(folder):
     return [
         path
         for path in sorted(folder.iterdir())
-        if path.suffix.lower() == _SUFFIX and is_visible(path)
+        if path.suffix.lower() == _SUFFIX and is_visible(path.name)
     ]
 
 

@@ -19,14 +19,13 @@ from effdet_keras.data.formats.annotation_files import (
     Objects,
     class_order,
     hull_box,
-    inner_folders,
-    is_visible,
     numbers_of,
     points_of,
     polygon_shape,
     read_json,
     read_split,
 )
+from effdet_keras.data.formats.dataset_files import is_visible, visible_folders
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.images import read_mask
@@ -81,7 +80,7 @@ def from_supervisely(
         tool = "`from_supervisely` found no folder with `ann` and `img`: one"
         return read_split(supervisely_readers(path), path, split, tool, **options)
     problems = Problems(f"`from_supervisely` of {str(path)!r}", on_error)
-    files = [p for p in sorted((path / "ann").glob("*.json")) if is_visible(p)]
+    files = [p for p in sorted((path / "ann").glob("*.json")) if is_visible(p.name)]
     contents = for_each(lambda file: _read(file, problems), files)
     locator = ImageLocator(path / "img" / "ann.json", path / "img")
     found = [
@@ -100,7 +99,7 @@ def supervisely_readers(path: Any) -> dict[str, Callable]:
         return {}
     if _is_dataset(path):
         return {reading.ONE_SPLIT: functools.partial(from_supervisely, path)}
-    folders = [folder for folder in inner_folders(path) if _is_dataset(folder)]
+    folders = [folder for folder in visible_folders(path) if _is_dataset(folder)]
     if not is_file(path / "meta.json"):  # else some other folders with one in each
         return {}
     if len(folders) == 1:

@@ -360,10 +360,15 @@ def tfrecord_splits(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
 def _named_splits(splits):
     """The files by their splits; files of an image each are of one."""
     files = [*itertools.chain(*splits.values())]
-    are_named = any(map(split_in_name, splits))
+    are_named = any(map(split_in_name, splits)) or any(map(_is_numbered, files))
     if len(splits) > 1 and not are_named and all(map(_has_one_record, files[:20])):
         return {reading.ONE_SPLIT: files}  # as VoTT writes them
     return dict(zip(reading.split_names(list(splits)), splits.values()))
+
+
+def _is_numbered(path):
+    """Whether a file is one of so many, `-00000-of-00002`."""
+    return re.search(_NUMBER, os.path.basename(path)) is not None
 
 
 def _has_one_record(path):

@@ -10,9 +10,9 @@ from effdet_keras._internal.remote_path import local_copy
 from effdet_keras.data.formats.annotation_files import (
     annotation_folders,
     head_of,
-    is_visible,
 )
 from effdet_keras.data.formats.csv import read_lines
+from effdet_keras.data.formats.dataset_files import is_visible
 
 _SHOWN = 3  # files of a folder
 _MOST_KEYS = 8
@@ -56,7 +56,7 @@ def describe_unknown_files(path: Any) -> str:
     texts, known = [], {}
     for file in files:
         describe = _DESCRIBE.get(file.suffix.lower())
-        if describe is None or not is_visible(file) or not file.is_file():
+        if describe is None or not is_visible(file.name) or not file.is_file():
             continue
         text, names = describe(file)
         texts.append(f"{file.name!r} {text}")

@@ -18,7 +18,6 @@ from effdet_keras._internal.whole_files import atomic_folder
 from effdet_keras._internal.yaml_text import read_text
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading, writing
-from effdet_keras.data.formats.cvat import is_cvat
 from effdet_keras.data.formats.dataset_files import visible_files, visible_folders
 from effdet_keras.data.formats.datumaro import is_labelme_xml
 from effdet_keras.data.formats.label_map import ClassNames
@@ -166,8 +165,8 @@ def _has_voc(folder):
 
 
 def _is_voc(path):
-    """Whether an xml file is of VOC: not of CVAT, with all images, nor of LabelMe."""
-    if is_cvat(path) or is_labelme_xml(path):
+    """Whether an xml file has the tags of VOC; LabelMe's has them, but no boxes."""
+    if is_labelme_xml(path):
         return False
     # Without the zeros between the letters of UTF-16; a broken file may be one.
     text = path.read_bytes().replace(b"\0", b"")
