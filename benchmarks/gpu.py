@@ -73,31 +73,36 @@ def main():
 
 def _measure_group(model, precision, arguments, lines):
     """Prepares all sides of a model and precision, then times them in turns."""
+    end = START + 60 * arguments.minutes
 
-    def seconds_left():
-        return 60 * arguments.minutes - (time.perf_counter() - START)
+    def report(**line):
+        lines.write({"model": model, "precision": precision, **line})
 
-    known = {"model": model, "precision": precision}
-    if seconds_left() < arguments.least_seconds:
-        lines.write({**known, "skipped": "no time left"})
+    if end - time.perf_counter() < arguments.least_seconds:
+        report(skipped="no time left")
         return
     with contextlib.ExitStack() as stack:
         workers = {}
 
         def start(side):
-            worker = Worker(side, model, precision, arguments)
-            stack.callback(worker.stop)
-            workers[side] = worker
-            worker.ask("prepare", arguments.cases)
+            workers[side] = Worker(side, model, precision, arguments)
+            stack.callback(workers[side].stop)
+            workers[side].ask("prepare")
 
-        def finish(*sides):
-            for side in list(sides):
-                if side in workers:
-                    # Those that are prepared must have time left to be measured.
-                    report = workers[side].answer(seconds_left() - 60)
-                    lines.write({**known, "side": side, "prepare": report})
-                    if "error" in report:
-                        workers.pop(side).stop()
+        def answers(sides, end=end, **what):
+            """What sides answer; one that fails or is late takes no more part."""
+            for side in [side for side in sides if side in workers]:
+                answer = workers[side].answer(end - time.perf_counter())
+                if "error" in answer:
+                    report(side=side, **what, **answer)
+                    workers.pop(side).stop()
+                elif answer:
+                    yield side, answer
+
+        def prepare(*sides):
+            # Those that are ready must have time left to be measured.
+            for side, answer in answers(sides, end - 40, case="prepare"):
+                report(side=side, prepare=answer)
 
         # Those that compile take minutes of a few cores, and are prepared together,
         # unless `--alone` asks for the time until their first step.
@@ -105,46 +110,45 @@ def _measure_group(model, precision, arguments, lines):
         for side in compiling:
             start(side)
             if arguments.alone:
-                finish(side)
+                prepare(side)
         if not arguments.alone:
-            finish(*compiling)
+            prepare(*compiling)
         for side in SIDES:
             if side in arguments.sides and side not in compiling:
                 start(side)
-                finish(side)
-        results = {}
-        for _ in range(arguments.rounds):
-            for case in arguments.cases:
-                for side, worker in list(workers.items()):
-                    if seconds_left() < 5:
-                        break
-                    worker.ask("time", case)
-                    report = worker.answer(seconds_left())
-                    if "error" in report:
-                        lines.write({**known, "side": side, "case": case, **report})
-                    elif report:
-                        results.setdefault(case, {}).setdefault(side, []).append(report)
-        for case, by_side in results.items():
-            for line in _summary(case, by_side):
-                lines.write({**known, **line})
+                prepare(side)
+        for cases in (("train", "train_labelled"), ("forward",), ("detect",)):
+            chosen = [c for c in arguments.cases if c.partition(" ")[0] in cases]
+            for worker in workers.values():
+                worker.ask("first_calls", chosen)
+            for side, answer in answers(workers, end - 20, case="first_calls"):
+                report(side=side, first_calls=answer)
+            for line in _times(chosen, workers, answers, arguments.rounds):
+                report(**line)
         for command in ("profile", "fit"):
-            if not getattr(arguments, command):
-                continue
-            for side, worker in workers.items():
-                if seconds_left() > 15 and (side[:4] == "ours" or command != "fit"):
-                    worker.ask(command, arguments.out)
-                    report = worker.answer(seconds_left())
-                    if report:
-                        lines.write({**known, "side": side, command: report})
+            for side in list(workers) if getattr(arguments, command) else ():
+                workers[side].ask(command, arguments.out)
+                for _, answer in answers([side], case=command):
+                    report(side=side, **{command: answer})
 
 
-def _summary(case, by_side):
+def _times(cases, workers, answers, rounds):
+    """Lets the sides take turns; a line for each case and side."""
+    results = {}
+    for _ in range(rounds):
+        for case in cases:
+            for side in list(workers):
+                workers[side].ask("time", case)
+                for _, answer in answers([side], case=case):
+                    results.setdefault(case, {}).setdefault(side, []).append(answer)
+    for case, by_side in results.items():
+        yield from _summary(case, by_side, results.get("train_labelled", {}))
+
+
+def _summary(case, by_side, labelled):
     """A line for each side: median, images per second, beside the best of the peer."""
-    medians = {
-        side: statistics.median(s for report in reports for s in report["seconds"])
-        for side, reports in by_side.items()
-    }
-    peers = [s for side, s in medians.items() if side.startswith("peer")]
+    medians, peers = _medians(by_side), _medians(by_side, "peer").values()
+    labelled_peers = _medians(labelled, "peer").values()
     for side, reports in by_side.items():
         line = {
             "case": case,
@@ -158,7 +162,19 @@ def _summary(case, by_side):
         }
         if peers and side.startswith("ours"):
             line["times_as_fast_as_best_peer"] = round(min(peers) / medians[side], 3)
+        if labelled_peers and case == "train" and side.startswith("ours"):
+            ratio = min(labelled_peers) / medians[side]
+            line["times_as_fast_as_best_labelled_peer"] = round(ratio, 3)
         yield line
+
+
+def _medians(by_side, kind=""):
+    """The median of all seconds of each side whose name begins so."""
+    return {
+        side: statistics.median(s for report in reports for s in report["seconds"])
+        for side, reports in by_side.items()
+        if side.startswith(kind)
+    }
 
 
 class Lines:
@@ -273,12 +289,7 @@ def _run_worker(arguments):
                 cls = {"ours_jax": OursOnJax, "ours_torch": OursOnTorch}
                 side = cls.get(arguments.worker, Peer)(arguments)
                 answer = side.prepare()
-                mark = Marks()
-                for case in rest[0]:
-                    side.once(case)
-                    mark(case)
-                answer["later"] = mark.seconds
-                side.after("")
+                side.release_memory()
             else:
                 answer = getattr(side, command)(*rest)
         except Exception as error:
@@ -298,8 +309,17 @@ class Side:
             self.size, self.batch = 128, 2
         self._cases = {}
 
+    def first_calls(self, cases):
+        """Seconds of the first call of each case, which compiles it."""
+        mark = Marks()
+        for case in cases:
+            if self.once(case) is not None:
+                mark(case)
+        self.release_memory()
+        return mark.seconds
+
     def once(self, case):
-        """Makes and runs a case for the first time, None where a side has no such."""
+        """Makes and runs a case for the first time; None where a side has no such."""
         name, _, batch = case.partition(" ")
         if case not in self._cases:
             made = getattr(self, name, None)
@@ -323,11 +343,11 @@ class Side:
             step()
             seconds.append(time.perf_counter() - before)
         images = int(batch) if batch else self.batch
-        self.after(case)
+        self.release_memory()
         return {"seconds": seconds, "images": images}
 
-    def after(self, case):
-        """What a side does behind each timing."""
+    def release_memory(self):
+        """Gives back what a side keeps of the card's memory without needing it."""
 
     def fit(self, *_):
         return {}
@@ -565,8 +585,8 @@ class OnTorch:
         self._torch.cuda.reset_peak_memory_stats()
         return {"peak_gib": round(peak / 2**30, 2)}
 
-    def after(self, case):
-        if self.device == "cuda":  # the next side needs it
+    def release_memory(self):
+        if self.device == "cuda":
             self._torch.cuda.empty_cache()
 
     def synchronized(self, function):
