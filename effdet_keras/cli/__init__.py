@@ -26,6 +26,7 @@ from effdet_keras.errors import EffDetError, hint, printable
 COMMANDS = {
     "demo": "demo.command",
     "inspect": "data_check.command",
+    "forecast": "forecast.command",
     "convert": convert,
     "selftest": "selftest.command",
     "train": train,

@@ -57,6 +57,11 @@ class ImageHashes:
     def __len__(self) -> int:
         return len(self.hashes)
 
+    def subset(self, indices: Any) -> ImageHashes:
+        """Those of some images."""
+        fields = self.hashes, self.thumbnails, self.is_comparable
+        return ImageHashes(*(field[indices] for field in fields))
+
     def bits_between(self, first: Any, second: Any) -> np.ndarray:
         """How many of the 64 bits differ between images, by their indices."""
         return np.bitwise_count(self.hashes[first] ^ self.hashes[second])
