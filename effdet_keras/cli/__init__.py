@@ -32,6 +32,7 @@ COMMANDS = {
     "train": train,
     "eval": eval_,
     "predict": predict,
+    "label-next": "label_next.command",
     "merge": "bulk.merge_command",
     "serve": "serving.command",
     "benchmark": "benchmark.command",

@@ -85,6 +85,11 @@ class ImageHashes:
             & (self.correlation(first, second) >= least_correlation)
         )
 
+    def likeness(self, index: int, others: ImageHashes) -> np.ndarray:
+        """The correlation of an image with others, `[m]`: 0 where one says nothing."""
+        correlation = others._centered(slice(None)) @ self._centered(index)
+        return correlation * others.is_comparable * self.is_comparable[index]
+
     def are_alike_to(self, index: int, others: ImageHashes) -> np.ndarray:
         """Which of other images an image looks like: bool `[m]`."""
         near = others.is_comparable & bool(self.is_comparable[index])
