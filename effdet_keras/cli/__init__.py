@@ -26,11 +26,13 @@ from effdet_keras.errors import EffDetError, hint, printable
 COMMANDS = {
     "demo": "demo.command",
     "inspect": "data_check.command",
+    "forecast": "forecast.command",
     "convert": convert,
     "selftest": "selftest.command",
     "train": train,
     "eval": eval_,
     "predict": predict,
+    "label-next": "label_next.command",
     "merge": "bulk.merge_command",
     "serve": "serving.command",
     "benchmark": "benchmark.command",

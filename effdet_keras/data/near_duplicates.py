@@ -57,6 +57,11 @@ class ImageHashes:
     def __len__(self) -> int:
         return len(self.hashes)
 
+    def subset(self, indices: Any) -> ImageHashes:
+        """Those of some images."""
+        fields = self.hashes, self.thumbnails, self.is_comparable
+        return ImageHashes(*(field[indices] for field in fields))
+
     def bits_between(self, first: Any, second: Any) -> np.ndarray:
         """How many of the 64 bits differ between images, by their indices."""
         return np.bitwise_count(self.hashes[first] ^ self.hashes[second])
@@ -79,6 +84,11 @@ class ImageHashes:
             & (self.bits_between(first, second) <= most_bits)
             & (self.correlation(first, second) >= least_correlation)
         )
+
+    def likeness(self, index: int, others: ImageHashes) -> np.ndarray:
+        """The correlation of an image with others, `[m]`: 0 where one says nothing."""
+        correlation = others._centered(slice(None)) @ self._centered(index)
+        return correlation * others.is_comparable * self.is_comparable[index]
 
     def are_alike_to(self, index: int, others: ImageHashes) -> np.ndarray:
         """Which of other images an image looks like: bool `[m]`."""

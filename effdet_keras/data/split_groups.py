@@ -63,6 +63,12 @@ class ImageGroups:
     is_stratified: bool = True
     words: str = "that belong together"
 
+    def subset(self, indices: np.ndarray) -> ImageGroups:
+        """The groups of some images."""
+        hashes = self.hashes and self.hashes.subset(indices)
+        groups = np.unique(self.groups[indices], return_inverse=True)[1]
+        return dataclasses.replace(self, groups=groups, hashes=hashes)
+
     @property
     def counts(self) -> tuple[int, int]:
         """How many groups have two images or more, and how many images these have."""

@@ -115,7 +115,9 @@ def test_wrong_usage_of_a_subcommand_shows_its_own_usage(name, capsys):
     needed = {
         "demo": [],
         "train": ["DATA", "--out", "OUT"],
+        "forecast": ["DATA", "--out", "OUT"],
         "convert": ["DATA", "OUT", "--to", "voc"],
+        "label-next": ["RUN", "IMAGES", "--out", "OUT", "--to", "coco"],
     }
     one, two = ["A"], ["A", "B"]
     others = dict.fromkeys(("inspect", "selftest", "serve", "benchmark"), one)

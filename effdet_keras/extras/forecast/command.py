@@ -1,0 +1,108 @@
+"""`effdet-keras forecast`: what more images would gain."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from effdet_keras._internal.optional_imports import keras
+from effdet_keras.cli.arguments import (
+    DATASET_FORMATS,
+    OneOrTwo,
+    add_data,
+    add_overwrite,
+    size_or_auto,
+)
+
+SUMMARY = "say what twice as many images would gain"
+DESCRIPTION = (
+    "Trains on nested parts of a dataset, and says by a power law which AP all images "
+    "reach, and twice as many, for each class too. It needs 40 images or more, and the "
+    "time of three trainings."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command to its parser."""
+    add_data(parser)
+    parser.add_argument(
+        "--out",
+        required=True,
+        metavar="FOLDER",
+        help="folder of the trainings, forecast.json and forecast.html",
+    )
+    parser.add_argument(
+        "--percents",
+        nargs="+",
+        type=int,
+        default=[12, 25, 50],
+        metavar="P",
+        help="the parts to train on, in percent; with 100, all (12 25 50)",
+    )
+    parser.add_argument(
+        "--time-budget",
+        metavar="TIME",
+        help=(
+            "time for all trainings, such as 40m or 2h: a quarter for each part, and "
+            "for all images if a quarter is left"
+        ),
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="continue the forecast in FOLDER: what was measured stays",
+    )
+    add_overwrite(parser)
+
+    # As for `train`: fields of a run, and those that are not given stay as they are.
+    fields = parser.add_argument_group("trainings", argument_default=argparse.SUPPRESS)
+    fields.add_argument("--format", choices=DATASET_FORMATS, help="the format of DATA")
+    fields.add_argument(
+        "--model", metavar="NAME", help="a preset, as for train (efficientdet-lite0)"
+    )
+    fields.add_argument(
+        "--image-size",
+        action=OneOrTwo,
+        nargs="+",
+        type=size_or_auto,
+        metavar="PIXELS",
+        help="the network's input size, as for train (fitted to all boxes)",
+    )
+    fields.add_argument(
+        "--steps", type=int, metavar="N", help="steps of each training (1,400)"
+    )
+    fields.add_argument(
+        "--batch-size", type=int, metavar="N", help="images per step (8)"
+    )
+    fields.add_argument("--seed", type=int, metavar="N", help="random seed (0)")
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="any other field of a run, as for train; may be given several times",
+    )
+
+
+def run(
+    data: str,
+    *,
+    out: str,
+    percents: Sequence[int] = (12, 25, 50),
+    time_budget: str | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    settings: Sequence[str] = (),
+    **fields: Any,
+) -> None:
+    """Prints what more images would gain."""
+    keras.require("`effdet-keras forecast`")
+    from effdet_keras.extras.forecast.run_forecast import forecast
+    from effdet_keras.runs.configuration import parse_settings
+
+    given = parse_settings(settings, fields)
+    options = {"time_budget": time_budget, "resume": resume, "overwrite": overwrite}
+    found = forecast(data, out, percents=percents, **options, **given)
+    print(f"\n{found}\nCharts: {out}/forecast.html")

@@ -1,0 +1,117 @@
+"""A power law of AP over the number of training images, with what is not known of it.
+
+The error of a learner falls with a power of the number of examples, down to what no
+number of them removes (Hestness et al., 2017, "Deep Learning Scaling is Predictable,
+Empirically"): with `n` images, and `n0` the most that were measured,
+
+    AP(n) = level + gain * (1 - (n / n0) ** -exponent)
+
+where `level` is AP at `n0`, and `level + gain` is AP of infinitely many images. Three
+or four measurements, each of one training, do not determine three numbers: many curves
+go about as well through them. So each of a grid of curves is weighted by how likely the
+measurements are on it, and a forecast is the range of what the curves and the chance of
+one more training say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from effdet_keras.errors import require
+
+# The standard deviation of AP from one training to the next, of many objects, and what
+# few objects in the evaluation add to it: the root of this part of `1 / objects`.
+_NOISE, _NOISE_OF_ONE = 0.015, 0.3
+# Trainings on fewer images differ more: with the fourth root of their ratio.
+_NOISE_POWER = 0.25
+# Exponents as others measured them: half of them lie between 0.3 and 0.8.
+_EXPONENT, _EXPONENT_SPREAD = 0.5, 0.7  # the median, and the spread of its logarithm
+_EXPONENTS = np.geomspace(0.05, 2.5, 41)
+_GAINS = np.linspace(0.0, 1.0, 101) ** 2
+_LEVELS = np.linspace(-3.0, 3.0, 31)  # around the last measurement, in deviations
+_DRAWS = 20_000
+HELD = 0.8  # of the intervals
+
+
+class Interval(NamedTuple):
+    """What is expected, and between what it is in four of five cases."""
+
+    low: float
+    middle: float
+    high: float
+
+
+class LearningCurve:
+    """The curves that may lie behind some measurements.
+
+    Args:
+        num_images: ints, the training images of each measurement.
+        average_precisions: floats from 0 to 1, the AP of each.
+        num_objects: int, the objects of the images on which AP was measured: of few
+            AP is known less well.
+
+    Raises:
+        ValueError: If there are fewer than two measurements of different numbers of
+            images, or one is out of its range.
+
+    Example:
+        >>> curve = LearningCurve([30, 60, 120], [0.42, 0.51, 0.57], num_objects=400)
+        >>> low, middle, high = curve.forecast(240)
+        >>> 0.57 < middle < 0.65 and low < middle < high
+        True
+    """
+
+    def __init__(
+        self,
+        num_images: Sequence[int],
+        average_precisions: Sequence[float],
+        num_objects: int,
+    ):
+        numbers = np.asarray(num_images, float)
+        measured = np.asarray(average_precisions, float)
+        is_curve = len(numbers) == len(measured) and len(np.unique(numbers)) > 1
+        rule = "A learning curve needs AP of two different numbers of images or more"
+        require(is_curve, rule, num_images=num_images, aps=average_precisions)
+        is_right = (numbers > 0).all() and ((measured >= 0) & (measured <= 1)).all()
+        rule = "Numbers of images are above 0, and AP is from 0 to 1"
+        require(is_right, rule, num_images=num_images, aps=average_precisions)
+        self._most = numbers.max()
+        self._noise = _NOISE + _NOISE_OF_ONE / np.sqrt(max(num_objects, 1))
+        last = measured[numbers == self._most].mean()
+        levels = np.unique(np.clip(last + _LEVELS * self._noise, 0.0, 1.0))
+        level, gain, exponent = np.meshgrid(levels, _GAINS, _EXPONENTS, indexing="ij")
+        # Nothing is found better than right: of gains beyond it none is possible.
+        is_possible = level + gain <= 1.0
+        self._level, self._gain = level[is_possible], gain[is_possible]
+        self._exponent = exponent[is_possible]
+        log_odds = -0.5 * (np.log(self._exponent / _EXPONENT) / _EXPONENT_SPREAD) ** 2
+        # Grid points of gains lie closer at 0: each stands for the width of its cell.
+        log_odds += np.log(np.gradient(_GAINS)[np.searchsorted(_GAINS, self._gain)])
+        for number, value in zip(numbers, measured):
+            off = (value - self._at(number)) / self._noise_of(number)
+            log_odds -= 0.5 * off**2
+        odds = np.exp(log_odds - log_odds.max())
+        random = np.random.default_rng(0)  # a forecast is the same each time
+        self._drawn = random.choice(len(odds), _DRAWS, p=odds / odds.sum())
+        self._chance = random.standard_normal(_DRAWS)
+
+    def forecast(self, num_images: int) -> Interval:
+        """What one training on so many images is expected to reach."""
+        values = self._at(num_images)[self._drawn]
+        once = values + self._chance * self._noise_of(num_images)
+        outside = (1 - HELD) / 2
+        low, high = np.quantile(np.clip(once, 0.0, 1.0), [outside, 1 - outside])
+        # Beside 0 and 1, where chance goes one way alone, the middle is the border.
+        middle = np.clip(np.median(values), low, high)
+        return Interval(float(low), float(middle), float(high))
+
+    def _at(self, num_images):
+        """AP of each curve, not below 0."""
+        falls = (num_images / self._most) ** -self._exponent
+        return np.maximum(self._level + self._gain * (1 - falls), 0.0)
+
+    def _noise_of(self, num_images):
+        return self._noise * max(self._most / num_images, 1.0) ** _NOISE_POWER

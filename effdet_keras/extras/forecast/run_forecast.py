@@ -1,0 +1,523 @@
+"""`forecast`: trains on parts of a dataset, and says what more images would gain."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from effdet_keras._internal.whole_files import local_path, write_text
+from effdet_keras.data.anchor_fit import fitted_anchors, fitted_image_size
+from effdet_keras.data.dataset import DetectionDataset, boxes_per_class, count_of
+from effdet_keras.data.group_split import divide
+from effdet_keras.data.split_groups import ImageGroups, image_groups
+from effdet_keras.errors import (
+    InvalidStateError,
+    InvalidValueError,
+    check_fields,
+    printable,
+    require,
+)
+from effdet_keras.extras.forecast.learning_curve import HELD, LearningCurve
+from effdet_keras.extras.report.charts import (
+    MAX_LINES,
+    UNIT_TICKS,
+    Chart,
+    chart_figures,
+    curves,
+    even_ticks,
+)
+from effdet_keras.extras.report.pages import (
+    concat_markup,
+    element,
+    html_page,
+    stacked_table,
+)
+from effdet_keras.network.config import EfficientDetConfig
+from effdet_keras.runs.configuration import RunConfiguration, in_words, seconds_of
+from effdet_keras.runs.fine_tune import fine_tune
+from effdet_keras.runs.parts import Splits, choose_splits
+from effdet_keras.runs.run_folder import RunFolder, fingerprint
+
+FEWEST_IMAGES = 40
+PERCENTS = (12, 25, 50)
+_FILE, _PAGE = "forecast.json", "forecast.html"
+# Fields that say which images there are: they are chosen once, for all trainings.
+_OF_THE_DATA = (
+    "data",
+    "train_file_pattern",
+    "val_file_pattern",
+    "format",
+    "class_names",
+    "train_split",
+    "validation_split",
+    "test_split",
+    "validation_fraction",
+    "split_by",
+)
+# Of the time for all: what each of three parts gets, so that all images have a share.
+_SHARE = 0.25
+_WORTH = 0.02  # AP: what is expected to gain less is not worth many annotations
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """What one training reached.
+
+    Attributes:
+        percent: int, the part of the training images.
+        num_images: int, how many these are.
+        numbers: dict from name to float: `AP`, and `AP/<class>` for each class.
+        seconds: float, how long it took.
+    """
+
+    percent: int
+    num_images: int
+    numbers: dict[str, float]
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Forecast:
+    """What `forecast` found out. `print(forecast)` shows it, `save` writes a page.
+
+    Attributes:
+        num_images: int, all training images.
+        class_names: tuple of str.
+        num_boxes: tuple of int, the boxes of each class in these images.
+        num_objects: tuple of int, those of the images on which AP was measured.
+        split: str, the split of these.
+        measurements: tuple of `Measurement`, by number of images.
+    """
+
+    num_images: int
+    class_names: tuple[str, ...]
+    num_boxes: tuple[int, ...]
+    num_objects: tuple[int, ...]
+    split: str
+    measurements: tuple[Measurement, ...]
+
+    def curve(self, class_name: str | None = None) -> LearningCurve | None:
+        """The learning curve of AP, or of a class; None where AP is not known.
+
+        AP of a class is not known where the images on which it is measured have no
+        object of it.
+        """
+        name, num_objects = "AP", sum(self.num_objects)
+        if class_name is not None:
+            name = f"AP/{class_name}"
+            num_objects = self.num_objects[self.class_names.index(class_name)]
+        known = [m for m in self.measurements if m.numbers.get(name, -1.0) >= 0]
+        if len({m.num_images for m in known}) < 2:
+            return None
+        numbers = [m.num_images for m in known]
+        return LearningCurve(numbers, [m.numbers[name] for m in known], num_objects)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a page with the charts, one HTML file."""
+        write_text(path, _page_of(self))
+
+    def __str__(self):
+        return printable("\n".join(_lines_of(self)))
+
+
+def forecast(
+    data: str | os.PathLike | DetectionDataset | Mapping[str, DetectionDataset],
+    out: str | os.PathLike[str],
+    *,
+    percents: Sequence[int] = PERCENTS,
+    time_budget: str | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    **fields: Any,
+) -> Forecast:
+    """Trains on parts of a dataset, and says what more images would gain.
+
+    The parts are nested, keep recordings whole and have each class, and the images on
+    which AP is measured are the same for all: those of the test split, or of the
+    validation split. Image size and anchors are fitted once, to all images. A power law
+    through the AP of the parts says what all images reach, and twice as many.
+
+    Args:
+        data: path of the dataset, or a `DetectionDataset`, or a dict of them by split.
+        out: folder to write to: each training in a folder of its own, "forecast.json"
+            with what was measured, and "forecast.html" with the charts.
+        percents: ints from 1 to 100, the parts to train on.
+        time_budget: string, the time for all trainings, such as "40m": each part gets a
+            quarter, and if a quarter is left all images are trained on as well. None
+            trains each as long as `fine_tune` does.
+        resume: bool, whether to go on in `out`: what was measured stays.
+        overwrite: bool, whether to begin anew in `out`.
+        **fields: fields of `RunConfiguration`, such as `model` or `steps`.
+
+    Returns:
+        `Forecast`.
+
+    Raises:
+        ValueError: If there are fewer than 40 images, a percentage is no part, or a
+            field is wrong.
+        FileExistsError: If `out` has a forecast, and neither `resume` nor `overwrite`
+            is given.
+        RuntimeError: If `out` has a forecast of other data or fields.
+    """
+    percents = _checked(percents)
+    check_fields(fields, RunConfiguration().to_dict(), "A run")
+    require(
+        fields.get("time_budget") is None,
+        "The time of a forecast is its `time_budget`, not one of a run",
+        time_budget=fields.get("time_budget"),
+    )
+    require(
+        fields.get("evaluate_every") != 0 and not fields.get("one_batch"),
+        "A forecast needs the AP of each training: leave `evaluate_every=0` and "
+        "`one_batch` out",
+        evaluate_every=fields.get("evaluate_every"),
+        one_batch=fields.get("one_batch"),
+    )
+    if time_budget is not None:
+        is_right = seconds_of(time_budget) is not None
+        rule = "`time_budget` is a duration such as '90s', '20m' or '1.5h'"
+        require(is_right, rule, time_budget=time_budget)
+    folder = local_path(out, "`out`")
+    if isinstance(data, DetectionDataset):
+        data = {"train": data}
+    datasets = data if isinstance(data, Mapping) else None
+    if datasets is None:
+        fields["data"] = os.fspath(data)
+    configuration = RunConfiguration(**fields)
+    configuration.replace(time_budget=time_budget)  # says what contradicts
+    splits = choose_splits(configuration, datasets)
+    _check_number(splits)
+    return _Trainings(folder, splits, configuration).run(
+        percents, time_budget, resume=resume, overwrite=overwrite
+    )
+
+
+def _checked(percents):
+    percents = tuple(sorted(set(percents)))
+    is_right = all(isinstance(p, int) and 1 <= p <= 100 for p in percents)
+    rule = "The parts of a forecast are two or more whole percentages from 1 to 100"
+    require(is_right and len(percents) > 1, rule, percents=percents)
+    return percents
+
+
+def _check_number(splits):
+    """Raises where a part of the images would be a handful, or nothing is measured."""
+    number = len(splits.train) + len(splits.validation)
+    if number < FEWEST_IMAGES:
+        raise InvalidValueError(
+            f"A forecast needs {FEWEST_IMAGES} images or more, to train and to "
+            "validate on: with fewer, AP differs more from one training to the next "
+            f"than with their number. Received: {count_of(number, 'image')}. Annotate "
+            "more first."
+        )
+    split, evaluated = splits.final
+    if not boxes_per_class(evaluated, crowds=False).any():
+        raise InvalidValueError(
+            f"AP cannot be measured: the images of '{split}' have no box. Name the "
+            "split that has some with `test_split` or `validation_split`."
+        )
+
+
+class _Trainings:
+    """The trainings of one forecast, and what they reached, in its folder."""
+
+    def __init__(self, folder, splits: Splits, configuration: RunConfiguration):
+        self.folder, self.splits = pathlib.Path(folder), splits
+        self.split, evaluated = splits.final
+        self.num_objects = boxes_per_class(evaluated, crowds=False)
+        self.fields = _fields_of_runs(configuration, splits.train)
+        self.seed = configuration.seed
+        self.grouping = image_groups(splits.train.records, configuration.split_by)
+        self.measurements: list[Measurement] = []
+        settings = {n: v for n, v in self.fields.items() if n != "verbose"}
+        self.description = {
+            "data": {name: fingerprint(d) for name, d in splits.by_role().items()},
+            "fields": json.loads(json.dumps(settings)),
+        }
+
+    def run(self, percents, time_budget, *, resume, overwrite):
+        """Trains what is not measured, and returns the forecast."""
+        self._begin(resume=resume, overwrite=overwrite)
+        subsets = nested_subsets(self.splits.train, percents, self.grouping, self.seed)
+        share = None if time_budget is None else seconds_of(time_budget) * _SHARE
+        began = time.monotonic()
+        for percent, subset in subsets.items():
+            self._measure(percent, subset, share)
+        if share is not None and 100 not in percents:
+            left = 4 * share - (time.monotonic() - began)
+            if left >= 0.9 * share:
+                self._measure(100, self.splits.train, left)
+            else:
+                print(
+                    f"No time is left to train on all images: {in_words(max(left, 0))} "
+                    f"of {time_budget}."
+                )
+        found = self.forecast()
+        found.save(self.folder / _PAGE)
+        return found
+
+    def forecast(self):
+        train = self.splits.train
+        return Forecast(
+            num_images=len(train),
+            class_names=train.class_names,
+            num_boxes=tuple(boxes_per_class(train, crowds=False).tolist()),
+            num_objects=tuple(self.num_objects.tolist()),
+            split=self.split,
+            measurements=tuple(sorted(self.measurements, key=lambda m: m.num_images)),
+        )
+
+    def _begin(self, *, resume, overwrite):
+        """Takes over what was measured, or begins anew."""
+        path = self.folder / _FILE
+        if path.is_file() and resume:
+            before = json.loads(path.read_text(encoding="utf-8"))
+            for name, value in self.description.items():
+                if before[name] != value:
+                    raise InvalidStateError(
+                        f"The forecast in '{self.folder}' was made with other {name}. "
+                        f"Received: {value}, before: {before[name]}. Give the same, or "
+                        "begin a new forecast in another folder."
+                    )
+            self.measurements = [Measurement(**row) for row in before["measurements"]]
+        elif self.folder.is_dir() and any(self.folder.iterdir()) and not overwrite:
+            raise FileExistsError(
+                f"The folder '{self.folder}' is not empty. Give another one, continue "
+                "its forecast (`resume`, --resume), or replace it (`overwrite`, "
+                "--overwrite)."
+            )
+        self.overwrite = overwrite
+        self._write()
+
+    def _write(self):
+        rows = [dataclasses.asdict(m) for m in self.measurements]
+        content = {**self.description, "measurements": rows}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_text(self.folder / _FILE, json.dumps(content, indent=1) + "\n")
+
+    def _measure(self, percent, subset, seconds):
+        """Trains on a part, unless that was done."""
+        if any(m.percent == percent for m in self.measurements):
+            return
+        if not any(len(record.labels) for record in subset.records):
+            print(f"{percent} %: no box in {len(subset)} images, which are left out.")
+            return
+        print(
+            f"{percent} %: training on {count_of(len(subset), 'image')} ...", flush=True
+        )
+        datasets = {"train": subset, "val": self.splits.validation}
+        if self.splits.test is not None:
+            datasets["test"] = self.splits.test
+        fields = dict(self.fields)
+        if seconds is not None:
+            fields["time_budget"] = f"{max(int(seconds), 1)}s"
+        began = time.monotonic()
+        out = self.folder / f"{percent}_percent"
+        goes_on = RunFolder(out).has_run and not self.overwrite
+        options = {"resume": goes_on, "overwrite": self.overwrite}
+        result = fine_tune(datasets, out=out, **options, **fields)
+        numbers = {
+            name: float(value)
+            for name, value in result.numbers.items()
+            if name == "AP" or name.startswith("AP/")
+        }
+        spent = time.monotonic() - began
+        self.measurements.append(Measurement(percent, len(subset), numbers, spent))
+        self._write()
+        print(f"{percent} %: AP {numbers['AP']:.3f} ({in_words(spent)})", flush=True)
+
+
+def _fields_of_runs(configuration, train):
+    """The fields of each training: size and anchors are those that fit all images."""
+    fields = configuration.to_dict()
+    for name in _OF_THE_DATA:
+        del fields[name]
+    if fields["verbose"] == "auto":
+        fields["verbose"] = 0
+    if configuration.is_hub_module:
+        return fields
+    options = dict(configuration.model_config)
+    if configuration.image_size == "auto":
+        config = EfficientDetConfig.from_name(configuration.model, **options)
+        fields["image_size"] = list(fitted_image_size(train, config))
+    if fields["image_size"] is not None:
+        options["image_size"] = fields["image_size"]
+    has_own = {"anchor_scale", "aspect_ratios", "num_scales"} & options.keys()
+    if (
+        configuration.anchors == "auto"
+        and not has_own
+        and configuration.teacher is None
+    ):
+        config = EfficientDetConfig.from_name(configuration.model, **options)
+        fitted = fitted_anchors(train, config)
+        fields["model_config"] = {**configuration.model_config, **fitted}
+    return fields
+
+
+def nested_subsets(
+    train: DetectionDataset,
+    percents: Sequence[int],
+    grouping: ImageGroups,
+    seed: int,
+) -> dict[int, DetectionDataset]:
+    """Parts of a dataset, each a part of the next larger one.
+
+    Args:
+        train: `DetectionDataset`.
+        percents: ints, the sizes of the parts.
+        grouping: which images belong together: they are in a part, or are not.
+        seed: int. The same seed gives the same parts.
+
+    Returns:
+        Dict from percentage to `DetectionDataset`, the smallest part first.
+    """
+    left, parts = np.arange(len(train)), {}
+    for percent in sorted(percents, reverse=True):
+        number = max(round(len(train) * percent / 100), 1)
+        if number < len(left):
+            records = [train.records[i] for i in left]
+            rest = grouping.subset(left)
+            division = divide(records, train.num_classes, rest, number, seed)
+            left = left[~division.in_second]
+        parts[percent] = train.subset(left)
+    return dict(sorted(parts.items()))
+
+
+# --- The forecast as text, and as a page.
+
+
+def _rows_of(forecast, class_name=None):
+    """Percent or words, number of images and AP of each point, measured or expected."""
+    name = "AP" if class_name is None else f"AP/{class_name}"
+    rows = [
+        (f"{m.percent} %", m.num_images, m.numbers[name], None)
+        for m in forecast.measurements
+        if m.numbers.get(name, -1.0) >= 0
+    ]
+    curve = forecast.curve(class_name)
+    if curve is None:
+        return rows
+    numbers = {"all": forecast.num_images, "twice as many": 2 * forecast.num_images}
+    if any(m.num_images == forecast.num_images for m in forecast.measurements):
+        del numbers["all"]
+    for words, number in numbers.items():
+        expected = curve.forecast(number)
+        rows.append((words, number, expected.middle, expected))
+    return rows
+
+
+def _in_words(value, expected):
+    if expected is None:
+        return f"{value:.3f}"
+    return f"{value:.2f} ({expected.low:.2f} to {expected.high:.2f})"
+
+
+def _table_of(forecast):
+    """Lists of cells: the names of the columns, then the points of AP."""
+    rows = [
+        [words, f"{number:,}", _in_words(value, expected)]
+        for words, number, value, expected in _rows_of(forecast)
+    ]
+    return [["part", "images", "AP"], *rows]
+
+
+def _class_table(forecast):
+    """The same of classes: boxes, AP of the largest part, and what is expected."""
+    rows = [["class", "boxes", "largest part", "all", "twice as many"]]
+    for name, boxes in zip(forecast.class_names, forecast.num_boxes):
+        found = {words: _in_words(v, e) for words, _, v, e in _rows_of(forecast, name)}
+        last = [text for words, text in found.items() if words.endswith("%")][-1:]
+        cells = [*(last or ["-"]), found.get("all", *(last or ["-"]))]
+        rows.append([name, f"{boxes:,}", *cells, found.get("twice as many", "-")])
+    return rows
+
+
+def _advice(forecast):
+    """Sentences on whether more images are worth it, and of which class."""
+    rows = {
+        words: (value, expected) for words, _, value, expected in _rows_of(forecast)
+    }
+    if "twice as many" not in rows:
+        return ["AP of the parts is not known: nothing can be said of more images."]
+    most = forecast.measurements[-1]
+    now = rows["all"][0] if "all" in rows else most.numbers["AP"]
+    gain = rows["twice as many"][0] - now
+    sentences = [
+        f"Twice as many images are expected to gain {gain:.2f} AP over all that there "
+        f"are, on the {sum(forecast.num_objects):,} objects of '{forecast.split}'. In "
+        f"{100 * HELD:.0f} of 100 cases AP is in the range in parentheses."
+    ]
+    if gain < _WORTH:
+        sentences.append(
+            "That is less than AP differs from one training to the next: look at the "
+            "labels, the image size and a larger model before you annotate more."
+        )
+    gains = {}
+    for name in forecast.class_names:
+        values = [(v, e) for _, _, v, e in _rows_of(forecast, name)]
+        if values and values[-1][1] is not None:
+            at_all = values[-2][0]
+            gains[name] = values[-1][0] - at_all
+    if len(gains) > 1 and max(gains.values()) >= _WORTH:
+        best = max(gains, key=gains.get)
+        sentences.append(f"'{best}' gains most, {gains[best]:.2f}: label that first.")
+    return sentences
+
+
+def _lines_of(forecast):
+    tables = [_table_of(forecast)]
+    if len(forecast.class_names) > 1:
+        tables.append(_class_table(forecast))
+    for table in tables:
+        widths = [max(map(len, column)) for column in zip(*table)]
+        for row in table:
+            cells = [f"{row[0]:<{widths[0]}}"]
+            cells += [f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:])]
+            yield "  ".join(cells)
+        yield ""
+    yield from _advice(forecast)
+
+
+def _chart_of(forecast, title, class_names):
+    """A chart of measurements and of what is expected, over the number of images."""
+    lines, legend = [], []
+    for class_name in class_names[:MAX_LINES]:
+        rows = _rows_of(forecast, class_name)
+        points = [(number, value) for _, number, value, _ in rows]
+        if points:
+            lines.append(tuple(zip(*points)))
+            legend.append(class_name or "AP, measured and expected")
+    words = []
+    if class_names == [None]:
+        expected = [(n, e) for _, n, _, e in _rows_of(forecast) if e is not None]
+        measured = [(m.num_images, m.numbers["AP"]) for m in forecast.measurements][-1]
+        for k, name in enumerate(("from", "to")):
+            ends = [(number, (e.low, e.high)[k]) for number, e in expected]
+            lines.append(tuple(zip(measured, *ends)))
+            legend.append(f"{name}, in {100 * HELD:.0f} of 100 cases")
+    elif len(class_names) > MAX_LINES:
+        words.append(f"And {len(class_names) - MAX_LINES} more classes.")
+    highest = 2 * forecast.num_images
+    ticks = even_ticks(0, highest)
+    svg = curves(lines, ticks, UNIT_TICKS, ("training images", "AP"))
+    return Chart(title, svg, tuple(words), tuple(legend))
+
+
+def _page_of(forecast):
+    """The page of a forecast, one HTML file."""
+    parts = [element("h1", "What more images would gain")]
+    parts += [element("p", sentence) for sentence in _advice(forecast)]
+    charts = [_chart_of(forecast, "AP over the number of images", [None])]
+    if len(forecast.class_names) > 1:
+        charts.append(_chart_of(forecast, "By class", list(forecast.class_names)))
+    parts += [chart_figures(charts), stacked_table(_table_of(forecast))]
+    if len(forecast.class_names) > 1:
+        parts += [element("h2", "By class"), stacked_table(_class_table(forecast))]
+    return html_page("Forecast", concat_markup(*parts))

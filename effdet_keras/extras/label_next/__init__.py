@@ -1,0 +1,1 @@
+"""Which images to label next, with a detector's boxes for the labelling tool."""

@@ -1,0 +1,109 @@
+"""`effdet-keras label-next`: which images to label next, with boxes to correct."""
+
+from __future__ import annotations
+
+import argparse
+
+from effdet_keras.cli.arguments import DATASET_FORMATS, add_batch_size
+
+SUMMARY = "say which images to label next, with boxes to correct in a labelling tool"
+DESCRIPTION = (
+    "Ranks images without labels by what their labels are expected to teach a "
+    "detector: uncertain scores, other boxes in the mirrored image, unlike what is "
+    "labelled; near-duplicates last. Writes the first of them with the detector's "
+    "boxes as pre-annotations of a labelling tool."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command to its parser."""
+    parser.add_argument(
+        "model",
+        metavar="RUN",
+        help="the folder of a run of `train`, or any model that `predict` takes",
+    )
+    parser.add_argument(
+        "images",
+        metavar="IMAGES",
+        help="folder of images that are not labelled; folders in it are searched too",
+    )
+    parser.add_argument(
+        "--out",
+        required=True,
+        metavar="FOLDER",
+        help="new folder for the images, the boxes and ranking.csv",
+    )
+    parser.add_argument(
+        "--to",
+        required=True,
+        choices=("labelstudio", "cvat", "labelme", "coco"),
+        help="the tool, or the format, of the boxes",
+    )
+    parser.add_argument(
+        "--count",
+        type=int,
+        default=100,
+        metavar="N",
+        help="images to write; 0 writes all (%(default)s)",
+    )
+    parser.add_argument(
+        "--labelled",
+        metavar="DATA",
+        help="the dataset that is labelled (the data of RUN)",
+    )
+    parser.add_argument(
+        "--format", choices=DATASET_FORMATS, help="the format of --labelled DATA"
+    )
+    parser.add_argument(
+        "--score-threshold",
+        type=_score,
+        default=0.3,
+        metavar="S",
+        help=(
+            "lowest score of the boxes to write, or 'best' for the thresholds that "
+            "`eval --store-thresholds` stored (%(default)s)"
+        ),
+    )
+    add_batch_size(parser, default=8)
+    parser.add_argument(
+        "--address",
+        metavar="TEXT",
+        help=(
+            "what stands before the name of an image in tasks of Label Studio, such as "
+            "s3://bucket/ (its local files)"
+        ),
+    )
+
+
+def _score(text):
+    return text if text == "best" else float(text)
+
+
+def run(
+    model: str,
+    images: str,
+    *,
+    out: str,
+    to: str,
+    count: int = 100,
+    labelled: str | None = None,
+    format: str | None = None,
+    score_threshold: float | str = 0.3,
+    batch_size: int = 8,
+    address: str | None = None,
+) -> None:
+    """Writes the images to label next."""
+    from effdet_keras.extras.label_next.label_next import label_next
+
+    label_next(
+        model,
+        images,
+        out,
+        to,
+        count=count or None,
+        labelled=labelled,
+        format=format,
+        score_threshold=score_threshold,
+        batch_size=batch_size,
+        address=address,
+    )

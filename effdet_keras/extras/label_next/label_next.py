@@ -1,0 +1,333 @@
+"""`label_next`: the images to label next, with boxes to correct in a labelling tool."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import os
+import pathlib
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from effdet_keras._internal.number_ranges import check_whole_number
+from effdet_keras._internal.whole_files import (
+    atomic_folder,
+    copy_file,
+    local_path,
+    write_text,
+)
+from effdet_keras.cli.files import open_any_model
+from effdet_keras.data.any_format import load_splits
+from effdet_keras.data.near_duplicates import hash_images
+from effdet_keras.data.record import Record
+from effdet_keras.detect.detect import (
+    Progress,
+    ScoreRule,
+    ScoreThreshold,
+    check_batch_size,
+)
+from effdet_keras.detect.detections import Detections
+from effdet_keras.errors import (
+    EffDetError,
+    InvalidValueError,
+    check_choice,
+    printable,
+    require,
+)
+from effdet_keras.extras.label_next.ranking import (
+    LOWEST_SCORE,
+    RankedImage,
+    disagreement_of,
+    rank,
+    uncertainty_of,
+)
+from effdet_keras.extras.label_next.tools import (
+    FOLDER,
+    IMAGES,
+    TOOLS,
+    Classes,
+    ImageToLabel,
+)
+from effdet_keras.images import IMAGE_SUFFIXES, read_image
+from effdet_keras.labels import category_ids_or_default
+from effdet_keras.predictor import Predictor
+from effdet_keras.runs.run_folder import RunFolder
+
+
+def label_next(
+    model: str | os.PathLike | Predictor,
+    images: str | os.PathLike,
+    out: str | os.PathLike,
+    to: str,
+    *,
+    count: int | None = 100,
+    labelled: str | os.PathLike | None = None,
+    format: str | None = None,
+    score_threshold: ScoreThreshold = 0.3,
+    batch_size: int = 8,
+    address: str | None = None,
+    verbose: bool = True,
+) -> list[RankedImage]:
+    """Writes the images to label next, with a detector's boxes to correct.
+
+    In `out` are `images/` (copies of the best images), the file of the tool, and
+    `ranking.csv` with all images in their order and why. See `ranking.rank` for it.
+
+    Args:
+        model: path of the folder of a run, or of any model that `Predictor.load` opens,
+            or a `Predictor`.
+        images: folder of images that are not labelled, searched with the folders in it.
+        out: folder to make. It appears once it is complete.
+        to: "labelstudio", "cvat", "labelme" or "coco".
+        count: int, the images to write; None writes all.
+        labelled: path of the dataset that is labelled; images unlike it come first.
+            None is the data of the run, where `model` is one and its data is there.
+        format: of `labelled`, where it holds several.
+        score_threshold: see `Predictor.detect`: of the boxes that are written.
+        batch_size: int, images at once.
+        address: text before the name of each image in tasks of Label Studio, such as
+            "s3://bucket/"; None is that of its local files.
+        verbose: whether to show progress.
+
+    Returns:
+        List of `RankedImage`, by the index of the image in the sorted paths that could
+        be read.
+
+    Raises:
+        FileExistsError: If `out` is there.
+        FileNotFoundError, ValueError: If there is no image, or no model.
+    """
+    check_choice("to", to, TOOLS)
+    check_batch_size(batch_size)
+    if count is not None:
+        check_whole_number("count", count, "[1, inf)")
+    out = local_path(out, "`out`")
+    if out.exists():
+        raise FileExistsError(
+            f"'{out}' is there already. Give the path of a new folder."
+        )
+    paths = _find_images(local_path(images, "`images`"))
+    records = _labelled_records(model, labelled, format)
+    predictor = model if isinstance(model, Predictor) else open_any_model(str(model))
+    rule = ScoreRule(predictor.detector, score_threshold, False)
+    paths = _without_labelled(paths, records)
+    looked = _look_at(predictor, paths, batch_size, rule, verbose)
+    if not looked:
+        raise InvalidValueError(
+            f"None of the {len(paths)} images of '{images}' can be read."
+        )
+    unlabelled = [one.record for one in looked]
+    ranked = rank(
+        [one.uncertainty for one in looked],
+        [one.disagreement for one in looked],
+        hash_images(unlabelled),
+        hash_images(records),
+    )
+    names = _names_of([pathlib.Path(one.record.image) for one in looked], images)
+    chosen = ranked if count is None else ranked[:count]
+    to_label = [
+        ImageToLabel(
+            names[one.index],
+            looked[one.index].record.image_size,
+            looked[one.index].detections,
+            one.gain,
+        )
+        for one in chosen
+    ]
+    with atomic_folder(out) as folder:
+        (folder / IMAGES).mkdir(parents=True)
+        for one, image in zip(chosen, to_label):
+            source = looked[one.index].record.image
+            copy_file(pathlib.Path(source), folder / IMAGES / image.name)
+        what_next = TOOLS[to](
+            folder, to_label, _classes_of(predictor), _name_of(model), address
+        )
+        write_text(folder / "ranking.csv", _ranking(ranked, looked, names, chosen))
+    boxes = sum(len(image.detections) for image in to_label)
+    duplicates = sum(one.duplicate_of is not None for one in ranked)
+    print(
+        printable(
+            f"{len(to_label):,} of {len(ranked):,} images with {boxes:,} boxes are in "
+            f"'{out}'; {duplicates:,} that look like a labelled image or one ranked "
+            f"higher come last.\n{what_next.replace(FOLDER, str(out.resolve()))}"
+        )
+    )
+    return ranked
+
+
+def _find_images(folder):
+    """The images of a folder and of those in it; hidden ones are none."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"There is no folder of images '{folder}'.")
+    paths = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in IMAGE_SUFFIXES
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        and path.is_file()
+    )
+    if not paths:
+        raise InvalidValueError(
+            f"There is no image in '{folder}' and the folders in it: looked for "
+            f"{', '.join(IMAGE_SUFFIXES)}."
+        )
+    return paths
+
+
+def _labelled_records(model, labelled, format):
+    """The records that are labelled: of a dataset, or of the data of a run."""
+    if labelled is not None:
+        return _records_with_boxes(load_splits(labelled, format=format))
+    if not isinstance(model, Predictor):
+        folder = pathlib.Path(model)
+        if folder.is_dir() and RunFolder(folder).has_run:
+            run = RunFolder(folder).read_configuration()
+            if run.data is not None:
+                try:
+                    return _records_with_boxes(load_splits(run.data, format=run.format))
+                except (EffDetError, OSError) as error:
+                    warnings.warn(
+                        f"The data of the run cannot be read ({error}).", stacklevel=3
+                    )
+    print(
+        "What is labelled is not known: images are ranked by scores and mirror images "
+        "alone. `labelled` (--labelled DATA) names the dataset."
+    )
+    return []
+
+
+def _records_with_boxes(splits):
+    return [
+        record
+        for dataset in splits.values()
+        for record in dataset.records
+        if len(record.labels)
+    ]
+
+
+def _without_labelled(paths, records):
+    """The images that are not in the dataset themselves."""
+    known = {
+        os.path.realpath(record.image)
+        for record in records
+        if isinstance(record.image, str)
+    }
+    left = [path for path in paths if os.path.realpath(path) not in known]
+    if len(left) < len(paths):
+        print(f"{len(paths) - len(left):,} images are labelled, and left out.")
+    require(left, "All images are labelled: there is none to rank", num=len(paths))
+    return left
+
+
+class _Looked(NamedTuple):
+    """What was found in an image, and how certain that is."""
+
+    record: Record
+    detections: Detections
+    uncertainty: float
+    disagreement: float
+
+
+def _look_at(predictor, paths, batch_size, rule, verbose):
+    """Detects in images and their mirror images, a batch at a time."""
+    looked, progress = [], Progress(len(paths), "images")
+    options = {"batch_size": batch_size, "verbose": 0}
+    options["score_threshold"] = min(LOWEST_SCORE, rule.lowest)
+    for first in range(0, len(paths), batch_size):
+        images, read = [], []
+        for path in paths[first : first + batch_size]:
+            try:
+                images.append(read_image(path))
+                read.append(path)
+            except (ValueError, OSError) as error:
+                warnings.warn(f"'{path}' is left out: {error}", stacklevel=3)
+        if images:
+            found = predictor.detect(images, **options)
+            mirrors = [np.ascontiguousarray(image[:, ::-1]) for image in images]
+            mirrored = predictor.detect(mirrors, **options)
+            for k, path in enumerate(read):
+                height, width = images[k].shape[:2]
+                looked.append(
+                    _Looked(
+                        _record_of(path, (height, width), len(looked)),
+                        # Without its pixels: there may be a hundred thousand.
+                        dataclasses.replace(rule.applied_to(found[k]), image=None),
+                        uncertainty_of(found[k]),
+                        disagreement_of(found[k], mirrored[k], width),
+                    )
+                )
+        if verbose:
+            progress.update(min(first + batch_size, len(paths)))
+    return looked
+
+
+def _record_of(path, size, image_id):
+    nothing = np.zeros(0)
+    return Record(
+        image=str(path),
+        image_size=size,
+        image_id=image_id,
+        source_id=image_id,
+        file_name=path.name,
+        boxes_xywh=nothing,
+        labels=nothing,
+        is_crowd=nothing,
+        area=nothing,
+        annotation_ids=nothing,
+    )
+
+
+def _names_of(paths: Sequence[pathlib.Path], folder: Any) -> list[str]:
+    """A name for each image, of its path below the folder: tools want one folder."""
+    folder = local_path(folder, "`images`")
+    names, used = [], set()
+    for path in paths:
+        name = "__".join(path.relative_to(folder).parts)
+        # LabelMe's json of `a.jpg` and `a.png` would be one file.
+        while pathlib.Path(name).stem.casefold() in used:
+            name = f"{pathlib.Path(name).stem}_{path.suffix[1:]}{path.suffix}"
+        used.add(pathlib.Path(name).stem.casefold())
+        names.append(name)
+    return names
+
+
+def _classes_of(predictor):
+    names = predictor.class_names
+    if names is None:
+        names = tuple(str(i) for i in range(predictor.config.num_classes))
+    return Classes(names, category_ids_or_default(predictor.category_ids, len(names)))
+
+
+def _name_of(model):
+    if isinstance(model, Predictor):
+        return model.config.name
+    return pathlib.Path(model).name or str(model)
+
+
+def _ranking(ranked, looked, names, chosen):
+    """The text of ranking.csv: each image, and why it has its place."""
+    text = io.StringIO()
+    columns = ["rank", "image", "gain", "uncertainty", "disagreement", "novelty"]
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow([*columns, "boxes", "looks_like", "written_as"])
+    written = {one.index for one in chosen}
+    for place, one in enumerate(ranked, start=1):
+        signs = one.gain, one.uncertainty, one.disagreement, one.novelty
+        twin = one.duplicate_of
+        looks_like = "" if twin is None else "labelled" if twin < 0 else names[twin]
+        source = looked[one.index]
+        table.writerow(
+            [
+                place,
+                source.record.image,
+                *(f"{sign:.4f}" for sign in signs),
+                len(source.detections),
+                looks_like,
+                names[one.index] if one.index in written else "",
+            ]
+        )
+    return text.getvalue()
