@@ -9,6 +9,7 @@ from effdet_keras.cli.arguments import (
     add_data,
     add_format,
     add_overwrite,
+    add_unlabelled,
 )
 
 SUMMARY = "say what is wrong with a dataset"
@@ -27,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--split", metavar="NAME", help="inspect only this split, such as train"
     )
     add_format(parser)
+    add_unlabelled(parser)
     parser.add_argument(
         "--model",
         default="efficientdet-d0",
@@ -87,6 +89,7 @@ def run(
     *,
     split: str | None = None,
     format: str | None = None,
+    unlabelled: str | None = None,
     model: str = "efficientdet-d0",
     image_size: int | tuple[int, int] | None = None,
     html: str | None = None,
@@ -115,10 +118,11 @@ def run(
     names = [name.strip() for name in (augment or "").split(",")]
     chosen = [augmentations.augmentation_of(name) for name in names if name]
     options = {"model": model, "image_size": image_size, "decode": decode}
+    options |= {"format": format, "unlabelled": unlabelled}
     if split is None:
-        reports = check_splits(data, format=format, **options)
+        reports = check_splits(data, **options)
     else:
-        reports = {split: check(data, split=split, format=format, **options)}
+        reports = {split: check(data, split=split, **options)}
     for name, report in reports.items():
         print(f"\n== {name} ==\n{report}")
     if anchors:
