@@ -48,6 +48,18 @@ def add_format(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_unlabelled(parser: argparse.ArgumentParser) -> None:
+    """Adds `--unlabelled`: what images without annotations of their own are."""
+    parser.add_argument(
+        "--unlabelled",
+        choices=("negative", "skip"),
+        help=(
+            "images of YOLO data without a txt file: negative, images without objects "
+            "(the default, with a warning), or skip, left out"
+        ),
+    )
+
+
 def add_batch_size(parser: argparse.ArgumentParser, default: int) -> None:
     """Adds `--batch-size`, for what detects in images."""
     parser.add_argument(

@@ -7,6 +7,7 @@ import argparse
 from effdet_keras.cli.arguments import (
     add_data,
     add_format,
+    add_unlabelled,
 )
 
 SUMMARY = "write a dataset in another format"
@@ -27,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the format to write",
     )
     add_format(parser)
+    add_unlabelled(parser)
     parser.add_argument(
         "--split", metavar="NAME", help="convert only this split, such as train"
     )
@@ -51,11 +53,17 @@ def run(
     format: str | None = None,
     split: str | None = None,
     num_shards: int | None = None,
+    unlabelled: str | None = None,
     skip_errors: bool = False,
 ) -> None:
     """Writes a dataset in another format."""
     from effdet_keras.data import convert
 
     on_error = "skip" if skip_errors else "raise"
-    options = {"split": split, "format": format, "num_shards": num_shards}
+    options = {
+        "split": split,
+        "format": format,
+        "num_shards": num_shards,
+        "unlabelled": unlabelled,
+    }
     convert(data, out, to, on_error=on_error, **options)

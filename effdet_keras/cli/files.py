@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from effdet_keras._internal.optional_imports import keras
 from effdet_keras._internal.remote_path import path_of
+from effdet_keras.data.formats.dataset_files import role_of_split
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import IMAGE_SUFFIXES
 from effdet_keras.network.config import MODEL_NAMES
@@ -88,6 +89,10 @@ class DatasetSource:
             return self.split
         names = list(find(self.path, self.format).readers)
         found = [name for name in preferred if name in names]
+        roles = [role_of_split(name) for name in preferred]
+        found = found or [
+            n for role in roles for n in names if role_of_split(n) == role
+        ]
         if not found and len(names) > 1:
             raise InvalidValueError(
                 f"`{self.flag} {self.path}` has the splits {', '.join(names)}, and "

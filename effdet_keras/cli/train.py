@@ -13,6 +13,7 @@ from effdet_keras.cli.arguments import (
     OneOrTwo,
     add_data,
     add_overwrite,
+    add_unlabelled,
     size_or_auto,
 )
 
@@ -177,6 +178,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=DATASET_FORMATS,
         help="the format of DATA, if it holds several; detected by default",
     )
+    add_unlabelled(data)
     data.add_argument(
         "--train-split", metavar="NAME", help="the split to train on (train)"
     )

@@ -23,6 +23,7 @@ from effdet_keras.data.formats.dataset_files import (
     NO_DATA_FOLDERS,
     listing_once,
     names_in,
+    role_of_split,
     split_in_name,
     visible_folders,
 )
@@ -54,6 +55,9 @@ from effdet_keras.data.formats.unknown import describe_unknown_files
 from effdet_keras.data.formats.via import via_readers
 from effdet_keras.data.formats.voc import voc_readers, write_voc
 from effdet_keras.data.formats.yolo import write_yolo, yolo_readers
+from effdet_keras.data.formats.yolo_layout import find_layout
+from effdet_keras.data.problems import Problem
+from effdet_keras.data.shared_images import shared_images
 from effdet_keras.errors import InvalidValueError, check_choice, require
 
 
@@ -168,7 +172,10 @@ def load(
     """
     found = find(path, format)
     split = chosen_split(found.readers, split, path)
-    return _read(found, [split], class_names, on_error, masks, unlabelled)[split]
+    dataset = _read(found, [split], class_names, on_error, masks, unlabelled)[split]
+    if found.format == "yolo":
+        _tell_of_one_folder(found, split)
+    return dataset
 
 
 def load_splits(
@@ -201,7 +208,7 @@ def load_splits(
     if {"train", "val"} <= splits.keys():
         splits.pop("trainval", None)
     datasets = _read(found, splits, class_names, on_error, masks, unlabelled)
-    return _with_same_classes(datasets)
+    return _tell_of_shared(_with_same_classes(datasets), path)
 
 
 def load_each(
@@ -225,7 +232,8 @@ def load_each(
         "masks": masks,
         "unlabelled": unlabelled,
     }
-    return _with_same_classes({n: load(p, **options) for n, p in paths.items()})
+    datasets = {name: load(path, **options) for name, path in paths.items()}
+    return _tell_of_shared(_with_same_classes(datasets), list(paths.values()))
 
 
 def convert(
@@ -302,6 +310,50 @@ def _read(found, splits, class_names, on_error, masks, unlabelled=None):
         options["unlabelled"] = unlabelled
     with dataset_root(found.root):
         return {split: found.readers[split](**options) for split in splits}
+
+
+def _tell_of_shared(splits, source):
+    """The splits, with a warning and a problem of images that are in two of them."""
+    told = dict(splits)
+    names = [name for name in splits if role_of_split(name) is not None]
+    for i, second in enumerate(names):
+        for first in names[:i]:
+            shared = shared_images(splits[first].records, splits[second].records)
+            if not shared:
+                continue
+            text = _describe_shared(first, second, len(shared), splits)
+            warnings.warn(f"{os.fspath(source)!r}: {text}", stacklevel=3)
+            problem = Problem("shared images", second, text)
+            told[second] = told[second]._with(
+                told[second].records, problems=(*told[second].problems, problem)
+            )
+    return told
+
+
+def _describe_shared(first, second, count, splits):
+    if count == len(splits[first]) == len(splits[second]):
+        what = f"{first!r} and {second!r} are the same {count_of(count, 'image')}"
+    else:
+        what = (
+            f"{count:,} of the {count_of(len(splits[second]), 'image')} of {second!r} "
+            f"are in {first!r} as well"
+        )
+    return f"{what}: an evaluation on them says nothing of other images"
+
+
+def _tell_of_one_folder(found, split):
+    """Warns if a split has the folders that another one has in its data.yaml."""
+    places = {
+        name: sorted(map(os.path.realpath, map(str, places)))
+        for name, places in find_layout(found.path).splits.items()
+    }
+    same = [name for name in places if name != split and places[name] == places[split]]
+    if same:
+        warnings.warn(
+            f"{str(found.path)!r}: {split!r} and {same[0]!r} are the same images, of "
+            f"{places[split][0]!r}: an evaluation on them says nothing of other images",
+            stacklevel=3,
+        )
 
 
 def _with_same_classes(splits):

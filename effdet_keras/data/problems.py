@@ -66,6 +66,9 @@ KINDS = {
     "missing split": Kind(Severity.WARNING, "left out", True),
     "other yaml file": Kind(Severity.WARNING, "not read", True),
     "number of classes": Kind(Severity.WARNING, "the names count", True),
+    "shared images": Kind(
+        Severity.WARNING, "trained on and evaluated on, as it says", True
+    ),
     # found by `check`
     "corrupt image": Kind(Severity.ERROR, "image skipped in training"),
     "wrong size": Kind(Severity.ERROR, "image skipped in training"),

@@ -24,6 +24,7 @@ from effdet_keras._internal.processes import is_first_process, start
 from effdet_keras._internal.whole_files import atomic_write
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset, count_of, what_to_expect
+from effdet_keras.data.shared_images import shared_images
 from effdet_keras.detect.evaluate import analyzed_images, diagnose_low_ap, in_one_line
 from effdet_keras.errors import InvalidValueError, printable
 from effdet_keras.evaluate.evaluation import Evaluation, analyze_results
@@ -314,7 +315,14 @@ def _final_evaluation(configuration, splits, folder, log):
     results, found = analyzed_images(model, dataset, **options)
     of_pixels = found.segmentation
     evaluation = analyze_results(results, dataset.class_names)
-    if not configuration.one_batch:
+    shared = len(shared_images(splits.train.records, dataset.records))
+    if shared and not configuration.one_batch:
+        why = (
+            f"{shared:,} of these {len(dataset):,} images were trained on: the numbers "
+            "are too good, and say nothing of other images."
+        )
+        evaluation = dataclasses.replace(evaluation, diagnosis=why)
+    elif not configuration.one_batch:
         found_out = results, evaluation.coco["AP50"], dataset.num_classes
         why = diagnose_low_ap(model, *found_out, splits.train, configuration.batch_size)
         evaluation = dataclasses.replace(evaluation, diagnosis=why)
@@ -357,6 +365,12 @@ def _class_maps(model, dataset):
     return {image_id: one.class_map for image_id, one in zip(ids, found)}
 
 
+def _of_training(splits):
+    """How many of the images that are evaluated on were trained on, if any."""
+    shared = len(shared_images(splits.train.records, splits.final[1].records))
+    return f", {shared:,} of which were trained on" if shared else ""
+
+
 def _facts(configuration, splits, log, model, checkpoint):
     """What the report says of the run beside its numbers."""
     name, dataset = splits.final
@@ -368,7 +382,7 @@ def _facts(configuration, splits, log, model, checkpoint):
         "weights at the start": configuration.weights or "random",
         "checkpoint": checkpoint,
         "trained on": f"{len(splits.train):,} images",
-        "evaluated on": f"{len(dataset):,} images of '{name}'",
+        "evaluated on": f"{len(dataset):,} images of '{name}'{_of_training(splits)}",
         "training": f"{minutes:.1f} minutes for {count_of(len(log.rows), 'epoch')}",
         **environment_facts(describe_environment()),
     }

@@ -16,6 +16,8 @@ from effdet_keras.callbacks.tensorboard import has_tensorboard
 from effdet_keras.data import DetectionDataset, load_splits
 from effdet_keras.data.any_format import load_each
 from effdet_keras.data.dataset import require_boxes
+from effdet_keras.data.formats.dataset_files import role_of_split
+from effdet_keras.data.shared_images import shared_images
 from effdet_keras.errors import InvalidValueError, MissingPackageError, check_choice
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.configuration import RunConfiguration, range_of_steps
@@ -71,7 +73,8 @@ def choose_splits(
     datasets: Mapping[str, DetectionDataset] | None = None,
 ) -> Splits:
     """Reads the data of a run, unless it is in memory, and chooses its splits."""
-    if datasets is None:
+    is_read = datasets is None
+    if is_read:
         datasets = _read_splits(configuration)
     name = _name(configuration, "train", datasets)
     if name is None and len(datasets) == 1:
@@ -83,6 +86,8 @@ def choose_splits(
         )
     train = datasets[name]
     valid_name = _name(configuration, "validation", datasets)
+    if is_read and valid_name is not None:
+        train, valid_name = _without_validation(datasets, name, valid_name)
     if valid_name is None:
         share = configuration.validation_fraction
         train, valid = train.split(
@@ -110,11 +115,36 @@ def choose_splits(
     return Splits(train, valid, test, test_name)
 
 
+def _without_validation(datasets, name, valid_name):
+    """The training images that are not those of the validation split, and its name.
+
+    Where no others would be left, a part of them has to become the validation split:
+    the name is None.
+    """
+    train, valid = datasets[name], datasets[valid_name]
+    shared = set(shared_images(valid.records, train.records))
+    if not shared or valid_name == name:
+        return train, valid_name
+    if len(shared) == len(train):
+        print(
+            f"'{name}' and '{valid_name}' are the same images: no others are left to "
+            f"evaluate on. '{valid_name}' is not used."
+        )
+        return train, None
+    kept = [i for i in range(len(train)) if i not in shared]
+    print(
+        f"{len(shared)} images of '{name}' are in '{valid_name}' as well: they are not "
+        "trained on, so that the evaluation is on others."
+    )
+    return train.subset(kept), valid_name
+
+
 def _read_splits(configuration):
     """The datasets that a run names, by their splits."""
     options = {
         "format": configuration.format,
         "class_names": configuration.class_names,
+        "unlabelled": configuration.unlabelled,
         "masks": "segmentation" in configuration.model_config.get("heads", ()),
     }
     if configuration.train_file_pattern is not None:
@@ -134,7 +164,9 @@ def _name(configuration, role, datasets):
     """The name of the split with a role; None where "auto" finds none."""
     value = getattr(configuration, f"{role}_split")
     if value == "auto":
-        return next((name for name in _USUAL[role] if name in datasets), None)
+        usual = [name for name in _USUAL[role] if name in datasets]
+        others = [name for name in datasets if role_of_split(name) == role]
+        return next(iter([*usual, *others]), None)
     check_choice(f"{role}_split", value, [*datasets, None])
     return value
 

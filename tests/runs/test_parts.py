@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from PIL import Image
 from support.clips import write_clip
 from support.tiny import BOTH_HEADS, tiny_model
 from support.tiny_run import MODEL_CONFIG, tiny_run
@@ -82,11 +83,55 @@ def test_clips_stay_on_one_side_of_the_validation_split(tmp_path, capsys):
 
 
 def test_splits_that_are_not_there_are_told():
-    data = {"train2017": dataset(5), "val2017": dataset(3)}
+    data = {"fold1": dataset(5), "fold2": dataset(3)}
     with pytest.raises(ValueError, match="name the one to train on with `train_split`"):
         chosen(data)
-    with pytest.raises(ValueError, match="'train2017', 'val2017', None.*'dev'"):
-        chosen(data, train_split="train2017", validation_split="dev")
+    with pytest.raises(ValueError, match="'fold1', 'fold2', None.*'dev'"):
+        chosen(data, train_split="fold1", validation_split="dev")
+
+
+def test_splits_are_known_by_what_their_names_mention():
+    data = {"val2017": dataset(3), "test-set": dataset(2), "train2017": dataset(5)}
+    assert sizes(chosen(data)) == {"train": 5, "validation": 3, "test": 2}
+
+
+def write_lists(folder, **names):
+    """A YOLO dataset whose splits are lists of images, which may share some."""
+    for name in {name for one in names.values() for name in one.split()}:
+        (folder / "images").mkdir(parents=True, exist_ok=True)
+        (folder / "labels").mkdir(exist_ok=True)
+        Image.new("RGB", (16, 16)).save(folder / f"images/{name}.png")
+        (folder / f"labels/{name}.txt").write_text("0 0.5 0.5 0.5 0.5")
+    for split, one in names.items():
+        lines = (f"images/{name}.png\n" for name in one.split())
+        (folder / f"{split}.txt").write_text("".join(lines))
+    places = "".join(f"{split}: {split}.txt\n" for split in names)
+    (folder / "data.yaml").write_text(f"{places}names: [cat]\n")
+
+
+def test_images_of_the_validation_split_are_not_trained_on(tmp_path, capsys):
+    write_lists(tmp_path, train="a b c d", val="c d e")
+    with pytest.warns(UserWarning, match="2 of the 3 images of 'val' are in 'train'"):
+        splits = choose_splits(RunConfiguration(data=str(tmp_path)))
+    assert sizes(splits) == {"train": 2, "validation": 3}
+    assert [record.name for record in splits.train.records] == ["a.png", "b.png"]
+    assert "2 images of 'train' are in 'val' as well" in capsys.readouterr().out
+
+
+def test_of_train_and_val_that_are_one_folder_a_part_is_kept(tmp_path, capsys):
+    write_lists(tmp_path, train="a b c d e")
+    (tmp_path / "data.yaml").write_text("train: images\nval: images\nnames: [cat]")
+    with pytest.warns(UserWarning, match="'train' and 'val' are the same 5 images"):
+        splits = choose_splits(RunConfiguration(data=str(tmp_path)))
+    assert sizes(splits) == {"train": 4, "validation": 1}
+    said = capsys.readouterr().out
+    assert "'train' and 'val' are the same images: no others are left" in said
+    assert "There is no validation split: 1 images of 'train'" in said
+
+
+def test_datasets_in_memory_are_taken_as_they_are():
+    one = dataset(4)
+    assert sizes(chosen({"train": one, "val": one})) == {"train": 4, "validation": 4}
 
 
 def test_crowds_are_objects_of_the_training_images_alone():

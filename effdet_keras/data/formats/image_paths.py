@@ -87,6 +87,8 @@ def path_parts(name: str) -> list[str]:
         name = urllib.parse.unquote(match[1])
     elif re.match(r"[a-z][a-z0-9+.-]+://", name, re.IGNORECASE):
         name = urllib.parse.unquote(urllib.parse.urlsplit(name).path)
+    elif name.partition("?")[0].lower().endswith(IMAGE_SUFFIXES):
+        name = name.partition("?")[0]  # the end of an address
     parts = re.split(r"[\\/]+", name)
     if re.fullmatch("[A-Za-z]:", parts[0]):
         parts = parts[1:]

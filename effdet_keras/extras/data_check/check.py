@@ -101,6 +101,7 @@ def check(
     model: str | EfficientDetConfig | None = "efficientdet-d0",
     image_size: int | tuple[int, int] | None = None,
     decode: bool = True,
+    unlabelled: str | None = None,
 ) -> CheckReport:
     """Looks for everything in a dataset that could stop or spoil a training.
 
@@ -122,6 +123,7 @@ def check(
             takes the model's.
         decode: whether to read images to their end. False reads only their headers,
             which is faster and does not find files that are cut off.
+        unlabelled: of the path, as for `load`.
 
     Raises:
         FileNotFoundError: If there is nothing at the path.
@@ -145,7 +147,8 @@ def check(
     if isinstance(dataset, str | os.PathLike):
         # The report says what warnings do, and more.
         with warnings.catch_warnings(action="ignore"):
-            dataset = load(dataset, split, format=format, on_error="skip")
+            options = {"format": format, "unlabelled": unlabelled}
+            dataset = load(dataset, split, on_error="skip", **options)
     problems = [*dataset.problems, *find_in_images(dataset.records, decode=decode)]
     hashes = hash_images(dataset.records) if decode else None
     if hashes is not None:
@@ -166,11 +169,12 @@ def check_splits(
     model: str | EfficientDetConfig | None = "efficientdet-d0",
     image_size: int | tuple[int, int] | None = None,
     decode: bool = True,
+    unlabelled: str | None = None,
 ) -> dict[str, CheckReport]:
     """Checks every split of a dataset, and whether they share images.
 
     Args:
-        path, format, model, image_size, decode: as for `check`.
+        path, format, model, image_size, decode, unlabelled: as for `check`.
 
     Returns:
         Dict from split name to `CheckReport`. An image that is in two splits is
@@ -191,12 +195,16 @@ def check_splits(
         [('train', 3), ('valid', 2)]
     """
     with warnings.catch_warnings(action="ignore"):  # the reports say the same
-        datasets = load_splits(path, format=format, on_error="skip")
+        datasets = load_splits(
+            path, format=format, on_error="skip", unlabelled=unlabelled
+        )
     shared = _find_shared_images(datasets)
     reports = {}
     for name, dataset in datasets.items():
         report = check(dataset, model=model, image_size=image_size, decode=decode)
-        problems = [*report.problems, *shared[name]]
+        # Those of `load_splits` are among the shared images that are listed here.
+        own = [p for p in report.problems if p.kind != "shared images"]
+        problems = [*own, *shared[name]]
         if len(datasets) > 1 and name in _EVALUATED:
             problems = map(_as_evaluated, problems)
         problems = _sorted(problems)

@@ -11,6 +11,7 @@ from effdet_keras.cli.arguments import (
     add_data,
     add_format,
     add_overwrite,
+    add_unlabelled,
 )
 from effdet_keras.errors import EffDetError
 
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--split", metavar="NAME", help="inspect only this split, such as train"
     )
     add_format(parser)
+    add_unlabelled(parser)
     parser.add_argument(
         "--model",
         default="efficientdet-d0",
@@ -103,6 +105,7 @@ def run(
     *,
     split: str | None = None,
     format: str | None = None,
+    unlabelled: str | None = None,
     model: str = "efficientdet-d0",
     image_size: int | tuple[int, int] | None = None,
     html: str | None = None,
@@ -142,11 +145,12 @@ def run(
         html, out = _check_outputs(data, split, html, augment, out, overwrite)
         chosen = _augmentations(augment)
         options = {"model": model, "image_size": image_size, "decode": decode}
+        options |= {"format": format, "unlabelled": unlabelled}
         try:
             if split is None:
-                reports = check_splits(data, format=format, **options)
+                reports = check_splits(data, **options)
             else:
-                reports = {split: check(data, split=split, format=format, **options)}
+                reports = {split: check(data, split=split, **options)}
         except (EffDetError, OSError) as error:
             write_json(json_of_error(data, error, strict))
             raise

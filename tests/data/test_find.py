@@ -1,0 +1,534 @@
+"""Datasets as people leave them: found, read from the right files, or told of."""
+
+import json
+import warnings
+
+import pytest
+from PIL import Image
+
+from effdet_keras import data
+from effdet_keras.data import check, load, load_splits
+from effdet_keras.data.any_format import find
+
+ROW = "0 0.5 0.5 0.4 0.4\n"
+VOC = (
+    "<annotation><filename>{0}</filename><object><name>cat</name><bndbox>"
+    "<xmin>2</xmin><ymin>3</ymin><xmax>14</xmax><ymax>16</ymax></bndbox></object>"
+    "</annotation>"
+)
+CSV = "filename,width,height,class,xmin,ymin,xmax,ymax\n"
+
+
+def put(folder, *names, text=""):
+    """Writes files into a folder: images by their endings, all others with a text."""
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix.lower() in (".jpg", ".png"):
+            Image.new("RGB", (40, 20)).save(path)
+        else:
+            path.write_text(text)
+
+
+def coco(*names, size=(40, 20)):
+    return json.dumps(
+        {
+            "images": [
+                {"id": i, "file_name": name, "width": size[0], "height": size[1]}
+                for i, name in enumerate(names, 1)
+            ],
+            "annotations": [
+                {"id": i, "image_id": i, "category_id": 1, "bbox": [1, 2, 12, 13]}
+                for i, _ in enumerate(names, 1)
+            ],
+            "categories": [{"id": 1, "name": "cat"}],
+        }
+    )
+
+
+def yolo(folder, images="images", labels="labels", names=("a",), classes="cat"):
+    put(folder, *(f"{images}/{name}.jpg" for name in names))
+    put(folder, *(f"{labels}/{name}.txt" for name in names), text=ROW)
+    if classes:
+        put(folder, "classes.txt", text=classes)
+
+
+def loaded(folder, **options):
+    """The names of the images of each split, and what was warned of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        splits = load_splits(folder, **options)
+    names = {
+        s: [r.name.rpartition("/")[2] for r in d.records] for s, d in splits.items()
+    }
+    return names, " ".join(str(warning.message) for warning in caught)
+
+
+def paths(dataset, folder):
+    return [record.image[len(str(folder)) + 1 :] for record in dataset.records]
+
+
+# --- What belongs to a dataset.
+
+
+@pytest.mark.parametrize(
+    "stranger, text",
+    [
+        (".idea/misc.xml", VOC),
+        (".ipynb_checkpoints/a.txt", ROW),
+        ("images/.ipynb_checkpoints/a-checkpoint.jpg", ""),
+        ("__MACOSX/images/._a.jpg.txt", ROW),
+        ("images/._a.txt", "\0"),
+        ("._data.yaml", "\0\1"),
+        ("mkdocs.yml", "x: !!python/name:foo\n"),
+        ("args.yaml", "- a\n- b\n"),
+        ("two.yaml", "a: 1\n---\nb: 2\n"),
+        ("notes.yaml", "{this: is [not yaml\n\t- at all"),
+        ("models/best.xml", VOC),
+    ],
+)
+@pytest.mark.parametrize("yaml", ["data.yaml", "pets.yaml", None])
+def test_files_of_other_programs_are_no_data(tmp_path, stranger, text, yaml):
+    yolo(tmp_path, "images/train", "labels/train")
+    if yaml:
+        put(tmp_path, yaml, text="train: images/train\nnames: [cat]")
+    put(tmp_path, stranger, text=text)
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["a.jpg"]} and said == ""
+
+
+def test_xml_files_of_other_programs_are_no_voc(tmp_path):
+    put(tmp_path, ".idea/misc.xml", "pom.xml", text='<project version="4"/>')
+    put(tmp_path, "annotations.xml", text="<annotations><image/></annotations>")
+    put(tmp_path, "a.jpg")
+    with pytest.raises(ValueError, match="No dataset was found"):
+        load(tmp_path)
+
+
+def test_of_two_yaml_files_with_splits_the_one_whose_folders_are_there_is_read(
+    tmp_path,
+):
+    yolo(tmp_path, "images/train", "labels/train")
+    put(tmp_path, "pets.yaml", text="train: images/train\nnames: [cat]")
+    put(tmp_path, "coco.yaml", text="train: nowhere\nnames: [a]")
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["a.jpg"]}
+    assert "'pets.yaml' is read, of several yaml files" in said
+    assert "'coco.yaml'" in said
+
+
+# --- Where it is.
+
+
+@pytest.mark.parametrize("place", ["dataset", "data/pets", "a/b/c"])
+def test_data_beside_code_are_found_in_the_folders_below(tmp_path, place, capsys):
+    yolo(tmp_path / place)
+    put(tmp_path, "README.md", "tools/export.py", "docs/a.md", text="# text")
+    put(tmp_path, "logo.png", "docs/images/shot.png")
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
+    assert f"{str(tmp_path / place)!r} is YOLO" in capsys.readouterr().out
+
+
+def test_several_datasets_below_are_offered_by_name(tmp_path):
+    yolo(tmp_path / "cats", names=("a", "b"))
+    put(tmp_path / "dogs", "c.jpg", "d.jpg")
+    put(tmp_path / "dogs", "c.xml", "d.xml", text=VOC)
+    with pytest.raises(ValueError, match="holds 2 datasets") as caught:
+        load(tmp_path)
+    assert f"{str(tmp_path / 'cats')!r} is YOLO: splits train" in str(caught.value)
+    assert f"{str(tmp_path / 'dogs')!r} is Pascal VOC" in str(caught.value)
+
+
+def test_a_dataset_in_a_folder_of_models_counts_if_there_is_no_other(tmp_path):
+    yolo(tmp_path / "models" / "pets", names=("z",))
+    assert loaded(tmp_path)[0] == {"train": ["z.jpg"]}
+    yolo(tmp_path / "data")
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
+
+
+def test_a_csv_made_of_xml_files_in_another_folder_is_read_for_its_splits(
+    tmp_path, capsys
+):
+    for split, name in (("train", "a"), ("test", "b")):
+        put(tmp_path, f"images/{split}/{name}.jpg")
+        put(tmp_path, f"images/{split}/{name}.xml", text=VOC.format(f"{name}.jpg"))
+        row = f"{name}.jpg,40,20,cat,1,2,14,16\n"
+        put(tmp_path, f"data/{split}_labels.csv", text=CSV + row)
+    assert loaded(tmp_path)[0] == {"test": ["b.jpg"], "train": ["a.jpg"]}
+    assert "which is not read: 2 boxes in 2 images in both" in capsys.readouterr().out
+
+
+# --- Splits.
+
+
+def test_records_in_a_folder_beside_the_images_are_a_split_each(tmp_path):
+    put(tmp_path, "source/train/a.jpg", "source/test/b.jpg")
+    for split, name in (("train", "a"), ("test", "b")):
+        row = f"{split}/{name}.jpg,40,20,cat,1,2,14,16\n"
+        put(tmp_path, f"source/{split}.csv", text=CSV + row)
+    data.convert(tmp_path / "source", tmp_path / "records", "tfrecord")
+    work = tmp_path / "work" / "annotations"
+    work.mkdir(parents=True)
+    (work.parent / "images").mkdir()
+    for split in ("train", "test"):
+        (record,) = (tmp_path / "records").glob(f"{split}-*")
+        record.rename(work / f"{split}.record")
+    put(work, "label_map.pbtxt", text="item { id: 1 name: 'cat' }")
+    assert loaded(work.parent)[0] == {"test": ["b.jpg"], "train": ["a.jpg"]}
+
+
+def test_records_of_one_image_each_are_one_split(tmp_path):
+    put(tmp_path, "source/a.jpg", "source/b.jpg")
+    rows = [f"{name}.jpg,40,20,cat,1,2,14,16\n" for name in "ab"]
+    put(tmp_path, "source/train.csv", text=CSV + "".join(rows))
+    data.write_tfrecord(load(tmp_path / "source"), tmp_path / "out", num_shards=2)
+    for i, path in enumerate(sorted((tmp_path / "out").glob("train-*"))):
+        path.rename(path.with_name(f"cat{i}.tfrecord"))
+    assert list(load_splits(tmp_path / "out")) == ["train"]
+    assert len(load(tmp_path / "out")) == 2
+
+
+def test_every_json_of_a_folder_is_read(tmp_path):
+    put(tmp_path, "images/train/a.jpg", "images/val/b.jpg", "images/c.jpg")
+    folder = tmp_path / "annotations"
+    put(folder, "instances_default.json", text=coco("train/a.jpg"))
+    put(folder, "val_instances_default.json", text=coco("val/b.jpg"))
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg"], "val": ["b.jpg"]}
+    put(folder, "person_keypoints_val.json", text=coco("val/b.jpg"))
+    assert list(load_splits(tmp_path)) == ["train", "val"]
+    # Names that mean the same split do not hide each other.
+    put(folder, "labels.json", text=coco("c.jpg"))
+    names = loaded(tmp_path)[0]
+    assert sorted(names.values()) == [["a.jpg"], ["b.jpg"], ["c.jpg"]]
+
+
+@pytest.mark.parametrize(
+    "folders, splits",
+    [
+        (("train", "valid"), ["train", "valid"]),
+        (("Train", "Test"), ["test", "train"]),
+        (("training", "testing"), ["test", "train"]),
+        (("trainset", "valset"), ["train", "val"]),
+        (("train2017", "val2017"), ["train2017", "val2017"]),
+        (("obj_train_data", "obj_valid_data"), ["train", "valid"]),
+        (("train_images", "val_images"), ["train", "val"]),
+    ],
+)
+@pytest.mark.parametrize("kind", ["txt", "xml", "csv", "json"])
+def test_folders_of_splits_by_the_names_that_people_give(
+    tmp_path, folders, splits, kind
+):
+    texts = {"txt": ROW, "xml": VOC.format("a.jpg")}
+    texts |= {"csv": f"{CSV}a.jpg,40,20,cat,1,2,14,16\n", "json": coco("a.jpg")}
+    files = {"csv": "_annotations.csv", "json": "_annotations.coco.json"}
+    for folder in folders:
+        put(tmp_path / folder, "a.jpg")
+        put(tmp_path / folder, files.get(kind, f"a.{kind}"), text=texts[kind])
+    if kind == "txt":
+        put(tmp_path / folders[0], "_darknet.labels", text="cat\n")
+    # A folder of one split knows it, too.
+    assert next(iter(load_splits(tmp_path / folders[0]))).startswith("train")
+    datasets = load_splits(tmp_path)
+    assert sorted(datasets) == splits
+    for dataset in datasets.values():
+        assert len(dataset) == 1 and dataset.class_names == ("cat",)
+    assert len(load(tmp_path, "train")) == 1  # `train2017` as well
+
+
+def test_darknet_lists_and_data_files(tmp_path):
+    for split in ("train", "valid"):
+        put(tmp_path, f"obj_{split}_data/{split}.jpg")
+        put(tmp_path, f"obj_{split}_data/{split}.txt", text=ROW)
+        line = f"data/obj_{split}_data/{split}.jpg\n"
+        put(tmp_path, f"{split}.txt", text=line)
+    put(tmp_path, "obj.names", text="cat\n")
+    wanted = {"train": ["train.jpg"], "valid": ["valid.jpg"]}
+    assert loaded(tmp_path) == (wanted, "")
+    text = "train = data/train.txt\nvalid = data/valid.txt\nnames = data/obj.names"
+    put(tmp_path, "obj.data", text=text)
+    assert loaded(tmp_path) == (wanted, "")
+    assert loaded(tmp_path / "obj.data") == (wanted, "")
+
+
+@pytest.mark.parametrize(
+    "images, labels",
+    [
+        ("img", "labels"),
+        ("Images", "Labels"),
+        ("images", "annotations"),
+        ("pictures", "txt"),
+        ("frames", "boxes"),
+        ("train/images", "train/labels"),
+        ("train_images", "train_labels"),
+        ("images/train", "labels"),
+    ],
+)
+def test_folders_of_images_and_of_txt_files(tmp_path, images, labels):
+    yolo(tmp_path, images, labels, names=("a", "b"))
+    datasets = load_splits(tmp_path)
+    assert [len(d) for d in datasets.values()] == [2] and list(datasets) == ["train"]
+    assert all(len(r.labels) == 1 for r in datasets["train"].records)
+    assert datasets["train"].class_names == ("cat",)
+
+
+@pytest.mark.parametrize("images", ["Images", "img", "JPEGImages"])
+@pytest.mark.parametrize("xmls", ["Annotations", "annotations/xmls", "Annotation"])
+def test_voc_folders_by_other_names(tmp_path, images, xmls):
+    put(tmp_path, f"{images}/a.jpg")
+    put(tmp_path, f"{xmls}/a.xml", text=VOC.format("a.jpg"))
+    assert loaded(tmp_path) == ({"train": ["a.jpg"]}, "")
+
+
+def test_splits_that_share_images_are_told(tmp_path):
+    yolo(tmp_path, names=("a", "b"))
+    put(tmp_path, "data.yaml", text="train: images\nval: ../x/images\nnames: [cat]")
+    folder = tmp_path.rename(tmp_path.with_name("x"))
+    with pytest.warns(UserWarning, match="'train' and 'val' are the same 2 images"):
+        splits = load_splits(folder)
+    assert [p.kind for p in splits["val"].problems] == ["shared images"]
+    with pytest.warns(UserWarning, match="'val' and 'train' are the same images"):
+        load(folder, "val")
+
+
+def test_copies_in_two_splits_are_told(tmp_path):
+    for split in ("train", "val"):
+        yolo(tmp_path, f"images/{split}", f"labels/{split}", names=("a", split))
+    Image.new("RGB", (40, 20), "red").save(tmp_path / "images/val/val.jpg")
+    said = loaded(tmp_path)[1]
+    assert "1 of the 2 images of 'val' are in 'train' as well" in said
+    Image.new("RGB", (40, 20), "blue").save(tmp_path / "images/val/a.jpg")
+    assert loaded(tmp_path)[1] == ""  # the same name is not the same image
+
+
+# --- Paths of other machines.
+
+FOREIGN = [
+    r"C:\Users\me\pets\images\x.png",
+    r"..\..\label-studio\media\upload\4\x.png",
+    "/home/me/pets/x.png",
+    "https://host/up/x.png?w=3",
+    "/data/local-files/?d=pets/x.png",
+    "1a2b3c4d-x.png",
+    "X.PNG",
+]
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+@pytest.mark.parametrize("format", ["coco", "voc", "csv"])
+def test_paths_of_other_machines_are_found_by_their_ending(tmp_path, name, format):
+    put(tmp_path, "pictures/deep/x.png", "pictures/y.png")
+    if format == "coco":
+        put(tmp_path, "result.json", text=coco(name))
+    elif format == "voc":
+        put(tmp_path, "annotations/0001.xml", text=VOC.format(name))
+    else:
+        put(tmp_path, "boxes.csv", text=f"{CSV}{name},40,20,cat,1,2,14,16\n")
+    with pytest.warns(UserWarning, match="1 of 1 images are not where it says"):
+        dataset = load(tmp_path)
+    assert paths(dataset, tmp_path) == ["pictures/deep/x.png"]
+    assert [p.kind for p in dataset.problems] == ["moved images"]
+
+
+def test_the_longest_ending_counts_and_must_be_one_image(tmp_path):
+    put(tmp_path, "a/pets/x.png", "a/cars/x.png", "z/y.png", "w/y.png")
+    put(tmp_path, "one.json", text=coco("/home/me/pets/x.png"))
+    with pytest.warns(UserWarning, match="not where it says"):
+        assert paths(load(tmp_path), tmp_path) == ["a/pets/x.png"]
+    for name in ("/home/me/x.png", "/home/me/y.png", "gone.png"):
+        put(tmp_path, "one.json", text=coco(name))
+        with pytest.raises(FileNotFoundError, match="no folder with the images"):
+            load(tmp_path)
+
+
+def test_an_image_is_never_taken_from_another_split_nor_taken_twice(tmp_path):
+    put(tmp_path, "train/a.png", "train/b.png", "valid/a.png")
+    put(tmp_path, "train.json", text=coco("a.png", "b.png"))
+    put(tmp_path, "valid.json", text=coco("a.png", "b.png"))
+    with pytest.raises(FileNotFoundError, match=r"1 missing image: .*valid.b\.png"):
+        load(tmp_path, "valid")
+    put(tmp_path / "other", "images/a.png")
+    put(tmp_path / "other", "x.json", text=coco("/p/a.png", "/q/a.png"))
+    with pytest.raises(FileNotFoundError, match="no folder with the images"):
+        load(tmp_path / "other")
+    # Nor an image of another size than annotated.
+    put(tmp_path / "other", "x.json", text=coco("/p/a.png", size=(400, 20)))
+    with pytest.raises(FileNotFoundError, match="1 missing image"):
+        load(tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    "path, train",
+    [
+        ("", r"C:\Users\me\Cells.v2i\train\images"),
+        ("", "/content/pets/train/images"),
+        ("", "../pets/train/images"),
+        ("", r".\train\images"),
+        ("", "train/images'"),
+        ("D:/pets", "train/images"),
+        ("~/pets", "train/images"),
+        ("/Users/me/pets", "train/images"),
+    ],
+)
+@pytest.mark.parametrize("inner", ["", "data/"])
+def test_folders_of_another_machine_in_a_data_yaml(tmp_path, path, train, inner):
+    for split in ("train", "valid"):
+        yolo(tmp_path, f"{inner}{split}/images", f"{inner}{split}/labels", (split,))
+    valid = train.replace("train", "valid")
+    text = f"path: {path}\ntrain: {train}\nval: {valid}\nnames: [cat]\n"
+    put(tmp_path, "data.yaml", text=text)
+    assert loaded(tmp_path)[0] == {"train": ["train.jpg"], "val": ["valid.jpg"]}
+
+
+def test_a_split_that_is_gone_is_not_that_of_another(tmp_path):
+    yolo(tmp_path, "images", "labels")
+    text = "train: /home/me/images\nval: /home/me/valid/images\nnames: [cat]"
+    put(tmp_path, "data.yaml", text=text)
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["a.jpg"]}
+    assert "'/home/me/images' is" in said and "the split 'val'" in said
+    put(tmp_path, "data.yaml", text="train: nowhere/train\nnames: [cat]")
+    with pytest.raises(ValueError, match="Not readable: YOLO: .*nowhere/train"):
+        load(tmp_path)
+
+
+def test_a_data_yaml_of_names_alone_goes_with_folders_that_speak_for_themselves(
+    tmp_path,
+):
+    yolo(tmp_path, classes=None)
+    put(tmp_path, "data.yaml", text="nc: 1\nnames: [Katze]")
+    assert load(tmp_path).class_names == ("Katze",)
+
+
+# --- Names of classes.
+
+
+@pytest.mark.parametrize(
+    "file, text",
+    [
+        ("classes.txt", "cat\ndog\n"),
+        ("labels/classes.txt", "cat\ndog"),
+        ("images/classes.txt", "cat\ndog"),
+        ("dataset/classes.txt", "cat\ndog"),
+        ("obj.names", "cat\ndog"),
+        ("cfg/pets.names", "cat\ndog"),
+        ("_darknet.labels", "cat\ndog"),
+        ("labels.txt", "cat\ndog"),
+        ("predefined_classes.txt", "cat\ndog"),
+        (
+            "notes.json",
+            '{"categories": [{"id": 1, "name": "dog"}, {"id": 0, "name": "cat"}]}',
+        ),
+        ("label_map.pbtxt", "item { id: 1 name: 'cat' } item { id: 2 name: 'dog' }"),
+        ("config/pets.yaml", "names: {0: cat, 1: dog}"),
+    ],
+)
+def test_names_of_classes_are_found_where_tools_put_them(tmp_path, file, text):
+    yolo(tmp_path, classes=None)
+    put(tmp_path, file, text=text)
+    dataset = load(tmp_path)
+    assert dataset.class_names == ("cat", "dog") and dataset.problems == ()
+
+
+def test_classes_without_names_are_told_and_can_be_named(tmp_path):
+    yolo(tmp_path, classes=None)
+    put(tmp_path, "labels.txt", text="images/a.jpg")  # a list, not of classes
+    with pytest.warns(UserWarning, match="called by their numbers, '0'"):
+        assert load(tmp_path).class_names == ("0",)
+    dataset = load(tmp_path, class_names=["cat", "dog"])
+    assert dataset.class_names == ("cat", "dog") and dataset.problems == ()
+    assert dataset.records[0].labels.tolist() == [0]
+
+
+def test_data_yaml_that_counts_other_classes_than_it_names(tmp_path):
+    yolo(tmp_path)
+    put(tmp_path, "data.yaml", text="train: images\nnc: 3\nnames: [cat]")
+    with pytest.warns(UserWarning, match="says `nc: 3`, but has 1 names"):
+        load(tmp_path)
+
+
+# --- Images.
+
+
+def test_images_without_a_txt_file_are_counted(tmp_path):
+    yolo(tmp_path, names=("a", "b"))
+    put(tmp_path, "images/c.jpg", "images/d.jpg", "images/e.jpg")
+    put(tmp_path, "labels/e.txt")  # which says that there is nothing
+    with pytest.warns(UserWarning, match=r"2 of 5 images have no txt file.*'c\.jpg'"):
+        dataset = load(tmp_path)
+    assert [len(r.labels) for r in dataset.records] == [1, 1, 0, 0, 0]
+    assert [p.kind for p in dataset.problems] == ["images without txt file"]
+    with warnings.catch_warnings(action="error"):
+        assert len(load(tmp_path, unlabelled="negative")) == 5
+        assert len(load(tmp_path, unlabelled="skip")) == 3
+        assert len(load_splits(tmp_path, unlabelled="skip")["train"]) == 3
+        data.convert(tmp_path, tmp_path / "out", "coco", unlabelled="skip")
+    assert len(load(tmp_path / "out")) == 3
+    assert "images without txt file" in str(check(tmp_path, model=None))
+    assert len(check(tmp_path, model=None, unlabelled="skip").dataset) == 3
+    with pytest.raises(ValueError, match="`unlabelled` must be .*'maybe'"):
+        load(tmp_path, unlabelled="maybe")
+    with pytest.raises(ValueError, match="formats with a file per image"):
+        load(tmp_path / "out", unlabelled="skip")
+
+
+def test_folders_of_raw_images_beside_txt_files_are_left_out(tmp_path):
+    put(tmp_path, "a.jpg", "b.jpg", "raw/a.jpg", "more/c.jpg")
+    put(tmp_path, "a.txt", "more/c.txt", text=ROW)
+    put(tmp_path, "classes.txt", text="cat")
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["a.jpg", "b.jpg", "c.jpg"]}
+    assert "1 of 4 images are left out: no image of" in said and "raw" in said
+    assert "1 of 3 images have no txt file, such as 'b.jpg'" in said
+    assert len(load(tmp_path, unlabelled="negative")) == 4
+    assert len(load(tmp_path, unlabelled="skip")) == 2
+
+
+@pytest.mark.parametrize(
+    "image, label", [("A.jpg", "A.TXT"), ("\xe9.jpg", "e\u0301.txt")]
+)
+def test_txt_files_of_no_image_are_counted(tmp_path, image, label):
+    yolo(tmp_path)
+    put(tmp_path, f"images/{image}")
+    put(tmp_path, f"labels/{label}", "labels/gone.txt", text=ROW)
+    put(tmp_path, "labels/README.txt", text="how it was made")
+    with pytest.warns(UserWarning, match="2 txt files with boxes belong to no image"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("format", ["yolo", "voc", "coco"])
+def test_every_image_that_pillow_reads_counts(tmp_path, format):
+    image = Image.new("RGB", (40, 20))
+    endings = {"avif": "AVIF", "jp2": "JPEG2000", "mpo": "MPO", "ppm": "PPM"}
+    endings |= {"tga": "TGA", "jfif": "JPEG", "JPG": "JPEG", "pjpeg": "JPEG"}
+    names = [f"{i}.{ending}" for i, ending in enumerate(endings)]
+    (tmp_path / "images").mkdir()
+    for name, kind in zip(names, endings.values()):
+        image.save(tmp_path / "images" / name, format=kind)
+    put(tmp_path, "images/film.mp4", "images/raw.dng", "images/raw2.dng", text="x")
+    for i, name in enumerate(names):
+        put(tmp_path, f"labels/{i}.txt", text=ROW) if format == "yolo" else None
+        if format == "voc":
+            put(tmp_path, f"annotations/{i}.xml", text=VOC.format(name))
+    if format == "coco":
+        put(tmp_path, "train.json", text=coco(*names))
+    found, said = loaded(tmp_path)
+    assert found == {"train": names}
+    if format == "yolo":
+        assert "3 files among the images are left out" in said
+        assert "2 .dng, 1 .mp4" in said
+
+
+def test_heif_is_read_with_its_package_and_named_without_it(tmp_path, monkeypatch):
+    from effdet_keras import images
+
+    (tmp_path / "a.heic").write_bytes(b"no image")
+    monkeypatch.setattr(images.pillow_heif, "is_installed", lambda: False)
+    with pytest.raises(ValueError, match=r"pip install \"effdet-keras\[heif\]\""):
+        images.read_image_size(tmp_path / "a.heic")
+
+
+def test_what_a_folder_of_nothing_is_said_to_hold(tmp_path):
+    put(tmp_path, ".idea/x.xml", text=VOC)
+    put(tmp_path, "code/main.py", "README.md", text="x")
+    with pytest.raises(ValueError, match=r"which holds README\.md, code/\. Looked for"):
+        find(tmp_path)
