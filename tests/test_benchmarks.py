@@ -98,6 +98,19 @@ def test_actors_are_measured_beside_a_loop():
 
 
 @pytest.mark.slow
+@pytest.mark.extra_packages
+def test_the_benchmark_of_graphics_cards_runs_without_tensorflow():
+    pytest.importorskip("torch")
+    options = ["--models", "lite0", "--precisions", "float32", "--cases", "train"]
+    sides = ["--sides", "ours_torch"]
+    lines = cases_in(printed("gpu.py", "--quick", *sides, *options))
+    (prepared,) = (line["prepare"] for line in lines if "prepare" in line)
+    assert prepared["build"] > 0 and prepared["first_step"] > 0
+    (timed,) = (line for line in lines if line.get("case") == "train")
+    assert timed["side"] == "ours_torch" and timed["images_per_second"] > 0
+
+
+@pytest.mark.slow
 def test_sizing_has_a_line_for_each_runtime(tmp_path):
     lines = cases_in(printed("sizing.py", "--quick"))
     assert {x["runtime"] for x in lines} >= {"Keras", "SavedModel"}

@@ -75,6 +75,51 @@ def test_gradients_equal_keras(policy, channels, atol, training):
     np.testing.assert_allclose(mine, other, atol=atol)
 
 
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="a kernel of torch")
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("unbiased", [False, True])
+@pytest.mark.parametrize(
+    ("policy", "tolerance"), [("float32", 1e-5), ("mixed_bfloat16", 0.04)]
+)
+def test_the_fused_kernel_of_torch_gives_what_the_composed_layer_gives(
+    policy, tolerance, unbiased, training
+):
+    """Graphics cards have it; processors compute the same, and are asked here."""
+    layers, x = pair(dtype=policy)
+    fused, composed = (
+        BatchNormalization(epsilon=1e-3, momentum=0.9, unbiased=unbiased, dtype=policy)
+        for _ in range(2)
+    )
+    for layer in (fused, composed):
+        layer.build(x.shape)
+        layer.set_weights(layers[0].get_weights())
+    slope = np.random.default_rng(1).normal(size=x.shape).astype("float32")
+    slope, seen = ops.convert_to_tensor(slope), []
+
+    def of_layer(run):
+        """A scalar of the layer's result, which is kept."""
+
+        def loss(x):
+            seen.append(run(ops.cast(x, fused.compute_dtype)))
+            return ops.sum(ops.cast(seen[-1], "float32") * slope)
+
+        return loss
+
+    gradients = [
+        gradient(of_layer(run), x)
+        for run in (
+            lambda x: fused._by_torch(x, training),
+            lambda x: composed(x, training=training),
+        )
+    ]
+    np.testing.assert_allclose(*gradients, atol=tolerance)
+    assert seen[0].dtype == seen[1].dtype and seen[0].is_contiguous()
+    found, expected = (ops.convert_to_numpy(ops.cast(y, "float32")) for y in seen)
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+    # The statistics have moved once.
+    assert_equal(fused.get_weights(), composed.get_weights(), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("axes", [(4, 5), (3,)])
 def test_an_unbiased_moving_variance_is_that_of_a_sample(axes):
     x = np.random.default_rng(3).normal(size=(2, *axes, 3)).astype("float32")

@@ -107,6 +107,26 @@ def stepped(optimizer, shapes, gradients):
     return {path: ops.convert_to_numpy(v) for path, v in variables.items()}
 
 
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="a way of torch")
+@pytest.mark.parametrize("multipliers", [None, {"bias$": 0.5}])
+def test_momentum_sgd_of_all_variables_at_once_has_the_bits_of_keras(multipliers):
+    class OneByOne(keras.optimizers.SGD):
+        """Keras updates the variables of a class it does not know one by one."""
+
+        def update_step(self, gradient, variable, rate):
+            is_slow = multipliers and variable.path.endswith("bias")
+            super().update_step(gradient, variable, rate * (0.5 if is_slow else 1.0))
+
+    rng = np.random.default_rng(0)
+    shapes = {"a/kernel": (3, 3, 4, 5), "a/bias": (5,), "b/gamma": (7,)}
+    steps = [[rng.normal(size=s) for s in shapes.values()] for _ in range(3)]
+    options = {"weight_decay": 0.0, "multipliers": multipliers}
+    found = stepped(named_optimizer("momentum", RATE, **options), shapes, steps)
+    expected = stepped(OneByOne(RATE, momentum=0.9), shapes, steps)
+    for path, values in expected.items():
+        np.testing.assert_array_equal(found[path], values)
+
+
 @pytest.mark.parametrize("shape", [(1, 1, 8, 3), (1, 1, 3, 8), (1, 1, 4, 4)])
 def test_muon_moves_a_pointwise_kernel_alike_in_all_directions(shape):
     rng = np.random.default_rng(0)
