@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from effdet_keras._internal.optional_imports import keras
 from effdet_keras.cli.arguments import (
     OneOrTwo,
     add_data,
@@ -23,6 +24,12 @@ DESCRIPTION = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command to its parser."""
     add_data(parser)
+    parser.add_argument(
+        "judged",
+        nargs="?",
+        metavar="JUDGED",
+        help="with --suspects: the dataset to judge, where DATA is the folder of a run",
+    )
     parser.add_argument(
         "--split", metavar="NAME", help="inspect only this split, such as train"
     )
@@ -79,12 +86,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_false",
         help="read only the headers of the images, which is faster",
     )
+    suspects = parser.add_argument_group("annotations that may be wrong")
+    suspects.add_argument(
+        "--suspects",
+        metavar="FOLDER",
+        help=(
+            "`inspect RUN DATA --suspects FOLDER`: a new folder for the images with "
+            "boxes that detectors doubt, which were not trained on them"
+        ),
+    )
+    suspects.add_argument(
+        "--to",
+        choices=("labelstudio", "cvat", "labelme", "coco"),
+        default="coco",
+        help="the tool, or the format, of its boxes (%(default)s)",
+    )
+    suspects.add_argument(
+        "--folds",
+        type=int,
+        default=3,
+        metavar="N",
+        help="detectors to train, if RUN was trained on the images (%(default)s)",
+    )
+    suspects.add_argument(
+        "--least-suspicion",
+        type=float,
+        default=0.5,
+        metavar="S",
+        help="leave out what is doubted less, 0 to 1 (%(default)s)",
+    )
     add_overwrite(parser)
 
 
 def run(
     data: str,
+    judged: str | None = None,
     *,
+    suspects: str | None = None,
+    to: str = "coco",
+    folds: int = 3,
+    least_suspicion: float = 0.5,
     split: str | None = None,
     format: str | None = None,
     model: str = "efficientdet-d0",
@@ -97,6 +138,14 @@ def run(
     overwrite: bool = False,
 ) -> int:
     """Prints what is wrong with a dataset; returns 1 if there are errors, else 0."""
+    if suspects is not None or judged is not None:
+        keras.require("`effdet-keras inspect --suspects`")
+        from effdet_keras.extras.data_check.suspects import write_suspects
+
+        options = {"split": split, "format": format, "folds": folds}
+        options["least_suspicion"] = least_suspicion
+        write_suspects(data, judged, suspects, to, **options)
+        return 0
     from PIL import Image
 
     from effdet_keras import augment as augmentations
