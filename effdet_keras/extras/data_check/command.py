@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import sys
 
+from effdet_keras._internal.optional_imports import keras
 from effdet_keras.cli.arguments import (
     OneOrTwo,
     add_data,
@@ -27,6 +28,12 @@ DESCRIPTION = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command to its parser."""
     add_data(parser)
+    parser.add_argument(
+        "judged",
+        nargs="?",
+        metavar="JUDGED",
+        help="with --suspects: the dataset to judge, where DATA is the folder of a run",
+    )
     parser.add_argument(
         "--split", metavar="NAME", help="inspect only this split, such as train"
     )
@@ -97,12 +104,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_false",
         help="read only the headers of the images, which is faster",
     )
+    suspects = parser.add_argument_group("annotations that may be wrong")
+    suspects.add_argument(
+        "--suspects",
+        metavar="FOLDER",
+        help=(
+            "`inspect RUN DATA --suspects FOLDER`: a new folder for the images with "
+            "boxes that detectors doubt, which were not trained on them"
+        ),
+    )
+    suspects.add_argument(
+        "--to",
+        choices=("labelstudio", "cvat", "labelme", "coco"),
+        default="coco",
+        help="the tool, or the format, of its boxes (%(default)s)",
+    )
+    suspects.add_argument(
+        "--folds",
+        type=int,
+        default=3,
+        metavar="N",
+        help="detectors to train, if RUN was trained on the images (%(default)s)",
+    )
+    suspects.add_argument(
+        "--least-suspicion",
+        type=float,
+        default=0.5,
+        metavar="S",
+        help="leave out what is doubted less, 0 to 1 (%(default)s)",
+    )
     add_overwrite(parser)
 
 
 def run(
     data: str,
+    judged: str | None = None,
     *,
+    suspects: str | None = None,
+    to: str = "coco",
+    folds: int = 3,
+    least_suspicion: float = 0.5,
     split: str | None = None,
     format: str | None = None,
     unlabelled: str | None = None,
@@ -121,6 +162,14 @@ def run(
 
     With `strict` it returns 1 for warnings as well.
     """
+    if suspects is not None or judged is not None:
+        keras.require("`effdet-keras inspect --suspects`")
+        from effdet_keras.extras.data_check.suspects import write_suspects
+
+        options = {"split": split, "format": format, "folds": folds}
+        options["least_suspicion"] = least_suspicion
+        write_suspects(data, judged, suspects, to, **options)
+        return 0
     from effdet_keras._internal.whole_files import local_path, write_text
     from effdet_keras.cli.files import check_outputs
     from effdet_keras.extras.data_check.check import check, check_splits

@@ -37,7 +37,13 @@ HELD = 0.8  # of the intervals
 
 
 class Interval(NamedTuple):
-    """What is expected, and between what it is in four of five cases."""
+    """What is expected, and between what it is in four of five cases.
+
+    Example:
+        >>> low, middle, high = Interval(0.5, 0.6, 0.65)
+        >>> middle
+        0.6
+    """
 
     low: float
     middle: float

@@ -75,6 +75,10 @@ class Measurement:
         num_images: int, how many these are.
         numbers: dict from name to float: `AP`, and `AP/<class>` for each class.
         seconds: float, how long it took.
+
+    Example:
+        >>> Measurement(25, 50, {"AP": 0.4, "AP/cat": 0.4}, 90.0).num_images
+        50
     """
 
     percent: int
@@ -94,6 +98,18 @@ class Forecast:
         num_objects: tuple of int, those of the images on which AP was measured.
         split: str, the split of these.
         measurements: tuple of `Measurement`, by number of images.
+
+    Example:
+        >>> parts = [Measurement(25, 50, {"AP": 0.4}, 9.0)]
+        >>> parts += [Measurement(50, 100, {"AP": 0.5}, 9.0)]
+        >>> found = Forecast(200, ("cat",), (300,), (80,), "test", tuple(parts))
+        >>> print(found)
+        part           images                   AP
+        25 %               50                0.400
+        50 %              100                0.500
+        all               200  0... (0... to 0...)
+        twice as many     400  0... (0... to 0...)
+        ...
     """
 
     num_images: int
@@ -165,6 +181,15 @@ def forecast(
         FileExistsError: If `out` has a forecast, and neither `resume` nor `overwrite`
             is given.
         RuntimeError: If `out` has a forecast of other data or fields.
+
+    Example:
+        >>> from effdet_keras.data import from_arrays
+        >>> images, boxes = [np.zeros((32, 48, 3), "uint8")] * 10, [[[4, 8, 20, 40]]]
+        >>> few = from_arrays(images, boxes * 10, [[0]] * 10, ["cat"])
+        >>> forecast({"train": few, "val": few}, "forecasts/cats")
+        Traceback (most recent call last):
+            ...
+        effdet_keras.errors.InvalidValueError: A forecast needs 40 images or more, ...
     """
     percents = _checked(percents)
     check_fields(fields, RunConfiguration().to_dict(), "A run")

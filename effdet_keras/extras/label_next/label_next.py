@@ -100,6 +100,12 @@ def label_next(
     Raises:
         FileExistsError: If `out` is there.
         FileNotFoundError, ValueError: If there is no image, or no model.
+
+    Example:
+        >>> label_next("runs/cats", "no such folder", "next", "labelstudio")
+        Traceback (most recent call last):
+            ...
+        FileNotFoundError: There is no folder of images 'no such folder'.
     """
     check_choice("to", to, TOOLS)
     check_batch_size(batch_size)

@@ -41,6 +41,11 @@ class RankedImage:
             known.
         duplicate_of: int, the image ranked before it that it looks like; -1 for a
             labelled one; None where it is like none of these.
+
+    Example:
+        >>> best = RankedImage(7, 0.8, 0.9, disagreement=0.4, novelty=1.0)
+        >>> best.index, best.duplicate_of is None
+        (7, True)
     """
 
     index: int

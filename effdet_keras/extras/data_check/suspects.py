@@ -1,0 +1,304 @@
+"""Annotations that detectors doubt, which were not trained on them.
+
+A detector that was trained on an annotation learned it, right or wrong. So the images
+are divided into folds, near-duplicates in one, and each is judged by a detector that
+was trained on the others ("out of fold", as confident learning does it: Northcutt et
+al., 2021). Images that the run never saw are judged by the run's own detector.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import os
+import pathlib
+from collections import Counter
+
+import numpy as np
+
+from effdet_keras._internal.number_ranges import check_number, check_whole_number
+from effdet_keras._internal.whole_files import (
+    atomic_folder,
+    local_path,
+    write_text,
+)
+from effdet_keras.data.any_format import load_splits
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.formats.writing import encode_image
+from effdet_keras.data.group_split import divide
+from effdet_keras.data.split_groups import image_groups
+from effdet_keras.detect.detections import Detections
+from effdet_keras.detect.evaluate import image_results
+from effdet_keras.errors import InvalidValueError, check_choice, printable
+from effdet_keras.extras.analysis import Suspect, find_suspects
+from effdet_keras.extras.label_next.tools import (
+    FOLDER,
+    IMAGES,
+    TOOLS,
+    Classes,
+    ImageToLabel,
+)
+from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.runs.fine_tune import fine_tune
+from effdet_keras.runs.parts import choose_splits
+from effdet_keras.runs.run_folder import RunFolder
+
+LEAST_SUSPICION = 0.5
+
+
+def write_suspects(
+    run: str | os.PathLike[str],
+    data: str | os.PathLike[str] | None,
+    out: str | os.PathLike[str] | None,
+    to: str = "coco",
+    *,
+    format: str | None = None,
+    split: str | None = None,
+    folds: int = 3,
+    least_suspicion: float = LEAST_SUSPICION,
+) -> list[Suspect]:
+    """Writes the images with annotations that detectors doubt, for a labelling tool.
+
+    In `out` are `images/` and the file of the tool, with the boxes as they should be by
+    the detectors: missing ones added, classes and places changed. `suspects.csv` lists
+    each change, the most suspicious first, and annotations of nothing, which stay in
+    the file: whether there is an object is yours to see.
+
+    Args:
+        run: folder of a run. Images that it did not train on are judged by its best
+            checkpoint, the others by detectors that are trained as it was.
+        data: path of a dataset.
+        out: folder to make. It appears once it is complete; the trainings are beside
+            it, in a folder that ends in "_folds".
+        to: "labelstudio", "cvat", "labelme" or "coco".
+        format, split: of `data`, as for `load`; None for all splits.
+        folds: int, the number of detectors to train where that is needed.
+        least_suspicion: float from 0 to 1: what is doubted less is left out.
+
+    Returns:
+        List of `Suspect`, the most suspicious first.
+
+    Raises:
+        FileExistsError: If `out` is there.
+        ValueError: If `run` is no folder of a run, or its classes are others.
+
+    Example:
+        >>> write_suspects("no such run", "cats", "suspects")
+        Traceback (most recent call last):
+            ...
+        effdet_keras.errors.InvalidValueError: 'no such run' is not the folder of a \
+run...
+    """
+    if data is None or out is None:
+        raise InvalidValueError(
+            "To find annotations that may be wrong, give a run, a dataset and a new "
+            "folder: `effdet-keras inspect RUN DATA --suspects FOLDER`."
+        )
+    check_choice("to", to, TOOLS)
+    check_whole_number("folds", folds, "[2, inf)")
+    check_number("least_suspicion", least_suspicion, "[0, 1]")
+    out = local_path(out, "`out`")
+    if out.exists():
+        raise FileExistsError(
+            f"'{out}' is there already. Give the path of a new folder."
+        )
+    folder = RunFolder(run)
+    if not folder.has_run:
+        raise InvalidValueError(
+            f"'{os.fspath(run)}' is not the folder of a run of `effdet-keras train`, "
+            "whose configuration says how to train on the folds."
+        )
+    splits = load_splits(data, format=format)
+    if split is not None:
+        check_choice("split", split, splits)
+        splits = {split: splits[split]}
+    dataset = joined(splits)
+    judge = _Judge(folder, dataset, out.with_name(f"{out.name}_folds"), folds)
+    suspects = find_suspects(judge.results())
+    suspects = [s for s in suspects if s.suspicion >= least_suspicion]
+    if suspects:
+        _write(out, dataset, suspects, to, os.fspath(run))
+    kinds = Counter(suspect.kind for suspect in suspects)
+    listed = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items()) or "none"
+    print(f"Doubted annotations of {len(dataset):,} images: {listed}")
+    return suspects
+
+
+def joined(splits: dict[str, DetectionDataset]) -> DetectionDataset:
+    """One dataset of all splits, with new image ids where theirs repeat."""
+    first = next(iter(splits.values()))
+    if len(splits) == 1:
+        return first
+    records = [
+        dataclasses.replace(record, image_id=image_id)
+        for image_id, record in enumerate(
+            (record for dataset in splits.values() for record in dataset.records),
+            start=1,
+        )
+    ]
+    return DetectionDataset(records, first.class_names, first.category_ids)
+
+
+class _Judge:
+    """Detections of each image by a detector that was not trained on it."""
+
+    def __init__(self, run, dataset, folder, num_folds):
+        self.run, self.dataset = run, dataset
+        self.folder, self.num_folds = folder, num_folds
+        self.configuration = run.read_configuration()
+
+    def results(self):
+        """`ImageResult`s of all images, in their order."""
+        known = self._trained_on()
+        is_known = np.array([_key(r) in known for r in self.dataset.records], bool)
+        options = {"batch_size": self._batch_size(), "verbose": False}
+        results = []
+        if not is_known.all():
+            new = self.dataset.subset(np.flatnonzero(~is_known))
+            print(f"{len(new):,} images were not trained on: the run judges them.")
+            model = EfficientDet.from_archive(self.run.archive)
+            results += image_results(model, new, **options)
+        if is_known.any():
+            old = self.dataset.subset(np.flatnonzero(is_known))
+            for number, fold in enumerate(self._folds(old), start=1):
+                rest = old.subset(np.setdiff1d(np.arange(len(old)), fold))
+                left_out = old.subset(fold)
+                print(
+                    f"Fold {number} of {self.num_folds}: training on {len(rest):,} "
+                    f"images, to judge {len(left_out):,} others ...",
+                    flush=True,
+                )
+                model = self._train(rest, left_out, number)
+                results += image_results(model, left_out, **options)
+        return sorted(results, key=lambda result: result.image_id)
+
+    def _trained_on(self):
+        """What tells the images of the run's training split."""
+        configuration = self.configuration
+        if configuration.data is None and configuration.train_file_pattern is None:
+            return {_key(record) for record in self.dataset.records}  # to be safe
+        train = choose_splits(configuration).train
+        return {_key(record) for record in train.records}
+
+    def _folds(self, dataset):
+        """Indices of the images of each fold; what looks alike is in one."""
+        if len(dataset) < self.num_folds:
+            raise InvalidValueError(
+                f"There are {len(dataset)} images for {self.num_folds} folds: give "
+                "fewer folds, or more images."
+            )
+        grouping, left = image_groups(dataset.records), np.arange(len(dataset))
+        for remaining in range(self.num_folds, 1, -1):
+            division = divide(
+                [dataset.records[i] for i in left],
+                dataset.num_classes,
+                grouping.subset(left),
+                round(len(left) * (1 - 1 / remaining)),
+                self.configuration.seed,
+            )
+            yield left[division.in_second]
+            left = left[~division.in_second]
+        yield left
+
+    def _train(self, train, left_out, number):
+        """The detector of a fold; one that is trained already is opened."""
+        fields = self.configuration.to_dict()
+        for name in ("data", "train_file_pattern", "val_file_pattern", "format"):
+            del fields[name]
+        fields |= {"train_split": "auto", "validation_split": "auto"}
+        fields |= {"test_split": None, "class_names": None, "verbose": 0}
+        out = RunFolder(self.folder / f"{number}")
+        if out.finished.is_file():
+            return EfficientDet.from_archive(out.archive)
+        datasets = {"train": train, "val": left_out}
+        return fine_tune(datasets, out=out.path, resume=out.has_run, **fields).model
+
+    def _batch_size(self):
+        size = self.configuration.batch_size
+        return 8 if size == "auto" else size
+
+
+def _key(record):
+    """What tells an image from others: its file, or its bytes."""
+    if isinstance(record.image, str):
+        return os.path.realpath(record.image)
+    return (
+        str(record.image) if not isinstance(record.image, np.ndarray) else record.name
+    )
+
+
+def _write(out, dataset, suspects, to, model):
+    """Writes the images of the suspects, the most suspicious first."""
+    by_id = {record.image_id: record for record in dataset.records}
+    ids = list(dict.fromkeys(suspect.image_id for suspect in suspects))
+    contents, images = {}, []
+    for place, image_id in enumerate(ids, start=1):
+        record = by_id[image_id]
+        content, suffix = encode_image(record)
+        stem = pathlib.PurePosixPath(record.name.replace("\\", "/")).stem
+        name = f"{place:04d}_{stem}{suffix}"  # the order, also of two of one name
+        contents[image_id] = name, content
+        of_image = [suspect for suspect in suspects if suspect.image_id == image_id]
+        found, gain = _proposal(record, of_image, dataset), of_image[0].suspicion
+        images.append(ImageToLabel(name, record.image_size, found, gain))
+    classes = Classes(dataset.class_names, dataset.category_ids)
+    with atomic_folder(out) as folder:
+        (folder / IMAGES).mkdir()
+        for name, content in contents.values():
+            (folder / IMAGES / name).write_bytes(content)
+        text = TOOLS[to](folder, images, classes, model, None)
+        names = {image_id: name for image_id, (name, _) in contents.items()}
+        write_text(
+            folder / "suspects.csv", _table(suspects, names, dataset.class_names)
+        )
+    print(printable(text.replace(FOLDER, str(out.resolve()))))
+
+
+def _proposal(record, suspects, dataset):
+    """The boxes of an image as they should be by the detectors."""
+    annotated = record.boxes_xywh[:, [1, 0, 3, 2]].copy()
+    annotated[:, 2:] += annotated[:, :2]
+    boxes, labels = annotated.tolist(), record.labels.tolist()
+    scores = [1.0] * len(boxes)
+    for suspect in suspects:
+        if suspect.kind == "missing":
+            boxes.append(list(suspect.found_box))
+            labels.append(suspect.found_label)
+            scores.append(suspect.score)
+            continue
+        off = np.abs(annotated - suspect.box).sum(axis=1)
+        index = int(np.argmin(np.where(record.labels == suspect.label, off, np.inf)))
+        scores[index] = max(1.0 - suspect.suspicion, 0.0)
+        if suspect.kind == "wrong class":
+            labels[index] = suspect.found_label
+        elif suspect.kind == "loose box":
+            boxes[index] = list(suspect.found_box)
+    return Detections(
+        np.array(boxes, float).reshape(-1, 4),
+        np.array(scores),
+        np.array(labels, int),
+        class_names=dataset.class_names,
+        category_ids=dataset.category_ids,
+    )
+
+
+def _table(suspects, names, class_names):
+    """The text of suspects.csv."""
+
+    def name_of(label):
+        return "" if label is None else class_names[label]
+
+    def numbers(box):
+        return "" if box is None else " ".join(f"{value:.1f}" for value in box)
+
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    columns = ["image", "written_as", "kind", "suspicion", "class", "found_class"]
+    table.writerow([*columns, "score", "box_yxyx", "found_box_yxyx"])
+    for one in suspects:
+        described = one.name, names[one.image_id], one.kind, f"{one.suspicion:.3f}"
+        classes = name_of(one.label), name_of(one.found_label), f"{one.score:.3f}"
+        box = None if one.label is None else one.box
+        table.writerow([*described, *classes, numbers(box), numbers(one.found_box)])
+    return text.getvalue()
