@@ -61,14 +61,18 @@ def read_label_tables(
     for a whole file, and where the file leaves it open, by the other files.
     """
     texts = for_each(lambda file: _read_file(file, problems), files)
-    rows = [None if text is None else _split_rows(text) for text in texts]
-    facts = _Facts.of([file_rows for file_rows in rows if file_rows], key_points)
+    rows = [None if text is None else _parse_rows(text) for text in texts]
+    patterns = _RowPatterns.of(
+        [file_rows for file_rows in rows if file_rows], key_points
+    )
     notes = _Notes()
     tables = [
-        None if text is None else _read_table(file, text, own, facts, notes, problems)
+        None
+        if text is None
+        else _read_table(file, text, own, patterns, notes, problems)
         for file, text, own in zip(files, texts, rows)
     ]
-    notes.add_to(problems, facts)
+    notes.add_to(problems, patterns)
     return tables
 
 
@@ -88,7 +92,7 @@ class _Row(NamedTuple):
     values: list | None
 
 
-def _split_rows(text):
+def _parse_rows(text):
     """The rows of a file; None for one in DOTA's format."""
     if is_dota(text):
         return None
@@ -104,14 +108,14 @@ def _split_rows(text):
     return rows
 
 
-def _read_table(path, text, rows, facts, notes, problems):
+def _read_table(path, text, rows, patterns, notes, problems):
     """The `LabelTable` of one file."""
     if rows is None:
         return _read_dota(path, text, notes, problems)
-    six_is_outline = facts.six_is_outline(rows)
+    six_is_outline = patterns.six_is_outline(rows)
     classes, boxes = [], []
     for row in rows:
-        found = _read_row(row.values, facts, six_is_outline)
+        found = _read_row(row.values, patterns, six_is_outline)
         if isinstance(found, str):
             reading.add_bad_row(found, row.number, row.text, problems, path)
             continue
@@ -133,7 +137,7 @@ _VISIBILITY = (0.0, 1.0, 2.0)  # not labelled, hidden, visible: of a key point
 
 
 @dataclasses.dataclass(frozen=True)
-class _Facts:
+class _RowPatterns:
     """What holds for all txt files of a split."""
 
     key_points: KeyPointShape | None
@@ -156,7 +160,7 @@ class _Facts:
             and all(map(_has_points_in_box, rows))
         )
         has_outlines = any(length > _TRIANGLE for length in long) or any(
-            len(row) == _TRIANGLE and not row[-1].is_integer() for row in rows
+            len(row) == _TRIANGLE and not _has_id(row) for row in rows
         )
         return cls(key_points, has_visibility, may_be_pose, has_outlines, long)
 
@@ -167,11 +171,16 @@ class _Facts:
         point can lie on the border of the image, at 0 or 1; these two say nothing.
         """
         six = [row.values[1:] for row in rows if row.values and len(row.values) == 7]
-        if not all(row[-1].is_integer() for row in six):
+        if not all(map(_has_id, six)):
             return True
-        if any(row[-1] not in (0.0, 1.0) for row in six):
+        if any(not 0 <= number <= 1 for row in six for number in row[_BOX:]):
             return False
         return self.has_outlines or not all(map(_is_box_inside, six))
+
+
+def _has_id(row):
+    """Whether one of the two numbers behind a box is a whole one, as a track id is."""
+    return row[_BOX].is_integer() or row[_BOX + 1].is_integer()
 
 
 def _has_visibility(row):
@@ -207,7 +216,7 @@ def _is_box_inside(row):
     return all(-0.01 <= end <= 1.01 for end in ends)
 
 
-def _read_row(values, facts, six_is_outline):
+def _read_row(values, patterns, six_is_outline):
     """`(class, box, note or None)` of a row, or what is wrong with it."""
     if values is None:
         return "numbers are expected"
@@ -215,8 +224,8 @@ def _read_row(values, facts, six_is_outline):
     if not (label.is_integer() and 0 <= label < reading.MAX_CLASSES):
         return "the first number must be that of a class"
     length, note = len(values), None
-    if facts.key_points is not None:
-        count, size = facts.key_points
+    if patterns.key_points is not None:
+        count, size = patterns.key_points
         extra = length - _BOX - count * size
         if extra in (0, 1, 2):
             note = "pose label"
@@ -229,13 +238,13 @@ def _read_row(values, facts, six_is_outline):
             note = "extra column"
         is_box = True
     else:
-        is_box = length in (_BOX, _BOX + 1) or facts.has_visibility
+        is_box = length in (_BOX, _BOX + 1) or patterns.has_visibility
         is_box = is_box or (length == _TRIANGLE and not six_is_outline)
         if is_box and length > _BOX:
-            note = "pose label" if facts.has_visibility else "extra column"
+            note = "pose label" if patterns.has_visibility else "extra column"
     if length < _BOX:
         return "four numbers of a box or three or more points are expected"
-    if note == "extra column" and not _is_confidence_or_id(values[_BOX]):
+    if note == "extra column" and not all(map(_is_confidence_or_id, values[_BOX:])):
         return (
             "a fifth number after the class must be a confidence from 0 to 1 or a "
             "track id, a whole number. (A box that is turned by an angle must be "
@@ -245,9 +254,9 @@ def _read_row(values, facts, six_is_outline):
         values = values[:_BOX]
     elif length % 2:
         values, note = values[:-1], "odd outline"
-    elif facts.may_be_pose:
+    elif patterns.may_be_pose:
         note = "possible pose label"
-    elif facts.outline_lengths == {_CORNERS}:
+    elif patterns.outline_lengths == {_CORNERS}:
         note = "oriented box"
     if not all(abs(value) <= reading.MAX_FRACTION for value in values):
         return "fractions of the image are expected, not pixels"
@@ -327,7 +336,7 @@ class _Notes:
         self._files[kind].add(str(path))
         self._first.setdefault(kind, (path, row.number))
 
-    def add_to(self, problems, facts):
+    def add_to(self, problems, patterns):
         """Adds one problem of each kind, with the first row of it."""
         for kind, count in self._rows.items():
             path, line = self._first[kind]
@@ -335,7 +344,7 @@ class _Notes:
             files = len(self._files[kind])
             where = "1 file" if files == 1 else f"{files:,} files"
             detail = f"{rows} in {where}, the first in line {line}: {_WORDS[kind]}"
-            if kind == "pose label" and facts.has_visibility:
+            if kind == "pose label" and patterns.has_visibility:
                 detail += (
                     ". The data.yaml has no `kpt_shape`, but the numbers are those of "
                     "key points with their visibility"

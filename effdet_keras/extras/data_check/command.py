@@ -173,6 +173,11 @@ def run(
     from effdet_keras._internal.whole_files import local_path, write_text
     from effdet_keras.cli.files import check_outputs
     from effdet_keras.extras.data_check.check import check, check_splits
+    from effdet_keras.extras.data_check.command_outputs import (
+        check_paths,
+        named_augmentations,
+        print_and_draw,
+    )
     from effdet_keras.extras.data_check.json_report import (
         exit_status,
         json_of,
@@ -191,8 +196,8 @@ def run(
             print(text, end="", file=stdout)
 
     with contextlib.redirect_stdout(sys.stderr if json == "-" else stdout):
-        html, out = _check_outputs(data, split, html, augment, out, overwrite)
-        chosen = _augmentations(augment)
+        html, out = check_paths(data, split, html, augment, out, overwrite)
+        chosen = named_augmentations(augment)
         options = {"model": model, "image_size": image_size, "decode": decode}
         options |= {"format": format, "unlabelled": unlabelled}
         try:
@@ -204,66 +209,8 @@ def run(
             write_json(json_of_error(data, error, strict))
             raise
         write_json(json_of(reports, data, strict=strict))
-        _print_and_draw(data, reports, html, chosen, out, anchors, overwrite)
+        print_and_draw(data, reports, html, chosen, out, anchors, overwrite)
     status = exit_status(reports, strict=strict)
     if status and all(report.ok for report in reports.values()):
         print("The exit status is 1 for the warnings (--strict).", file=sys.stderr)
     return status
-
-
-def _check_outputs(data, split, html, augment, out, overwrite):
-    """The paths to write the page and the images to, which are checked; or None."""
-    from effdet_keras._internal.whole_files import local_path
-    from effdet_keras.cli.files import check_outputs
-
-    html = None if html is None else local_path(html, "`html`")
-    out = None if augment is None else local_path(out, "`out`")
-    check_outputs([html, out], [data], overwrite=True)
-    # Of several splits, none of which is asked for, the images have other names.
-    check_outputs([html, out if split else None], overwrite=overwrite)
-    return html, out
-
-
-def _augmentations(names):
-    """The augmentations of the names that were given, in their order."""
-    from effdet_keras import augment as augmentations
-
-    names = [name.strip() for name in (names or "").split(",")]
-    return [augmentations.augmentation_of(name) for name in names if name]
-
-
-def _print_and_draw(data, reports, html, augmentations, out, anchors, overwrite):
-    """Prints the reports, and writes the page and the images that were asked for."""
-    from PIL import Image
-
-    from effdet_keras import visualize
-    from effdet_keras._internal.whole_files import atomic_write, write_text
-    from effdet_keras.cli.files import check_outputs
-    from effdet_keras.extras.data_check.anchors import fit_anchors
-    from effdet_keras.extras.data_check.report import html_of
-
-    for name, report in reports.items():
-        print(f"\n== {name} ==\n{report}")
-    if anchors:
-        for name in ["train"] if "train" in reports else reports:
-            fit = fit_anchors(reports[name].dataset, reports[name].config)
-            print(f"\n== anchors for {name} ==\n{fit}\n{fit.how_to_use(data)}")
-    images = dict.fromkeys(reports, out) if out is not None else {}
-    if len(images) > 1:
-        images = {name: out.with_stem(f"{out.stem}-{name}") for name in images}
-    check_outputs(images.values(), [data], overwrite=overwrite)
-    if html is not None:
-        write_text(html, html_of(reports))
-        print(f"Report with images: {html}")
-    for name, path in images.items():
-        config = reports[name].config
-        grid = visualize.augmented(
-            reports[name].dataset,
-            augmentations,
-            image_size=config.image_size,
-            pad_value=config.padding_rgb,
-            resize_method=config.resize_method,
-        )
-        with atomic_write(path) as partial:
-            Image.fromarray(grid).save(partial)
-        print(f"Images as training sees them: {path}")

@@ -93,6 +93,7 @@ def test_an_outline_that_could_be_key_points_is_read_with_a_word(tmp_path, point
         [f"{BOX} 0.87 1"],
         [f"{BOX} 0.87 2"],
         [f"{BOX} 0.87 3"],
+        [f"{BOX} 3 0.87"],  # the track id first
         [f"{BOX} 0.87", BOX],
         [f"{BOX} 0.87 5", f"{BOX} 0.9", BOX],  # a tracker that lost one
     ],

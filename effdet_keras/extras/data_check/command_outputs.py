@@ -1,0 +1,56 @@
+"""What `effdet-keras inspect` prints and writes besides JSON."""
+
+from __future__ import annotations
+
+from PIL import Image
+
+from effdet_keras import augment, visualize
+from effdet_keras._internal.whole_files import atomic_write, local_path, write_text
+from effdet_keras.cli.files import check_outputs
+from effdet_keras.extras.data_check.anchors import fit_anchors
+from effdet_keras.extras.data_check.report import html_of
+
+
+def check_paths(data, split, html, augmented, out, overwrite):
+    """The paths to write the page and the images to, which are checked; or None."""
+    html = None if html is None else local_path(html, "`html`")
+    out = None if augmented is None else local_path(out, "`out`")
+    check_outputs([html, out], [data], overwrite=True)
+    # Of several splits, none of which is asked for, the images have other names.
+    check_outputs([html, out if split else None], overwrite=overwrite)
+    return html, out
+
+
+def named_augmentations(names):
+    """The augmentations of the names that were given, in their order."""
+    names = [name.strip() for name in (names or "").split(",")]
+    return [augment.augmentation_of(name) for name in names if name]
+
+
+def print_and_draw(data, reports, html, augmentations, out, anchors, overwrite):
+    """Prints the reports, and writes the page and the images that were asked for."""
+    for name, report in reports.items():
+        print(f"\n== {name} ==\n{report}")
+    if anchors:
+        for name in ["train"] if "train" in reports else reports:
+            fit = fit_anchors(reports[name].dataset, reports[name].config)
+            print(f"\n== anchors for {name} ==\n{fit}\n{fit.how_to_use(data)}")
+    images = dict.fromkeys(reports, out) if out is not None else {}
+    if len(images) > 1:
+        images = {name: out.with_stem(f"{out.stem}-{name}") for name in images}
+    check_outputs(images.values(), [data], overwrite=overwrite)
+    if html is not None:
+        write_text(html, html_of(reports))
+        print(f"Report with images: {html}")
+    for name, path in images.items():
+        config = reports[name].config
+        grid = visualize.augmented(
+            reports[name].dataset,
+            augmentations,
+            image_size=config.image_size,
+            pad_value=config.padding_rgb,
+            resize_method=config.resize_method,
+        )
+        with atomic_write(path) as partial:
+            Image.fromarray(grid).save(partial)
+        print(f"Images as training sees them: {path}")
