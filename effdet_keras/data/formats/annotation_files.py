@@ -123,14 +123,23 @@ def known_files(
     folder: Any, suffixes: Sequence[str], is_known: Callable[[Any], bool]
 ) -> list[Any]:
     """The files of a tool directly in a folder, sorted by name."""
-    return [
-        path
-        for path in sorted(folder.iterdir())
-        if path.suffix.lower() in suffixes
-        and is_visible(path)
-        and path.is_file()
-        and is_known(path)
-    ]
+    return [path for path in files_of(folder, suffixes) if is_known(path)]
+
+
+def files_of(folder: Any, suffixes: Sequence[str]) -> list[Any]:
+    """The files of a folder with one of these endings, sorted by name."""
+    if is_remote(folder):
+        paths = [p for p in folder.iterdir() if p.suffix.lower() in suffixes]
+        return sorted(path for path in paths if is_visible(path) and path.is_file())
+    with os.scandir(folder) as entries:  # of a hundred thousand images, in a moment
+        names = [
+            entry.name
+            for entry in entries
+            if entry.name.lower().endswith(tuple(suffixes))
+            and not entry.name.startswith(".")
+            and entry.is_file()
+        ]
+    return [folder / name for name in sorted(names)]
 
 
 def files_by_split(
@@ -166,12 +175,18 @@ def split_folders(path: Any) -> list[Any]:
 
 def annotation_folders(path: Any) -> list[Any]:
     """The folders of a folder that are called as those of annotations are."""
-    return [p for p in inner_folders(path) if p.name in ANNOTATION_FOLDERS]
+    if is_remote(path):
+        return [p for p in inner_folders(path) if p.name in ANNOTATION_FOLDERS]
+    return [p for name in ANNOTATION_FOLDERS if (p := path / name).is_dir()]
 
 
 def inner_folders(path: Any) -> list[Any]:
     """The folders directly in a folder, sorted by name."""
-    return sorted(p for p in path.iterdir() if is_visible(p) and p.is_dir())
+    if is_remote(path):
+        return sorted(p for p in path.iterdir() if is_visible(p) and p.is_dir())
+    with os.scandir(path) as entries:
+        names = [entry.name for entry in entries if entry.is_dir()]
+    return [folder for name in sorted(names) if is_visible(folder := path / name)]
 
 
 def _named_by_split(files):

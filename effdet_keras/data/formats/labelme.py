@@ -21,8 +21,9 @@ from effdet_keras.data.formats.annotation_files import (
     Objects,
     annotation_folders,
     class_order,
+    files_of,
+    head_of,
     hull_box,
-    is_visible,
     note_rotated,
     number_of,
     points_of,
@@ -133,11 +134,12 @@ def labelme_readers(path: Any) -> dict[str, Callable]:
 
 def is_labelme(path: Any) -> bool:
     """Whether a json file has the shapes of one image."""
-    with open(local_copy(path), "rb") as file:
-        if not file.read(64).lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"{"):
-            return False
-        file.seek(0)
-        content = file.read(1 << 26)  # `imageData` may stand before the shapes
+    head = head_of(path)
+    may_be = any(key in head for key in (b'"shapes"', b'"imagePath"', b'"imageData"'))
+    if not head.startswith(b"{") or not may_be:
+        return False
+    # `imageData`, which may be large, may stand before the other keys.
+    content = local_copy(path).read_bytes()
     return b'"shapes"' in content and b'"imagePath"' in content
 
 
@@ -153,11 +155,7 @@ def _first_files(folder):
 
 
 def _json_files(folder):
-    return [
-        path
-        for path in sorted(folder.iterdir())
-        if path.suffix.lower() == _SUFFIX and is_visible(path)
-    ]
+    return files_of(folder, (_SUFFIX,))
 
 
 def _read(path, problems):

@@ -18,9 +18,9 @@ from effdet_keras.data.formats.annotation_files import (
     ImageLocator,
     Objects,
     class_order,
+    files_of,
     hull_box,
     inner_folders,
-    is_visible,
     numbers_of,
     points_of,
     polygon_shape,
@@ -81,7 +81,7 @@ def from_supervisely(
         tool = "`from_supervisely` found no folder with `ann` and `img`: one"
         return read_split(supervisely_readers(path), path, split, tool, **options)
     problems = Problems(f"`from_supervisely` of {str(path)!r}", on_error)
-    files = [p for p in sorted((path / "ann").glob("*.json")) if is_visible(p)]
+    files = files_of(path / "ann", (".json",))
     contents = for_each(lambda file: _read(file, problems), files)
     locator = ImageLocator(path / "img" / "ann.json", path / "img")
     found = [
