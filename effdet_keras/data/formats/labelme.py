@@ -21,6 +21,7 @@ from effdet_keras.data.formats.annotation_files import (
     Objects,
     annotation_folders,
     class_order,
+    dict_of,
     files_of,
     head_of,
     hull_box,
@@ -185,7 +186,7 @@ def _listed_labels(path, folder, found):
 
 def _found(file, content, locator, problems, rotated, masks):
     objects = Objects()
-    for number, shape in enumerate(content["shapes"]):
+    for number, shape in enumerate(map(dict_of, content["shapes"])):
         place = f"shapes[{number}]"
         _add_shape(objects, shape, place, file.name, problems, rotated)
     name = str(content.get("imagePath") or "")

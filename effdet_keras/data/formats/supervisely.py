@@ -18,6 +18,7 @@ from effdet_keras.data.formats.annotation_files import (
     ImageLocator,
     Objects,
     class_order,
+    dict_of,
     files_of,
     hull_box,
     inner_folders,
@@ -143,7 +144,7 @@ def _read(path, problems):
 
 def _found(file, content, locator, problems, masks):
     objects = Objects()
-    for number, item in enumerate(content["objects"]):
+    for number, item in enumerate(map(dict_of, content["objects"])):
         place = f"objects[{number}]"
         kind, title = item.get("geometryType"), str(item.get("classTitle") or "")
         if kind in _WITHOUT_BOX:
@@ -161,7 +162,7 @@ def _found(file, content, locator, problems, masks):
     image = locator.find(name)
     if not is_file(image):
         image = locator.find_frame(name) or image
-    size = content.get("size") or {}
+    size = dict_of(content.get("size"))
     return reading.Found(
         place=file.name,
         image=image,
@@ -177,17 +178,18 @@ def _found(file, content, locator, problems, masks):
 def _points_of(kind, item):
     """Points `[n, 2]` whose upright hull is the box of an object, or None."""
     if kind == "bitmap":
-        return _bitmap_corners(item.get("bitmap") or {})
-    points = points_of((item.get("points") or {}).get("exterior"))
+        return _bitmap_corners(dict_of(item.get("bitmap")))
+    points = points_of(dict_of(item.get("points")).get("exterior"))
     is_shape = kind in ("rectangle", "polygon") and points is not None
     return points if is_shape and len(points) > 1 else None
 
 
 def _bitmap_corners(bitmap):
     """The corners of the pixels of a bitmap, a PNG file in zlib in base64."""
-    origin = numbers_of(bitmap.get("origin") or [])
+    origin = bitmap.get("origin")
+    origin = numbers_of(origin) if isinstance(origin, list) else None
     try:
-        data = zlib.decompress(base64.b64decode(bitmap.get("data") or ""))
+        data = zlib.decompress(base64.b64decode(str(bitmap.get("data"))))
         pixels = read_mask(data)
     except (ValueError, zlib.error):
         return None
