@@ -13,6 +13,7 @@ import math
 import os
 import pathlib
 import re
+import reprlib
 import urllib.parse
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -319,6 +320,25 @@ def parts_of(name: str) -> list[str]:
         text = urllib.parse.unquote(address.path)
     parts = text.replace("\\", "/").split("/")
     return [part for part in parts if part not in ("", ".", "..") and part[1:] != ":"]
+
+
+# --- What a file should say, where it may say anything.
+
+
+def dict_of(value: Any) -> dict:
+    """A json object, or an empty one of anything else, which lacks what is needed."""
+    return value if isinstance(value, dict) else {}
+
+
+def items_of(value: Any, place: Any, problems: Any) -> list[dict]:
+    """The json objects of a list, which may be missing; a problem of anything else."""
+    if value is None:
+        return []
+    if isinstance(value, list):
+        return [dict_of(item) for item in value]
+    detail = f"a list of objects is expected. Received: {reprlib.repr(value)}"
+    problems.add("unreadable annotation", place, detail)
+    return []
 
 
 # --- Boxes of shapes, and numbers that can be meant.

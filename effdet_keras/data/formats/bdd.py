@@ -18,9 +18,11 @@ from effdet_keras.data.formats.annotation_files import (
     Objects,
     check_split,
     class_order,
+    dict_of,
     files_by_split,
     head_of,
     hull_box,
+    items_of,
     numbers_of,
     read_json,
     read_split,
@@ -113,18 +115,18 @@ def _read_images(path):
 
 def _found(image, locator, problems):
     name, objects, crowds = image["name"], Objects(), []
-    for label in image.get("labels") or []:
+    for label in items_of(image.get("labels"), name, problems):
         box = label.get("box2d")
         if box is None:
             continue
         category = str(label.get("category") or "").strip()
-        corners = numbers_of(box.get(k) for k in _CORNERS) if box else None
+        corners = numbers_of(dict_of(box).get(k) for k in _CORNERS)
         if corners is None or not category:
             detail = f"a `category` and the finite {', '.join(_CORNERS)} are expected. "
             problems.add("bad box", name, f"{detail}Received: {reprlib.repr(label)}")
             continue
         objects.add(hull_box(np.array(corners).reshape(2, 2)), category)
-        crowds.append(bool((label.get("attributes") or {}).get("crowd")))
+        crowds.append(bool(dict_of(label.get("attributes")).get("crowd")))
     return reading.Found(
         place=name,
         image=locator.find(name),

@@ -17,6 +17,7 @@ from effdet_keras.data.formats.annotation_files import (
     check_split,
     class_order,
     files_by_split,
+    items_of,
     numbers_of,
     read_json,
     read_split,
@@ -82,7 +83,8 @@ def from_edge_impulse(
     reading.require_content(isinstance(images, dict), rule, path, content)
     locator = ImageLocator(path, image_dir)
     found = [
-        _found(name, boxes or [], locator, problems) for name, boxes in images.items()
+        _found(name, items_of(boxes, name, problems), locator, problems)
+        for name, boxes in images.items()
     ]
     classes = reading.named_classes(class_order([], found), class_names)
     return reading.make_dataset(found, classes, problems, source=path)
@@ -100,9 +102,8 @@ def edge_impulse_readers(path: Any) -> dict[str, Callable]:
 def _found(name, boxes, locator, problems):
     objects = Objects()
     for box in boxes:
-        is_object = isinstance(box, dict)
-        numbers = numbers_of(box.get(side) for side in _SIDES) if is_object else None
-        label = str(box.get("label") or "").strip() if is_object else ""
+        numbers = numbers_of(box.get(side) for side in _SIDES)
+        label = str(box.get("label") or "").strip()
         if numbers is None or not label:
             detail = (
                 f"a `label` and the finite {', '.join(_SIDES)} are expected. "

@@ -17,8 +17,10 @@ from effdet_keras.data.formats.annotation_files import (
     ImageLocator,
     Objects,
     check_split,
+    dict_of,
     files_by_split,
     head_of,
+    items_of,
     number_of,
     numbers_of,
     parts_of,
@@ -142,8 +144,9 @@ def _job_of(row):
 
 def _class_map(row):
     """The name of each class by its number."""
-    metadata = row.get(f"{_job_of(row)}-metadata") or {}
-    return {int(number): str(n) for number, n in metadata.get("class-map", {}).items()}
+    metadata = dict_of(row.get(f"{_job_of(row)}-metadata"))
+    names = dict_of(metadata.get("class-map"))
+    return {int(n): str(name) for n, name in names.items() if n.isdecimal()}
 
 
 def _found(line, row, locator, problems):
@@ -153,7 +156,7 @@ def _found(line, row, locator, problems):
         problems.add("unlabelled image", name, f"line {line} has no `annotations`")
         return None
     objects, names = Objects(), _class_map(row)
-    for box in row[job]["annotations"]:
+    for box in items_of(row[job]["annotations"], name, problems):
         numbers = numbers_of(box.get(side) for side in _SIDES)
         label = names.get(number_of(box.get("class_id")))
         if numbers is None or label is None:
@@ -164,7 +167,8 @@ def _found(line, row, locator, problems):
             problems.add("bad box", name, detail)
         else:
             objects.add(numbers, label)
-    size = (row[job].get("image_size") or [{}])[0]
+    sizes = row[job].get("image_size")
+    size = dict_of(sizes[0]) if isinstance(sizes, list) and sizes else {}
     return reading.Found(
         place=name,
         image=locator.find(address),

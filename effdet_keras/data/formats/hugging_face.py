@@ -23,6 +23,7 @@ from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
     ImageLocator,
     class_order,
+    dict_of,
     head_of,
     number_of,
     numbers_of,
@@ -269,10 +270,14 @@ def _make(rows, images, names, box_format, class_names, problems, source):
         _objects_of(row, str(i), box_format, problems) for row, i in zip(rows, images)
     ]
     numbers = [c for objects in found for c in objects.classes if isinstance(c, int)]
+    if len(numbers) < sum(len(objects.classes) for objects in found):
+        numbers = []  # some are names: all are
     if numbers and not names:
         names = _names_of_numbers(max(numbers), class_names, source, problems)
     for objects in found:
-        objects.classes = [names.get(c, c) for c in objects.classes]
+        objects.classes = [
+            names.get(c, c if numbers else str(c)) for c in objects.classes
+        ]
     known = list(names.values()) or class_order([], found)
     ids = [_first(row, _IMAGE_IDS) for row in rows]
     are_ids = all(type(i) is int and 0 <= i < 2**63 for i in ids)
@@ -305,8 +310,10 @@ def _objects_of(row, place, box_format, problems):
     """The boxes of a row: lists in a dict, or a list of dicts, or columns."""
     content = _first(row, _OBJECTS, row)
     if isinstance(content, list):
+        content = list(map(dict_of, content))
         keys = {key: None for item in content for key in item}
         content = {key: [item.get(key) for item in content] for key in keys}
+    content = dict_of(content)
     boxes = _first(content, _BOXES, []) or []
     classes = _first(content, _CLASSES) or []
     result = _Objects([], [], [], [])
@@ -316,8 +323,8 @@ def _objects_of(row, place, box_format, problems):
         detail += f"Received: {reprlib.repr(content)}"
         problems.add("bad box", place, detail)
         return result
-    crowds = _first(content, _CROWDS) or [0] * len(boxes)
-    areas = _first(content, _AREAS) or [None] * len(boxes)
+    crowds = _values(content, _CROWDS, len(boxes))
+    areas = _values(content, _AREAS, len(boxes))
     for number, (box, name, crowd, area) in enumerate(
         zip(boxes, classes, crowds, areas)
     ):
@@ -359,6 +366,13 @@ def _found(row, image, objects, image_id):
         area=objects.area,
         image_id=image_id,
     )
+
+
+def _values(content, keys, count):
+    """What is said of each object, or None of each where it is not said of all."""
+    values = _first(content, keys)
+    is_of_all = isinstance(values, list) and len(values) == count
+    return values if is_of_all else [None] * count
 
 
 def _first(row, keys, default=None):

@@ -190,7 +190,8 @@ def _regions_of(task):
         return None
     # The last one where times are missing or equal.
     latest = max(range(len(done)), key=lambda i: (_time_of(done[i]), i))
-    return _joined_by_id(done[latest].get("result") or [])
+    results = done[latest].get("result")
+    return _joined_by_id(results) if isinstance(results, list) else None
 
 
 def _time_of(annotation):
@@ -208,7 +209,7 @@ def _joined_by_id(results):
     for number, result in enumerate(results):
         if not isinstance(result, dict) or not isinstance(result.get("value"), dict):
             continue
-        key = result.get("id", number)
+        key = str(result.get("id", number))
         region = regions.setdefault(key, {"value": {}})
         value = {**region["value"], **result["value"]}
         regions[key] = {**region, **result, "value": value}

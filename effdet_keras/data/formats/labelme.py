@@ -21,6 +21,8 @@ from effdet_keras.data.formats.annotation_files import (
     Objects,
     annotation_folders,
     class_order,
+    dict_of,
+    head_of,
     hull_box,
     note_rotated,
     number_of,
@@ -30,7 +32,7 @@ from effdet_keras.data.formats.annotation_files import (
     read_split,
     split_folders,
 )
-from effdet_keras.data.formats.dataset_files import is_visible
+from effdet_keras.data.formats.dataset_files import visible_files
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.images import EncodedImage
@@ -133,11 +135,12 @@ def labelme_readers(path: Any) -> dict[str, Callable]:
 
 def is_labelme(path: Any) -> bool:
     """Whether a json file has the shapes of one image."""
-    with open(local_copy(path), "rb") as file:
-        if not file.read(64).lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"{"):
-            return False
-        file.seek(0)
-        content = file.read(1 << 26)  # `imageData` may stand before the shapes
+    head = head_of(path)
+    may_be = any(key in head for key in (b'"shapes"', b'"imagePath"', b'"imageData"'))
+    if not head.startswith(b"{") or not may_be:
+        return False
+    # `imageData`, which may be large, may stand before the other keys.
+    content = local_copy(path).read_bytes()
     return b'"shapes"' in content and b'"imagePath"' in content
 
 
@@ -153,11 +156,7 @@ def _first_files(folder):
 
 
 def _json_files(folder):
-    return [
-        path
-        for path in sorted(folder.iterdir())
-        if path.suffix.lower() == _SUFFIX and is_visible(path.name)
-    ]
+    return visible_files(folder, _SUFFIX)
 
 
 def _read(path, problems):
@@ -187,7 +186,7 @@ def _listed_labels(path, folder, found):
 
 def _found(file, content, locator, problems, rotated, masks):
     objects = Objects()
-    for number, shape in enumerate(content["shapes"]):
+    for number, shape in enumerate(map(dict_of, content["shapes"])):
         place = f"shapes[{number}]"
         _add_shape(objects, shape, place, file.name, problems, rotated)
     name = str(content.get("imagePath") or "")

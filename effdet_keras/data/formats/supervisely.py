@@ -18,6 +18,7 @@ from effdet_keras.data.formats.annotation_files import (
     ImageLocator,
     Objects,
     class_order,
+    dict_of,
     hull_box,
     numbers_of,
     points_of,
@@ -25,7 +26,7 @@ from effdet_keras.data.formats.annotation_files import (
     read_json,
     read_split,
 )
-from effdet_keras.data.formats.dataset_files import is_visible, visible_folders
+from effdet_keras.data.formats.dataset_files import visible_files, visible_folders
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.images import read_mask
@@ -80,7 +81,7 @@ def from_supervisely(
         tool = "`from_supervisely` found no folder with `ann` and `img`: one"
         return read_split(supervisely_readers(path), path, split, tool, **options)
     problems = Problems(f"`from_supervisely` of {str(path)!r}", on_error)
-    files = [p for p in sorted((path / "ann").glob("*.json")) if is_visible(p.name)]
+    files = visible_files(path / "ann", ".json")
     contents = for_each(lambda file: _read(file, problems), files)
     locator = ImageLocator(path / "img" / "ann.json", path / "img")
     found = [
@@ -142,7 +143,7 @@ def _read(path, problems):
 
 def _found(file, content, locator, problems, masks):
     objects = Objects()
-    for number, item in enumerate(content["objects"]):
+    for number, item in enumerate(map(dict_of, content["objects"])):
         place = f"objects[{number}]"
         kind, title = item.get("geometryType"), str(item.get("classTitle") or "")
         if kind in _WITHOUT_BOX:
@@ -160,7 +161,7 @@ def _found(file, content, locator, problems, masks):
     image = locator.find(name)
     if not is_file(image):
         image = locator.find_frame(name) or image
-    size = content.get("size") or {}
+    size = dict_of(content.get("size"))
     return reading.Found(
         place=file.name,
         image=image,
@@ -176,17 +177,18 @@ def _found(file, content, locator, problems, masks):
 def _points_of(kind, item):
     """Points `[n, 2]` whose upright hull is the box of an object, or None."""
     if kind == "bitmap":
-        return _bitmap_corners(item.get("bitmap") or {})
-    points = points_of((item.get("points") or {}).get("exterior"))
+        return _bitmap_corners(dict_of(item.get("bitmap")))
+    points = points_of(dict_of(item.get("points")).get("exterior"))
     is_shape = kind in ("rectangle", "polygon") and points is not None
     return points if is_shape and len(points) > 1 else None
 
 
 def _bitmap_corners(bitmap):
     """The corners of the pixels of a bitmap, a PNG file in zlib in base64."""
-    origin = numbers_of(bitmap.get("origin") or [])
+    origin = bitmap.get("origin")
+    origin = numbers_of(origin) if isinstance(origin, list) else None
     try:
-        data = zlib.decompress(base64.b64decode(bitmap.get("data") or ""))
+        data = zlib.decompress(base64.b64decode(str(bitmap.get("data"))))
         pixels = read_mask(data)
     except (ValueError, zlib.error):
         return None

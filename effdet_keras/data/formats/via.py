@@ -18,6 +18,7 @@ from effdet_keras.data.formats.annotation_files import (
     Objects,
     check_split,
     class_order,
+    dict_of,
     ellipse_box,
     files_by_split,
     head_of,
@@ -119,7 +120,7 @@ def from_via(
         _found(name, regions, attribute, only_class, locator, problems, masks)
         for name, regions in images
     ]
-    options = given.get(attribute, {}).get("options")
+    options = dict_of(given.get(attribute)).get("options")
     listed = list(options) if isinstance(options, dict) else []
     classes = class_order(listed, found)
     classes = reading.named_classes(classes, class_names)
@@ -165,12 +166,14 @@ def _read_via_json(path):
     content = read_json(path, "from_via")
     given = {}
     if isinstance(content, dict) and _METADATA in content:
-        attributes = content.get("_via_attributes") or {}
-        given = attributes.get("region") or {}
+        attributes = dict_of(content.get("_via_attributes"))
+        given = dict_of(attributes.get("region"))
         content = content[_METADATA]
     images = list(content.values()) if isinstance(content, dict) else content
     is_via_json = isinstance(images, list) and all(
-        isinstance(image, dict) and "filename" in image and "regions" in image
+        isinstance(image, dict)
+        and "filename" in image
+        and isinstance(image.get("regions"), list | dict)
         for image in images
     )
     rule = (
@@ -183,7 +186,8 @@ def _read_via_json(path):
 
 def _regions(regions):
     """The regions of an image: a list, or in version 1 a dict by number."""
-    return list(regions.values()) if isinstance(regions, dict) else list(regions or [])
+    regions = regions.values() if isinstance(regions, dict) else regions
+    return list(map(dict_of, regions))
 
 
 def _read_csv(path, problems):
@@ -217,8 +221,7 @@ def _class_attribute(images, requested, path):
         name: None
         for _, regions in images
         for region in regions
-        if isinstance(region, dict)
-        for name in region.get("region_attributes") or {}
+        for name in dict_of(region.get("region_attributes"))
     }
     if requested is not None:
         if names and requested not in names:
@@ -255,7 +258,7 @@ def _class_of(region, attribute, only_class):
     """The class of a region, or None."""
     if only_class is not None:
         return only_class
-    value = (region.get("region_attributes") or {}).get(attribute)
+    value = dict_of(region.get("region_attributes")).get(attribute)
     if isinstance(value, dict):  # a check box: the options that are checked
         checked = [name for name, is_checked in value.items() if is_checked]
         return checked[0] if len(checked) == 1 else None
@@ -268,8 +271,8 @@ def _class_of(region, attribute, only_class):
 def _found(name, regions, attribute, only_class, locator, problems, masks):
     objects = Objects()
     for number, region in enumerate(regions):
-        shape = region.get("shape_attributes") or {}
-        kind, place = shape.get("name"), f"region {number}"
+        shape = dict_of(region.get("shape_attributes"))
+        kind, place = str(shape.get("name")), f"region {number}"
         if kind in _WITHOUT_BOX:
             problems.add("unread shape", name, f"{place}: {kind}")
             continue
