@@ -8,13 +8,19 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from effdet_keras._internal.remote_path import for_each
+from effdet_keras._internal.remote_path import for_each, path_of
 from effdet_keras._internal.whole_files import atomic_folder
 from effdet_keras._internal.yaml_text import read_text, to_yaml
 from effdet_keras.data.dataset import DetectionDataset, check_class_names
 from effdet_keras.data.formats import reading, writing
+from effdet_keras.data.formats.image_paths import current_root
 from effdet_keras.data.formats.label_map import ClassNames, requested_classes
-from effdet_keras.data.formats.yolo_layout import find_labels, find_layout, images_of
+from effdet_keras.data.formats.yolo_layout import (
+    find_labels,
+    find_layout,
+    has_labels,
+    images_of,
+)
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import clip_boxes_xywh
 from effdet_keras.errors import InvalidValueError, check_choice
@@ -251,5 +257,10 @@ def yolo_readers(path):
     """Finds the splits of a YOLO dataset: dict to the functions that read them."""
     if path.is_file() and path.suffix.lower() not in (".yaml", ".yml", ".data"):
         return {}
-    splits = find_layout(path).splits
+    layout = find_layout(path)
+    if current_root() not in (None, path_of(path).absolute()) and not has_labels(
+        layout
+    ):
+        return {}  # of a folder that nobody named: a list of classes and some images
+    splits = layout.splits
     return {split: functools.partial(from_yolo, path, split) for split in splits}
