@@ -559,8 +559,18 @@ def _choose(found, path):
         return has_splits and is_whole, len(content.boxes_of), content.num_boxes, order
 
     contents.sort(key=worth, reverse=True)
-    if not contents or not all(_is_same(contents[0], c) for c in contents[1:]):
-        raise InvalidValueError(_describe_several(found, path))
+    if not contents:
+        kinds = ", ".join(dict.fromkeys(FORMATS[s.format].title for s in found))
+        raise InvalidValueError(
+            f"{str(path)!r} holds annotations ({kinds}), but none of their images is "
+            f"below it, or none can be read: {str(found[0].path)!r} is "
+            f"{found[0].described}, for one. Put the images beside them"
+        )
+    if not all(_is_same(contents[0], c) for c in contents[1:]):
+        there = [
+            source for source in found if any(c.source is source for c in contents)
+        ]
+        raise InvalidValueError(_describe_several(there, path))
     first, others = contents[0], contents[1:]
     notes = "".join(_note_of_other(first, other) for other in others)
     return dataclasses.replace(first.source, note=notes)

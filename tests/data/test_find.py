@@ -139,6 +139,13 @@ def test_several_datasets_below_are_offered_by_name(tmp_path):
     assert f"{str(tmp_path / 'dogs')!r} is Pascal VOC" in str(caught.value)
 
 
+def test_annotations_without_their_images_are_named(tmp_path):
+    put(tmp_path, "a/a.xml", text=VOC)
+    put(tmp_path, "b/a.csv", text=f"{CSV}b.jpg,40,20,cat,1,2,14,16\n")
+    with pytest.raises(ValueError, match=r"annotations \(Pascal VOC, CSV\), but none"):
+        load(tmp_path)
+
+
 def test_a_dataset_in_a_folder_of_models_counts_if_there_is_no_other(tmp_path):
     yolo(tmp_path / "models" / "pets", names=("z",))
     assert loaded(tmp_path)[0] == {"train": ["z.jpg"]}
@@ -261,6 +268,8 @@ def test_darknet_lists_and_data_files(tmp_path):
         ("train/images", "train/labels"),
         ("train_images", "train_labels"),
         ("images/train", "labels"),
+        ("imagens/train", "labels/train"),
+        ("train", "labels/train"),
     ],
 )
 def test_folders_of_images_and_of_txt_files(tmp_path, images, labels):
@@ -389,6 +398,17 @@ def test_a_split_that_is_gone_is_not_that_of_another(tmp_path):
     put(tmp_path, "data.yaml", text="train: nowhere/train\nnames: [cat]")
     with pytest.raises(ValueError, match="Not readable: YOLO: .*nowhere/train"):
         load(tmp_path)
+
+
+def test_yaml_files_of_a_program_for_many_datasets_are_no_dataset(tmp_path):
+    for name in ("coco", "voc"):
+        text = f"path: ../datasets/{name}\ntrain: images/train\nnames: [a]"
+        put(tmp_path, f"yolov5/data/{name}.yaml", text=text)
+    put(tmp_path, "yolov5/runs/train/exp/batch0.jpg", "yolov5/data/images/bus.jpg")
+    with pytest.raises(ValueError, match="No dataset was found"):
+        load(tmp_path)
+    yolo(tmp_path / "pets")
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg"]}
 
 
 def test_a_data_yaml_of_names_alone_goes_with_folders_that_speak_for_themselves(

@@ -10,7 +10,6 @@ import collections
 import dataclasses
 import json
 import math
-import os
 import pathlib
 import re
 import reprlib
@@ -29,9 +28,9 @@ from effdet_keras._internal.remote_path import (
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.dataset_files import (
-    is_visible,
     visible_files,
     visible_folders,
+    walk,
 )
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import IMAGE_SUFFIXES
@@ -290,25 +289,15 @@ class ImageLocator:
 
 
 def images_below(folder: Any) -> list[Any]:
-    """The images of a folder and of those in it, sorted, without hidden ones."""
-    if not is_remote(folder):
-        found = []
-        for place, folders, names in os.walk(folder):
-            folders[:] = sorted(
-                name
-                for name in folders
-                if not name.startswith(".") and name != "__MACOSX"
-            )
-            found += [
-                pathlib.Path(place, name)
-                for name in sorted(names)
-                if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")
-            ]
-        return found
-    paths = folder.rglob("*") if folder.is_dir() else []
-    return sorted(
-        p for p in paths if p.suffix.lower() in IMAGE_SUFFIXES and is_visible(p.name)
-    )
+    """The images of a folder and of those in it, without hidden ones."""
+    if is_remote(folder) and not folder.is_dir():
+        return []
+    return [
+        place / name
+        for place, _, names in walk(folder)
+        for name in names
+        if name.lower().endswith(IMAGE_SUFFIXES)
+    ]
 
 
 def parts_of(name: str) -> list[str]:

@@ -19,6 +19,7 @@ from typing import Any
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.formats.dataset_files import (
+    NO_DATA_FOLDERS,
     role_of_split,
     split_in_name,
     split_roles,
@@ -242,11 +243,7 @@ def find_folder(name: str, bases: Sequence[Any]) -> tuple[Any, bool]:
     for base in bases:
         if is_remote(base):
             continue
-        below = [
-            place.parts[len(base.parts) :]
-            for place, _, _ in walk(base, depth=_DEPTH)
-            if place != base
-        ]
+        below = list(_folders_below(base))
         for ending in endings:
             same = [p for p in below if list(p[-len(ending) :]) == ending]
             if len(same) == 1:
@@ -257,6 +254,14 @@ def find_folder(name: str, bases: Sequence[Any]) -> tuple[Any, bool]:
 
 
 _DEPTH = 4  # folders below the one of a data.yaml
+
+
+def _folders_below(base):
+    """The parts of each folder below one, without those of models and caches."""
+    for place, folders, _ in walk(base, depth=_DEPTH):
+        folders[:] = [name for name in folders if name.lower() not in NO_DATA_FOLDERS]
+        if place != base:
+            yield place.parts[len(base.parts) :]
 
 
 def _join(folder, parts):

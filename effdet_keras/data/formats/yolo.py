@@ -8,15 +8,18 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import atomic_folder
 from effdet_keras._internal.yaml_text import to_yaml
 from effdet_keras.data.dataset import DetectionDataset, check_class_names
 from effdet_keras.data.formats import reading, writing, yolo_rows
 from effdet_keras.data.formats.annotation_files import has_other_labels
+from effdet_keras.data.formats.image_paths import current_root
 from effdet_keras.data.formats.label_map import ClassNames, requested_classes
 from effdet_keras.data.formats.yolo_layout import (
     find_labels,
     find_layout,
+    has_labels,
     images_of,
     read_yaml,
 )
@@ -253,5 +256,9 @@ def yolo_readers(path):
         return {}
     if path.is_dir() and has_other_labels(path):
         return {}
-    splits = find_layout(path).splits
+    layout = find_layout(path)
+    is_named = current_root() in (None, path_of(path).absolute())
+    if not is_named and not has_labels(layout):
+        return {}  # of a folder that nobody named: a list of classes and some images
+    splits = layout.splits
     return {split: functools.partial(from_yolo, path, split) for split in splits}

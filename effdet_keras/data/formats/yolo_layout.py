@@ -34,6 +34,7 @@ from effdet_keras.data.formats.image_paths import (
 )
 from effdet_keras.data.formats.label_map import read_label_map
 from effdet_keras.data.formats.yolo_rows import is_dota
+from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import IMAGE_SUFFIXES
 
@@ -142,6 +143,8 @@ def _find_yaml(folder):
         return meant[0], []
     known = [file for file in files if _has_splits(file)]
     there = [file for file in known if _has_folders(file)]
+    if not there and len(known) > 1:
+        return None, []  # of a program for many datasets, which are elsewhere
     chosen = (there or known)[:1]
     return (chosen[0], [f for f in known if f != chosen[0]]) if chosen else (None, [])
 
@@ -514,10 +517,16 @@ def _parts_layout(path):
     if not any(folder.name == "labels" for folder in labels):
         labels = [folder for folder in labels if _has_labels(folder)]
     images = [f for f in images if _has_image(f) or f.name == "images"]
+    pairs = {}
+    if labels and not images:  # of any name, if their files have the same names
+        others = [folder for folder in folders if folder not in labels]
+        pairs = {f: label for f in others for label in labels if _are_pair(f, label)}
+        images = list(pairs)[:1]
     if not images or not labels:
         return None
     images.sort(key=lambda folder: folder.name != "images")
     folder = images[0]
+    pairs = {folder: pairs[folder]} if pairs else {}
     inner, files = names_in(folder)
     splits = [name for name in inner if split_in_name(name)]
     if splits and not any(name.lower().endswith(IMAGE_SUFFIXES) for name in files):
@@ -528,8 +537,21 @@ def _parts_layout(path):
             if name not in splits and any((f / name).is_dir() for f in labels)
         ]
         names = _split_names([*splits, *others])
-        return Layout(path, {name: [folder / place] for place, name in names.items()})
-    return Layout(path, {reading.ONE_SPLIT: [folder]})
+        places = {name: [folder / place] for place, name in names.items()}
+        return Layout(path, places, label_folders=pairs)
+    return Layout(path, {reading.ONE_SPLIT: [folder]}, label_folders=pairs)
+
+
+def _are_pair(images, labels):
+    """Whether an image of a folder has a txt file at the same place of another."""
+    for place, _, names in walk(images, depth=2):
+        inner = place.parts[len(images.parts) :]
+        folder = labels / "/".join(inner) if inner else labels
+        names = [name for name in names if name.lower().endswith(IMAGE_SUFFIXES)]
+        files = [folder / f"{name.rpartition('.')[0]}.txt" for name in names]
+        if _are_labels([file for file in files[:_LOOKED_AT] if file.is_file()]):
+            return True
+    return False
 
 
 def _split_names(names):
@@ -543,7 +565,8 @@ def _split_layout(path):
     """The layout of a folder for each split, each with images and labels, or None."""
     folders = [f for f in visible_folders(path) if split_in_name(f.name)]
     layouts = {
-        folder: _parts_layout(folder) or _flat_layout(folder) for folder in folders
+        folder: _parts_layout(folder) or _flat_layout(folder) or _split_of_parts(folder)
+        for folder in folders
     }
     layouts = {folder: layout for folder, layout in layouts.items() if layout}
     if not layouts:
@@ -555,6 +578,15 @@ def _split_layout(path):
     }
     is_flat = any(layout.is_flat for layout in layouts.values())
     return Layout(path, splits, is_flat=is_flat)
+
+
+def _split_of_parts(folder):
+    """The layout of `train` beside `labels/train`, or None."""
+    for name in LABEL_FOLDERS[:2]:
+        labels = folder.parent / name / folder.name
+        if labels.is_dir() and _are_pair(folder, labels):
+            return Layout(folder, {reading.ONE_SPLIT: [folder]})
+    return None
 
 
 def _flat_layout(path):
@@ -768,6 +800,17 @@ def find_labels(images: Sequence[Any], layout: Layout) -> Labels:
         left_out,
         _boxes_alone(stray),
     )
+
+
+def has_labels(layout: Layout) -> bool:
+    """Whether one of the first images of a split has a txt file."""
+    for split, places in layout.splits.items():
+        if any(isinstance(place, str) for place in places):
+            continue
+        images = images_of(layout, split, Problems("`from_yolo`", "skip"))
+        if any(find_labels(images[:_LOOKED_AT], layout).is_there):
+            return True
+    return False
 
 
 def _boxes_alone(files):
