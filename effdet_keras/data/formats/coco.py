@@ -304,7 +304,7 @@ def coco_readers(path):
         files = _coco_files(path) or _coco_files(path / "annotations")
         files = files or _coco_files(path / "Annotations")
         for folder in [] if files else visible_folders(path):
-            if _PART_OF_SPLIT.fullmatch(folder.name):  # a folder of a split's files
+            if split_in_name(folder.name):  # all files in it are of this split
                 own = [file for inner in _coco_files(folder).values() for file in inner]
                 files |= {folder.name: own} if own else {}
     names = reading.split_names(list(files))
