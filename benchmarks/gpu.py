@@ -1,7 +1,9 @@
 """How fast do training and detection run on a graphics card, beside PyTorch effdet?
 
-Needs a CUDA machine with JAX and torch. TensorFlow is not needed: each side runs in a
-process that refuses to import it. Keras, this package, and effdet with timm and
+    python benchmarks/gpu.py --minutes 11.5 --out results
+
+It needs a CUDA machine with JAX and torch. TensorFlow is not needed: each side runs in
+a process that refuses to import it. Keras, this package, and effdet with timm and
 omegaconf for the peer may lie in any folder of PYTHONPATH.
 
 Sides: this package on JAX and on torch, PyTorch effdet eager and with `torch.compile`,
