@@ -207,6 +207,7 @@ def forecast_measures_two_parts(made, folder):
     ek.data.write_shapes(folder / "data", num_train=34, num_valid=6)
     fields = tiny_run(steps=1)
     settings = {f"model_config.{n}": v for n, v in fields["model_config"].items()}
+    settings["model_config.backbone"] = LITE0
     settings |= {"weights": "none", "tensorboard": "false", "anchors": "null"}
     settings |= {"run_eagerly": "true", "postprocess.max_detections": 5}
     flags = [f"--set={name}={value}" for name, value in settings.items()]
