@@ -228,6 +228,7 @@ class Predictor:
         tile_overlap: float = 0.2,
         augment: Sequence[float] | bool | None = None,
         calibrated: bool = False,
+        track: bool = False,
     ) -> Iterator[Detections]:
         """Finds objects in a video or before a camera, frame by frame.
 
@@ -240,6 +241,9 @@ class Predictor:
                 or `.mkv`. It appears when the iterator ends or is closed.
             score_threshold, tiles, tile_overlap, augment, calibrated: see `detect`.
             overwrite: bool, whether a file at `out` may be replaced.
+            track: bool, whether to follow objects from frame to frame: each gets a
+                number, `track_ids`, which is drawn in the place of its score. It needs
+                `pip install "effdet-keras[track]"`.
 
         Returns:
             Iterator of `Detections`, one per frame, as the frames come: `image` is the
@@ -250,13 +254,13 @@ class Predictor:
                 read, or `out` not be written. Of a video that is cut or damaged, after
                 the frames that can be decoded.
             FileExistsError: If `out` is there, and `overwrite` is False.
-            ImportError: If OpenCV is not installed.
+            ImportError: If OpenCV is not installed, or with `track` what that needs.
         """
         rule = ScoreRule(self.detector, score_threshold, calibrated)
         detect_images = self._detect_function(rule, 1, tiles, tile_overlap, augment)
         from effdet_keras.extras.video import detect_frames
 
-        return detect_frames(detect_images, source, out, overwrite)
+        return detect_frames(detect_images, source, out, overwrite, track=track)
 
     def evaluate(
         self,

@@ -57,6 +57,8 @@ openvino = OptionalModule("openvino", install="effdet-keras[openvino]")
 tf2onnx = OptionalModule("tf2onnx", install="effdet-keras[onnx]")
 
 # Videos, cameras and plots.
+trackers = OptionalModule("trackers", install="effdet-keras[track]")
+supervision = OptionalModule("supervision", install="effdet-keras[track]")
 cv2 = OptionalModule("cv2", install="effdet-keras[video]")
 matplotlib_figure = OptionalModule("matplotlib.figure", install="effdet-keras[plot]")
 pyplot = OptionalModule("matplotlib.pyplot", install="effdet-keras[plot]")

@@ -87,6 +87,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "these scales (1.0), and fuse the boxes"
         ),
     )
+    parser.add_argument(
+        "--track",
+        action="store_true",
+        help=(
+            "in videos, follow objects from frame to frame: each has a number, in the "
+            "drawing, in --json (track_id) and in --csv"
+        ),
+    )
+    parser.add_argument(
+        "--csv",
+        metavar="FILE",
+        help="file for a table with one row per box: image, frame, track, class, ...",
+    )
     add_threads(parser)
     parser.add_argument(
         "--runtime",
@@ -140,6 +153,8 @@ def run(
     batch_size: int = 1,
     tiles: int | None = None,
     tta: list[float] | None = None,
+    track: bool = False,
+    csv: str | None = None,
     threads: int | None = None,
     runtime: str | None = None,
     precision: str = "float32",
@@ -169,6 +184,8 @@ def run(
                 "--out and --json do not go with --parts: `effdet-keras merge` makes "
                 "one file of the parts"
             )
+        if csv is not None or track:
+            raise InvalidValueError("--csv and --track do not go with --parts")
         from effdet_keras.extras.bulk.shard import predict_shard
 
         sizes = {"shard": shard, "part_images": part_images}
@@ -178,13 +195,15 @@ def run(
         return 1 if failed else 0
     if shard != "1/1":
         raise InvalidValueError("--shard needs --parts FOLDER for what it finds")
-    check_outputs([json], [model, *inputs], overwrite=overwrite)
+    check_outputs([json, csv], [model, *inputs], overwrite=overwrite)
     failed = predict_files(
         open_model(),
         inputs,
         out,
         score_threshold=score_threshold,
         json_path=json,
+        csv_path=csv,
+        track=track,
         overwrite=overwrite,
         **options,
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 import itertools
 import json
 import os
@@ -31,6 +33,8 @@ def predict_files(
     out: str | os.PathLike | None = None,
     *,
     json_path: str | os.PathLike | None = None,
+    csv_path: str | os.PathLike | None = None,
+    track: bool = False,
     batch_size: int = 1,
     overwrite: bool = False,
     score_threshold: ScoreThreshold = 0.3,
@@ -43,23 +47,25 @@ def predict_files(
     An image that cannot be read is left out with a warning, and counted in the result;
     where an error or Ctrl-C ends the work, the COCO file has what was found until then.
     """
-    out, json_path = (
+    paths = {"out": out, "json_path": json_path, "csv_path": csv_path}
+    out, json_path, csv_path = (
         None if path is None else local_path(path, f"`{name}`")
-        for name, path in (("out", out), ("json_path", json_path))
+        for name, path in paths.items()
     )
     ScoreRule(predictor, score_threshold, calibrated)  # before any work
     sources = _find_sources(inputs)
     names = names_of(sources)
-    if out is not None or json_path is not None:
+    if any(path is not None for path in (out, json_path, csv_path)):
         rule = "Two inputs would have the same name in the output: use two runs"
         require(not _has_twins(names), rule, inputs=list(map(str, sources)))
     targets = {}
     if out is not None:
         targets = {source: out / _drawn_name(source, names[source]) for source in names}
     files = [source for source in sources if isinstance(source, pathlib.Path)]
-    check_outputs([*targets.values(), json_path], files, overwrite=overwrite)
+    outputs = [*targets.values(), json_path, csv_path]
+    check_outputs(outputs, files, overwrite=overwrite)
     options |= {"score_threshold": score_threshold, "calibrated": calibrated}
-    work = _Work(predictor, targets, names, options)
+    work = _Work(predictor, targets, names, options, track)
     failed, is_complete = 0, False
     try:
         for batch, found in work.batches(_batched(sources, batch_size)):
@@ -69,14 +75,17 @@ def predict_files(
         if json_path is not None and (is_complete or work.coco_file.images):
             work.coco_file.write(json_path)
             print(printable(f"Wrote '{os.fspath(json_path)}'"), flush=True)
+        if csv_path is not None and (is_complete or work.coco_file.images):
+            work.coco_file.write_csv(csv_path)
+            print(printable(f"Wrote '{os.fspath(csv_path)}'"), flush=True)
     return failed
 
 
 class _Work:
     """What all inputs of one run share."""
 
-    def __init__(self, predictor, targets, names, options):
-        self.predictor, self.options = predictor, options
+    def __init__(self, predictor, targets, names, options, track=False):
+        self.predictor, self.options, self.track = predictor, options, track
         self.targets, self.names = targets, names
         self.coco_file = _COCOFile(predictor)
 
@@ -123,7 +132,7 @@ class _Work:
         target = self.targets.get(source)
         video = source.name if isinstance(source, pathlib.Path) else str(source)
         # `predict_files` has asked whether what is there may go.
-        options = {**self.options, "overwrite": True}
+        options = {**self.options, "overwrite": True, "track": self.track}
         for detections in self.predictor.detect_video(source, target, **options):
             number = detections.image_id
             line = f"{source} frame {number}: {_counted(detections)}"
@@ -257,6 +266,23 @@ class _COCOFile:
             number = len(self._annotations) + 1
             fields = {"id": number, "area": width * height, "iscrowd": 0}
             self._annotations.append({**record, **fields})
+
+    def write_csv(self, path: str | os.PathLike) -> None:
+        """Writes a table with one row per box; corners are in pixels."""
+        names = {category["id"]: category["name"] for category in self._categories}
+        images = {image["id"]: image for image in self.images}
+        text = io.StringIO()
+        table = csv.writer(text, lineterminator="\n")
+        columns = ["image", "video", "frame", "track_id", "class", "score"]
+        table.writerow([*columns, "left", "top", "right", "bottom"])
+        for row in self._annotations:
+            image, (left, top, width, height) = images[row["image_id"]], row["bbox"]
+            where = image["file_name"], image.get("video", ""), image.get("frame", "")
+            box = left, top, left + width, top + height
+            track_id = row.get("track_id", "")
+            what = track_id, names[row["category_id"]], f"{row['score']:.4f}"
+            table.writerow([*where, *what, *(f"{value:.2f}" for value in box)])
+        write_text(path, text.getvalue())
 
     def write(self, path: str | os.PathLike) -> None:
         content = {"images": self.images, "annotations": self._annotations}

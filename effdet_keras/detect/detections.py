@@ -49,6 +49,8 @@ class Detections:
         class_map: uint8 array `[H, W]`, the class of each pixel of the original image,
             where the model has a segmentation head; else `None`.
         seg_class_names: names of the classes of pixels, or `None`.
+        track_ids: int array `[n]`, the number of each object in a video, from 1, and -1
+            for one that was seen once so far; `None` where objects are not followed.
 
     Raises:
         ValueError: If the shapes do not fit together, or a label has no name.
@@ -75,6 +77,7 @@ class Detections:
     image_id: int | None = None
     class_map: np.ndarray | None = None
     seg_class_names: tuple[str, ...] | None = None
+    track_ids: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         boxes = np.asarray(self.boxes, "float32").reshape(-1, 4)
@@ -84,6 +87,12 @@ class Detections:
         sizes = {"boxes": len(boxes), "scores": len(scores), "labels": len(labels)}
         require(len(set(sizes.values())) == 1, rule, **sizes)
         changed = {"boxes": boxes, "scores": scores, "labels": labels}
+        if self.track_ids is not None:
+            track_ids = np.asarray(self.track_ids).astype("int64").reshape(-1)
+            rule = "`track_ids` must have one number for each box"
+            received = {"boxes": len(boxes), "track_ids": len(track_ids)}
+            require(len(track_ids) == len(boxes), rule, **received)
+            changed["track_ids"] = track_ids
         for name in ("class_names", "category_ids"):
             values = getattr(self, name)
             if values is None:
@@ -103,6 +112,8 @@ class Detections:
         if isinstance(index, (int, np.integer)):
             index = [index]
         arrays = {name: getattr(self, name)[index] for name in _ARRAYS}
+        if self.track_ids is not None:
+            arrays["track_ids"] = self.track_ids[index]
         return dataclasses.replace(self, **arrays)
 
     def __iter__(self) -> Iterator[Detections]:
@@ -150,8 +161,18 @@ class Detections:
         image = self.load_image()
         if self.class_map is not None:
             image = draw_class_map(image, self.class_map, self.seg_class_names)
-        arrays = self.boxes, self.labels, self.scores
-        return draw_boxes(image, *arrays, self.class_names, min_side=min_side)
+        if self.track_ids is None:
+            arrays = self.boxes, self.labels, self.scores
+            return draw_boxes(image, *arrays, self.class_names, min_side=min_side)
+        # Each object has a color of its own, and its number in the place of a score.
+        # Numbers are labels; those of the classes of other objects are behind them.
+        behind = int(self.track_ids.max(initial=0)) + 1
+        is_known = self.track_ids >= 0
+        labels = np.where(is_known, self.track_ids, behind + self.labels)
+        words = [""] * (int(labels.max(initial=0)) + 1)
+        for label, name, known in zip(labels.tolist(), self.names, is_known):
+            words[label] = f"{name} #{label}" if known else name
+        return draw_boxes(image, self.boxes, labels, None, words, min_side=min_side)
 
     def load_image(self) -> np.ndarray:
         """Returns the image, uint8 `[H, W, 3]`, read from its file if it is a path.
@@ -209,7 +230,8 @@ class Detections:
         """Returns the objects as records of a COCO results file.
 
         They are dicts of `image_id`, `category_id`, `bbox` (`xywh` in pixels) and
-        `score`, plain Python numbers. Without `category_ids` the id is the label plus
+        `score`, plain Python numbers, and `track_id` of objects that are followed in a
+        video. Without `category_ids` the id is the label plus
         1, as in a dataset without ids of its own.
 
         Raises:
@@ -221,10 +243,14 @@ class Detections:
         ids = category_ids_or_default(self.category_ids, num_classes)
         boxes_xywh = yxyx_to_xywh(self.boxes).tolist()
         keys = "image_id", "category_id", "bbox", "score"
-        return [
+        records = [
             dict(zip(keys, (int(self.image_id), ids[label], box, score)))
             for label, box, score in zip(self.labels, boxes_xywh, self.scores.tolist())
         ]
+        if self.track_ids is not None:
+            for record, track_id in zip(records, self.track_ids.tolist()):
+                record["track_id"] = track_id
+        return records
 
     def to_supervision(self) -> dict[str, Any]:
         """Returns the arguments of `supervision.Detections`, as in
@@ -233,9 +259,12 @@ class Detections:
 
         Returns:
             Dict of `xyxy` float32 `[n, 4]`, `confidence` float32 `[n]`,
-            `class_id` int `[n]` and `data` with `class_name` `[n]`.
+            `class_id` int `[n]` and `data` with `class_name` `[n]`; and `tracker_id`
+            int `[n]` of objects that are followed in a video.
         """
+        tracks = {} if self.track_ids is None else {"tracker_id": self.track_ids.copy()}
         return {
+            **tracks,
             "xyxy": yxyx_to_xyxy(self.boxes),
             "confidence": self.scores.copy(),
             "class_id": self.labels.astype("int64"),

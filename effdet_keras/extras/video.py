@@ -9,9 +9,10 @@ import os
 import pathlib
 import shutil
 
-from effdet_keras._internal.optional_imports import cv2
+from effdet_keras._internal.optional_imports import cv2, trackers
 from effdet_keras._internal.whole_files import atomic_write, local_path
 from effdet_keras.errors import InvalidValueError, check_argument, require
+from effdet_keras.extras.tracking import Follower
 
 _CODECS = {".mp4": "mp4v", ".mov": "mp4v", ".mkv": "mp4v", ".avi": "MJPG"}
 _FRAME_RATE = 25.0  # frames per second, where the source does not say
@@ -24,16 +25,18 @@ _FRAMES_BETWEEN_LOOKS = 10  # at the disk that a video is written to
 _LITTLE = 2**20  # bytes that a disk has left where OpenCV could not write all
 
 
-def detect_frames(detect, source, out=None, overwrite=False):
+def detect_frames(detect, source, out=None, overwrite=False, track=False):
     """`Predictor.detect_video`; see there."""
     cv2.require("A video or a camera")
+    if track:
+        trackers.require("Following objects")
     out = None if out is None else local_path(out, "`out`")
     if out is not None:
         _check_out(out, source, overwrite)
-    return _detections(detect, source, _opened(source), out)
+    return _detections(detect, source, _opened(source), out, track)
 
 
-def _detections(detect, source, capture, out):
+def _detections(detect, source, capture, out, track):
     """Yields the detections of each frame; writes drawn frames to `out`, if any."""
     with contextlib.ExitStack() as stack:
         stack.callback(capture.release)
@@ -41,11 +44,15 @@ def _detections(detect, source, capture, out):
         if out is not None:
             rate = capture.get(cv2.CAP_PROP_FPS) or _FRAME_RATE
             write = stack.enter_context(_writing(out, rate))
-        found = None
+        found, follow = None, None
+        if track:
+            follow = Follower(capture.get(cv2.CAP_PROP_FPS) or _FRAME_RATE)
         try:
             for number, frame in enumerate(_frames(capture, source)):
                 (found,) = detect([frame])
                 found = dataclasses.replace(found, image_id=number)
+                if follow is not None:
+                    found = follow(found)
                 if write is not None:
                     write(found.draw())
                 yield found

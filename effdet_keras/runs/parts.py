@@ -99,6 +99,11 @@ def choose_splits(
         )
     else:
         valid = datasets[valid_name]
+        if configuration.split_by != "auto":
+            print(
+                f"`split_by` ({configuration.split_by}) is not used: the data has the "
+                f"validation split '{valid_name}'."
+            )
     if configuration.train_on_crowds:
         train = train.with_crowds_as_objects()
     require_boxes(train.records, f"the split '{name}'")

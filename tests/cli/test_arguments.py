@@ -18,6 +18,7 @@ from effdet_keras.runs.configuration import RunConfiguration
 # The names that `run` takes as `**...`, and that flags are made of.
 FIELDS = {
     "train": set(RunConfiguration.__dataclass_fields__),
+    "forecast": set(RunConfiguration.__dataclass_fields__),
     "serve": set(Limits.__dataclass_fields__),
     "export": set(OPTIONS),
 }

@@ -5,6 +5,7 @@ A test that calls `main([...])` has imported the whole package; a process has no
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -202,6 +203,28 @@ def import_writes_an_archive(made, folder):
     assert (folder / "model.weights.h5").exists()
 
 
+def forecast_measures_two_parts(made, folder):
+    ek.data.write_shapes(folder / "data", num_train=34, num_valid=6)
+    fields = tiny_run(steps=1)
+    settings = {f"model_config.{n}": v for n, v in fields["model_config"].items()}
+    settings["model_config.backbone"] = LITE0
+    settings |= {"weights": "none", "tensorboard": "false", "anchors": "null"}
+    settings |= {"run_eagerly": "true", "postprocess.max_detections": 5}
+    flags = [f"--set={name}={value}" for name, value in settings.items()]
+    flags += ["--steps", 1, "--image-size", 64, "--percents", 25, 50]
+    said = effdet_keras("forecast", folder / "data", "--out", folder / "out", *flags)
+    assert "25 %: AP 0" in said and "twice as many" in said
+    assert (folder / "out" / "forecast.html").is_file()
+
+
+def label_next_writes_a_file_of_a_tool(made, folder):
+    shutil.copytree(made.images, folder / "pool")  # near-duplicates of what is labelled
+    arguments = [made.run, folder / "pool", "--out", folder / "next", "--to", "cvat"]
+    said = effdet_keras("label-next", *arguments)
+    assert "CVAT: create a task" in said
+    assert (folder / "next" / "annotations.xml").is_file()
+
+
 def share_pushes_a_run(made, folder):
     pytest.importorskip("huggingface_hub", reason="needs the extra `huggingface`")
     with hub_server() as hub:
@@ -226,6 +249,8 @@ CASES = {
     "export": export_writes_a_file,
     "inspect-weights": inspect_weights_names_the_classes,
     "import": import_writes_an_archive,
+    "forecast": forecast_measures_two_parts,
+    "label-next": label_next_writes_a_file_of_a_tool,
     "share": share_pushes_a_run,
 }
 

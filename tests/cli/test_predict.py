@@ -1,6 +1,8 @@
 """`effdet-keras predict`."""
 
+import csv
 import json
+import types
 
 import numpy as np
 import pytest
@@ -152,6 +154,67 @@ def test_many_images_are_worth_a_conversion(
     monkeypatch.setattr(module, "predict_files", lambda *_, **__: 0)
     command("predict", archive, images, *options)
     assert given == [expected]
+
+
+def test_a_table_has_a_row_for_each_box(archive, images, found, tmp_path, command):
+    table = tmp_path / "found.csv"
+    options = ["--json", found, "--csv", table, "--score-threshold", "0.4"]
+    assert f"Wrote '{table}'" in command("predict", archive, images, *options)
+    with open(table, newline="") as file:
+        rows = list(csv.DictReader(file))
+    content = json.loads(found.read_text())
+    assert len(rows) == len(content["annotations"])
+    first, box = rows[0], content["annotations"][0]
+    names = {c["id"]: c["name"] for c in content["categories"]}
+    assert (first["image"], first["class"]) == ("a.png", names[box["category_id"]])
+    assert (first["video"], first["frame"], first["track_id"]) == ("", "", "")
+    left, top, width, height = box["bbox"]
+    corners = [float(first[name]) for name in ("left", "top", "right", "bottom")]
+    np.testing.assert_allclose(
+        corners, [left, top, left + width, top + height], atol=0.01
+    )
+    assert "not overwritten" in command(
+        "predict", archive, images, "--csv", table, status=1
+    )
+
+
+def test_numbers_of_followed_objects_are_in_both_files(tmp_path):
+    """The video is made up: what `detect_video` yields is written."""
+    frame = np.zeros((40, 60, 3), np.uint8)
+
+    def detect_video(source, target, *, track, **_):
+        assert track and target is None
+        for number in range(2):
+            yield ek.Detections(
+                [[2, 4, 20, 30]],
+                [0.9],
+                [1],
+                ("cat", "dog"),
+                image=frame,
+                image_id=number,
+                track_ids=[7],
+            )
+
+    config = types.SimpleNamespace(num_classes=2)
+    predictor = types.SimpleNamespace(
+        config=config,
+        category_ids=None,
+        class_names=("cat", "dog"),
+        detector=None,
+        detect_video=detect_video,
+    )
+    clip = tmp_path / "clip.mp4"
+    clip.touch()
+    paths = {"json_path": tmp_path / "f.json", "csv_path": tmp_path / "f.csv"}
+    module.predict_files(predictor, [clip], track=True, **paths)
+    content = json.loads(paths["json_path"].read_text())
+    assert [row["track_id"] for row in content["annotations"]] == [7, 7]
+    with open(paths["csv_path"], newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(r["video"], r["frame"], r["track_id"]) for r in rows] == [
+        ("clip.mp4", "0", "7"),
+        ("clip.mp4", "1", "7"),
+    ]
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from effdet_keras import visualize
 from effdet_keras.detect.detections import Detections
 
 
@@ -174,3 +175,49 @@ def test_what_cannot_be_is_refused(
     with pytest.raises(ValueError, match=message):
         getattr(three(**changes), method)(*arguments)
     assert os.listdir(tmp_path) == []  # and no folder of an address's name
+
+
+# --- Objects that are followed in a video.
+
+
+def followed():
+    boxes = [[0, 0, 20, 30], [30, 40, 60, 70], [5, 60, 30, 90]]
+    return Detections(
+        boxes,
+        [0.9, 0.8, 0.7],
+        [0, 1, 0],
+        ("cat", "dog"),
+        image=np.zeros((100, 100, 3), "uint8"),
+        image_id=4,
+        track_ids=[12, -1, 3],
+    )
+
+
+def test_track_ids_go_with_their_boxes():
+    found = followed()
+    assert found[1:].track_ids.tolist() == [-1, 3]
+    assert found.filter(classes=["cat"]).track_ids.tolist() == [12, 3]
+    assert [row["track_id"] for row in found.to_coco()] == [12, -1, 3]
+    assert found.to_supervision()["tracker_id"].tolist() == [12, -1, 3]
+    plain = dataclasses.replace(found, track_ids=None)
+    assert "track_id" not in plain.to_coco()[0]
+    assert "tracker_id" not in plain.to_supervision()
+    with pytest.raises(ValueError, match="`track_ids` must have one number"):
+        dataclasses.replace(found, track_ids=[1])
+
+
+def test_followed_objects_are_drawn_with_their_numbers_in_colors_of_their_own(
+    monkeypatch,
+):
+    words = {}
+    draw = visualize._Painter.draw
+
+    def noted(self, box, text, color):
+        words[text] = tuple(color)
+        draw(self, box, text, color)
+
+    monkeypatch.setattr(visualize._Painter, "draw", noted)
+    assert followed().draw().any()
+    assert set(words) == {"cat #12", "dog", "cat #3"}
+    assert words["cat #12"] != words["cat #3"]
+    assert followed()[:0].draw().shape == (100, 100, 3)

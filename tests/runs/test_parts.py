@@ -82,6 +82,14 @@ def test_clips_stay_on_one_side_of_the_validation_split(tmp_path, capsys):
         clips_on_both_sides(split_by="folder")
 
 
+def test_a_way_to_divide_that_is_not_used_is_told(capsys):
+    data = {"train": dataset(5), "valid": dataset(3)}
+    chosen(data)
+    assert capsys.readouterr().out == ""
+    assert sizes(chosen(data, split_by="name")) == {"train": 5, "validation": 3}
+    assert "`split_by` (name) is not used: the data has" in capsys.readouterr().out
+
+
 def test_splits_that_are_not_there_are_told():
     data = {"fold1": dataset(5), "fold2": dataset(3)}
     with pytest.raises(ValueError, match="name the one to train on with `train_split`"):

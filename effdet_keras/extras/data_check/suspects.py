@@ -113,7 +113,7 @@ run...
     if split is not None:
         check_choice("split", split, splits)
         splits = {split: splits[split]}
-    dataset = joined(splits)
+    dataset = concat_splits(splits)
     judge = _Judge(folder, dataset, out.with_name(f"{out.name}_folds"), folds)
     suspects = find_suspects(judge.results())
     suspects = [s for s in suspects if s.suspicion >= least_suspicion]
@@ -125,7 +125,7 @@ run...
     return suspects
 
 
-def joined(splits: dict[str, DetectionDataset]) -> DetectionDataset:
+def concat_splits(splits: dict[str, DetectionDataset]) -> DetectionDataset:
     """One dataset of all splits, with new image ids where theirs repeat."""
     first = next(iter(splits.values()))
     if len(splits) == 1:

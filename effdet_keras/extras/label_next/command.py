@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from effdet_keras._internal.optional_imports import keras
 from effdet_keras.cli.arguments import DATASET_FORMATS, add_batch_size
 
 SUMMARY = "say which images to label next, with boxes to correct in a labelling tool"
@@ -93,6 +94,7 @@ def run(
     address: str | None = None,
 ) -> None:
     """Writes the images to label next."""
+    keras.require("`effdet-keras label-next`")
     from effdet_keras.extras.label_next.label_next import label_next
 
     label_next(

@@ -178,7 +178,7 @@ def test_suspects_of_real_trainings(data, tmp_path):
 
 def test_splits_are_judged_together_with_ids_of_their_own(data):
     dataset = load(data)
-    both = module.joined({"train": dataset, "val": dataset})
+    both = module.concat_splits({"train": dataset, "val": dataset})
     assert len(both) == 24 and len(set(both.image_ids)) == 24
     assert both.class_names == dataset.class_names
     assert np.array_equal(both.records[0].labels, dataset.records[0].labels)
