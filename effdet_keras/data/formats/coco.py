@@ -285,7 +285,10 @@ def coco_readers(path):
         folders = [] if files else sorted(p for p in path.iterdir() if p.is_dir())
         for folder in folders:
             inner = _coco_files(folder)
-            if _PART_OF_SPLIT.fullmatch(folder.name) or len(inner) == 1:
+            stems = [file.stem for own in inner.values() for file in own]
+            are_splits = any(map(_PART_OF_SPLIT.fullmatch, stems))
+            is_split = _PART_OF_SPLIT.fullmatch(folder.name) and not are_splits
+            if is_split or len(inner) == 1:
                 inner = {folder.name: [file for own in inner.values() for file in own]}
             for split, own in inner.items():
                 files.setdefault(split, []).extend(own)

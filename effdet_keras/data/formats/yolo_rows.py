@@ -120,7 +120,7 @@ class _Row(NamedTuple):
 
 def _parse_rows(text):
     """The rows of a file; None for one in DOTA's format."""
-    if _is_dota(text):
+    if is_dota(text):
         return None
     rows = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -311,8 +311,13 @@ def _hull(values):
 _HEADERS = ("imagesource:", "gsd:")
 
 
-def _is_dota(text):
-    """Whether the first row of a file is one of DOTA's format, or its header."""
+def is_dota(text: str) -> bool:
+    """Whether the first row of a file is one of DOTA's format, or its header.
+
+    Example:
+        >>> is_dota("4 6 30 6 30 40 4 40 ship 0"), is_dota("0 0.5 0.5 0.2 0.2")
+        (True, False)
+    """
     line = next((line for line in text.splitlines() if line.strip()), "")
     if line.strip().lower().startswith(_HEADERS):
         return True
