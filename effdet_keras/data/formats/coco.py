@@ -304,14 +304,22 @@ def coco_readers(path):
         files = _coco_files(path) or _coco_files(path / "annotations")
         files = files or _coco_files(path / "Annotations")
         for folder in [] if files else visible_folders(path):
-            if split_in_name(folder.name):  # all files in it are of this split
-                own = [file for inner in _coco_files(folder).values() for file in inner]
-                files |= {folder.name: own} if own else {}
+            if split_in_name(folder.name):
+                files |= _coco_files_of_split(folder)
     names = reading.split_names(list(files))
     return {
         name: functools.partial(_from_coco_files, own)
         for name, own in zip(names, files.values())
     }
+
+
+def _coco_files_of_split(folder):
+    """The COCO json files of a folder called after a split, by their split."""
+    inner = _coco_files(folder)
+    if len(inner) > 1 and any(map(split_in_name, inner)):
+        return inner  # "train" may hold train.json and val.json
+    files = [file for own in inner.values() for file in own]
+    return {folder.name: files} if files else {}
 
 
 # The name of a split, and of one of several files of it, such as "train_part2" or

@@ -381,3 +381,6 @@ def test_files_of_several_splits_in_one_folder_stay_apart(content, tmp_path):
     for name in names:
         (tmp_path / "boxes" / f"{name}.json").write_text(json.dumps(content))
     assert sorted(load_splits(tmp_path / "boxes")) == names
+    # Also in a folder that is called as a split.
+    (tmp_path / "boxes").rename(tmp_path / "train")
+    assert len(load_splits(tmp_path)) == len(names)

@@ -66,8 +66,9 @@ def test_a_round_trip_keeps_what_both_formats_store(splits, tmp_path, first, sec
     + [("train_part1", "train_part2"), ("training",), ("test", "fold0", "train")],
 )
 def test_splits_by_any_name_are_read_again(tmp_path, format, names):
-    image = np.zeros((20, 40, 3), np.uint8)
-    dataset = data.from_arrays([image], [[[8, 8, 20, 20]]], [[0]], ["cat"])
+    images = np.random.default_rng(0).integers(0, 255, (2, 20, 40, 3), np.uint8)
+    boxes, labels = [[[8, 8, 20, 20]]] * 2, [[0]] * 2
+    dataset = data.from_arrays(images, boxes, labels, ["cat"])
     WRITERS[format](dict.fromkeys(names, dataset), tmp_path / "set")
     found = data.load_splits(tmp_path / "set")
     # "Train" and "training" are the split "train".
