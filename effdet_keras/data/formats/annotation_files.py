@@ -194,10 +194,10 @@ def _named_by_split(files):
     """Files of one folder by the splits that their names mention, or by their names."""
     if len(files) == 1:
         return {_split_of_file(files[0]): files[0]}
-    names = [_split_in(file.stem) or file.stem for file in files]
+    names = [reading.split_of_name(_split_in(f.stem) or f.stem) for f in files]
     counts = collections.Counter(names)
     return {
-        reading.split_of_name(name) if counts[name] == 1 else file.stem: file
+        name if counts[name] == 1 else file.stem: file
         for name, file in zip(names, files)
     }
 
@@ -206,6 +206,13 @@ def _split_of_file(file):
     """The split of a file that is alone: its name, or that of its folder, is one."""
     names = (file.stem, file.parent.name)
     return next((n for n in names if _SPLIT.fullmatch(n)), reading.ONE_SPLIT)
+
+
+def split_of_subset(name: str) -> str:
+    """The split of a subset of a tool: "Train" is "train", and so is an empty name."""
+    is_split = _SPLIT.fullmatch(name.strip())
+    split = name.strip().lower() if is_split else name.strip()
+    return reading.split_of_name(split) or reading.ONE_SPLIT
 
 
 def _split_in(name):

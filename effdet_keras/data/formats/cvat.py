@@ -35,6 +35,7 @@ from effdet_keras.data.formats.annotation_files import (
     numbers_of,
     polygon_shape,
     read_split,
+    split_of_subset,
     turned_corners,
 )
 from effdet_keras.data.formats.label_map import ClassNames
@@ -69,7 +70,7 @@ def from_cvat(
 
     Args:
         path: the `annotations.xml`, or a folder that holds it.
-        split: a subset of the project, such as "Train". None reads all of a file, or
+        split: a subset of the project, such as "train". None reads all of a file, or
             the only one of a folder.
         image_dir: folder of the images. None looks beside the file and in `images`.
         class_names, on_error: as for `load`.
@@ -107,9 +108,10 @@ def from_cvat(
     root = _read_xml(path)
     problems = Problems(f"`from_cvat` of {str(path)!r}", on_error)
     images = root.findall("image")
+    split = None if split is None else split_of_subset(split)
     check_split(split, cvat_readers(path), path)
     if split is not None and any(image.get("subset") for image in images):
-        images = [i for i in images if _split_of(i.get("subset", "")) == split]
+        images = [i for i in images if split_of_subset(i.get("subset", "")) == split]
     subsets = dict.fromkeys(image.get("subset") or split for image in images)
     locators = {s: ImageLocator(path, image_dir, s) for s in subsets}
     rotated = []
@@ -147,12 +149,7 @@ def _subsets_of(path):
     if not any(names):  # of a task, its own
         names = set(_TASK_SUBSET.findall(content))
     texts = [xml.sax.saxutils.unescape(name.decode()) for name in names]
-    return sorted(map(_split_of, texts)) if any(texts) else []
-
-
-def _split_of(subset):
-    """The split that a subset means: without a name it is to train on."""
-    return reading.split_of_name(subset.strip()) or reading.ONE_SPLIT
+    return sorted(map(split_of_subset, texts)) if any(texts) else []
 
 
 def _read_xml(path):

@@ -23,6 +23,7 @@ from effdet_keras.data.formats.annotation_files import (
     known_files,
     note_rotated,
     read_split,
+    split_of_subset,
 )
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
@@ -156,7 +157,7 @@ def _readers_of_dataset(dataset, source):
     labels = dataset.categories().get(datumaro.AnnotationType.label, ())
     names = [label.name for label in labels]
     return {
-        reading.split_of_name(name): functools.partial(_read, items, names, source)
+        split_of_subset(name): functools.partial(_read, items, names, source)
         for name, items in sorted(subsets.items())
     }
 

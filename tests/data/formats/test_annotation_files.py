@@ -37,6 +37,7 @@ def touch(path):
         (["train/labels/a.json", "val/labels/a.json"], {"train": 0, "val": 1}),
         (["one.json", "two.json"], {"one": 0, "two": 1}),
         (["train_1.json", "train_2.json"], {"train_1": 0, "train_2": 1}),
+        (["data.json", "labels.json"], {"data": 0, "labels": 1}),
         ([".hidden.json", "._a.json", "a.json", "b.txt"], {"train": 2}),
         (["pets/a.json", "code/b.json"], {}),
     ],

@@ -128,13 +128,14 @@ def test_subsets_of_a_project_are_its_splits(export, capsys):
         ("a.png", "Validation", BOX.format("dog", "")),
     )
     splits = data.load_splits(folder)
-    assert "CVAT xml: splits Train, Validation" in capsys.readouterr().out
-    paths = [splits[name].records[0].image for name in ("Train", "Validation")]
+    assert "CVAT xml: splits train, validation" in capsys.readouterr().out
+    paths = [splits[name].records[0].image for name in ("train", "validation")]
     assert paths == [str(folder / f"images/{n}/a.png") for n in ("Train", "Validation")]
-    assert splits["Train"].class_names == splits["Validation"].class_names
-    with pytest.raises(ValueError, match=r"\['Train', 'Validation'\].*split='val'"):
-        from_cvat(folder, "val")
+    assert splits["train"].class_names == splits["validation"].class_names
+    with pytest.raises(ValueError, match=r"\['train', 'validation'\].*split='dev'"):
+        from_cvat(folder, "dev")
     assert len(from_cvat(folder / "annotations.xml")) == 2
+    assert len(from_cvat(folder / "annotations.xml", "Train")) == 1
 
 
 def test_files_of_splits_and_images_beside_them(export):
