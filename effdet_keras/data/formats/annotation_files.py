@@ -298,6 +298,12 @@ class ImageLocator:
         ]
         return paths[0] if len(paths) == 1 else None
 
+    def find_renamed(self, name: str, rename: Callable[[str], str]) -> Any | None:
+        """The image whose name a tool has changed to this one, if it is one, or None."""
+        every = [path for paths in self._names().values() for path in paths]
+        found = [path for path in every if rename(path.name) == name]
+        return found[0] if len(found) == 1 else None
+
     def _fits(self, path, roles):
         """Whether an image may be of one of these splits, by its folders."""
         root = self._roots[-1]

@@ -340,4 +340,13 @@ def _locate(name, locator):
         for text in dict.fromkeys((*texts, *others))
     )
     expected = next(paths)
-    return expected if is_file(expected) else next(filter(is_file, paths), expected)
+    if is_file(expected):
+        return expected
+    found = next(filter(is_file, paths), None)
+    name = _UPLOADED.sub("", last, count=1)
+    return found or locator.find_renamed(name, _uploaded_name) or expected
+
+
+def _uploaded_name(name):
+    """What an upload makes of a name: blanks become `_`, other characters go."""
+    return re.sub(r"[^-\w.]", "", name.strip().replace(" ", "_"))

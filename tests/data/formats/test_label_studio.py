@@ -165,6 +165,7 @@ def test_labels_that_are_results_of_their_own_are_joined_by_id(write):
         ("..\\..\\media\\upload\\4\\a.png", "images/a.png"),
         ("/data/upload/3/0f1e2d3c-c.png", "images/0f1e2d3c-c.png"),
         ("/data/upload/3/0f1e2d3c-my%20cat.png", "my cat.png"),
+        ("/data/upload/3/0f1e2d3c-my_cat_1.png", "my cat (1).png"),
     ],
 )
 def test_images_are_found_by_the_end_of_their_address(write, tmp_path, address, file):
