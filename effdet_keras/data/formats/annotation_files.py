@@ -247,7 +247,7 @@ class ImageLocator:
     """
 
     def __init__(self, file: Any, image_dir: Any = None, subset: str | None = None):
-        self._index = None
+        self._index = self._renamed = None
         split = subset or _split_in(file.stem)
         of_folder = file.parent.name if _SPLIT.fullmatch(file.parent.name) else ""
         self._roles = _roles_of([split or of_folder])
@@ -299,9 +299,12 @@ class ImageLocator:
         return paths[0] if len(paths) == 1 else None
 
     def find_renamed(self, name: str, rename: Callable[[str], str]) -> Any | None:
-        """The image whose name a tool has changed to this one, if it is one, or None."""
-        every = [path for paths in self._names().values() for path in paths]
-        found = [path for path in every if rename(path.name) == name]
+        """The one image whose name a tool has changed to this one, or None."""
+        if self._renamed is None:
+            self._renamed = collections.defaultdict(list)
+            for path in (p for paths in self._names().values() for p in paths):
+                self._renamed[rename(path.name)].append(path)
+        found = self._renamed.get(name, ())
         return found[0] if len(found) == 1 else None
 
     def _fits(self, path, roles):
