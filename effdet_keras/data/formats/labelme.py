@@ -145,8 +145,9 @@ def is_labelme(path: Any) -> bool:
 
 
 def _json_folder(folder):
-    """The folder itself, or `annotations` and the like in it, that has such files."""
-    places = (folder, *annotation_folders(folder))
+    """The folder, or `annotations` or `images` in it, that has such files, or None."""
+    places = [folder, *annotation_folders(folder)]
+    places += [p for p in (folder / "images", folder / "Images") if p.is_dir()]
     return next((p for p in places if any(map(is_labelme, _first_files(p)))), None)
 
 

@@ -69,7 +69,7 @@ def test_labels_txt_gives_the_order_of_the_classes(annotate):
 
 
 @pytest.mark.parametrize("image", ["../images/a.png", "..\\images\\a.png", "a.png"])
-@pytest.mark.parametrize("folder", ["annotations", "labels", "json"])
+@pytest.mark.parametrize("folder", ["annotations", "labels", "json", "images"])
 def test_annotations_and_images_in_folders_of_their_own(annotate, folder, image):
     root = annotate("a", BOX, folder=folder, image=image)
     save_image(root / "images" / "a.png")
