@@ -298,6 +298,15 @@ class ImageLocator:
         ]
         return paths[0] if len(paths) == 1 else None
 
+    def frames(self) -> list[tuple[int, str]]:
+        """The numbers and names of images that are called as frames of a video are."""
+        matches = [
+            (re.fullmatch(r"frame_(\d+)", path.stem), path)
+            for paths in self._names().values()
+            for path in paths
+        ]
+        return sorted((int(match[1]), path.name) for match, path in matches if match)
+
     def find_renamed(self, name: str, rename: Callable[[str], str]) -> Any | None:
         """The one image whose name a tool has changed to this one, or None."""
         if self._renamed is None:
