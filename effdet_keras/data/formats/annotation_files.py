@@ -267,6 +267,14 @@ class ImageLocator:
 
     def find(self, name: str) -> Any:
         """The path of an image; where none is there, the one that was expected."""
+        path = self._find(name)
+        other = urllib.parse.unquote(name)  # some tools write a blank as %20
+        if other == name or is_file(path):
+            return path
+        found = self._find(other)
+        return found if is_file(found) else path
+
+    def _find(self, name):
         parts = parts_of(name)
         if not parts:
             return self._folders[0]
