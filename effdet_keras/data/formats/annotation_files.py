@@ -210,9 +210,13 @@ def _split_of_file(file):
 
 def split_of_subset(name: str) -> str:
     """The split of a subset of a tool: "Train" is "train", and so is an empty name."""
-    is_split = _SPLIT.fullmatch(name.strip())
-    split = name.strip().lower() if is_split else name.strip()
+    split = name.strip().lower() if is_split(name.strip()) else name.strip()
     return reading.split_of_name(split) or reading.ONE_SPLIT
+
+
+def is_split(name: str) -> bool:
+    """Whether a name is that of a split, such as "train" or "val2017"."""
+    return _SPLIT.fullmatch(name) is not None
 
 
 def _split_in(name):

@@ -21,6 +21,7 @@ from effdet_keras.data.formats.annotation_files import (
     class_order,
     head_of,
     inner_folders,
+    is_split,
     known_files,
     note_rotated,
     read_split,
@@ -161,6 +162,8 @@ def _readers_of_dataset(dataset, source, default=None):
     subsets = {name: list(subset) for name, subset in dataset.subsets().items()}
     labels = dataset.categories().get(datumaro.AnnotationType.label, ())
     names = [label.name for label in labels]
+    if len(subsets) == 1 and not any(map(is_split, subsets)):  # named after the file
+        subsets = {reading.ONE_SPLIT: items for items in subsets.values()}
     return {
         split_of_subset(name): functools.partial(_read, items, names, source, default)
         for name, items in sorted(subsets.items())
