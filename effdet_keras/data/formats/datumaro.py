@@ -163,7 +163,8 @@ def _readers_of_dataset(dataset, source, default=None):
     labels = dataset.categories().get(datumaro.AnnotationType.label, ())
     names = [label.name for label in labels]
     if len(subsets) == 1 and not any(map(is_split, subsets)):  # named after the file
-        subsets = {reading.ONE_SPLIT: items for items in subsets.values()}
+        (items,) = subsets.values()
+        subsets = {reading.ONE_SPLIT: items}
     return {
         split_of_subset(name): functools.partial(_read, items, names, source, default)
         for name, items in sorted(subsets.items())
