@@ -264,7 +264,9 @@ class ImageLocator:
         names = [split, *(f"{f}/{split}" for f in _IMAGE_FOLDERS)] if split else []
         names += [file.stem, *_IMAGE_FOLDERS]
         # A folder `images` beside the folder of the file is near enough as well.
-        places = [base / name for base in (folder, folder.parent) for name in names]
+        # What is above an address may be no folder.
+        bases = [folder] if is_remote(folder) else [folder, folder.parent]
+        places = [base / name for base in bases for name in names]
         self._folders = [*self._roots, *places]
         if not is_remote(folder):
             self._folders = [place for place in self._folders if place.is_dir()]
