@@ -9,9 +9,10 @@ import re
 from support.remote import Quiet, served
 
 _API = re.compile(
-    r"/api/models/([^/]+/[^/]+)(?:/(revision|preupload|commit)/([^/?]+))?$"
+    r"/api/(?:models/)?((?:datasets/)?[^/]+/[^/]+)"
+    r"(?:/(revision|preupload|commit)/([^/?]+))?$"
 )
-_FILE = re.compile(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)$")
+_FILE = re.compile(r"/((?:datasets/)?[^/]+/[^/]+)/resolve/([^/]+)/(.+)$")
 
 
 class _Handler(Quiet, http.server.BaseHTTPRequestHandler):
@@ -109,6 +110,8 @@ def commit(server, repository):
 
 def hub_server():
     """The server: `repositories` {name: {path: bytes}}, sets `gated` and `private`.
+
+    The name of a dataset is `datasets/owner/name`.
 
     `refused` is the status that a commit is answered with, if any.
     """

@@ -179,6 +179,17 @@ def _split_of_file(file):
     return next((n for n in names if _SPLIT.fullmatch(n)), reading.ONE_SPLIT)
 
 
+def split_of_subset(name: str) -> str:
+    """The split of a subset of a tool: "Train" is "train", and so is an empty name."""
+    split = name.strip().lower() if is_split(name.strip()) else name.strip()
+    return reading.split_of_name(split) or reading.ONE_SPLIT
+
+
+def is_split(name: str) -> bool:
+    """Whether a name is that of a split, such as "train" or "val2017"."""
+    return _SPLIT.fullmatch(name) is not None
+
+
 def _split_in(name):
     """The name of a split in the name of a file, or None."""
     words = [word for word in _WORDS.split(name) if _SPLIT.fullmatch(word)]
@@ -211,7 +222,7 @@ class ImageLocator:
     """
 
     def __init__(self, file: Any, image_dir: Any = None, subset: str | None = None):
-        self._index = None
+        self._index = self._renamed = None
         split = subset or _split_in(file.stem)
         of_folder = file.parent.name if _SPLIT.fullmatch(file.parent.name) else ""
         self._roles = _roles_of([split or of_folder])
@@ -224,13 +235,23 @@ class ImageLocator:
         names = [split, *(f"{f}/{split}" for f in _IMAGE_FOLDERS)] if split else []
         names += [file.stem, *_IMAGE_FOLDERS]
         # A folder `images` beside the folder of the file is near enough as well.
-        places = [base / name for base in (folder, folder.parent) for name in names]
+        # What is above an address may be no folder.
+        bases = [folder] if is_remote(folder) else [folder, folder.parent]
+        places = [base / name for base in bases for name in names]
         self._folders = [*self._roots, *places]
         if not is_remote(folder):
             self._folders = [place for place in self._folders if place.is_dir()]
 
     def find(self, name: str) -> Any:
         """The path of an image; where none is there, the one that was expected."""
+        path = self._find(name)
+        other = urllib.parse.unquote(name)  # some tools write a blank as %20
+        if other == name or is_file(path):
+            return path
+        found = self._find(other)
+        return found if is_file(found) else path
+
+    def _find(self, name):
         parts = parts_of(name)
         if not parts:
             return self._folders[0]
@@ -261,6 +282,24 @@ class ImageLocator:
             for path in paths
         ]
         return paths[0] if len(paths) == 1 else None
+
+    def frames(self) -> list[tuple[int, str]]:
+        """The numbers and names of images that are called as frames of a video are."""
+        matches = [
+            (re.fullmatch(r"frame_(\d+)", path.stem), path)
+            for paths in self._names().values()
+            for path in paths
+        ]
+        return sorted((int(match[1]), path.name) for match, path in matches if match)
+
+    def find_renamed(self, name: str, rename: Callable[[str], str]) -> Any | None:
+        """The one image whose name a tool has changed to this one, or None."""
+        if self._renamed is None:
+            self._renamed = collections.defaultdict(list)
+            for path in (p for paths in self._names().values() for p in paths):
+                self._renamed[rename(path.name)].append(path)
+        found = self._renamed.get(name, ())
+        return found[0] if len(found) == 1 else None
 
     def _fits(self, path, roles):
         """Whether an image may be of one of these splits, by its folders."""

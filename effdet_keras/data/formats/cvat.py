@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import os
 import re
@@ -35,6 +36,7 @@ from effdet_keras.data.formats.annotation_files import (
     numbers_of,
     polygon_shape,
     read_split,
+    split_of_subset,
     turned_corners,
 )
 from effdet_keras.data.formats.label_map import ClassNames
@@ -60,16 +62,18 @@ def from_cvat(
     on_error: str = "raise",
     masks: bool = False,
 ) -> DetectionDataset:
-    """Reads an export of CVAT in its format "CVAT for images 1.1".
+    """Reads an export of CVAT in its format "CVAT for images 1.1", or "for video".
 
     Reads boxes, rotated ones too, outlines (`polygon`), ellipses and masks of each
     image; what is not upright becomes the upright box around it, and rotated boxes are
     counted in a note. Lines, points, cuboids and skeletons are left out, with a
-    warning. Tags are no boxes.
+    warning. Tags are no boxes. Of a video, the frames are read that were exported with
+    it: `frame_000000.png`, ...; consecutive ones are alike, so do not split them by
+    chance.
 
     Args:
         path: the `annotations.xml`, or a folder that holds it.
-        split: a subset of the project, such as "Train". None reads all of a file, or
+        split: a subset of the project, such as "train". None reads all of a file, or
             the only one of a folder.
         image_dir: folder of the images. None looks beside the file and in `images`.
         class_names, on_error: as for `load`.
@@ -107,9 +111,12 @@ def from_cvat(
     root = _read_xml(path)
     problems = Problems(f"`from_cvat` of {str(path)!r}", on_error)
     images = root.findall("image")
+    if not images and root.find("track") is not None:
+        images = _frames(root, ImageLocator(path, image_dir), path)
+    split = None if split is None else split_of_subset(split)
     check_split(split, cvat_readers(path), path)
     if split is not None and any(image.get("subset") for image in images):
-        images = [i for i in images if _split_of(i.get("subset", "")) == split]
+        images = [i for i in images if split_of_subset(i.get("subset", "")) == split]
     subsets = dict.fromkeys(image.get("subset") or split for image in images)
     locators = {s: ImageLocator(path, image_dir, s) for s in subsets}
     rotated = []
@@ -147,12 +154,7 @@ def _subsets_of(path):
     if not any(names):  # of a task, its own
         names = set(_TASK_SUBSET.findall(content))
     texts = [xml.sax.saxutils.unescape(name.decode()) for name in names]
-    return sorted(map(_split_of, texts)) if any(texts) else []
-
-
-def _split_of(subset):
-    """The split that a subset means: without a name it is to train on."""
-    return reading.split_of_name(subset.strip()) or reading.ONE_SPLIT
+    return sorted(map(split_of_subset, texts)) if any(texts) else []
 
 
 def _read_xml(path):
@@ -166,13 +168,35 @@ def _read_xml(path):
                 f"{rule}. Received: {str(path)!r} ({error})"
             ) from error
     reading.require_content(root.tag == "annotations", rule, path, f"<{root.tag}>")
-    if root.find("image") is None and root.find("track") is not None:
-        raise InvalidValueError(
-            f"{rule}: in {str(path)!r} are tracks of a video, in the format 'CVAT for "
-            "video'. Export the task again in the format 'CVAT for images 1.1', with "
-            "'Save images' for its frames"
-        )
     return root
+
+
+# --- Tracks of a video, exported as "CVAT for video 1.1": boxes by frame.
+
+
+def _frames(root, locator, path):
+    """The frames of a video that are there, each an `<image>` with its shapes."""
+    shapes = collections.defaultdict(list)
+    for track in root.findall("track"):
+        for shape in track:
+            if shape.get("outside") != "1":
+                shape.set("label", track.get("label", ""))
+                shapes[number_of(shape.get("frame"))].append(shape)
+    size = root.find("meta//original_size")
+    sides = ("width", "height")
+    given = {} if size is None else {side: size.findtext(side, "") for side in sides}
+    images = []
+    for frame, name in locator.frames():
+        image = xml.etree.ElementTree.Element("image", {**given, "name": name})
+        image.extend(shapes.get(frame, ()))
+        images.append(image)
+    if not images:
+        raise FileNotFoundError(
+            f"`from_cvat` found no frame, such as frame_000000.png, of the video of "
+            f"{str(path)!r}. Export the task again as 'CVAT for images 1.1' or 'CVAT "
+            "for video 1.1' with 'Save images'"
+        )
+    return images
 
 
 def _labels(root, found):

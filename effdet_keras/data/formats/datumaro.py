@@ -18,10 +18,13 @@ from effdet_keras.data.formats.annotation_files import (
     ImageLocator,
     Objects,
     annotation_folders,
+    class_order,
     head_of,
+    is_split,
     known_files,
     note_rotated,
     read_split,
+    split_of_subset,
 )
 from effdet_keras.data.formats.dataset_files import visible_folders
 from effdet_keras.data.formats.label_map import ClassNames
@@ -42,6 +45,7 @@ _SHAPES = ("bbox", "rotated_bbox", "polygon", "mask", "ellipse")
 _OUTLINES = ("polygon", "mask")  # of an object that may have a box as well
 _WITHOUT_BOX = ("points", "polyline", "cuboid_3d", "cuboid_2d")
 _IGNORED = ("DontCare",)  # of KITTI: regions that were not annotated
+_ONLY_CLASS = {"wider_face": "face"}  # of formats that have but one
 
 
 def from_datumaro(
@@ -126,7 +130,8 @@ def _readers_of_items(path, name):
     folder = local_path(path, "The path of a folder that datumaro reads")
     import_from = functools.partial(library.Dataset.import_from, format=format)
     try:
-        return _imported(import_from, folder, _SIGNATURES.get(name))
+        default = _ONLY_CLASS.get(format)
+        return _imported(import_from, folder, _SIGNATURES.get(name), default)
     except Exception as error:  # datumaro raises almost anything
         cause = error.__cause__ or error
         raise InvalidValueError(
@@ -135,10 +140,10 @@ def _readers_of_items(path, name):
         ) from error
 
 
-def _imported(import_from, folder, is_one):
+def _imported(import_from, folder, is_one, default):
     """The readers of a folder, or of the folders in it, each a split of its own."""
     try:
-        return _readers_of_dataset(import_from(str(folder)), folder)
+        return _readers_of_dataset(import_from(str(folder)), folder, default)
     except datumaro.components.errors.DatasetImportError as error:
         conflict = datumaro.components.errors.ConflictingCategoriesError
         if is_one is None or not isinstance(error.__cause__, conflict):
@@ -147,43 +152,50 @@ def _imported(import_from, folder, is_one):
     return {
         inner.name: read
         for inner in filter(is_one, visible_folders(folder))
-        for read in _readers_of_dataset(import_from(str(inner)), inner).values()
+        for read in _readers_of_dataset(
+            import_from(str(inner)), inner, default
+        ).values()
     }
 
 
-def _readers_of_dataset(dataset, source):
+def _readers_of_dataset(dataset, source, default=None):
     subsets = {name: list(subset) for name, subset in dataset.subsets().items()}
     labels = dataset.categories().get(datumaro.AnnotationType.label, ())
     names = [label.name for label in labels]
+    if len(subsets) == 1 and not any(map(is_split, subsets)):  # named after the file
+        (items,) = subsets.values()
+        subsets = {reading.ONE_SPLIT: items}
     splits = reading.split_names(sorted(subsets))
     return {
-        split: functools.partial(_read, subsets[name], names, source)
+        split: functools.partial(_read, subsets[name], names, source, default)
         for split, name in zip(splits, sorted(subsets))
     }
 
 
-def _read(items, names, source, class_names=None, on_error="raise"):
+def _read(items, names, source, default, class_names=None, on_error="raise"):
     """The dataset of a subset."""
     problems = Problems(f"`from_datumaro` of {str(source)!r}", on_error)
     is_path = isinstance(source, os.PathLike)
     locator = ImageLocator(source / "items") if is_path else None
     rotated = []
-    found = [_found(item, names, locator, problems, rotated) for item in items]
+    found = [_found(item, names, default, locator, problems, rotated) for item in items]
     note_rotated(problems, source, rotated)
     used = {name for image in found for name in image.classes}
     # Background and ignored regions are categories of datumaro's, but no classes.
     others = {*_IGNORED, "background"} - used
     known = [name for name in names if name not in others]
+    if default is not None:  # whose other categories are of images
+        known = class_order([name for name in names if name in used], found)
     classes = reading.named_classes(known, class_names)
     return reading.make_dataset(found, classes, problems, source=source)
 
 
-def _found(item, names, locator, problems, rotated):
+def _found(item, names, default, locator, problems, rotated):
     objects, crowds = Objects(), []
     for annotation in _one_each(item.annotations):
         kind = annotation.type.name
         label = getattr(annotation, "label", None)
-        name = names[label] if label is not None and label < len(names) else None
+        name = names[label] if label is not None and label < len(names) else default
         if kind in _WITHOUT_BOX or name in _IGNORED:
             problems.add("unread shape", item.id, f"{kind} of {name!r}")
             continue

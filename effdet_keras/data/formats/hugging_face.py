@@ -234,7 +234,7 @@ def _names_in_card(path):
     """The names of the classes by number, in the `README.md` of a dataset, or {}."""
     for folder in (path.parent, path.parent.parent):
         card = folder / "README.md"
-        if is_file(card):
+        if _is_there(card):
             head = read_text(card).split("---")
             try:
                 content = load_yaml(head[1]) if len(head) > 2 else None
@@ -244,6 +244,14 @@ def _names_in_card(path):
             if len(lists) == 1:
                 return lists[0]
     return {}
+
+
+def _is_there(path):
+    """Whether there is a file; above the repository of an address there is none."""
+    try:
+        return is_file(path)
+    except OSError:
+        return False
 
 
 def _class_labels(content):

@@ -38,6 +38,7 @@ from effdet_keras.data.formats.annotation_files import (
 )
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import IMAGE_SUFFIXES
 
 _SUFFIXES = (".json",)
@@ -123,6 +124,12 @@ def from_label_studio(
             found.append(
                 _found(name, source_id, regions, locator, problems, rotated, masks)
             )
+    if not found:
+        problems.finish()
+        raise InvalidValueError(
+            f"`from_label_studio` found no task with an annotation in {str(path)!r}; "
+            "predictions are not read. Export the project once its tasks are labelled"
+        )
     note_rotated(problems, path.name, rotated)
     classes = reading.named_classes(class_order([], found), class_names)
     return reading.make_dataset(found, classes, problems, source=path)
@@ -143,6 +150,8 @@ def is_label_studio(path: Any) -> bool:
     if not head.startswith(b"["):
         return False
     has_list = any(f'"{name}"'.encode() in head for name in _ANNOTATIONS)
+    if b'"predictions"' in head and not has_list:
+        return False  # for Label Studio to import, not annotated yet
     is_full = has_list and (b'"result"' in head or b'"data"' in head)
     is_short = b'"annotation_id"' in head and b'"lead_time"' in head
     return is_full or is_short or (b'labels"' in head and b'"original_width"' in head)
@@ -340,4 +349,13 @@ def _locate(name, locator):
         for text in dict.fromkeys((*texts, *others))
     )
     expected = next(paths)
-    return expected if is_file(expected) else next(filter(is_file, paths), expected)
+    if is_file(expected):
+        return expected
+    found = next(filter(is_file, paths), None)
+    name = _UPLOADED.sub("", last, count=1)
+    return found or locator.find_renamed(name, _uploaded_name) or expected
+
+
+def _uploaded_name(name):
+    """What an upload makes of a name: blanks become `_`, other characters go."""
+    return re.sub(r"[^-\w.]", "", name.strip().replace(" ", "_"))

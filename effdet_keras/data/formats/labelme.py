@@ -43,6 +43,7 @@ _OUTLINES = ("polygon", "rotation", "oriented_rectangle", "quadrilateral")
 _CORNERS = ("rectangle", "mask", "", None)
 _WITHOUT_BOX = ("point", "line", "linestrip", "points", "linestring")
 _IMAGE_DATA = re.compile(rb'"imageData"\s*:\s*"([^"]*)"')
+_NO_CLASSES = ("__ignore__", "_background_")  # of LabelMe's own lists
 _LOOKED_AT = 5  # files of a folder that show whether they are LabelMe's
 _LABEL_LISTS = ("labels.txt", "classes.txt", "class_names.txt")
 
@@ -58,9 +59,9 @@ def from_labelme(
     """Reads the json files of LabelMe and of tools that write the same, one per image.
 
     Rectangles, circles, outlines and masks become the upright box around them.
-    Rectangles that AnyLabeling turned are counted in a note. Points and lines are left
-    out, with a warning. An image that is not there is taken from the `imageData` of its
-    json file, where that has one.
+    Rectangles that AnyLabeling turned are counted in a note. Points, lines and regions
+    that are called `__ignore__` are left out, with a warning. An image that is not
+    there is taken from the `imageData` of its json file, where that has one.
 
     Args:
         path: folder of the json files, or of `annotations` (or `labels`, `json`) with
@@ -145,8 +146,9 @@ def is_labelme(path: Any) -> bool:
 
 
 def _json_folder(folder):
-    """The folder itself, or `annotations` and the like in it, that has such files."""
-    places = (folder, *annotation_folders(folder))
+    """The folder, or `annotations` or `images` in it, that has such files, or None."""
+    places = [folder, *annotation_folders(folder)]
+    places += [p for p in (folder / "images", folder / "Images") if p.is_dir()]
     return next((p for p in places if any(map(is_labelme, _first_files(p)))), None)
 
 
@@ -177,8 +179,7 @@ def _listed_labels(path, folder, found):
     for file in (place / name for place in places for name in _LABEL_LISTS):
         if is_file(file):
             lines = [line.strip() for line in read_text(file).splitlines()]
-            # LabelMe's own list begins with `__ignore__` and `_background_`.
-            names = [line for line in lines if line and not line.startswith("_")]
+            names = [line for line in lines if line and line not in _NO_CLASSES]
             if used <= set(names):
                 return names
     return []
@@ -210,7 +211,7 @@ def _add_shape(objects, shape, place, file_name, problems, rotated):
     """Adds the box of a shape, or a problem."""
     kind, label = shape.get("shape_type", "polygon"), str(shape.get("label") or "")
     points = points_of(shape.get("points"))
-    if kind in _WITHOUT_BOX:
+    if kind in _WITHOUT_BOX or label in _NO_CLASSES:
         problems.add("unread shape", file_name, f"{place}: {kind} of {label!r}")
         return
     box = outline = None

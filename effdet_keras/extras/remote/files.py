@@ -62,6 +62,14 @@ def list_folder(address):
     return _tried(address, "listed", lambda store, path: store.entries(path))
 
 
+def is_repository(address):
+    """Whether an address is that of a whole dataset of the hub: above it is nothing."""
+    if _scheme(address) != "hf" or "/datasets/" not in address:
+        return False
+    where = parse_hub_address(address)
+    return where.repo_type == "dataset" and not where.path
+
+
 def can_list(address):
     """Whether folders of such addresses can be listed: those of web servers cannot."""
     return _scheme(address) not in ("http", "https")

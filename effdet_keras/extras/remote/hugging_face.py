@@ -1,4 +1,4 @@
-"""Files of `hf://owner/name`, by the library of the Hugging Face Hub.
+"""Files of `hf://owner/name` and `hf://datasets/owner/name`, by the library of the hub.
 
 Its own settings count: the login (`HF_TOKEN`, `hf auth login`), the cache folder
 (`HF_HOME`), another server (`HF_ENDPOINT`), no network (`HF_HUB_OFFLINE`).
@@ -15,26 +15,32 @@ from effdet_keras.errors import EffDetError, InvalidValueError
 
 huggingface_hub = OptionalModule("huggingface_hub", "effdet-keras[huggingface]")
 # A repository's letters are those that the hub allows; a revision has no slash: %2F.
-_ADDRESS = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([^/]+))?(?:/(.*))?", re.I | re.A)
+_ADDRESS = re.compile(
+    r"hf://(datasets/(?=[^/]+/[^/]))?([\w.-]+/[\w.-]+)(?:@([^/]+))?(?:/(.*))?",
+    re.I | re.A,
+)
 
 
 class HubAddress(NamedTuple):
     repository: str
     revision: str | None
     path: str
+    repo_type: str = "model"  # or "dataset", as the library calls it
 
 
 def parse_hub_address(address):
-    """The parts of `hf://owner/name@revision/path`."""
+    """The parts of `hf://owner/name@revision/path`, with `datasets/` before or not."""
     match = _ADDRESS.fullmatch(address)
     if match is None:
         raise InvalidValueError(
-            "An address of the Hugging Face Hub is 'hf://owner/name', with '@revision' "
+            "An address of the Hugging Face Hub is 'hf://owner/name', or "
+            "'hf://datasets/owner/name' of a dataset, with '@revision' "
             "for a branch, tag or commit (of a slash in it, write %2F), and with the "
             f"path of a file in it. Received: '{address}'"
         )
-    revision = urllib.parse.unquote(match[2]) if match[2] else None
-    return HubAddress(match[1], revision, (match[3] or "").strip("/"))
+    revision = urllib.parse.unquote(match[3]) if match[3] else None
+    repo_type = "dataset" if match[1] else "model"
+    return HubAddress(match[2], revision, (match[4] or "").strip("/"), repo_type)
 
 
 def hub_files(address):
@@ -42,7 +48,9 @@ def hub_files(address):
     hub, where = huggingface_hub.require(f"'{address}'"), parse_hub_address(address)
     with errors_of_hub(hub, f"'{address}' cannot be opened"):
         try:
-            info = hub.HfApi().model_info(where.repository, revision=where.revision)
+            info = hub.HfApi().repo_info(
+                where.repository, revision=where.revision, repo_type=where.repo_type
+            )
         except Exception as error:  # without a network, what was fetched before
             with contextlib.suppress(hub.errors.LocalEntryNotFoundError):
                 return _kept_files(hub, where)
@@ -53,7 +61,10 @@ def hub_files(address):
 def _kept_files(hub, where):
     root = pathlib.Path(
         hub.snapshot_download(
-            where.repository, revision=where.revision, local_files_only=True
+            where.repository,
+            revision=where.revision,
+            repo_type=where.repo_type,
+            local_files_only=True,
         )
     )
     files = filter(pathlib.Path.is_file, root.rglob("*"))
@@ -65,7 +76,10 @@ def hub_file(address):
     hub, where = huggingface_hub.require(f"'{address}'"), parse_hub_address(address)
     with errors_of_hub(hub, f"'{address}' cannot be opened"):
         path = hub.HfApi().hf_hub_download(
-            where.repository, where.path, revision=where.revision
+            where.repository,
+            where.path,
+            revision=where.revision,
+            repo_type=where.repo_type,
         )
     return pathlib.Path(path)
 

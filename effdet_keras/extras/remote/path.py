@@ -147,8 +147,9 @@ class RemotePath(os.PathLike):
             if key not in self._listings:
                 self._listings[key] = remote_files.find_entry(key)
             return self._listings[key]
-        if self.parent == self or self.parent.parent == self.parent:
-            # A bucket: there may be no listing of all of them.
+        is_bucket = self.parent == self or self.parent.parent == self.parent
+        if is_bucket or remote_files.is_repository(key):
+            # There may be no listing of all of them.
             return remote_files.find_entry(key)
         return self.parent._entries().get(self.name)
 

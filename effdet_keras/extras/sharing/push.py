@@ -45,7 +45,8 @@ def push_archive(
     """Uploads a model with a model card, in one commit."""
     where = parse_hub_address(address)
     rule = "A model is pushed to the main branch of a repository, 'hf://owner/name'"
-    require(not (where.path or where.revision), rule, address=address)
+    is_other = where.path or where.revision or where.repo_type != "model"
+    require(not is_other, rule, address=address)
     hub = huggingface_hub.require(f"'{address}'")
     with tempfile.TemporaryDirectory() as folder:
         model = pathlib.Path(folder, BEST_FILE)

@@ -37,6 +37,7 @@ def touch(path):
         (["train/labels/a.json", "val/labels/a.json"], {"train": 0, "val": 1}),
         (["one.json", "two.json"], {"one": 0, "two": 1}),
         (["train_1.json", "train_2.json"], {"train_1": 0, "train_2": 1}),
+        (["data.json", "labels.json"], {"data": 0, "labels": 1}),
         ([".hidden.json", "._a.json", "a.json", "b.txt"], {"train": 2}),
         (["pets/a.json", "code/b.json"], {}),
     ],
@@ -64,12 +65,18 @@ def test_splits_of_files(tmp_path, files, splits):
         ("/content/set/images/a.png", "images/a.png"),
         ("https://host/up/a.png?width=9", "images/a.png"),
         ("A.PNG", "images/a.png"),
+        ("file:C:/Users/me/set/c%20d.png", "images/c d.png"),
         ("day/b.png", "frames/day/b.png"),
         ("work/night/b.png", "frames/night/b.png"),
     ],
 )
 def test_an_image_is_found_by_the_longest_ending_that_exists(tmp_path, name, found):
-    for path in ("images/a.png", "frames/day/b.png", "frames/night/b.png"):
+    for path in (
+        "images/a.png",
+        "images/c d.png",
+        "frames/day/b.png",
+        "frames/night/b.png",
+    ):
         save_image(tmp_path / "set" / path)
     locator = ImageLocator(touch(tmp_path / "set" / "export.json"))
     assert locator.find(name).resolve() == tmp_path / "set" / found

@@ -132,9 +132,10 @@ def test_subsets_of_a_project_are_its_splits(export, capsys):
     paths = [splits[name].records[0].image for name in ("train", "validation")]
     assert paths == [str(folder / f"images/{n}/a.png") for n in ("Train", "Validation")]
     assert splits["train"].class_names == splits["validation"].class_names
-    with pytest.raises(ValueError, match=r"\['train', 'validation'\].*split='test'"):
-        from_cvat(folder, "test")
+    with pytest.raises(ValueError, match=r"\['train', 'validation'\].*split='dev'"):
+        from_cvat(folder, "dev")
     assert len(from_cvat(folder / "annotations.xml")) == 2
+    assert len(from_cvat(folder / "annotations.xml", "Train")) == 1
 
 
 def test_files_of_splits_and_images_beside_them(export):
@@ -190,11 +191,30 @@ def test_other_files_are_explained(tmp_path):
     path.write_text("<annotation></annotation>")
     with pytest.raises(ValueError, match="'CVAT for images 1.1'.*<annotation>"):
         from_cvat(path)
-    path.write_text('<annotations><track id="0" label="cat"></track></annotations>')
-    with pytest.raises(ValueError, match="tracks of a video.*Export the task again"):
-        from_cvat(path)
     path.write_text("<annotations>")
     with pytest.raises(ValueError, match="'CVAT for images 1.1'.*no element"):
         from_cvat(path)
     with pytest.raises(FileNotFoundError, match="no xml file of CVAT"):
         from_cvat(save_image(tmp_path / "empty" / "a.png").parent)
+
+
+TRACK = """<track id="0" label="cat" source="manual">
+  <box frame="10" keyframe="1" outside="0" xtl="5" ytl="2" xbr="25" ybr="12"></box>
+  <box frame="11" keyframe="0" outside="0" xtl="6" ytl="2" xbr="26" ybr="12"></box>
+  <box frame="12" keyframe="1" outside="1" xtl="6" ytl="2" xbr="26" ybr="12"></box>
+</track>"""
+
+
+def test_tracks_of_a_video_are_boxes_of_its_frames(tmp_path):
+    text = FILE.format(labels=LABELS, images=TRACK)
+    (tmp_path / "annotations.xml").write_text(text)
+    with pytest.raises(FileNotFoundError, match="no frame.*with 'Save images'"):
+        from_cvat(tmp_path)
+    for frame in (10, 11, 12):
+        save_image(tmp_path / "images" / f"frame_0000{frame}.png")
+    dataset = data.load(tmp_path)
+    assert dataset.class_names == ("dog", "cat")
+    names = [record.file_name for record in dataset.records]
+    assert names == ["frame_000010.png", "frame_000011.png", "frame_000012.png"]
+    boxes = [record.boxes_xywh.tolist() for record in dataset.records]
+    assert boxes == [[[5, 2, 20, 10]], [[6, 2, 20, 10]], []]

@@ -118,6 +118,18 @@ def test_load_finds_the_formats_that_it_brings(
 
 
 @pytest.mark.extra_packages
+def test_wider_face_as_it_is_published_has_faces(library, tmp_path):
+    save_image(tmp_path / "WIDER_train/images/0--Parade/0_Parade_a.jpg")
+    text = "0--Parade/0_Parade_a.jpg\n1\n5 2 20 10 0 0 0 0 0 0\n"
+    path = tmp_path / "wider_face_split" / "wider_face_train_bbx_gt.txt"
+    path.parent.mkdir()
+    path.write_text(text)
+    dataset = data.load(tmp_path)
+    assert dataset.class_names == ("face",)
+    np.testing.assert_array_equal(dataset.records[0].boxes_xywh, [[5, 2, 20, 10]])
+
+
+@pytest.mark.extra_packages
 def test_vott(library, tmp_path, capsys):
     save_image(tmp_path / "a.png")
     box = {"left": 5.5, "top": 2, "width": 20, "height": 10}
@@ -134,7 +146,7 @@ def test_vott(library, tmp_path, capsys):
     content = {"name": "pets", "tags": [{"name": "cat"}], "assets": {"0f": asset}}
     (tmp_path / "pets-export.json").write_text(json.dumps(content))
     dataset = data.load(tmp_path)
-    assert "is VoTT json" in capsys.readouterr().out
+    assert "is VoTT json: splits train" in capsys.readouterr().out
     np.testing.assert_array_equal(dataset.records[0].boxes_xywh, [[5.5, 2, 20, 10]])
 
 

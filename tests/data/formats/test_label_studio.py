@@ -145,6 +145,19 @@ def test_tasks_without_annotation_are_left_out_with_a_warning(write):
         assert len(from_label_studio(folder)) == 1
 
 
+def test_predictions_alone_are_no_annotations(write):
+    folder = write({k: v for k, v in task(11, FIRST).items() if k != "annotations"})
+    with pytest.raises(ValueError, match="'predictions'.*data, annotations .Label Stu"):
+        data.load(folder)
+    with (
+        pytest.warns(UserWarning, match="1 unlabelled image"),
+        pytest.raises(
+            ValueError, match="Export the project once its tasks are labelled"
+        ),
+    ):
+        from_label_studio(next(folder.glob("*.json")))
+
+
 def test_labels_that_are_results_of_their_own_are_joined_by_id(write):
     shape = {**region(BOX, name=None), "type": "rectangle", "id": "k"}
     label = {**shape, "type": "labels", "value": {**BOX, "labels": ["cat"]}}
@@ -165,6 +178,7 @@ def test_labels_that_are_results_of_their_own_are_joined_by_id(write):
         ("..\\..\\media\\upload\\4\\a.png", "images/a.png"),
         ("/data/upload/3/0f1e2d3c-c.png", "images/0f1e2d3c-c.png"),
         ("/data/upload/3/0f1e2d3c-my%20cat.png", "my cat.png"),
+        ("/data/upload/3/0f1e2d3c-my_cat_1.png", "my cat (1).png"),
     ],
 )
 def test_images_are_found_by_the_end_of_their_address(write, tmp_path, address, file):

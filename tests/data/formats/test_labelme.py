@@ -64,12 +64,17 @@ def test_labels_txt_gives_the_order_of_the_classes(annotate):
     save_image(folder / "a.png")
     (folder / "labels.txt").write_text("__ignore__\n_background_\ndog\ncow\ncat\n")
     assert from_labelme(folder).class_names == ("dog", "cow", "cat")
+    annotate("b", shape("__ignore__", [[1, 1], [5, 5]]))
+    save_image(folder / "b.png")
+    with pytest.warns(UserWarning, match="1 unread shape: b.json: .*'__ignore__'"):
+        assert from_labelme(folder).class_names == ("dog", "cow", "cat")
+    (folder / "b.json").unlink()
     (folder / "labels.txt").write_text("dog\n")  # of another dataset
     assert from_labelme(folder).class_names == ("cat", "dog")
 
 
 @pytest.mark.parametrize("image", ["../images/a.png", "..\\images\\a.png", "a.png"])
-@pytest.mark.parametrize("folder", ["annotations", "labels", "json"])
+@pytest.mark.parametrize("folder", ["annotations", "labels", "json", "images"])
 def test_annotations_and_images_in_folders_of_their_own(annotate, folder, image):
     root = annotate("a", BOX, folder=folder, image=image)
     save_image(root / "images" / "a.png")

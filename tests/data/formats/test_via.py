@@ -103,6 +103,7 @@ def test_a_project_and_its_exports_are_one_dataset(write):
     folder = write(CSV.format(""), "via_export_csv.csv")
     assert list(data.load_splits(folder)) == ["train"]
     write(images(REGIONS[0]), "via_project.json")  # of other regions
+    # Of these two, none may hide the other.
     assert list(data.load_splits(folder)) == ["via_export_json", "via_project"]
 
 

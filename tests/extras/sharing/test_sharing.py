@@ -1,12 +1,16 @@
 """A model goes to a stand-in of the Hugging Face Hub, and comes back."""
 
+import json
+
 import numpy as np
 import pytest
 import yaml
 from support.hugging_face import commit, hub_server
+from support.small_datasets import save_image
 from support.tiny import batch, tiny_model
 
 from effdet_keras.cli import main
+from effdet_keras.data import load
 from effdet_keras.extras.remote.hugging_face import parse_hub_address
 from effdet_keras.extras.sharing.push import GENERATED, is_ours_to_write, model_card
 from effdet_keras.model.efficientdet import EfficientDet
@@ -199,3 +203,23 @@ def test_an_address_has_owner_and_name(address):
     with pytest.raises(ValueError, match="hf://owner/name"):
         parse_hub_address(address)
     assert parse_hub_address("hf://me/pets@a%2Fb/c/d").revision == "a/b"
+
+
+@needs_library
+def test_a_dataset_of_the_hub_is_loaded(hub, tmp_path):
+    image = save_image(tmp_path / "a.png").read_bytes()
+    row = {"file_name": "a.png", "objects": {"bbox": [[5, 2, 20, 10]], "label": ["a"]}}
+    files = {"metadata.jsonl": json.dumps(row).encode(), "a.png": image}
+    hub.repositories["datasets/me/pets"] = {f"train/{k}": v for k, v in files.items()}
+    dataset = load("hf://datasets/me/pets")
+    assert dataset.class_names == ("a",)
+    assert dataset[0]["image"].shape == (20, 40, 3)
+    assert dataset[0]["boxes"].tolist() == [[2, 5, 12, 25]]
+    hub.repositories["datasets/me/flat"] = files  # all at the root of the repository
+    for address in ("hf://datasets/me/flat", "hf://datasets/me/flat/metadata.jsonl"):
+        assert load(address).class_names == ("a",)
+    with pytest.raises(FileNotFoundError, match="'hf://datasets/me/gone' cannot be op"):
+        load("hf://datasets/me/gone")
+    where = parse_hub_address("hf://datasets/me/pets@v1/train/a.png")
+    assert where == ("me/pets", "v1", "train/a.png", "dataset")
+    assert parse_hub_address("hf://datasets/pets").repository == "datasets/pets"
