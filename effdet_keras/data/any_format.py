@@ -384,13 +384,20 @@ def find(path: str | os.PathLike[str], format: str | None = None) -> Source:
         )
     with dataset_root(path), listing_once():
         found, notes = _find_in(path, formats)
-        if not found and path.is_dir():
-            found, notes_below = _find_below(path, formats)
-            notes += notes_below if not found else []
+        if path.is_dir() and not _has_training(found):
+            below, notes_below = _find_below(path, formats)
+            found += below
+            notes += notes_below
         if not found:
             raise InvalidValueError(_describe_unknown(path, formats, notes))
     found = [dataclasses.replace(source, root=path) for source in found]
     return found[0] if len(found) == 1 else _choose(found, path)
+
+
+def _has_training(found):
+    """Whether there is more than a split for evaluation, whose other half is below."""
+    names = [name for source in found for name in source.readers]
+    return any(role_of_split(name) not in ("test", "validation") for name in names)
 
 
 def _find_by_pattern(pattern, format):

@@ -182,6 +182,12 @@ def test_records_in_a_folder_beside_the_images_are_a_split_each(tmp_path):
         record.rename(work / f"{split}.record")
     put(work, "label_map.pbtxt", text="item { id: 1 name: 'cat' }")
     assert loaded(work.parent)[0] == {"test": ["b.jpg"], "train": ["a.jpg"]}
+    # With one of the records alone, the xml files that it was made of have more.
+    (work / "train.record").unlink()
+    for split, name in (("train", "a"), ("test", "b")):
+        put(work.parent, f"images/{split}/{name}.jpg")
+        put(work.parent, f"images/{split}/{name}.xml", text=VOC.format(f"{name}.jpg"))
+    assert loaded(work.parent)[0] == {"test": ["b.jpg"], "train": ["a.jpg"]}
 
 
 def test_records_of_one_image_each_are_one_split(tmp_path):
