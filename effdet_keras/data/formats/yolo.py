@@ -8,12 +8,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from effdet_keras._internal.remote_path import for_each, path_of
+from effdet_keras._internal.remote_path import for_each
 from effdet_keras._internal.whole_files import atomic_folder
 from effdet_keras._internal.yaml_text import read_text, to_yaml
 from effdet_keras.data.dataset import DetectionDataset, check_class_names
 from effdet_keras.data.formats import reading, writing
-from effdet_keras.data.formats.image_paths import current_root
+from effdet_keras.data.formats.image_paths import current_root, root_around
 from effdet_keras.data.formats.label_map import ClassNames, requested_classes
 from effdet_keras.data.formats.yolo_layout import (
     find_labels,
@@ -258,9 +258,8 @@ def yolo_readers(path):
     if path.is_file() and path.suffix.lower() not in (".yaml", ".yml", ".data"):
         return {}
     layout = find_layout(path)
-    if current_root() not in (None, path_of(path).absolute()) and not has_labels(
-        layout
-    ):
+    is_named = current_root() in (None, root_around(path))
+    if not is_named and not has_labels(layout):
         return {}  # of a folder that nobody named: a list of classes and some images
     splits = layout.splits
     return {split: functools.partial(from_yolo, path, split) for split in splits}
