@@ -23,6 +23,7 @@ from effdet_keras.data.formats.dataset_files import (
     role_of_split,
     split_in_name,
     visible_folders,
+    walk,
 )
 from effdet_keras.data.formats.image_paths import dataset_root
 from effdet_keras.data.formats.label_map import ClassNames
@@ -38,6 +39,7 @@ from effdet_keras.data.formats.yolo_layout import find_layout
 from effdet_keras.data.problems import Problem
 from effdet_keras.data.shared_images import shared_images
 from effdet_keras.errors import InvalidValueError, check_choice, require
+from effdet_keras.images import IMAGE_SUFFIXES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -597,12 +599,24 @@ def _describe_several(found, path):
     )
 
 
+def _count_images(path):
+    """The number of images in a folder and in those below it."""
+    return sum(
+        name.lower().endswith(IMAGE_SUFFIXES)
+        for _, _, names in walk(path, depth=_DEPTH)
+        for name in names
+    )
+
+
 def _describe_unknown(path, formats, notes):
     holds = "which is a file"
     if path.is_dir():
         folders, files = names_in(path)
         names = sorted([*(f"{name}/" for name in folders), *files])
         more = ", ..." if len(names) > _SHOWN else ""
+        count = _count_images(path)
+        if count:
+            more += f" and {count_of(count, 'image')} in all"
         holds = f"which holds {', '.join(names[:_SHOWN]) or 'nothing'}{more}"
     looked = ", ".join(FORMATS[format].title for format in formats)
     troubles = f". Not readable: {'; '.join(dict.fromkeys(notes))}" if notes else ""

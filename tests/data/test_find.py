@@ -553,6 +553,16 @@ def test_heif_is_read_with_its_package_and_named_without_it(tmp_path, monkeypatc
         images.read_image_size(tmp_path / "a.heic")
 
 
+def test_lists_of_images_that_are_not_there_are_named(tmp_path):
+    put(
+        tmp_path, "data/obj.data", text="train = data/train.txt\nnames = data/obj.names"
+    )
+    put(tmp_path, "data/train.txt", text="data/obj/a.jpg\n")
+    put(tmp_path, "logo.png")
+    with pytest.raises(ValueError, match=r"1 image in all.*obj\.data' names lists"):
+        load(tmp_path)
+
+
 def test_what_a_folder_of_nothing_is_said_to_hold(tmp_path):
     put(tmp_path, ".idea/x.xml", text=VOC)
     put(tmp_path, "code/main.py", "README.md", text="x")

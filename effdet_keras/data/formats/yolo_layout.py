@@ -461,6 +461,11 @@ def _listed(file, bases, lines):
 
 def _folder_layout(path):
     layout = _any_folder_layout(path)
+    if layout is None and (files := _data_files(path)):
+        raise MissingFolderError(
+            f"{str(files[0])!r} names lists of images, of which none is there: put the "
+            "images into its folder, as the lists have them"
+        )
     if layout is None:
         raise FileNotFoundError(
             "`from_yolo` expects a folder with a data.yaml, with `images` and "
