@@ -213,6 +213,8 @@ def test_every_json_of_a_folder_is_read(tmp_path):
     put(folder, "labels.json", text=coco("c.jpg"))
     names = loaded(tmp_path)[0]
     assert sorted(names.values()) == [["a.jpg"], ["b.jpg"], ["c.jpg"]]
+    put(folder, "val.json", text=coco("c.jpg"))  # the split of another file
+    assert len(load_splits(tmp_path)) == 4
 
 
 @pytest.mark.parametrize(

@@ -240,21 +240,24 @@ def _write_masks(folder, records, names):
 def coco_readers(path):
     """Finds COCO json files: dict from split to the function that reads it."""
     if path.is_file():
-        files = {split_of_json(path): path} if _is_coco(path) else {}
+        files = [path] if _is_coco(path) else []
     else:
         files = _coco_files(path) or _coco_files(path / "annotations")
         files = files or _coco_files(path / "Annotations")
-    names = reading.split_names(list(files))
-    return {n: functools.partial(from_coco, f) for n, f in zip(names, files.values())}
+    names = [split_of_json(file) for file in files]
+    # Two files that mean the same split do not hide each other.
+    names = [n if names.count(n) == 1 else f.stem for n, f in zip(names, files)]
+    names = reading.split_names(names)
+    return {n: functools.partial(from_coco, f) for n, f in zip(names, files)}
 
 
 def _coco_files(folder):
-    """The COCO json files of a folder by their split."""
+    """The COCO json files of a folder."""
     files = [file for file in visible_files(folder, ".json") if _is_coco(file)]
     # COCO's own folder has files of keypoints and others beside those of boxes.
     if any(file.name.startswith("instances_") for file in files):
         files = [file for file in files if not file.name.startswith(_NO_BOXES)]
-    return {split_of_json(file): file for file in files}
+    return files
 
 
 _NO_BOXES = ("person_keypoints_", "captions_", "stuff_", "panoptic_", "image_info_")
