@@ -329,7 +329,7 @@ def tfrecord_splits(
 def _named_splits(splits):
     """The files by their splits; files of an image each are of one."""
     files = [*itertools.chain(*splits.values())]
-    are_named = any(map(split_in_name, splits))
+    are_named = any(map(split_in_name, splits)) or any("-of-" in f for f in files)
     if len(splits) > 1 and not are_named and all(map(_has_one_record, files[:20])):
         return {reading.ONE_SPLIT: files}  # as VoTT writes them
     return dict(zip(reading.split_names(list(splits)), splits.values()))

@@ -518,7 +518,7 @@ def _parts_layout(path):
     folders = visible_folders(path)
     images = [f for f in folders if f.name.lower() in IMAGE_FOLDERS]
     labels = [f for f in folders if f.name.lower() in LABEL_FOLDERS]
-    if not any(folder.name == "labels" for folder in labels):
+    if not any(folder.name.lower() in ("labels", "labeltxt") for folder in labels):
         labels = [folder for folder in labels if _has_labels(folder)]
     images = [f for f in images if _has_image(f) or f.name == "images"]
     pairs = {}
