@@ -26,6 +26,7 @@ from effdet_keras.data.formats.dataset_files import (
     role_of_split,
     split_in_name,
     visible_folders,
+    walk,
 )
 from effdet_keras.data.formats.datumaro import (
     datumaro_own_readers,
@@ -59,6 +60,7 @@ from effdet_keras.data.formats.yolo_layout import find_layout
 from effdet_keras.data.problems import Problem
 from effdet_keras.data.shared_images import shared_images
 from effdet_keras.errors import InvalidValueError, check_choice, require
+from effdet_keras.images import IMAGE_SUFFIXES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -428,13 +430,20 @@ def find(path: str | os.PathLike[str], format: str | None = None) -> Source:
         )
     with dataset_root(path), listing_once():
         found, notes = _find_in(path, formats)
-        if not found and path.is_dir():
-            found, notes_below = _find_below(path, formats)
-            notes += notes_below if not found else []
+        if path.is_dir() and not _has_training(found):
+            below, notes_below = _find_below(path, formats)
+            found += below
+            notes += notes_below
         if not found:
             raise InvalidValueError(_describe_unknown(path, formats, notes))
     found = [dataclasses.replace(source, root=path) for source in found]
     return found[0] if len(found) == 1 else _choose(found, path)
+
+
+def _has_training(found):
+    """Whether there is more than a split for evaluation, whose other half is below."""
+    names = [name for source in found for name in source.readers]
+    return any(role_of_split(name) not in ("test", "validation") for name in names)
 
 
 def _find_by_pattern(pattern, format):
@@ -634,12 +643,24 @@ def _describe_several(found, path):
     )
 
 
+def _count_images(path):
+    """The number of images in a folder and in those below it."""
+    return sum(
+        name.lower().endswith(IMAGE_SUFFIXES)
+        for _, _, names in walk(path, depth=_DEPTH)
+        for name in names
+    )
+
+
 def _describe_unknown(path, formats, notes):
     holds = "which is a file"
     if path.is_dir():
         folders, files = names_in(path)
         names = sorted([*(f"{name}/" for name in folders), *files])
         more = ", ..." if len(names) > _SHOWN else ""
+        count = _count_images(path)
+        if count:
+            more += f" and {count_of(count, 'image')} in all"
         holds = f"which holds {', '.join(names[:_SHOWN]) or 'nothing'}{more}"
     looked = ", ".join(FORMATS[format].title for format in formats)
     troubles = f". Not readable: {'; '.join(dict.fromkeys(notes))}" if notes else ""

@@ -99,7 +99,7 @@ def test_files_of_other_programs_are_no_data(tmp_path, stranger, text, yaml):
 
 def test_xml_files_of_other_programs_are_no_voc(tmp_path):
     put(tmp_path, ".idea/misc.xml", "pom.xml", text='<project version="4"/>')
-    put(tmp_path, "annotations.xml", text="<annotations><image/></annotations>")
+    put(tmp_path, "strings.xml", text="<resources><string/></resources>")
     put(tmp_path, "a.jpg")
     with pytest.raises(ValueError, match="`from_cvat` .* found no object"):
         load(tmp_path)
@@ -182,6 +182,12 @@ def test_records_in_a_folder_beside_the_images_are_a_split_each(tmp_path):
         record.rename(work / f"{split}.record")
     put(work, "label_map.pbtxt", text="item { id: 1 name: 'cat' }")
     assert loaded(work.parent)[0] == {"test": ["b.jpg"], "train": ["a.jpg"]}
+    # With one of the records alone, the xml files that it was made of have more.
+    (work / "train.record").unlink()
+    for split, name in (("train", "a"), ("test", "b")):
+        put(work.parent, f"images/{split}/{name}.jpg")
+        put(work.parent, f"images/{split}/{name}.xml", text=VOC.format(f"{name}.jpg"))
+    assert loaded(work.parent)[0] == {"test": ["b.jpg"], "train": ["a.jpg"]}
 
 
 def test_records_of_one_image_each_are_one_split(tmp_path):
@@ -207,6 +213,11 @@ def test_every_json_of_a_folder_is_read(tmp_path):
     put(folder, "labels.json", text=coco("c.jpg"))
     names = loaded(tmp_path)[0]
     assert sorted(names.values()) == [["a.jpg"], ["b.jpg"], ["c.jpg"]]
+    put(tmp_path, "images/d.jpg")
+    put(folder, "val.json", text=coco("d.jpg"))  # the split of another file
+    assert {"b.jpg", "d.jpg"} <= {
+        n for names in loaded(tmp_path)[0].values() for n in names
+    }
 
 
 @pytest.mark.parametrize(
@@ -545,6 +556,16 @@ def test_heif_is_read_with_its_package_and_named_without_it(tmp_path, monkeypatc
     monkeypatch.setattr(images.pillow_heif, "is_installed", lambda: False)
     with pytest.raises(ValueError, match=r"pip install \"effdet-keras\[heif\]\""):
         images.read_image_size(tmp_path / "a.heic")
+
+
+def test_lists_of_images_that_are_not_there_are_named(tmp_path):
+    put(
+        tmp_path, "data/obj.data", text="train = data/train.txt\nnames = data/obj.names"
+    )
+    put(tmp_path, "data/train.txt", text="data/obj/a.jpg\n")
+    put(tmp_path, "logo.png")
+    with pytest.raises(ValueError, match=r"1 image in all.*obj\.data' names lists"):
+        load(tmp_path)
 
 
 def test_what_a_folder_of_nothing_is_said_to_hold(tmp_path):

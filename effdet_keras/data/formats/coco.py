@@ -332,7 +332,7 @@ _PART_OF_SPLIT = re.compile(
 
 
 def _coco_files(folder):
-    """The COCO json files of a folder by their split."""
+    """The COCO json files of a folder."""
     files = [file for file in visible_files(folder, ".json") if _is_coco(file)]
     # COCO's own folder has files of keypoints and others beside those of boxes.
     if any(file.name.startswith("instances_") for file in files):

@@ -24,7 +24,6 @@ from effdet_keras.data.formats.annotation_files import (
     known_files,
     note_rotated,
     read_split,
-    split_of_subset,
 )
 from effdet_keras.data.formats.dataset_files import visible_folders
 from effdet_keras.data.formats.label_map import ClassNames

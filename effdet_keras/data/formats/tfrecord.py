@@ -307,8 +307,8 @@ def tfrecord_readers(path):
     if path.is_file():
         splits = tfrecord_splits(path.parent)
         splits = {k: [str(path)] for k, files in splits.items() if str(path) in files}
-    else:
-        splits = tfrecord_splits(path)
+    else:  # those in a folder below may be one of several datasets there
+        splits = tfrecord_splits(path, below=False)
     return {s: functools.partial(from_tfrecord, files) for s, files in splits.items()}
 
 
@@ -339,14 +339,23 @@ _SHARD = re.compile(
 )
 
 
-def tfrecord_splits(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
-    """The TFRecord files of a folder, or of the folders in it, by split."""
+def tfrecord_splits(
+    folder: str | os.PathLike[str], *, below: bool = True
+) -> dict[str, list[str]]:
+    """The TFRecord files of a folder, or of the folders in it, by split.
+
+    Args:
+        folder: path of the folder.
+        below: whether folders in it count that are not called as splits.
+    """
     folder = pathlib.Path(folder)
     if splits := shards_in(folder, _SHARD):
         return _named_splits(splits)
     found = {
         p: files for p in visible_folders(folder) if (files := shards_in(p, _SHARD))
     }
+    if not below and not all(split_in_name(place.name) for place in found):
+        return {}
     if len(found) == 1:  # `annotations/train.record` and `test.record` are two splits
         ((place, splits),) = found.items()
         if len(splits) > 1 or not split_in_name(place.name):

@@ -8,13 +8,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from effdet_keras._internal.remote_path import path_of
-from effdet_keras._internal.whole_files import atomic_folder, is_remote
+from effdet_keras._internal.whole_files import atomic_folder
 from effdet_keras._internal.yaml_text import to_yaml
 from effdet_keras.data.dataset import DetectionDataset, check_class_names
 from effdet_keras.data.formats import reading, writing, yolo_rows
 from effdet_keras.data.formats.annotation_files import has_other_labels
-from effdet_keras.data.formats.image_paths import current_root
+from effdet_keras.data.formats.image_paths import current_root, root_around
 from effdet_keras.data.formats.label_map import ClassNames, requested_classes
 from effdet_keras.data.formats.yolo_layout import (
     find_labels,
@@ -257,9 +256,7 @@ def yolo_readers(path):
     if path.is_dir() and has_other_labels(path):
         return {}
     layout = find_layout(path)
-    place = path_of(path)
-    place = place if is_remote(place) else place.absolute()
-    is_named = current_root() in (None, place)
+    is_named = current_root() in (None, root_around(path))
     if not is_named and not has_labels(layout):
         return {}  # of a folder that nobody named: a list of classes and some images
     splits = layout.splits

@@ -462,6 +462,11 @@ def _listed(file, bases, lines):
 
 def _folder_layout(path):
     layout = _any_folder_layout(path)
+    if layout is None and (files := _data_files(path)):
+        raise MissingFolderError(
+            f"{str(files[0])!r} names lists of images, of which none is there: put the "
+            "images into its folder, as the lists have them"
+        )
     if layout is None:
         raise FileNotFoundError(
             "`from_yolo` expects a folder with a data.yaml, with `images` and "
@@ -514,7 +519,7 @@ def _parts_layout(path):
     folders = visible_folders(path)
     images = [f for f in folders if f.name.lower() in IMAGE_FOLDERS]
     labels = [f for f in folders if f.name.lower() in LABEL_FOLDERS]
-    if not any(folder.name == "labels" for folder in labels):
+    if not any(folder.name.lower() in ("labels", "labeltxt") for folder in labels):
         labels = [folder for folder in labels if _has_labels(folder)]
     images = [f for f in images if _has_image(f) or f.name == "images"]
     pairs = {}
