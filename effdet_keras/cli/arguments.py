@@ -9,7 +9,32 @@ from __future__ import annotations
 import argparse
 
 # The names that `effdet_keras.data.load` and `Predictor` take, which import too much.
-DATASET_FORMATS = ("coco", "voc", "yolo", "csv", "tfrecord", "tfds")
+DATASET_FORMATS = (
+    "coco",
+    "voc",
+    "yolo",
+    "csv",
+    "tfrecord",
+    "tfds",
+    "cvat",
+    "labelme",
+    "via",
+    "label_studio",
+    "create_ml",
+    "hugging_face",
+    "edge_impulse",
+    "keras_txt",
+    "supervisely",
+    "bdd",
+    "ground_truth",
+    "kitti",
+    "wider_face",
+    "open_images",
+    "vott",
+    "labelme_xml",
+    "mot",
+    "datumaro",
+)
 RUNTIMES = ("auto", "keras", "openvino", "onnx", "litert")
 
 
@@ -44,7 +69,11 @@ def add_format(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         choices=DATASET_FORMATS,
-        help="the format of DATA, if it has several; detected by default",
+        metavar="NAME",
+        help=(
+            "the format of DATA, if it has several; detected by default: "
+            + ", ".join(DATASET_FORMATS)
+        ),
     )
 
 
