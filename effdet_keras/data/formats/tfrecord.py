@@ -329,7 +329,8 @@ def tfrecord_splits(
 def _named_splits(splits):
     """The files by their splits; files of an image each are of one."""
     files = [*itertools.chain(*splits.values())]
-    are_named = any(map(split_in_name, splits)) or any("-of-" in f for f in files)
+    are_shards = any(re.search(_NUMBER, os.path.basename(file)) for file in files)
+    are_named = are_shards or any(map(split_in_name, splits))
     if len(splits) > 1 and not are_named and all(map(_has_one_record, files[:20])):
         return {reading.ONE_SPLIT: files}  # as VoTT writes them
     return dict(zip(reading.split_names(list(splits)), splits.values()))
