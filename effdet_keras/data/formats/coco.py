@@ -286,8 +286,8 @@ def coco_readers(path):
         for folder in folders:
             inner = _coco_files(folder)
             stems = [file.stem for own in inner.values() for file in own]
-            are_splits = any(map(_PART_OF_SPLIT.fullmatch, stems))
-            is_split = _PART_OF_SPLIT.fullmatch(folder.name) and not are_splits
+            are_splits = any(map(_SPLIT_FOLDER.match, stems))
+            is_split = _SPLIT_FOLDER.fullmatch(folder.name) and not are_splits
             if is_split or len(inner) == 1:
                 inner = {folder.name: [file for own in inner.values() for file in own]}
             for split, own in inner.items():
@@ -299,12 +299,12 @@ def coco_readers(path):
     }
 
 
-# The name of a split, and of one of several files of it, such as "train_part2" or
-# "val-00000-of-00002"; but not "train2017" or "train_2", splits of their own.
+_SPLIT = r"(?P<split>train(?:ing)?|val|valid|validation|test|dev)"
+_SPLIT_FOLDER = re.compile(_SPLIT, re.IGNORECASE)
+# One of several files of a split, such as "train_part2" or "val-00000-of-00002"; but not
+# "train2017" or "train_2", which may be the folds of a cross-validation.
 _PART_OF_SPLIT = re.compile(
-    r"(?P<split>train(?:ing)?|val|valid|validation|test|dev)"
-    r"(?:[_-](?:part|shard|batch)[_-]?\d+|[_-]\d+-of-\d+)?",
-    re.IGNORECASE,
+    rf"{_SPLIT}(?:[_-](?:part|shard|batch)[_-]?\d+|[_-]\d+-of-\d+)", re.IGNORECASE
 )
 
 
