@@ -301,8 +301,8 @@ def coco_readers(path):
 
 _SPLIT = r"(?P<split>train(?:ing)?|val|valid|validation|test|dev)"
 _SPLIT_FOLDER = re.compile(_SPLIT, re.IGNORECASE)
-# One of several files of a split, such as "train_part2" or "val-00000-of-00002"; but not
-# "train2017" or "train_2", which may be the folds of a cross-validation.
+# One of several files of a split, such as "train_part2" or "val-00000-of-00002"; but
+# not "train2017" or "train_2", which may be the folds of a cross-validation.
 _PART_OF_SPLIT = re.compile(
     rf"{_SPLIT}(?:[_-](?:part|shard|batch)[_-]?\d+|[_-]\d+-of-\d+)", re.IGNORECASE
 )
