@@ -316,18 +316,17 @@ def coco_readers(path):
 def _coco_files_of_split(folder):
     """The COCO json files of a folder called after a split, by their split."""
     inner = _coco_files(folder)
-    if len(inner) > 1 and any(map(split_in_name, inner)):
-        return inner  # "train" may hold train.json and val.json
     files = [file for own in inner.values() for file in own]
+    if len(files) > 1 and any(split_in_name(file.stem) for file in files):
+        return inner  # "train" may hold train.json and val.json
     return {folder.name: files} if files else {}
 
 
-# The name of a split, and of one of several files of it, such as "train_part2" or
-# "val-00000-of-00002"; but not "train2017" or "train_2", splits of their own.
+# One of several files of a split, such as "train_part2" or "val-00000-of-00002"; but
+# not "train2017" or "train_2", which may be the folds of a cross-validation.
+_SPLIT = r"(?P<split>train(?:ing)?|val|valid|validation|test|dev)"
 _PART_OF_SPLIT = re.compile(
-    r"(?P<split>train(?:ing)?|val|valid|validation|test|dev)"
-    r"(?:[_-](?:part|shard|batch)[_-]?\d+|[_-]\d+-of-\d+)?",
-    re.IGNORECASE,
+    rf"{_SPLIT}(?:[_-](?:part|shard|batch)[_-]?\d+|[_-]\d+-of-\d+)", re.IGNORECASE
 )
 
 
