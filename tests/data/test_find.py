@@ -101,7 +101,7 @@ def test_xml_files_of_other_programs_are_no_voc(tmp_path):
     put(tmp_path, ".idea/misc.xml", "pom.xml", text='<project version="4"/>')
     put(tmp_path, "strings.xml", text="<resources><string/></resources>")
     put(tmp_path, "a.jpg")
-    with pytest.raises(ValueError, match="`from_cvat` .* found no object"):
+    with pytest.raises(ValueError, match="No dataset was found"):
         load(tmp_path)
 
 
