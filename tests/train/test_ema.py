@@ -73,6 +73,15 @@ def test_the_dynamic_decay_stops_growing_at_decay():
     assert float(averages.values[0]) == pytest.approx(1.25)
 
 
+def test_values_that_are_given_are_not_read_again():
+    variables = [keras.Variable(0.0), keras.Variable(0.0)]
+    averages = WeightAverages(variables, decay=0.75)
+    variables[0].assign(1.0)
+    new_values = [(variables[1], keras.ops.convert_to_tensor(2.0))]
+    averages.update(0, new_values=new_values)  # d = 1 / 10
+    assert [float(a) for a in averages.values] == pytest.approx([0.9, 1.8])
+
+
 def test_a_swap_and_back_changes_no_bit():
     variables, averages = make()
     before = state(variables, averages)
