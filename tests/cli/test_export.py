@@ -86,11 +86,11 @@ def test_a_split_needs_a_dataset_that_has_it(
     data = ["--calibration", str(shapes), "--calibration-split", "test"]
     assert cli.main([*export, *data]) == 1
     assert "['train', 'valid']" in capsys.readouterr().err
-    for name in ("train", "valid"):
+    for name, time in (("train", "morning"), ("valid", "evening")):
         text = (shapes / f"{name}.json").read_text()
-        (tmp_path / f"{name}-2.json").write_text(text)
+        (tmp_path / f"{time}.json").write_text(text)
     assert cli.main([*export, "--evaluate", str(tmp_path)]) == 1
-    assert "has the splits train-2, valid-2" in capsys.readouterr().err
+    assert "has the splits evening, morning" in capsys.readouterr().err
     assert not exported
 
 

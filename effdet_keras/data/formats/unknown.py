@@ -58,7 +58,10 @@ def describe_unknown_files(path: Any) -> str:
         describe = _DESCRIBE.get(file.suffix.lower())
         if describe is None or not is_visible(file.name) or not file.is_file():
             continue
-        text, names = describe(file)
+        try:
+            text, names = describe(file)
+        except OSError:  # the note of a reader says why it cannot be read
+            continue
         texts.append(f"{file.name!r} {text}")
         known |= {names[0]: names[1]}
         if len(texts) == _SHOWN:
