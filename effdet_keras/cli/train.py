@@ -9,9 +9,9 @@ from typing import Any
 from effdet_keras._internal.optional_imports import keras
 from effdet_keras._internal.processes import is_first_process
 from effdet_keras.cli.arguments import (
-    DATASET_FORMATS,
     OneOrTwo,
     add_data,
+    add_format,
     add_overwrite,
     add_unlabelled,
     size_or_auto,
@@ -173,11 +173,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ),
     )
     data.add_argument("--val_file_pattern", metavar="PATTERN", help=argparse.SUPPRESS)
-    data.add_argument(
-        "--format",
-        choices=DATASET_FORMATS,
-        help="the format of DATA, if it holds several; detected by default",
-    )
+    add_format(data)
     add_unlabelled(data)
     data.add_argument(
         "--train-split", metavar="NAME", help="the split to train on (train)"

@@ -129,7 +129,7 @@ def hash_images(records: Sequence[Record]) -> ImageHashes:
         thumbnails=np.array([pixels for _, pixels, _ in looks], np.uint8).reshape(
             -1, _THUMBNAIL**2
         ),
-        is_comparable=np.array([is_fine for _, _, is_fine in looks], bool),
+        is_comparable=np.array([is_comparable for _, _, is_comparable in looks], bool),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import json
 import math
 import pathlib
@@ -154,6 +155,17 @@ def files_by_split(
             is_one = len(files) == 1
             found[folder.name if is_one else f"{folder.name}_{file.stem}"] = file
     return found
+
+
+def readers_by_split(
+    read: Callable,
+    path: Any,
+    suffixes: Sequence[str],
+    is_known: Callable[[Any], bool],
+) -> dict[str, Callable]:
+    """The function that reads each of `files_by_split`: `read` with its file."""
+    files = files_by_split(path, suffixes, is_known)
+    return {split: functools.partial(read, file) for split, file in files.items()}
 
 
 def split_folders(path: Any) -> list[Any]:
@@ -448,6 +460,21 @@ class Objects:
         self.boxes.append(box)
         self.classes.append(name)
         self.shapes.append(shape)
+
+    def found(self, name: str, image: Any, **fields: Any) -> reading.Found:
+        """The image with these objects, known by the name that the file gives it.
+
+        `fields` are others of `reading.Found`, such as `is_crowd`.
+        """
+        return reading.Found(
+            place=name,
+            image=image,
+            boxes=self.boxes,
+            classes=self.classes,
+            source_id=name,
+            file_name=name,
+            **fields,
+        )
 
 
 def polygon_shape(points: np.ndarray) -> list[np.ndarray] | None:

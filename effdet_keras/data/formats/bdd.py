@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import reprlib
 from collections.abc import Callable
@@ -19,13 +18,13 @@ from effdet_keras.data.formats.annotation_files import (
     check_split,
     class_order,
     dict_of,
-    files_by_split,
     head_of,
     hull_box,
     items_of,
     numbers_of,
     read_json,
     read_split,
+    readers_by_split,
 )
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
@@ -89,10 +88,7 @@ def from_bdd(
 
 def bdd_readers(path: Any) -> dict[str, Callable]:
     """Finds json files of BDD100K: dict from split to the function that reads it."""
-    return {
-        split: functools.partial(from_bdd, file)
-        for split, file in files_by_split(path, (".json",), is_bdd).items()
-    }
+    return readers_by_split(from_bdd, path, (".json",), is_bdd)
 
 
 def is_bdd(path: Any) -> bool:
@@ -127,12 +123,8 @@ def _found(image, locator, problems):
             continue
         objects.add(hull_box(np.array(corners).reshape(2, 2)), category)
         crowds.append(bool(dict_of(label.get("attributes")).get("crowd")))
-    return reading.Found(
-        place=name,
-        image=locator.find(name),
-        boxes=objects.boxes,
-        classes=objects.classes,
-        source_id=name,
-        file_name=name,
+    return objects.found(
+        name,
+        locator.find(name),
         is_crowd=crowds,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import reprlib
 from collections.abc import Callable
@@ -16,11 +15,11 @@ from effdet_keras.data.formats.annotation_files import (
     Objects,
     check_split,
     class_order,
-    files_by_split,
     head_of,
     numbers_of,
     read_json,
     read_split,
+    readers_by_split,
 )
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
@@ -92,10 +91,7 @@ def from_create_ml(
 
 def create_ml_readers(path: Any) -> dict[str, Callable]:
     """Finds json files of Create ML: dict from split to the function that reads it."""
-    files = files_by_split(path, _SUFFIXES, is_create_ml)
-    return {
-        split: functools.partial(from_create_ml, file) for split, file in files.items()
-    }
+    return readers_by_split(from_create_ml, path, _SUFFIXES, is_create_ml)
 
 
 def is_create_ml(path: Any) -> bool:
@@ -146,11 +142,4 @@ def _found(name, annotations, locator, problems):
             continue
         x, y, width, height = numbers
         objects.add((x - width / 2, y - height / 2, width, height), label)
-    return reading.Found(
-        place=name,
-        image=locator.find(name),
-        boxes=objects.boxes,
-        classes=objects.classes,
-        source_id=name,
-        file_name=name,
-    )
+    return objects.found(name, locator.find(name))

@@ -228,13 +228,9 @@ def _found(image, locator, problems, rotated, masks):
         if rotation % 360 and item.tag == "box":
             rotated.append(f"{label!r} by {rotation:g} degrees in {name}")
         objects.add(box, label, _shape_of(item, size) if masks else None)
-    return reading.Found(
-        place=name,
-        image=locator.find(name),
-        boxes=objects.boxes,
-        classes=objects.classes,
-        source_id=name,
-        file_name=name,
+    return objects.found(
+        name,
+        locator.find(name),
         image_size=reading.check_size(*size),
         shapes=tuple(objects.shapes) if masks else None,
     )

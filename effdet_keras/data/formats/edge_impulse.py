@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import reprlib
 from collections.abc import Callable
@@ -16,11 +15,11 @@ from effdet_keras.data.formats.annotation_files import (
     Objects,
     check_split,
     class_order,
-    files_by_split,
     items_of,
     numbers_of,
     read_json,
     read_split,
+    readers_by_split,
 )
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
@@ -92,11 +91,9 @@ def from_edge_impulse(
 
 def edge_impulse_readers(path: Any) -> dict[str, Callable]:
     """Finds `bounding_boxes.labels`: dict from split to the function that reads it."""
-    files = files_by_split(path, (".labels",), lambda file: file.name == _NAME)
-    return {
-        split: functools.partial(from_edge_impulse, file)
-        for split, file in files.items()
-    }
+    return readers_by_split(
+        from_edge_impulse, path, (".labels",), lambda file: file.name == _NAME
+    )
 
 
 def _found(name, boxes, locator, problems):
@@ -112,11 +109,4 @@ def _found(name, boxes, locator, problems):
             problems.add("bad box", name, detail)
         else:
             objects.add(numbers, label)
-    return reading.Found(
-        place=name,
-        image=locator.find(name),
-        boxes=objects.boxes,
-        classes=objects.classes,
-        source_id=name,
-        file_name=name,
-    )
+    return objects.found(name, locator.find(name))

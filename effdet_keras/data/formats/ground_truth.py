@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import reprlib
@@ -18,13 +17,13 @@ from effdet_keras.data.formats.annotation_files import (
     Objects,
     check_split,
     dict_of,
-    files_by_split,
     head_of,
     items_of,
     number_of,
     numbers_of,
     parts_of,
     read_split,
+    readers_by_split,
 )
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
@@ -98,11 +97,9 @@ def from_ground_truth(
 
 def ground_truth_readers(path: Any) -> dict[str, Callable]:
     """Finds manifests: dict from split to the function that reads it."""
-    files = files_by_split(path, (".manifest", ".jsonl"), is_ground_truth)
-    return {
-        split: functools.partial(from_ground_truth, file)
-        for split, file in files.items()
-    }
+    return readers_by_split(
+        from_ground_truth, path, (".manifest", ".jsonl"), is_ground_truth
+    )
 
 
 def is_ground_truth(path: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 from collections.abc import Callable
@@ -16,9 +15,9 @@ from effdet_keras.data.formats.annotation_files import (
     ImageLocator,
     Objects,
     check_split,
-    files_by_split,
     numbers_of,
     read_split,
+    readers_by_split,
 )
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
@@ -87,10 +86,9 @@ def from_keras_txt(
 
 def keras_txt_readers(path: Any) -> dict[str, Callable]:
     """Finds `_annotations.txt`: dict from split to the function that reads it."""
-    files = files_by_split(path, (".txt",), lambda file: file.name == _NAME)
-    return {
-        split: functools.partial(from_keras_txt, file) for split, file in files.items()
-    }
+    return readers_by_split(
+        from_keras_txt, path, (".txt",), lambda file: file.name == _NAME
+    )
 
 
 def _class_list(path):
@@ -126,11 +124,4 @@ def _found(number, line, names, locator, problems):
             continue
         left, top, right, bottom, label = numbers
         objects.add((left, top, right - left, bottom - top), names[int(label)])
-    return reading.Found(
-        place=name,
-        image=locator.find(name),
-        boxes=objects.boxes,
-        classes=objects.classes,
-        source_id=name,
-        file_name=name,
-    )
+    return objects.found(name, locator.find(name))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import functools
 import os
 import re
 import reprlib
@@ -23,7 +22,6 @@ from effdet_keras.data.formats.annotation_files import (
     class_order,
     corners_of,
     ellipse_box,
-    files_by_split,
     head_of,
     hull_box,
     note_rotated,
@@ -34,6 +32,7 @@ from effdet_keras.data.formats.annotation_files import (
     polygon_shape,
     read_json,
     read_split,
+    readers_by_split,
     turned_corners,
 )
 from effdet_keras.data.formats.label_map import ClassNames
@@ -137,11 +136,7 @@ def from_label_studio(
 
 def label_studio_readers(path: Any) -> dict[str, Callable]:
     """Finds exports of Label Studio: dict from split to the function that reads it."""
-    files = files_by_split(path, _SUFFIXES, is_label_studio)
-    return {
-        split: functools.partial(from_label_studio, file)
-        for split, file in files.items()
-    }
+    return readers_by_split(from_label_studio, path, _SUFFIXES, is_label_studio)
 
 
 def is_label_studio(path: Any) -> bool:

@@ -345,8 +345,11 @@ class _Trainings:
             fields["time_budget"] = f"{max(int(seconds), 1)}s"
         began = time.monotonic()
         out = self.folder / f"{percent}_percent"
-        goes_on = RunFolder(out).has_run and not self.overwrite
-        options = {"resume": goes_on, "overwrite": self.overwrite}
+        has_run = RunFolder(out).has_run
+        options = {
+            "resume": has_run and not self.overwrite,
+            "overwrite": self.overwrite,
+        }
         result = fine_tune(datasets, out=out, **options, **fields)
         numbers = {
             name: float(value)
