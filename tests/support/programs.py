@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 TESTS = pathlib.Path(__file__).parents[1]
-TIMEOUT = 900  # seconds, on a loaded machine: nothing is measured by it
+TIMEOUT = 1800  # seconds, on a loaded machine: nothing is measured by it
 
 
 SUPPORT = TESTS / "support"
