@@ -8,9 +8,12 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+import keras
+
 from effdet_keras.data.dataset import DetectionDataset, check_class_names
 from effdet_keras.detect.postprocess import Postprocess
 from effdet_keras.errors import InvalidValueError, check_argument
+from effdet_keras.network.build import check_precision
 from effdet_keras.network.config import EfficientDetConfig
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ class ModelWeights:
         seg_class_names: Sequence[str] | None = None,
         dataset: DetectionDataset | None = None,
         anchors: str | None = None,
+        dtype: str | keras.DTypePolicy | None = None,
         averages: bool = True,
         skip_mismatch: bool = False,
         pipeline_config: str | os.PathLike | None = None,
@@ -58,6 +62,8 @@ class ModelWeights:
             anchors: "auto" fits `anchor_scale` and `aspect_ratios` to the boxes of
                 `dataset`, unless `weights` are a detector's, whose heads know their
                 anchors. None keeps the model's.
+            dtype: dtype policy of the network, such as "mixed_bfloat16"; None for that
+                of `keras.config.dtype_policy()`.
             averages, skip_mismatch, pipeline_config, verbose: see `load_pretrained`.
             **config_overrides: fields of `EfficientDetConfig`. `image_size="auto"` is
                 the smallest, up to the model's own, at which nine boxes of ten in
@@ -87,6 +93,7 @@ class ModelWeights:
         weights = None if weights == "none" else weights
         # What is wrong in any case, before a download.
         EfficientDetConfig.from_name(name)
+        check_precision(dtype)
         _check_auto(name, dataset, anchors, config_overrides.get("image_size"))
         if num_classes is not None:
             config_overrides["num_classes"] = num_classes
@@ -122,6 +129,7 @@ class ModelWeights:
             category_ids=category_ids,
             seg_class_names=seg_class_names if config.has_segmentation else None,
             postprocess=postprocess and Postprocess(**postprocess),
+            dtype=dtype,
         )
         if source is not None:
             load_source(model, source, skip_mismatch=skip_mismatch, verbose=verbose)

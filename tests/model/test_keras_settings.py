@@ -52,6 +52,16 @@ def test_a_policy_of_float64_names_the_cure(settings_of_keras):
         tiny_model()
 
 
+def test_a_preset_takes_a_policy_as_those_of_keras_hub_do():
+    options = dict(num_classes=2, image_size=64, fpn_num_filters=8, fpn_cell_repeats=1)
+    preset = "efficientdet-lite0"
+    model = EfficientDet.from_preset(preset, dtype="mixed_bfloat16", **options)
+    assert model.dtype_policy.name == "mixed_bfloat16"
+    assert model.get_layer("class_net").compute_dtype == "bfloat16"
+    with pytest.raises(ValueError, match="no float64.*'mixed_bfloat16'"):
+        EfficientDet.from_preset(preset, dtype="float64", **options)
+
+
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_clone_model_names_what_copies_a_detector(is_compiled):
     model = tiny_model()
