@@ -90,7 +90,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="WHAT",
         help=(
             "backbone, backbone+fpn, all-but-new-classes to add classes to the "
-            "detector of --weights, a regular expression, or none (chosen by the recipe)"
+            "detector of --weights, a regular expression, or none (chosen by the "
+            "recipe)"
         ),
     )
     training.add_argument(

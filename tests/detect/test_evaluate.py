@@ -180,9 +180,10 @@ def test_the_models_category_ids_and_names_are_those_of_the_batches(arrays, case
     assert evaluate(detector, arrays, metric=metric, verbose=False)["AP/cat"] == 0.0
 
 
-def test_names_decide_where_the_ids_of_some_classes_are_others(arrays):
+def test_names_decide_where_the_ids_of_some_classes_are_others(case):
     """As of a class that was added from data that has it alone."""
-    dataset = arrays.filter(classes=[CLASS_NAMES[1]])
+    dataset = from_arrays(*case, class_names=CLASS_NAMES)
+    dataset = dataset.filter(classes=[CLASS_NAMES[1]])
     config = types.SimpleNamespace(has_detection=True, num_classes=3)
     detector = types.SimpleNamespace(
         config=config, class_names=("x", CLASS_NAMES[1], "y"), category_ids=(9, 8, 7)
