@@ -89,7 +89,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_word,
         metavar="WHAT",
         help=(
-            "backbone, backbone+fpn, a regular expression, or none (chosen by the "
+            "backbone, backbone+fpn, all-but-new-classes to add classes to the "
+            "detector of --weights, a regular expression, or none (chosen by the "
             "recipe)"
         ),
     )

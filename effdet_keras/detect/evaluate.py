@@ -26,7 +26,7 @@ from effdet_keras.evaluate.coco import COCOMetric, coco_records, results_of_coco
 from effdet_keras.evaluate.diagnosis import ap50_of_boxes, diagnose, is_low
 from effdet_keras.evaluate.image_result import UNMEASURED, ImageResult, spread
 from effdet_keras.evaluate.mean_iou import MeanIoU
-from effdet_keras.labels import BACKGROUND, IGNORED_PIXEL
+from effdet_keras.labels import BACKGROUND, IGNORED_PIXEL, extend_category_ids
 from effdet_keras.letterbox import boxes_in_image, class_map_in_image
 
 _SAMPLE = 64  # images of a training, to see whether it learned its own
@@ -227,6 +227,10 @@ def category_ids_in_dataset(detector, dataset):
             return np.array(ids)
     elif names is None and detector.config.num_classes == dataset.num_classes:
         return np.array(dataset.category_ids)
+    if names is not None and set(dataset.class_names) <= set(names):
+        # Data of some of the classes, such as of one that was added: names decide.
+        known = dict(zip(dataset.class_names, dataset.category_ids))
+        return np.array(extend_category_ids(names, known))
     raise InvalidValueError(
         "The labels of the model and those of the dataset mean different things. "
         f"Received: a model with {detector.config.num_classes} classes "

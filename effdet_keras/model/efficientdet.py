@@ -53,6 +53,7 @@ from effdet_keras.train.recipe import Recipe
 from effdet_keras.train.resolve_recipe import resolve_recipe
 from effdet_keras.train.resume import print_resume_message
 from effdet_keras.train.steps import BackendSteps
+from effdet_keras.weights.assign import LoadedClasses
 
 # Saved models hold a `Postprocess`. It is registered here because its own file, which
 # `Predictor` uses, does not import Keras.
@@ -135,6 +136,9 @@ class EfficientDet(
     step_observers: tuple[Any, ...] = ()  # of `add_step_observer`
     # What of the weights was loaded: "backbone" or "detector"; None if all are new.
     pretrained: str | None = None
+    # Which classes a detector had whose weights were loaded as a whole.
+    loaded_classes: LoadedClasses | None = None
+    frozen_labels: tuple[int, ...] = ()  # whose outputs do not train; see `freeze`
     # Thresholds and temperature for `detect`, or None where none were chosen.
     score_settings: ScoreSettings | None = None
     settings: Settings | None = None  # what `compile` set

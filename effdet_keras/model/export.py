@@ -31,14 +31,18 @@ class TrainedModel:
         A compiled model is compiled again: optimizer and averages start again.
 
         Args:
-            what: "backbone", "backbone+fpn", or a regular expression that the path
-                of a weight must match from its start, as the reference's
-                `var_freeze_expr` does: "(efficientnet|fpn_cells|resample_p6)".
+            what: "backbone"; "backbone+fpn"; "all-but-new-classes", which trains the
+                outputs of classes that the loaded detector did not have, and keeps
+                boxes and scores of all others (docs/add_a_class.md); or a regular
+                expression that the path of a weight must match from its start, as the
+                reference's `var_freeze_expr` does:
+                "(efficientnet|fpn_cells|resample_p6)".
             batch_norm: bool, whether batch norms whose scale and offset are frozen
                 keep their statistics and normalise with them, in training as well.
 
         Raises:
-            ValueError: If nothing matches, or nothing is left to train.
+            ValueError: If nothing matches, or nothing is left to train; or if no class
+                is new, or no detector was loaded that had the others.
 
         Example:
             >>> from effdet_keras.model.efficientdet import EfficientDet
@@ -95,6 +99,9 @@ class TrainedModel:
             RuntimeError: If Keras runs on another backend than TensorFlow.
         """
         from effdet_keras.extras.quantization import Quantization
+
+        rule = "`quantize_aware` changes what old classes give: call `unfreeze()` first"
+        require(not self.frozen_labels, rule, frozen_labels=self.frozen_labels)
 
         with self.variable_scope():
             self.quantization = Quantization(self, delay, batch_norm_steps, range_steps)

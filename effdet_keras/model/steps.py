@@ -32,6 +32,7 @@ from effdet_keras.train.inputs import (
     with_checked_pixels,
 )
 from effdet_keras.train.losses import count_positives, segmentation_loss
+from effdet_keras.train.new_classes import loss_of_new_classes, old_classes_kept
 from effdet_keras.train.optimizers import decay_loss, steps_done, steps_per_update
 from effdet_keras.train.resume import PositionTracker, TrainingPosition
 from effdet_keras.train.steps import EvaluationStep
@@ -330,7 +331,8 @@ class ModelSteps:
             new_values: pairs of a variable and what the forward pass assigned to it.
             step: int scalar, the 0-based training step.
         """
-        self._apply_gradients(gradients, self.optimized_variables())
+        with old_classes_kept(self):
+            self._apply_gradients(gradients, self.optimized_variables())
         for variable, value in new_values:
             variable.assign(value)
         if self.averages is not None:
@@ -520,7 +522,7 @@ def _detection_losses(model, truth, outputs, is_counted, training):
         normalizer = model.moving_normalizer(normalizer)
     if normalizer is not None:  # a loss of one's own need not know it
         options["normalizer"] = normalizer
-    return recipe.loss(
+    return loss_of_new_classes(model, recipe.loss)(
         class_targets,
         box_targets,
         outputs["class_logits"],

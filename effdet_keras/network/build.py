@@ -197,4 +197,6 @@ def copied(model, fields=None, **arguments):
     copy = type(model).from_config(config)
     copy.set_weights(model.get_weights())
     copy.pretrained = model.pretrained
+    if copy.class_names == model.class_names:
+        copy.loaded_classes = model.loaded_classes
     return copy

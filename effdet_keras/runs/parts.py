@@ -19,12 +19,15 @@ from effdet_keras.data.dataset import require_boxes
 from effdet_keras.data.formats.dataset_files import role_of_split
 from effdet_keras.data.shared_images import shared_images
 from effdet_keras.errors import InvalidValueError, MissingPackageError, check_choice
+from effdet_keras.labels import category_ids_or_default, extend_category_ids
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.configuration import RunConfiguration, range_of_steps
 from effdet_keras.runs.run_folder import RunFolder, RunLog, TensorBoardCurves
 from effdet_keras.train import auto_recipe
+from effdet_keras.train.new_classes import ALL_BUT_NEW_CLASSES
 from effdet_keras.weights.archive import read_archive_info
 from effdet_keras.weights.presets import PACKAGES_EXTRA
+from effdet_keras.weights.read_weights import read_weights
 
 # The usual names of splits, by what a run does with them.
 _USUAL = {
@@ -232,7 +235,12 @@ def with_teacher(
 
 def _build_from_preset(configuration, train, options):
     """Makes the model of a preset, with the weights of the configuration."""
-    if configuration.image_size is not None:
+    if configuration.freeze == ALL_BUT_NEW_CLASSES:
+        options |= _old_and_new_classes(configuration, train)
+        own = ("auto", None)  # of the detector, whose scores would change with it
+    else:
+        own = (None,)
+    if configuration.image_size not in own:
         options["image_size"] = configuration.image_size
     fits_anchors = configuration.anchors and not _OWN_ANCHORS & set(options)
     options["anchors"] = "auto" if fits_anchors else None
@@ -265,6 +273,24 @@ def _build_from_preset(configuration, train, options):
             f"The reason: {error}"
         )
         return EfficientDet.from_preset(name, **options)
+
+
+def _old_and_new_classes(configuration, train):
+    """The classes of the detector that is loaded, and behind them those of the data.
+
+    The data need not have the old ones. Nothing where no detector with names is loaded:
+    `compile` says so.
+    """
+    if configuration.weights in ("auto", None):
+        return {}
+    source = read_weights(configuration.weights, configuration.model, verbose=0)
+    if source.class_names is None:
+        return {}
+    new = [name for name in train.class_names if name not in source.class_names]
+    names = (*source.class_names, *new)
+    ids = category_ids_or_default(source.category_ids, len(source.class_names))
+    known = dict(zip(source.class_names, ids))
+    return {"class_names": names, "category_ids": extend_category_ids(names, known)}
 
 
 def _build_from_hub(configuration, train, options):

@@ -13,6 +13,7 @@ from effdet_keras.network.batch_norm import MomentumWarmup, set_momentum_warmup
 from effdet_keras.network.layers import ConfiguredLayer
 from effdet_keras.train.averages import WeightAverages
 from effdet_keras.train.loss_metrics import LossMetrics, loss_names
+from effdet_keras.train.new_classes import check_not_adversarial
 from effdet_keras.train.optimizers import check_found, step_counter
 from effdet_keras.train.recipe import Recipe
 
@@ -52,6 +53,7 @@ def compile_model(
         ValueError: If an expression of the recipe matches no variable of the model, or
             a loss scale is given for a model that does not compute in float16.
     """
+    check_not_adversarial(model, recipe.adversarial)
     with model.variable_scope():  # of `tf.distribute`: `fit` may be called outside it
         jit_compile = keras_options["jit_compile"]
         if jit_compile == "auto":

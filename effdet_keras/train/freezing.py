@@ -6,6 +6,11 @@ import re
 
 from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.network.batch_norm import STATISTICS, batch_norm_layers
+from effdet_keras.train.new_classes import (
+    ALL_BUT_NEW_CLASSES,
+    labels_to_freeze,
+    output_variables,
+)
 
 # What `freeze` takes by name: expressions that match from the start of a path.
 WEIGHT_GROUPS = {
@@ -19,15 +24,19 @@ def freeze(model, what, batch_norm=True):
 
     See `EfficientDet.freeze`, which compiles the model again as well.
     """
+    if what == ALL_BUT_NEW_CLASSES:
+        _freeze_all_but_new_classes(model, batch_norm)
+        return
     pattern = re.compile(WEIGHT_GROUPS.get(what, what))
     weights = _weights_of(model)
     frozen = {v.path for v in weights if pattern.match(v.path)}
     if not frozen:
         layers = dict.fromkeys(v.path.split("/")[0] for v in weights)
+        names = ", ".join(map(repr, [*WEIGHT_GROUPS, ALL_BUT_NEW_CLASSES]))
         raise InvalidValueError(
-            f"No weight matches. Received: freeze={what!r}. It may be "
-            f"{', '.join(map(repr, WEIGHT_GROUPS))}, or a regular expression that "
-            f"matches from the start of a path; paths start with {', '.join(layers)}."
+            f"No weight matches. Received: freeze={what!r}. It may be {names}, or a "
+            "regular expression that matches from the start of a path; paths start "
+            f"with {', '.join(layers)}."
         )
     require(len(frozen) < len(weights), "Nothing is left to train", freeze=what)
     _freeze_paths(model, frozen, batch_norm)
@@ -46,20 +55,36 @@ def is_trainable(model, group):
 
 def frozen_state(model):
     """The paths of what does not train, as JSON can hold it; see `restore_frozen`."""
-    return {
+    state = {
         "weights": [v.path for v in _weights_of(model) if not v.trainable],
         "batch_norms": [bn.path for bn in batch_norm_layers(model) if not bn.trainable],
     }
+    if model.frozen_labels:  # without these, files are as they were before
+        state["labels"] = list(model.frozen_labels)
+    return state
 
 
 def restore_frozen(model, state):
     """Freezes what `frozen_state` returned, and nothing else."""
     weights, batch_norms = set(state["weights"]), set(state["batch_norms"])
+    model.frozen_labels = tuple(state.get("labels", ()))
     model.trainable = True
     for bn in batch_norm_layers(model):
         bn.trainable = bn.path not in batch_norms
     for variable in _weights_of(model):
         variable.trainable = variable.path not in weights
+
+
+def _freeze_all_but_new_classes(model, batch_norm):
+    """Freezes all weights, and in the last layer of the class head the old classes."""
+    rule = f"`freeze={ALL_BUT_NEW_CLASSES!r}` keeps the statistics of all batch norms"
+    require(batch_norm, rule, freeze_batch_norm=batch_norm)
+    labels = labels_to_freeze(model)
+    outputs = {v.path for v in output_variables(model)}
+    _freeze_paths(
+        model, {v.path for v in _weights_of(model)} - outputs, batch_norm=True
+    )
+    model.frozen_labels = labels
 
 
 def _freeze_paths(model, frozen, batch_norm):

@@ -313,7 +313,7 @@ class _FusedAdam(_Fused):
         def power(beta, dtype):
             return tf.pow(shared.number(beta, dtype), tf.cast(step, dtype))
 
-        step = self.iterations.value + 1
+        step = ops.convert_to_tensor(self.iterations) + 1
         for index, variable, gradient, factor in updates:
             dtype = variable.dtype
             tf.raw_ops.ResourceApplyAdam(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 from keras import ops
@@ -56,6 +57,7 @@ def assign_source(model, source, *, skip_mismatch=False, checkpoint_type=None):
     model.weights_were_set()
     is_backbone = all(map(is_backbone_name, plan.values))
     model.pretrained = "backbone" if is_backbone else "detector"
+    model.loaded_classes = _loaded_classes(model, source, plan)
     return LoadReport(
         path=source.path,
         kind=source.kind,
@@ -132,6 +134,23 @@ def _leave_other_classes(plan, model, source):
         plan.values.update(_values_of_kept_classes(model, held, num_file_classes, kept))
 
 
+def _loaded_classes(model, source, plan):
+    """Which classes were loaded; None where anything but classes starts new."""
+    new = [name for group in plan.new for name in group.names]
+    parts = {array.name: array.part for array in network_arrays(model.config)}
+    if any(parts[name] != "class_predict" for name in new):
+        return None
+    if not new:
+        return LoadedClasses(source.class_names, ())
+    names = model.class_names or ()
+    carried = [name for group in plan.new for name in group.carried]
+    labels = range(model.num_classes)
+    is_old = [label < len(names) and names[label] in carried for label in labels]
+    return LoadedClasses(
+        source.class_names, tuple(label for label in labels if not is_old[label])
+    )
+
+
 def _leave_other_segmentation(plan, model):
     """Leaves a segmentation head that the file lacks, or its last layer."""
     head = [a.name for a in network_arrays(model.config) if a.is_segmentation]
@@ -196,6 +215,14 @@ def _explain(plan, model, source):
 
 
 # --- What was loaded from a file of weights, and what was not.
+
+
+class LoadedClasses(NamedTuple):
+    """Which classes of a model come from the detector whose weights were loaded."""
+
+    names: tuple[str, ...] | None  # the detector's own; None where they are not known
+    new_labels: tuple[int, ...]  # the model's, whose outputs start new
+
 
 _SHOWN, _MOST_PARTS = 4, 10  # names in a list before "...", and parts
 

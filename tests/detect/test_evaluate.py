@@ -10,7 +10,11 @@ from support.image_results import NOTHING, postprocessed
 from support.kinds import slow_but
 
 from effdet_keras.data import from_arrays, from_coco
-from effdet_keras.detect.evaluate import check_evaluation_data, evaluate
+from effdet_keras.detect.evaluate import (
+    category_ids_in_dataset,
+    check_evaluation_data,
+    evaluate,
+)
 from effdet_keras.evaluate.coco import COCOMetric
 from effdet_keras.labels import BACKGROUND
 from effdet_keras.letterbox import letterbox_array
@@ -174,6 +178,22 @@ def test_the_models_category_ids_and_names_are_those_of_the_batches(arrays, case
     metric = COCOMetric(from_arrays(*case, class_names=CLASS_NAMES).to_coco())
     detector.category_ids = (2, 3, 4)  # 4 is in no annotation, 1 has no label
     assert evaluate(detector, arrays, metric=metric, verbose=False)["AP/cat"] == 0.0
+
+
+def test_names_decide_where_the_ids_of_some_classes_are_others(case):
+    """As of a class that was added from data that has it alone."""
+    dataset = from_arrays(*case, class_names=CLASS_NAMES)
+    dataset = dataset.filter(classes=[CLASS_NAMES[1]])
+    config = types.SimpleNamespace(has_detection=True, num_classes=3)
+    detector = types.SimpleNamespace(
+        config=config, class_names=("x", CLASS_NAMES[1], "y"), category_ids=(9, 8, 7)
+    )
+    (known,) = dataset.category_ids
+    ids = category_ids_in_dataset(detector, dataset)
+    assert ids.tolist() == [known + 1, known, known + 2]
+    detector.class_names = ("x", "z", "y")
+    with pytest.raises(ValueError, match="mean different things"):
+        category_ids_in_dataset(detector, dataset)
 
 
 @pytest.mark.smoke

@@ -275,3 +275,38 @@ def test_a_quantization_aware_run_with_a_teacher_goes_on_to_the_same_bits(
 def test_wrong_arguments_are_told(arguments, message):
     with pytest.raises((ValueError, TypeError), match=message):
         ek.fine_tune(**arguments)
+
+
+def test_a_class_is_added_from_data_that_has_it_alone(trained, shapes, tmp_path):
+    """The old classes come first, keep their ids and compute what they did."""
+    out, _ = trained
+    old = tmp_path / "old.keras"
+    detector = ek.EfficientDet.from_archive(out)
+    two = ("square", "circle")
+    config = detector.config.replace(num_classes=2)
+    model = ek.EfficientDet(config, class_names=two, category_ids=(7, 3))
+    model.load_pretrained(out / "archive" / "best.keras", verbose=0)
+    model.save(old)
+    splits = {
+        name: dataset.filter(classes=["triangle"])
+        for name, dataset in ek.data.load_splits(shapes).items()
+    }
+    fields = tiny_run(epochs=1, weights=str(old), freeze="all-but-new-classes")
+    result = ek.fine_tune(splits, **{**fields, "image_size": "auto"})
+    assert result.model.class_names == (*two, "triangle")
+    assert result.model.category_ids == (7, 3, 8)
+    assert result.model.config.image_size == (64, 64)
+    assert "AP/triangle" in result.numbers
+    images = np.random.default_rng(0).integers(0, 255, (2, 64, 64, 3), "uint8")
+    after, before = (one(images, training=False) for one in (result.model, model))
+    np.testing.assert_array_equal(after["box_deltas"], before["box_deltas"])
+    scores = after["class_logits"][..., :2]
+    # Of other kernels for matrices of another shape the last bits may differ.
+    np.testing.assert_allclose(scores, before["class_logits"], rtol=1e-4, atol=1e-5)
+    assert result.model.frozen_labels == (0, 1)
+
+
+def test_classes_are_not_added_to_a_backbone(shapes):
+    fields = tiny_run(epochs=1, freeze="all-but-new-classes")
+    with pytest.raises(ValueError, match="none was loaded as a whole"):
+        ek.fine_tune(shapes, **fields)

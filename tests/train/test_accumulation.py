@@ -97,3 +97,23 @@ def test_a_batch_that_is_refused_between_them_is_as_if_it_had_not_been(place):
     assert_equal(before, everything(interrupted))  # also the sums of the gradients
     interrupted.fit(Stream(*parts[place:]), shuffle=False, verbose=0)
     assert_equal(everything(interrupted).values(), everything(whole).values())
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_adam_counts_updates_and_not_steps(optimizer):
+    """Two steps are one update, the first, whose corrections for zeros it has."""
+    x, y = images_and_truth(2)
+    halves = [(x[i : i + 1], {n: v[i : i + 1] for n, v in y.items()}) for i in range(2)]
+    model = model_without_batches(2, None, optimizer)
+    before = values(model.trainable_variables)
+    model.fit(Stream(*halves), shuffle=False, verbose=0)
+    model.averages.swap_out()
+    assert steps_done(model.optimizer) == 2
+    assert int(model.optimizer.iterations) == 1
+    after = values(model.trainable_variables)
+    bias = [v.path for v in model.trainable_variables].index(
+        "class_net/class-predict/bias"
+    )
+    # The first update of Adam is by the learning rate, whatever the gradient's size.
+    moved = np.abs(after[bias] - before[bias])
+    np.testing.assert_allclose(moved, 0.1, rtol=0.05)

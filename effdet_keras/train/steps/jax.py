@@ -10,6 +10,7 @@ import jax
 import keras
 from keras import ops
 
+from effdet_keras.train.new_classes import mask_gradients
 from effdet_keras.train.one_device import OneDeviceTraining
 from effdet_keras.train.optimizers import (
     all_finite,
@@ -54,6 +55,7 @@ class JAXSteps(OneDeviceTraining):
             gradients = multiply_gradients(
                 gradients, recipe.gradient_multipliers, self.trainable_variables
             )
+            gradients = mask_gradients(self, gradients, self.trainable_variables)
             loss_scale = self.optimizer.scale_loss(ops.ones(()))  # of float16, else 1
             self.observe_step(data, gradients, loss_scale)
             gradients, gradient_norm = clip_gradients(

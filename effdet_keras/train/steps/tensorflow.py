@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.network.batch_norm import num_replicas, sum_of_replicas
+from effdet_keras.train.new_classes import mask_gradients
 from effdet_keras.train.one_device import OneDeviceTraining
 from effdet_keras.train.optimizers import (
     all_finite,
@@ -63,6 +64,7 @@ class TensorFlowSteps(OneDeviceTraining):
         gradients = multiply_gradients(
             gradients, recipe.gradient_multipliers, self.optimized_variables()
         )
+        gradients = mask_gradients(self, gradients, self.optimized_variables())
         gradients = sum_over_replicas(gradients, self.optimizer)
         loss_scale = self.optimizer.scale_loss(tf.ones(()))  # of float16, else 1
         self.observe_step(data, gradients, loss_scale)

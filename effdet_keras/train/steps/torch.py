@@ -8,6 +8,7 @@ import math
 import keras
 import torch
 
+from effdet_keras.train.new_classes import mask_gradients
 from effdet_keras.train.one_device import OneDeviceTraining
 from effdet_keras.train.optimizers import (
     all_finite,
@@ -52,6 +53,7 @@ class TorchSteps(OneDeviceTraining):
             gradients = multiply_gradients(
                 gradients, recipe.gradient_multipliers, self.trainable_variables
             )
+            gradients = mask_gradients(self, gradients, self.trainable_variables)
             loss_scale = self.optimizer.scale_loss(torch.ones(()))  # of float16, else 1
             self.observe_step(data, gradients, loss_scale)
             gradients, gradient_norm = clip_gradients(

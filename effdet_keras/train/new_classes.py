@@ -1,0 +1,138 @@
+"""`freeze="all-but-new-classes"`: what a detector knew stays, bit by bit.
+
+The last layer of the class head has one channel for each anchor and class. Only the
+channels of new classes train, of its pointwise kernel and its bias: all other weights
+are frozen by `train/freezing.py`. So neither the boxes nor the logits of old classes
+change, and an object of an old class that is not annotated teaches nothing.
+
+Channel `anchor * num_classes + label` is that of a label, as in `PredictionHead`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from effdet_keras.errors import InvalidValueError, require
+from effdet_keras.weights.network_arrays import network_arrays, tf1_name
+
+ALL_BUT_NEW_CLASSES = "all-but-new-classes"
+_OLD_CLASSES_STAND_STILL = (
+    f"`freeze={ALL_BUT_NEW_CLASSES!r}` keeps what the model computes for old classes: "
+    "leave {} out, or freeze something else"
+)
+
+
+def new_labels(model: Any) -> tuple[int, ...]:
+    """The labels of classes that the loaded detector did not have.
+
+    Raises:
+        ValueError: If no detector was loaded, or none or all of its classes are the
+            model's; the message names the classes and the cure.
+    """
+    loaded = model.loaded_classes
+    if loaded is None and model.frozen_labels:  # of an archive
+        return _others(model, model.frozen_labels)
+    example = "`EfficientDet.from_preset(..., weights='runs/old', class_names={})`"
+    if loaded is None:
+        raise InvalidValueError(
+            f"`freeze={ALL_BUT_NEW_CLASSES!r}` keeps the classes of a detector, and "
+            "none was loaded as a whole: weights of this model start new. Load a "
+            "detector into a model of its classes and the new ones: "
+            f"{example.format([*(model.class_names or ['old']), 'new'])}."
+        )
+    if not loaded.new_labels:
+        names = _named(model.class_names)
+        raise InvalidValueError(
+            f"`freeze={ALL_BUT_NEW_CLASSES!r}` leaves nothing to train: the loaded "
+            f"detector has all classes of the model, {names}. Name the new ones as "
+            f"well: {example.format([*(model.class_names or ['old']), 'new'])}."
+        )
+    if len(loaded.new_labels) == model.num_classes:
+        names = [*(loaded.names or ["old"]), *(model.class_names or ["new"])]
+        raise InvalidValueError(
+            f"`freeze={ALL_BUT_NEW_CLASSES!r}` keeps the classes of the loaded "
+            f"detector, {_named(loaded.names)}, and the model has none of these names: "
+            f"its classes are {_named(model.class_names)}. Name the old ones as well: "
+            f"{example.format(names)}."
+        )
+    return loaded.new_labels
+
+
+def labels_to_freeze(model: Any) -> tuple[int, ...]:
+    """The labels that are no `new_labels`; raises as those do."""
+    rule = _OLD_CLASSES_STAND_STILL.format("`quantize_aware`")
+    require(model.quantization is None, rule, quantization=model.quantization)
+    return _others(model, new_labels(model))
+
+
+def output_variables(model: Any) -> list:
+    """The weights with a channel for each anchor and class: a kernel and a bias."""
+    arrays = network_arrays(model.config)
+    names = {array.name for array in arrays if array.part == "class_predict"}
+    return [
+        variable
+        for variable in model.weights
+        if tf1_name(variable) in names and variable.name != "depthwise_kernel"
+    ]
+
+
+def check_not_adversarial(model: Any, adversarial: Any) -> None:
+    """Raises ValueError for adversarial training, whose batch norms all train."""
+    is_right = adversarial is None or not model.frozen_labels
+    rule = _OLD_CLASSES_STAND_STILL.format("`adversarial`")
+    require(is_right, rule, adversarial=adversarial)
+
+
+def loss_of_new_classes(model: Any, loss: Any) -> Any:
+    """A `DetectionLoss` that counts the new classes alone, where others are frozen."""
+    if not model.frozen_labels:
+        return loss
+    weights = np.array(loss.class_weights or [1.0] * model.num_classes)
+    weights[list(model.frozen_labels)] = 0.0
+    return dataclasses.replace(loss, class_weights=tuple(weights.tolist()))
+
+
+def mask_gradients(model: Any, gradients: list, variables: list) -> list:
+    """Gradients with zeros for old classes, so that they do not count in their norm."""
+    if not model.frozen_labels:
+        return gradients
+    trains, outputs = _trains(model), {id(v) for v in output_variables(model)}
+    return [
+        ops.where(trains, gradient, 0.0) if id(variable) in outputs else gradient
+        for gradient, variable in zip(gradients, variables, strict=True)
+    ]
+
+
+@contextlib.contextmanager
+def old_classes_kept(model: Any) -> Iterator[None]:
+    """Context of an update, after which the channels of old classes are as before.
+
+    A decay, or averages of the optimizer's own, would move them without a gradient.
+    """
+    variables = output_variables(model) if model.frozen_labels else []
+    before = [ops.copy(variable) for variable in variables]
+    yield
+    for variable, value in zip(variables, before):
+        now = ops.convert_to_tensor(variable)
+        variable.assign(ops.where(_trains(model), now, value))
+
+
+def _trains(model):
+    """Which channels train, bool `[num_anchors * num_classes]`."""
+    trains = np.ones((model.config.num_anchors, model.num_classes), bool)
+    trains[:, list(model.frozen_labels)] = False
+    return trains.reshape(-1)
+
+
+def _others(model, labels):
+    return tuple(i for i in range(model.num_classes) if i not in labels)
+
+
+def _named(names):
+    return "without names" if names is None else ", ".join(map(repr, names))
