@@ -59,6 +59,10 @@ def write_saved_model(
         input_name = input_type if names == "tfod" else "images"
         graph = _frozen_graph(signatures["serving_default"], input_name)
         (path / FROZEN_GRAPH_NAME).write_bytes(graph.SerializeToString())
+    if names == "tfod":
+        from effdet_keras.extras.tfod.write_pipeline_config import write_pipeline_config
+
+        write_pipeline_config(model, path)
     seal_path, sealed = sealed_files(path)
     seal_path.write_text(WITHOUT_CHECKSUM + "\n", encoding="utf-8")
     write_checksum(seal_path, sealed)
