@@ -1,4 +1,4 @@
-"""The text format of protocol buffers, read without a schema.
+"""The text format of protocol buffers, read and written without a schema.
 
 Label maps (`.pbtxt`) and the `pipeline.config` of the TF Object Detection API are
 written in it.
@@ -6,6 +6,7 @@ written in it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from google.protobuf.text_format import ParseError, Tokenizer
@@ -14,6 +15,47 @@ from effdet_keras.errors import InvalidValueError
 
 _ENDS = {"{": "}", "<": ">"}
 _MARKS = tuple("{}<>:[],;")
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"})
+
+
+class Enum(str):
+    """The name of a value of an enumeration, which text has without quotes."""
+
+
+def message_text(fields: Mapping[str, Any], indent: str = "") -> str:
+    """The text of one message.
+
+    Args:
+        fields: dict of name to value: bool, number, string or `Enum`; a dict for a
+            message in it; a list for a field that is there several times.
+        indent: string, in front of each line.
+
+    Example:
+        >>> print(message_text({"name": "cat", "size": [1, 2], "kind": Enum("PET")}))
+        name: "cat"
+        size: 1
+        size: 2
+        kind: PET
+        <BLANKLINE>
+    """
+    lines = []
+    for name, value in fields.items():
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, Mapping):
+                inner = message_text(one, indent + "  ")
+                lines.append(f"{indent}{name} {{\n{inner}{indent}}}\n")
+            else:
+                lines.append(f"{indent}{name}: {_scalar_text(one)}\n")
+    return "".join(lines)
+
+
+def _scalar_text(value):
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str) and not isinstance(value, Enum):
+        escaped = value.translate(_ESCAPES)
+        return f'"{escaped}"'
+    return str(value)
 
 
 class Message:

@@ -14,7 +14,7 @@ from effdet_keras._internal.optional_imports import OptionalModule, keras
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.detect.detect import Images, image_sources, letterboxed, load_rgb
 from effdet_keras.detect.postprocess import class_map_of
-from effdet_keras.errors import InvalidValueError, require
+from effdet_keras.errors import InvalidValueError, check_choice, require
 from effdet_keras.images import fault_of_pixels
 from effdet_keras.network.config import EfficientDetConfig
 
@@ -46,30 +46,55 @@ def evaluated(model, *, quantized=False):
 
 
 def network_function(
-    model, batch_size=None, repeat=None, *, folds=False, finds_classes=False
+    model, batch_size=None, repeat=None, *, folds=False, finds_classes=False, layers=()
 ):
     """The network as a `tf.function` of `images`, float32 `[B, H, W, 3]`, pixels 0-255.
 
     `repeat(x, times)` repeats rows and columns in operations that the target has. It
     `folds` batch norms into convolutions for a target that does not. With
     `finds_classes` the logits of a segmentation head become a `class_map`, uint8.
+    `layers` are `layer_outputs` to return as well.
     """
     from effdet_keras.network.computing import computing_with
 
     shape = (batch_size, *model.config.image_size, 3)
     images = tf.TensorSpec(shape, tf.float32, name="images")
+    network = model
+    if layers:
+        network = keras.Model(model.input, {**model.output, **layers})
 
     @tf.function(input_signature=[images])
-    def network(images):
+    def function(images):
         with computing_with(repeat=repeat, fold=_folded if folds else None):
-            outputs = dict(model(images, training=False))
+            outputs = dict(network(images, training=False))
         if finds_classes and model.config.has_segmentation:
             logits = outputs.pop("segmentation_logits")
             size = model.config.image_size
             outputs["class_map"] = class_map_of(logits, size, argmax=tf.argmax)
         return outputs
 
-    return network
+    return function
+
+
+def layer_outputs(model, names):
+    """What layers of a model return, symbolic, by name, for `network_function`.
+
+    `names` is a list of names of layers, or one string of them with commas between. A
+    layer that returns a list, one tensor for each level, gives `fpn_cells_p3` and so on.
+    """
+    if isinstance(names, str):
+        names = [name.strip() for name in names.split(",")]
+    known = [layer.name for layer in model.layers[1:]]  # behind the input
+    found = {}
+    for name in names or ():
+        check_choice("additional_outputs", name, known)
+        output = model.get_layer(name).output
+        if not isinstance(output, (list, tuple)):
+            found[name] = output
+            continue
+        for level, tensor in enumerate(output, model.config.min_level):
+            found[f"{name}_p{level}"] = tensor
+    return found
 
 
 def _folded(conv, x, batch_norm):

@@ -26,6 +26,15 @@ OPTIONS: dict[str, tuple[type | None, str]] = {
         'names of inputs and outputs: "effdet", ours; or "tfod", as the Object '
         "Detection API's exporter",
     ),
+    "input_type": (
+        str,
+        "what serving_default and the frozen graph take: pixels as uint8 or as floats, "
+        "encoded image files, or serialized tf.train.Examples",
+    ),
+    "additional_outputs": (
+        str,
+        "layers whose outputs are returned too, with commas between, such as fpn_cells",
+    ),
     "frozen_graph": (bool, "write a frozen_graph.pb for TensorFlow 1 as well"),
     "precision": (
         str,
@@ -86,7 +95,17 @@ RANGES = {
 _Choices = Mapping[str, tuple[str, ...]]
 _ANY: tuple[str, ...] = ()
 _NAMES = {"names": ("effdet", "tfod")}
-_SAVED_MODEL = {**_NAMES, "frozen_graph": _ANY}
+_SAVED_MODEL = {
+    **_NAMES,
+    "input_type": (
+        "image_tensor",
+        "float_image_tensor",
+        "encoded_image_string_tensor",
+        "tf_example",
+    ),
+    "additional_outputs": _ANY,
+    "frozen_graph": _ANY,
+}
 _OUTPUTS = {"outputs": ("detections", "raw")}
 _CALIBRATION = {"calibration": _ANY, "calibration_images": _ANY}
 _NMS = {"max_detections": _ANY, "score_threshold": _ANY, "iou_threshold": _ANY}

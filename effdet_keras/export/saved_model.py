@@ -16,6 +16,7 @@ from effdet_keras.data.pipeline.transforms import Window, letterbox
 from effdet_keras.detect.postprocess import postprocess_outputs
 from effdet_keras.export.network import (
     frozen,
+    layer_outputs,
     network_function,
     output_names,
     save_function,
@@ -34,9 +35,17 @@ LABELS_NAME = "labels.txt"
 FROZEN_GRAPH_NAME = "frozen_graph.pb"
 
 
-def write_saved_model(model, path, *, names="effdet", frozen_graph=False):
-    """Writes a SavedModel; docs/export.md has its signatures."""
-    signatures = _signatures(model, names)
+def write_saved_model(
+    model,
+    path,
+    *,
+    names="effdet",
+    input_type="image_tensor",
+    additional_outputs=None,
+    frozen_graph=False,
+):
+    """Writes a SavedModel; docs/export.md has its options and signatures."""
+    signatures = _signatures(model, names, input_type, additional_outputs)
     module = tf.Module()
     module.__call__ = signatures["serving_default"]
     with tempfile.TemporaryDirectory() as folder:
@@ -46,8 +55,14 @@ def write_saved_model(model, path, *, names="effdet", frozen_graph=False):
         ]
         save_function(module, path, signatures)
     if frozen_graph:
-        graph = _frozen_graph(signatures["serving_default"])
+        # As the placeholders of the API's exporter for TensorFlow 1 are called.
+        input_name = input_type if names == "tfod" else "images"
+        graph = _frozen_graph(signatures["serving_default"], input_name)
         (path / FROZEN_GRAPH_NAME).write_bytes(graph.SerializeToString())
+    if names == "tfod":
+        from effdet_keras.extras.tfod.write_pipeline_config import write_pipeline_config
+
+        write_pipeline_config(model, path)
     seal_path, sealed = sealed_files(path)
     seal_path.write_text(WITHOUT_CHECKSUM + "\n", encoding="utf-8")
     write_checksum(seal_path, sealed)
@@ -59,13 +74,22 @@ def _asset(folder, name, text):
     return tf.saved_model.Asset(os.fspath(path))
 
 
-def _frozen_graph(function):
+def _frozen_graph(function, input_name):
     """A graph for TensorFlow 1, whose outputs have the names of the signature's."""
     names = sorted(function.get_concrete_function().structured_outputs)
     constant = frozen(function)
+    (source,) = constant.inputs
+    nodes = constant.graph.as_graph_def()
+    # Loops and branches become operations of TensorFlow 1, and each leaves placeholders
+    # behind that nothing reads.
+    kept = [node for node in nodes.node if node.op != "Placeholder"]
+    del nodes.node[:]
+    nodes.node.extend(kept)
     with tf.Graph().as_default() as graph:
+        inputs = tf.compat.v1.placeholder(source.dtype, source.shape, input_name)
         tensors = tf.import_graph_def(
-            constant.graph.as_graph_def(),
+            nodes,
+            input_map={source.name: inputs},
             return_elements=[tensor.name for tensor in constant.outputs],
             name="",
         )
@@ -77,7 +101,7 @@ def _frozen_graph(function):
 # --- The functions of a SavedModel: one way of detecting behind every kind of input.
 
 
-def _signatures(model, names):
+def _signatures(model, names, input_type="image_tensor", additional_outputs=None):
     """What a server calls, by name: each a `tf.function` of one signature."""
     images, own_names, decode, outputs = "images", (), decode_image, Serving.in_pixels
     if names == "tfod":
@@ -85,7 +109,7 @@ def _signatures(model, names):
 
         images, own_names, decode = "input_tensor", tfod.INPUTS, tfod.decode_as_stored
         outputs = tfod.outputs_of(model)
-    serving = Serving(model, decode)
+    serving = Serving(model, decode, additional_outputs)
     finish = functools.partial(outputs, serving)
     shape = (None, *model.config.image_size, 3)
     pixels, strings = (None, None, None, 3), (None,)
@@ -96,7 +120,7 @@ def _signatures(model, names):
         "tf_example": (strings, tf.string, serving.boxed_examples),
     }
     chosen = {
-        "serving_default": "image_tensor",
+        "serving_default": input_type,
         "image_bytes": "encoded_image_string_tensor",
         "tf_example": "tf_example",
         **{name: name for name in own_names},
@@ -126,13 +150,15 @@ def _then(boxed, finish):
 class Serving:
     """What signatures are made of: kinds of input, and kinds of output."""
 
-    def __init__(self, model, decode):
+    def __init__(self, model, decode, additional_outputs=None):
+        layers = layer_outputs(model, additional_outputs)
         self._decode = decode
         self._config = model.config
         self._postprocess = model.postprocess
         self._anchors = model.anchors
-        self._names = output_names(model.config)
-        self._network = frozen(network_function(model, folds=True))
+        self._additional_names = tuple(layers)
+        self._names = sorted([*output_names(model.config), *layers])
+        self._network = frozen(network_function(model, folds=True, layers=layers))
 
     # Kinds of input: each to letterboxed images, their scales and their sizes.
 
@@ -171,18 +197,22 @@ class Serving:
     def raw(self, images):
         return dict(zip(self._names, self._network(images)))
 
-    def letterboxed(self, images, content_sizes=None):
+    def additional(self, raw):
+        """Those of the raw outputs that were asked for with `additional_outputs`."""
+        return {name: raw[name] for name in self._additional_names}
+
+    def letterboxed(self, images):
+        return self._found(self.raw(images))
+
+    def _found(self, raw, content_sizes=None):
         return postprocess_outputs(
-            self.raw(images),
-            self._postprocess,
-            self._anchors,
-            self._config,
-            content_sizes=content_sizes,
+            raw, self._postprocess, self._anchors, self._config, content_sizes
         )
 
     def in_pixels(self, images, scales, sizes):
-        found = self.letterboxed(images, self.content_sizes_of(scales, sizes))
-        return self.to_pixels(found, scales, sizes)
+        raw = self.raw(images)
+        found = self._found(raw, self.content_sizes_of(scales, sizes))
+        return {**self.to_pixels(found, scales, sizes), **self.additional(raw)}
 
     def to_pixels(self, found, scales, sizes):
         boxes = found["boxes"] * tf.tile(scales, (1, 2))[:, None]

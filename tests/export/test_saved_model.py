@@ -6,6 +6,7 @@ import pathlib
 import re
 import shutil
 
+import keras
 import numpy as np
 import pytest
 from PIL import Image
@@ -207,20 +208,74 @@ def test_the_frozen_graph_in_a_session(model, exported):
     np.testing.assert_allclose(scores[0][: len(expected)], expected.scores, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("names", "first"), [("effdet", "images"), ("tfod", "input_tensor")]
-)
-def test_a_frozen_graph_has_the_names_of_its_signature(model, names, first):
+def docs_of_frozen_graphs():
+    page = pathlib.Path(__file__).parents[2] / "docs" / "export.md"
+    return page.read_text().split("`frozen_graph=True`")[1].split("\n\n")[0]
+
+
+@pytest.mark.parametrize("names", ["effdet", "tfod"])
+def test_a_frozen_graph_has_the_names_of_its_signature(model, names):
     signature = _signatures(model, names)["serving_default"]
     outputs = set(signature.get_concrete_function().structured_outputs)
-    nodes = {node.name for node in _frozen_graph(signature).node}
-    assert {first, *outputs} <= nodes
-    page = pathlib.Path(__file__).parents[2] / "docs" / "export.md"
-    text = page.read_text().split("`frozen_graph=True`")[1].split("\n\n")[0]
-    ours, api = text.split('with `names="tfod"`')
+    first = "images" if names == "effdet" else "image_tensor"
+    nodes = _frozen_graph(signature, first).node
+    assert {first, *outputs} <= {node.name for node in nodes}
+    assert [node.name for node in nodes if node.op == "Placeholder"] == [first]
+    ours, api = docs_of_frozen_graphs().split('with `names="tfod"`')
     told = re.findall(r"`(\w+):0`", ours if names == "effdet" else api)
     assert told[0] == first
-    assert set(told[1:]) <= outputs
+    assert set(told[1:]) == outputs
+
+
+INPUTS = {
+    "image_tensor": lambda image: image[None],
+    "float_image_tensor": lambda image: image[None].astype("float32"),
+    "encoded_image_string_tensor": lambda image: [encoded(image)],
+    "tf_example": lambda image: [example(encoded(image))],
+}
+
+
+@pytest.mark.parametrize("input_type", INPUTS)
+def test_a_frozen_graph_of_each_input_type_in_a_session(model, input_type):
+    image, signatures = random_image(30, 50), _signatures(model, "tfod", input_type)
+    assert signatures["serving_default"] is signatures[input_type]
+    nodes = _frozen_graph(signatures["serving_default"], input_type)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tf.import_graph_def(nodes, name="")
+        feed = {f"{input_type}:0": INPUTS[input_type](image)}
+        names = ["detection_boxes:0", "detection_scores:0", "num_detections:0"]
+        boxes, scores, counts = session.run(names, feed)
+    expected = model.detect(image, score_threshold=0.0)
+    count = int(counts[0])
+    assert count == len(expected) > 0
+    np.testing.assert_allclose(scores[0, :count], expected.scores, atol=1e-4)
+    boxes = boxes[0, :count] * [30, 50, 30, 50]
+    np.testing.assert_allclose(boxes, expected.boxes, atol=5e-3)
+
+
+@pytest.mark.parametrize("names", ["effdet", "tfod"])
+def test_additional_outputs_are_what_the_layers_return(model, names):
+    layers = ["normalization", "fpn_cells"]
+    serving = _signatures(model, names, "image_tensor", ",".join(layers))
+    images = random_image(64, 96)[None]
+    found = serving["serving_default"](tf.constant(images))
+    usual = _signatures(model, names)["serving_default"](tf.constant(images))
+    wanted = ["normalization", *(f"fpn_cells_p{level}" for level in (3, 4, 5))]
+    assert set(found) == {*usual, *wanted}
+    for name, value in usual.items():
+        np.testing.assert_allclose(found[name], value, atol=1e-4, err_msg=name)
+    outputs = [model.get_layer(name).output for name in layers]
+    first, levels = keras.Model(model.input, outputs)(images.astype("float32"))
+    for name, value in zip(wanted, [first, *levels], strict=True):
+        np.testing.assert_allclose(found[name], value, atol=1e-3, err_msg=name)
+    raw = serving["raw"](tf.constant(images, tf.float32))
+    np.testing.assert_array_equal(raw["fpn_cells_p5"], found["fpn_cells_p5"])
+
+
+def test_a_layer_that_is_not_there_is_told(model):
+    message = r"`additional_outputs` must be one of .*'fpn_cells'.*Received.*'P3'"
+    with pytest.raises(ValueError, match=message):
+        _signatures(model, "tfod", additional_outputs=["P3"])
 
 
 def test_the_guide_runs_without_the_package(exported, tmp_path):

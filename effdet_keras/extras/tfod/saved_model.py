@@ -69,6 +69,7 @@ def outputs_of(model):
             "raw_detection_boxes": boxes
             / tf.constant(config.image_size * 2, tf.float32),
             "raw_detection_scores": scores,
+            **serving.additional(raw),
         }
 
     return outputs
