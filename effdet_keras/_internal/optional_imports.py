@@ -50,12 +50,8 @@ torch = OptionalModule("torch", install="torch")
 ai_edge_litert = OptionalModule(
     "ai_edge_litert.interpreter", install="effdet-keras[litert]"
 )
-executorch = OptionalModule(
-    "executorch.runtime", install="effdet-keras[executorch]"
-)
-executorch_exir = OptionalModule(
-    "executorch.exir", install="effdet-keras[executorch]"
-)
+executorch = OptionalModule("executorch.runtime", install="effdet-keras[executorch]")
+executorch_exir = OptionalModule("executorch.exir", install="effdet-keras[executorch]")
 executorch_xnnpack = OptionalModule(
     "executorch.backends.xnnpack.partition.xnnpack_partitioner",
     install="effdet-keras[executorch]",

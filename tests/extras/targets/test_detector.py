@@ -67,9 +67,7 @@ def test_the_program_finds_what_the_model_finds(tmp_path, case):
     postprocess = Postprocess(**post)
     model = tiny_model(class_names=('a "quoted" one', "dögg", "c"))
     config = model.config.replace(image_size=(64, 96), **fields)
-    model = type(model)(
-        config, class_names=model.class_names, postprocess=postprocess
-    )
+    model = type(model)(config, class_names=model.class_names, postprocess=postprocess)
     rng, count = np.random.default_rng(0), len(model.anchors)
     image = rng.integers(0, 256, (50, 31, 3), "uint8")
     raw = {
