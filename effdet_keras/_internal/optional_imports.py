@@ -50,10 +50,18 @@ torch = OptionalModule("torch", install="torch")
 ai_edge_litert = OptionalModule(
     "ai_edge_litert.interpreter", install="effdet-keras[litert]"
 )
+executorch = OptionalModule("executorch.runtime", install="effdet-keras[executorch]")
+executorch_exir = OptionalModule("executorch.exir", install="effdet-keras[executorch]")
+executorch_xnnpack = OptionalModule(
+    "executorch.backends.xnnpack.partition.xnnpack_partitioner",
+    install="effdet-keras[executorch]",
+)
 flatbuffers = OptionalModule("flatbuffers", install="tensorflow")
+ncnn = OptionalModule("ncnn", install="effdet-keras[ncnn]")
 onnx = OptionalModule("onnx", install="effdet-keras[onnx]")
 onnxruntime = OptionalModule("onnxruntime", install="effdet-keras[onnx]")
 openvino = OptionalModule("openvino", install="effdet-keras[openvino]")
+pnnx = OptionalModule("pnnx", install="effdet-keras[ncnn]")
 tf2onnx = OptionalModule("tf2onnx", install="effdet-keras[onnx]")
 
 # Videos, cameras and plots.

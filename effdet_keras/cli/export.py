@@ -82,10 +82,12 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     for name, (kind, help) in OPTIONS.items():
         if kind is None:  # an object of Python
             continue
-        known = {**FORMATS, **TARGETS}.values()
+        known = (*FORMATS.values(), *TARGETS.values())
         owners = [owner for owner in known if name in owner.options]
         choices = dict.fromkeys(c for owner in owners for c in owner.options[name])
-        help = f"{', '.join(owner.name for owner in owners)}: {help}"
+        # A target may have the name of the format that it writes.
+        names = dict.fromkeys(owner.name for owner in owners)
+        help = f"{', '.join(names)}: {help}"
         more: dict = {"dest": name, "default": argparse.SUPPRESS}
         flag = name.replace("_", "-")
         if kind is bool:

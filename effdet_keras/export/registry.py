@@ -122,6 +122,7 @@ _LITERT = {
     "postprocess_ops": ("custom", "builtin"),
     "int8_scores": _ANY,
 }
+_HALF = {"precision": ("float32", "float16")}
 _ONNX = {**_OUTPUTS, "batch_size": _ANY, "postprocess": _ANY}
 
 
@@ -166,8 +167,10 @@ _FORMATS = (
         "OpenVINO",
         ".xml",
         "OpenVINORuntime",
-        {**_ONNX, "precision": ("float32", "float16")},
+        {**_ONNX, **_HALF},
     ),
+    ExportFormat("ncnn", "ncnn", ".param", "NcnnRuntime", _HALF),
+    ExportFormat("executorch", "ExecuTorch", ".pte", "ExecuTorchRuntime", {}),
 )
 FORMATS = {item.name: item for item in _FORMATS}
 
@@ -215,6 +218,8 @@ _TARGETS = (
         "servers:write_browser",
         {"runtime_address": _ANY, "score_threshold": _ANY},
     ),
+    ExportTarget("ncnn", "devices:write_ncnn", _HALF),
+    ExportTarget("executorch", "devices:write_executorch", {}),
 )
 TARGETS = {item.name: item for item in _TARGETS}
 

@@ -13,7 +13,9 @@ from effdet_keras.export.registry import (
 )
 
 
-@pytest.mark.parametrize("owner", {**FORMATS, **TARGETS}.values(), ids=lambda o: o.name)
+@pytest.mark.parametrize(
+    "owner", [*FORMATS.values(), *TARGETS.values()], ids=lambda o: o.name
+)
 def test_a_writer_takes_the_options_of_the_table(owner):
     parameters = inspect.signature(owner.load_writer()).parameters
     keywords = {n: p for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY}

@@ -11,7 +11,8 @@ import keras
 import numpy as np
 import pytest
 import yaml
-from support.tiny import BOTH_HEADS, spread, tiny_model
+from support.target_pages import commands_of, page_of
+from support.tiny import BOTH_HEADS, tiny_model
 
 import effdet_keras as ek
 from effdet_keras import cli
@@ -25,57 +26,8 @@ from effdet_keras.extras.targets.builtin_postprocess import (
     nearest_postprocess,
 )
 from effdet_keras.network.anchors import anchors_of
-from effdet_keras.weights.archive import write_archive
 
 pytestmark = pytest.mark.tensorflow
-
-DOCS = pathlib.Path(__file__).parents[3] / "docs"
-
-
-def commands_of(target):
-    """The shell commands of a target's page."""
-    page = DOCS / f"target_{target.replace('-', '_')}.md"
-    blocks = re.findall(
-        r"^```sh\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE
-    )
-    return [line for block in blocks for line in block.splitlines()]
-
-
-@pytest.fixture(scope="module")
-def model():
-    keras.utils.set_random_seed(0)
-    return spread(tiny_model())
-
-
-@pytest.fixture(scope="module")
-def workplace(model, tmp_path_factory):
-    """A folder with an archive, for `runs/cats`, and `DATA`, as the pages have them."""
-    folder = tmp_path_factory.mktemp("targets")
-    write_archive(model, folder / "archive.keras")
-    data = folder / "DATA"
-    ek.data.write_shapes(data, num_train=3, num_valid=2, image_size=64)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def exported(workplace):
-    """Runs the first command of a target's page once, with flags; gives its folder."""
-    done = {}
-
-    def run(target, *flags):
-        if (target, flags) not in done:
-            words = shlex.split(commands_of(target)[0])
-            assert words[:3] == ["effdet-keras", "export", "runs/cats"]
-            out = f"{len(done)}/{words[3]}"  # each has a folder of its own
-            with pytest.MonkeyPatch.context() as patch:
-                patch.chdir(workplace)
-                assert (
-                    cli.main(["export", "archive.keras", out, *words[4:], *flags]) == 0
-                )
-            done[target, flags] = workplace / out
-        return done[target, flags]
-
-    return run
 
 
 def report_of(folder):
@@ -162,7 +114,7 @@ def test_frigates_page_shows_what_the_target_writes(exported):
     text = tflite._frigate_configuration(
         "pets", "edgetpu", (320, 320), ("cat", "dog", "bird")
     )
-    assert f"```yaml\n{text}```" in (DOCS / "target_frigate.md").read_text()
+    assert f"```yaml\n{text}```" in page_of("frigate")
     quoted = tflite._frigate_configuration("it's", "cpu", (64, 64), ("a: b",))
     read = yaml.safe_load(quoted)
     assert read["model"]["path"] == "/config/it's/model.tflite"
@@ -305,7 +257,9 @@ def given(target):
     return {"calibration": ["x.jpg"]} if target in ("coral", "frigate") else {}
 
 
-@pytest.mark.parametrize("target", ["mediapipe", "coral", "frigate", "browser"])
+@pytest.mark.parametrize(
+    "target", ["mediapipe", "coral", "frigate", "browser", "ncnn", "executorch"]
+)
 def test_targets_of_boxes_refuse_a_segmentation_head(tmp_path, target):
     message = refused(target, tmp_path, heads=BOTH_HEADS)
     assert "models that detect and nothing else" in message

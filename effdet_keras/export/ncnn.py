@@ -1,0 +1,115 @@
+"""ncnn: files that `pnnx` makes of the network, and their runtime on the CPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+
+import numpy as np
+
+from effdet_keras._internal.checksum import (
+    CHECKSUM_NAME,
+    WITHOUT_CHECKSUM,
+    write_checksum,
+)
+from effdet_keras._internal.optional_imports import ncnn, onnx, pnnx
+from effdet_keras.errors import InvalidStateError
+from effdet_keras.export.onnx_network import network_of_planes
+from effdet_keras.export.runtime import (
+    DESCRIPTION_NAME,
+    Description,
+    Runtime,
+    damaged,
+    require_sealed,
+)
+
+_NAME = "network"  # of the files that pnnx reads and writes
+_LAST_LINES = 20  # of its log, where it fails
+
+
+def write_ncnn(model, path, *, precision="float32"):
+    """Writes `.param`, and beside it `.bin` and `.json`, the description.
+
+    The input `images` is `[3, H, W]`, the raw outputs have no axis for the batch.
+    """
+    pnnx.require("ncnn export")
+    file, description = network_of_planes(model)
+    description = dataclasses.replace(description, precision=precision)
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        onnx.save(file, folder / f"{_NAME}.onnx")
+        _run_pnnx(folder, precision)
+        text = (folder / f"{_NAME}.ncnn.param").read_text(encoding="utf-8")
+        weights = (folder / f"{_NAME}.ncnn.bin").read_bytes()
+    outputs = [output.name for output in file.graph.output]
+    path.write_text(_with_names(text, outputs), encoding="utf-8")
+    path.with_suffix(".bin").write_bytes(weights)
+    about = path.with_suffix(".json")
+    texts = {DESCRIPTION_NAME: description.to_json(), CHECKSUM_NAME: WITHOUT_CHECKSUM}
+    about.write_text(json.dumps(texts, indent=1) + "\n", encoding="utf-8")
+    write_checksum(about, [path, path.with_suffix(".bin")])
+    return description
+
+
+def _run_pnnx(folder, precision):
+    """Lets pnnx convert `network.onnx` of a folder."""
+    done = subprocess.run(
+        [pnnx.EXEC_PATH, f"{_NAME}.onnx", f"fp16={int(precision == 'float16')}"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    if done.returncode or not (folder / f"{_NAME}.ncnn.bin").is_file():
+        log = "\n".join(done.stdout.splitlines()[-_LAST_LINES:])
+        raise InvalidStateError(
+            f"pnnx did not convert the network (status {done.returncode}):\n{log}"
+        )
+
+
+def _with_names(param, outputs):
+    """The text of a `.param` with our names of input and outputs, for pnnx's own."""
+    names = {"in0": "images", **{f"out{i}": name for i, name in enumerate(outputs)}}
+    return re.sub(r"\b(in0|out\d+)\b", lambda found: names[found[0]], param)
+
+
+# --- The runtime.
+
+
+class NcnnRuntime(Runtime):
+    """A `.param` of `EfficientDet.export`, computed in float32 whatever it stores."""
+
+    package = ncnn
+
+    def __init__(self, path, num_threads=None):
+        self.path = pathlib.Path(path)
+        weights, about = self.path.with_suffix(".bin"), self.path.with_suffix(".json")
+        self.beside = weights, about
+        require_sealed(about, [self.path, weights])
+        texts = json.loads(about.read_text(encoding="utf-8"))
+        self.description = Description.from_json(texts[DESCRIPTION_NAME])
+        self._net = ncnn.Net()
+        options = self._net.opt
+        if num_threads is not None:
+            options.num_threads = num_threads
+        # Otherwise where the processor can: an error as large as that of a mistake.
+        options.use_fp16_packed = options.use_fp16_storage = False
+        options.use_fp16_arithmetic = options.use_bf16_storage = False
+        status = self._net.load_param(os.fspath(self.path))
+        if status or self._net.load_model(os.fspath(weights)):
+            raise damaged(self.path)
+        self._names = self._net.output_names()
+
+    def run(self, images):
+        """See `Runtime.run`."""
+        planes = np.ascontiguousarray(images[0].transpose(2, 0, 1), "float32")
+        extractor = self._net.create_extractor()
+        extractor.input("images", ncnn.Mat(planes))
+        found = {name: extractor.extract(name) for name in self._names}
+        return {name: np.array(value)[None] for name, (_, value) in found.items()}

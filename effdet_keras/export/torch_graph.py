@@ -1,0 +1,147 @@
+"""An ONNX graph of `network_of_planes` as a module of torch, for torch.export."""
+
+from __future__ import annotations
+
+from effdet_keras._internal.optional_imports import onnx, torch
+from effdet_keras.errors import InvalidStateError
+
+# What is a Python value in torch, and no tensor: places among the inputs of a node.
+_PLAIN = {
+    "Clip": (1, 2),
+    "Pad": (1, 2, 3),
+    "Reshape": (1,),
+    "Resize": (1, 2, 3),
+    "Slice": (1, 2, 3, 4),
+}
+_LOWEST = -3.4e38  # what max-pooling pads with: XNNPACK takes no infinity
+
+
+def torch_module(graph):
+    """A `torch.fx.GraphModule` of images `[1, 3, H, W]` to the outputs of a graph."""
+    arrays = {t.name: onnx.numpy_helper.to_array(t) for t in graph.initializer}
+    root, written = torch.nn.Module(), torch.fx.Graph()
+    tracer = torch.fx.proxy.GraphAppendingTracer(written)
+    values = {"images": torch.fx.Proxy(written.placeholder("images"), tracer)}
+
+    def tensor(name):
+        if name not in values:
+            attribute = f"constant_{len(values)}"
+            root.register_buffer(attribute, torch.tensor(arrays[name]))
+            values[name] = torch.fx.Proxy(written.get_attr(attribute), tracer)
+        return values[name]
+
+    def argument(node, place, name):
+        if not name:
+            return None
+        plain = place in _PLAIN.get(node.op_type, ())
+        return arrays[name].tolist() if plain else tensor(name)
+
+    for node in graph.node:
+        if node.op_type not in _OPERATIONS:
+            raise InvalidStateError(
+                f"The network has the operation {node.op_type}, which the export to "
+                f"torch does not know (node {node.name})"
+            )
+        options = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+        inputs = [argument(node, i, name) for i, name in enumerate(node.input)]
+        values[node.output[0]] = _OPERATIONS[node.op_type](options, *inputs)
+    written.output(tuple(values[output.name].node for output in graph.output))
+    written.eliminate_dead_code()
+    return torch.fx.GraphModule(root, written).eval()
+
+
+# --- The operations, each of the node's attributes and inputs.
+
+
+def _padded(x, pads, value=0.0):
+    """Planes with `pads` of ONNX: top, left, bottom, right."""
+    top, left, bottom, right = pads
+    if not any(pads):
+        return x
+    return torch.nn.functional.pad(x, (left, right, top, bottom), value=value)
+
+
+def _convolution(options, x, kernel, bias=None):
+    x = _padded(x, options.get("pads", (0, 0, 0, 0)))
+    strides, dilations = options.get("strides", (1, 1)), options.get("dilations", 1)
+    groups = options.get("group", 1)
+    return torch.nn.functional.conv2d(x, kernel, bias, strides, 0, dilations, groups)
+
+
+def _transposed_convolution(options, x, kernel, bias=None):
+    """The whole result, less the `pads` at its borders."""
+    strides, groups = options.get("strides", (1, 1)), options.get("group", 1)
+    top, left, bottom, right = options.get("pads", (0, 0, 0, 0))
+    x = torch.nn.functional.conv_transpose2d(
+        x, kernel, bias, strides, 0, options.get("output_padding", 0), groups
+    )
+    return x[:, :, top : x.shape[2] - bottom, left : x.shape[3] - right]
+
+
+def _batch_norm(options, x, scale, offset, mean, variance):
+    epsilon = options.get("epsilon", 1e-5)
+    return torch.nn.functional.batch_norm(
+        x, mean, variance, scale, offset, training=False, eps=epsilon
+    )
+
+
+def _max_pool(options, x):
+    x = _padded(x, options.get("pads", (0, 0, 0, 0)), _LOWEST)
+    kernel, strides = options["kernel_shape"], options.get("strides", (1, 1))
+    return torch.nn.functional.max_pool2d(x, kernel, strides)
+
+
+def _pad(options, x, pads, value=None, axes=None):
+    """Constant padding of the two last axes, which is all that networks have."""
+    _require(options.get("mode", b"constant") == b"constant" and axes is None, "Pad")
+    top, left, bottom, right = *pads[2:4], *pads[6:8]
+    return _padded(x, (top, left, bottom, right), value or 0.0)
+
+
+def _resize(options, x, _, scales=None, sizes=None):
+    mode, places = options["mode"], options["coordinate_transformation_mode"]
+    size = {"size": sizes[2:]} if sizes else {"scale_factor": scales[2:]}
+    if mode == b"linear":
+        _require(places == b"half_pixel", "Resize")
+        return torch.nn.functional.interpolate(x, **size, mode="bilinear")
+    nearest = mode == b"nearest" and places == b"asymmetric"
+    _require(nearest and options["nearest_mode"] == b"floor", "Resize")
+    return torch.nn.functional.interpolate(x, **size, mode="nearest")
+
+
+def _slice(options, x, starts, ends, axes=None, steps=None):
+    _require(axes is not None, "Slice")
+    for start, end, axis, step in zip(starts, ends, axes, steps or [1] * len(axes)):
+        x = x[(slice(None),) * axis + (slice(start, end, step),)]
+    return x
+
+
+def _require(is_known, operation):
+    if not is_known:
+        raise InvalidStateError(
+            f"The network has a {operation} of a kind that the export to torch does "
+            "not know"
+        )
+
+
+_OPERATIONS = {
+    "Add": lambda options, x, y: x + y,
+    "BatchNormalization": _batch_norm,
+    "Clip": lambda options, x, low=None, high=None: torch.clamp(x, low, high),
+    "Concat": lambda options, *xs: torch.cat(xs, options["axis"]),
+    "Conv": _convolution,
+    "ConvTranspose": _transposed_convolution,
+    "GlobalAveragePool": lambda options, x: torch.mean(x, (2, 3), keepdim=True),
+    "MaxPool": _max_pool,
+    "Mul": lambda options, x, y: x * y,
+    "Pad": _pad,
+    "Relu": lambda options, x: torch.relu(x),
+    "Reshape": lambda options, x, shape: torch.reshape(x, shape),
+    "Resize": _resize,
+    "Sigmoid": lambda options, x: torch.sigmoid(x),
+    "Slice": _slice,
+    "Softplus": lambda options, x: torch.nn.functional.softplus(x),
+    "Sub": lambda options, x, y: x - y,
+    "Tanh": lambda options, x: torch.tanh(x),
+    "Transpose": lambda options, x: torch.permute(x, options["perm"]),
+}

@@ -1,0 +1,28 @@
+"""Targets whose files return raw outputs, for a program on a device: ncnn, ExecuTorch.
+
+Beside each file lies what that program needs, see `detector.py`.
+"""
+
+from __future__ import annotations
+
+from effdet_keras.export.registry import FORMATS, Written
+from effdet_keras.extras.targets.detector import HEADER_NAME, write_detector
+from effdet_keras.extras.targets.tflite import require_detection_alone
+
+
+def write_ncnn(model, folder, path, *, precision="float16"):
+    """Writes `model.ncnn.param` and `.bin`, with labels, anchors and `detector.h`."""
+    return _write(model, folder, path, "ncnn", "model.ncnn.param", precision=precision)
+
+
+def write_executorch(model, folder, path):
+    """Writes `model.pte` for XNNPACK, with labels, anchors and `detector.h`."""
+    return _write(model, folder, path, "executorch", "model.pte")
+
+
+def _write(model, folder, path, format, name, **options):
+    require_detection_alone(model, format)
+    FORMATS[format].write(model, folder / name, **options)
+    write_detector(model, folder)
+    note = f"  {path / HEADER_NAME} makes detections of its outputs, in C++"
+    return Written(folder / name, format, (note,))
