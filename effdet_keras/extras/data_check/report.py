@@ -99,6 +99,7 @@ def _describe_anchors(config):
 
 _SAMPLES = 12  # images shown of the dataset
 _PROBLEM_SAMPLES = 4  # images shown of each kind of problem
+_GROUP_SAMPLES = 3  # of each group of near-duplicates: a row of a wide page
 
 
 def html_of(reports):
@@ -163,8 +164,11 @@ def _shown_groups(problems, dataset, by_id):
     """The first images of the first groups of near-duplicates, a row for each group."""
     rows = []
     for problem in problems[:_PROBLEM_SAMPLES]:
-        records = [by_id[i] for i in problem.image_ids[:_PROBLEM_SAMPLES]]
-        rows.append(gallery([_figure(record, dataset) for record in records]))
+        records = [by_id[i] for i in problem.image_ids[:_GROUP_SAMPLES]]
+        more = len(problem.image_ids) - len(records)
+        words = [""] * (len(records) - 1) + [f"and {more:,} more" if more else ""]
+        shown = zip(records, words)
+        rows.append(gallery([_figure(one, dataset, detail) for one, detail in shown]))
     return concat_markup(*rows)
 
 

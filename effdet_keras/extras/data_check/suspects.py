@@ -140,6 +140,30 @@ def concat_splits(splits: dict[str, DetectionDataset]) -> DetectionDataset:
     return DetectionDataset(records, first.class_names, first.category_ids)
 
 
+def fold_indices(
+    dataset: DetectionDataset, num_folds: int, seed: int
+) -> list[np.ndarray]:
+    """Indices of the images of each fold; what looks alike is in one."""
+    if len(dataset) < num_folds:
+        raise InvalidValueError(
+            f"There are {len(dataset)} images for {num_folds} folds: give "
+            "fewer folds, or more images."
+        )
+    grouping, left = image_groups(dataset.records), np.arange(len(dataset))
+    folds = []
+    for remaining in range(num_folds, 1, -1):
+        division = divide(
+            [dataset.records[i] for i in left],
+            dataset.num_classes,
+            grouping.subset(left),
+            round(len(left) * (1 - 1 / remaining)),
+            seed,
+        )
+        folds.append(left[division.in_second])
+        left = left[~division.in_second]
+    return [*folds, left]
+
+
 class _Judge:
     """Detections of each image by a detector that was not trained on it."""
 
@@ -161,7 +185,8 @@ class _Judge:
             results += image_results(model, new, **options)
         if is_known.any():
             old = self.dataset.subset(np.flatnonzero(is_known))
-            for number, fold in enumerate(self._folds(old), start=1):
+            folds = fold_indices(old, self.num_folds, self.configuration.seed)
+            for number, fold in enumerate(folds, start=1):
                 rest = old.subset(np.setdiff1d(np.arange(len(old)), fold))
                 left_out = old.subset(fold)
                 print(
@@ -180,26 +205,6 @@ class _Judge:
             return {_key(record) for record in self.dataset.records}  # to be safe
         train = choose_splits(configuration).train
         return {_key(record) for record in train.records}
-
-    def _folds(self, dataset):
-        """Indices of the images of each fold; what looks alike is in one."""
-        if len(dataset) < self.num_folds:
-            raise InvalidValueError(
-                f"There are {len(dataset)} images for {self.num_folds} folds: give "
-                "fewer folds, or more images."
-            )
-        grouping, left = image_groups(dataset.records), np.arange(len(dataset))
-        for remaining in range(self.num_folds, 1, -1):
-            division = divide(
-                [dataset.records[i] for i in left],
-                dataset.num_classes,
-                grouping.subset(left),
-                round(len(left) * (1 - 1 / remaining)),
-                self.configuration.seed,
-            )
-            yield left[division.in_second]
-            left = left[~division.in_second]
-        yield left
 
     def _train(self, train, left_out, number):
         """The detector of a fold; one that is trained already is opened."""

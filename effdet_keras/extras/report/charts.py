@@ -70,7 +70,7 @@ def scatter(points, highlighted, marks, axes):
 def bars(names, values, texts):
     """A horizontal bar for each name, with a text at its end."""
     top = max([*values, 1e-9])
-    left = min(14 + 7 * max(map(len, names), default=0), 170)
+    left = min(14 + 8 * max(map(len, names), default=0), 178)  # phones: 13 pixels
     room = WIDTH - left - 14 - 7 * max(map(len, texts), default=0)
     parts = []
     for row, (name, value, text) in enumerate(zip(names, values, texts)):

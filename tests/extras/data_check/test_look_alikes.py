@@ -55,6 +55,18 @@ def test_the_report_shows_both_images_of_a_pair(two_splits):
     assert of_val.count("<img") >= 4
 
 
+def test_the_report_says_how_many_more_are_in_a_group(tmp_path):
+    write_clip(tmp_path / "train", "clip", seed=1, num_frames=5)
+    write_photo(tmp_path / "val" / "photo.jpg", seed=10)
+    layout = "train: train\nval: val\nnames: [cat]\n"
+    (tmp_path / "data.yaml").write_text(layout)
+    reports = {"train": check_splits(tmp_path, model=None)["train"]}
+    html = html_of(reports).partition("<h2>Problems")[2].partition("<h2>Boxes")[0]
+    shown = html.partition("near-duplicate")[2].partition("</details>")[2]
+    assert shown.count("<img") == 3
+    assert "clip_002.jpg</code> and 2 more</figcaption>" in shown
+
+
 def test_copies_byte_by_byte_are_told_once(two_splits):
     """As duplicate and as shared image, which say more."""
     source = two_splits / "train" / "photo10x.jpg"

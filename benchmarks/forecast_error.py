@@ -1,0 +1,75 @@
+"""How far is the forecast of `effdet-keras forecast` from what all images reach?
+
+    python benchmarks/forecast_error.py blood-cells DATA
+    python benchmarks/forecast_error.py DATA --steps 400 --seeds 0 1
+
+Of each dataset nested parts of 12, 25, 50 and 100 % of `train` are trained on, for the
+same number of steps. The forecast for 100 % is made of the other three, and compared
+with the training on 100 %. `test` judges all, each after its last step, so that nothing
+is chosen there. The backbone is frozen (`frozen_backbone.py`). Prints a JSON line for
+each dataset and seed.
+"""
+
+import argparse
+import json
+import pathlib
+
+from frozen_backbone import add_arguments, open_data, read_arguments
+
+from effdet_keras.data.split_groups import image_groups
+from effdet_keras.extras.forecast.learning_curve import LearningCurve
+from effdet_keras.extras.forecast.run_forecast import nested_subsets
+
+PERCENTS = (12, 25, 50, 100)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    add_arguments(parser, steps=200)
+    options = read_arguments(parser)
+    for name in options.data:
+        backbone, train, judge = open_data(name, options)
+        for seed in options.seeds:
+            line = {"dataset": pathlib.Path(name).name, "seed": seed}
+            line |= run(backbone, train, judge, seed, options.steps)
+            print(json.dumps(line), flush=True)
+
+
+def run(backbone, train, judge, seed, steps):
+    """Measures the learning curve of a dataset; returns the line."""
+    numbers, aps = [], []
+    for part in parts_of(backbone, train, seed).values():
+        backbone.train(part, steps, seed)
+        numbers.append(len(part))
+        aps.append(max(backbone.ap(judge)["AP"], 0.0))
+    objects = sum(len(backbone.dataset.records[i].labels) for i in judge)
+    return {"steps": steps, **compare(numbers, aps, objects)}
+
+
+def parts_of(backbone, train, seed):
+    """The indices of nested parts of the training images, by percentage."""
+    dataset = backbone.dataset.subset(train)
+    place = {record.image_id: i for i, record in zip(train, dataset.records)}
+    subsets = nested_subsets(dataset, PERCENTS, image_groups(dataset.records), seed)
+    return {
+        percent: [place[image_id] for image_id in subset.image_ids]
+        for percent, subset in subsets.items()
+    }
+
+
+def compare(numbers, aps, objects):
+    """The forecast for the last number of images from the others, and its error."""
+    curve = LearningCurve(numbers[:-1], aps[:-1], objects)
+    expected = curve.forecast(numbers[-1])
+    return {
+        "images": numbers,
+        "AP": [round(ap, 4) for ap in aps],
+        "forecast": [round(value, 4) for value in expected],
+        "error": round(expected.middle - aps[-1], 4),
+        "covered": bool(expected.low <= aps[-1] <= expected.high),
+        "objects": objects,
+    }
+
+
+if __name__ == "__main__":
+    main()
