@@ -204,6 +204,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the split to evaluate the best checkpoint on, or none (test)",
     )
     data.add_argument(
+        "--balance",
+        type=_number_or_word,
+        metavar="SHARE",
+        help=(
+            "train on images of rare classes more often: auto, or the share of images "
+            "below which a class is rare, such as 0.3 (none)"
+        ),
+    )
+    data.add_argument(
         "--augment",
         type=_names,
         metavar="NAMES",
@@ -301,6 +310,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _word(text):
     """A word, or None for "none"."""
     return None if text in ("none", "null") else text
+
+
+def _number_or_word(text):
+    """A number, or a word as `_word` reads it."""
+    try:
+        return float(text)
+    except ValueError:
+        return _word(text)
 
 
 def _names(text):

@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -419,6 +419,7 @@ class DetectionDataset:
         drop_remainder: bool | None = None,
         share: tuple[int, int] | None = None,
         masks: bool | None = None,
+        balance: float | Literal["auto"] | None = None,
     ) -> Any:
         """Makes the `tf.data.Dataset` that `fit`, `evaluate` and `predict` take.
 
@@ -461,6 +462,12 @@ class DetectionDataset:
                 of one process. None is, in training, that of `multiprocess.start`.
             masks: whether the ground truth has `masks`. None means where the dataset
                 has them.
+            balance: in training, whether images of rare classes come more often, and
+                others less often, in epochs of the same length: classes that are in
+                fewer images than this share of all, such as 0.3; "auto" takes the
+                median of the classes' shares. An image comes in proportion to
+                `sqrt(balance / share)` of its rarest class, at least 1 (docs/data.md).
+                None takes each image once.
 
         Returns:
             `tf.data.Dataset` of known length, of `(images, truth)`: `images` float32
@@ -504,6 +511,7 @@ class DetectionDataset:
             drop_remainder=drop_remainder,
             augment=augment,
             share=share,
+            balance=balance,
         )
 
     def _seg_names_of_batches(self, masks):

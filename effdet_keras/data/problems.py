@@ -95,7 +95,7 @@ KINDS = {
     "bad label": Kind(Severity.ERROR, "training stops with an error"),
     "duplicate annotation id": Kind(Severity.WARNING, "evaluation confuses them"),
     "unused class": Kind(Severity.WARNING, "the model cannot learn it"),
-    "class imbalance": Kind(Severity.NOTE, "trained on as it is"),
+    "class imbalance": Kind(Severity.NOTE, "trained on as it is, without `balance`"),
     "tiny box": Kind(Severity.NOTE, "trained on, although the network hardly sees it"),
 }
 

@@ -159,6 +159,8 @@ class RunConfiguration(RecipeFields):
         seed: int, of weights, order and augmentation.
         deterministic: bool, whether TensorFlow uses operations alone that compute the
             same bits each time, which may be slower; it counts for the whole process.
+        balance: float in (0, 1], or "auto", to train on images of rare classes more
+            often, see `DetectionDataset.batches`; None for each image once per epoch.
         augment: list of augmentations, applied in this order: names in
             `ek.augment.NAMES` or of an `ek.augment.PreprocessingStep`, or, with other
             arguments, `{"name": "rotate", "degrees": 5.0}`; "auto" is the recipe's.
@@ -249,6 +251,7 @@ mean 'epochs'? It has: data, ...
     seed: int = whole_number(0, "[0, inf)")
     deterministic: bool = False
 
+    balance: float | Auto | None = number(None, "(0, 1]", others=(None, "auto"))
     augment: tuple[str | dict[str, Any], ...] | Auto = "auto"
     flip_probability: float = number(0.5, "[0, 1]")
     scale_jitter: tuple[float, float] | Auto = rising_pair("auto", "(0, inf)")

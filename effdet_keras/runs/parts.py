@@ -333,6 +333,7 @@ def training_batches(
         "flip_probability": configuration.flip_probability,
         "seed": configuration.seed,
         "target_size": configuration.target_size,
+        "balance": configuration.balance,
     }
     if configuration.scale_jitter != "auto":
         options["scale_jitter"] = configuration.scale_jitter

@@ -155,6 +155,8 @@ class Recipe(RecipeFields):
             "auto" is True but for the reference.
         freeze: what must not train; see `freeze`. None leaves it as it is; "auto" may
             freeze a pretrained backbone, where nothing is frozen yet.
+            "all-but-new-classes" adds classes to a loaded detector, and keeps boxes and
+            scores of those that it has, bit by bit (docs/add_a_class.md).
         freeze_batch_norm: `batch_norm` of `freeze`.
 
     Raises:

@@ -21,6 +21,7 @@ from effdet_keras.augment.augmentation import (
     is_ours,
     with_autograph,
 )
+from effdet_keras.data.balance import balanced_places, repeat_factors
 from effdet_keras.data.pipeline import transforms
 from effdet_keras.data.pipeline.image_reader import reader_behind
 from effdet_keras.errors import InvalidValueError, check_argument, check_choice, require
@@ -48,6 +49,7 @@ def make_batches(
     augment,
     share,
     resize_method,
+    balance,
 ):
     """Builds the `tf.data.Dataset` of `DetectionDataset.batches`: see there."""
     tf.require("`DetectionDataset.batches`")
@@ -66,6 +68,12 @@ def make_batches(
     require(is_right, rule, resize_method=resize_method)
     records = reader.records
     require(records, "`batches` needs images: the dataset is empty", images=0)
+    factors = None
+    if balance is not None:
+        factors = repeat_factors(records, len(reader.class_names), balance)
+        rule = "`balance` needs `training=True`, and the random order of training"
+        is_right = training and shuffle in (None, True)
+        require(is_right, rule, balance=balance, training=training, shuffle=shuffle)
     augmentation = _prepared(augment, reader)
     if augmentation is not None and not training:
         raise InvalidValueError(
@@ -94,7 +102,7 @@ def make_batches(
     def load(index, epoch_seed):
         """Returns one image, augmented and resized, and a dict of its ground truth."""
         seed = tf.stack([epoch_seed, index])
-        example = _augmented(augmentation, reader, index, seed)
+        example = _augmented(augmentation, reader, index, seed, factors)
         moved = ("image", "boxes", "labels", "mask")
         seen = {key: example[key] for key in moved if key in example}
         if training:
@@ -121,6 +129,7 @@ def make_batches(
         training if shuffle is None else shuffle,
         batch_size,
         share,
+        factors,
     )
     # AutoGraph is for code of users, whose functions get it elsewhere.
     load = tf.autograph.experimental.do_not_convert(load)
@@ -256,7 +265,7 @@ def _prepared(augment, reader):
     return augmentation
 
 
-def _augmented(augmentation, reader, index, seed):
+def _augmented(augmentation, reader, index, seed, factors=None):
     """Reads an example and, where the augmentation takes several, its partners."""
     example = _read(reader, index)
     if augmentation is None:
@@ -264,15 +273,23 @@ def _augmented(augmentation, reader, index, seed):
     own_seed = _fold(seed, _AUGMENT)
     if augmentation.num_images == 1:
         return augmentation(example, own_seed)
-    places = _partners(index, seed, augmentation.num_images - 1, len(reader.records))
+    count, size = augmentation.num_images - 1, len(reader.records)
+    places = _partners(index, seed, count, size, factors)
     others = [_read(reader, place) for place in tf.unstack(places)]
     return augmentation([example, *others], own_seed)
 
 
-def _partners(index, seed, count, size):
+def _partners(index, seed, count, size, factors=None):
     """Draws `count` places of other images, unless there is no other."""
     if size == 1:
         return tf.fill([count], index)
+    if factors is not None:  # each as often as its factor says
+        ends = np.cumsum(factors / np.sum(factors))[:-1]
+        shares = tf.random.stateless_uniform(
+            [count], _fold(seed, _PARTNERS), alg="philox", dtype=tf.float64
+        )
+        places = tf.searchsorted(tf.constant(ends), shares, "right", tf.int64)
+        return tf.where(places == index, (places + 1) % size, places)
     steps = tf.random.stateless_uniform(
         [count], _fold(seed, _PARTNERS), 1, size, tf.int64, alg="philox"
     )
@@ -395,9 +412,14 @@ def fault_of_values(shape, boxes, labels, num_classes, shape_before, boxes_befor
 
 
 class EpochOrder:
-    """Which image is where in pass `e`, and its seed: of `seed` and `e` alone."""
+    """Which image is where in pass `e`, and its seed: of `seed` and `e` alone.
 
-    def __init__(self, size, seed, shuffle, batch_size, share=(0, 1)):
+    With `factors`, those of `data/balance.py`, a pass has some images several times,
+    each time with another seed, and as many images as without.
+    """
+
+    def __init__(self, size, seed, shuffle, batch_size, share=(0, 1), factors=None):
+        self._factors = factors
         self.batch_size = batch_size
         self._index, self._count = share
         self.epochs_trained = 0  # by calls of `fit`, which go on counting
@@ -443,7 +465,20 @@ class EpochOrder:
     def _of_pass(self, number):
         """Indices and seeds of a pass, of all processes together."""
         rng = np.random.default_rng([self.seed, number])
+        if self._factors is not None:
+            indices = balanced_places(self._factors, rng)
+            return indices, rng.integers(2**62) + _times_before(indices)
         shuffled = self._shuffle
         indices = rng.permutation(self._size) if shuffled else np.arange(self._size)
         seeds = np.full(self._size, rng.integers(2**62), np.int64)
         return indices.astype(np.int64), seeds
+
+
+def _times_before(indices):
+    """How often each of some ints is among those before it, int64 of their shape."""
+    order = np.argsort(indices, kind="stable")
+    sorted_indices = indices[order]
+    firsts = np.searchsorted(sorted_indices, sorted_indices)
+    times = np.empty(len(indices), np.int64)
+    times[order] = np.arange(len(indices)) - firsts
+    return times
