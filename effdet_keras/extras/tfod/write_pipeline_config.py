@@ -103,7 +103,9 @@ def _ssd(model, recipe):
             },
         },
         "box_coder": {
-            "faster_rcnn_box_coder": {f"{n}_scale": value for n, value in scales.items()}
+            "faster_rcnn_box_coder": {
+                f"{n}_scale": value for n, value in scales.items()
+            }
         },
         "matcher": {"argmax_matcher": _matcher(recipe.matching)},
         "similarity_calculator": {"iou_similarity": {}},
@@ -358,9 +360,7 @@ def _differences(model, recipe, path):
             "file, and make no model of it."
         ]
     read = read_pipeline_model(path)
-    there = EfficientDetConfig.from_name(
-        **read.config, num_classes=read.num_classes
-    )
+    there = EfficientDetConfig.from_name(**read.config, num_classes=read.num_classes)
     here = model.config.replace(name=there.name)
     if _ACTIVATIONS.get(here.activation) == _ACTIVATIONS[there.activation]:
         here = here.replace(activation=there.activation)
