@@ -8,8 +8,6 @@ import pathlib
 import tempfile
 import warnings
 
-import numpy as np
-
 from effdet_keras._internal.checksum import WITHOUT_CHECKSUM, write_checksum
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.pipeline.transforms import Window, letterbox
