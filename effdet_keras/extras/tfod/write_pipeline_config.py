@@ -81,7 +81,7 @@ def _ssd(model, recipe):
     config = model.config
     of_fpn, of_heads = _l2_weights(recipe)
     levels = {"min_level": config.min_level, "max_level": config.max_level}
-    scales = dict(zip(("y", "x", "height", "width"), config.box_scales))
+    sides = ("y_scale", "x_scale", "height_scale", "width_scale")
     name = config.backbone.removeprefix("efficientnet-")
     return {
         "num_classes": config.num_classes,
@@ -102,11 +102,7 @@ def _ssd(model, recipe):
                 ),
             },
         },
-        "box_coder": {
-            "faster_rcnn_box_coder": {
-                f"{n}_scale": value for n, value in scales.items()
-            }
-        },
+        "box_coder": {"faster_rcnn_box_coder": dict(zip(sides, config.box_scales))},
         "matcher": {"argmax_matcher": _matcher(recipe.matching)},
         "similarity_calculator": {"iou_similarity": {}},
         "box_predictor": {
