@@ -157,6 +157,8 @@ def check_export(model, runtime, images, *, format, others=()):
     for index, source in enumerate([*sources, *others]):
         pixels, _ = letterboxed(model.config, source)
         batch = pixels[None]
+        if runtime.input_dtype != "float32":  # then `run` rounds
+            batch = np.round(batch)
         live = {n: ops.convert_to_numpy(v) for n, v in model(batch).items()}
         if description.outputs == "raw":
             found = runtime.run(np.repeat(batch, description.batch_size or 1, axis=0))

@@ -32,6 +32,7 @@ from effdet_keras.export.runtime import (
     DESCRIPTION_NAME,
     Description,
     Runtime,
+    as_input,
     describe,
     labels_of,
 )
@@ -56,6 +57,7 @@ def write_litert(
     detections_per_class=None,
     postprocess_ops="custom",
     int8_scores=False,
+    input_dtype=None,
 ):
     """Writes a `.tflite` file; docs/export_litert.md has its options and outputs."""
     nms = {
@@ -68,6 +70,10 @@ def write_litert(
     nms = {name: value for name, value in nms.items() if value is not None}
     uses_builtin = postprocess_ops == "builtin"
     is_int8, is_raw = precision == "int8", outputs == "raw"
+    input_dtype = input_dtype or ("uint8" if is_int8 else "float32")
+    rule = "int8 numbers are for a network in int8: give `precision='int8'`, or 'uint8'"
+    is_right = is_int8 or input_dtype != "int8"
+    require(is_right, rule, input_dtype=input_dtype, precision=precision)
     _check_calibration(calibration, is_int8, model.quantization is not None)
     is_calibrated = calibration is not None
     rule = "The postprocess of LiteRT takes one image at a time: use outputs='raw'"
@@ -107,7 +113,9 @@ def write_litert(
     if is_int8 and not inputs:
         learned, float_scores = model.quantization.exporting(), not int8_scores
     with learned, tempfile.TemporaryDirectory() as folder:
-        module = _traced(model, description, uses_builtin, float_scores)
+        # In int8 the converter makes the input's type; here the network does.
+        traced_dtype = tf.float32 if is_int8 else tf.as_dtype(input_dtype)
+        module = _traced(model, description, uses_builtin, float_scores, traced_dtype)
         # Other ways to the converter than a SavedModel lose the operation.
         save_function(module, folder, module.run)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder)
@@ -117,7 +125,7 @@ def write_litert(
         if precision == "float16":
             converter.target_spec.supported_types = [tf.float16]
         if is_int8:
-            converter.inference_input_type = tf.uint8
+            converter.inference_input_type = tf.as_dtype(input_dtype)
         if inputs:
             converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
             converter.representative_dataset = lambda: (
@@ -162,18 +170,19 @@ def _check_calibration(calibration, is_int8, knows_ranges):
         )
 
 
-def _traced(model, description, uses_builtin, float_scores):
+def _traced(model, description, uses_builtin, float_scores, input_dtype):
     """A module whose `run` is the network, with the postprocess where it is wanted."""
     batch_size = description.batch_size
     module = tf.Module()
     finds = {"finds_classes": description.outputs == "detections"}
     module.network = frozen(network_function(model, batch_size, _repeat, **finds))
     names = output_names(model.config, **finds)
-    spec = tf.TensorSpec((batch_size, *model.config.image_size, 3), name="images")
+    shape = (batch_size, *model.config.image_size, 3)
+    spec = tf.TensorSpec(shape, input_dtype, name="images")
 
     @tf.function(input_signature=[spec])
     def run(images):
-        found = dict(zip(names, module.network(images)))
+        found = dict(zip(names, module.network(tf.cast(images, tf.float32))))
         if description.outputs == "raw":
             wanted = output_names_of(description)
             return tuple(found[name] for name in wanted)
@@ -371,14 +380,18 @@ def _limit_each_class(model, postprocess):
 
 def _take_pixels_as_they_are(model):
     """Lets the number of a pixel mean itself, whatever the images of calibration."""
-    # The input is uint8, and what is made of it first is the same as int8. Any scale is
+    # Where the input is not int8 itself, int8 is what is made of it first. Any scale is
     # right in the operation that reads it, since its result has a scale of its own.
     graph = model.subgraphs[0]
     (source,) = graph.inputs
     (reader,) = (op for op in graph.operators if source in op.inputs)
-    for index, zero_point in ((source, 0), (reader.outputs[0], -128)):
-        quantization = graph.tensors[index].quantization
-        quantization.scale, quantization.zeroPoint = [1.0], [zero_point]
+    zero_points = {_schema.TensorType.UINT8: 0, _schema.TensorType.INT8: -128}
+    for tensor in (graph.tensors[source], graph.tensors[reader.outputs[0]]):
+        if tensor.type in zero_points:  # else float32
+            tensor.quantization.scale = [1.0]
+            tensor.quantization.zeroPoint = [zero_points[tensor.type]]
+        if tensor.type == _schema.TensorType.INT8:
+            break
 
 
 def _with_archive(network, description):
@@ -417,14 +430,12 @@ class LiteRTRuntime(Runtime):
         (self._input,) = self._interpreter.get_input_details()
         outputs = self._interpreter.get_output_details()
         self._outputs = [output["index"] for output in outputs]
+        self.input_dtype = np.dtype(self._input["dtype"]).name
         self._lock = threading.Lock()  # an interpreter has one set of tensors
 
     def run(self, images):
         """See `Runtime.run`."""
-        images = np.asarray(images)
-        if self._input["dtype"] == np.uint8:
-            images = np.clip(np.round(images), 0, 255)
-        images = images.astype(self._input["dtype"])
+        images = as_input(images, self.input_dtype)
         with self._lock:
             self._interpreter.set_tensor(self._input["index"], images)
             self._interpreter.invoke()

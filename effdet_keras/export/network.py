@@ -80,7 +80,7 @@ def layer_outputs(model, names):
     """What layers of a model return, symbolic, by name, for `network_function`.
 
     `names` is a list of names of layers, or one string of them with commas between. A
-    layer that returns a list, one tensor for each level, gives `fpn_cells_p3` and so on.
+    layer that returns a list, a tensor for each level, gives `fpn_cells_p3` and so on.
     """
     if isinstance(names, str):
         names = [name.strip() for name in names.split(",")]

@@ -24,17 +24,28 @@ from effdet_keras.export.runtime import (
     DESCRIPTION_NAME,
     Description,
     Runtime,
+    as_input,
     describe,
     require_sealed,
 )
 
-_OPSET = 17
+_OPSET = 17  # what is written where nothing else is asked for, of 13 to 18
 
 
-def write_onnx(model, path, *, outputs="detections", batch_size=None, postprocess=None):
+def write_onnx(
+    model,
+    path,
+    *,
+    outputs="detections",
+    batch_size=None,
+    postprocess=None,
+    input_dtype="float32",
+    opset=None,
+):
     """Writes an ONNX file, and returns its description; see docs/export_onnx.md."""
     is_size = batch_size is None or batch_size >= 1
     check_argument(is_size, "batch_size", batch_size, "1 or more, or None for any")
+    opset = opset or _OPSET
     for package in (onnx, tf2onnx):
         package.require("ONNX export")
     detects = outputs == "detections"
@@ -50,12 +61,14 @@ def write_onnx(model, path, *, outputs="detections", batch_size=None, postproces
     file, _ = tf2onnx.convert.from_function(
         network,
         input_signature=network.input_signature,
-        opset=_OPSET,
+        opset=opset,
         inputs_as_nchw=["images"],
     )
-    _prepend_transpose(file.graph)
+    _prepend_transpose(file.graph, input_dtype)
     if detects and model.config.has_detection:
-        tail = onnx_postprocess(description.postprocess, model.anchors, model.config)
+        tail = onnx_postprocess(
+            description.postprocess, model.anchors, model.config, opset
+        )
         others = [x for x in file.graph.output if x.name == "class_map"]
         file.graph.node.extend(tail.node)
         file.graph.initializer.extend(tail.initializer)
@@ -80,8 +93,8 @@ def _resize(x, times):
     return tf.raw_ops.ResizeNearestNeighbor(images=x, size=size)
 
 
-def _prepend_transpose(graph):
-    """Lets a graph of images `[B, 3, H, W]` take them as `[B, H, W, 3]`."""
+def _prepend_transpose(graph, input_dtype):
+    """Lets a graph of images `[B, 3, H, W]` take them as `[B, H, W, 3]`, or as bytes."""
     # Mean and deviation are then a number for a whole plane, not one for every third
     # pixel: 6 ms of D0's 86 at 512 pixels in onnxruntime.
     inner = "images_nchw"
@@ -91,6 +104,15 @@ def _prepend_transpose(graph):
         "Transpose", ["images"], [inner], name="transpose_images", perm=[0, 3, 1, 2]
     )
     graph.node.insert(0, transpose)
+    if input_dtype == "uint8":
+        kinds, (images,) = onnx.TensorProto, graph.input
+        images.type.tensor_type.elem_type = kinds.UINT8
+        transpose.output[:] = ["images_nchw_uint8"]
+        graph.node[0].CopyFrom(transpose)
+        cast = onnx.helper.make_node(
+            "Cast", transpose.output, [inner], name="cast_images", to=kinds.FLOAT
+        )
+        graph.node.insert(1, cast)
 
 
 def _set_shapes(graph, description):
@@ -124,8 +146,12 @@ postprocess (float[B, N, C] class_logits, float[B, N, 4] box_deltas)
       int32[B] num_detections)
 """
 
-_BEST_LOGIT = """
+# The axes of this node became an input with opset 18.
+_BEST_LOGIT_17 = """
   best_logit = ReduceMax <axes: ints = [2], keepdims: int = 0> (class_logits)
+"""
+_BEST_LOGIT_18 = """
+  best_logit = ReduceMax <keepdims: int = 0> (class_logits, axis_2)
 """
 
 # The best `K` of all pairs of anchor and class lie on the best anchors.
@@ -290,11 +316,11 @@ def exportable(postprocess):
     return dataclasses.replace(postprocess, drop_empty=False, pre_nms_top_k=top_k)
 
 
-def onnx_postprocess(postprocess, anchors, config):
+def onnx_postprocess(postprocess, anchors, config, opset=_OPSET):
     """A `Postprocess` as an `onnx.GraphProto`, without its look for NaN."""
     text = "".join(
         [
-            _BEST_LOGIT,
+            _BEST_LOGIT_17 if opset < 18 else _BEST_LOGIT_18,
             _BEST_PAIRS if postprocess.pre_nms_top_k else _BEST_CLASSES,
             _DECODE,
             _PER_CLASS if postprocess.per_class else _ACROSS_CLASSES,
@@ -412,7 +438,10 @@ class ONNXRuntime(Runtime):
         properties = self._session.get_modelmeta().custom_metadata_map
         self.description = Description.from_json(properties[DESCRIPTION_NAME])
         self._names = [output.name for output in self._session.get_outputs()]
+        (source,) = self._session.get_inputs()
+        self.input_dtype = "uint8" if source.type == "tensor(uint8)" else "float32"
 
     def run(self, images):
         """See `Runtime.run`."""
+        images = as_input(images, self.input_dtype)
         return dict(zip(self._names, self._session.run(None, {"images": images})))

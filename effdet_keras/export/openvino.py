@@ -22,6 +22,7 @@ from effdet_keras.export.runtime import (
     DESCRIPTION_NAME,
     Description,
     Runtime,
+    as_input,
     require_sealed,
 )
 
@@ -34,6 +35,7 @@ def write_openvino(
     batch_size=None,
     precision="float32",
     postprocess=None,
+    input_dtype="float32",
 ):
     """Writes what `write_onnx` does as `.xml`, with a `.bin` of weights beside it."""
     openvino.require("OpenVINO export")
@@ -45,6 +47,7 @@ def write_openvino(
             outputs=outputs,
             batch_size=batch_size,
             postprocess=postprocess,
+            input_dtype=input_dtype,
         )
         description = dataclasses.replace(description, precision=precision)
         # The same network as of `convert_model`, which reports its use over the net.
@@ -86,11 +89,15 @@ class OpenVINORuntime(Runtime):
         text = network.get_rt_info([DESCRIPTION_NAME]).astype(str)
         self.description = Description.from_json(text)
         self._network = network
+        (source,) = network.inputs
+        kind = source.get_element_type()
+        self.input_dtype = "uint8" if kind == openvino.Type.u8 else "float32"
         self._models = {}  # by the number of images: that takes 0.85 of the time
         self._lock = threading.Lock()  # a model called like this has one request
 
     def run(self, images):
         """See `Runtime.run`."""
+        images = as_input(images, self.input_dtype)
         with self._lock:
             model = self._model_for(len(images))
             results = model(images)

@@ -31,6 +31,12 @@ OPTIONS: dict[str, tuple[type | None, str]] = {
         "what serving_default and the frozen graph take: pixels as uint8 or as floats, "
         "encoded image files, or serialized tf.train.Examples",
     ),
+    "input_dtype": (
+        str,
+        "numbers of the input: float32; or uint8, pixels as they are; or int8, pixels "
+        "less 128. By default uint8 for precision int8, else float32",
+    ),
+    "opset": (int, "version of ONNX's operations, 13 to 18 (17)"),
     "additional_outputs": (
         str,
         "layers whose outputs are returned too, with commas between, such as fpn_cells",
@@ -89,14 +95,17 @@ RANGES = {
     "max_batch_size": _COUNT,
     "max_classes_per_detection": _COUNT,
     "detections_per_class": _COUNT,
+    "opset": NumberRange("[13, 18]", whole=True, others=(None,)),
 }
 
 # The options of a format or target: what each may be, () where it may be anything.
 _Choices = Mapping[str, tuple[str, ...]]
 _ANY: tuple[str, ...] = ()
 _NAMES = {"names": ("effdet", "tfod")}
+_INPUT = {"input_dtype": ("float32", "uint8")}
 _SAVED_MODEL = {
     **_NAMES,
+    **_INPUT,
     "input_type": (
         "image_tensor",
         "float_image_tensor",
@@ -121,9 +130,10 @@ _LITERT = {
     "detections_per_class": _ANY,
     "postprocess_ops": ("custom", "builtin"),
     "int8_scores": _ANY,
+    "input_dtype": ("float32", "uint8", "int8"),
 }
 _HALF = {"precision": ("float32", "float16")}
-_ONNX = {**_OUTPUTS, "batch_size": _ANY, "postprocess": _ANY}
+_ONNX = {**_OUTPUTS, "batch_size": _ANY, "postprocess": _ANY, **_INPUT}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,7 +171,7 @@ class ExportFormat:
 _FORMATS = (
     ExportFormat("saved_model", "SavedModel", "", "SavedModelRuntime", _SAVED_MODEL),
     ExportFormat("litert", "LiteRT (TFLite)", ".tflite", "LiteRTRuntime", _LITERT),
-    ExportFormat("onnx", "ONNX", ".onnx", "ONNXRuntime", _ONNX),
+    ExportFormat("onnx", "ONNX", ".onnx", "ONNXRuntime", {**_ONNX, "opset": _ANY}),
     ExportFormat(
         "openvino",
         "OpenVINO",

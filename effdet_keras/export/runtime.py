@@ -33,12 +33,14 @@ class Runtime(abc.ABC):
 
     `package` is what runs the format; `description` is read from inside the file.
     `beside` are the files that belong to the one at `path`.
+    `input_dtype` is that of the file's own input, which `run` makes of float32.
     """
 
     package: ClassVar[OptionalModule]
     path: pathlib.Path
     beside: tuple[pathlib.Path, ...] = ()
     description: Description
+    input_dtype: str = "float32"
 
     @abc.abstractmethod
     def run(self, images: np.ndarray) -> dict[str, np.ndarray]:
@@ -69,6 +71,20 @@ def open_runtime(
     rule = "`precision` is of OpenVINO alone"
     require(not options or format.name == "openvino", rule, path=str(path), **options)
     return runtime(path, num_threads=num_threads, **options)
+
+
+def as_input(images: np.ndarray, dtype: str) -> np.ndarray:
+    """Pixels 0-255 in the numbers that a file takes: of int8, 0 is -128.
+
+    Example:
+        >>> as_input(np.array([0.4, 254.8]), "int8")
+        array([-128,  127], dtype=int8)
+    """
+    images = np.asarray(images)
+    if dtype == "float32":
+        return images.astype(dtype)
+    images = np.clip(np.round(images), 0, 255)
+    return (images - 128 if dtype == "int8" else images).astype(dtype)
 
 
 # --- An exported file, used as the model it was made of: in NumPy, without Keras.

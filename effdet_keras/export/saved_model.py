@@ -8,8 +8,6 @@ import pathlib
 import tempfile
 import warnings
 
-import numpy as np
-
 from effdet_keras._internal.checksum import WITHOUT_CHECKSUM, write_checksum
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.pipeline.transforms import Window, letterbox
@@ -25,6 +23,7 @@ from effdet_keras.export.runtime import (
     DESCRIPTION_NAME,
     Description,
     Runtime,
+    as_input,
     damaged,
     describe,
     labels_of,
@@ -41,11 +40,18 @@ def write_saved_model(
     *,
     names="effdet",
     input_type="image_tensor",
+    input_dtype="float32",
     additional_outputs=None,
     frozen_graph=False,
 ):
     """Writes a SavedModel; docs/export.md has its options and signatures."""
-    signatures = _signatures(model, names, input_type, additional_outputs)
+    signatures = _signatures(
+        model,
+        names,
+        input_type,
+        input_dtype=input_dtype,
+        additional_outputs=additional_outputs,
+    )
     module = tf.Module()
     module.__call__ = signatures["serving_default"]
     with tempfile.TemporaryDirectory() as folder:
@@ -101,7 +107,14 @@ def _frozen_graph(function, input_name):
 # --- The functions of a SavedModel: one way of detecting behind every kind of input.
 
 
-def _signatures(model, names, input_type="image_tensor", additional_outputs=None):
+def _signatures(
+    model,
+    names,
+    input_type="image_tensor",
+    *,
+    input_dtype="float32",
+    additional_outputs=None,
+):
     """What a server calls, by name: each a `tf.function` of one signature."""
     images, own_names, decode, outputs = "images", (), decode_image, Serving.in_pixels
     if names == "tfod":
@@ -133,7 +146,7 @@ def _signatures(model, names, input_type="image_tensor", additional_outputs=None
     signatures = {name: of_kind[kind] for name, kind in chosen.items()}
     for name in ("letterboxed", "raw"):
         method = getattr(serving, name)
-        signatures[name] = _signature("images", shape, tf.float32, method)
+        signatures[name] = _signature("images", shape, tf.as_dtype(input_dtype), method)
     return signatures
 
 
@@ -195,6 +208,7 @@ class Serving:
     # Kinds of output.
 
     def raw(self, images):
+        images = tf.cast(images, tf.float32)
         return dict(zip(self._names, self._network(images)))
 
     def additional(self, raw):
@@ -343,8 +357,11 @@ class SavedModelRuntime(Runtime):
         except Exception as error:  # TensorFlow's, of a variable, has many types
             raise damaged(path) from error
         self._function = self._module.signatures[_SIGNATURE]
+        (spec,) = self._function.structured_input_signature[1].values()
+        self.input_dtype = spec.dtype.name
 
     def run(self, images):
         """See `Runtime.run`."""
-        outputs = self._function(images=np.asarray(images, "float32"))
+        images = tf.constant(as_input(images, self.input_dtype))
+        outputs = self._function(images=images)
         return {name: value.numpy() for name, value in outputs.items()}

@@ -115,6 +115,39 @@ def test_int8_takes_pixels_as_they_are(written, options):
     assert source["quantization"] == (1.0, 0)
 
 
+@pytest.mark.parametrize(
+    ("input_dtype", "quantization"), [("int8", (1.0, -128)), ("float32", (0.0, 0))]
+)
+def test_int8_with_another_input_finds_the_same(
+    written, model, images, input_dtype, quantization
+):
+    int8 = {"precision": "int8", **DETECTIONS}
+    path = written(**int8, input_dtype=input_dtype)
+    (source,) = Interpreter(model_path=str(path)).get_input_details()
+    assert (np.dtype(source["dtype"]).name, source["quantization"]) == (
+        input_dtype,
+        quantization,
+    )
+    usual, runtime = open_runtime(written(**int8)), open_runtime(path)
+    assert runtime.input_dtype == input_dtype
+    for image in images:
+        expected, found = usual.run(image[None]), runtime.run(image[None])
+        assert expected["num_detections"] > 0
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name], value, atol=1e-6, err_msg=name)
+
+
+def test_a_float_file_takes_bytes(written, images):
+    raw = {"precision": "float32", "outputs": "raw"}
+    runtime = open_runtime(written(**raw, input_dtype="uint8"))
+    assert runtime.input_dtype == "uint8"
+    batch = images[0][None]
+    expected = open_runtime(written(**raw)).run(batch)
+    for found in (runtime.run(batch), runtime.run(batch + np.float32(0.4))):
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name], value, atol=1e-5, err_msg=name)
+
+
 def test_outputs_are_those_of_the_task_libraries_and_come_back_as_ours(written, images):
     interpreter = Interpreter(model_path=str(written(**FILES[0])))
     shapes = [tuple(output["shape"]) for output in interpreter.get_output_details()]
@@ -226,6 +259,7 @@ INT8 = {"precision": "int8", "calibration": ["x"]}
     "options, message",
     [
         ({"precision": "int8"}, "int8 needs images of the kind"),
+        ({"input_dtype": "int8"}, "give `precision='int8'`, or 'uint8'.*'float32'"),
         ({"calibration": ["x.jpg"]}, "`calibration` is for int8"),
         ({**INT8, "postprocess_ops": "builtin"}, "int8 would round the boxes"),
         ({"batch_size": 2}, "one image at a time"),

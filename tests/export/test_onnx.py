@@ -51,11 +51,37 @@ def files(model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("onnx")
     options = {
         "free": {},
-        "raw": {"outputs": "raw", "batch_size": 3, "postprocess": HARD},
+        "raw": {
+            "outputs": "raw",
+            "batch_size": 3,
+            "postprocess": HARD,
+            "input_dtype": "uint8",
+            "opset": 18,
+        },
     }
     for name, values in options.items():
         write_onnx(model, folder / f"{name}.onnx", **values)
     return {name: folder / f"{name}.onnx" for name in options}
+
+
+@pytest.mark.parametrize(("name", "opset"), [("free", 17), ("raw", 18)])
+def test_a_file_has_the_opset_that_was_asked_for(files, name, opset):
+    file = onnx.load(files[name])
+    assert {o.domain: o.version for o in file.opset_import}[""] == opset
+
+
+def test_a_file_of_bytes_takes_pixels_as_they_are(files, model, images):
+    session = onnxruntime.InferenceSession(files["raw"])
+    assert [source.type for source in session.get_inputs()] == ["tensor(uint8)"]
+    batch = np.stack(images)
+    logits, _ = session.run(["class_logits", "box_deltas"], {"images": batch})
+    expected = keras.ops.convert_to_numpy(model(batch)["class_logits"])
+    np.testing.assert_allclose(logits, expected, atol=1e-3)
+    # What `detect` gives it has fractions, which are rounded.
+    runtime = open_runtime(files["raw"])
+    assert runtime.input_dtype == "uint8"
+    found = runtime.run(batch + np.float32(0.4))
+    np.testing.assert_array_equal(found["class_logits"], logits)
 
 
 # Of files with detections: test_every_format.py.
@@ -132,6 +158,12 @@ def test_what_cannot_be_is_told(model, tmp_path, monkeypatch):
         ValueError, match="`batch_size` must be a whole number of at least 1"
     ):
         model.export(tmp_path / "pets.onnx", batch_size=0)
+    message = r"`opset` must be a whole number from 13 to 18.*Received: opset=12"
+    with pytest.raises(ValueError, match=message):
+        model.export(tmp_path / "pets.onnx", opset=12)
+    message = r"`input_dtype` must be.*'uint8'.*Received: input_dtype='int8'"
+    with pytest.raises(ValueError, match=message):
+        model.export(tmp_path / "pets.onnx", input_dtype="int8")
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
     with pytest.raises(ImportError, match=re.escape('"effdet-keras[onnx]"')):
         write_onnx(model, tmp_path / "pets.onnx")
@@ -168,12 +200,12 @@ def outputs():
     }
 
 
-def session_of(postprocess):
-    graph = onnx_postprocess(postprocess, ANCHORS, CONFIG)
+def session_of(postprocess, opset=17):
+    graph = onnx_postprocess(postprocess, ANCHORS, CONFIG, opset)
     kind = "NonMaxSuppression" if postprocess.method == "hard" else "Loop"
     kinds = {node.op_type for node in graph.node}
     assert kinds & {"NonMaxSuppression", "Loop"} == {kind}  # which runtimes have
-    opsets = [onnx.helper.make_opsetid("", 17)]
+    opsets = [onnx.helper.make_opsetid("", opset)]
     model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
     onnx.checker.check_model(model, full_check=True)
     options = onnxruntime.SessionOptions()
@@ -195,6 +227,13 @@ def check_equal(found, outputs, postprocess):
         assert found[name].dtype == value.dtype
         # The order of the sums differs: 1e-7 of a side of 100 pixels, and some.
         np.testing.assert_allclose(found[name], value, atol=1e-3, err_msg=name)
+
+
+@pytest.mark.parametrize("method", ["gaussian", "hard"])
+@pytest.mark.parametrize("opset", [13, 18])
+def test_the_nodes_of_the_oldest_and_the_newest_opset(outputs, method, opset):
+    postprocess = Postprocess(method=method)
+    check_equal(run(session_of(postprocess, opset), outputs), outputs, postprocess)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)

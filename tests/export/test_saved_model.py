@@ -152,6 +152,17 @@ def test_the_bare_network(model, served, inputs):
         np.testing.assert_allclose(served[f"raw:/{name}"], expected[name], atol=1e-3)
 
 
+def test_the_bare_network_of_bytes(model):
+    signatures = _signatures(model, "effdet", input_dtype="uint8")
+    images = random_image(64, 96)[None]
+    found = signatures["raw"](tf.constant(images))
+    np.testing.assert_allclose(
+        found["class_logits"], model(images)["class_logits"], atol=1e-3
+    )
+    for name in ("letterboxed", "raw"):
+        assert signatures[name].input_signature[0].dtype == tf.uint8
+
+
 def test_batch_norms_become_kernels_and_biases():
     model, rng = tiny_model(), np.random.default_rng(0)
     for weight in model.weights:
@@ -256,7 +267,7 @@ def test_a_frozen_graph_of_each_input_type_in_a_session(model, input_type):
 @pytest.mark.parametrize("names", ["effdet", "tfod"])
 def test_additional_outputs_are_what_the_layers_return(model, names):
     layers = ["normalization", "fpn_cells"]
-    serving = _signatures(model, names, "image_tensor", ",".join(layers))
+    serving = _signatures(model, names, additional_outputs=",".join(layers))
     images = random_image(64, 96)[None]
     found = serving["serving_default"](tf.constant(images))
     usual = _signatures(model, names)["serving_default"](tf.constant(images))

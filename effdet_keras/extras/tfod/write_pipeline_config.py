@@ -81,7 +81,7 @@ def _ssd(model, recipe):
     config = model.config
     of_fpn, of_heads = _l2_weights(recipe)
     levels = {"min_level": config.min_level, "max_level": config.max_level}
-    scales = dict(zip(("y", "x", "height", "width"), config.box_scales))
+    sides = ("y_scale", "x_scale", "height_scale", "width_scale")
     name = config.backbone.removeprefix("efficientnet-")
     return {
         "num_classes": config.num_classes,
@@ -102,9 +102,7 @@ def _ssd(model, recipe):
                 ),
             },
         },
-        "box_coder": {
-            "faster_rcnn_box_coder": {f"{n}_scale": value for n, value in scales.items()}
-        },
+        "box_coder": {"faster_rcnn_box_coder": dict(zip(sides, config.box_scales))},
         "matcher": {"argmax_matcher": _matcher(recipe.matching)},
         "similarity_calculator": {"iou_similarity": {}},
         "box_predictor": {
@@ -358,9 +356,7 @@ def _differences(model, recipe, path):
             "file, and make no model of it."
         ]
     read = read_pipeline_model(path)
-    there = EfficientDetConfig.from_name(
-        **read.config, num_classes=read.num_classes
-    )
+    there = EfficientDetConfig.from_name(**read.config, num_classes=read.num_classes)
     here = model.config.replace(name=there.name)
     if _ACTIVATIONS.get(here.activation) == _ACTIVATIONS[there.activation]:
         here = here.replace(activation=there.activation)

@@ -40,7 +40,7 @@ CHANGES = {  # several at once: to make a model takes seconds
         "use_moving_average: false": "moving_average_decay: 0.99",
     },
     "RMSprop, exponential, across classes, ReLU6, clipping": {
-        OPTIMIZER: f"rms_prop_optimizer {{ learning_rate {{{EXPONENTIAL}}} decay: 0.8 }}",
+        OPTIMIZER: f"rms_prop_optimizer {{ learning_rate {{ {EXPONENTIAL} }} }}",
         NMS: "iou_threshold: 0.4 use_class_agnostic_nms: true",
         "activation: SWISH": "activation: RELU_6",
         "num_steps": "gradient_clipping_by_norm: 3.0 num_steps",
