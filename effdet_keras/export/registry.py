@@ -90,6 +90,7 @@ _SAVED_MODEL = {**_NAMES, "frozen_graph": _ANY}
 _OUTPUTS = {"outputs": ("detections", "raw")}
 _CALIBRATION = {"calibration": _ANY, "calibration_images": _ANY}
 _NMS = {"max_detections": _ANY, "score_threshold": _ANY, "iou_threshold": _ANY}
+_THRESHOLDS = {"score_threshold": _ANY, "iou_threshold": _ANY}
 _DETECTIONS = {"max_detections": _ANY, "score_threshold": _ANY}
 _LITERT = {
     "precision": ("float32", "float16", "dynamic", "int8"),
@@ -157,11 +158,15 @@ FORMATS = {item.name: item for item in _FORMATS}
 
 
 class Written(NamedTuple):
-    """What a target's writer wrote, and what users should know or copy."""
+    """What a target's writer wrote, and what users should know or copy.
+
+    `runtime` runs the file for the check, where `format` is none of `FORMATS`.
+    """
 
     path: pathlib.Path
     format: str
     notes: tuple[str, ...] = ()
+    runtime: Any = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,6 +206,7 @@ _TARGETS = (
     ),
     ExportTarget("ncnn", "devices:write_ncnn", _HALF),
     ExportTarget("executorch", "devices:write_executorch", {}),
+    ExportTarget("coreml", "coreml:write_coreml", {**_HALF, **_THRESHOLDS}),
 )
 TARGETS = {item.name: item for item in _TARGETS}
 

@@ -258,7 +258,8 @@ def given(target):
 
 
 @pytest.mark.parametrize(
-    "target", ["mediapipe", "coral", "frigate", "browser", "ncnn", "executorch"]
+    "target",
+    ["mediapipe", "coral", "frigate", "browser", "ncnn", "executorch", "coreml"],
 )
 def test_targets_of_boxes_refuse_a_segmentation_head(tmp_path, target):
     message = refused(target, tmp_path, heads=BOTH_HEADS)
