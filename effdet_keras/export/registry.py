@@ -192,13 +192,14 @@ class ExportTarget:
 _MEDIAPIPE = {"precision": ("float32", "float16", "int8")}
 _FRIGATE = {"detector": ("edgetpu", "cpu"), **_CALIBRATION, "score_threshold": _ANY}
 _INT8 = {**_CALIBRATION, **_DETECTIONS}
+_BATCHES = {"max_batch_size": _ANY}
 _TARGETS = (
     ExportTarget("mediapipe", "tflite:write_mediapipe", {**_MEDIAPIPE, **_INT8}, True),
     ExportTarget("coral", "tflite:write_coral", _INT8, True),
     ExportTarget("frigate", "tflite:write_frigate", _FRIGATE, True),
     ExportTarget("litert-gpu", "tflite:write_gpu", _NMS),
     ExportTarget("tf-serving", "servers:write_tf_serving", _NAMES),
-    ExportTarget("triton", "servers:write_triton", {"max_batch_size": _ANY}),
+    ExportTarget("triton", "servers:write_triton", _BATCHES),
     ExportTarget(
         "browser",
         "servers:write_browser",
@@ -207,6 +208,7 @@ _TARGETS = (
     ExportTarget("ncnn", "devices:write_ncnn", _HALF),
     ExportTarget("executorch", "devices:write_executorch", {}),
     ExportTarget("coreml", "coreml:write_coreml", {**_HALF, **_THRESHOLDS}),
+    ExportTarget("tensorrt", "tensorrt:write_tensorrt", {**_NMS, **_BATCHES}),
 )
 TARGETS = {item.name: item for item in _TARGETS}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from effdet_keras._internal.optional_imports import coremltools, mil, onnx
+from effdet_keras._internal.optional_imports import mil, onnx
 from effdet_keras.errors import InvalidStateError
 
 _LAST_AXES = [0, 0, 0, 0]  # what is not padded: images and channels

@@ -259,7 +259,16 @@ def given(target):
 
 @pytest.mark.parametrize(
     "target",
-    ["mediapipe", "coral", "frigate", "browser", "ncnn", "executorch", "coreml"],
+    [
+        "mediapipe",
+        "coral",
+        "frigate",
+        "browser",
+        "ncnn",
+        "executorch",
+        "coreml",
+        "tensorrt",
+    ],
 )
 def test_targets_of_boxes_refuse_a_segmentation_head(tmp_path, target):
     message = refused(target, tmp_path, heads=BOTH_HEADS)
