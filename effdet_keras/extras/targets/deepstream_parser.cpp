@@ -1,8 +1,9 @@
 // Gives DeepStream's nvinfer the detections of EfficientNMS_TRT, whose classes are
 // int32. Written by effdet_keras; config_infer.txt names the function.
 //
-//   g++ -shared -fPIC -std=c++14 -o libeffdet_parser.so deepstream_parser.cpp \
-//       -I/opt/nvidia/deepstream/deepstream/sources/includes -I/usr/local/cuda/include
+//   includes=/opt/nvidia/deepstream/deepstream/sources/includes
+//   g++ -shared -fPIC -std=c++14 -I"$includes" -I/usr/local/cuda/include
+//       deepstream_parser.cpp -o libeffdet_parser.so     (one line)
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
