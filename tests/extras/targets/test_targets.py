@@ -254,7 +254,7 @@ def refused(target, tmp_path, **fields):
 
 
 def given(target):
-    return {"calibration": ["x.jpg"]} if target in ("coral", "frigate") else {}
+    return {"calibration": ["x.jpg"]} if target in ("coral", "frigate", "hailo") else {}
 
 
 @pytest.mark.parametrize(
