@@ -50,6 +50,15 @@ torch = OptionalModule("torch", install="torch")
 ai_edge_litert = OptionalModule(
     "ai_edge_litert.interpreter", install="effdet-keras[litert]"
 )
+coremltools = OptionalModule("coremltools", install="effdet-keras[coreml]")
+coreml_models = OptionalModule(
+    "coremltools.proto.Model_pb2", install="effdet-keras[coreml]"
+)
+mil = OptionalModule("coremltools.converters.mil", install="effdet-keras[coreml]")
+mil_files = OptionalModule(
+    "coremltools.converters.mil.frontend.milproto.load",
+    install="effdet-keras[coreml]",
+)
 executorch = OptionalModule("executorch.runtime", install="effdet-keras[executorch]")
 executorch_exir = OptionalModule("executorch.exir", install="effdet-keras[executorch]")
 executorch_xnnpack = OptionalModule(

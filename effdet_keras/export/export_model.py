@@ -65,7 +65,7 @@ def export_model(
         else:
             chosen.write(model, partial, **options)
             written = Written(partial, chosen.name)
-        runtime = open_runtime(written.path)
+        runtime = written.runtime or open_runtime(written.path)
         others = ()
         if images is None:
             images = _drawn_images()

@@ -76,6 +76,7 @@ OPTIONS: dict[str, tuple[type | None, str]] = {
     "int8_scores": (bool, "compute scores in steps of 1/256, as an Edge TPU must"),
     "postprocess": (None, "`Postprocess` of the file; None for the model's own"),
     "detector": (str, 'the kind of Frigate\'s detector: "edgetpu" (a Coral) or "cpu"'),
+    "chip": (str, "the chip that a compiler makes the file for"),
     "max_batch_size": (int, "images at once, at most"),
     "runtime_address": (
         str,
@@ -118,6 +119,7 @@ _SAVED_MODEL = {
 _OUTPUTS = {"outputs": ("detections", "raw")}
 _CALIBRATION = {"calibration": _ANY, "calibration_images": _ANY}
 _NMS = {"max_detections": _ANY, "score_threshold": _ANY, "iou_threshold": _ANY}
+_THRESHOLDS = {"score_threshold": _ANY, "iou_threshold": _ANY}
 _DETECTIONS = {"max_detections": _ANY, "score_threshold": _ANY}
 _LITERT = {
     "precision": ("float32", "float16", "dynamic", "int8"),
@@ -186,11 +188,15 @@ FORMATS = {item.name: item for item in _FORMATS}
 
 
 class Written(NamedTuple):
-    """What a target's writer wrote, and what users should know or copy."""
+    """What a target's writer wrote, and what users should know or copy.
+
+    `runtime` runs the file for the check, where `format` is none of `FORMATS`.
+    """
 
     path: pathlib.Path
     format: str
     notes: tuple[str, ...] = ()
+    runtime: Any = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,13 +222,17 @@ class ExportTarget:
 _MEDIAPIPE = {"precision": ("float32", "float16", "int8")}
 _FRIGATE = {"detector": ("edgetpu", "cpu"), **_CALIBRATION, "score_threshold": _ANY}
 _INT8 = {**_CALIBRATION, **_DETECTIONS}
+_BATCHES = {"max_batch_size": _ANY}
+# The names are those of Hailo's Dataflow Compiler and of rknn-toolkit2.
+_HAILO = {"chip": ("hailo8", "hailo8l", "hailo8r", "hailo15h", "hailo15m", "hailo10h")}
+_ROCKCHIP = {"chip": ("rk3588", "rk3576", "rk3568", "rk3566", "rk3562")}
 _TARGETS = (
     ExportTarget("mediapipe", "tflite:write_mediapipe", {**_MEDIAPIPE, **_INT8}, True),
     ExportTarget("coral", "tflite:write_coral", _INT8, True),
     ExportTarget("frigate", "tflite:write_frigate", _FRIGATE, True),
     ExportTarget("litert-gpu", "tflite:write_gpu", _NMS),
     ExportTarget("tf-serving", "servers:write_tf_serving", _NAMES),
-    ExportTarget("triton", "servers:write_triton", {"max_batch_size": _ANY}),
+    ExportTarget("triton", "servers:write_triton", _BATCHES),
     ExportTarget(
         "browser",
         "servers:write_browser",
@@ -230,6 +240,12 @@ _TARGETS = (
     ),
     ExportTarget("ncnn", "devices:write_ncnn", _HALF),
     ExportTarget("executorch", "devices:write_executorch", {}),
+    ExportTarget("coreml", "coreml:write_coreml", {**_HALF, **_THRESHOLDS}),
+    ExportTarget(
+        "hailo", "levels:write_hailo", {**_HAILO, **_CALIBRATION, **_THRESHOLDS}
+    ),
+    ExportTarget("rknn", "levels:write_rknn", {**_ROCKCHIP, **_CALIBRATION}),
+    ExportTarget("tensorrt", "tensorrt:write_tensorrt", {**_NMS, **_BATCHES}),
 )
 TARGETS = {item.name: item for item in _TARGETS}
 

@@ -46,6 +46,18 @@ inline std::vector<float> read_anchors(const std::string& path) {
   return anchors;
 }
 
+// Appends the map of one level, [channels, height, width], to an output: of files that
+// have an output for each level, from the lowest level to the highest.
+inline void add_level(const float* planes, int channels, int height, int width,
+                      std::vector<float>& output) {
+  const std::size_t plane = static_cast<std::size_t>(height) * width;
+  for (std::size_t place = 0; place < plane; ++place) {
+    for (int channel = 0; channel < channels; ++channel) {
+      output.push_back(planes[channel * plane + place]);
+    }
+  }
+}
+
 // Scales an image [height, width, 3], RGB, to fit the input, top left, and pads the rest.
 inline Input letterbox(const unsigned char* rgb, int height, int width,
                        bool planes = true) {

@@ -56,14 +56,12 @@ def write_triton(model, folder, path, *, max_batch_size=8):
 def _triton_configuration(name, model, max_batch_size):
     """The text of `config.pbtxt`; shapes are without the batch, which is free."""
     images = ("images", "TYPE_FP32", (*model.config.image_size, 3))
-    outputs = "".join(
-        f"output [{_triton_tensor(*o)}]\n" for o in _triton_outputs(model)
-    )
+    outputs = "".join(f"output [{triton_tensor(*o)}]\n" for o in _triton_outputs(model))
     return (
         f'name: "{name}"\n'
         'platform: "onnxruntime_onnx"\n'
         f"max_batch_size: {max_batch_size}\n"
-        f"input [{_triton_tensor(*images)}]\n"
+        f"input [{triton_tensor(*images)}]\n"
         f"{outputs}"
         "dynamic_batching { max_queue_delay_microseconds: 1000 }\n"
     )
@@ -85,7 +83,7 @@ def _triton_outputs(model):
     return found
 
 
-def _triton_tensor(name, kind, shape):
+def triton_tensor(name, kind, shape):
     dims = ", ".join(map(str, shape))
     lines = f'  name: "{name}"\n  data_type: {kind}\n'
     if shape:

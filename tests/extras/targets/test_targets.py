@@ -254,11 +254,21 @@ def refused(target, tmp_path, **fields):
 
 
 def given(target):
-    return {"calibration": ["x.jpg"]} if target in ("coral", "frigate") else {}
+    return {"calibration": ["x.jpg"]} if target in ("coral", "frigate", "hailo") else {}
 
 
 @pytest.mark.parametrize(
-    "target", ["mediapipe", "coral", "frigate", "browser", "ncnn", "executorch"]
+    "target",
+    [
+        "mediapipe",
+        "coral",
+        "frigate",
+        "browser",
+        "ncnn",
+        "executorch",
+        "coreml",
+        "tensorrt",
+    ],
 )
 def test_targets_of_boxes_refuse_a_segmentation_head(tmp_path, target):
     message = refused(target, tmp_path, heads=BOTH_HEADS)

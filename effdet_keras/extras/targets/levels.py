@@ -1,0 +1,327 @@
+"""Chips whose compilers take an ONNX file cut before decoding: Hailo, Rockchip.
+
+Their compilers run elsewhere, so these targets write the file, the images to calibrate
+with, and a script for each compiler.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+import os
+
+import numpy as np
+from PIL import Image
+
+from effdet_keras._internal.optional_imports import onnx, onnxruntime
+from effdet_keras.errors import InvalidStateError, InvalidValueError
+from effdet_keras.export.network import (
+    CALIBRATION_IMAGES,
+    calibration_inputs,
+    check_calibration,
+)
+from effdet_keras.export.onnx_network import network_of_planes
+from effdet_keras.export.registry import Written
+from effdet_keras.export.runtime import DESCRIPTION_NAME, Description, Runtime
+from effdet_keras.extras.targets.detector import write_detector
+from effdet_keras.extras.targets.tflite import require_detection_alone
+
+MODEL_NAME = "model.onnx"
+_MAPS = ("box_deltas", "class_logits")  # of each level, in this order
+
+
+def write_hailo(
+    model,
+    folder,
+    path,
+    *,
+    chip="hailo8",
+    calibration=None,
+    calibration_images=CALIBRATION_IMAGES,
+    score_threshold=None,
+    iou_threshold=None,
+):
+    """Writes `model.onnx`, `nms_config.json`, `calibration.npy` and `compile.py`.
+
+    `compile.py` runs where Hailo's Dataflow Compiler is installed. Hailo's suppression
+    is hard, for each class by itself.
+    """
+    require_detection_alone(model, "hailo")
+    pixels = _calibration_pixels(model, calibration, calibration_images)
+    _write_cut_network(model, folder)
+    post = model.postprocess
+    if score_threshold is None:
+        score_threshold = max(post.lowest_score, 0.0)
+    if iou_threshold is None:
+        iou_threshold = post.iou_threshold
+    settings = _hailo_settings(model, score_threshold, iou_threshold)
+    text = json.dumps(settings, indent=1) + "\n"
+    (folder / "nms_config.json").write_text(text, encoding="utf-8")
+    np.save(folder / "calibration.npy", pixels)
+    config = model.config
+    script = {
+        "CHIP": chip,
+        "MEAN": list(config.mean_rgb),
+        "STDDEV": list(config.stddev_rgb),
+        "LEVELS": list(range(config.min_level, config.max_level + 1)),
+    }
+    _write_script(folder, "hailo_compile.py.txt", "compile.py", script)
+    write_detector(model, folder)
+    runtime = LevelsCheck(folder / MODEL_NAME)
+    note = f"  where Hailo's Dataflow Compiler is: python {path / 'compile.py'}"
+    return Written(folder / MODEL_NAME, "hailo", (note,), runtime)
+
+
+def write_rknn(
+    model,
+    folder,
+    path,
+    *,
+    chip="rk3588",
+    calibration=None,
+    calibration_images=CALIBRATION_IMAGES,
+):
+    """Writes `model.onnx` and `compile.py`, for int8 the images in `calibration/`.
+
+    `compile.py` runs where rknn-toolkit2 is installed. Without `calibration` it
+    compiles in float16.
+    """
+    require_detection_alone(model, "rknn")
+    _write_cut_network(model, folder)
+    if calibration is not None:
+        (folder / "calibration").mkdir()
+        lines = []
+        pixels = _calibration_pixels(model, calibration, calibration_images)
+        for i, image in enumerate(pixels):
+            lines.append(f"calibration/{i:04}.png")
+            Image.fromarray(image).save(folder / lines[-1])
+        (folder / "dataset.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    script = {
+        "CHIP": chip,
+        "MEAN": list(model.config.mean_rgb),
+        "STDDEV": list(model.config.stddev_rgb),
+    }
+    _write_script(folder, "rknn_compile.py.txt", "compile.py", script)
+    write_detector(model, folder)
+    runtime = LevelsCheck(folder / MODEL_NAME)
+    note = f"  where rknn-toolkit2 is: python {path / 'compile.py'}"
+    return Written(folder / MODEL_NAME, "rknn", (note,), runtime)
+
+
+def _calibration_pixels(model, calibration, limit):
+    """The images to calibrate with, letterboxed, uint8 `[n, H, W, 3]`."""
+    if calibration is None:
+        raise InvalidValueError(
+            "Hailo's chips compute in int8, which needs images of the kind the model "
+            "will see. Received: calibration=None. Give `calibration=train`"
+        )
+    limit = CALIBRATION_IMAGES if limit is None else limit
+    check_calibration(calibration, limit)
+    inputs = [read() for read in calibration_inputs(model.config, calibration, limit)]
+    return np.stack(inputs).round().astype("uint8")
+
+
+def _write_script(folder, template, name, settings):
+    """Writes a script of this package with its settings in it."""
+    text = importlib.resources.files(__package__).joinpath(template).read_text("utf-8")
+    lines = "\n".join(f"{key} = {json.dumps(v)}" for key, v in settings.items())
+    (folder / name).write_text(text.replace("# SETTINGS", lines), encoding="utf-8")
+
+
+# --- The graph: without normalization, the compiler's; an output for each map.
+
+
+def _write_cut_network(model, folder):
+    """Writes the network from normalized planes to the maps of each level."""
+    file, description = network_of_planes(model)
+    _remove_normalization(file.graph)
+    levels = range(model.config.min_level, model.config.max_level + 1)
+    _cut_levels(file.graph, levels)
+    texts = {DESCRIPTION_NAME: description.to_json()}
+    onnx.helper.set_model_props(file, texts)
+    onnx.checker.check_model(onnx.shape_inference.infer_shapes(file))
+    onnx.save(file, folder / MODEL_NAME)
+
+
+def _remove_normalization(graph):
+    """Lets `images` go past what subtracts the mean and divides by the deviation."""
+    constants = {tensor.name for tensor in graph.initializer}
+    name = "images"
+    for wanted in (("Sub", "Add"), ("Mul", "Div")):
+        users = [node for node in graph.node if name in node.input]
+        others = [n for node in users for n in node.input if n != name]
+        is_known = len(users) == 1 and users[0].op_type in wanted
+        if not (is_known and set(others) <= constants):
+            raise InvalidStateError(
+                "The network does not begin with its normalization. Received: "
+                f"{[node.op_type for node in users]}"
+            )
+        name = users[0].output[0]
+        graph.node.remove(users[0])
+    for node in graph.node:
+        node.input[:] = ["images" if given == name else given for given in node.input]
+
+
+def _cut_levels(graph, levels):
+    """Makes outputs of the maps of the levels, `[1, channels, h, w]`."""
+    made_by = {name: node for node in graph.node for name in node.output}
+    shapes = _shapes(graph)
+    names, outputs = {}, []
+    for output in _MAPS:
+        joined = made_by[output]
+        if joined.op_type != "Concat" or len(joined.input) != len(levels):
+            raise InvalidStateError(
+                f"`{output}` is not joined of the levels. Received: {joined.op_type}"
+            )
+        for level, name in zip(levels, joined.input):
+            while made_by[name].op_type in ("Reshape", "Transpose"):
+                name = made_by[name].input[0]
+            names[name] = f"{output}_{level}"
+            outputs.append((level, names[name], shapes[name]))
+    for node in graph.node:
+        for values in (node.input, node.output):
+            values[:] = [names.get(value, value) for value in values]
+        if node.output[0] in names.values():
+            node.name = node.output[0]
+    del graph.output[:]
+    kind = onnx.TensorProto.FLOAT
+    graph.output.extend(
+        onnx.helper.make_tensor_value_info(name, kind, shape)
+        for _, name, shape in sorted(outputs)
+    )
+    _remove_unused(graph)
+
+
+def _shapes(graph):
+    """The shapes of all values, by name."""
+    model = onnx.helper.make_model(
+        graph, opset_imports=[onnx.helper.make_opsetid("", 17)]
+    )
+    inferred = onnx.shape_inference.infer_shapes(model).graph
+    return {
+        value.name: [axis.dim_value for axis in value.type.tensor_type.shape.dim]
+        for value in inferred.value_info
+    }
+
+
+def _remove_unused(graph):
+    """Removes nodes and constants on which no output depends."""
+    needed = {output.name for output in graph.output}
+    kept = []
+    for node in reversed(graph.node):
+        if needed & set(node.output):
+            needed |= set(node.input)
+            kept.append(node)
+    del graph.node[:]
+    graph.node.extend(reversed(kept))
+    constants = [tensor for tensor in graph.initializer if tensor.name in needed]
+    del graph.initializer[:]
+    graph.initializer.extend(constants)
+
+
+# --- Hailo's description of the boxes.
+
+
+def _hailo_settings(model, score_threshold, iou_threshold):
+    """`nms_config.json` as Hailo's model zoo has it for EfficientDet-Lite0.
+
+    The names of layers are those of outputs here; `compile.py` puts in the names that
+    the compiler gives them.
+    """
+    config = model.config
+    y, x, height, width = config.box_scales
+    if y != x or height != width:
+        raise InvalidValueError(
+            "Hailo scales centers and sides by one number each. Received: "
+            f"box_scales={config.box_scales}"
+        )
+    return {
+        "nms_scores_th": score_threshold,
+        "nms_iou_th": iou_threshold,
+        "image_dims": list(config.image_size),
+        "max_proposals_per_class": model.postprocess.max_detections,
+        "centers_scale_factor": y,
+        "bbox_dimensions_scale_factor": height,
+        "classes": config.num_classes,
+        "background_removal": False,
+        "background_removal_index": 0,
+        "bbox_decoders": _decoders(model),
+    }
+
+
+def _decoders(model):
+    """The anchors of each level: sides as shares of the input, in the maps' order."""
+    config = model.config
+    size = np.float32(config.image_size)
+    anchors, start, found = np.asarray(model.anchors, "float32"), 0, []
+    for level in range(config.min_level, config.max_level + 1):
+        rows, columns = (-(-int(side) // 2**level) for side in config.image_size)
+        count = rows * columns * config.num_anchors
+        of_level = anchors[start : start + count]
+        start += count
+        of_level = of_level.reshape(rows, columns, config.num_anchors, 4) / np.tile(
+            size, 2
+        )
+        sides = of_level[..., 2:] - of_level[..., :2]
+        centers = (of_level[..., 2:] + of_level[..., :2]) / 2
+        grid = np.stack(
+            np.meshgrid(
+                (np.arange(rows) + 0.5) / rows,
+                (np.arange(columns) + 0.5) / columns,
+                indexing="ij",
+            ),
+            axis=-1,
+        )
+        if np.abs(centers - grid[:, :, None]).max() > 1e-3:
+            raise InvalidValueError(
+                "Hailo puts anchors in the middle of equal cells, which those of level "
+                f"{level} are not. Received: image_size={config.image_size}. Train "
+                f"with multiples of {2**config.max_level}, such as 320 with max_level=6"
+            )
+        found.append(
+            {
+                "w": [round(float(side), 8) for side in sides[0, 0, :, 1]],
+                "h": [round(float(side), 8) for side in sides[0, 0, :, 0]],
+                "reg_layer": f"box_deltas_{level}",
+                "cls_layer": f"class_logits_{level}",
+            }
+        )
+    return found
+
+
+# --- The check: the maps in ONNX Runtime, put together to the raw outputs.
+
+
+class LevelsCheck(Runtime):
+    """A cut file, with the normalization that is the compiler's, in float32."""
+
+    package = onnxruntime
+
+    def __init__(self, path):
+        self.path = path
+        self._session = onnxruntime.InferenceSession(
+            os.fspath(path), providers=["CPUExecutionProvider"]
+        )
+        texts = self._session.get_modelmeta().custom_metadata_map
+        self.description = Description.from_json(texts[DESCRIPTION_NAME])
+
+    def run(self, images):
+        """See `Runtime.run`."""
+        config = self.description.config
+        mean, deviation = np.float32(config.mean_rgb), np.float32(config.stddev_rgb)
+        planes = ((images - mean) / deviation).astype("float32").transpose(0, 3, 1, 2)
+        names = [output.name for output in self._session.get_outputs()]
+        maps = dict(zip(names, self._session.run(None, {"images": planes})))
+        columns = {"box_deltas": 4, "class_logits": config.num_classes}
+        return {
+            output: np.concatenate(
+                [
+                    maps[f"{output}_{level}"]
+                    .transpose(0, 2, 3, 1)
+                    .reshape(1, -1, count)
+                    for level in range(config.min_level, config.max_level + 1)
+                ],
+                axis=1,
+            )
+            for output, count in columns.items()
+        }

@@ -1,0 +1,315 @@
+"""TensorRT: an ONNX file that ends in the plugin EfficientNMS_TRT, for its servers."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.resources
+import os
+
+import numpy as np
+
+from effdet_keras import box_ops
+from effdet_keras._internal.optional_imports import onnx, onnxruntime
+from effdet_keras._version import __version__
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.export.onnx_network import network_of_planes
+from effdet_keras.export.registry import Written
+from effdet_keras.export.runtime import (
+    DESCRIPTION_NAME,
+    Description,
+    Runtime,
+    labels_of,
+)
+from effdet_keras.extras.targets.servers import triton_tensor
+from effdet_keras.extras.targets.tflite import require_detection_alone
+
+MODEL_NAME, PLAN_NAME = "model.onnx", "model.plan"
+_PARSER_NAME = "deepstream_parser.cpp"
+_PLUGIN, _DOMAIN = "EfficientNMS_TRT", "TRT"
+_OUTPUTS = (
+    "num_detections",
+    "detection_boxes",
+    "detection_scores",
+    "detection_classes",
+)
+# What the plugin's own page says (plugin/efficientNMSPlugin/README.md of TensorRT): it
+# looks at so many pairs of box and class, and below this score it becomes slow.
+_MAX_CANDIDATES, _LOWEST_SCORE = 4096, 0.01
+
+
+def write_tensorrt(
+    model,
+    folder,
+    path,
+    *,
+    max_batch_size=8,
+    score_threshold=None,
+    iou_threshold=None,
+    max_detections=None,
+):
+    """Writes `model.onnx`, and the configurations of Triton and DeepStream.
+
+    `trtexec` makes an engine of it on the machine where it will run. `path` is
+    `REPOSITORY/MODEL`, as for `target="triton"`.
+    """
+    require_detection_alone(model, "tensorrt")
+    own = model.postprocess
+    given = {
+        "score_threshold": score_threshold,
+        "iou_threshold": iou_threshold,
+        "max_detections": max_detections,
+    }
+    postprocess = dataclasses.replace(
+        own,
+        **{
+            "method": "hard",
+            "pre_nms_top_k": _MAX_CANDIDATES,
+            "max_detections_per_class": None,
+            "clip": False,
+            "drop_empty": False,
+            "score_threshold": max(own.lowest_score, _LOWEST_SCORE),
+            **{name: value for name, value in given.items() if value is not None},
+        },
+    )
+    file, description = network_of_planes(model, batch_size=None)
+    description = dataclasses.replace(
+        description, outputs="detections", postprocess=postprocess
+    )
+    _append_plugin(file, model, description)
+    onnx.save(file, folder / MODEL_NAME)
+    (folder / "1").mkdir()  # the engine's place
+    for name, text in _texts(path.name, description, max_batch_size).items():
+        (folder / name).write_text(text, encoding="utf-8")
+    shapes = [
+        f"--{name}Shapes=images:{count}x3x{'x'.join(map(str, model.config.image_size))}"
+        for name, count in (("min", 1), ("opt", 1), ("max", max_batch_size or 1))
+    ]
+    note = (
+        f"  trtexec --onnx={path / MODEL_NAME} --saveEngine={path / '1' / PLAN_NAME} "
+        f"--fp16 {' '.join(shapes)}"
+    )
+    runtime = TensorRTCheck(folder / MODEL_NAME)
+    return Written(folder / MODEL_NAME, "tensorrt", (note,), runtime)
+
+
+# --- The graph: decoded boxes and logits into the plugin.
+
+_DECODING = """
+decoding (float[B, N, 4] box_deltas) => (float[B, N, 4] plugin_boxes) {
+  codes = Div (box_deltas, box_scales)
+  shifts, growths = Split <axis: int = -1> (codes, halves)
+  scaled_shifts = Mul (shifts, anchor_sides)
+  centers = Add (scaled_shifts, anchor_centers)
+  limited = Min (growths, max_log_side)
+  factors = Exp (limited)
+  sides = Mul (factors, anchor_sides)
+  half_sides = Div (sides, two)
+  lows = Sub (centers, half_sides)
+  highs = Add (centers, half_sides)
+  y_min, x_min = Split <axis: int = -1> (lows, ones)
+  y_max, x_max = Split <axis: int = -1> (highs, ones)
+  plugin_boxes = Concat <axis: int = -1> (x_min, y_min, x_max, y_max)
+}
+"""
+# Sides above e**8 anchors: no box of an image, and more than float16 can hold.
+_MAX_LOG_SIDE = 8.0
+
+
+def _append_plugin(file, model, description):
+    """Appends the decoding of boxes and the plugin to a network's file."""
+    graph, post = file.graph, description.postprocess
+    tail = onnx.parser.parse_graph(_DECODING)
+    names = {value.name for value in [*tail.input, *tail.output]}
+    constants = _constants(model)
+    for node in tail.node:  # so that no name is one of the network's
+        for values in (node.input, node.output):
+            values[:] = [n if n in names else f"decoding/{n}" for n in values]
+    graph.node.extend(tail.node)
+    for name, value in constants.items():
+        array = onnx.numpy_helper.from_array(value, f"decoding/{name}")
+        graph.initializer.append(array)
+    graph.node.append(
+        onnx.helper.make_node(
+            _PLUGIN,
+            ["plugin_boxes", "class_logits"],
+            list(_OUTPUTS),
+            name="detections",
+            domain=_DOMAIN,
+            plugin_version="1",
+            score_threshold=float(post.lowest_score),
+            iou_threshold=float(post.iou_threshold),
+            max_output_boxes=post.max_detections,
+            background_class=-1,
+            score_activation=1,  # the scores are logits
+            class_agnostic=int(not post.per_class),
+            box_coding=0,  # corners
+        )
+    )
+    real, whole, count = (
+        onnx.TensorProto.FLOAT,
+        onnx.TensorProto.INT32,
+        post.max_detections,
+    )
+    shapes = ((whole, [1]), (real, [count, 4]), (real, [count]), (whole, [count]))
+    del graph.output[:]
+    graph.output.extend(
+        onnx.helper.make_tensor_value_info(name, kind, ["batch", *shape])
+        for name, (kind, shape) in zip(_OUTPUTS, shapes)
+    )
+    file.opset_import.append(onnx.helper.make_opsetid(_DOMAIN, 1))
+    file.producer_name, file.producer_version = "effdet_keras", __version__
+    onnx.helper.set_model_props(file, {DESCRIPTION_NAME: description.to_json()})
+    onnx.checker.check_model(file)
+
+
+def _constants(model):
+    """The constants of `_DECODING`, as arrays by name."""
+    anchors = np.asarray(model.anchors, "float32")
+    low, high = anchors[:, :2], anchors[:, 2:]
+    return {
+        "anchor_centers": low + (high - low) / 2,
+        "anchor_sides": np.maximum(high - low, np.float32(box_ops.MIN_SIDE)),
+        "box_scales": np.float32(model.config.box_scales),
+        "max_log_side": np.float32(_MAX_LOG_SIDE),
+        "two": np.float32(2),
+        "halves": np.int64([2, 2]),
+        "ones": np.int64([1, 1]),
+    }
+
+
+# --- The files of the servers.
+
+
+def _texts(name, description, max_batch_size):
+    """The files beside the model, by name."""
+    parser = importlib.resources.files(__package__).joinpath(_PARSER_NAME)
+    return {
+        "labels.txt": "\n".join(labels_of(description)) + "\n",
+        "config.pbtxt": _triton_configuration(name, description, max_batch_size),
+        "config_infer.txt": _deepstream_configuration(description),
+        _PARSER_NAME: parser.read_text(encoding="utf-8"),
+    }
+
+
+def _triton_configuration(name, description, max_batch_size):
+    """The text of `config.pbtxt`, for the engine."""
+    count = description.postprocess.max_detections
+    images = ("images", "TYPE_FP32", (3, *description.config.image_size))
+    outputs = zip(
+        _OUTPUTS,
+        ("TYPE_INT32", "TYPE_FP32", "TYPE_FP32", "TYPE_INT32"),
+        ((1,), (count, 4), (count,), (count,)),
+    )
+    return (
+        f'name: "{name}"\n'
+        'platform: "tensorrt_plan"\n'
+        f"max_batch_size: {max_batch_size or 1}\n"
+        f"input [{triton_tensor(*images)}]\n"
+        + "".join(f"output [{triton_tensor(*output)}]\n" for output in outputs)
+        + "dynamic_batching { max_queue_delay_microseconds: 1000 }\n"
+    )
+
+
+def _deepstream_configuration(description):
+    """The text of `config_infer.txt`, for the element nvinfer."""
+    height, width = description.config.image_size
+    return f"""\
+[property]
+gpu-id=0
+onnx-file={MODEL_NAME}
+model-engine-file={MODEL_NAME}_b1_gpu0_fp16.engine
+labelfile-path=labels.txt
+batch-size=1
+network-mode=2
+network-type=0
+num-detected-classes={description.config.num_classes}
+infer-dims=3;{height};{width}
+net-scale-factor=1
+model-color-format=0
+maintain-aspect-ratio=1
+symmetric-padding=0
+cluster-mode=4
+parse-bbox-func-name=NvDsInferParseEffdet
+custom-lib-path=libeffdet_parser.so
+
+[class-attrs-all]
+pre-cluster-threshold=0.3
+"""
+
+
+# --- The check: what stands before the plugin, computed, and the plugin in NumPy.
+
+
+class TensorRTCheck(Runtime):
+    """The file without its plugin in ONNX Runtime, and what the plugin's page says."""
+
+    package = onnxruntime
+
+    def __init__(self, path):
+        self.path = path
+        file = onnx.load(os.fspath(path))
+        texts = {item.key: item.value for item in file.metadata_props}
+        self.description = Description.from_json(texts[DESCRIPTION_NAME])
+        plugin = file.graph.node.pop()
+        self._options = _checked_plugin(plugin, file.graph)
+        del file.graph.output[:]
+        file.graph.output.extend(
+            onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+            for name in plugin.input
+        )
+        self._session = onnxruntime.InferenceSession(
+            file.SerializeToString(), providers=["CPUExecutionProvider"]
+        )
+
+    def run(self, images):
+        """See `Runtime.run`."""
+        planes = np.ascontiguousarray(images.transpose(0, 3, 1, 2), "float32")
+        boxes, logits = self._session.run(None, {"images": planes})
+        options, config = self._options, self.description.config
+        postprocess = dataclasses.replace(
+            self.description.postprocess,
+            score_threshold=options["score_threshold"],
+            iou_threshold=options["iou_threshold"],
+            max_detections=options["max_output_boxes"],
+            per_class=not options["class_agnostic"],
+        )
+        # Boxes as anchors, of which nothing is moved: the rest is the plugin's.
+        found = [
+            postprocess(
+                {
+                    "class_logits": logits[i : i + 1],
+                    "box_deltas": np.zeros_like(boxes[i : i + 1]),
+                },
+                boxes[i][:, [1, 0, 3, 2]],
+                config.image_size,
+            )
+            for i in range(len(boxes))
+        ]
+        return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+
+
+def _checked_plugin(plugin, graph):
+    """The plugin's parameters; raises unless they and the shapes are its page's."""
+    options = {a.name: onnx.helper.get_attribute_value(a) for a in plugin.attribute}
+    wanted = {"plugin_version": b"1", "background_class": -1, "box_coding": 0}
+    wanted["score_activation"] = 1
+    shapes = {
+        value.name: [axis.dim_value or axis.dim_param for axis in shape.dim]
+        for value in graph.output
+        for shape in [value.type.tensor_type.shape]
+    }
+    count = options.get("max_output_boxes")
+    expected = [["batch", 1], ["batch", count, 4], ["batch", count], ["batch", count]]
+    is_right = (
+        (plugin.op_type, list(plugin.output)) == (_PLUGIN, list(_OUTPUTS))
+        and wanted.items() <= options.items()
+        and shapes == dict(zip(_OUTPUTS, expected))
+        and 0 <= options["score_threshold"] <= 1
+        and 0 <= options["iou_threshold"] <= 1
+    )
+    if not is_right:
+        raise InvalidValueError(
+            f"The file does not end in {_PLUGIN} as TensorRT has it. Received: "
+            f"{plugin.op_type}, {options}, outputs={shapes}"
+        )
+    return options

@@ -1,0 +1,199 @@
+"""Files for Hailo and Rockchip: maps of each level, anchors, images, scripts."""
+
+import ast
+import json
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+from support.target_pages import blocks_of
+
+from effdet_keras.box_ops import decode_boxes
+from effdet_keras.extras.targets import levels
+from effdet_keras.extras.targets.detector import write_detector
+
+pytestmark = pytest.mark.tensorflow
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+pytest.importorskip("tf2onnx")
+
+# What the program of the page uses of Rockchip's library.
+RKNN_API = """
+#pragma once
+#include <cstdint>
+typedef uint64_t rknn_context;
+enum { RKNN_TENSOR_UINT8, RKNN_TENSOR_NHWC, RKNN_QUERY_IN_OUT_NUM };
+enum { RKNN_QUERY_OUTPUT_ATTR = 7 };
+struct rknn_input { uint32_t index; void* buf; uint32_t size; int type, fmt; };
+struct rknn_output { uint8_t want_float; void* buf; };
+struct rknn_input_output_num { uint32_t n_input, n_output; };
+struct rknn_tensor_attr { uint32_t index, dims[16]; char name[256]; };
+inline int rknn_inputs_set(rknn_context, uint32_t, rknn_input*) { return 0; }
+inline int rknn_run(rknn_context, void*) { return 0; }
+inline int rknn_query(rknn_context, int, void*, uint32_t) { return 0; }
+inline int rknn_outputs_get(rknn_context, uint32_t, rknn_output*, void*) { return 0; }
+inline int rknn_outputs_release(rknn_context, uint32_t, rknn_output*) { return 0; }
+"""
+# A compiler that keeps what it was given.
+HAILO = """
+import json, pathlib
+class _Layer:
+    def __init__(self, name): self.inputs = [name]
+class ClientRunner:
+    def __init__(self, hw_arch): self.told = {"chip": hw_arch}
+    def translate_onnx_model(self, path, name, start_node_names, end_node_names):
+        self.ends = end_node_names
+    def get_hn_model(self): return self
+    def get_output_layers(self):
+        return [_Layer(f"model/conv{i}") for i, _ in enumerate(self.ends)]
+    def load_model_script(self, text): self.told["script"] = text
+    def optimize(self, images): self.told["images"] = list(images.shape)
+    def compile(self): return json.dumps({**self.told, "ends": self.ends}).encode()
+"""
+RKNN = """
+import json, pathlib
+class RKNN:
+    def __init__(self): self.told = {}
+    def config(self, **given): self.told.update(given); return 0
+    def load_onnx(self, model): return 0 if pathlib.Path(model).is_file() else -1
+    def build(self, **given): self.told.update(given); return 0
+    def export_rknn(self, path):
+        pathlib.Path(path).write_text(json.dumps(self.told))
+        return 0
+"""
+
+
+def run_script(folder, module, text, tmp_path):
+    """Runs `compile.py` of a folder with a stand-in for its compiler."""
+    path = (tmp_path / module).with_suffix(".py")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    command = [sys.executable, folder / "compile.py"]
+    environ = {"PYTHONPATH": f"{tmp_path}:{':'.join(filter(None, sys.path))}"}
+    subprocess.run(command, check=True, env=environ, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def hailo(exported):
+    return exported("hailo")
+
+
+@pytest.mark.smoke
+def test_each_level_has_its_maps_and_no_normalization_is_left(hailo):
+    graph = onnx.load(hailo / "model.onnx").graph
+    shapes = {
+        o.name: [d.dim_value for d in o.type.tensor_type.shape.dim]
+        for o in graph.output
+    }
+    assert shapes == {
+        "box_deltas_3": [1, 36, 8, 8],
+        "class_logits_3": [1, 27, 8, 8],
+        "box_deltas_4": [1, 36, 4, 4],
+        "class_logits_4": [1, 27, 4, 4],
+        "box_deltas_5": [1, 36, 2, 2],
+        "class_logits_5": [1, 27, 2, 2],
+    }
+    assert set(shapes) <= {node.name for node in graph.node}
+    kinds = {node.op_type for node in graph.node}
+    assert not kinds & {"Sub", "Mul", "Div", "Transpose", "Reshape"}
+    (first,) = (node for node in graph.node if "images" in node.input)
+    assert first.op_type == "Conv"
+
+
+def test_the_anchors_of_hailo_decode_to_the_models_boxes(hailo, model):
+    """By the rule of SSD: cells of equal size, sides as shares of the input."""
+    settings = json.loads((hailo / "nms_config.json").read_text())
+    assert (settings["classes"], settings["image_dims"]) == (3, [64, 64])
+    assert settings["nms_iou_th"] == 0.5 and settings["nms_scores_th"] == 0.001
+    rng = np.random.default_rng(0)
+    deltas = rng.normal(0, 0.5, (len(model.anchors), 4)).astype("float32")
+    boxes, start = [], 0
+    for decoder, cells in zip(settings["bbox_decoders"], (8, 4, 2), strict=True):
+        for y in range(cells):
+            for x in range(cells):
+                for width, height in zip(decoder["w"], decoder["h"]):
+                    ty, tx, th, tw = deltas[start]
+                    center = (
+                        (y + 0.5) / cells + ty * height,
+                        (x + 0.5) / cells + tx * width,
+                    )
+                    sides = np.exp(th) * height, np.exp(tw) * width
+                    low = [c - s / 2 for c, s in zip(center, sides)]
+                    high = [c + s / 2 for c, s in zip(center, sides)]
+                    boxes.append([64 * v for v in (*low, *high)])
+                    start += 1
+    expected = decode_boxes(deltas, np.asarray(model.anchors))
+    np.testing.assert_allclose(boxes, expected, atol=1e-3)
+
+
+def test_the_maps_are_the_models_outputs(hailo, model):
+    images = np.random.default_rng(0).uniform(0, 255, (1, 64, 64, 3)).astype("float32")
+    found = levels.LevelsCheck(hailo / "model.onnx").run(images)
+    for name, value in model(images).items():
+        value = keras.ops.convert_to_numpy(value)
+        np.testing.assert_allclose(found[name], value, atol=2e-4 * np.abs(value).max())
+
+
+def test_hailos_script_uses_the_compilers_own_names(hailo, tmp_path):
+    folder = shutil.copytree(hailo, tmp_path / "pets")
+    run_script(folder, "hailo_sdk_client", HAILO, tmp_path)
+    told = json.loads((folder / "model.hef").read_bytes())
+    assert told["chip"] == "hailo8" and told["images"] == [3, 64, 64, 3]
+    assert told["ends"][:3] == ["box_deltas_3", "class_logits_3", "box_deltas_4"]
+    compiled = json.loads((folder / "nms_config_compiled.json").read_text())
+    names = [(d["reg_layer"], d["cls_layer"]) for d in compiled["bbox_decoders"]]
+    assert names == [(f"model/conv{i}", f"model/conv{i + 1}") for i in (0, 2, 4)]
+    lines = told["script"].splitlines()
+    assert lines[0] == (
+        "normalization1 = normalization([127.0, 127.0, 127.0], [128.0, 128.0, 128.0])"
+    )
+    assert lines[1] == "change_output_activation(model/conv1, sigmoid)"
+    assert lines[-1].endswith('nms_config_compiled.json", meta_arch=ssd, engine=cpu)')
+
+
+def test_anchors_beside_the_middle_of_equal_cells_are_refused(model):
+    moved = SimpleNamespace(config=model.config, anchors=model.anchors + np.float32(4))
+    with pytest.raises(ValueError, match="in the middle of equal cells"):
+        levels._decoders(moved)
+
+
+def test_hailo_needs_images(model, tmp_path):
+    with pytest.raises(ValueError, match="images of the kind the model will see"):
+        model.export(tmp_path / "pets", target="hailo")
+
+
+def test_rockchip_gets_a_list_of_images_and_a_script(exported, model, tmp_path):
+    folder = shutil.copytree(exported("rknn"), tmp_path / "pets")
+    lines = (folder / "dataset.txt").read_text().splitlines()
+    assert lines == [f"calibration/000{i}.png" for i in range(3)]
+    with Image.open(folder / lines[0]) as image:
+        assert image.size == (64, 64) and image.mode == "RGB"
+    run_script(folder, "rknn/api", RKNN, tmp_path)
+    assert json.loads((folder / "model.rknn").read_text()) == {
+        "mean_values": [[127.0, 127.0, 127.0]],
+        "std_values": [[128.0, 128.0, 128.0]],
+        "target_platform": "rk3588",
+        "do_quantization": True,
+        "dataset": "dataset.txt",
+    }
+
+
+def test_scripts_are_python():
+    for name in ("hailo_compile.py.txt", "rknn_compile.py.txt"):
+        text = levels.importlib.resources.files("effdet_keras.extras.targets")
+        tree = ast.parse(text.joinpath(name).read_text("utf-8"))
+        assert ast.get_docstring(tree)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++ here")
+def test_the_program_for_rockchip_can_be_compiled(model, tmp_path):
+    write_detector(model, tmp_path)
+    (tmp_path / "rknn_api.h").write_text(RKNN_API)
+    (tmp_path / "program.cpp").write_text(*blocks_of("rknn", "cpp"))
+    flags = ["-std=c++14", "-fsyntax-only", "-I.", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run(["g++", *flags, "program.cpp"], cwd=tmp_path, check=True)
