@@ -8,6 +8,7 @@ import io
 import math
 import os
 import pathlib
+import struct
 import warnings
 from typing import NamedTuple
 
@@ -167,7 +168,35 @@ def _not_turned(stored):
 
 def _is_turned(stored):
     """Whether the upright image is as wide as the stored one is high."""
-    return stored.getexif().get(EXIF_ORIENTATION) in (5, 6, 7, 8)
+    if stored.format == "PNG" and not _has_text_at_the_end(stored):
+        # Pillow decodes a whole PNG file to look for EXIF data behind the pixels: 49.7 s
+        # for 1,000 photographs, and 8.5 s without that, both on a busy computer.
+        exif = Image.Image.getexif(stored)
+    else:
+        exif = stored.getexif()
+    return exif.get(EXIF_ORIENTATION) in (5, 6, 7, 8)
+
+
+_PNG_TEXTS = (b"eXIf", b"tEXt", b"zTXt", b"iTXt")  # chunks that may hold EXIF data
+
+
+def _has_text_at_the_end(stored):
+    """Whether a PNG file that is not decoded yet has such chunks behind its pixels."""
+    file = stored.fp
+    if file is None:
+        return True
+    place, is_behind = file.tell(), False
+    file.seek(8)
+    try:
+        while len(header := file.read(8)) == 8:
+            length, kind = struct.unpack(">I4s", header)
+            if is_behind and kind in _PNG_TEXTS:
+                return True
+            is_behind = is_behind or kind == b"IDAT"
+            file.seek(length + 4, io.SEEK_CUR)
+        return False
+    finally:
+        file.seek(place)
 
 
 def register_heif(name: str) -> bool:

@@ -1,8 +1,10 @@
 """Reading image files: every mode, EXIF turns, broken files."""
 
+import io
+
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageFile
 
 from effdet_keras.images import list_images, read_image, read_image_size
 
@@ -141,3 +143,34 @@ def test_list_images_of_nothing_is_an_error(tmp_path):
         list_images(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"nowhere"):
         list_images(tmp_path / "nowhere")
+
+
+def _png(orientation, *, at_the_end):
+    """A PNG file with EXIF data in front of its pixels or behind them."""
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    buffer = io.BytesIO()
+    Image.new("RGB", (8, 4)).save(buffer, "PNG", exif=exif)
+    data, chunks, place = buffer.getvalue(), [], 8
+    while place < len(data):
+        length = int.from_bytes(data[place : place + 4], "big") + 12
+        chunks.append(data[place : place + length])
+        place += length
+    if at_the_end:
+        chunks.sort(key=lambda chunk: (chunk[4:8] == b"IEND", chunk[4:8] == b"eXIf"))
+    return data[:8] + b"".join(chunks)
+
+
+@pytest.mark.parametrize("at_the_end", [False, True])
+@pytest.mark.parametrize("orientation, size", [(1, (4, 8)), (6, (8, 4))])
+def test_size_of_a_png_with_exif_data_anywhere(tmp_path, at_the_end, orientation, size):
+    data = _png(orientation, at_the_end=at_the_end)
+    assert (data.index(b"eXIf") > data.index(b"IDAT")) == at_the_end
+    (tmp_path / "a.png").write_bytes(data)
+    assert read_image_size(tmp_path / "a.png") == size
+
+
+def test_the_size_of_a_png_is_read_without_its_pixels(tmp_path, monkeypatch):
+    Image.new("RGB", (8, 4)).save(tmp_path / "a.png")
+    monkeypatch.setattr(ImageFile.ImageFile, "load", None)
+    assert read_image_size(tmp_path / "a.png") == (4, 8)

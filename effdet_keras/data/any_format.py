@@ -192,7 +192,8 @@ def load_splits(
     """Reads all splits of a file or folder: see `load`.
 
     All splits get the same classes, even if some lack a class that others have. VOC's
-    `trainval` is left out if there are `train` and `val`.
+    `trainval` is left out if there are `train` and `val`, and so is any other that only
+    has images of splits to train and to evaluate on.
 
     Args:
         path, format, class_names, on_error, masks, unlabelled: as for `load`.
@@ -210,6 +211,7 @@ def load_splits(
     if {"train", "val"} <= splits.keys():
         splits.pop("trainval", None)
     datasets = _read(found, splits, class_names, on_error, masks, unlabelled)
+    datasets = _without_whole(datasets, found)
     return _tell_of_shared(_with_same_classes(datasets), path)
 
 
@@ -312,6 +314,21 @@ def _read(found, splits, class_names, on_error, masks, unlabelled=None):
         options["unlabelled"] = unlabelled
     with dataset_root(found.root):
         return {split: found.readers[split](**options) for split in splits}
+
+
+def _without_whole(splits, found):
+    """The splits without one that is all of them together, such as `all_labels.csv`."""
+    if not _is_divided(found):
+        return splits
+    parts = [name for name in splits if role_of_split(name) is not None]
+    known = {r.image for name in parts for r in splits[name].records}
+    for name in splits.keys() - parts:
+        if all(
+            isinstance(r.image, str) and r.image in known for r in splits[name].records
+        ):
+            print(f"  {name!r} is left out: its images are those of {', '.join(parts)}")
+            splits = {k: v for k, v in splits.items() if k != name}
+    return splits
 
 
 def _tell_of_shared(splits, source):
@@ -436,14 +453,41 @@ def find(path: str | os.PathLike[str], format: str | None = None) -> Source:
             notes += notes_below
         if not found:
             raise InvalidValueError(_describe_unknown(path, formats, notes))
+        inner = _find_inside(found, formats) if path.is_dir() else []
     found = [dataclasses.replace(source, root=path) for source in found]
-    return found[0] if len(found) == 1 else _choose(found, path)
+    inner = [dataclasses.replace(source, root=path) for source in inner]
+    is_one = len(found) == 1 and not inner
+    return found[0] if is_one else _choose(found, inner, path)
+
+
+_EVALUATION = ("test", "validation")  # roles of splits
 
 
 def _has_training(found):
     """Whether there is more than a split for evaluation, whose other half is below."""
     names = [name for source in found for name in source.readers]
-    return any(role_of_split(name) not in ("test", "validation") for name in names)
+    return any(role_of_split(name) not in _EVALUATION for name in names)
+
+
+def _is_divided(source):
+    """Whether a dataset has a split to train on, and one to evaluate on."""
+    roles = {role_of_split(name) for name in source.readers}
+    return "train" in roles and bool(roles.intersection(_EVALUATION))
+
+
+def _find_inside(found, formats):
+    """The datasets in the folders of those found, if none of these is divided.
+
+    They may be the same images with the splits of their author, such as the csv files
+    of `data/`; or be whole, where images of what was found are not there.
+    """
+    if any(map(_is_divided, found)):
+        return []
+    known = {(source.format, *source.readers) for source in found}
+    places = dict.fromkeys(source.path for source in found if source.path.is_dir())
+    inner = [s for p in places for s in _find_below(p, formats, everywhere=False)[0]]
+    # The folder of its annotations, by itself, is the same dataset.
+    return [s for s in inner if (s.format, *s.readers) not in known]
 
 
 def _find_by_pattern(pattern, format):
@@ -502,8 +546,12 @@ def _find_own(path, formats):
     return found, notes
 
 
-def _find_below(path, formats):
-    """The datasets in the folders below a folder, none of them inside another."""
+def _find_below(path, formats, everywhere=True):
+    """The datasets in the folders below a folder, none of them inside another.
+
+    Those in folders of models, caches and the like count if there are no others, and
+    `everywhere` says so.
+    """
     found, notes, left_out, count = [], [], [], 0
     level = [path]
     for _ in range(_DEPTH):
@@ -520,7 +568,7 @@ def _find_below(path, formats):
             if not own:
                 level.append(folder)
         count += len(inner)
-    if found:
+    if found or not everywhere:
         return found, notes
     for folder in left_out[:_MAX_FOLDERS]:  # a dataset that is nowhere else
         own, _ = _find_in(folder, formats)
@@ -554,9 +602,19 @@ class _Content:
         return f"{count_of(self.num_boxes, 'box', 'boxes')} in {images}"
 
 
-def _choose(found, path):
-    """Of several datasets the one to read, where all hold the same images."""
-    contents = [content for source in found if (content := _content_of(source))]
+def _choose(found, inner, path):
+    """Of several datasets the one to read, where all hold the same images.
+
+    Those inside of others count where the others cannot be read, or where they have the
+    same images and are divided.
+    """
+    contents = list(filter(None, map(_content_of, found)))
+    if contents:
+        divided = filter(None, map(_content_of, filter(_is_divided, inner)))
+        contents += [c for c in divided if _is_same(contents[0], c)]
+    else:
+        contents = list(filter(None, map(_content_of, inner)))
+    found = [*found, *inner]
     if len(contents) == 1:
         return contents[0].source
     most = max((len(content.boxes_of) for content in contents), default=0)
@@ -587,11 +645,15 @@ def _choose(found, path):
 
 def _content_of(source):
     """What a dataset holds, or None where it cannot be read."""
-    boxes_of, num_boxes = collections.Counter(), 0
+    boxes_of, num_boxes, seen = collections.Counter(), 0, set()
     try:
         with warnings.catch_warnings(action="ignore"), dataset_root(source.root):
             for read in source.readers.values():
                 for record in read(on_error="skip").records:
+                    if isinstance(record.image, str):
+                        if record.image in seen:  # of a split that has all images
+                            continue
+                        seen.add(record.image)
                     name = record.file_name.replace("\\", "/").rpartition("/")[2]
                     boxes_of[name.rpartition(".")[0] or name] += len(record.labels)
                     num_boxes += len(record.labels)

@@ -53,6 +53,7 @@ KINDS = {
     "possible pose label": Kind(Severity.NOTE, "read as an outline"),
     "odd outline": Kind(Severity.NOTE, "read without the last number"),
     "root category": Kind(Severity.NOTE, "is no class"),
+    "box columns": Kind(Severity.NOTE, "read as it says"),
     "several files": Kind(Severity.NOTE, "read as one split"),
     "oriented box": Kind(Severity.NOTE, "read as the upright box around it"),
     "moved images": Kind(Severity.NOTE, "read from where it is", True),

@@ -165,6 +165,60 @@ def test_a_csv_made_of_xml_files_in_another_folder_is_read_for_its_splits(
     assert "which is not read: 2 boxes in 2 images in both" in capsys.readouterr().out
 
 
+# --- Splits and images in folders below.
+
+
+def test_the_csv_files_of_a_data_folder_are_the_splits_of_xml_files(tmp_path, capsys):
+    put(tmp_path, "images/a.jpg", "images/b.jpg")
+    rows = {}
+    for name in "ab":
+        put(tmp_path, f"annotations/{name}.xml", text=VOC.format(f"{name}.jpg"))
+        rows[name] = f"{name}.jpg,40,20,cat,1,2,14,16\n"
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg"]}
+    put(tmp_path, "data/train_labels.csv", text=CSV + rows["a"])
+    put(tmp_path, "data/test_labels.csv", text=CSV + rows["b"])
+    put(tmp_path, "data/pets_labels.csv", text=CSV + rows["a"] + rows["b"])
+    capsys.readouterr()
+    assert loaded(tmp_path)[0] == {"test": ["b.jpg"], "train": ["a.jpg"]}
+    said = capsys.readouterr().out
+    assert "as Pascal VOC, which is not read: 2 boxes in 2 images in both" in said
+    assert "'pets_labels' is left out: its images are those of test, train" in said
+    assert list(find(tmp_path, "voc").readers) == ["train"]
+
+
+def test_other_images_with_splits_in_a_folder_below_are_not_taken(tmp_path):
+    put(tmp_path, "images/a.jpg", "images/b.jpg")
+    put(tmp_path, "annotations/a.xml", text=VOC.format("a.jpg"))
+    put(tmp_path, "annotations/b.xml", text=VOC.format("b.jpg"))
+    for split in ("train", "val"):
+        yolo(tmp_path / "demo", f"images/{split}", f"labels/{split}", names=(split,))
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg"]}
+
+
+def test_a_file_without_its_images_gives_way_to_a_dataset_below(tmp_path):
+    put(tmp_path, "dataset/annotations/instances_default.json", text=coco("z.jpg"))
+    for split in ("train", "val"):
+        folder = tmp_path / "dataset" / "splits" / split
+        put(folder, f"images/{split}.jpg")
+        put(folder, "annotations/instances.json", text=coco(f"{split}.jpg"))
+    assert loaded(tmp_path)[0] == {"train": ["train.jpg"], "val": ["val.jpg"]}
+    # One image of the file is enough: it is meant, and what is wrong is told.
+    put(tmp_path, "dataset/z.jpg")
+    assert loaded(tmp_path)[0] == {"train": ["z.jpg"]}
+
+
+def test_a_copy_of_all_images_in_two_splits_counts_once(tmp_path):
+    put(tmp_path, "a.jpg", "b.jpg", "c.jpg")
+    put(tmp_path, "a.xml", "b.xml", text=VOC)
+    row = ",40,20,cat,1,2,14,16\n"
+    put(tmp_path, "train.csv", text=f"{CSV}a.jpg{row}")
+    put(tmp_path, "test.csv", text=f"{CSV}b.jpg{row}")
+    put(tmp_path, "whole.csv", text=f"{CSV}a.jpg{row}b.jpg{row}")
+    assert loaded(tmp_path)[0] == {"test": ["b.jpg"], "train": ["a.jpg"]}
+    put(tmp_path, "whole.csv", text=f"{CSV}a.jpg{row}c.jpg{row}")
+    assert "whole" in loaded(tmp_path)[0]
+
+
 # --- Splits.
 
 

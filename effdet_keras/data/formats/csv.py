@@ -27,6 +27,7 @@ from effdet_keras.data.formats.dataset_files import split_in_name, visible_files
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.images import IMAGE_SUFFIXES
 
 _HEADER = ("filename", "width", "height", "class", "xmin", "ymin", "xmax", "ymax")
 
@@ -41,14 +42,22 @@ def from_csv(
 ) -> DetectionDataset:
     """Reads a dataset from a csv file: one box per row.
 
-    Three formats are known. The first row tells which one it is:
+    Four formats are known. The first row tells which one it is:
 
     - the TF Object Detection API's: a header with `filename`, `class`, `xmin`,
       `ymin`, `xmax`, `ymax` in pixels, in any order, and `width` and `height`
-      of the image where present;
+      of the image where present. Other usual names of these columns are known, such as
+      `image_path`, `label`, `x1`, and so are boxes as `bbox_x`, `bbox_y`, `bbox_width`,
+      `bbox_height`, or `x`, `y`, `w`, `h`: left, top, width and height;
     - AutoML's and Vertex AI's: no header, `set,path,label,xmin,ymin,,,xmax,ymax,,`
       in fractions of the image; `set` is TRAIN, VALIDATION, TEST, UNASSIGNED;
-    - RetinaNet's: no header, `path,xmin,ymin,xmax,ymax,class` in pixels.
+    - RetinaNet's: no header, `path,xmin,ymin,xmax,ymax,class` in pixels, also in a file
+      that ends in .txt;
+    - Make Sense's: no header, `class,left,top,width,height,filename` in pixels, and the
+      width and the height of the image where present.
+
+    Where there is no class in the header, nor behind the box of RetinaNet's format, all
+    boxes are of one class, "object", and a note says so.
 
     A row without a class and a box stands for an image without objects. Cells may be
     separated by commas, semicolons (then numbers may have decimal commas) or tabs, and
@@ -88,6 +97,7 @@ def from_csv(
     path = path_of(path)
     problems = Problems(f"`from_csv` of {str(path)!r}", on_error)
     rows = _read_rows(path, problems)
+    rows = _named(rows, class_names, path, problems)
     known = sorted({row.label for row in rows if row.box is not None})
     if split is not None:
         split = reading.chosen_split(_splits_of(rows), split, path)
@@ -106,6 +116,30 @@ def from_csv(
         source=path,
         image_dir=image_dir,
     )
+
+
+def _named(rows, class_names, path, problems):
+    """The rows with a class in each; tells where a file has none, or numbers alone."""
+    labels = {row.label for row in rows if row.box is not None}
+    if None in labels:
+        if isinstance(class_names, list | tuple) and len(class_names) == 1:
+            (name,) = class_names
+        else:
+            name = _NO_CLASS
+            detail = f"it has no classes: all boxes are of the class {name!r}"
+            problems.add_note("unnamed class", path.name, detail)
+        return [dataclasses.replace(row, label=name) for row in rows]
+    if labels and class_names is None and all(label.isdecimal() for label in labels):
+        detail = (
+            f"{path.name!r} has numbers for classes, {_shown(labels)}, and they are "
+            "called by these. Pass `class_names`, a dict from number to name"
+        )
+        problems.add("classes without names", path, detail)
+    return rows
+
+
+def _shown(labels):
+    return ", ".join(sorted(labels, key=int)[:5]) + (", ..." if len(labels) > 5 else "")
 
 
 def _split_of(path):
@@ -180,17 +214,22 @@ def _rows(name, record, dataset):
 
 def csv_readers(path):
     """Finds csv files of annotations: dict from split to the function that reads it."""
-    files = [path] if path.is_file() else visible_files(path, ".csv")
+    files = [path] if path.is_file() else visible_files(path, ".csv", ".txt")
+    texts = [file for file in files if file.suffix.lower() == ".txt"]
+    if len(texts) > _MAX_TEXTS:  # one for each image, of another format
+        files, texts = [file for file in files if file not in texts], []
     readers, known, reasons = {}, [], []
     for file in files:
-        if file.suffix.lower() != ".csv":
+        if file.suffix.lower() not in (".csv", ".txt"):
             continue
         try:
             read, _ = _format_of(_lines_in(file, limit=1), file)
         except ValueError as error:  # of another format
-            reasons.append(str(error))
+            if file not in texts:
+                reasons.append(str(error))
             continue
-        known.append((file, read))
+        if file not in texts or read is _read_retinanet:
+            known.append((file, read))
     names = reading.split_names([_name_of(file) for file, _ in known])
     for (file, read), name in zip(known, names):
         rows = []
@@ -201,6 +240,9 @@ def csv_readers(path):
     if reasons and not readers:  # where nothing else is found, `load` says why
         raise InvalidValueError(". ".join(reasons[:3]))
     return readers
+
+
+_MAX_TEXTS = 20  # txt files of a folder that could be tables
 
 
 def _name_of(file):
@@ -217,17 +259,38 @@ def _splits_of(rows):
 # --- The rows of a csv file, in each of the formats that people write boxes in.
 
 _COLUMNS = {  # each column of the Object Detection API, and what others call it
-    "filename": ("filename", "image", "path", "image_path", "file_name"),
-    "class": ("class", "label"),
-    "xmin": ("xmin", "x1"),
-    "ymin": ("ymin", "y1"),
-    "xmax": ("xmax", "x2"),
-    "ymax": ("ymax", "y2"),
-    "height": ("height",),
-    "width": ("width",),
+    "filename": (
+        "filename file_name image image_path image_name image_file img img_path "
+        "img_name path file_path filepath file imagename image_id imageid id name"
+    ),
+    "class": (
+        "class label class_name label_name classname labelname class_label category "
+        "category_name object name labels tag class_id label_id category_id"
+    ),
+    "xmin": "xmin x1 x_min bbox_xmin bbox_x1 min_x left",
+    "ymin": "ymin y1 y_min bbox_ymin bbox_y1 min_y top",
+    "xmax": "xmax x2 x_max bbox_xmax bbox_x2 max_x right",
+    "ymax": "ymax y2 y_max bbox_ymax bbox_y2 max_y bottom",
+    "height": "height image_height img_height",
+    "width": "width image_width img_width",
 }
 _SIDES = ("height", "width")  # columns that may be absent
-_RETINANET = {"filename": 0, "xmin": 1, "ymin": 2, "xmax": 3, "ymax": 4, "class": 5}
+_BOX = ("xmin", "ymin", "xmax", "ymax")
+_LEFT_TOP = ("left", "top", "box_width", "box_height")
+_XYWH = (  # columns of left, top, width and height
+    ("bbox_x", "bbox_y", "bbox_width", "bbox_height"),
+    ("bbox_x", "bbox_y", "bbox_w", "bbox_h"),
+    ("left", "top", "width", "height"),
+    ("x", "y", "w", "h"),  # which could be a center: a note says what is read
+    ("x", "y", "width", "height"),
+)
+# Columns that say nothing of a class: a table with others may have one in these.
+_NO_CLASS_COLUMNS = frozenset(
+    """
+    id index image_id split set subset depth area confidence score source
+    """.split()
+)
+_NO_CLASS = "object"  # the class of the boxes of a file without classes
 _AUTOML_SPLITS = {
     "TRAIN": "train",
     "TRAINING": "train",
@@ -242,7 +305,7 @@ class _Row:
     """What a row says of a box, or of an image without objects: then `box` is None."""
 
     image: str
-    label: str
+    label: str | None  # None: the file has no classes
     box: tuple | None  # left, top, right, bottom
     normalized_coordinates: bool = False
     size: tuple | None = None  # (height, width)
@@ -254,6 +317,9 @@ def _read_rows(path, problems):
     with dropping_unreadable_copy(local_copy(path)):
         lines = _lines_in(path)
         read, has_header = _format_of(lines, path)
+    if has_header and "left" in read.args[0] and "x" in _names_of(lines[0][1]):
+        detail = "its columns x, y, width and height are read as left, top and sides"
+        problems.add_note("box columns", path.name, detail)
     lines = lines[1:] if has_header else lines
     return reading.read_rows(read, lines, problems, path.name, "row")
 
@@ -302,16 +368,20 @@ def _encoding_of(path):
 def _format_of(lines, path):
     """What makes a `_Row` of cells, or says what is wrong; and if there is a header."""
     first = lines[0][1] if lines else [""]
-    names = [cell.lower() for cell in first]
-    found = {column: [n for n in _COLUMNS[column] if n in names] for column in _COLUMNS}
-    places = {column: names.index(own[0]) for column, own in found.items() if own}
-    if places.keys() >= _COLUMNS.keys() - {*_SIDES}:
+    places = _columns_of(first)
+    if places is not None:
         return functools.partial(_read_pixels, places), True
     if first[0].upper() in _AUTOML_SPLITS and len(first) > 1:
         return _read_automl, False
     are_numbers = None not in map(_number, first[1:5])
+    if len(first) == 6 and _is_image(first[5]) and are_numbers:
+        return _read_make_sense, False
+    if len(first) == 8 and _is_image(first[5]) and are_numbers:
+        return _read_make_sense, False
     if len(first) == 6 and first[0] and (are_numbers or not any(first[1:])):
-        return functools.partial(_read_pixels, _RETINANET), False
+        return _read_retinanet, False
+    if len(first) == 5 and _is_image(first[0]) and are_numbers:
+        return _read_retinanet, False
     raise InvalidValueError(
         "`from_csv` expects a header with filename, class, xmin, ymin, xmax, ymax, or "
         "rows of `set,path,label,xmin,ymin,,,xmax,ymax,,`, or rows of "
@@ -320,12 +390,70 @@ def _format_of(lines, path):
     )
 
 
+def _columns_of(header):
+    """The place of each column that a header names; None where it is no header."""
+    names = _names_of(header)
+    places = {}
+    for column, known in _COLUMNS.items():
+        there = [name for name in known.split() if name in names]
+        if there:
+            places[column] = there[0]
+    if not places.keys() >= set(_BOX):
+        sides = next((s for s in _XYWH if set(s) <= set(names)), None)
+        if sides is None:
+            return None
+        places = {c: n for c, n in places.items() if c not in _BOX and n not in sides}
+        places |= dict(zip(_LEFT_TOP, sides))
+    if "filename" not in places:
+        return None
+    others = {name for name in names if name and not name.startswith("unnamed")}
+    others -= set(places.values())
+    if "class" not in places and not others <= _NO_CLASS_COLUMNS:
+        return None
+    return {column: names.index(name) for column, name in places.items()}
+
+
+def _names_of(header):
+    """The names of columns, in one way to write them."""
+    return [re.sub(r"[\s-]+", "_", cell.lower()) for cell in header]
+
+
+def _is_image(cell):
+    return cell.lower().endswith(IMAGE_SUFFIXES)
+
+
 def _read_pixels(places, cells):
-    """The formats of boxes in pixels, by the places of their columns."""
+    """A row of a table with a header, by the places of its columns."""
     cell = {name: cells[i] for name, i in places.items() if i < len(cells)}
-    box = [cell.get(name, "") for name in ("xmin", "ymin", "xmax", "ymax")]
+    if "left" in places:
+        box = _corners([cell.get(name, "") for name in _LEFT_TOP])
+    else:
+        box = [cell.get(name, "") for name in _BOX]
     size = reading.check_size(*(_number(cell.get(name, "")) for name in _SIDES))
-    return _make_row(cell.get("filename"), cell.get("class"), box, size=size)
+    label = cell.get("class", "") if "class" in places else None
+    return _make_row(cell.get("filename"), label, box, size=size)
+
+
+def _corners(sides):
+    """The corners of left, top, width and height; cells that are no numbers stay."""
+    numbers = [_number(cell) for cell in sides]
+    if None in numbers:
+        return sides
+    left, top, width, height = numbers
+    return [left, top, left + width, top + height]
+
+
+def _read_retinanet(cells):
+    """RetinaNet's format: `path,xmin,ymin,xmax,ymax,class`, or without the class."""
+    label = None if len(cells) == 5 else (cells[5] if len(cells) > 5 else "")
+    return _make_row(cells[0], label, [*cells[1:5], *[""] * (5 - len(cells))])
+
+
+def _read_make_sense(cells):
+    """Make Sense's format: `class,left,top,width,height,filename,width,height`."""
+    cells = cells + [""] * (8 - len(cells))
+    size = reading.check_size(_number(cells[7]), _number(cells[6]))
+    return _make_row(cells[5], cells[0], _corners(cells[1:5]), size=size)
 
 
 def _read_automl(cells):
@@ -353,11 +481,11 @@ def _make_row(
         "normalized_coordinates": normalized_coordinates,
     }
     if not label and not any(cell != "" for cell in box):
-        return _Row(image, "", None, **common)
+        return _Row(image, label, None, **common)
     numbers = [_number(cell) for cell in box]
     if None in numbers or not numbers or not reading.are_coordinates(np.array(numbers)):
         return "four finite numbers are expected"
-    if not label:
+    if label == "":
         return "a class is expected"
     if normalized_coordinates and max(map(abs, numbers)) > reading.MAX_FRACTION:
         return "fractions of the image are expected, not pixels"

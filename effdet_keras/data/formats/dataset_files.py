@@ -152,7 +152,7 @@ _OTHER_WORDS = frozenset(
     datasets label labels result results coco voc yolo csv json xml xmls txt bbox bboxes
     box boxes set image images imgs img gt obj object objects split files file list
     detection detections det record records tfrecord tfrecords tf via region regions
-    project createml labelme darknet cvat roboflow final new export
+    project createml labelme darknet cvat roboflow final new export custom
     """.split()
 )
 

@@ -33,7 +33,7 @@ from effdet_keras.data.formats.image_paths import (
     path_parts,
 )
 from effdet_keras.data.formats.label_map import read_label_map
-from effdet_keras.data.formats.yolo_rows import is_dota
+from effdet_keras.data.formats.yolo_rows import is_dota, is_named
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import IMAGE_SUFFIXES
@@ -654,7 +654,7 @@ def _is_label_file(file, least=1.0):
         text = read_text(file)
     except (ValueError, OSError):
         return False
-    if is_dota(text):
+    if is_dota(text) or is_named(text):
         return True
     line = next((line.split() for line in text.splitlines() if line.strip()), None)
     if line is None:

@@ -21,7 +21,7 @@ class LabelTable:
     """What the txt file of an image says."""
 
     boxes: Any  # [n, 4]: left, top, width, height
-    classes: list  # of each box: a number as float; a name in files of DOTA's format
+    classes: list  # of each box: a number as float; a name in files that have these
     is_crowd: list | None = None  # objects that DOTA calls difficult
     normalized_coordinates: bool = True  # fractions of the image, or else pixels
 
@@ -119,8 +119,8 @@ class _Row(NamedTuple):
 
 
 def _parse_rows(text):
-    """The rows of a file; None for one in DOTA's format."""
-    if is_dota(text):
+    """The rows of a file; None for one in DOTA's format, or with names of classes."""
+    if is_dota(text) or is_named(text):
         return None
     rows = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -137,7 +137,8 @@ def _parse_rows(text):
 def _read_table(path, text, rows, patterns, notes, problems):
     """The `LabelTable` of one file."""
     if rows is None:
-        return _read_dota(path, text, notes, problems)
+        read = _read_named if is_named(text) else _read_dota
+        return read(path, text, notes, problems)
     six_is_outline = patterns.six_is_outline(rows)
     classes, boxes = [], []
     for row in rows:
@@ -344,6 +345,49 @@ def _read_dota(path, text, notes, problems):
         table.classes.append(words[8])
         table.is_crowd.append(words[9:] == ["1"])
         notes.count("oriented box", path, _Row(number, line, None))
+    return table
+
+
+# --- Rows with the name of a class: "cat 0.5 0.5 0.2 0.2", or as the OIDv4 ToolKit
+# writes them, "Alarm clock 226.5 168.0 504.2 359.1", which are corners in pixels.
+
+
+def is_named(text: str) -> bool:
+    """Whether the first row of a file is the name of a class and four numbers.
+
+    Example:
+        >>> is_named("Alarm clock 226.5 168.0 504.2 359.1"), is_named("0 1 1 1 1")
+        (True, False)
+    """
+    words = next((line.split() for line in text.splitlines() if line.strip()), [])
+    return len(words) >= 5 and _named_row(words) is not None
+
+
+def _named_row(words):
+    """The name and the four numbers of a row, or None."""
+    names, numbers = words[:-_BOX], [_number(word) for word in words[-_BOX:]]
+    is_name = any(_number(word) is None for word in names[-1:])
+    return (" ".join(names), numbers) if is_name and None not in numbers else None
+
+
+def _read_named(path, text, notes, problems):
+    """The `LabelTable` of a file with the names of the classes in its rows."""
+    lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
+    rows = [_named_row(line.split()) for _, line in lines]
+    numbers = [row[1] for row in rows if row is not None]
+    are_pixels = any(n > reading.MAX_FRACTION for row in numbers for n in row)
+    table = LabelTable([], [], normalized_coordinates=not are_pixels)
+    for (number, line), row in zip(lines, rows):
+        if row is None or not reading.are_coordinates(np.array(row[1])):
+            rule = "the name of a class and four numbers of a box are expected"
+            reading.add_bad_row(rule, number, line, problems, path)
+            continue
+        table.classes.append(row[0])
+        if are_pixels:
+            table.boxes.append(_hull(row[1]))
+        else:
+            x, y, width, height = row[1]
+            table.boxes.append((x - width / 2, y - height / 2, width, height))
     return table
 
 

@@ -166,3 +166,77 @@ def test_what_is_written_is_what_others_read(tmp_path):
         "train/000000000001.png,40,20,Bär,30,-3,60,50\n"
         "train/000000000002.png,40,20,,,,,\n"
     )
+
+
+# --- What other programs call the columns.
+
+
+@pytest.mark.parametrize(
+    "header, row",
+    [
+        ("id,class,x1,y1,x2,y2", "a.png,cat,1,2,3,4.5"),
+        (",image_path,label_name,x_min,y_min,x_max,y_max", "0,a.png,cat,1,2,3,4.5"),
+        ("Image Name,Category,Left,Top,Right,Bottom", "a.png,cat,1,2,3,4.5"),
+        (
+            "label_name,bbox_x,bbox_y,bbox_width,bbox_height,image_name,image_width,"
+            "image_height",
+            "cat,1,2,2,2.5,a.png,40,20",
+        ),
+        ("image,left,top,width,height,label", "a.png,1,2,2,2.5,cat"),
+        (
+            "image,image_width,image_height,left,top,width,height,label",
+            "a.png,40,20,1,2,2,2.5,cat",
+        ),
+        ("cat,1,2,2,2.5,a.png,40,20", ""),
+        ("cat,1,2,2,2.5,a.png", ""),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_columns_by_other_names(write, header, row):
+    dataset = from_csv(write(f"{header}\n{row}\n"))
+    assert dataset.class_names == ("cat",)
+    np.testing.assert_array_equal(dataset[0]["boxes"], [[2, 1, 4.5, 3]])
+
+
+@pytest.mark.parametrize("sides", ["w,h", "width,height"])
+def test_left_and_top_may_be_a_center_and_are_told(write, sides):
+    path = write(f"image,label,x,y,{sides}\na.png,cat,1,2,2,2.5\n")
+    with pytest.warns(UserWarning, match=r"x, y, width and height are read as left"):
+        dataset = from_csv(path)
+    np.testing.assert_array_equal(dataset[0]["boxes"], [[2, 1, 4.5, 3]])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a.png,1,2,3,4.5\n",
+        "filename,xmin,ymin,xmax,ymax\na.png,1,2,3,4.5\n",
+        ",filename,width,height,xmin,ymin,xmax,ymax,area\n0,a.png,40,20,1,2,3,4.5,5\n",
+    ],
+)
+def test_a_file_without_classes_has_one(write, text):
+    path = write(text)
+    with pytest.warns(UserWarning, match="no classes: all boxes are of the class 'obj"):
+        dataset = from_csv(path)
+    assert dataset.class_names == ("object",)
+    np.testing.assert_array_equal(dataset[0]["boxes"], [[2, 1, 4.5, 3]])
+    assert from_csv(path, class_names=["cat"]).class_names == ("cat",)
+
+
+def test_a_column_that_could_be_the_class_is_not_passed_over(write):
+    with pytest.raises(ValueError, match="expects a header"):
+        from_csv(write("filename,species,xmin,ymin,xmax,ymax\na.png,cat,1,2,3,4\n"))
+
+
+def test_numbers_for_classes_are_told(write):
+    path = write("image,class_id,xmin,ymin,xmax,ymax\na.png,2,1,2,3,4.5\n")
+    with pytest.warns(UserWarning, match="has numbers for classes, 2, and they are"):
+        assert from_csv(path).class_names == ("2",)
+
+
+def test_rows_of_boxes_in_a_txt_file(folder, write):
+    write("a.png,1,2,3,4.5,cat\nb.png,1,2,3,4.5,dog\n", "annotate.txt")
+    write("a.png 1\n", "other.txt")
+    write("cat,1,2\n", "words.txt")
+    dataset = load(folder)
+    assert len(dataset) == 2 and dataset.class_names == ("cat", "dog")
