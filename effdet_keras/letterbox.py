@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from effdet_keras._internal.resizing import resize_image, resize_mask
 from effdet_keras.errors import check_choice
 from effdet_keras.labels import IGNORED_PIXEL
 from effdet_keras.network.config import RESIZE_METHODS
@@ -33,9 +34,7 @@ def letterbox_array(
     size, target = np.float32(image.shape[:2]), np.float32(image_size)
     is_asymmetric = _is_asymmetric(resize_method)
     scaled = _scaled_size(size, np.min(target / size), is_asymmetric)
-    for axis in (0, 1):
-        half = np.float32(0 if is_asymmetric else 0.5)
-        image = resize_axis(image, size[axis], scaled[axis], axis, half)
+    image = resize_image(image, scaled, 0.0 if is_asymmetric else 0.5)
     result = np.empty((*image_size, 3), "float32")
     result[:] = pad_value
     result[: image.shape[0], : image.shape[1]] = image
@@ -104,7 +103,7 @@ def mask_in_input(mask: np.ndarray, input_size: Sequence[int]) -> np.ndarray:
     """Takes a mask `[h, w]` to its letterboxed input, with 255 around the image."""
     scaled = scaled_size(mask.shape, input_size).astype(int)
     result = np.full(tuple(input_size), IGNORED_PIXEL, np.uint8)
-    result[: scaled[0], : scaled[1]] = _nearest(mask, scaled)
+    result[: scaled[0], : scaled[1]] = resize_mask(mask, scaled)
     return result
 
 
@@ -114,31 +113,4 @@ def class_map_in_image(
     """Takes a class map of a letterboxed input back to the image."""
     height, width = scaled_size(image_size, class_map.shape).astype(int)
     size = int(image_size[0]), int(image_size[1])
-    return _nearest(class_map[:height, :width], size)
-
-
-def _nearest(values, size):
-    """Each pixel of another size has the value at its middle."""
-    rows, columns = (
-        ((2 * np.arange(new) + 1) * old) // (2 * new)
-        for new, old in zip(size, values.shape)
-    )
-    return values[rows[:, None], columns[None]]
-
-
-def resize_axis(image, size, scaled, axis, half):
-    """Interpolates `scaled` places along an axis of `size`; the border goes on."""
-    place = (np.arange(scaled, dtype="float32") + half) * (size / scaled) - half
-    low = np.floor(place)
-    shape = [1] * image.ndim
-    shape[axis] = len(place)
-    # What is taken is cast, not the whole image.
-    first, second = (
-        image.take(np.clip(i, 0.0, size - 1.0).astype("int32"), axis).astype("float32")
-        for i in (low, low + 1.0)
-    )
-    # first + (second - first) * weight, without a new array for each step.
-    second -= first
-    second *= (place - low).reshape(shape)
-    second += first
-    return second
+    return resize_mask(class_map[:height, :width], size)

@@ -16,6 +16,7 @@ from effdet_keras._internal.number_ranges import (
     rising_pair,
 )
 from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras._internal.philox import Stream
 from effdet_keras._internal.python_calls import call_python
 from effdet_keras.augment import random_ops
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
@@ -42,7 +43,10 @@ class Augmentation:
     - `"mask"`: uint8 `[H, W]`, the class of each pixel, 255 where it has none, for a
       model with a segmentation head only.
 
-    Other keys stay as they are. All work is done by TensorFlow, inside `tf.data`.
+    Other keys stay as they are. All work is done by TensorFlow, inside `tf.data`. Where
+    TensorFlow is not installed, batches call `augment_arrays`, which `Mosaic`,
+    `FromNumPy` and `RandomApply` have, and a subclass may have: `augment` of NumPy
+    arrays, with a seed of two ints.
 
     Attributes:
         num_images: int, the number of examples that one call takes: 1, except for
@@ -100,6 +104,26 @@ class Augmentation:
         """
         raise NotImplementedError(f"{type(self).__name__} has no method `augment`")
 
+    @property
+    def needs_tensorflow(self) -> bool:
+        """Whether it has no `augment_arrays`, for batches without TensorFlow."""
+        return type(self).augment_arrays is Augmentation.augment_arrays
+
+    def augment_arrays(self, example: Example | list[Example], seed: Any) -> Example:
+        """Does the work of `augment` on NumPy arrays; a subclass may write it.
+
+        Args:
+            example: dict of NumPy arrays, or a list of them, as `augment` takes them.
+            seed: pair of ints.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no `augment_arrays`")
+
+    def call_arrays(self, example: Example | list[Example], seed: Any) -> Example:
+        """`__call__` of NumPy arrays, by `augment_arrays`."""
+        first = example if self.num_images == 1 else example[0]
+        result = sanitize_arrays(self.augment_arrays(example, seed), first["image"])
+        return {**first, **result}
+
 
 def parameter(default: Any, interval: str, **options: Any) -> Any:
     """A field of a number, or of a pair, and its interval, such as "(0, 1]".
@@ -153,6 +177,20 @@ def to_dtype(image, dtype):
     if dtype.is_integer and image.dtype.is_floating:
         image = tf.clip_by_value(tf.round(image), 0.0, 255.0)
     return tf.cast(image, dtype)
+
+
+def sanitize_arrays(example, original):
+    """`sanitize_boxes` in NumPy, in the dtype of the `original` image."""
+    image = np.asarray(example["image"])
+    if image.dtype != original.dtype:
+        if original.dtype.kind in "iu" and image.dtype.kind == "f":
+            image = np.clip(np.round(image), 0, 255)
+        image = image.astype(original.dtype)
+    boxes = np.asarray(example["boxes"], np.float32).reshape(-1, 4)
+    labels = np.asarray(example["labels"], np.int32).reshape(-1)
+    boxes = np.clip(boxes, np.float32(0), np.tile(np.float32(image.shape[:2]), 2))
+    keep = (boxes[:, 2:] > boxes[:, :2]).all(axis=1)
+    return {**example, "image": image, "boxes": boxes[keep], "labels": labels[keep]}
 
 
 def size_of(image):
@@ -209,6 +247,16 @@ class Compose(Augmentation):
             example = augmentation(example, one)
         return example
 
+    @property
+    def needs_tensorflow(self) -> bool:
+        return any(one.needs_tensorflow for one in self.augmentations)
+
+    def augment_arrays(self, example: Example | list[Example], seed: Any) -> Example:
+        seeds = Stream(seed).split(len(self.augmentations))
+        for augmentation, one in zip(self.augmentations, seeds):
+            example = augmentation.call_arrays(example, one)
+        return example
+
     def __repr__(self):
         return f"Compose({self.augmentations!r})"
 
@@ -229,6 +277,10 @@ class MixWithOther(Augmentation):
     @property
     def fits_any_resolution(self) -> bool:
         return self.augmentation.fits_any_resolution
+
+    @property
+    def needs_tensorflow(self) -> bool:
+        return self.augmentation.needs_tensorflow
 
 
 class RandomApply(MixWithOther):
@@ -277,6 +329,13 @@ class RandomApply(MixWithOther):
             return tuple(same[key] for key in keys)
 
         return dict(zip(keys, tf.cond(happens, applied, unchanged)))
+
+    def augment_arrays(self, example: Example | list[Example], seed: Any) -> Example:
+        first = example if self.num_images == 1 else example[0]
+        of_coin, inner = Stream(seed).split(2)
+        if Stream(of_coin).uniform() < np.float32(self.probability):
+            return self.augmentation.call_arrays(example, inner)
+        return first
 
     def __repr__(self):
         return f"RandomApply({self.augmentation!r}, probability={self.probability})"
@@ -351,6 +410,11 @@ class FromNumPy(Augmentation):
             for key, array in zip(_KEYS, arrays)
         }
         return {**example, **shaped}
+
+    def augment_arrays(self, example: Example, seed: Any) -> Example:
+        image = sanitize_arrays(example, np.zeros(0, np.uint8))["image"]
+        arrays = self._call_function(image, example["boxes"], example["labels"], seed)
+        return {**example, **dict(zip(_KEYS, arrays))}
 
     def _call_function(self, image, boxes, labels, seed):
         # A generator takes numbers from 0; a seed may have others.

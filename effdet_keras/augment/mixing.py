@@ -5,10 +5,15 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
+
 from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras._internal.philox import Stream
+from effdet_keras._internal.resizing import resize_image, resize_mask
 from effdet_keras.augment import random_ops
 from effdet_keras.augment.augmentation import Augmentation, Example, parameter, size_of
 from effdet_keras.augment.warps import crop
+from effdet_keras.box_ops import area
 
 
 @dataclasses.dataclass(eq=False)
@@ -93,6 +98,53 @@ class Mosaic(Augmentation):
         if "mask" in cut:
             mask = tf.convert_to_tensor(cut["mask"])[..., None]
             quarter["mask"] = tf.image.resize(mask, pixels, method="nearest")[..., 0]
+        return quarter
+
+    # The same in NumPy, for batches without TensorFlow.
+
+    def augment_arrays(self, example: list[Example], seed: Any) -> Example:
+        shape = np.float32(example[0]["image"].shape[:2])
+        height, width = np.maximum(shape, np.float32(2))
+        units = Stream(seed).uniform((5, 3))
+        share = random_ops.between(units[0], *np.float32(self.center))
+        one = np.float32(1)
+        y = np.clip(np.round(share[0] * height), one, height - one)
+        x = np.clip(np.round(share[1] * width), one, width - one)
+        places = np.float32([(0, 0), (0, x), (y, 0), (y, x)])
+        ends = np.float32([(y, x), (y, width), (height, x), (height, width)])
+        quarters = [
+            self._quarter_arrays(*each, units[i + 1])
+            for i, each in enumerate(zip(example, ends - places, places))
+        ]
+        joined = {}
+        for key in quarters[0]:
+            arrays = [quarter[key] for quarter in quarters]
+            if key in ("image", "mask"):
+                arrays = [np.concatenate(two, 1) for two in (arrays[:2], arrays[2:])]
+            joined[key] = np.concatenate(arrays)
+        return joined
+
+    def _quarter_arrays(self, example, size, place, units):
+        """`_quarter` in NumPy."""
+        one = np.float32(1)
+        whole = np.float32(example["image"].shape[:2])
+        zoom = random_ops.between(units[0], *np.float32(self.zoom))
+        scale = np.max(size / whole) * zoom
+        sides = np.clip(np.round(size / scale), one, whole)
+        low = np.floor(units[1:] * (whole - sides + one))
+        (y0, x0), (y1, x1) = low.astype(int), (low + sides).astype(int)
+        points = example["boxes"].reshape(-1, 2, 2)
+        boxes = (np.clip(points, low, low + sides) - low).reshape(-1, 4)
+        visible = area(boxes) >= np.float32(self.min_visibility) * area(example["boxes"])
+        boxes = np.where(visible[:, None], boxes, np.float32(0))
+        pixels = size.astype(int).tolist()
+        quarter = {
+            "image": resize_image(example["image"][y0:y1, x0:x1], pixels),
+            "boxes": boxes * np.tile(size / sides, 2) + np.tile(place, 2),
+            "labels": example["labels"],
+        }
+        if "mask" in example:
+            quarter["mask"] = resize_mask(example["mask"][y0:y1, x0:x1], pixels)
         return quarter
 
 

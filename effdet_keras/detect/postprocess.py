@@ -20,10 +20,10 @@ from effdet_keras._internal.number_ranges import (
 )
 from effdet_keras._internal.optional_imports import keras_ops as ops
 from effdet_keras._internal.plain_values import FieldSerializable
+from effdet_keras._internal.resizing import resize_axis
 from effdet_keras.box_ops import area, clip_boxes, decode_boxes
 from effdet_keras.errors import check_choice, require
 from effdet_keras.labels import BACKGROUND
-from effdet_keras.letterbox import resize_axis
 from effdet_keras.network.anchors import stride_of
 from effdet_keras.network.config import EfficientDetConfig
 
@@ -536,8 +536,7 @@ def class_map_of(
         for axis, length in enumerate(image_size, start=1):
             places = logits.shape[axis]
             size = np.float32([places, places * stride_of(length, places)])
-            logits = resize_axis(logits, *size, axis, np.float32(0.5))
-            logits = logits.take(range(length), axis)
+            logits = resize_axis(logits, *size, axis, np.float32(0.5), count=length)
         return logits.argmax(axis=-1).astype("uint8")
     logits = ops.cast(segmentation_logits, "float32")
     places = logits.shape[1:3]

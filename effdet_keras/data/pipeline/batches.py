@@ -24,6 +24,12 @@ from effdet_keras.augment.augmentation import (
 from effdet_keras.data.balance import balanced_places, repeat_factors
 from effdet_keras.data.pipeline import transforms
 from effdet_keras.data.pipeline.image_reader import reader_behind
+from effdet_keras.data.pipeline.numpy_batches import (
+    AUGMENT,
+    PARTNERS,
+    ExampleLoader,
+    NumPyBatches,
+)
 from effdet_keras.errors import InvalidValueError, check_argument, check_choice, require
 from effdet_keras.labels import BACKGROUND
 from effdet_keras.network.config import RESIZE_METHODS
@@ -51,8 +57,12 @@ def make_batches(
     resize_method,
     balance,
 ):
-    """Builds the `tf.data.Dataset` of `DetectionDataset.batches`: see there."""
-    tf.require("`DetectionDataset.batches`")
+    """Builds the `tf.data.Dataset` of `DetectionDataset.batches`: see there.
+
+    Where TensorFlow is not installed it is a `NumPyBatches`.
+    """
+    if tf.is_installed():
+        tf.require("`DetectionDataset.batches`")
     batch_size = _int("batch_size", batch_size)
     image_size = _sides("image_size", image_size)
     if target_size is not None:
@@ -131,6 +141,27 @@ def make_batches(
         share,
         factors,
     )
+    box_step = 1
+    if max_boxes is None and default_jit_compile():
+        box_step = min(max(most_boxes, 1), _MOST_PADDING)
+    reader.order = order
+    if not tf.is_installed():
+        example_loader = ExampleLoader(
+            reader=reader,
+            augmentation=augmentation,
+            window=window,
+            training=training,
+            flip_probability=flip_probability,
+            scale_jitter=scale_jitter,
+        )
+        return NumPyBatches(
+            example_loader,
+            order,
+            local_batch_size,
+            drop_remainder=drop_remainder,
+            max_boxes=max_boxes,
+            box_step=box_step,
+        )
     # AutoGraph is for code of users, whose functions get it elsewhere.
     load = tf.autograph.experimental.do_not_convert(load)
     parallel = {"num_parallel_calls": tf.data.AUTOTUNE, "deterministic": True}
@@ -143,11 +174,9 @@ def make_batches(
     examples = _reported(examples, reader, order.size)
     dataset = _batched(examples, local_batch_size, max_boxes, drop_remainder)
     if max_boxes is None and default_jit_compile():
-        step = min(max(most_boxes, 1), _MOST_PADDING)
-        padded = functools.partial(_with_few_shapes, step=step)
+        padded = functools.partial(_with_few_shapes, step=box_step)
         dataset = dataset.map(tf.autograph.experimental.do_not_convert(padded))
     dataset = dataset.prefetch(_BATCHES_AHEAD)
-    reader.order = order
     reader_behind[dataset] = reader
     return dataset
 
@@ -245,7 +274,6 @@ def _int(name, value, lowest=1):
 
 # --- Augmentations: their partner images, and errors that name both.
 
-_AUGMENT, _PARTNERS = 1, 2  # streams of random numbers beside those of the transforms
 _FEW_PIXELS = 8  # boxes that end before it may be fractions of a tiny image
 _BRIGHT = 64  # of an image that no augmentation turns into one of pixels up to 1
 
@@ -255,6 +283,11 @@ def _prepared(augment, reader):
     if augment is None:
         return None
     augmentation = _with_checks(as_augmentation(augment), reader)
+    if augmentation.needs_tensorflow and not tf.is_installed():
+        tf.require(
+            f"`augment={augmentation!r}`, like all but `Mosaic`, `FromNumPy` and "
+            "`RandomApply` of these,"
+        )
     if reader.gives_masks and not augmentation.keeps_masks:
         raise InvalidValueError(
             f"{augmentation!r} moves, or may move, pixels but not masks. Leave it "
@@ -270,7 +303,7 @@ def _augmented(augmentation, reader, index, seed, factors=None):
     example = _read(reader, index)
     if augmentation is None:
         return example
-    own_seed = _fold(seed, _AUGMENT)
+    own_seed = _fold(seed, AUGMENT)
     if augmentation.num_images == 1:
         return augmentation(example, own_seed)
     count, size = augmentation.num_images - 1, len(reader.records)
@@ -291,7 +324,7 @@ def _partners(index, seed, count, size, factors=None):
         places = tf.searchsorted(tf.constant(ends), shares, "right", tf.int64)
         return tf.where(places == index, (places + 1) % size, places)
     steps = tf.random.stateless_uniform(
-        [count], _fold(seed, _PARTNERS), 1, size, tf.int64, alg="philox"
+        [count], _fold(seed, PARTNERS), 1, size, tf.int64, alg="philox"
     )
     return (index + steps) % size
 
@@ -343,6 +376,31 @@ class _Checked(MixWithOther):
             image = tf.identity(image)
         boxes = tf.ensure_shape(boxes, [None, 4])
         labels = tf.ensure_shape(labels, [None])
+        return {**result, "image": image, "boxes": boxes, "labels": labels}
+
+    def augment_arrays(self, example, seed):
+        first = example if self.num_images == 1 else example[0]
+        try:
+            result = self.augmentation.augment_arrays(example, seed)
+            image = np.asarray(result["image"])
+            boxes = np.asarray(result["boxes"], np.float32)
+            labels = np.asarray(result["labels"], np.int32)
+        except Exception as error:
+            self._reader.error = InvalidValueError(
+                f"The augmentation {self} failed: {type(error).__name__}: {error}"
+            )
+            raise self._reader.error from error
+        before = first["image"]
+        boxes, labels = self._check(
+            np.array(image.shape),
+            boxes,
+            labels,
+            np.array(before.shape),
+            first["boxes"],
+            first["image_id"],
+            (image.min(), image.max()),  # NaN if a pixel is
+            (before.min(), before.max()),
+        )
         return {**result, "image": image, "boxes": boxes, "labels": labels}
 
     def _check(
@@ -444,16 +502,27 @@ class EpochOrder:
             return self._size
         return self._size // self.batch_size * self.batch_size // self._count
 
+    @property
+    def position(self):
+        """The next pass, and what `start_at` was given with it."""
+        return self._next, self._skipped, self._per_pass
+
     def draw(self):
         """Returns the indices of the next pass, and the seed of each: int64 arrays."""
-        drawn = self._of_pass(self._next)
+        position = self.position
         self._next += 1
-        if skipped := self._skipped:
-            used = self._per_pass
+        return self.pass_from(position)
+
+    def pass_from(self, position, ahead=0):
+        """What `draw` returns at a position, or so many passes later."""
+        number, skipped, used = position
+        number += ahead
+        drawn = self._of_pass(number)
+        if skipped:
             drawn = tuple(
                 # What nobody uses of a pass stays where it is.
                 np.concatenate([now[skipped:used], then[:skipped], now[used:]])
-                for now, then in zip(drawn, self._of_pass(self._next))
+                for now, then in zip(drawn, self._of_pass(number + 1))
             )
         if self._count == 1:
             return drawn

@@ -31,10 +31,13 @@ reader_behind = weakref.WeakKeyDictionary()
 
 
 def find_image_readers(dataset):
-    """Finds the `ImageReader`s behind a `tf.data.Dataset`, and how long a pass is."""
+    """Finds the `ImageReader`s behind batches, and how many batches a pass has."""
     found, to_visit, visited = {}, [(dataset, _UNKNOWN)], set()
     while to_visit:
         dataset, length = to_visit.pop()
+        if isinstance(reader := getattr(dataset, "image_reader", None), ImageReader):
+            found[reader] = dataset.batches_per_pass  # of `NumPyBatches`
+            continue
         # Only a `tf.data.Dataset` has `_inputs`: the datasets it was made of.
         inputs = getattr(dataset, "_inputs", None)
         if not callable(inputs) or id(dataset) in visited:
@@ -164,7 +167,7 @@ def decode_plain_jpeg(image):
     is_jpeg = isinstance(image, EncodedImage) or (
         isinstance(image, str) and image.lower().endswith((".jpg", ".jpeg"))
     )
-    if not is_jpeg or not features.check_feature("libjpeg_turbo"):
+    if not is_jpeg or not _can_decode_alike():
         return None
     try:
         data = stored_bytes(image)
@@ -174,6 +177,11 @@ def decode_plain_jpeg(image):
         return np.asarray(memoryview(decoded))  # without a copy
     except Exception:  # of files and decoders: `read_image` says it in plain words
         return None
+
+
+@functools.cache
+def _can_decode_alike():
+    return tf.is_installed() and features.check_feature("libjpeg_turbo")
 
 
 def _is_plain(data):
