@@ -319,7 +319,7 @@ def _partners(index, seed, count, size, factors=None):
     if factors is not None:  # each as often as its factor says
         ends = np.cumsum(factors / np.sum(factors))[:-1]
         shares = tf.random.stateless_uniform(
-            [count], _fold(seed, _PARTNERS), alg="philox", dtype=tf.float64
+            [count], _fold(seed, PARTNERS), alg="philox", dtype=tf.float64
         )
         places = tf.searchsorted(tf.constant(ends), shares, "right", tf.int64)
         return tf.where(places == index, (places + 1) % size, places)
