@@ -153,6 +153,7 @@ def make_batches(
             training=training,
             flip_probability=flip_probability,
             scale_jitter=scale_jitter,
+            factors=factors,
         )
         return NumPyBatches(
             example_loader,
