@@ -13,6 +13,7 @@ that was in the dataset before counts as a false alarm. The backbone is frozen
 """
 
 import argparse
+import collections
 import dataclasses
 import json
 import pathlib
@@ -120,7 +121,10 @@ def moved(box, image_size, random):
 def count(results, damages):
     """The share of damages that is found at the wanted precision, and of each kind."""
     suspects = find_doubts(results)
-    found_by = [found_damages(suspect, damages) for suspect in suspects]
+    of_image = collections.defaultdict(list)
+    for place, one in enumerate(damages):
+        of_image[one.image_id].append((place, one))
+    found_by = [found_damages(one, of_image[one.image_id]) for one in suspects]
     is_right = np.array([bool(found) for found in found_by], bool)
     precision = np.cumsum(is_right) / np.arange(1, len(is_right) + 1)
     lengths = np.flatnonzero(precision >= PRECISION)
@@ -149,11 +153,12 @@ def count(results, damages):
 
 
 def found_damages(suspect, damages):
-    """The places in `damages` of what a suspect shows; empty for a false alarm."""
+    """The places of what a suspect shows; empty for a false alarm.
+
+    `damages` has those of the image, each after its place among all.
+    """
     found = set()
-    for place, one in enumerate(damages):
-        if one.image_id != suspect.image_id:
-            continue
+    for place, one in damages:
         if suspect.kind == "missing":  # of a moved one as well, where it was
             is_found = overlap(suspect.box, one.true_box) >= 0.5
             is_found &= one.kind != "renamed"

@@ -79,7 +79,11 @@ class _Matched:
 
 
 def _match(result):
-    """Pairs detections and annotations of any class, the highest IoU first."""
+    """Pairs detections and annotations, the highest IoU first; neighbours of one class.
+
+    A detection at the place of an annotation may have another class; one beside it is
+    another object then.
+    """
     kept: list[int] = []
     for row in np.flatnonzero(result.scores >= _LOWEST_SCORE):  # best first
         again = pairwise_iou(result.boxes[row], result.boxes[kept]) >= _ONE_PLACE
@@ -91,7 +95,8 @@ def _match(result):
     overlap = np.where(crowds, 0.0, overlap)
     truth, iou = np.full(len(kept), NONE), np.zeros(len(kept))
     is_free = np.ones(len(crowds), bool)
-    rows, columns = np.nonzero(overlap >= _NEAR)
+    is_own = result.labels[kept][:, None] == result.truth_labels
+    rows, columns = np.nonzero(overlap >= np.where(is_own, _NEAR, _SAME))
     for pair in np.argsort(-overlap[rows, columns], kind="stable"):
         row, column = rows[pair], columns[pair]
         if truth[row] == NONE and is_free[column]:

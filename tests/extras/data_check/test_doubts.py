@@ -11,7 +11,7 @@ BESIDE = (0, 6, 10, 16)  # IoU with BOX 0.25
 
 
 def image(truth, found, *, image_id=1, crowds=None):
-    """An image of annotations `(label, *yxyx)` and detections `(label, score, *yxyx)`"""
+    """An image: annotations `(label, *yxyx)`, detections `(label, score, *yxyx)`."""
     return ImageResult(
         image_id,
         [row[1:] for row in truth],
