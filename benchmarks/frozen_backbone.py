@@ -4,8 +4,8 @@ A question such as "which images should be labelled next?" needs dozens of train
 The ImageNet backbone of Lite0 takes most of the time of each, so here it stays as it
 is: `FrozenBackbone` computes its features of some views of every image, and each
 detector trains the BiFPN and the heads on these alone, with the losses, the matching
-and the anchors of the package. AP is lower than that of `EfficientDet.fit`, which trains
-the backbone too. Compare such numbers with each other only.
+and the anchors of the package. AP is lower than that of `EfficientDet.fit`, which
+trains the backbone too. Compare such numbers with each other only.
 """
 
 import pathlib
@@ -91,7 +91,9 @@ class FrozenBackbone:
         matching = ek.matching.ATSSMatching()
         self.model.compile("adamw", loss, matching=matching, ema_decay=None)
         backbone = next(
-            layer for layer in self.model.layers if layer.name.startswith("efficientnet")
+            layer
+            for layer in self.model.layers
+            if layer.name.startswith("efficientnet")
         )
         levels = list(backbone.output)
         self._backbone = keras.Model(self.model.input, levels)
@@ -144,7 +146,7 @@ class FrozenBackbone:
         return np.asarray(new, "float32")
 
     def _boxes(self, record, index, view):
-        """The boxes of a record in a view, `yxyx` in pixels of the input, and labels."""
+        """The boxes of a record in a view, `yxyx` pixels of the input, and labels."""
         scale, mirrored_from, y, x = self._affine[index, view]
         boxes = boxes_of(record) * scale + [y, x, y, x]
         if mirrored_from:
@@ -202,7 +204,9 @@ class FrozenBackbone:
             self._optimizer.learning_rate.assign(rate)
             variables = self.head.trainable_variables
             with tf.GradientTape() as tape:
-                outputs = self.head([tf.cast(x, "float32") for x in features], training=True)
+                outputs = self.head(
+                    [tf.cast(x, "float32") for x in features], training=True
+                )
                 loss = self.model.compute_losses(truth, outputs, training=True)["loss"]
             gradients = tape.gradient(loss, [v.value for v in variables])
             gradients, _ = tf.clip_by_global_norm(gradients, _CLIP)
@@ -213,7 +217,9 @@ class FrozenBackbone:
 
     def _make_detect(self):
         def found(features):
-            outputs = self.head([tf.cast(x, "float32") for x in features], training=False)
+            outputs = self.head(
+                [tf.cast(x, "float32") for x in features], training=False
+            )
             return self.model.detect_outputs(outputs)
 
         return found

@@ -14,6 +14,7 @@ images is reached, on straight lines between the measurements, or null.
 """
 
 import argparse
+import itertools
 import json
 import pathlib
 
@@ -94,7 +95,7 @@ def next_images(backbone, train, labelled):
 def share_at(aps, wanted):
     """The percentage at which an AP is reached first; None where it is not."""
     percents = sorted(aps)
-    for before, after in zip(percents, percents[1:]):
+    for before, after in itertools.pairwise(percents):
         if aps[after] >= wanted:
             gain = aps[after] - aps[before]
             part = (wanted - aps[before]) / gain if gain > 0 else 0.0

@@ -5,7 +5,7 @@
 
 Of the annotations of `train` 10 % are deleted, 10 % moved by a quarter to a half of
 their sides, and 5 % get another class, at random. Detectors of three folds are trained
-on what is left, and `find_suspects` lists what they doubt in the images that they were
+on what is left, and `find_doubts` lists what they doubt in the images that they were
 not trained on. Going down that list, `found` is the highest share of the damaged
 annotations that are in it while at least 80 % of the list is damaged ones. An error
 that was in the dataset before counts as a false alarm. The backbone is frozen
@@ -13,6 +13,7 @@ that was in the dataset before counts as a false alarm. The backbone is frozen
 """
 
 import argparse
+import collections
 import dataclasses
 import json
 import pathlib
@@ -23,8 +24,8 @@ from frozen_backbone import add_arguments, boxes_of, open_data, read_arguments
 
 from effdet_keras.box_ops import pairwise_iou
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.extras.analysis import find_suspects
-from effdet_keras.extras.data_check.suspects import fold_indices
+from effdet_keras.extras.data_check.doubts import find_doubts
+from effdet_keras.extras.data_check.suspects import LEAST_SUSPICION, fold_indices
 
 DELETED, MOVED, RENAMED = 0.10, 0.10, 0.05
 MOVED_BY = 0.25, 0.5  # of the sides of a box
@@ -119,8 +120,11 @@ def moved(box, image_size, random):
 
 def count(results, damages):
     """The share of damages that is found at the wanted precision, and of each kind."""
-    suspects = find_suspects(results)
-    found_by = [found_damages(suspect, damages) for suspect in suspects]
+    suspects = find_doubts(results)
+    of_image = collections.defaultdict(list)
+    for place, one in enumerate(damages):
+        of_image[one.image_id].append((place, one))
+    found_by = [found_damages(one, of_image[one.image_id]) for one in suspects]
     is_right = np.array([bool(found) for found in found_by], bool)
     precision = np.cumsum(is_right) / np.arange(1, len(is_right) + 1)
     lengths = np.flatnonzero(precision >= PRECISION)
@@ -131,7 +135,8 @@ def count(results, damages):
     for kind in dict.fromkeys(one.kind for one in damages):
         places = {k for k, one in enumerate(damages) if one.kind == kind}
         kinds[kind] = round(len(found & places) / len(places), 3)
-    at_threshold = [k for k, one in enumerate(suspects) if one.suspicion >= 0.5]
+    shown = sum(one.suspicion >= LEAST_SUSPICION for one in suspects)
+    found_there = set().union(*found_by[:shown])
     return {
         "damaged": len(damages),
         "found": round(len(found) / max(len(damages), 1), 3),
@@ -139,18 +144,21 @@ def count(results, damages):
         "listed": length,
         "found_in_the_whole_list": round(len(everything) / max(len(damages), 1), 3),
         "whole_list": len(suspects),
-        "precision_from_0.5": round(float(is_right[at_threshold].mean()), 3)
-        if at_threshold
+        "shown": shown,
+        "found_in_what_is_shown": round(len(found_there) / max(len(damages), 1), 3),
+        "precision_of_what_is_shown": round(float(is_right[:shown].mean()), 3)
+        if shown
         else None,
     }
 
 
 def found_damages(suspect, damages):
-    """The places in `damages` of what a suspect shows; empty for a false alarm."""
+    """The places of what a suspect shows; empty for a false alarm.
+
+    `damages` has those of the image, each after its place among all.
+    """
     found = set()
-    for place, one in enumerate(damages):
-        if one.image_id != suspect.image_id:
-            continue
+    for place, one in damages:
         if suspect.kind == "missing":  # of a moved one as well, where it was
             is_found = overlap(suspect.box, one.true_box) >= 0.5
             is_found &= one.kind != "renamed"

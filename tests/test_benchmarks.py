@@ -143,3 +143,30 @@ def test_another_activation_is_judged_with_a_teacher_and_without(tmp_path):
     cases = [line["case"] for line in cases_in(output)]
     kinds = ["as it is", "annotations alone", "teacher"]
     assert cases == ["teacher", *(f"relu6, {kind}" for kind in kinds)]
+
+
+@pytest.mark.slow
+def test_the_error_of_a_forecast_is_that_of_its_middle():
+    (line,) = cases_in(printed("forecast_error.py", "--quick"))
+    assert line["images"] == [5, 10, 20, 40] and len(line["AP"]) == 4
+    low, middle, high = line["forecast"]
+    assert line["error"] == pytest.approx(middle - line["AP"][-1], abs=2e-4)
+    assert line["covered"] == (low <= line["AP"][-1] <= high)
+
+
+@pytest.mark.slow
+def test_rounds_of_label_next_stand_beside_random_choice(tmp_path):
+    curve = tmp_path / "curve.svg"
+    (line,) = cases_in(printed("label_next_rounds.py", "--quick", "--draw", curve))
+    assert list(line["random"]) == ["12", "25", "50", "100"]
+    assert list(line["label-next"]) == ["12", "25", "40", "60"]
+    assert line["random"]["12"] == line["label-next"]["12"]
+    assert "<svg" in curve.read_text()
+
+
+@pytest.mark.slow
+def test_damaged_annotations_are_counted_by_kind():
+    (line,) = cases_in(printed("suspects_found.py", "--quick"))
+    assert set(line["found_of"]) == {"deleted", "moved", "renamed"}
+    assert line["damaged"] > 0 and 0 <= line["found"] <= 1
+    assert line["found"] <= line["found_in_the_whole_list"]

@@ -129,9 +129,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     suspects.add_argument(
         "--least-suspicion",
         type=float,
-        default=0.5,
+        default=0.3,
         metavar="S",
-        help="leave out what is doubted less, 0 to 1 (%(default)s)",
+        help="leave out what is less likely to be wrong, 0 to 1 (%(default)s)",
     )
     add_overwrite(parser)
 
@@ -143,7 +143,7 @@ def run(
     suspects: str | None = None,
     to: str = "coco",
     folds: int = 3,
-    least_suspicion: float = 0.5,
+    least_suspicion: float = 0.3,
     split: str | None = None,
     format: str | None = None,
     unlabelled: str | None = None,

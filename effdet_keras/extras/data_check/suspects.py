@@ -31,7 +31,8 @@ from effdet_keras.data.split_groups import image_groups
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.evaluate import image_results
 from effdet_keras.errors import InvalidValueError, check_choice, printable
-from effdet_keras.extras.analysis import Suspect, find_suspects
+from effdet_keras.extras.analysis import Suspect
+from effdet_keras.extras.data_check.doubts import find_doubts
 from effdet_keras.extras.label_next.tools import (
     FOLDER,
     IMAGES,
@@ -44,7 +45,7 @@ from effdet_keras.runs.fine_tune import fine_tune
 from effdet_keras.runs.parts import choose_splits
 from effdet_keras.runs.run_folder import RunFolder
 
-LEAST_SUSPICION = 0.5
+LEAST_SUSPICION = 0.3
 
 
 def write_suspects(
@@ -74,7 +75,8 @@ def write_suspects(
         to: "labelstudio", "cvat", "labelme" or "coco".
         format, split: of `data`, as for `load`; None for all splits.
         folds: int, the number of detectors to train where that is needed.
-        least_suspicion: float from 0 to 1: what is doubted less is left out.
+        least_suspicion: float from 0 to 1, the lowest probability that an annotation is
+            wrong with which it is listed; see `find_doubts`.
 
     Returns:
         List of `Suspect`, the most suspicious first.
@@ -115,7 +117,7 @@ run...
         splits = {split: splits[split]}
     dataset = concat_splits(splits)
     judge = _Judge(folder, dataset, out.with_name(f"{out.name}_folds"), folds)
-    suspects = find_suspects(judge.results())
+    suspects = find_doubts(judge.results())
     suspects = [s for s in suspects if s.suspicion >= least_suspicion]
     if suspects:
         _write(out, dataset, suspects, to, os.fspath(run))

@@ -120,7 +120,7 @@ def test_images_that_the_run_never_saw_are_judged_by_the_run(data, judged, tmp_p
 
 def test_the_proposal_has_what_is_missing_and_the_other_class(data, judged, tmp_path):
     run = a_run(tmp_path / "run", data)
-    found = write_suspects(run, data, tmp_path / "out")
+    found = write_suspects(run, data, tmp_path / "out", least_suspicion=0.05)
     kinds = {suspect.name: suspect.kind for suspect in found}
     expected = {"photo1x.jpg": "missing", "photo2x.jpg": "wrong class"}
     assert kinds == {**expected, "photo3x.jpg": "unfound"}
@@ -142,9 +142,10 @@ def test_the_proposal_has_what_is_missing_and_the_other_class(data, judged, tmp_
 
 def test_what_is_doubted_less_is_left_out(data, judged, tmp_path):
     run = a_run(tmp_path / "run", data)
-    assert write_suspects(run, data, tmp_path / "out", least_suspicion=0.95)
-    found = write_suspects(run, data, tmp_path / "none", folds=2, least_suspicion=1.0)
-    assert {suspect.kind for suspect in found} <= {"unfound"}
+    found = write_suspects(run, data, tmp_path / "out", least_suspicion=0.5)
+    assert {suspect.kind for suspect in found} == {"missing", "wrong class"}
+    none = write_suspects(run, data, tmp_path / "none", folds=2, least_suspicion=0.9)
+    assert none == [] and not (tmp_path / "none").exists()
 
 
 def test_the_command_says_what_it_needs(data, judged, tmp_path, capsys):
