@@ -48,6 +48,7 @@ class TrainingFacts(NamedTuple):
     backbone: str = "efficientnet-b0"
     backbone_trains: bool | None = None  # None: as the recipe wants it
     epochs: int | None = None  # of `fit`, where `steps_per_epoch` says how long one is
+    trains_new_classes: bool = False  # alone: see `train/new_classes.py`
 
 
 class AutoChoice(NamedTuple):
@@ -56,6 +57,9 @@ class AutoChoice(NamedTuple):
     field: str
     value: object
     reason: str
+
+
+_ATSS = AutoChoice("matching", ATSSMatching(), "ATSS: an IoU threshold per object")
 
 
 def choose(facts: TrainingFacts) -> list[AutoChoice]:
@@ -69,7 +73,9 @@ def choose(facts: TrainingFacts) -> list[AutoChoice]:
     if trains is None:
         trains = facts.steps >= SHORT
     choices = _optimization(facts)
-    if facts.pretrained != _DETECTOR:
+    if facts.trains_new_classes:
+        choices.append(_ATSS)
+    elif facts.pretrained != _DETECTOR:
         choices += _new_heads()
     if facts.pretrained == _BACKBONE:
         choices += _pretrained_backbone(facts, trains)
@@ -78,12 +84,15 @@ def choose(facts: TrainingFacts) -> list[AutoChoice]:
 
 def _optimization(facts):
     """Optimizer, schedule, statistics and averages."""
-    rate = _LEARNING_RATE[facts.pretrained] * math.sqrt(min(facts.batch_size, 16) / 8)
+    rate, start = _LEARNING_RATE[facts.pretrained], _STARTS[facts.pretrained]
+    if facts.trains_new_classes:
+        rate, start = _RATE_OF_NEW_CLASSES, "only the outputs of new classes train"
+    rate *= math.sqrt(min(facts.batch_size, 16) / 8)
     rate *= math.sqrt(min(_FULL_RATE / facts.steps, 1.0))
     warmup = max(1, min(facts.steps // 10, 200))
     return [
         AutoChoice("optimizer", "muon", "Muon: higher AP on classes that look alike"),
-        AutoChoice("learning_rate", float(f"{rate:.2g}"), _STARTS[facts.pretrained]),
+        AutoChoice("learning_rate", float(f"{rate:.2g}"), start),
         AutoChoice(
             "schedule",
             {"name": "cosine", "warmup_steps": warmup},
@@ -110,7 +119,7 @@ def _optimization(facts):
 def _new_heads():
     """Targets and losses of heads that have not learned where boxes are."""
     return [
-        AutoChoice("matching", ATSSMatching(), "ATSS: an IoU threshold per object"),
+        _ATSS,
         AutoChoice("loss", BOX_LOSS, "IoU loss on boxes, the measure of AP"),
     ]
 
@@ -146,6 +155,7 @@ def _first_blocks(backbone):
 
 
 _LEARNING_RATE = {None: 4e-3, _BACKBONE: 5e-3, _DETECTOR: 1e-3}
+_RATE_OF_NEW_CLASSES = 1e-2  # of one layer
 _STARTS = {
     None: "all weights are new",
     _BACKBONE: "BiFPN and heads are new",

@@ -42,8 +42,8 @@ def new_labels(model: Any) -> tuple[int, ...]:
     if loaded is None:
         raise InvalidValueError(
             f"`freeze={ALL_BUT_NEW_CLASSES!r}` keeps the classes of a detector, and "
-            "none was loaded as a whole: weights of this model start new. Load a "
-            "detector into a model of its classes and the new ones: "
+            "none was loaded as a whole: some weights keep their initial values. Load "
+            "a detector into a model of its classes and the new ones: "
             f"{example.format([*(model.class_names or ['old']), 'new'])}."
         )
     if not loaded.new_labels:

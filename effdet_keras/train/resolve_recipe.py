@@ -66,6 +66,7 @@ def resolve_auto_fields(model: Any, facts: TrainingFacts, *, verbose: bool) -> N
     requested = model.settings.requested_recipe
     if frozen_state(model)["weights"] or not requested.is_auto("freeze"):
         facts = facts._replace(backbone_trains=is_trainable(model, "backbone"))
+    facts = facts._replace(trains_new_classes=bool(model.frozen_labels))
     choices = [
         choice
         for choice in auto_recipe.choose(facts)

@@ -135,7 +135,7 @@ def _leave_other_classes(plan, model, source):
 
 
 def _loaded_classes(model, source, plan):
-    """Which classes were loaded; None where anything but classes starts new."""
+    """Which classes were loaded; None where it had other weights too that were not."""
     new = [name for group in plan.new for name in group.names]
     parts = {array.name: array.part for array in network_arrays(model.config)}
     if any(parts[name] != "class_predict" for name in new):
@@ -221,7 +221,7 @@ class LoadedClasses(NamedTuple):
     """Which classes of a model come from the detector whose weights were loaded."""
 
     names: tuple[str, ...] | None  # the detector's own; None where they are not known
-    new_labels: tuple[int, ...]  # the model's, whose outputs start new
+    new_labels: tuple[int, ...]  # the model's; their outputs are not loaded
 
 
 _SHOWN, _MOST_PARTS = 4, 10  # names in a list before "...", and parts

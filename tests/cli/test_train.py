@@ -46,6 +46,7 @@ def test_every_flag_is_a_field():
 def test_it_trains_and_says_where_what_is_and_goes_on(data, tmp_path, capsys):
     out = tmp_path / "run"
     flags = ["--one-batch", "--augment", "blur,cut_out", "--freeze", "none"]
+    flags += ["--balance", "0.5"]
     assert train(data, *flags, "--seed", 3, "--learning-rate", "1e-3", out=out) == 0
     said = capsys.readouterr().out
     for text in ("AP50 ", "on 'validation'", "best.keras", "curves.png", "log.txt"):
@@ -53,6 +54,7 @@ def test_it_trains_and_says_where_what_is_and_goes_on(data, tmp_path, capsys):
     assert "\r" not in said.replace("\r\n", "")
     run = RunConfiguration.read(out / "configuration.yaml")
     assert (run.seed, run.freeze, run.learning_rate) == (3, None, 0.001)
+    assert run.balance == 0.5
     assert run.augment == ("blur", "cut_out") and run.model_config == MODEL_CONFIG
     assert json.loads((out / "numbers.json").read_text())["split"] == "validation"
 

@@ -61,6 +61,7 @@ OTHERS = {
     "one_batch": True,
     "seed": 5,
     "deterministic": True,
+    "balance": 0.3,
     "augment": ("mosaic", "blur"),
     "flip_probability": 0.0,
     "scale_jitter": (0.5, 1.5),

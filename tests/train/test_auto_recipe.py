@@ -46,6 +46,10 @@ def test_new_heads_learn_from_the_anchors_around_each_box():
     assert isinstance(chosen()["matching"], ATSSMatching)
     assert chosen()["loss"] == DetectionLoss(iou_loss_type="ciou", iou_loss_weight=4.0)
     assert not {"matching", "loss"} & set(chosen(pretrained="detector"))
+    # Boxes do not learn with new classes, and their outputs may have a higher rate.
+    added = chosen(pretrained="detector", trains_new_classes=True)
+    assert isinstance(added["matching"], ATSSMatching) and "loss" not in added
+    assert added["learning_rate"] > chosen(pretrained="detector")["learning_rate"]
 
 
 def test_the_rate_follows_the_batch_size_and_what_is_new():

@@ -8,13 +8,16 @@ from support.tiny import EAGER, batch, spread, tiny_model, values
 
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.network.config import EfficientDetConfig
+from effdet_keras.train.auto_recipe import TrainingFacts
 from effdet_keras.train.freezing import frozen_state
 from effdet_keras.train.losses import DetectionLoss
+from effdet_keras.train.matching import ATSSMatching
 from effdet_keras.train.new_classes import (
     ALL_BUT_NEW_CLASSES,
     mask_gradients,
     output_variables,
 )
+from effdet_keras.train.resolve_recipe import resolve_auto_fields
 
 OLD, NEW = ("dog", "bird"), ("cat", "dog", "bird")  # label 0 is new
 STATISTICS = ("moving_mean", "moving_variance")
@@ -270,5 +273,14 @@ def test_a_model_of_other_anchors_is_not_loaded_as_a_whole(old_weights):
     assert isinstance(config, EfficientDetConfig)
     model = EfficientDet(config, class_names=NEW)
     model.load_pretrained(old_weights, skip_mismatch=True, verbose=0)
-    with pytest.raises(ValueError, match="weights of this model start new"):
+    with pytest.raises(ValueError, match="some weights keep their initial values"):
         model.freeze(ALL_BUT_NEW_CLASSES)
+
+
+def test_fit_chooses_the_recipe_of_new_classes(old_weights):
+    model = grown(old_weights)
+    model.compile(freeze=ALL_BUT_NEW_CLASSES)
+    facts = TrainingFacts(num_images=20, batch_size=8, steps=100, pretrained="detector")
+    resolve_auto_fields(model, facts, verbose=False)
+    assert isinstance(model.settings.recipe.matching, ATSSMatching)
+    assert len(model.trainable_variables) == 2

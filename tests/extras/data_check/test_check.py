@@ -223,7 +223,10 @@ def test_tiny_boxes_are_measured_on_the_networks_input(clean):
             [0] * 10 + [1],
             {
                 "unused class": "class 'owl' has no box",
-                "class imbalance": "'dog' has 1 boxes, 'cat' has 10",
+                "class imbalance": (
+                    "'dog' has 1 boxes, 'cat' has 10: `effdet-keras train --balance "
+                    "auto` trains on its images more often"
+                ),
             },
         ),
         (["cat", "dog"], [0] * 9 + [1] * 2, {}),
