@@ -36,8 +36,8 @@ class BenchmarkReport:
     image_size: tuple[int, int]
     batch_size: int
     runs: int
-    # Of each stage `median_ms`, `p90_ms` and `p95_ms`; without `postprocess`, if an exported file
-    # does it inside its network.
+    # Of each stage `median_ms`, `p90_ms` and `p95_ms`; without `postprocess`, if an
+    # exported file does it inside its network.
     stages: dict[str, dict[str, float]]
     images_per_second: float
     peak_mb: float | None = None  # of the whole process, in units of 10^6 bytes
