@@ -94,7 +94,7 @@ def _resize(x, times):
 
 
 def _prepend_transpose(graph, input_dtype):
-    """Lets a graph of images `[B, 3, H, W]` take them as `[B, H, W, 3]`, or as bytes."""
+    """Lets a graph of images `[B, 3, H, W]` take `[B, H, W, 3]`, or bytes of it."""
     # Mean and deviation are then a number for a whole plane, not one for every third
     # pixel: 6 ms of D0's 86 at 512 pixels in onnxruntime.
     inner = "images_nchw"

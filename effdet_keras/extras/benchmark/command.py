@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import pathlib
 
-from effdet_keras._internal.optional_imports import keras
 from effdet_keras.cli.arguments import (
     add_batch_size,
+    add_data,
+    add_format,
     add_model,
     add_overwrite,
     add_precision,
@@ -14,16 +17,39 @@ from effdet_keras.cli.arguments import (
     add_threads,
 )
 
-SUMMARY = "measure how long a model takes per image"
+SUMMARY = "measure how long a model takes per image, or what each of its files is worth"
 DESCRIPTION = (
     "Measures how long detection takes, and how long each of its stages: reading the "
-    "files, letterbox, network, postprocess."
+    "files, letterbox, network, postprocess. With DATA and --targets it exports the "
+    "model to each target, and measures of each file AP, what it loses against the "
+    "model, milliseconds, megabytes and memory."
 )
+
+_CALIBRATION_SPLITS = ("train", "trainval")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command to its parser."""
     add_model(parser)
+    add_data(parser, nargs="?")
+    files = parser.add_argument_group("what each file is worth, with DATA")
+    files.add_argument(
+        "--targets",
+        metavar="NAMES",
+        help=(
+            "files to export and measure, with commas between: all; or formats, with a "
+            "precision where they have several (litert-int8), and targets (coral)"
+        ),
+    )
+    files.add_argument(
+        "--out",
+        metavar="FOLDER",
+        help="folder for the files, benchmark.json, benchmark.md and benchmark.html",
+    )
+    files.add_argument(
+        "--split", metavar="NAME", help="split of DATA to evaluate on (test or valid)"
+    )
+    add_format(files)
     parser.add_argument(
         "--images",
         metavar="FOLDER",
@@ -51,7 +77,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(
     model: str,
+    data: str | None = None,
     *,
+    targets: str | None = None,
+    out: str | None = None,
+    split: str | None = None,
+    format: str | None = None,
     images: str | None = None,
     batch_size: int = 1,
     runs: int = 30,
@@ -62,15 +93,76 @@ def run(
     precision: str = "float32",
     overwrite: bool = False,
 ) -> None:
-    """Measures how long a model takes per image."""
-    keras.require("`effdet-keras benchmark`")
-    from effdet_keras.cli.files import check_outputs, open_any_model
-    from effdet_keras.extras.benchmark.benchmark_model import benchmark
+    """Measures how long a model takes per image, or what each of its files is worth."""
+    from effdet_keras.cli.files import (
+        EVALUATION_SPLITS,
+        DatasetSource,
+        check_outputs,
+        open_any_model,
+        open_live_model,
+    )
+    from effdet_keras.errors import require
 
-    check_outputs([json], [model], overwrite=overwrite)
-    predictor = open_any_model(model, threads, runtime=runtime, precision=precision)
-    sizes = {"batch_size": batch_size, "runs": runs}
-    report = benchmark(predictor, images, trace=trace, **sizes)
-    print(report)
+    rule = "DATA and --targets go together: `benchmark MODEL DATA --targets all`"
+    require((data is None) == (targets is None), rule, data=data, targets=targets)
+    if targets is None:
+        from effdet_keras.extras.benchmark.benchmark_model import benchmark
+
+        rule = "--out, --split and --format are for DATA and --targets"
+        given = {"out": out, "split": split, "format": format}
+        require(not any(given.values()), rule, **given)
+        check_outputs([json], [model], overwrite=overwrite)
+        predictor = open_any_model(model, threads, runtime=runtime, precision=precision)
+        sizes = {"batch_size": batch_size, "runs": runs}
+        report = benchmark(predictor, images, trace=trace, **sizes)
+        print(report)
+        if json is not None:
+            report.save(json)
+        return
+
+    folder = None if out is None else pathlib.Path(out)
+    check_outputs([json, out], [model, data], overwrite=overwrite)
+    source = DatasetSource("DATA", data, split, format)
+    chosen = source.chosen_split(EVALUATION_SPLITS)
+    valid = source.load((chosen,))
+    calibration = _calibration(source, chosen)
+    live = open_live_model(model)
+    from effdet_keras.extras.benchmark.benchmark_files import benchmark_files
+
+    table = benchmark_files(
+        live,
+        valid,
+        targets,
+        calibration=calibration,
+        folder=folder,
+        runs=runs,
+        threads=threads,
+    )
+    print(f"\n{table}")
     if json is not None:
-        report.save(json)
+        table.save(json)
+    if folder is not None:
+        _write(table, folder)
+
+
+def _calibration(source, evaluated):
+    """The training split of DATA; None where that is the one to evaluate on."""
+    from effdet_keras.errors import InvalidValueError
+
+    others = dataclasses.replace(source, split=None)
+    try:
+        split = others.chosen_split(_CALIBRATION_SPLITS)
+    except InvalidValueError:
+        return None
+    return others.load((split,)) if split != evaluated else None
+
+
+def _write(table, folder):
+    """The report in all its forms."""
+    from effdet_keras._internal.whole_files import write_text
+
+    folder.mkdir(parents=True, exist_ok=True)
+    table.save(folder / "benchmark.json")
+    write_text(folder / "benchmark.md", table.markdown())
+    write_text(folder / "benchmark.html", table.html())
+    print(f"\nWrote '{folder / 'benchmark.html'}'")

@@ -84,6 +84,36 @@ def bars(names, values, texts):
     return _svg(_BAR * len(names), *parts)
 
 
+def intervals(names, ranges, texts):
+    """A line from low to high for each name, with a dot at the value, beside zero.
+
+    `ranges` are `(low, value, high)`; the dashed line down the chart is at zero.
+    """
+    ends = [end for low, _, high in ranges for end in (low, high)]
+    low, high = min([*ends, 0.0]), max([*ends, 0.0])
+    span = high - low or 1.0
+    left = min(14 + 7 * max(map(len, names), default=0), 170)
+    room = WIDTH - left - 24 - 7 * max(map(len, texts), default=0)
+    height = _BAR * len(names)
+
+    def place(value):
+        return round(left + room * (value - low) / span, 1)
+
+    parts = [element("path", class_="diagonal", d=f"M{place(0.0)} 0V{height}")]
+    for row, (name, (start, value, end), text) in enumerate(zip(names, ranges, texts)):
+        middle = row * _BAR + _BAR / 2
+        line = element(
+            "path", class_="line", d=f"M{place(start)} {middle}H{place(end)}"
+        )
+        dot = element("circle", class_="point", cx=place(value), cy=middle, r=3)
+        parts += [
+            _text(left - 8, middle + 4, *_cut(name, 22)),
+            element("g", line, dot, class_="line0"),
+            _text(left + room + 8, middle + 4, text, anchor="start"),
+        ]
+    return _svg(height, *parts)
+
+
 def curves(lines, x_ticks, y_ticks, axes, *, diagonal=False):
     """Lines `(x, y)` on axes that end at their ticks, broken where nothing is known."""
     (left, _), *_, (right, _) = x_ticks

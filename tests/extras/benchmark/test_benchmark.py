@@ -11,6 +11,7 @@ from support.tiny import lively_model
 import effdet_keras as ek
 from effdet_keras.export.runtime import ExportedDetector, describe
 from effdet_keras.extras.benchmark import benchmark_model as module
+from effdet_keras.extras.benchmark.bare_network import BareNetwork
 from effdet_keras.extras.benchmark.benchmark_model import benchmark
 
 pytestmark = pytest.mark.tensorflow
@@ -87,7 +88,7 @@ def test_a_live_model_is_measured_with_and_without_postprocess(
     model, clock, monkeypatch, tmp_path
 ):
     Image.new("RGB", (20, 10)).save(tmp_path / "a.png")
-    alone, both = module._Network.predict_on_batch, type(model).predict_on_batch
+    alone, both = BareNetwork.predict_on_batch, type(model).predict_on_batch
 
     def network(self, images):
         clock.now += 3.0
@@ -97,7 +98,7 @@ def test_a_live_model_is_measured_with_and_without_postprocess(
         clock.now += 10.0
         return both(self, images)
 
-    monkeypatch.setattr(module._Network, "predict_on_batch", network)
+    monkeypatch.setattr(BareNetwork, "predict_on_batch", network)
     monkeypatch.setattr(type(model), "predict_on_batch", everything)
     report = benchmark(ek.Predictor(model), tmp_path, runs=2)
     assert report.stages["network"]["median_ms"] == 3000

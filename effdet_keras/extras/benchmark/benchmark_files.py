@@ -1,0 +1,283 @@
+"""What each file that a model can be exported to is worth: AP, time, size, memory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from PIL import Image
+
+from effdet_keras._internal.number_ranges import check_whole_number
+from effdet_keras.detect.detect import load_rgb
+from effdet_keras.detect.evaluate import image_results
+from effdet_keras.errors import EffDetError, check_choice, first_line
+from effdet_keras.export.check import size_of
+from effdet_keras.export.export_model import REPORT_NAME
+from effdet_keras.export.network import evenly
+from effdet_keras.export.registry import FORMATS, TARGETS
+from effdet_keras.export.runtime import ExportedDetector, open_runtime
+from effdet_keras.extras.analysis.compare import compare_detectors
+from effdet_keras.extras.benchmark.files_report import FileNumbers, FilesReport
+from effdet_keras.weights.archive import write_archive
+
+_TIMED_IMAGES = 8  # at most, of the dataset
+LIVE_NAME = "live model"
+_LIVE_FILE = "live.keras"
+_COMPILED = "_edgetpu"  # what no runtime here can open
+_NO_CALIBRATION = (
+    "int8 needs images to calibrate with, other than those that it is measured on: "
+    "give a dataset with a training split, or `calibration`"
+)
+
+
+class Candidate(NamedTuple):
+    """One file to write: the words of `EfficientDet.export`."""
+
+    name: str
+    path: str  # in the folder of the files
+    format: str | None
+    options: Mapping[str, Any]
+    needs_calibration: bool
+
+
+def candidates(names: str | Sequence[str] = "all") -> list[Candidate]:
+    """The files that can be asked for, or those of these names.
+
+    Each format has one file for each precision that it has, such as "litert-int8"; each
+    target has one. A target that is called as a format is that format's file.
+
+    Raises:
+        ValueError: If a name is not known; the message has those that are.
+
+    Example:
+        >>> [one.name for one in candidates("onnx, litert-int8")]
+        ['onnx', 'litert-int8']
+    """
+    known = {one.name: one for one in _all_candidates()}
+    if isinstance(names, str):
+        names = [name.strip() for name in names.split(",")]
+    if list(names) == ["all"]:
+        return list(known.values())
+    for name in names:
+        check_choice("targets", name, ("all", *known))
+    return [known[name] for name in names]
+
+
+def _all_candidates():
+    for name, one in FORMATS.items():
+        for precision in one.options.get("precision") or ("float32",):
+            is_usual = precision == "float32"
+            file = name if is_usual else f"{name}-{precision}"
+            options = {} if is_usual else {"precision": precision}
+            path = f"{file}/model{one.ending}"
+            yield Candidate(file, path, name, options, precision == "int8")
+    for name, target in TARGETS.items():
+        if name not in FORMATS:
+            # The path is a version, which one of the targets wants.
+            options = {"target": name}
+            takes_images = "calibration" in target.options
+            yield Candidate(name, f"{name}/1", None, options, takes_images)
+
+
+def benchmark_files(
+    model: Any,
+    data: Any,
+    targets: str | Sequence[str] = "all",
+    *,
+    calibration: Any = None,
+    folder: str | os.PathLike | None = None,
+    runs: int = 30,
+    threads: int | None = None,
+    num_draws: int = 1000,
+    seed: int = 0,
+    verbose: bool = True,
+) -> FilesReport:
+    """Exports a model to each target, and measures every file on the same images.
+
+    AP is COCO's, over all images of `data`, of the file in its own runtime. The
+    interval of what a file loses is that of the paired bootstrap over images: images
+    are drawn with replacement, as many as there are, the same for the file and the live
+    model, AP is computed of both, and 95 % of the differences of `num_draws` such draws
+    lie in it (`compare_detectors`). It says how far other images of the same kind could
+    change the number, and not how far other weights could.
+
+    Milliseconds are those of one image, from reading its file to its boxes, and memory
+    is the peak of the process, the runtime and Python included: each file is opened and
+    timed alone in a process of its own.
+
+    Args:
+        model: `EfficientDet`.
+        data: `effdet_keras.data.DetectionDataset` to evaluate on, which neither
+            trained the model nor calibrates a file.
+        targets: names of `candidates`, in one string with commas or as a list; or "all".
+        calibration: what `export` takes to calibrate int8; None leaves those files out.
+        folder: path to keep the files in; None keeps none.
+        runs: int, images that are timed in each process, after three to warm up.
+        threads: int, threads of the runtimes; None for their own choice.
+        num_draws, seed: ints, of the bootstrap.
+        verbose: bool, whether to say what is under way.
+
+    Returns:
+        `FilesReport`. A file that could not be made has a row with the reason.
+
+    Raises:
+        ValueError: If a target is not known, or `data` has no objects.
+    """
+    check_whole_number("runs", runs, "[1, inf)")
+    check_whole_number("num_draws", num_draws, "[1, inf)")
+    chosen = candidates(targets)
+    with contextlib.ExitStack() as stack:
+        temporary = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder = temporary if folder is None else pathlib.Path(folder)
+        images = _write_images(data, temporary / "images")
+        measure = _Measurement(data, images, runs, threads, num_draws, seed, verbose)
+        write_archive(model, temporary / _LIVE_FILE)
+        rows = [measure.live(model, temporary / _LIVE_FILE)]
+        for one in chosen:
+            if verbose:
+                print(f"{one.name} ...", flush=True)
+            rows.append(_measured(model, one, folder, calibration, measure))
+    return FilesReport(
+        model=model.config.name,
+        num_images=sum(bool((~x.truth_is_crowd).any()) for x in measure.expected),
+        runs=runs,
+        rows=tuple(rows),
+    )
+
+
+def _measured(model, candidate, folder, calibration, measure):
+    """The numbers of one file, or why there are none."""
+    path = folder / candidate.path
+    options = dict(candidate.options)
+    if candidate.needs_calibration and model.quantization is None:
+        if calibration is None:
+            return FileNumbers(candidate.name, reason=_NO_CALIBRATION)
+        options["calibration"] = calibration
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        report = model.export(
+            path, candidate.format, images=measure.images, verbose=0, **options
+        )
+        file = _file_of(path, report.format)
+        runtime = open_runtime(file)  # AP does not depend on threads
+        return measure.file(candidate.name, file, runtime, model.postprocess)
+    except ImportError as error:
+        return FileNumbers(candidate.name, reason=f"missing package: {error}")
+    # One file that fails, whatever its converter raises, must not lose the others.
+    except Exception as error:
+        kind = "" if isinstance(error, EffDetError) else f"{type(error).__name__}: "
+        return FileNumbers(candidate.name, reason=f"{kind}{first_line(error)}")
+
+
+def _file_of(path, format):
+    """The model in what an export wrote: itself, or the file in the target's folder."""
+    ending = FORMATS[format].ending
+    if not (path.is_dir() and ending):
+        return path
+    files = sorted(path.rglob(f"*{ending}"))
+    return next(file for file in files if not file.stem.endswith(_COMPILED))
+
+
+def _write_images(data, folder):
+    """A few images of a dataset as files: what every process reads."""
+    folder.mkdir()
+    for number in evenly(range(len(data)), _TIMED_IMAGES):
+        pixels = load_rgb(data[number]["image"], f"image {number}")
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+    return folder
+
+
+class _Measurement:
+    """What is measured of each detector, on the same images and in the same way."""
+
+    def __init__(self, data, images, runs, threads, num_draws, seed, verbose):
+        self.images, self._threads = images, threads
+        self.expected = []  # what the live model finds
+        self._data, self._runs, self._verbose = data, runs, verbose
+        self._draws = {"num_draws": num_draws, "seed": seed}
+
+    def live(self, model, path):
+        """The numbers of the live model, to which the files are compared."""
+        if self._verbose:
+            print(f"{LIVE_NAME} ...", flush=True)
+        self.expected = image_results(model, self._data, verbose=False)
+        nothing = {"num_draws": 1, "seed": 0}
+        ap = compare_detectors(self.expected, self.expected, **nothing)["AP"].first
+        return FileNumbers(LIVE_NAME, ap=ap, **self._times(path), **_size(path))
+
+    def file(self, name, path, runtime, postprocess):
+        """The numbers of one exported file."""
+        detector = ExportedDetector(runtime)
+        found = image_results(detector, self._data, verbose=False)
+        difference = compare_detectors(self.expected, found, **self._draws)["AP"]
+        description = runtime.description
+        return FileNumbers(
+            name,
+            ap=difference.second,
+            ap_lost=difference.first - difference.second,
+            lost_low=-difference.high,
+            lost_high=-difference.low,
+            precision=description.precision,
+            suppression=_suppression_of(description.postprocess, postprocess),
+            **self._times(path),
+            **_size(path),
+        )
+
+    def _times(self, path):
+        """Milliseconds and memory, as `effdet-keras benchmark` says in a process."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "times.json"
+            words = ["--images", self.images, "--runs", self._runs, "--json", file]
+            if self._threads is not None and path.name != _LIVE_FILE:
+                words += ["--threads", self._threads]
+            done = subprocess.run(
+                [
+                    sys.executable,
+                    "-m",
+                    "effdet_keras",
+                    "benchmark",
+                    path,
+                    *map(str, words),
+                ],
+                capture_output=True,
+                text=True,
+            )
+            if done.returncode:
+                last = done.stderr.strip().splitlines()[-1:]
+                return {"time_reason": f"not timed: {''.join(last)}"}
+            numbers = json.loads(file.read_text(encoding="utf-8"))
+        times = numbers["stages"]["all"]
+        return {
+            "median_ms": times["median_ms"],
+            "p95_ms": times["p95_ms"],
+            "peak_mb": numbers["peak_mb"],
+        }
+
+
+def _size(path):
+    """Megabytes, of 10^6 bytes, of a model and the files that belong to it."""
+    size = size_of(path)
+    weights = path.with_suffix(".bin")  # of OpenVINO
+    if path.is_file() and weights.is_file():
+        size += size_of(weights)
+    if path.is_dir() and (path / REPORT_NAME).is_file():
+        size -= size_of(path / REPORT_NAME)
+    return {"megabytes": size / 1e6}
+
+
+def _suppression_of(found, live):
+    """How a file chooses boxes otherwise than the live model; "" where it does not."""
+    if found.method != live.method:
+        return {"hard": "hard NMS", "gaussian": "Soft-NMS"}[found.method]
+    if found.per_class != live.per_class:
+        return "NMS per class" if found.per_class else "NMS across classes"
+    if found.lowest_score != live.lowest_score:
+        return f"scores above {found.lowest_score:g}"
+    return ""
