@@ -1,4 +1,4 @@
-"""The export of a run: tried with the untrained model, done with the best checkpoint."""
+"""The export of a run: tried with the untrained model, made of the best checkpoint."""
 
 from __future__ import annotations
 

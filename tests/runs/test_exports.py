@@ -1,4 +1,4 @@
-"""`train --export`: what fails is known before the first epoch, and the best is kept."""
+"""`train --export`: what fails is known before the first epoch, the best is kept."""
 
 import json
 from types import SimpleNamespace
