@@ -16,6 +16,7 @@ from effdet_keras.cli.arguments import (
     add_unlabelled,
     size_or_auto,
 )
+from effdet_keras.export.registry import TARGETS
 
 SUMMARY = "train a detector on a dataset, evaluate it, keep the best checkpoint"
 DESCRIPTION = (
@@ -154,6 +155,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=(
             "profile a step, or steps from a first to a last one, such as 10,20, for "
             "TensorBoard (none)"
+        ),
+    )
+
+    training.add_argument(
+        "--export",
+        choices=tuple(TARGETS),
+        metavar="TARGET",
+        help=(
+            "export the untrained model before the first epoch, so that what fails is "
+            "known at once, and the best checkpoint at the end "
+            f"({', '.join(TARGETS)})"
         ),
     )
 

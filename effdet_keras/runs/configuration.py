@@ -37,6 +37,7 @@ from effdet_keras.errors import (
     check_fields,
     require,
 )
+from effdet_keras.export.registry import TARGETS
 from effdet_keras.network.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import IoUMatching
@@ -189,6 +190,9 @@ class RunConfiguration(RecipeFields):
         input_summary_every: int, the same of images as the network is given them in
             training, see `effdet_keras.extras.step_summary.InputSummary`.
         profile: the steps to trace, such as "10,20" for a first and a last one, or 10.
+        export: string, a target of `EfficientDet.export`: the untrained model is
+            exported before the first epoch, so that what fails is known at once, and
+            the best checkpoint at the end, to the folder `export`; None for neither.
         verbose: "auto" prints one line per epoch, 1 a progress bar, 2 all numbers of
             each epoch, 0 nothing.
 
@@ -270,6 +274,7 @@ mean 'epochs'? It has: data, ...
     gradient_summary_every: int | None = whole_number(None, "[1, inf)")
     input_summary_every: int | None = whole_number(None, "[1, inf)")
     profile: str | int | None = None
+    export: str | None = None
     verbose: Literal["auto", 0, 1, 2] = "auto"
 
     def __post_init__(self):
@@ -413,6 +418,7 @@ mean 'epochs'? It has: data, ...
         check_choice("split_by", self.split_by, SPLIT_BY)
         check_choice("unlabelled", self.unlabelled, ["negative", "skip", None])
         check_choice("distribute", self.distribute, [*ENGINES, None])
+        check_choice("export", self.export, [*TARGETS, None])
         self._check_file_patterns()
         if self.time_budget is not None:
             expected = "a duration such as '90s', '20m' or '1.5h'"

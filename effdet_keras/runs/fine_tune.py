@@ -30,6 +30,7 @@ from effdet_keras.errors import InvalidValueError, printable
 from effdet_keras.evaluate.evaluation import Evaluation, analyze_results
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.configuration import RunConfiguration
+from effdet_keras.runs.exports import export_run, try_export
 from effdet_keras.runs.parts import (
     callbacks_of_run,
     choose_splits,
@@ -242,6 +243,8 @@ def _train(configuration, splits, folder, text, *, started, resume, callbacks):
         model = load_to_resume(configuration, checkpoint)
     else:
         model = make_model(configuration, splits.train)
+        if configuration.export is not None and is_first_process():
+            try_export(model, configuration.export, splits.train)
     batches = training_batches(model, configuration, splits.train)
     with with_teacher(model, configuration, batches) as batches:
         folder.begin(configuration, keeps_files=resume)
@@ -262,6 +265,8 @@ def _train(configuration, splits, folder, text, *, started, resume, callbacks):
                 draw_chart(folder.curves, plot)
     copy_from_first(folder, CHECKPOINTS)  # what is the best, alike in all processes
     result = _final_evaluation(configuration, splits, folder, log)
+    if configuration.export is not None and is_first_process():
+        export_run(result.model, configuration.export, folder.export, splits.train)
     folder.finish(len(log.rows))
     return result
 

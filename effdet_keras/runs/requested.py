@@ -26,6 +26,7 @@ _FREE_ON_RESUME = {
     "gradient_summary_every",
     "input_summary_every",
     "profile",
+    "export",
     "save_every_steps",
     "save_every_minutes",
     "keep",

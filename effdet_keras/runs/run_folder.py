@@ -61,7 +61,7 @@ _FILES = (
 )
 # Of the range test, which is made before a run begins.
 _RATES = ("learning_rates.json", "learning_rates.png")
-_FOLDERS = (ARCHIVE_FOLDER, "tensorboard", "profile", "followed")
+_FOLDERS = (ARCHIVE_FOLDER, "tensorboard", "profile", "followed", "export")
 _OF_A_RUN = (*_FILES, *_RATES, *_FOLDERS)
 
 
@@ -75,6 +75,7 @@ class RunFolder:
         self.tensorboard = self.path / "tensorboard"
         self.followed = self.path / "followed"  # of `eval --follow`
         self.profile = self.path / "profile"
+        self.export = self.path / "export"
         self.curves = self.path / "curves.png"
         self.report = self.path / "report.html"
         self.rates, self.rates_image = (self.path / name for name in _RATES)

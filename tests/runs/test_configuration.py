@@ -79,6 +79,7 @@ OTHERS = {
     "gradient_summary_every": 100,
     "input_summary_every": 50,
     "profile": "10,20",
+    "export": "triton",
     "verbose": 0,
 }
 
