@@ -362,9 +362,13 @@ def _describe_shared(first, second, count, splits):
 
 def _tell_of_one_folder(found, split):
     """Warns if a split has the folders that another one has in its data.yaml."""
+    if len(found.readers) == 1:
+        return
+    with dataset_root(found.root):
+        layout = find_layout(found.path)
     places = {
         name: sorted(map(os.path.realpath, map(str, places)))
-        for name, places in find_layout(found.path).splits.items()
+        for name, places in layout.splits.items()
     }
     same = [name for name in places if name != split and places[name] == places[split]]
     if same:

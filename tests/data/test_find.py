@@ -627,3 +627,72 @@ def test_what_a_folder_of_nothing_is_said_to_hold(tmp_path):
     put(tmp_path, "code/main.py", "README.md", text="x")
     with pytest.raises(ValueError, match=r"which holds README\.md, code/\. Looked for"):
         find(tmp_path)
+
+
+# --- txt files in other places, and of other tools.
+
+
+def test_txt_files_in_a_folder_among_the_images_of_each_class(tmp_path):
+    """The OIDv4 ToolKit's folders: a name, and corners in pixels."""
+    for split, name in (("train", "a"), ("validation", "b")):
+        put(tmp_path, f"Dataset/{split}/Alarm clock/{name}.jpg")
+        text = "Alarm clock 4 6.5 30 16\n"
+        put(tmp_path, f"Dataset/{split}/Alarm clock/Label/{name}.txt", text=text)
+    names, said = loaded(tmp_path)
+    assert names == {"train": ["a.jpg"], "validation": ["b.jpg"]} and said == ""
+    train = load(tmp_path, "train")
+    assert train.class_names == ("Alarm clock",)
+    assert train[0]["boxes"].tolist() == [[6.5, 4, 16, 30]]
+
+
+def test_names_of_classes_in_rows_of_fractions(tmp_path):
+    yolo(tmp_path, classes=None)
+    put(tmp_path, "labels/a.txt", text="red cat 0.5 0.5 0.5 0.5\ndog 1 1 1 1\n")
+    dataset = load(tmp_path)
+    assert dataset.class_names == ("dog", "red cat")
+    assert dataset[0]["boxes"].tolist()[0] == [5, 10, 15, 30]
+
+
+def test_txt_files_whose_images_have_other_folders(tmp_path):
+    for split, names in (("train", "ab"), ("val", "c")):
+        for name in names:
+            put(tmp_path, f"data/labels/{split}/{name}.txt", text=ROW)
+    put(tmp_path, "data/raw/near/a.jpg", "data/raw/far/b.jpg", "data/raw/far/c.jpg")
+    put(tmp_path, "data/raw/far/z.jpg")
+    text = "path: ../data\ntrain: images/train\nval: images/val\nnames: [cat]"
+    for _ in range(2):
+        names, said = loaded(tmp_path)
+        assert names == {"train": ["a.jpg", "b.jpg"], "val": ["c.jpg"]}
+        assert "3 of 3 txt files" in said and "images elsewhere" in said
+        put(tmp_path, "data/dataset.yaml", text=text)
+    assert load(tmp_path, "val").class_names == ("cat",)
+    put(tmp_path, "other/b.jpg")  # of two images none is more likely
+    assert loaded(tmp_path, on_error="skip")[0]["train"] == ["a.jpg"]
+
+
+def test_an_export_of_boxes_alone_beside_the_images(tmp_path):
+    """CVAT's YOLO export without images, beside the folder of these."""
+    put(tmp_path, "photos/a.jpg", "photos/b.jpg")
+    put(tmp_path, "export/obj_train_data/a.txt", text=ROW)
+    put(tmp_path, "export/obj_train_data/b.txt", text="")
+    put(tmp_path, "export/train.txt", text="data/obj_train_data/c.jpg\n")
+    put(
+        tmp_path, "export/obj.data", text="train = data/train.txt\nnames = data/o.names"
+    )
+    put(tmp_path, "export/obj.names", text="face\n")
+    assert loaded(tmp_path)[0] == {"train": ["a.jpg", "b.jpg"]}
+    assert load(tmp_path).class_names == ("face",)
+
+
+def test_hidden_files_in_a_list_are_no_images(tmp_path):
+    yolo(tmp_path)
+    put(tmp_path, "train.txt", text="images/a.jpg\nimages/.DS_Store\nimages\\._a.jpg\n")
+    put(tmp_path, "images/.DS_Store")
+    assert loaded(tmp_path) == ({"train": ["a.jpg"]}, "")
+
+
+def test_txt_files_of_words_are_no_yolo(tmp_path):
+    yolo(tmp_path, classes=None)
+    put(tmp_path, "labels/a.txt", text="AB 12 CD\n")
+    with pytest.raises(ValueError, match=r"labels/a\.txt'.* 'AB 12 CD'"):
+        load(tmp_path)

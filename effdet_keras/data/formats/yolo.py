@@ -16,6 +16,7 @@ from effdet_keras.data.formats.annotation_files import has_other_labels
 from effdet_keras.data.formats.image_paths import current_root, root_around
 from effdet_keras.data.formats.label_map import ClassNames, requested_classes
 from effdet_keras.data.formats.yolo_layout import (
+    check_labels,
     find_labels,
     find_layout,
     has_labels,
@@ -48,6 +49,8 @@ def from_yolo(
     number too many behind an outline. An oriented box, four corners, becomes the
     upright box around it. Files in `labelTxt/` are in DOTA's format: four corners in
     pixels, the name of the class, and 1 for a difficult object, which becomes a crowd.
+    Rows may begin with the name of the class; then four numbers that are no fractions
+    are left, top, right and bottom in pixels, as the OIDv4 ToolKit writes them.
 
     Args:
         path: a `data.yaml` as Ultralytics has it: `path`, `names` (list or dict), and
@@ -259,5 +262,6 @@ def yolo_readers(path):
     is_named = current_root() in (None, root_around(path))
     if not is_named and not has_labels(layout):
         return {}  # of a folder that nobody named: a list of classes and some images
+    check_labels(layout)
     splits = layout.splits
     return {split: functools.partial(from_yolo, path, split) for split in splits}

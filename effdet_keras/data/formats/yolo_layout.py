@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import re
+import reprlib
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from effdet_keras._internal.whole_files import is_remote
 from effdet_keras._internal.yaml_text import load_yaml, read_text
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.dataset_files import (
+    is_visible,
     names_in,
     role_of_split,
     split_in_name,
@@ -27,6 +29,7 @@ from effdet_keras.data.formats.dataset_files import (
     walk,
 )
 from effdet_keras.data.formats.image_paths import (
+    ImageIndex,
     current_root,
     find_folder,
     find_moved,
@@ -80,6 +83,8 @@ class Layout(NamedTuple):
         label_folders: the folder of the txt files, by that of the images, where no
             rule tells it.
         is_flat: whether images and txt files lie side by side.
+        label_files: the txt file of each image, where the places of the splits are
+            images, found by the names of txt files.
     """
 
     folder: Any
@@ -89,6 +94,7 @@ class Layout(NamedTuple):
     notes: tuple = ()
     label_folders: dict[Any, Any] = {}
     is_flat: bool = False
+    label_files: dict[Any, Any] = {}
 
 
 def find_layout(path: Any) -> Layout:
@@ -209,6 +215,8 @@ def _yaml_layout(file):
                 again, moved_again = find_folder(inner, bases)
                 if again is not None:
                     place, is_moved = again, moved_again
+            if is_moved and place.is_dir() and not _has_image(place):
+                place = is_moved = None  # of txt files alone, such as labels/train
             if place is None:
                 missing.setdefault(split, value)
             else:
@@ -219,10 +227,10 @@ def _yaml_layout(file):
             splits[split] = places
     notes = [_note_of_moved(file, moved)] if moved else []
     if not splits:
-        layout = None
-        if all(map(_is_foreign, missing.values())):
-            layout = _any_folder_layout(file.parent)
-        if layout is None:
+        layout = _any_folder_layout(file.parent)
+        # Folders beside a file that names others in its own folder could be anything.
+        is_meant = all(map(_is_foreign, missing.values()))
+        if layout is None or not (is_meant or layout.label_files):
             _raise_missing(folder, next(iter(missing.values())))
         detail = f"the folders that {file.name!r} names are not there: {missing}"
         note = ("moved folders", str(file), f"{detail}. Those beside it are read")
@@ -416,7 +424,10 @@ def _resolves(place, bases):
 
 
 def _lines_of(file):
-    return [line.strip() for line in read_text(file).splitlines() if line.strip()]
+    """The lines of a list of files, without hidden ones, such as a Mac's .DS_Store."""
+    lines = [line.strip() for line in read_text(file).splitlines()]
+    names = [re.split(r"[\\/]", line)[-1] for line in lines]
+    return [line for line, name in zip(lines, names) if line and is_visible(name)]
 
 
 def _list_layout(path):
@@ -491,6 +502,8 @@ def _any_folder_layout(path):
         _split_layout,
         _flat_layout,
         _pair_layout,
+        _inner_layout,
+        _scattered_layout,
     ):
         layout = find(path)
         if layout is not None:
@@ -500,6 +513,8 @@ def _any_folder_layout(path):
 
 def _without_empty(layout):
     """A layout without splits that have no image, if others have one."""
+    if layout.label_files:
+        return layout
     full = {s: p for s, p in layout.splits.items() if any(map(_has_image, p))}
     if not full or len(full) == len(layout.splits):
         return layout
@@ -570,7 +585,10 @@ def _split_layout(path):
     """The layout of a folder for each split, each with images and labels, or None."""
     folders = [f for f in visible_folders(path) if split_in_name(f.name)]
     layouts = {
-        folder: _parts_layout(folder) or _flat_layout(folder) or _split_of_parts(folder)
+        folder: _parts_layout(folder)
+        or _flat_layout(folder)
+        or _split_of_parts(folder)
+        or _inner_layout(folder)
         for folder in folders
     }
     layouts = {folder: layout for folder, layout in layouts.items() if layout}
@@ -624,6 +642,58 @@ def _pair_layout(path):
                 splits = {reading.ONE_SPLIT: [images]}
                 return Layout(path, splits, label_folders=pairs)
     return None
+
+
+def _inner_layout(path):
+    """The layout of images with their txt files in a folder among them, or None.
+
+    So does the OIDv4 ToolKit, for each class: `Apple/a.jpg`, `Apple/Label/a.txt`.
+    """
+    for place, folders, files in walk(path, depth=1):
+        if not any(name.lower().endswith(IMAGE_SUFFIXES) for name in files):
+            continue
+        inner = [name for name in folders if name.lower() in LABEL_FOLDERS[:2]]
+        if any(_are_pair(place, place / name) for name in inner):
+            return Layout(path, {reading.ONE_SPLIT: [path]})
+    return None
+
+
+def _scattered_layout(path):
+    """The layout of txt files whose images have other folders, or None.
+
+    They are looked for in the whole dataset, by the name of the txt file: an export of
+    boxes alone beside the images, or images in folders of a kind of their own.
+    """
+    root = current_root(path)
+    folders = [f for f in visible_folders(path) if f.name.lower() in _BOXES_ALONE]
+    folders = [f for f in folders if _has_labels(f)]
+    if not folders or root is None or is_remote(root):
+        return None
+    index = ImageIndex(root)
+    splits, label_files, count = collections.defaultdict(list), {}, 0
+    for place, _, names in walk(folders[0], depth=1):
+        split = reading.ONE_SPLIT
+        if place != folders[0]:
+            split = split_in_name(place.name) or split
+        for name in names:
+            if not name.endswith(".txt") or name in _NAME_FILES:
+                continue
+            count += 1
+            image = index.find(name[:-4], role_of_split(split))
+            if image is not None and image not in label_files:
+                label_files[image] = place / name
+                splits[split].append(image)
+    if not 0 < count <= 2 * len(label_files):
+        return None
+    detail = (
+        f"{len(label_files):,} of {count:,} txt files have their images elsewhere below "
+        f"{str(root)!r}, by their names"
+    )
+    note = ("moved images", str(folders[0]), detail)
+    return Layout(path, dict(splits), notes=(note,), label_files=label_files)
+
+
+_BOXES_ALONE = (*LABEL_FOLDERS, "obj_train_data")
 
 
 def _has_labels(folder):
@@ -680,7 +750,9 @@ def images_of(layout: Layout, split: str, problems: Any) -> list[Any]:
     for place in layout.splits[split]:
         if isinstance(place, str):
             _raise_missing(layout.folder, place)
-        if place.is_dir():
+        if place in layout.label_files:
+            paths.append(place)
+        elif place.is_dir():
             paths += _images_below(place, others)
         else:
             paths += _images_in_list(place, layout, problems)
@@ -761,6 +833,9 @@ def find_labels(images: Sequence[Any], layout: Layout) -> Labels:
     stems_of, texts_of = collections.defaultdict(set), {}
     roots = set(_places_of(layout.splits))
     for folder, members in by_folder.items():
+        if layout.label_files:
+            file_of |= {m: (layout.label_files[m], True) for m in members}
+            continue
         places = _label_folders(folder, layout.label_folders)
         names = []
         for place, is_own in places:
@@ -805,6 +880,30 @@ def find_labels(images: Sequence[Any], layout: Layout) -> Labels:
         left_out,
         _boxes_alone(stray),
     )
+
+
+def check_labels(layout: Layout) -> None:
+    """Raises an error if the first txt files hold something else than boxes."""
+    place = next(iter(layout.splits.values()))[0]
+    if isinstance(place, str) or place in layout.label_files or not place.is_dir():
+        return
+    images = []
+    for folder, _, names in walk(place):
+        names = [name for name in names if name.lower().endswith(IMAGE_SUFFIXES)]
+        images = [folder / name for name in names[:_LOOKED_AT]]
+        if images:
+            break
+    labels = find_labels(images, layout)
+    files = [file for file, t in zip(labels.files, labels.is_there) if t]
+    looks = ((file, _is_label_file(file, least=0.5)) for file in files)
+    known = [(file, look) for file, look in looks if look is not None]
+    if known and not any(look for _, look in known):
+        file = known[0][0]
+        line = read_text(file).strip().partition("\n")[0]
+        raise InvalidValueError(
+            "`from_yolo` expects rows of a class and the numbers of a box, and no txt "
+            f"file has one. Received: {str(file)!r} with {reprlib.repr(line)}"
+        )
 
 
 def has_labels(layout: Layout) -> bool:
@@ -855,6 +954,10 @@ def _label_folders(folder, pairs):
                 found.append((base / name, False))  # one folder for all
         if found:
             break
+    inner = [
+        name for name in _folder_names(folder) if name.lower() in LABEL_FOLDERS[:2]
+    ]
+    found += [(folder / name, True) for name in inner]
     return [*dict.fromkeys(found), (folder, True)]
 
 

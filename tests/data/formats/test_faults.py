@@ -91,7 +91,7 @@ FAULTS = {
         ("0 0.5 0.5 0.5 0.5 0.5 nan", "fractions"),
         ("inf 0.5 0.5 0.5 0.5", "that of a class"),
         ("0", "four numbers"),
-        ("cat 0.5 0.5 0.5 0.5", "numbers are expected.*cat"),
+        ("0 0.5 cat 0.5 0.5", "numbers are expected.*cat"),
         ("0.5 0.5 0.5 0.5 0.5", "that of a class"),
         ("-1 0.5 0.5 0.5 0.5", "that of a class"),
         ("0 20 10 10 10", "not pixels"),
