@@ -463,7 +463,8 @@ class DetectionDataset:
                 has them.
 
         Returns:
-            `tf.data.Dataset` of known length, of `(images, truth)`: `images` float32
+            `tf.data.Dataset` of known length, or where TensorFlow is not installed a
+            `keras.utils.PyDataset` of the same batches as NumPy arrays, of `(images, truth)`: `images` float32
             `[B, height, width, 3]` from 0 to 255; `truth` a dict of `boxes` float32
             `[B, M, 4]`, `yxyx` in pixels of `images`, zero in unused rows; `labels`
             int32 `[B, M]`, -1 in unused rows; `image_id` int64 `[B]`; `image_scale`
@@ -476,8 +477,8 @@ class DetectionDataset:
                 `max_boxes`, or an argument is out of its range. `fit` raises it if no
                 image can be read, and if a function in `augment` returns an example
                 that cannot be right.
-            TypeError, ImportError: If `augment` is none of the kinds above; without
-                TensorFlow.
+            TypeError, ImportError: If `augment` is none of the kinds above; if it needs
+                TensorFlow, which is not installed.
         """
         if share is None:
             processes = current_processes()
