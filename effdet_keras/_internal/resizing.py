@@ -20,8 +20,9 @@ def resize_axis(array, size, scaled, axis, half, start=0, count=None):
     shape[axis] = len(place)
     # What is taken is cast, not the whole image.
     first, second = (
-        _take(array, np.clip(i, 0.0, size - 1.0).astype("int32"), axis)
-        .astype("float32", copy=False)
+        _take(array, np.clip(i, 0.0, size - 1.0).astype("int32"), axis).astype(
+            "float32", copy=False
+        )
         for i in (low, low + 1.0)
     )
     # first + (second - first) * weight, without a new array for each step.

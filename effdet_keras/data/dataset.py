@@ -463,14 +463,14 @@ class DetectionDataset:
                 has them.
 
         Returns:
-            `tf.data.Dataset` of known length, or where TensorFlow is not installed a
-            `keras.utils.PyDataset` of the same batches as NumPy arrays, of `(images, truth)`: `images` float32
-            `[B, height, width, 3]` from 0 to 255; `truth` a dict of `boxes` float32
-            `[B, M, 4]`, `yxyx` in pixels of `images`, zero in unused rows; `labels`
-            int32 `[B, M]`, -1 in unused rows; `image_id` int64 `[B]`; `image_scale`
-            float32 `[B]`: if not `training`, boxes times `image_scale` are in pixels of
-            the original image; and, with masks, `masks` uint8 `[B, height, width]`, 255
-            around the image.
+            `tf.data.Dataset` of known length, of `(images, truth)`; where TensorFlow is
+            not installed, a `keras.utils.PyDataset` of the same in NumPy arrays.
+            `images` is float32 `[B, height, width, 3]` from 0 to 255; `truth` a dict of
+            `boxes` float32 `[B, M, 4]`, `yxyx` in pixels of `images`, zero in unused
+            rows; `labels` int32 `[B, M]`, -1 in unused rows; `image_id` int64 `[B]`;
+            `image_scale` float32 `[B]`: if not `training`, boxes times `image_scale`
+            are in pixels of the original image; and, with masks, `masks` uint8
+            `[B, height, width]`, 255 around the image.
 
         Raises:
             ValueError: If the dataset is empty, an image has more boxes than

@@ -95,7 +95,9 @@ def reports(model, train):
     """How often an unreadable image is reported, by an epoch and a validation."""
     pathlib.Path(train[0]["path"]).write_bytes(b"no image")
     with contextlib.redirect_stderr(io.StringIO()) as text:
-        model.fit(train, batch_size=2, epochs=EPOCHS + 1, initial_epoch=EPOCHS, verbose=0)
+        model.fit(
+            train, batch_size=2, epochs=EPOCHS + 1, initial_epoch=EPOCHS, verbose=0
+        )
         model.evaluate(train, batch_size=2, verbose=0)
     text = text.getvalue()
     return text.count("replaced by other images"), text.count("counted as empty")

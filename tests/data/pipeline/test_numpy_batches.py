@@ -216,9 +216,9 @@ def test_a_training_that_goes_on_sees_what_it_would_have_seen(
             if steps is None:  # Keras begins again
                 index = 0
             count = (steps or len(data)) - (step if epoch == first else 0)
-            for index in range(index, index + count):
+            for _ in range(count):
                 found.append(ids(data[index][1]))
-            index += 1
+                index += 1
             data.on_epoch_end()
         return found
 
@@ -285,7 +285,10 @@ def failing(image, boxes, labels, rng):
 
 @pytest.mark.parametrize(
     ("function", "words"),
-    [(out_of_range, "returned the label 9; labels"), (failing, "RuntimeError: no luck")],
+    [
+        (out_of_range, "returned the label 9; labels"),
+        (failing, "RuntimeError: no luck"),
+    ],
 )
 def test_faults_of_functions_of_users_are_named(function, words, without_tensorflow):
     batches = batches_of(augment=FromNumPy(function), shuffle=False)
