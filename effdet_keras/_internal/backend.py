@@ -15,17 +15,6 @@ def require_tensorflow(what, cure):
         raise InvalidStateError(f"{what}, and Keras runs on {backend}. {cure}")
 
 
-def require_tf_data() -> None:
-    """Raises ImportError where TensorFlow, whose `tf.data` makes batches, is absent.
-
-    For the beginning of what trains: before a model, and before any folder is made.
-    """
-    tf.require(
-        "Training on a `DetectionDataset`, which `tf.data` reads on every backend of "
-        "Keras,"
-    )
-
-
 def default_jit_compile():
     """Returns what `jit_compile="auto"` means here, on the backend that runs."""
     backend = keras.backend.backend()

@@ -135,7 +135,9 @@ class Mosaic(Augmentation):
         (y0, x0), (y1, x1) = low.astype(int), (low + sides).astype(int)
         points = example["boxes"].reshape(-1, 2, 2)
         boxes = (np.clip(points, low, low + sides) - low).reshape(-1, 4)
-        visible = area(boxes) >= np.float32(self.min_visibility) * area(example["boxes"])
+        visible = area(boxes) >= np.float32(self.min_visibility) * area(
+            example["boxes"]
+        )
         boxes = np.where(visible[:, None], boxes, np.float32(0))
         pixels = size.astype(int).tolist()
         quarter = {

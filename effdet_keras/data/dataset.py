@@ -470,21 +470,22 @@ class DetectionDataset:
                 None takes each image once.
 
         Returns:
-            `tf.data.Dataset` of known length, of `(images, truth)`: `images` float32
-            `[B, height, width, 3]` from 0 to 255; `truth` a dict of `boxes` float32
-            `[B, M, 4]`, `yxyx` in pixels of `images`, zero in unused rows; `labels`
-            int32 `[B, M]`, -1 in unused rows; `image_id` int64 `[B]`; `image_scale`
-            float32 `[B]`: if not `training`, boxes times `image_scale` are in pixels of
-            the original image; and, with masks, `masks` uint8 `[B, height, width]`, 255
-            around the image.
+            `tf.data.Dataset` of known length, of `(images, truth)`; where TensorFlow is
+            not installed, a `keras.utils.PyDataset` of the same in NumPy arrays.
+            `images` is float32 `[B, height, width, 3]` from 0 to 255; `truth` a dict of
+            `boxes` float32 `[B, M, 4]`, `yxyx` in pixels of `images`, zero in unused
+            rows; `labels` int32 `[B, M]`, -1 in unused rows; `image_id` int64 `[B]`;
+            `image_scale` float32 `[B]`: if not `training`, boxes times `image_scale`
+            are in pixels of the original image; and, with masks, `masks` uint8
+            `[B, height, width]`, 255 around the image.
 
         Raises:
             ValueError: If the dataset is empty, an image has more boxes than
                 `max_boxes`, or an argument is out of its range. `fit` raises it if no
                 image can be read, and if a function in `augment` returns an example
                 that cannot be right.
-            TypeError, ImportError: If `augment` is none of the kinds above; without
-                TensorFlow.
+            TypeError, ImportError: If `augment` is none of the kinds above; if it needs
+                TensorFlow, which is not installed.
         """
         if share is None:
             processes = current_processes()

@@ -18,7 +18,6 @@ import numpy as np
 from PIL import Image
 
 from effdet_keras import visualize
-from effdet_keras._internal.backend import require_tf_data
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.processes import is_first_process, start
 from effdet_keras._internal.whole_files import atomic_write
@@ -137,7 +136,6 @@ def fine_tune(
         effdet_keras.errors.InvalidValueError: A run has no field 'epoch'. Did you \
 mean 'epochs'? It has: data, ...
     """
-    require_tf_data()
     if model is not None:
         fields["model"] = model
     datasets = _in_memory(data)

@@ -76,9 +76,7 @@ def prepare_training_data(
 
     Raises:
         ValueError, TypeError: If the model cannot be trained on the data.
-        ImportError: If there is a `DetectionDataset`, and no TensorFlow.
     """
-    inputs.require_tensorflow_for(x, validation_data)
     if validation_split and validation_data is None:
         x, y, validation_data = inputs.split_validation(x, y, validation_split)
     if validation_data is not None:

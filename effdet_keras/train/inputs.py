@@ -12,7 +12,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from effdet_keras._internal.backend import require_tf_data, runs_on_processors
+from effdet_keras._internal.backend import runs_on_processors
 from effdet_keras._internal.number_ranges import NumberRange
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.processes import current_processes
@@ -32,12 +32,6 @@ from effdet_keras.labels import (
     extend_category_ids,
 )
 from effdet_keras.train.optimizers import steps_done
-
-
-def require_tensorflow_for(*data: Any) -> None:
-    """Raises ImportError where there is data that nothing can make batches of."""
-    if any(isinstance(one, DetectionDataset) for one in data):
-        require_tf_data()
 
 
 def require_single_process(what: str) -> None:

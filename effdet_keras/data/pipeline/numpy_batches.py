@@ -132,7 +132,9 @@ class NumPyBatches(keras.utils.PyDataset):
 
     def cardinality(self) -> int:
         """The number of batches of one iteration; -1 without end."""
-        return _ENDLESS if self._passes is None else self._passes * self.batches_per_pass
+        return (
+            _ENDLESS if self._passes is None else self._passes * self.batches_per_pass
+        )
 
     def __len__(self) -> int:
         if self._passes is None:
@@ -199,7 +201,8 @@ class NumPyBatches(keras.utils.PyDataset):
         length = self.num_batches
         stop = index + 1 + _BATCHES_AHEAD
         keys = [
-            (position, i) for i in range(index, stop if length is None else min(stop, length))
+            (position, i)
+            for i in range(index, stop if length is None else min(stop, length))
         ]
         batch = self._collated(ahead.get(keys, self._examples))
         if (index + 1) % self.batches_per_pass == 0:

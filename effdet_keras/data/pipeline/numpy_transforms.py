@@ -62,7 +62,7 @@ def _placed(example, window, target, fraction, is_rounded):
 
     # Only what is seen is computed.
     padded = np.empty((*window.image_size, 3), np.float32)
-    padded[:] = window.pad_value
+    padded[height:] = padded[:height, width:] = window.pad_value
     half = 0.0 if is_asymmetric else 0.5
     padded[:height, :width] = resize_image(image, scaled, half, **part)
     placed = {**example, "image": padded, "image_scale": np.float32(1) / scale}

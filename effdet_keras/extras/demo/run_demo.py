@@ -9,7 +9,6 @@ import keras
 from PIL import Image
 
 from effdet_keras import visualize
-from effdet_keras._internal.backend import require_tf_data
 from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras._internal.optional_imports import matplotlib_figure
 from effdet_keras._internal.whole_files import local_path
@@ -37,7 +36,6 @@ def run_demo(folder, *, num_train=None, epochs=12, seed=0, overwrite=False):
     """
     check_whole_number("epochs", epochs, "[1, inf)")
     matplotlib_figure.require("The demo")  # before minutes of training
-    require_tf_data()
     start = time.monotonic()
     folder = local_path(folder, "`folder`")
     if folder.is_dir() and any(folder.iterdir()) and not overwrite:

@@ -10,7 +10,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from effdet_keras._internal.backend import require_tf_data
 from effdet_keras._internal.number_ranges import NumberRange, check_whole_number
 from effdet_keras._internal.optional_imports import matplotlib_figure
 from effdet_keras.data.dataset import DetectionDataset
@@ -219,7 +218,6 @@ def _smoothed(losses):
 
 def find_rate(out, fields, *, configuration, hparams, pipeline_config, ignore_unknown):
     """Tests learning rates for a run, which can then begin in its folder."""
-    require_tf_data()
     folder = RunFolder(out)
     folder.check_empty(overwrite=False)
     sources = (configuration, hparams, dict(fields), pipeline_config)

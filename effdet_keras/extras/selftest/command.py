@@ -104,13 +104,11 @@ def run(
 ) -> int:
     """Tests a training stage by stage; returns 1 if a stage fails, else 0."""
     keras.require("`effdet-keras selftest`")
-    from effdet_keras._internal.backend import require_tf_data
     from effdet_keras.extras.selftest.self_test import self_test
     from effdet_keras.model.efficientdet import EfficientDet
     from effdet_keras.runs.configuration import RunConfiguration, parse_settings
     from effdet_keras.runs.parts import make_model
 
-    require_tf_data()
     flags = {"model": model, "image_size": image_size}
     flags = {name: value for name, value in flags.items() if value is not None}
     fields = parse_settings(settings, flags)
