@@ -116,7 +116,7 @@ def benchmark_files(
         model: `EfficientDet`.
         data: `effdet_keras.data.DetectionDataset` to evaluate on, which neither
             trained the model nor calibrates a file.
-        targets: names of `candidates`, in one string with commas or as a list; or "all".
+        targets: names of `candidates`, in a string with commas or a list; or "all".
         calibration: what `export` takes to calibrate int8; None leaves those files out.
         folder: path to keep the files in; None keeps none.
         runs: int, images that are timed in each process, after three to warm up.
