@@ -24,6 +24,7 @@ class Begun(keras.callbacks.Callback):
         self.is_begun = True
 
 
+@pytest.mark.slow
 def test_the_best_checkpoint_is_exported_to_the_folder_of_the_run(shapes, tmp_path):
     pytest.importorskip("tf2onnx")
     pytest.importorskip("onnxruntime")

@@ -107,6 +107,7 @@ def test_a_plugin_with_other_parameters_is_told(folder, change, tmp_path):
         tensorrt.TensorRTCheck(tmp_path / "model.onnx")
 
 
+@pytest.mark.slow
 def test_options_are_in_the_file(model, tmp_path):
     options = {"score_threshold": 0.25, "iou_threshold": 0.7, "max_detections": 20}
     folder = tmp_path / "pets"
