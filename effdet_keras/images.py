@@ -34,6 +34,7 @@ IMAGE_SUFFIXES = tuple(
 _HEIF_SUFFIXES = (".heic", ".heif", ".hif")
 
 EXIF_ORIENTATION = 0x0112  # the EXIF tag; values 5 to 8 swap height and width
+_LFS_POINTER = b"version https://git-lfs"
 _NO_DATA = 1e30  # no float image has such numbers but for pixels without a value
 _TIFF_SIZE = (256, 257)  # the TIFF tags of width and height
 _SIXTEEN_BIT = ("I", "I;16", "I;16L", "I;16B", "I;16N")  # Pillow's grey 16-bit modes
@@ -132,15 +133,26 @@ def _opened(source, caller):
     except FileNotFoundError:
         raise
     except Exception as error:  # a broken file makes Pillow raise almost anything
-        cure = (
-            ""
-            if can_be_known
-            else '. HEIF images need: pip install "effdet-keras[heif]"'
-        )
+        cure = ""
+        if not can_be_known:
+            cure = '. HEIF images need: pip install "effdet-keras[heif]"'
+        elif _is_lfs_pointer(file):
+            cure = ". It is a pointer of Git LFS: get the file with `git lfs pull`"
         raise InvalidValueError(
             f"`{caller}` expects an image that Pillow can decode. "
             f"Received: path={name!r} ({error}){cure}"
         ) from error
+
+
+def _is_lfs_pointer(file):
+    """Whether a file, by its path or open, holds the place of one in Git LFS."""
+    if isinstance(file, io.BytesIO):
+        return file.getvalue().startswith(_LFS_POINTER)
+    try:
+        with open(file, "rb") as opened:
+            return opened.read(len(_LFS_POINTER)) == _LFS_POINTER
+    except OSError:
+        return False
 
 
 def size_in_file(stored: Image.Image) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras._internal.remote_path import exists, path_of
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.dataset import DetectionDataset, count_of
+from effdet_keras.data.formats.annotation_files import ANNOTATION_FOLDERS
 from effdet_keras.data.formats.bdd import bdd_readers
 from effdet_keras.data.formats.coco import coco_readers, write_coco
 from effdet_keras.data.formats.create_ml import create_ml_readers
@@ -52,7 +53,10 @@ from effdet_keras.data.formats.tfrecord import (
     tfrecord_readers,
     write_tfrecord,
 )
-from effdet_keras.data.formats.unknown import describe_unknown_files
+from effdet_keras.data.formats.unknown import (
+    describe_other_files,
+    describe_unknown_files,
+)
 from effdet_keras.data.formats.via import via_readers
 from effdet_keras.data.formats.voc import voc_readers, write_voc
 from effdet_keras.data.formats.yolo import write_yolo, yolo_readers
@@ -491,7 +495,12 @@ def _find_inside(found, formats):
     places = dict.fromkeys(source.path for source in found if source.path.is_dir())
     inner = [s for p in places for s in _find_below(p, formats, everywhere=False)[0]]
     # The folder of its annotations, by itself, is the same dataset.
-    return [s for s in inner if (s.format, *s.readers) not in known]
+    return [
+        s
+        for s in inner
+        if s.path.name.lower() not in ANNOTATION_FOLDERS
+        or (s.format, *s.readers) not in known
+    ]
 
 
 def _find_by_pattern(pattern, format):
@@ -632,10 +641,12 @@ def _choose(found, inner, path):
     contents.sort(key=worth, reverse=True)
     if not contents:
         kinds = ", ".join(dict.fromkeys(FORMATS[s.format].title for s in found))
+        other = describe_other_files(path)
+        other = f". {other}" if other else ""
         raise InvalidValueError(
             f"{str(path)!r} holds annotations ({kinds}), but none of their images is "
             f"below it, or none can be read: {str(found[0].path)!r} is "
-            f"{found[0].described}, for one. Put the images beside them"
+            f"{found[0].described}, for one. Put the images beside them{other}"
         )
     if not all(_is_same(contents[0], c) for c in contents[1:]):
         there = [
@@ -730,8 +741,8 @@ def _describe_unknown(path, formats, notes):
         holds = f"which holds {', '.join(names[:_SHOWN]) or 'nothing'}{more}"
     looked = ", ".join(FORMATS[format].title for format in formats)
     troubles = f". Not readable: {'; '.join(dict.fromkeys(notes))}" if notes else ""
-    unknown = describe_unknown_files(path)
-    troubles += f". {unknown}" if unknown else ""
+    for text in (describe_unknown_files(path), describe_other_files(path)):
+        troubles += f". {text}" if text else ""
     return (
         f"No dataset was found in {str(path)!r}, {holds}. Looked for {looked}, as "
         f"`ek.data.from_coco` and so on describe them, there and in the folders "

@@ -651,6 +651,8 @@ def test_names_of_classes_in_rows_of_fractions(tmp_path):
     dataset = load(tmp_path)
     assert dataset.class_names == ("dog", "red cat")
     assert dataset[0]["boxes"].tolist()[0] == [5, 10, 15, 30]
+    put(tmp_path, "classes.txt", text="Red Cat\nDog\n")
+    assert load(tmp_path)[0]["labels"].tolist() == [0, 1]
 
 
 def test_txt_files_whose_images_have_other_folders(tmp_path):
@@ -693,6 +695,7 @@ def test_hidden_files_in_a_list_are_no_images(tmp_path):
 
 def test_txt_files_of_words_are_no_yolo(tmp_path):
     yolo(tmp_path, classes=None)
-    put(tmp_path, "labels/a.txt", text="AB 12 CD\n")
-    with pytest.raises(ValueError, match=r"labels/a\.txt'.* 'AB 12 CD'"):
-        load(tmp_path)
+    for text in ("AB 12 CD", "\u0637 \u0662 \u0669 \u0667 \u0661 \u0665"):
+        put(tmp_path, "labels/a.txt", text=text)
+        with pytest.raises(ValueError, match=rf"labels/a\.txt' with '{text}'"):
+            load(tmp_path)

@@ -7,12 +7,13 @@ import reprlib
 from typing import Any
 
 from effdet_keras._internal.remote_path import local_copy
+from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.formats.annotation_files import (
     annotation_folders,
     head_of,
 )
 from effdet_keras.data.formats.csv import read_lines
-from effdet_keras.data.formats.dataset_files import is_visible
+from effdet_keras.data.formats.dataset_files import is_visible, walk
 
 _SHOWN = 3  # files of a folder
 _MOST_KEYS = 8
@@ -112,6 +113,63 @@ def _listed(names):
     more = len(names) - _MOST_KEYS
     shown = ", ".join(repr(reprlib.repr(n)[1:-1]) for n in names[:_MOST_KEYS])
     return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+# --- Files that hold or stand for data, and how to get at it.
+
+_ARCHIVES = (".zip", ".rar", ".7z", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
+_OTHERS = {
+    ".dvc": "stands for data that are elsewhere: get them with `dvc pull`",
+    ".mat": "is MATLAB's: write the boxes of a groundTruth as a table with the columns "
+    "filename, class, xmin, ymin, xmax, ymax (`writetable`)",
+    ".pickle": "is no format of annotations: write its boxes as csv",
+    ".pkl": "is no format of annotations: write its boxes as csv",
+}
+_LFS = b"version https://git-lfs"
+_DEPTH = 3  # folders below the one that is described
+_MAX_FILES = 2000  # looked at
+
+
+def describe_other_files(path: Any) -> str:
+    """Says which files below a folder have to be unpacked, fetched or converted.
+
+    Args:
+        path: a folder; of anything else nothing is said.
+
+    Returns:
+        A sentence for each kind of file, with the first of them; "" without any.
+    """
+    if not path.is_dir() or is_remote(path):
+        return ""
+    first, count = {}, 0
+    for place, _, names in walk(path, depth=_DEPTH):
+        for name in names:
+            count += 1
+            cure = _cure_of(place / name) if count <= _MAX_FILES else None
+            if cure is not None:
+                first.setdefault(cure, place / name)
+    return ". ".join(f"{str(file)!r} {cure}" for cure, file in first.items())
+
+
+def _cure_of(file):
+    """What to do with a file to get the data that it holds or stands for, or None."""
+    name = file.name.lower()
+    if name.endswith(_ARCHIVES):
+        return "is an archive: unpack it"
+    cure = _OTHERS.get(file.suffix.lower())
+    if cure is not None:
+        return cure
+    try:
+        if file.stat().st_size < 1000 and head_of(file, len(_LFS)) == _LFS:
+            return "is a pointer of Git LFS: get the files with `git lfs pull`"
+        if name.endswith(".xml") and b"<dataset>" in head_of(file, 300):
+            return (
+                "is of dlib's imglab: convert it to csv with the columns filename, "
+                "class, left, top, width, height"
+            )
+    except OSError:
+        pass
+    return None
 
 
 _DESCRIBE = {

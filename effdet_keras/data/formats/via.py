@@ -30,6 +30,7 @@ from effdet_keras.data.formats.annotation_files import (
     read_split,
 )
 from effdet_keras.data.formats.csv import read_lines
+from effdet_keras.data.formats.dataset_files import role_of_split
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError
@@ -69,7 +70,8 @@ def from_via(
 
     Args:
         path: the json or csv file, or a folder that holds it, or one with `train` and
-            `val` that hold one each.
+            `val` that hold one each. Several json files of a folder that have different
+            images, and no name of a split, are read as one dataset.
         split: name of a split of a folder. None reads the only one.
         class_attribute: name of the region attribute that is the class. None takes the
             only one, or else "class", "label", "name", "category", "type", "object" or
@@ -108,16 +110,35 @@ def from_via(
         tool = "`from_via` found no json or csv file of VIA: one"
         return read_split(via_readers(path), path, split, tool, **options)
     check_split(split, via_readers(path), path)
+    return _read_files([path], class_attribute, image_dir, **options)
+
+
+def _read_files(
+    files,
+    class_attribute=None,
+    image_dir=None,
+    *,
+    class_names=None,
+    on_error="raise",
+    masks=False,
+):
+    """The dataset of one file, or of several of different images."""
+    path = files[0] if len(files) == 1 else files[0].parent
     problems = Problems(f"`from_via` of {str(path)!r}", on_error)
-    if path.suffix.lower() == ".csv":
-        images, given = _read_csv(path, problems), {}
-    else:
-        images, given = _read_via_json(path)
-    attribute = _class_attribute(images, class_attribute, path)
+    contents, given = [], {}
+    for file in files:
+        if file.suffix.lower() == ".csv":
+            images = _read_csv(file, problems)
+        else:
+            images, of_file = _read_via_json(file)
+            given = given or of_file
+        contents.append((images, ImageLocator(file, image_dir)))
+    everything = [image for images, _ in contents for image in images]
+    attribute = _class_attribute(everything, class_attribute, path)
     only_class = _only_class(attribute, class_names, path, problems)
-    locator = ImageLocator(path, image_dir)
     found = [
         _found(name, regions, attribute, only_class, locator, problems, masks)
+        for images, locator in contents
         for name, regions in images
     ]
     options = dict_of(given.get(attribute)).get("options")
@@ -132,7 +153,22 @@ def via_readers(path: Any) -> dict[str, Callable]:
     # A csv file beside a json file has the same boxes.
     files = files_by_split(path, (".json",), is_via)
     files = _different(files) or files_by_split(path, (".csv",), is_via)
+    if _are_parts(files):
+        whole = functools.partial(_read_files, list(files.values()))
+        return {reading.ONE_SPLIT: whole}
     return {split: functools.partial(from_via, file) for split, file in files.items()}
+
+
+def _are_parts(files):
+    """Whether files are parts of one dataset: no name of a split, and other images."""
+    if len(files) < 2 or any(role_of_split(split) is not None for split in files):
+        return False
+    if any(file.suffix.lower() != ".json" for file in files.values()):
+        return False
+    names = [{name for name, _ in _read_via_json(f)[0]} for f in files.values()]
+    return len({f.parent for f in files.values()}) == 1 and not any(
+        one & other for i, one in enumerate(names) for other in names[:i]
+    )
 
 
 def _different(files):

@@ -110,13 +110,13 @@ def from_yolo(
         if not any(isinstance(label, str) for label in used):
             _note_no_names(names, source, problems)
     check_class_names(names, f"the dataset {source!r}")
-    name_of = dict(enumerate(names))
+    name_of = {name.lower(): name for name in names} | dict(enumerate(names))
     found = [
         reading.Found(
             place=image.name,
             image=image,
             boxes=table.boxes,
-            classes=[name_of.get(number, number) for number in table.classes],
+            classes=[_name_in(name_of, label) for label in table.classes],
             source_id=image.name,
             file_name=image.name,
             normalized_coordinates=table.normalized_coordinates,
@@ -127,6 +127,11 @@ def from_yolo(
     ]
     classes = reading.named_classes(names, class_names)
     return reading.make_dataset(found, classes, problems, source=source)
+
+
+def _name_in(name_of, label):
+    """The name of a class that a row has as a number, or in any letter case."""
+    return name_of.get(label.lower() if isinstance(label, str) else label, label)
 
 
 def _names_of(used):

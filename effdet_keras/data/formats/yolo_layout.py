@@ -686,8 +686,8 @@ def _scattered_layout(path):
     if not 0 < count <= 2 * len(label_files):
         return None
     detail = (
-        f"{len(label_files):,} of {count:,} txt files have their images elsewhere below "
-        f"{str(root)!r}, by their names"
+        f"{len(label_files):,} of {count:,} txt files have their images elsewhere: "
+        f"below {str(root)!r}, by their names"
     )
     note = ("moved images", str(folders[0]), detail)
     return Layout(path, dict(splits), notes=(note,), label_files=label_files)
@@ -730,7 +730,9 @@ def _is_label_file(file, least=1.0):
     if line is None:
         return None
     numbers = [
-        word for word in line if re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", word, re.I)
+        word
+        for word in line
+        if re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", word, re.I | re.ASCII)
     ]
     if least < 1.0:
         return len(numbers) >= least * len(line)

@@ -367,7 +367,12 @@ def _named_row(words):
     """The name and the four numbers of a row, or None."""
     names, numbers = words[:-_BOX], [_number(word) for word in words[-_BOX:]]
     is_name = any(_number(word) is None for word in names[-1:])
-    return (" ".join(names), numbers) if is_name and None not in numbers else None
+    # Words and digits of any kind, such as number plates, are no boxes.
+    if not is_name or None in numbers or not "".join(words[-_BOX:]).isascii():
+        return None
+    are_pixels = max(numbers) > reading.MAX_FRACTION
+    is_box = numbers[0] <= numbers[2] and numbers[1] <= numbers[3]
+    return None if are_pixels and not is_box else (" ".join(names), numbers)
 
 
 def _read_named(path, text, notes, problems):

@@ -6,6 +6,8 @@ import pytest
 
 from effdet_keras.data import load
 
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:be0\nsize 99\n"
+
 
 @pytest.mark.smoke
 @pytest.mark.parametrize(
@@ -58,3 +60,32 @@ def test_of_many_files_and_keys_the_first_are_named(tmp_path):
     assert str(caught.value).count("is objects with the keys") == 3
     assert str(caught.value).count("Known keys are") == 1
     assert len(str(caught.value)) < 3000
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("data/images.zip", b"PK", "is an archive: unpack it"),
+        ("data/train.tar.gz", b"x", "is an archive: unpack it"),
+        ("data/train.dvc", b"outs:", "stands for data.*`dvc pull`"),
+        ("gTruth.mat", b"MATLAB", "is MATLAB's.*writetable"),
+        ("a/b.json", LFS, "is a pointer of Git LFS.*`git lfs pull`"),
+        ("faces.xml", b"<?xml version='1.0'?>\n<dataset>", "is of dlib's imglab"),
+    ],
+)
+def test_files_that_stand_for_data_are_told_with_what_to_do(
+    tmp_path, name, content, message
+):
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"{path.name}' {message}"):
+        load(tmp_path)
+
+
+def test_an_image_that_is_a_pointer_of_git_lfs_is_told(tmp_path):
+    (tmp_path / "a.jpg").write_bytes(LFS)
+    (tmp_path / "a.txt").write_text("0 0.5 0.5 0.5 0.5")
+    (tmp_path / "classes.txt").write_text("cat")
+    with pytest.raises(ValueError, match="a.jpg.*pointer of Git LFS: get the file"):
+        load(tmp_path)

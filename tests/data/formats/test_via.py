@@ -7,7 +7,8 @@ import pytest
 from support.small_datasets import save_image
 
 from effdet_keras import data
-from effdet_keras.data import from_via
+from effdet_keras.data import from_via, load_splits
+from effdet_keras.data.formats.via import via_readers
 from effdet_keras.data.record import load_mask
 
 RECT = {"name": "rect", "x": 5, "y": 2, "width": 20, "height": 10}
@@ -194,3 +195,26 @@ def test_points_are_left_out_and_other_files_explained(write, tmp_path):
         from_via(tmp_path / "other.csv")
     with pytest.raises(FileNotFoundError, match=r"1 missing image: .*gone\.png"):
         from_via(write(images(region(RECT, name="cat"), second="gone.png")))
+
+
+def test_projects_of_one_image_each_are_one_dataset(tmp_path):
+    """Beside a project without regions, such as a template."""
+    for name in ("p_1", "p_2", "p_3"):
+        (tmp_path / "data").mkdir(exist_ok=True)
+        save_image(tmp_path / "data" / f"{name}.png")
+        box = {"name": "rect", "x": 1, "y": 2, "width": 3, "height": 4}
+        region = {"shape_attributes": box, "region_attributes": {"kind": name}}
+        images = {"a": {"filename": f"{name}.png", "regions": [region]}}
+        content = {"_via_settings": {}, "_via_img_metadata": images}
+        (tmp_path / "data" / f"via_{name}.json").write_text(json.dumps(content))
+    images = {"a": {"filename": "p_1.png", "regions": []}}
+    content = {"_via_settings": {}, "_via_img_metadata": images}
+    (tmp_path / "template.json").write_text(json.dumps(content))
+    splits = load_splits(tmp_path)
+    assert {name: len(data) for name, data in splits.items()} == {"train": 3}
+    assert splits["train"].class_names == ("p_1", "p_2", "p_3")
+    # Two files of the same image are two ways to annotate it.
+    region["region_attributes"] = {"kind": "other"}
+    images = {"a": {"filename": "p_3.png", "regions": [region]}}
+    (tmp_path / "data" / "more.json").write_text(json.dumps(images))
+    assert len(via_readers(tmp_path / "data")) == 4
