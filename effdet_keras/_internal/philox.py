@@ -22,8 +22,8 @@ class Stream:
     """Numbers of one seed, always from the first on.
 
     Example:
-        >>> Stream((1, 2)).uniform((2,)).round(4).tolist()
-        [0.4404, 0.8029]
+        >>> f"{Stream((1, 2)).uniform():.4f}"
+        '0.4064'
     """
 
     def __init__(self, seed):

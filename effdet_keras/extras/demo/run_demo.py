@@ -10,7 +10,7 @@ from PIL import Image
 
 from effdet_keras import visualize
 from effdet_keras._internal.number_ranges import check_whole_number
-from effdet_keras._internal.optional_imports import matplotlib_figure
+from effdet_keras._internal.optional_imports import matplotlib_figure, tensorflow
 from effdet_keras._internal.whole_files import local_path
 from effdet_keras.callbacks.checkpoint_archive import CheckpointArchive
 from effdet_keras.callbacks.coco_evaluation import COCOEvaluation
@@ -36,6 +36,7 @@ def run_demo(folder, *, num_train=None, epochs=12, seed=0, overwrite=False):
     """
     check_whole_number("epochs", epochs, "[1, inf)")
     matplotlib_figure.require("The demo")  # before minutes of training
+    tensorflow.require("The demo, which writes files for TensorBoard,")
     start = time.monotonic()
     folder = local_path(folder, "`folder`")
     if folder.is_dir() and any(folder.iterdir()) and not overwrite:
