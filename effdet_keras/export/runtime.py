@@ -32,13 +32,13 @@ class Runtime(abc.ABC):
     """An exported network in the runtime of its format.
 
     `package` is what runs the format; `description` is read from inside the file.
-    `beside` are the files that belong to the one at `path`.
+    `other_files` are those that belong to the one at `path`.
     `input_dtype` is that of the file's own input, which `run` makes of float32.
     """
 
     package: ClassVar[OptionalModule]
     path: pathlib.Path
-    beside: tuple[pathlib.Path, ...] = ()
+    other_files: tuple[pathlib.Path, ...] = ()
     description: Description
     input_dtype: str = "float32"
 

@@ -53,7 +53,7 @@ def test_a_policy_of_float64_names_the_cure(settings_of_keras):
 
 
 def test_a_preset_takes_a_policy_as_those_of_keras_hub_do():
-    options = dict(num_classes=2, image_size=64, fpn_num_filters=8, fpn_cell_repeats=1)
+    options = {"num_classes": 2, "image_size": 64, "fpn_num_filters": 8}
     preset = "efficientdet-lite0"
     model = EfficientDet.from_preset(preset, dtype="mixed_bfloat16", **options)
     assert model.dtype_policy.name == "mixed_bfloat16"

@@ -129,6 +129,14 @@ def benchmark_files(
 
     Raises:
         ValueError: If a target is not known, or `data` has no objects.
+
+    Example:
+        >>> from effdet_keras.model.efficientdet import EfficientDet
+        >>> model = EfficientDet.from_preset("efficientdet-lite0")
+        >>> benchmark_files(model, None, "onix")
+        Traceback (most recent call last):
+            ...
+        effdet_keras.errors.InvalidValueError: `targets` must be one of 'all', ...
     """
     check_whole_number("runs", runs, "[1, inf)")
     check_whole_number("num_draws", num_draws, "[1, inf)")
