@@ -32,12 +32,12 @@ def model():
 def dataset_of(model):
     """Four images whose objects are a few of what the model finds in them."""
     rng = np.random.default_rng(0)
-    images = [rng.integers(0, 256, (64, 64, 3), "uint8") for _ in range(4)]
+    images = [rng.integers(0, 60 * i, (64, 64, 3), "uint8") for i in range(1, 5)]
     found = [model.detect(image, score_threshold=0.0) for image in images]
     return from_arrays(
         images,
-        boxes=[x.boxes[:4] for x in found],
-        labels=[x.labels[:4] for x in found],
+        boxes=[x.boxes[i : i + 4] for i, x in enumerate(found)],
+        labels=[x.labels[i : i + 4] for i, x in enumerate(found)],
         class_names=["cat", "dog", "bird"],
     )
 
@@ -98,13 +98,14 @@ def test_a_file_is_compared_with_the_live_model(model, exports, tmp_path):
     options = {"calibration": images, "num_draws": 40, "verbose": False}
     found = benchmark_files(model, data, "litert,litert-int8", **options)
     live, same, wrong = found.rows
-    assert live.name == "live model" and live.ap > 0.4
+    assert live.name == "live model" and live.ap > 0.2
     assert (same.ap, same.ap_lost, same.lost_low, same.lost_high) == (live.ap, 0, 0, 0)
     assert (same.median_ms, same.p95_ms, same.peak_mb) == (3.0, 4.0, 100.0)
     assert same.megabytes == 5e-6
     assert wrong.ap < live.ap / 2
     assert wrong.ap_lost == pytest.approx(live.ap - wrong.ap)
-    assert 0 < wrong.lost_low < wrong.ap_lost < wrong.lost_high
+    assert 0 < wrong.lost_low < wrong.lost_high
+    assert wrong.lost_low - 1e-9 <= wrong.ap_lost <= wrong.lost_high + 1e-9
     assert found.num_images == 4
     (sentence,) = found.explanations
     assert sentence.startswith("litert-int8: it loses AP") and "8 bits" in sentence
