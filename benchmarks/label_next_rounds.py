@@ -117,7 +117,8 @@ def draw(lines, path):
             rows = [{int(p): ap for p, ap in line[way].items()} for line in of_set]
             means = [np.mean([row[p] for row in rows]) for p in percents]
             axis.plot(percents, means, style, label=way)
-        axis.set(title=name, xlabel="labelled images, %", ylim=(0, None))
+        axis.set(title=name, xlabel="labelled images, %")
+        axis.set_ylim(0, 1.1 * axis.get_ylim()[1])
         axis.grid(alpha=0.3)
     axes[0].set_ylabel("AP")
     axes[0].legend()

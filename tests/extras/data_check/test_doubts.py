@@ -80,6 +80,12 @@ def test_what_a_weak_detector_does_not_find_is_hardly_doubted():
     assert good.suspicion > 0.5
 
 
+def test_a_neighbour_of_another_class_is_another_object():
+    one = image([(1, *BESIDE)], [(0, 0.9, *BOX)], image_id=7)
+    (doubt,) = find_doubts([*right(38), one])
+    assert (doubt.kind, doubt.label, doubt.iou) == ("missing", None, 0.0)
+
+
 def test_one_place_is_doubted_once_and_weak_detections_never():
     one = image([], [(0, 0.9, *FAR), (1, 0.8, *FAR), (0, 0.09, *BOX)])
     assert len(find_doubts([*right(9), one])) == 1
