@@ -90,7 +90,7 @@ class NcnnRuntime(Runtime):
     def __init__(self, path, num_threads=None):
         self.path = pathlib.Path(path)
         weights, about = self.path.with_suffix(".bin"), self.path.with_suffix(".json")
-        self.beside = weights, about
+        self.other_files = weights, about
         require_sealed(about, [self.path, weights])
         texts = json.loads(about.read_text(encoding="utf-8"))
         self.description = Description.from_json(texts[DESCRIPTION_NAME])

@@ -32,12 +32,12 @@ class Runtime(abc.ABC):
     """An exported network in the runtime of its format.
 
     `package` is what runs the format; `description` is read from inside the file.
-    `beside` are the files that belong to the one at `path`.
+    `other_files` are those that belong to the one at `path`.
     """
 
     package: ClassVar[OptionalModule]
     path: pathlib.Path
-    beside: tuple[pathlib.Path, ...] = ()
+    other_files: tuple[pathlib.Path, ...] = ()
     description: Description
 
     @abc.abstractmethod

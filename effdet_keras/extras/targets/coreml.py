@@ -286,7 +286,9 @@ class CoreMLCheck(Runtime):
 
     def run(self, images):
         """See `Runtime.run`."""
-        return _joined([self._found(image) for image in np.asarray(images, "float32")])
+        return _concatenated(
+            [self._found(image) for image in np.asarray(images, "float32")]
+        )
 
     def _found(self, image):
         """The detections of one image, each value with an axis for the batch."""
@@ -321,7 +323,7 @@ class CoreMLCheck(Runtime):
 _TO_CORNER = np.float32([0.5, 0.5, 0, 0])  # of the sides, from the center
 
 
-def _joined(found):
+def _concatenated(found):
     return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
 
 
