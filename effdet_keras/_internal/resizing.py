@@ -37,7 +37,7 @@ def resize_image(image, scaled, half=0.5, start=(0, 0), count=(None, None)):
 
 
 def _places(size, scaled, half, start, count):
-    """Indices of the values on both sides of each place, and the second one's weight."""
+    """Indices of the values beside each place, and the weight of the second one."""
     stop = int(scaled) if count is None else start + count
     half = np.float32(half)
     place = (np.arange(start, stop, dtype="float32") + half) * (size / scaled) - half
