@@ -514,10 +514,10 @@ class EpochOrder:
         self._next += 1
         return self.pass_from(position)
 
-    def pass_from(self, position, offset=0):
+    def pass_from(self, position, later=0):
         """What `draw` returns at a position, or so many passes later."""
         number, skipped, used = position
-        number += offset
+        number += later
         drawn = self._of_pass(number)
         if skipped:
             drawn = tuple(

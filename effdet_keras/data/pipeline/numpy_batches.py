@@ -128,7 +128,7 @@ class NumPyBatches(keras.utils.PyDataset):
         cut = math.floor if drop_remainder else math.ceil
         self.batches_per_pass = cut(order.size / batch_size)
         self._passes: int | None = 1  # None is without end
-        self._prefetcher = _Prefetcher()
+        self._read_ahead = _ReadAhead()
 
     def cardinality(self) -> int:
         """The number of batches of one iteration; -1 without end."""
@@ -172,7 +172,7 @@ class NumPyBatches(keras.utils.PyDataset):
 
     def _with(self, **changes):
         copy = object.__new__(type(self))
-        copy.__dict__.update({**self.__dict__, **changes, "_prefetcher": _Prefetcher()})
+        copy.__dict__.update({**self.__dict__, **changes, "_read_ahead": _ReadAhead()})
         return copy
 
     def as_numpy_iterator(self) -> Iterator[tuple]:
@@ -181,22 +181,22 @@ class NumPyBatches(keras.utils.PyDataset):
 
     def __iter__(self) -> Iterator[tuple]:
         """One iteration, with a pass of its own: the next one has another order."""
-        position, prefetcher = self._order.position, _Prefetcher()
+        position, read_ahead = self._order.position, _ReadAhead()
         self._order.start_at(position[0] + (self._passes or 1))
         length = self.num_batches
         for index in itertools.count() if length is None else range(length):
-            yield self._batch(position, index, prefetcher)
+            yield self._batch(position, index, read_ahead)
 
     def __getitem__(self, index: int) -> tuple:
         """A batch, from the position of the order at which `fit` has started it."""
-        return self._batch(self._order.position, index, self._prefetcher)
+        return self._batch(self._order.position, index, self._read_ahead)
 
     def on_epoch_end(self) -> None:
         """Moves the order on; `fit` of an `EfficientDet` names each epoch itself."""
         if self._passes is not None:  # else one iteration goes on through all epochs
             self._order.start_at(self._order.position[0] + self._passes)
 
-    def _batch(self, position, index, prefetcher):
+    def _batch(self, position, index, read_ahead):
         """The batch at an index behind a position; starts to read the next ones."""
         length = self.num_batches
         stop = index + 1 + _BATCHES_AHEAD
@@ -204,7 +204,7 @@ class NumPyBatches(keras.utils.PyDataset):
             (position, i)
             for i in range(index, stop if length is None else min(stop, length))
         ]
-        batch = self._collated(prefetcher.get(keys, self._examples))
+        batch = self._collated(read_ahead.get(keys, self._examples))
         if (index + 1) % self.batches_per_pass == 0:
             self.image_reader.report()
         return batch
