@@ -246,7 +246,7 @@ class NumPyBatches(keras.utils.PyDataset):
         return np.stack(images), {"boxes": boxes, "labels": labels, **rest}
 
 
-class _Prefetcher:
+class _ReadAhead:
     """The batches that threads read, or have read, for one iteration."""
 
     def __init__(self):
