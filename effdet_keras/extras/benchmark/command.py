@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import pathlib
 
+from effdet_keras._internal.whole_files import write_text
 from effdet_keras.cli.arguments import (
     add_batch_size,
     add_data,
@@ -16,6 +17,7 @@ from effdet_keras.cli.arguments import (
     add_runtime,
     add_threads,
 )
+from effdet_keras.errors import InvalidValueError, require
 
 SUMMARY = "measure how long a model takes per image, or what each of its files is worth"
 DESCRIPTION = (
@@ -101,7 +103,6 @@ def run(
         open_any_model,
         open_live_model,
     )
-    from effdet_keras.errors import require
 
     rule = "DATA and --targets go together: `benchmark MODEL DATA --targets all`"
     require((data is None) == (targets is None), rule, data=data, targets=targets)
@@ -147,8 +148,6 @@ def run(
 
 def _calibration(source, evaluated):
     """The training split of DATA; None where that is the one to evaluate on."""
-    from effdet_keras.errors import InvalidValueError
-
     others = dataclasses.replace(source, split=None)
     try:
         split = others.chosen_split(_CALIBRATION_SPLITS)
@@ -159,8 +158,6 @@ def _calibration(source, evaluated):
 
 def _write(table, folder):
     """The report in all its forms."""
-    from effdet_keras._internal.whole_files import write_text
-
     folder.mkdir(parents=True, exist_ok=True)
     table.save(folder / "benchmark.json")
     write_text(folder / "benchmark.md", table.markdown())
