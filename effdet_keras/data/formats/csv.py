@@ -378,7 +378,8 @@ def _format_of(lines, path):
         return _read_make_sense, False
     if len(first) == 8 and _is_image(first[5]) and are_numbers:
         return _read_make_sense, False
-    if len(first) == 6 and first[0] and (are_numbers or not any(first[1:])):
+    is_row = len(first) == 6 and first[0] and (are_numbers or not any(first[1:]))
+    if is_row and not _is_box(first[2:]):  # which would be `path,number,box`
         return _read_retinanet, False
     if len(first) == 5 and _is_image(first[0]) and are_numbers:
         return _read_retinanet, False
@@ -441,6 +442,12 @@ def _corners(sides):
         return sides
     left, top, width, height = numbers
     return [left, top, left + width, top + height]
+
+
+def _is_box(cells):
+    """Whether four cells are the corners of a box: left, top, right, bottom."""
+    numbers = [_number(cell) for cell in cells]
+    return None not in numbers and numbers[0] < numbers[2] and numbers[1] < numbers[3]
 
 
 def _read_retinanet(cells):

@@ -240,3 +240,11 @@ def test_rows_of_boxes_in_a_txt_file(folder, write):
     write("cat,1,2\n", "words.txt")
     dataset = load(folder)
     assert len(dataset) == 2 and dataset.class_names == ("cat", "dog")
+
+
+def test_a_number_in_front_of_the_box_is_not_its_left_side(write):
+    with pytest.raises(ValueError, match="expects a header"):
+        from_csv(write("a.png,1,5,6,30,14\n"))
+    assert from_csv(write("a.png,5,6,30,14,1\n"))[0]["boxes"].tolist() == [
+        [6, 5, 14, 30]
+    ]
