@@ -264,7 +264,9 @@ def user_function(example, seed):
 
 
 @pytest.mark.parametrize(
-    "augment", [Rotate(), user_function, [Mosaic(), Rotate()]], ids=str
+    "augment",
+    [Rotate(), user_function, [Mosaic(), Rotate()]],
+    ids=["ours", "a function", "one of several"],
 )
 def test_other_augmentations_name_the_cure(augment, monkeypatch, without_tensorflow):
     monkeypatch.setitem(__import__("sys").modules, "tensorflow", None)
