@@ -10,17 +10,17 @@ import sys
 if __name__ == "__main__":  # in a process of its own, in which no import finds it
     sys.modules["tensorflow"] = None
 
-import contextlib  # noqa: E402
-import io  # noqa: E402
-import json  # noqa: E402
-import pathlib  # noqa: E402
+import contextlib
+import io
+import json
+import pathlib
 
-import keras  # noqa: E402
-import numpy as np  # noqa: E402
-from support.tiny import tiny_model, values, without_stochastic_depth  # noqa: E402
+import keras
+import numpy as np
+from support.tiny import tiny_model, values, without_stochastic_depth
 
-import effdet_keras as ek  # noqa: E402
-from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation  # noqa: E402
+import effdet_keras as ek
+from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation
 
 EPOCHS, STEPS, BATCH_SIZE = 2, 2, 2  # a pass over six images ends within an epoch
 SETTINGS = {"optimizer": "momentum", "learning_rate": 0.01, "ema_decay": 0.9}
