@@ -627,9 +627,11 @@ def _choose(found, inner, path):
         contents += [c for c in divided if _is_same(contents[0], c)]
     else:
         contents = list(filter(None, map(_content_of, inner)))
-    found = [*found, *inner]
     if len(contents) == 1:
         return contents[0].source
+    if not contents and len(found) == 1:
+        return found[0]  # whose reader says why it cannot be read
+    found = [*found, *inner]
     most = max((len(content.boxes_of) for content in contents), default=0)
 
     def worth(content):

@@ -21,6 +21,9 @@ IMAGES = [np.random.default_rng(0).integers(0, 256, (50, 70, 3), "uint8")]
 class LiveRuntime:
     """The model itself, with something added to its outputs."""
 
+    input_dtype = "float32"
+    other_files = ()
+
     def __init__(self, model, path, error=0.0, outputs="raw"):
         self.path, self.model, self.error = path, model, error
         self.description = describe(model, outputs=outputs)

@@ -139,7 +139,9 @@ def _named(rows, class_names, path, problems):
 
 
 def _shown(labels):
-    return ", ".join(sorted(labels, key=int)[:5]) + (", ..." if len(labels) > 5 else "")
+    """The lowest of numbers that are texts; as numbers they may be too long."""
+    lowest = sorted(labels, key=lambda label: (len(label), label))[:5]
+    return ", ".join(lowest) + (", ..." if len(labels) > 5 else "")
 
 
 def _split_of(path):
