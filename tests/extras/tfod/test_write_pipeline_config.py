@@ -145,7 +145,7 @@ def test_it_stands_beside_an_export_with_the_names_of_the_api(
 
     monkeypatch.setattr(saved_model, "save_function", save)
     signatures = {"serving_default": None}
-    monkeypatch.setattr(saved_model, "_signatures", lambda *options: signatures)
+    monkeypatch.setattr(saved_model, "_signatures", lambda *a, **k: signatures)
     saved_model.write_saved_model(lively_model(), tmp_path, names=names)
     for name in ("pipeline.config", "label_map.pbtxt"):
         assert (tmp_path / name).exists() is is_there
