@@ -25,6 +25,7 @@ from effdet_keras.augment.augmentation import Augmentation
 from effdet_keras.data.pipeline import numpy_transforms
 from effdet_keras.data.pipeline.image_reader import ImageReader
 from effdet_keras.data.pipeline.transforms import Window
+from effdet_keras.errors import InvalidTypeError
 from effdet_keras.labels import BACKGROUND
 
 _BATCHES_AHEAD = 2  # one in use, one ready; more only fills memory
@@ -138,7 +139,7 @@ class NumPyBatches(keras.utils.PyDataset):
 
     def __len__(self) -> int:
         if self._passes is None:
-            raise TypeError("The dataset is infinite.")
+            raise InvalidTypeError("The dataset is infinite: it has no length.")
         return self.cardinality()
 
     @property
