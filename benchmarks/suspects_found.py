@@ -50,7 +50,9 @@ def main():
         backbone, train, _ = open_data(name, options)
         for seed in options.seeds:
             line = {"dataset": pathlib.Path(name).name, "seed": seed}
-            results, damages = judge(backbone, train, seed, options.steps)
+            results, damages = judge(
+                backbone, train, seed, options.steps, options.folds
+            )
             line |= {"steps": options.steps, **count(results, damages)}
             print(json.dumps(line), flush=True)
 

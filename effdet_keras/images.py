@@ -136,7 +136,7 @@ def _opened(source, caller):
         cure = ""
         if not can_be_known:
             cure = '. HEIF images need: pip install "effdet-keras[heif]"'
-        elif _is_lfs_pointer(file):
+        elif is_lfs_pointer(file):
             cure = ". It is a pointer of Git LFS: get the file with `git lfs pull`"
         raise InvalidValueError(
             f"`{caller}` expects an image that Pillow can decode. "
@@ -144,7 +144,7 @@ def _opened(source, caller):
         ) from error
 
 
-def _is_lfs_pointer(file):
+def is_lfs_pointer(file):
     """Whether a file, by its path or open, holds the place of one in Git LFS."""
     if isinstance(file, io.BytesIO):
         return file.getvalue().startswith(_LFS_POINTER)

@@ -116,13 +116,13 @@ class Mosaic(Augmentation):
             self._quarter_arrays(*each, units[i + 1])
             for i, each in enumerate(zip(example, ends - places, places))
         ]
-        joined = {}
+        mosaic = {}
         for key in quarters[0]:
             arrays = [quarter[key] for quarter in quarters]
             if key in ("image", "mask"):
                 arrays = [np.concatenate(two, 1) for two in (arrays[:2], arrays[2:])]
-            joined[key] = np.concatenate(arrays)
-        return joined
+            mosaic[key] = np.concatenate(arrays)
+        return mosaic
 
     def _quarter_arrays(self, example, size, place, units):
         """`_quarter` in NumPy."""

@@ -14,6 +14,7 @@ from effdet_keras.data.formats.annotation_files import (
 )
 from effdet_keras.data.formats.csv import read_lines
 from effdet_keras.data.formats.dataset_files import is_visible, walk
+from effdet_keras.images import is_lfs_pointer
 
 _SHOWN = 3  # files of a folder
 _MOST_KEYS = 8
@@ -125,7 +126,6 @@ _OTHERS = {
     ".pickle": "is no format of annotations: write its boxes as csv",
     ".pkl": "is no format of annotations: write its boxes as csv",
 }
-_LFS = b"version https://git-lfs"
 _DEPTH = 3  # folders below the one that is described
 _MAX_FILES = 2000  # looked at
 
@@ -160,7 +160,7 @@ def _cure_of(file):
     if cure is not None:
         return cure
     try:
-        if file.stat().st_size < 1000 and head_of(file, len(_LFS)) == _LFS:
+        if is_lfs_pointer(file):
             return "is a pointer of Git LFS: get the files with `git lfs pull`"
         if name.endswith(".xml") and b"<dataset>" in head_of(file, 300):
             return (

@@ -25,6 +25,7 @@ from effdet_keras.export.registry import Written
 from effdet_keras.export.runtime import DESCRIPTION_NAME, Description, Runtime
 from effdet_keras.extras.targets.detector import write_detector
 from effdet_keras.extras.targets.tflite import require_detection_alone
+from effdet_keras.network.anchors import level_sizes
 
 MODEL_NAME = "model.onnx"
 _MAPS = ("box_deltas", "class_logits")  # of each level, in this order
@@ -168,12 +169,13 @@ def _cut_levels(graph, levels):
     shapes = _shapes(graph)
     names, outputs = {}, []
     for output in _MAPS:
-        joined = made_by[output]
-        if joined.op_type != "Concat" or len(joined.input) != len(levels):
+        concat = made_by[output]
+        if concat.op_type != "Concat" or len(concat.input) != len(levels):
             raise InvalidStateError(
-                f"`{output}` is not joined of the levels. Received: {joined.op_type}"
+                f"`{output}` is no concatenation of the levels. Received: "
+                f"{concat.op_type}"
             )
-        for level, name in zip(levels, joined.input):
+        for level, name in zip(levels, concat.input):
             while made_by[name].op_type in ("Reshape", "Transpose"):
                 name = made_by[name].input[0]
             names[name] = f"{output}_{level}"
@@ -254,8 +256,8 @@ def _decoders(model):
     config = model.config
     size = np.float32(config.image_size)
     anchors, start, found = np.asarray(model.anchors, "float32"), 0, []
-    for level in range(config.min_level, config.max_level + 1):
-        rows, columns = (-(-int(side) // 2**level) for side in config.image_size)
+    sizes = level_sizes(config.image_size, config.min_level, config.max_level)
+    for level, (rows, columns) in enumerate(sizes, config.min_level):
         count = rows * columns * config.num_anchors
         of_level = anchors[start : start + count]
         start += count
