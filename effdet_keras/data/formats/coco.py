@@ -548,9 +548,13 @@ def _is_box(box):
     return (
         isinstance(box, list | tuple)
         and len(box) == 4
-        and all(isinstance(n, int | float) for n in box)
-        and all(abs(n) <= reading.MAX_COORDINATE for n in box)
+        and all(map(_is_coordinate, box))
     )
+
+
+def _is_coordinate(number):
+    """Whether this is a number, not NaN, of a size that pixels can have."""
+    return isinstance(number, (int, float)) and abs(number) <= reading.MAX_COORDINATE
 
 
 def _is_id(value):

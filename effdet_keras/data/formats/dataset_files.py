@@ -6,12 +6,13 @@ files, Jupyter's copies and the settings of editors are data for none of them.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import contextvars
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from effdet_keras._internal.whole_files import is_remote
 
@@ -58,17 +59,29 @@ def listing_once() -> Iterator[None]:
 
 def names_in(folder: Any) -> tuple[list[str], list[str]]:
     """The visible names in a folder, sorted: of its folders, and of its files."""
+    listing = _listing_of(folder)
+    return list(listing.folders), listing.files
+
+
+class _Listing(NamedTuple):
+    """The visible names in a folder, sorted."""
+
+    folders: list[str]
+    files: list[str]
+    by_suffix: Mapping[str, list[str]]  # the files by what follows their last dot
+
+
+def _listing_of(folder):
     listings = _listings.get()
     if listings is None:
         return _list(folder)
     if folder not in listings:
         listings[folder] = _list(folder)
-    folders, files = listings[folder]
-    return list(folders), files
+    return listings[folder]
 
 
 def _list(folder):
-    folders, files = [], []
+    folders, files, by_suffix = [], [], collections.defaultdict(list)
     if is_remote(folder):
         for path in folder.iterdir():
             if is_visible(path.name):
@@ -78,7 +91,10 @@ def _list(folder):
             for entry in entries:
                 if is_visible(entry.name):
                     (folders if entry.is_dir() else files).append(entry.name)
-    return sorted(folders), sorted(files)
+    files.sort()
+    for name in files:
+        by_suffix[name.lower().rpartition(".")[2]].append(name)
+    return _Listing(sorted(folders), files, by_suffix)
 
 
 def visible_folders(folder: Any) -> list[Any]:
@@ -95,10 +111,13 @@ def visible_files(folder: Any, *suffixes: str) -> list[Any]:
     """
     if not folder.is_dir():
         return []
-    names = names_in(folder)[1]
-    if suffixes:
-        names = [name for name in names if name.lower().endswith(suffixes)]
-    return [folder / name for name in names]
+    listing = _listing_of(folder)
+    if not suffixes:
+        return [folder / name for name in listing.files]
+    # There may be 100,000 images beside few other files: those are not looked through.
+    endings = {suffix.rpartition(".")[2] for suffix in suffixes}
+    names = [name for ending in endings for name in listing.by_suffix.get(ending, ())]
+    return [folder / n for n in sorted(names) if n.lower().endswith(suffixes)]
 
 
 def walk(folder: Any, depth: int | None = None) -> Iterator[tuple[Any, list, list]]:

@@ -157,10 +157,12 @@ def _records(found, labels, problems, source, image_dir):
             boxes = boxes * (width, height, width, height)
         count, area = len(image_labels), boxes[:, 2] * boxes[:, 3]
         if image.area is not None:
-            # google/automl's VOC converter writes the area as a fraction as well.
             given = np.asarray(image.area, np.float64)
-            is_close = np.isclose(given * height * width, area, rtol=1e-3, atol=0)
-            area = np.where(is_close & image.normalized_coordinates, area, given)
+            if image.normalized_coordinates:
+                # google/automl's VOC converter writes the area as a fraction as well.
+                is_close = np.isclose(given * height * width, area, rtol=1e-3, atol=0)
+                given = np.where(is_close, area, given)
+            area = given
         image_id = len(records) + 1 if image.image_id is None else image.image_id
         ids = image.annotation_ids
         record = Record(

@@ -24,6 +24,7 @@ from effdet_keras._internal.whole_files import atomic_folder, local_path
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.dataset_files import (
+    names_in,
     split_in_name,
     visible_files,
     visible_folders,
@@ -390,10 +391,10 @@ def _has_one_record(path):
 def shards_in(folder, pattern):
     """The files of a folder by the `split` that a pattern finds in their names."""
     splits = collections.defaultdict(list)
-    for path in visible_files(folder):
-        match = pattern.fullmatch(path.name)
+    for name in names_in(folder)[1] if folder.is_dir() else ():
+        match = pattern.fullmatch(name)
         if match:
-            splits[match["split"]].append(str(path))
+            splits[match["split"]].append(str(folder / name))
     return dict(splits)
 
 

@@ -614,9 +614,12 @@ def _split_of_parts(folder):
 
 def _flat_layout(path):
     """The layout of images with their txt files beside them, or None."""
+    texts = visible_files(path, ".txt")
+    if not texts:
+        return None
     names = names_in(path)[1]
     stems = {n.rpartition(".")[0] for n in names if n.lower().endswith(IMAGE_SUFFIXES)}
-    files = [path / n for n in names if n.endswith(".txt") and n[:-4] in stems]
+    files = [file for file in texts if file.stem in stems and file.suffix == ".txt"]
     if not _are_labels(files, least=0.5):  # a damaged one is told of later
         return None
     return Layout(path, {reading.ONE_SPLIT: [path]}, is_flat=True)
@@ -624,8 +627,10 @@ def _flat_layout(path):
 
 def _pair_layout(path):
     """The layout of two folders whose files have the same names, or None."""
-    stems = {}
-    for folder in visible_folders(path):
+    stems, folders = {}, visible_folders(path)
+    if not any(visible_files(folder, ".txt") for folder in folders):
+        return None
+    for folder in folders:
         names = names_in(folder)[1]
         images = {
             n.rpartition(".")[0] for n in names if n.lower().endswith(IMAGE_SUFFIXES)

@@ -13,6 +13,7 @@ import numpy as np
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading
+from effdet_keras.data.formats.dataset_files import visible_folders
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.formats.tfrecord import (
     Example,
@@ -86,7 +87,8 @@ def from_tfds(
 
 def _find_folder(folder):
     """The folder with the files, which may lie one or two below: of the version."""
-    places = [folder, *folder.glob("*/"), *folder.glob("*/*/")]
+    inner = visible_folders(folder) if folder.is_dir() else []
+    places = [folder, *inner, *(p for place in inner for p in visible_folders(place))]
     found = sorted(place for place in places if (place / _FEATURES).is_file())
     if not found:
         raise FileNotFoundError(
