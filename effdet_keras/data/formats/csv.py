@@ -48,7 +48,9 @@ def from_csv(
       `ymin`, `xmax`, `ymax` in pixels, in any order, and `width` and `height`
       of the image where present. Other usual names of these columns are known, such as
       `image_path`, `label`, `x1`, and so are boxes as `bbox_x`, `bbox_y`, `bbox_width`,
-      `bbox_height`, or `x`, `y`, `w`, `h`: left, top, width and height;
+      `bbox_height`, or `x`, `y`, `w`, `h`: left, top, width and height; or as one
+      column `bbox` of four numbers, `[834.0, 222.0, 56.0, 36.0]`: corners if those of
+      all rows can be corners, else left, top, width and height, and a note says which;
     - AutoML's and Vertex AI's: no header, `set,path,label,xmin,ymin,,,xmax,ymax,,`
       in fractions of the image; `set` is TRAIN, VALIDATION, TEST, UNASSIGNED;
     - RetinaNet's: no header, `path,xmin,ymin,xmax,ymax,class` in pixels, also in a file
@@ -286,6 +288,7 @@ _XYWH = (  # columns of left, top, width and height
     ("x", "y", "w", "h"),  # which could be a center: a note says what is read
     ("x", "y", "width", "height"),
 )
+_BBOX = ("bbox", "box", "bounding_box")  # columns of all four numbers
 # Columns that say nothing of a class: a table with others may have one in these.
 _NO_CLASS_COLUMNS = frozenset(
     """
@@ -323,6 +326,12 @@ def _read_rows(path, problems):
         detail = "its columns x, y, width and height are read as left, top and sides"
         problems.add_note("box columns", path.name, detail)
     lines = lines[1:] if has_header else lines
+    if has_header and "bbox" in read.args[0]:
+        are_corners = _are_corners(lines, read.args[0]["bbox"])
+        read = functools.partial(_read_pixels, read.args[0], are_corners=are_corners)
+        meaning = "the corners" if are_corners else "left, top, width and height"
+        detail = f"the four numbers of its boxes are read as {meaning}"
+        problems.add_note("box columns", path.name, detail)
     return reading.read_rows(read, lines, problems, path.name, "row")
 
 
@@ -402,11 +411,12 @@ def _columns_of(header):
         if there:
             places[column] = there[0]
     if not places.keys() >= set(_BOX):
-        sides = next((s for s in _XYWH if set(s) <= set(names)), None)
-        if sides is None:
+        sides = next((s for s in _XYWH if set(s) <= set(names)), ())
+        box = next((name for name in _BBOX if name in names), None)
+        if not sides and box is None:
             return None
         places = {c: n for c, n in places.items() if c not in _BOX and n not in sides}
-        places |= dict(zip(_LEFT_TOP, sides))
+        places |= dict(zip(_LEFT_TOP, sides)) if sides else {"bbox": box}
     if "filename" not in places:
         return None
     others = {name for name in names if name and not name.startswith("unnamed")}
@@ -425,10 +435,16 @@ def _is_image(cell):
     return cell.lower().endswith(IMAGE_SUFFIXES)
 
 
-def _read_pixels(places, cells):
-    """A row of a table with a header, by the places of its columns."""
+def _read_pixels(places, cells, are_corners=False):
+    """A row of a table with a header, by the places of its columns.
+
+    Four numbers in one cell are corners, or left, top, width and height.
+    """
     cell = {name: cells[i] for name, i in places.items() if i < len(cells)}
-    if "left" in places:
+    if "bbox" in places:
+        box = _numbers_of(cell.get("bbox", ""))
+        box = box if are_corners else _corners(box)
+    elif "left" in places:
         box = _corners([cell.get(name, "") for name in _LEFT_TOP])
     else:
         box = [cell.get(name, "") for name in _BOX]
@@ -444,6 +460,19 @@ def _corners(sides):
         return sides
     left, top, width, height = numbers
     return [left, top, left + width, top + height]
+
+
+def _numbers_of(cell):
+    """The texts of the numbers in a cell such as `[834.0, 222.0, 56.0, 36.0]`."""
+    cells = re.split(r"[\s,;]+", cell.strip("[](){} "))
+    return cells if len(cells) == 4 or not any(cells) else [*cells[:3], ""]
+
+
+def _are_corners(lines, column):
+    """Whether all boxes of a column could be corners: sides are, of some, shorter."""
+    cells = [cells[column] for _, cells in lines if len(cells) > column]
+    boxes = [_numbers_of(cell) for cell in cells if cell]
+    return bool(boxes) and all(map(_is_box, boxes))
 
 
 def _is_box(cells):

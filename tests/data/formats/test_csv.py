@@ -248,3 +248,33 @@ def test_a_number_in_front_of_the_box_is_not_its_left_side(write):
     assert from_csv(write("a.png,5,6,30,14,1\n"))[0]["boxes"].tolist() == [
         [6, 5, 14, 30]
     ]
+
+
+@pytest.mark.parametrize(
+    "second, meaning",
+    [("[5, 6, 1.5, 2]", "left, top, width and height"), ("5 6 7 8", "the corners")],
+)
+def test_four_numbers_in_one_column(write, second, meaning):
+    # As Kaggle's wheat heads have them. One box of a side below its left is no corner.
+    path = write(
+        f'image_id,width,height,bbox\na,40,20,"[1.0, 2.0, 3, 4]"\nb,40,20,"{second}"\n'
+    )
+    with pytest.warns(UserWarning, match=f"are read as {meaning}"):
+        dataset = from_csv(path, class_names=["wheat"])
+    first = [2, 1, 4, 3] if meaning == "the corners" else [2, 1, 6, 4]
+    np.testing.assert_array_equal(dataset[0]["boxes"], [first])
+    np.testing.assert_array_equal(
+        dataset[1]["boxes"], [[6, 5, 8, 7 if meaning == "the corners" else 6.5]]
+    )
+
+
+def test_an_image_without_objects_has_an_empty_cell_of_four_numbers(write):
+    path = write('filename,class,bbox\na.png,cat,"(5, 6, 1, 2)"\nb.png,,\n')
+    with pytest.warns(UserWarning, match="left, top, width and height"):
+        assert [len(e["boxes"]) for e in from_csv(path)] == [1, 0]
+
+
+def test_a_cell_without_four_numbers_is_told(write):
+    path = write('filename,class,bbox\na.png,cat,"[5, 6, 1]"\n')
+    with pytest.raises(ValueError, match="four finite numbers"):
+        from_csv(path)
