@@ -21,12 +21,15 @@ class NotTheFileError(ConnectionError):
 
 def answer(url, method="GET"):
     """The answer of a server, to be closed."""
-    request = urllib.request.Request(
-        urllib.parse.quote(url, safe=_ALLOWED),
-        headers={"User-Agent": "effdet-keras"},
-        method=method,
-    )
-    return urllib.request.urlopen(request, timeout=_TIMEOUT)
+    try:
+        request = urllib.request.Request(
+            urllib.parse.quote(url, safe=_ALLOWED),
+            headers={"User-Agent": "effdet-keras"},
+            method=method,
+        )
+        return urllib.request.urlopen(request, timeout=_TIMEOUT)
+    except ValueError as error:  # of an address such as `http://[::1/a`
+        raise urllib.error.URLError(str(error)) from None
 
 
 def copy_body(response, file, tell=lambda received, length: None):

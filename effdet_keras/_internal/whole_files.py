@@ -60,6 +60,14 @@ def address_of(path):
     return text if "://" in text else text.replace(":/", "://", 1)
 
 
+def path_in_address(address):
+    """The path of an address, also of one that is wrong elsewhere: `http://[::1/a`."""
+    return urllib.parse.unquote(_PATH.match(address)[1])
+
+
+_PATH = re.compile(r"(?:[A-Za-z][\w+.-]*:)?(?://[^/?#]*)?([^?#]*)")
+
+
 def shown_address(path):
     """A path; of an address, without the login and the query, which may be secret."""
     if not is_remote(path):

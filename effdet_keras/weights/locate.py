@@ -12,7 +12,6 @@ import re
 import tarfile
 import tempfile
 import urllib.error
-import urllib.parse
 import zlib
 
 import keras
@@ -30,6 +29,7 @@ from effdet_keras._internal.whole_files import (
     atomic_write,
     is_remote,
     local_path,
+    path_in_address,
     shown_address,
 )
 from effdet_keras.errors import InvalidValueError, hint, require
@@ -212,8 +212,7 @@ def download(url, *, sha256=None, md5=None, verbose=1):
 
 def cache_path(url):
     """Where `download` keeps the file of a URL."""
-    parts = urllib.parse.urlsplit(url)
-    name = urllib.parse.unquote(parts.path).rpartition("/")[2]
+    name = path_in_address(url).rpartition("/")[2]
     name = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)[-100:] or "weights"
     digest = hashlib.sha256(url.encode()).hexdigest()
     return cache_folder() / f"{digest[:10]}-{name}"

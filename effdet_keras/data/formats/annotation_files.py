@@ -26,7 +26,7 @@ from effdet_keras._internal.remote_path import (
     local_copy,
     path_of,
 )
-from effdet_keras._internal.whole_files import is_remote
+from effdet_keras._internal.whole_files import is_remote, path_in_address
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.dataset_files import (
     visible_files,
@@ -356,8 +356,7 @@ def parts_of(name: str) -> list[str]:
     text = name.strip()
     if "://" in text:
         # Of an address, the path; `?d=` of Label Studio's local files is its path.
-        address = urllib.parse.urlsplit(text)
-        text = urllib.parse.unquote(address.path)
+        text = path_in_address(text)
     parts = text.replace("\\", "/").split("/")
     return [part for part in parts if part not in ("", ".", "..") and part[1:] != ":"]
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from effdet_keras._internal.remote_path import path_of
-from effdet_keras._internal.whole_files import is_remote
+from effdet_keras._internal.whole_files import is_remote, path_in_address
 from effdet_keras.data.formats.dataset_files import (
     NO_DATA_FOLDERS,
     role_of_split,
@@ -87,7 +87,7 @@ def path_parts(name: str) -> list[str]:
     if match := re.search(r"[?&]d=([^&]+)", name):
         name = urllib.parse.unquote(match[1])
     elif re.match(r"[a-z][a-z0-9+.-]+://", name, re.IGNORECASE):
-        name = urllib.parse.unquote(urllib.parse.urlsplit(name).path)
+        name = path_in_address(name)
     elif name.partition("?")[0].lower().endswith(IMAGE_SUFFIXES):
         name = name.partition("?")[0]  # the end of an address
     parts = re.split(r"[\\/]+", name)

@@ -329,7 +329,7 @@ def _outline(kind, value, rotation, size):
 
 def _path_parts(name):
     """The folders and the name of an image, of `/data/local-files/?d=` as well."""
-    query = urllib.parse.parse_qs(urllib.parse.urlsplit(name).query)
+    query = urllib.parse.parse_qs(name.partition("?")[2].partition("#")[0])
     text = query["d"][0] if "d" in query else name.partition("?")[0]
     return parts_of(text)
 
