@@ -152,6 +152,11 @@ class RunFolder:
     def read_configuration(self) -> RunConfiguration:
         """The configuration with which the run began."""
         path = self.path / CONFIGURATION_FILE
+        if not self.has_run:
+            raise FileNotFoundError(
+                f"There is no run in '{self.path}': it has no {CONFIGURATION_FILE}. Give "
+                "the folder of a run, or data to begin one."
+            )
         configuration = RunConfiguration.read(path)
         if "split_by" not in read_yaml(path):
             # The run began when validation images were chosen one by one.

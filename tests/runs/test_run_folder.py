@@ -220,3 +220,8 @@ def test_a_kept_copy_goes_with_them_where_nothing_else_is_whole(tmp_path, monkey
         monkeypatch.setattr(processes, "_current", [OneOfTwo(index, gathered)])
         copy_from_first(RunFolder(folder), RUN_FILES if index else (*RUN_FILES, name))
     assert (second / name).read_bytes() == b"whole"
+
+
+def test_a_folder_without_a_run_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="There is no run in '.*absent'"):
+        RunFolder(tmp_path / "absent").read_configuration()

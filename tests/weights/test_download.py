@@ -103,6 +103,12 @@ def test_what_is_no_whole_file_is_told_and_not_kept(
     assert files_in(cache) == []
 
 
+def test_an_address_that_is_none_is_told(cache):
+    with pytest.raises(ConnectionError, match=r"No file from http://\[::1/a.h5"):
+        download("http://[::1/a.h5", verbose=0)
+    assert files_in(cache) == []
+
+
 @pytest.mark.parametrize("name, digest", [("sha256", SHA256), ("md5", MD5)])
 def test_a_wrong_digest_is_not_kept(server, cache, name, digest):
     wrong = digest[::-1]

@@ -118,6 +118,7 @@ def test_parts_of_paths_of_any_system():
     assert parts_of("C:\\a\\..\\b.png") == ["a", "b.png"]
     assert parts_of("s3://bucket/a/b%20c.png?x=1") == ["a", "b c.png"]
     assert parts_of("./a//b.png ") == ["a", "b.png"]
+    assert parts_of("http://[::1/a/b%20c.png?x=1#y") == ["a", "b c.png"]  # no address
 
 
 def test_boxes_around_shapes():
