@@ -154,8 +154,8 @@ class RunFolder:
         path = self.path / CONFIGURATION_FILE
         if not self.has_run:
             raise FileNotFoundError(
-                f"There is no run in '{self.path}': it has no {CONFIGURATION_FILE}. Give "
-                "the folder of a run, or data to begin one."
+                f"There is no run in '{self.path}': it has no {CONFIGURATION_FILE}. "
+                "Give the folder of a run, or data to begin one."
             )
         configuration = RunConfiguration.read(path)
         if "split_by" not in read_yaml(path):

@@ -11,6 +11,7 @@ from support.arrays import assert_equal
 from support.tiny import batch, tiny_model, values
 
 tf = pytest.importorskip("tensorflow")
+functions = pytest.importorskip("effdet_keras.train.functions.tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 
@@ -89,3 +90,37 @@ def test_a_model_that_was_trained_can_be_freed():
     del model
     gc.collect()
     assert model_or_none() is None
+
+
+def test_slow_rewrites_are_left_out_of_the_training_step_alone():
+    options = tf.config.optimizer.get_experimental_options
+    seen = []
+
+    class Watched(type(tiny_model())):
+        def train_step(self, data):
+            seen.append(options())  # while the step is traced
+            return super().train_step(data)
+
+        def test_step(self, data):
+            seen.append(options())
+            return super().test_step(data)
+
+    before = options()
+    model = Watched(tiny_model().config)
+    model.compile()
+    data = batch()
+    model.fit(*data, batch_size=2, verbose=0)
+    model.evaluate(*data, batch_size=2, verbose=0)
+    assert options() == before
+    left_out = dict.fromkeys(functions._SLOW_REWRITES, False)
+    assert seen == [before | left_out, before]
+    seen.clear()
+    tf.config.optimizer.set_experimental_options({"constant_folding": True})
+    try:  # what the user chose stays
+        model.compile()
+        model.train_on_batch(*data)
+        assert seen == [before | left_out | {"constant_folding": True}]
+        assert options() == before | {"constant_folding": True}
+    finally:
+        tf.config.optimizer.set_experimental_options({"constant_folding": None})
+    assert options() == before

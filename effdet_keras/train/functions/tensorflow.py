@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from effdet_keras._internal.backend import runs_on_processors
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.errors import InvalidValueError, require
 from effdet_keras.train.one_device import OneDeviceTraining
@@ -35,15 +36,18 @@ class TensorFlowFunctions(OneDeviceTraining):
         """A function of an iterator that raises where the loss of a batch is NaN."""
         draws_batches = self.steps_per_execution == 1 and not _is_on_tpu()
         step_on_batch = self._step_on_batch(function) if draws_batches else None
+        is_quick = is_training and runs_on_processors() and not self.jit_compile
+        rewriting = _without_slow_rewrites if is_quick else contextlib.nullcontext
 
         def run(iterator):
             # Keras' own function draws several batches: nobody can name the one.
             data = next(iterator) if draws_batches else None
             try:
-                if draws_batches:
-                    logs = step_on_batch(data, _specification(iterator))
-                else:
-                    logs = function(iterator)
+                with rewriting():
+                    if draws_batches:
+                        logs = step_on_batch(data, _specification(iterator))
+                    else:
+                        logs = function(iterator)
                 is_finite = np.all(np.isfinite(logs["loss"]))
             except tf.errors.InvalidArgumentError as error:
                 if NOT_FINITE not in str(error):
@@ -135,6 +139,31 @@ class TensorFlowFunctions(OneDeviceTraining):
             data.rebatch(size // count, drop_remainder=True) if count > 1 else data
         )
         return strategy.distribute_datasets_from_function(lambda context: per_device)
+
+
+# Rewrites of a graph that take a fifth of the time until D0's first step on processors
+# and make none of its steps faster (benchmarks/RESULTS.md, "Rewriting of the graph").
+_SLOW_REWRITES = (
+    "arithmetic_optimization",
+    "constant_folding",
+    "dependency_optimization",
+)
+
+
+@contextlib.contextmanager
+def _without_slow_rewrites():
+    """Context in which TensorFlow leaves those out, unless the user chose otherwise.
+
+    A function is rewritten anew where it is called with other options than before, so
+    they have to be the same at each step, and as before for all other functions.
+    """
+    chosen = tf.config.optimizer.get_experimental_options()
+    options = [name for name in _SLOW_REWRITES if name not in chosen]
+    tf.config.optimizer.set_experimental_options(dict.fromkeys(options, False))
+    try:
+        yield
+    finally:  # None: neither on nor off, as they were
+        tf.config.optimizer.set_experimental_options(dict.fromkeys(options))
 
 
 def _specification(iterator):
