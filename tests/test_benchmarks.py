@@ -89,6 +89,11 @@ def test_the_memory_of_a_shard_does_not_grow_with_its_images():
     assert many < few + 100 and few < base + 400
 
 
+def test_the_time_to_load_a_dataset_is_measured():
+    (line,) = cases_in(printed("load_time.py", "--quick"))
+    assert line["images"] == 100 and line["cpu_seconds"] > 0 and line["peak_gb"] < 8
+
+
 @pytest.mark.slow
 def test_actors_are_measured_beside_a_loop():
     pytest.importorskip("ray", reason="needs the extra `ray`")

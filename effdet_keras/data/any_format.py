@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
+import gc
 import glob
 import os
 import pathlib
@@ -316,8 +318,23 @@ def _read(found, splits, class_names, on_error, masks, unlabelled=None):
         )
         require(kind.has_unlabelled, rule, format=found.format, unlabelled=unlabelled)
         options["unlabelled"] = unlabelled
-    with dataset_root(found.root):
+    with dataset_root(found.root), _collector_off():
         return {split: found.readers[split](**options) for split in splits}
+
+
+@contextlib.contextmanager
+def _collector_off():
+    """Context without Python's garbage collector of cycles, of which readers make none.
+
+    It looks through all boxes again and again: two fifths of the time to read 840,000.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _without_whole(splits, found):
