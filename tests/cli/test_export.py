@@ -126,6 +126,7 @@ def test_the_ap_of_the_export_is_compared_with_the_models(
 
     class Forgetful:
         path, description = tmp_path / "pets.onnx", describe(model, outputs="raw")
+        input_dtype, other_files = "float32", ()
         description = dataclasses.replace(description, precision="float16")
 
         def run(self, images):
