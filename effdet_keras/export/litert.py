@@ -275,26 +275,34 @@ def postprocess_op(postprocess, config, classes_per_detection=1):
 
 def _operation(postprocess, config, classes_per_detection):
     """Name and attributes, as a `NameAttrList` in protobuf's text form."""
-    count = postprocess.max_detections
-    y_scale, x_scale, h_scale, w_scale = map(float, config.box_scales)
-    attributes = {
-        "max_detections": f"i: {count}",
-        "max_classes_per_detection": f"i: {classes_per_detection}",
-        "detections_per_class": f"i: {postprocess.max_detections_per_class or count}",
-        "num_classes": f"i: {config.num_classes}",
-        "use_regular_nms": f"b: {str(postprocess.per_class).lower()}",
-        "nms_score_threshold": f"f: {postprocess.score_threshold}",
-        "nms_iou_threshold": f"f: {postprocess.iou_threshold}",
-        "y_scale": f"f: {y_scale}",
-        "x_scale": f"f: {x_scale}",
-        "h_scale": f"f: {h_scale}",
-        "w_scale": f"f: {w_scale}",
-    }
+    attributes = _attributes(postprocess, config, classes_per_detection)
     pairs = (
-        f'attr {{ key: "{key}" value {{ {value} }} }}'
+        f'attr {{ key: "{key}" value {{ {_KINDS[type(value)]}: {str(value).lower()} }} }}'
         for key, value in attributes.items()
     )
     return f'name: "{_OPERATION}" {" ".join(pairs)}'
+
+
+_KINDS = {int: "i", bool: "b", float: "f"}
+
+
+def _attributes(postprocess, config, classes_per_detection):
+    """What the operation is told, by its own names."""
+    count = postprocess.max_detections
+    y_scale, x_scale, h_scale, w_scale = map(float, config.box_scales)
+    return {
+        "max_detections": count,
+        "max_classes_per_detection": classes_per_detection,
+        "detections_per_class": postprocess.max_detections_per_class or count,
+        "num_classes": config.num_classes,
+        "use_regular_nms": bool(postprocess.per_class),
+        "nms_score_threshold": float(postprocess.score_threshold),
+        "nms_iou_threshold": float(postprocess.iou_threshold),
+        "y_scale": y_scale,
+        "x_scale": x_scale,
+        "h_scale": h_scale,
+        "w_scale": w_scale,
+    }
 
 
 def _centers_and_sides(config):

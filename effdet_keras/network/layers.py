@@ -120,6 +120,11 @@ def srelu(x):
     return positive - ops.log1p(sharpness * positive) / sharpness
 
 
+def _mish(x):
+    """`x * tanh(softplus(x))`; Keras' own takes no symbols, which exports call with."""
+    return x * ops.tanh(ops.softplus(x))
+
+
 _ACTIVATIONS = {
     "swish": swish,
     "silu": swish,
@@ -128,7 +133,7 @@ _ACTIVATIONS = {
     "hard_swish": keras.activations.hard_silu,
     "relu": keras.activations.relu,
     "relu6": keras.activations.relu6,
-    "mish": keras.activations.mish,
+    "mish": _mish,
     "srelu": srelu,
 }
 
