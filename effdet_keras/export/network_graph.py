@@ -12,6 +12,7 @@ want it; all others are as in Keras.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import math
@@ -23,7 +24,7 @@ from effdet_keras._internal.optional_imports import keras
 from effdet_keras.detect.postprocess import class_map_of
 from effdet_keras.errors import InvalidStateError, require
 
-_TO_PLANES = (0, 3, 1, 2)  # the axes of `[B, H, W, C]` in their order in the graph
+TO_PLANES = (0, 3, 1, 2)  # the axes of `[B, H, W, C]` in their order in the graph
 _END = 2**63 - 1  # of a slice: as far as there is something
 
 
@@ -44,12 +45,14 @@ class NetworkGraph:
     `images` is float32 `[B, 3, H, W]`, RGB pixels 0-255. `arrays` are the constants
     that nodes read, by name. `outputs` are shape and dtype by name, as Keras has them:
     `class_logits` `[B, N, C]`, `box_deltas` `[B, N, 4]`, `segmentation_logits`
-    `[B, h, w, K]` or `class_map` `[B, H, W]`.
+    `[B, h, w, K]` or `class_map` `[B, H, W]`. So are `shapes`, of input and of all
+    results; graphs that were read from an ONNX file do without.
     """
 
     nodes: list[GraphNode]
     arrays: dict[str, np.ndarray]
     outputs: dict[str, tuple[tuple[int | None, ...], str]]
+    shapes: dict[str, tuple[int | None, ...]] = dataclasses.field(default_factory=dict)
 
 
 def network_graph(model, batch_size=None, *, finds_classes=False):
@@ -66,7 +69,7 @@ def network_graph(model, batch_size=None, *, finds_classes=False):
         if finds_classes and model.config.has_segmentation:
             logits, size = outputs.pop("segmentation_logits"), model.config.image_size
             outputs["class_map"] = writer.trace(class_map_of, logits, size)
-    return writer.graph(dict(sorted(outputs.items())))
+    return _folded(writer.graph(images, dict(sorted(outputs.items()))))
 
 
 def _repeat(x, times):
@@ -90,7 +93,7 @@ class _Writer:
     """Nodes and constants as they are written."""
 
     def __init__(self):
-        self.nodes, self.arrays = [], {}
+        self.nodes, self.arrays, self.shapes = [], {}, {}
         self._names = {}  # of constants, by what they hold
         self._scope = ()
 
@@ -142,6 +145,7 @@ class _Writer:
         name = "/".join([*self._scope, f"{op_type}_{len(self.nodes)}"])
         inputs = tuple(self._name(x, f"{name}/{i}") for i, x in enumerate(inputs))
         self.nodes.append(GraphNode(op_type, name, inputs, (name,), attributes))
+        self.shapes[name] = tuple(like.shape)
         return _Value(name, tuple(like.shape), like.dtype)
 
     def _name(self, x, name):
@@ -155,8 +159,8 @@ class _Writer:
             self._names[content], self.arrays[name] = name, x
         return self._names[content]
 
-    def graph(self, outputs):
-        """The graph, with the outputs `{name: _Value}`."""
+    def graph(self, images, outputs):
+        """The graph of the input `images` to the outputs `{name: _Value}`."""
         names = {}
         for name, value in outputs.items():
             if len(value.shape) == 4:
@@ -170,7 +174,49 @@ class _Writer:
             for node in self.nodes
         ]
         about = {name: (value.shape, value.dtype) for name, value in outputs.items()}
-        return NetworkGraph(nodes, self.arrays, about)
+        shapes = {names.get(name, name): shape for name, shape in self.shapes.items()}
+        shapes[images.name] = images.shape
+        return NetworkGraph(nodes, self.arrays, about, shapes)
+
+
+def _folded(graph):
+    """The graph with batch norms, and what is added to a channel, in convolutions."""
+    uses = collections.Counter(name for node in graph.nodes for name in node.inputs)
+    uses.update(list(graph.outputs))
+    nodes, arrays, places = [], dict(graph.arrays), {}
+    for node in graph.nodes:
+        place = places.get(node.inputs[0])
+        change = _channel_change(node, arrays)
+        if place is None or change is None or uses[node.inputs[0]] > 1:
+            if node.op_type == "Conv":
+                places[node.outputs[0]] = len(nodes)
+            nodes.append(node)
+            continue
+        conv, (scale, shift) = nodes[place], change
+        x, kernel, *bias = conv.inputs
+        bias = arrays[bias[0]] if bias else np.float32(0)
+        of_kernel, of_bias = f"{node.name}/kernel", f"{node.name}/bias"
+        arrays[of_kernel] = arrays[kernel] * scale.reshape(-1, 1, 1, 1)
+        arrays[of_bias] = (bias * scale + shift).astype("float32")
+        inputs = (x, of_kernel, of_bias)
+        nodes[place] = conv._replace(inputs=inputs, outputs=node.outputs)
+        places[node.outputs[0]] = place
+    used = {name for node in nodes for name in node.inputs}
+    arrays = {name: array for name, array in arrays.items() if name in used}
+    return dataclasses.replace(graph, nodes=nodes, arrays=arrays)
+
+
+def _channel_change(node, arrays):
+    """Scale and shift `[C]` that a node gives to each channel, or None."""
+    if node.op_type == "BatchNormalization":
+        scale, offset, mean, variance = (arrays[name] for name in node.inputs[1:])
+        epsilon = np.float32(node.attributes["epsilon"])
+        scale = scale / np.sqrt(variance + epsilon)
+        return scale, offset - mean * scale
+    if node.op_type == "Add" and node.inputs[1] in arrays:
+        shift = arrays[node.inputs[1]].reshape(-1)
+        return (np.ones_like(shift), shift) if len(shift) > 1 else None
+    return None
 
 
 # --- The operations of `keras.ops`, each of writer, operation and what it is called
@@ -180,7 +226,7 @@ class _Writer:
 def _axis(axis, x):
     """The place of an axis of Keras' in the graph."""
     axis = axis % len(x.shape)
-    return _TO_PLANES.index(axis) if len(x.shape) == 4 else axis
+    return TO_PLANES.index(axis) if len(x.shape) == 4 else axis
 
 
 def _array(x):
@@ -211,13 +257,18 @@ def _unary(op_type):
     return lambda writer, operation, x: writer.node(op_type, [x], x)
 
 
-def _same_padding(operation, x, window):
+def _pads(operation, x, window):
     """ONNX's `pads` (top, left, bottom, right) of what Keras pads with."""
     if operation.padding != "same":
         return (0, 0, 0, 0)
+    return same_padding(x.shape[1:3], _pair(operation.strides), window)
+
+
+def same_padding(sides, strides, window):
+    """Rows of "same" at the top, left, bottom and right of `sides`: ints."""
     lacking = [
         max((math.ceil(side / stride) - 1) * stride + length - side, 0)
-        for side, stride, length in zip(x.shape[1:3], _pair(operation.strides), window)
+        for side, stride, length in zip(sides, strides, window)
     ]
     return (*(n // 2 for n in lacking), *(n - n // 2 for n in lacking))
 
@@ -232,7 +283,7 @@ def _convolution(writer, operation, x, kernel):
     is_plain = _pair(operation.dilation_rate) == (1, 1)
     rule = "An export without TensorFlow knows no dilation"
     require(is_plain, rule, InvalidStateError, dilation_rate=operation.dilation_rate)
-    pads = _same_padding(operation, x, kernel.shape[:2])
+    pads = _pads(operation, x, kernel.shape[:2])
     if type(operation).__name__ == "DepthwiseConv":
         groups = kernel.shape[2]
         kernel = kernel.reshape(*kernel.shape[:2], 1, -1)
@@ -278,7 +329,7 @@ def _max_pool(writer, operation, x):
         operation.output,
         kernel_shape=window,
         strides=_pair(operation.strides),
-        pads=_same_padding(operation, x, window),
+        pads=_pads(operation, x, window),
     )
 
 
