@@ -340,7 +340,7 @@ def _mean(writer, operation, x):
     return writer.node("GlobalAveragePool", [x], operation.output)
 
 
-def _pad(writer, operation, x):
+def _pad(writer, operation, x, constant_values=None):
     of_axes = [operation.pad_width[axis] for axis in (0, 3, 1, 2)]
     pads = np.array([n for side in zip(*of_axes) for n in side], "int64")
     return writer.node("Pad", [x, pads], operation.output, mode="constant")
