@@ -245,7 +245,8 @@ def _elementwise(op_type):
                 return x
             x = _array(x)
             rule = "An export without TensorFlow knows constants for channels alone"
-            require(x.ndim <= 1, rule, InvalidStateError, shape=x.shape)
+            is_known = x.ndim == 0 or x.size == x.shape[-1]
+            require(is_known, rule, InvalidStateError, shape=x.shape)
             return x.reshape(-1, 1, 1) if x.ndim and rank == 4 else x
 
         return writer.node(op_type, map(operand, operands), operation.output)
@@ -370,7 +371,7 @@ def _resize(writer, operation, x):
 def _factor(length, side):
     """The smallest number of which `floor(side * factor)` is `length`, in float32."""
     factor = np.float32(length / side)
-    while min(np.float32(side) * factor, side * float(factor)) < length:
+    while min(float(np.float32(side) * factor), side * float(factor)) < length:
         factor = np.nextafter(factor, np.float32(np.inf))
     return factor
 

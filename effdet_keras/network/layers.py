@@ -121,7 +121,7 @@ def srelu(x):
 
 
 def _mish(x):
-    """`x * tanh(softplus(x))`; Keras' own takes no symbols, which exports call with."""
+    """`x * tanh(softplus(x))`; Keras' activation takes no symbols, as exports need."""
     return x * ops.tanh(ops.softplus(x))
 
 
@@ -129,8 +129,8 @@ _ACTIVATIONS = {
     "swish": swish,
     "silu": swish,
     "swish_native": swish,
-    "hswish": keras.activations.hard_silu,
-    "hard_swish": keras.activations.hard_silu,
+    "hswish": ops.hard_silu,
+    "hard_swish": ops.hard_silu,
     "relu": keras.activations.relu,
     "relu6": keras.activations.relu6,
     "mish": _mish,

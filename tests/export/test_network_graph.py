@@ -17,7 +17,8 @@ import effdet_keras as ek
 from effdet_keras.export import litert, onnx
 from effdet_keras.export.network_graph import (
     _factor,
-    _folded,
+    _Value,
+    _Writer,
     network_graph,
     same_padding,
 )
@@ -92,7 +93,7 @@ def outputs_of(model, images):
 def assert_equal(found, expected):
     assert set(found) == set(expected)
     for name, value in expected.items():
-        assert value.std() > 0.1
+        assert value.std() > 0.02
         np.testing.assert_allclose(found[name], value, atol=1e-4, err_msg=name)
 
 
@@ -168,19 +169,13 @@ def test_layers_do_not_learn_of_an_export():
 
 def test_an_operation_that_is_not_known_is_named():
     model = lively_model(SIZE)
-    graph = network_graph(model)
+    graph = network_graph(model, batch_size=1)
     node = graph.nodes[0]._replace(op_type="Erf", name="stem/Erf_0")
     with pytest.raises(RuntimeError, match=r"operation Erf.*LiteRT.*stem/Erf_0"):
         litert.litert_model(SimpleNamespace(**{**vars(graph), "nodes": [node]}))
 
-    def head(x):
-        return keras.ops.erf(x)
-
-    model.layers[-1].call = lambda inputs, training=False: [head(x) for x in inputs]
-    with pytest.raises(RuntimeError, match=r"operation Erf \(in .*without TensorFlow"):
-        from effdet_keras.export.network_graph import _Value, _Writer
-
-        _Writer().trace(head, _Value("x", (1, 4, 4, 3), "float32"))
+    with pytest.raises(RuntimeError, match=r"operation Erf.*KERAS_BACKEND=tensorflow"):
+        _Writer().trace(keras.ops.erf, _Value("x", (1, 4, 4, 3), "float32"))
 
 
 @pytest.mark.parametrize(
