@@ -267,7 +267,9 @@ def _with_operation(litert, values, description):
     times = description.classes_per_detection
     count, anchors = postprocess.max_detections * times, _centers_and_sides(config)
     logits = values["class_logits"]
-    scores = litert.operation("LOGISTIC", [logits], (1, len(anchors), config.num_classes))
+    scores = litert.operation(
+        "LOGISTIC", [logits], (1, len(anchors), config.num_classes)
+    )
     shapes = {
         "boxes": (1, count, 4),
         "classes": (1, count),
@@ -392,9 +394,7 @@ def output_names_of(description):
 
 # --- What the converter leaves to be put right in a `.tflite` file, and what is added.
 
-_flexbuffers = OptionalModule(
-    "flatbuffers.flexbuffers", install="effdet-keras[litert]"
-)
+_flexbuffers = OptionalModule("flatbuffers.flexbuffers", install="effdet-keras[litert]")
 _flatbuffer_utils = OptionalModule(
     "ai_edge_litert.tools.flatbuffer_utils", install="effdet-keras[litert]"
 )

@@ -354,9 +354,7 @@ def _argmax(network, node):
     options.outputType = schema.TensorType.INT32
     axis = network.axis(node.attributes["axis"], len(network.input_shape(node)))
     inputs = [network.input(node), _integers(axis)]
-    return network.write(
-        "ARG_MAX", inputs, network.shape(node), options, dtype="int32"
-    )
+    return network.write("ARG_MAX", inputs, network.shape(node), options, dtype="int32")
 
 
 def _clip(network, node):
@@ -398,7 +396,6 @@ _OPERATIONS = {
     "Concat": _concatenate,
     "Conv": _convolution,
     "ConvTranspose": _transposed_convolution,
-    "Div": _arithmetic("DIV", "DivOptionsT"),
     "Gather": _gather,
     "GlobalAveragePool": _mean,
     "Log": _direct("LOG"),

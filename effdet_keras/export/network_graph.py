@@ -254,6 +254,14 @@ def _elementwise(op_type):
     return write
 
 
+def _divide(writer, operation, x, divisor):
+    """By a constant: a product, which every runtime has."""
+    is_known = not isinstance(divisor, _Value)
+    rule = "An export without TensorFlow divides by constants alone"
+    require(is_known, rule, InvalidStateError, divisor=divisor)
+    return _elementwise("Mul")(writer, operation, x, 1 / _array(divisor))
+
+
 def _unary(op_type):
     return lambda writer, operation, x: writer.node(op_type, [x], x)
 
@@ -467,7 +475,7 @@ _OPERATIONS = {
     "Conv": _convolution,
     "ConvTranspose": _transposed_convolution,
     "DepthwiseConv": _convolution,
-    "Divide": _elementwise("Div"),
+    "Divide": _divide,
     "GetItem": _slice,
     "HardSilu": _hard_swish,
     "Log1p": _log1p,
@@ -486,5 +494,5 @@ _OPERATIONS = {
     "Subtract": _elementwise("Sub"),
     "Take": _take,
     "Tanh": _unary("Tanh"),
-    "TrueDivide": _elementwise("Div"),
+    "TrueDivide": _divide,
 }

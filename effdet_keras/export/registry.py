@@ -237,9 +237,7 @@ _TARGETS = (
     ),
     ExportTarget("coral", "tflite:write_coral", _INT8, True, True),
     ExportTarget("frigate", "tflite:write_frigate", _FRIGATE, True, True),
-    ExportTarget(
-        "litert-gpu", "tflite:write_gpu", _NMS, traces_tensorflow=True
-    ),
+    ExportTarget("litert-gpu", "tflite:write_gpu", _NMS, traces_tensorflow=True),
     ExportTarget(
         "tf-serving", "servers:write_tf_serving", _NAMES, traces_tensorflow=True
     ),

@@ -150,7 +150,6 @@ _OPERATIONS = {
     "ConvTranspose": _transposed_convolution,
     "GlobalAveragePool": lambda options, x: torch.mean(x, (2, 3), keepdim=True),
     "MaxPool": _max_pool,
-    "Div": lambda options, x, y: x / y,
     "Mul": lambda options, x, y: x * y,
     "Pad": _pad,
     "Relu": lambda options, x: torch.relu(x),

@@ -17,8 +17,12 @@ ENDINGS = ["onnx", "xml", "tflite"]
 PROGRAM = programs.SUPPORT / "exports_without_tensorflow.py"
 
 
-def settled(model):
-    """The model with outputs of a usual size, of which no two scores are equal."""
+def settled(model, deviation=1.7):
+    """The model with outputs of a usual size, of which no two scores are equal.
+
+    With a small deviation of the logits it finds nothing: among the boxes that a large
+    network finds in noise the order of suppression would hang on the last digit.
+    """
     rng = np.random.default_rng(5)
     for weight in model.weights:
         if weight.path.endswith("moving_variance"):
@@ -26,7 +30,7 @@ def settled(model):
         elif weight.path.endswith("moving_mean"):
             weight.assign(rng.normal(0.0, 0.1, weight.shape))
     images = noise(model.config.image_size, seed=1)[None]
-    spread_outputs(model, images, "class-predict", "class_logits", 1.7)
+    spread_outputs(model, images, "class-predict", "class_logits", deviation)
     spread_outputs(model, images, "box-predict", "box_deltas", 0.3)
     return model
 
@@ -72,9 +76,7 @@ def test_files_of_other_backends_compute_what_the_model_does(tmp_path, backend):
     image = noise((64, 96), seed=2)
     for ending in ENDINGS:
         predictor = ek.Predictor.load(tmp_path / f"pets.{ending}")
-        live = ek.EfficientDet(
-            model.config, postprocess=predictor.detector.postprocess
-        )
+        live = ek.EfficientDet(model.config, postprocess=predictor.detector.postprocess)
         live.set_weights(model.get_weights())
         expected, detections = live.detect(image, 0.3), predictor.detect(image, 0.3)
         assert len(expected) > 3
@@ -94,7 +96,7 @@ def test_full_size_files_of_other_backends_are_equal(tmp_path, name, backend):
     pytest.importorskip(backend)
     endings = [*ENDINGS, "pt2"] if backend == "torch" else ENDINGS
     keras.utils.set_random_seed(0)
-    model = settled(ek.EfficientDet.from_preset(name, num_classes=90))
+    model = settled(ek.EfficientDet.from_preset(name, num_classes=90), 0.3)
     found = exported(backend, model, tmp_path, endings)
     assert_equal_outputs(found, model, endings, 1e-4)
 
@@ -147,4 +149,3 @@ def test_a_model_on_torch_detects_in_onnxruntime(tmp_path):
     )
     said = programs.run_alone("-c", code, KERAS_BACKEND="torch")
     assert said.split()[-1] == "ONNXRuntime"
-
