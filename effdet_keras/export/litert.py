@@ -152,11 +152,12 @@ _WITHOUT_TENSORFLOW = {
 def _check_without_tensorflow(**options):
     """Refuses what TensorFlow's converter makes alone."""
     for name, value in options.items():
+        others = ", ".join(map(repr, _WITHOUT_TENSORFLOW[name]))
         if value not in _WITHOUT_TENSORFLOW[name]:
             require_tensorflow(
                 f"{name}={value!r} needs TensorFlow's converter for LiteRT",
-                f"Give one of {', '.join(map(repr, _WITHOUT_TENSORFLOW[name]))}; or save "
-                "the model, and export it in a process with KERAS_BACKEND=tensorflow.",
+                f"Give one of {others}; or save the model, and export it in a process "
+                "with KERAS_BACKEND=tensorflow.",
             )
 
 
@@ -250,7 +251,7 @@ def _repeat(x, times):
 
 
 def _by_keras(model, description, input_dtype):
-    """On JAX and torch: the network's graph, and behind it the operation, as `ModelT`."""
+    """On JAX and torch: the network's graph with the operation behind it, a `ModelT`."""
     config, is_raw = description.config, description.outputs == "raw"
     graph = network_graph(model, description.batch_size, finds_classes=not is_raw)
     half = description.precision == "float16"
@@ -342,13 +343,15 @@ def _operation(postprocess, config, classes_per_detection):
     """Name and attributes, as a `NameAttrList` in protobuf's text form."""
     attributes = _attributes(postprocess, config, classes_per_detection)
     pairs = (
-        f'attr {{ key: "{key}" value {{ {_KINDS[type(value)]}: {str(value).lower()} }} }}'
+        f'attr {{ key: "{key}" value {{ {_field(value)} }} }}'
         for key, value in attributes.items()
     )
     return f'name: "{_OPERATION}" {" ".join(pairs)}'
 
 
-_KINDS = {int: "i", bool: "b", float: "f"}
+def _field(value):
+    kind = {int: "i", bool: "b", float: "f"}[type(value)]
+    return f"{kind}: {str(value).lower()}"
 
 
 def _attributes(postprocess, config, classes_per_detection):

@@ -107,7 +107,7 @@ class LiteRTModel:
         return operator
 
     def packed(self):
-        """The model as a `ModelT` of the schema; its outputs are `output_0` and so on."""
+        """The model as a `ModelT` of the schema; outputs are `output_0` and so on."""
         graph, signature = schema.SubGraphT(), schema.SignatureDefT()
         graph.name, graph.tensors, graph.operators = (
             b"main",
@@ -153,18 +153,20 @@ class _Network:
         self.graph, self.model, self.values = graph, model, values
 
     def shape(self, node, place=0):
-        """The shape of a node's result; of an input with `input_shape`."""
+        """The shape of a node's result."""
         return self.graph.shapes[node.outputs[place]]
 
     def input_shape(self, node, place=0):
+        """The shape of a value that a node reads."""
         return self.graph.shapes[node.inputs[place]]
 
     def array(self, node, place, dtype=None):
+        """A constant that a node reads."""
         array = self.graph.arrays[node.inputs[place]]
         return array if dtype is None else array.astype(dtype)
 
     def input(self, node, place=0):
-        """The tensor of an input; a number for each channel lies along the last axis."""
+        """The tensor of an input; numbers of channels lie along the last axis."""
         name = node.inputs[place]
         if name in self.values:
             return self.values[name]

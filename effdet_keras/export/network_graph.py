@@ -56,7 +56,10 @@ class NetworkGraph:
 
 
 def network_graph(model, batch_size=None, *, finds_classes=False):
-    """The `NetworkGraph` of a model in float32; `finds_classes`: see `network_function`."""
+    """The `NetworkGraph` of a model in float32.
+
+    With `finds_classes` the logits of a segmentation head become a `class_map`.
+    """
     from effdet_keras.network.build import copied
     from effdet_keras.network.computing import computing_with
 

@@ -25,7 +25,7 @@ _OUTPUTS_NAME = "outputs.json"  # the names of what a program returns, in their 
 
 
 def write_torch(model, path, *, batch_size=None):
-    """Writes a program of `images` `[B, 3, H, W]` to the raw outputs, sorted by name."""
+    """Writes a program of `images` `[B, 3, H, W]` to raw outputs, sorted by name."""
     is_size = batch_size is None or batch_size >= 1
     check_argument(is_size, "batch_size", batch_size, "1 or more, or None for any")
     torch.require("PyTorch export")

@@ -23,8 +23,8 @@ _LOWEST = -3.4e38  # what max-pooling pads with: XNNPACK takes no infinity
 def torch_network(model, batch_size=1):
     """The network as a module of torch, its outputs' names, and its description.
 
-    It is a `torch.fx.GraphModule` of `images` `[B, 3, H, W]`, float32, RGB pixels 0-255,
-    to the raw outputs. With a `batch_size` of None, `B` is any number.
+    It is a `torch.fx.GraphModule` of `images` `[B, 3, H, W]`, float32, RGB pixels
+    0-255, to the raw outputs. With a `batch_size` of None, `B` is any number.
     """
     if runs_on_tensorflow():
         file, description = network_of_planes(model, batch_size)

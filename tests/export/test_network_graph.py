@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from support.tiny import lively_model, lively_segmentation, spread_outputs, tiny_model
 
-import effdet_keras as ek
 from effdet_keras.export import litert, onnx
 from effdet_keras.export.network_graph import (
     _factor,

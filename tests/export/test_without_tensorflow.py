@@ -9,7 +9,6 @@ from support import programs
 from support.tiny import LITE0, lively_model, spread_outputs
 
 import effdet_keras as ek
-from effdet_keras.export.runtime import open_runtime
 
 pytestmark = pytest.mark.tensorflow
 
