@@ -251,7 +251,7 @@ def _repeat(x, times):
 
 
 def _by_keras(model, description, input_dtype):
-    """On JAX and torch: the network's graph with the operation behind it, a `ModelT`."""
+    """On JAX and torch: the network's graph, the operation behind it, as `ModelT`."""
     config, is_raw = description.config, description.outputs == "raw"
     graph = network_graph(model, description.batch_size, finds_classes=not is_raw)
     half = description.precision == "float16"
