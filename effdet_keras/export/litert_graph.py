@@ -25,7 +25,7 @@ _VERSIONS = {"DEQUANTIZE": 3, "RESIZE_BILINEAR": 3}
 def litert_model(graph, *, input_dtype="float32", half=False):
     """A `LiteRTModel` of `images` `[B, H, W, 3]`, RGB pixels 0-255, and its values.
 
-    With `half` constants are stored in float16. The values are the tensors of the
+    With `half` kernels are stored in float16. The values are the tensors of the
     graph's outputs, by name; nothing is an output of the model yet.
     """
     model = LiteRTModel(half)
@@ -70,7 +70,7 @@ class LiteRTModel:
         """A tensor of these numbers; equal arrays are one."""
         content = array.dtype.name, array.shape, array.tobytes()
         if content not in self._constants:
-            halves = self._half and array.dtype == np.float32
+            halves = self._half and array.ndim == 4  # a kernel
             stored = array.astype("float16") if halves else array
             buffer, place = schema.BufferT(), len(self._buffers)
             buffer.data = np.frombuffer(stored.tobytes(), "uint8")

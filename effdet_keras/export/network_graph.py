@@ -197,10 +197,12 @@ def _folded(graph):
             continue
         conv, (scale, shift) = nodes[place], change
         x, kernel, *bias = conv.inputs
-        bias = arrays[bias[0]] if bias else np.float32(0)
-        of_kernel, of_bias = f"{node.name}/kernel", f"{node.name}/bias"
-        arrays[of_kernel] = arrays[kernel] * scale.reshape(-1, 1, 1, 1)
-        arrays[of_bias] = (bias * scale + shift).astype("float32")
+        bias = arrays[bias[0]] if bias else np.zeros_like(shift)
+        of_kernel, of_bias = kernel, f"{node.name}/bias"
+        if scale is not None:  # else levels go on to share it
+            of_kernel, bias = f"{node.name}/kernel", bias * scale
+            arrays[of_kernel] = arrays[kernel] * scale.reshape(-1, 1, 1, 1)
+        arrays[of_bias] = bias + shift
         inputs = (x, of_kernel, of_bias)
         nodes[place] = conv._replace(inputs=inputs, outputs=node.outputs)
         places[node.outputs[0]] = place
@@ -210,7 +212,7 @@ def _folded(graph):
 
 
 def _channel_change(node, arrays):
-    """Scale and shift `[C]` that a node gives to each channel, or None."""
+    """Scale (or None) and shift `[C]` that a node gives to each channel, or None."""
     if node.op_type == "BatchNormalization":
         scale, offset, mean, variance = (arrays[name] for name in node.inputs[1:])
         epsilon = np.float32(node.attributes["epsilon"])
@@ -218,7 +220,7 @@ def _channel_change(node, arrays):
         return scale, offset - mean * scale
     if node.op_type == "Add" and node.inputs[1] in arrays:
         shift = arrays[node.inputs[1]].reshape(-1)
-        return (np.ones_like(shift), shift) if len(shift) > 1 else None
+        return (None, shift) if len(shift) > 1 else None
     return None
 
 
