@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.number_ranges import check_number, check_whole_number
 from effdet_keras._internal.optional_imports import keras
 from effdet_keras._internal.remote_path import (
@@ -388,11 +387,6 @@ def in_runtime(
 ) -> ExportedDetector:
     """Writes the network of a model for a runtime, opens and checks it there."""
     check_choice("runtime", runtime, RUNTIMES, ", 'auto' in float32, or None for Keras")
-    require_tensorflow(
-        "Another runtime gets the model from a TensorFlow graph",
-        "Set KERAS_BACKEND=tensorflow, or leave `runtime` out. "
-        f"Received: runtime={runtime!r}",
-    )
     chosen = FORMATS[runtime]
     chosen.load_runtime().package.require(f"Running a model in {chosen.title}")
     from effdet_keras.export.check import check_export

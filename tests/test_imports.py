@@ -84,6 +84,10 @@ MAY_IMPORT_INSIDE = {
     "extras/selftest/command.py:_read": ["effdet_keras.data.any_format"],
     "export/network.py:evaluated": ["effdet_keras.network.build"],
     "export/network.py:network_function": ["effdet_keras.network.computing"],
+    "export/network_graph.py:network_graph": [
+        "effdet_keras.network.build",
+        "effdet_keras.network.computing",
+    ],
     # A module becomes a model of this class: `hub` stands below `models`.
     "model/export.py:from_hub": ["effdet_keras.hub.from_hub"],
 }

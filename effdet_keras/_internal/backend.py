@@ -15,6 +15,11 @@ def require_tensorflow(what, cure):
         raise InvalidStateError(f"{what}, and Keras runs on {backend}. {cure}")
 
 
+def runs_on_tensorflow() -> bool:
+    """Whether Keras runs on TensorFlow."""
+    return keras.backend.backend() == "tensorflow"
+
+
 def default_jit_compile():
     """Returns what `jit_compile="auto"` means here, on the backend that runs."""
     backend = keras.backend.backend()

@@ -20,14 +20,13 @@ from effdet_keras._internal.optional_imports import (
     executorch_xnnpack,
     torch,
 )
-from effdet_keras.export.onnx_network import network_of_planes
 from effdet_keras.export.runtime import (
     DESCRIPTION_NAME,
     Description,
     Runtime,
     require_sealed,
 )
-from effdet_keras.export.torch_graph import torch_module
+from effdet_keras.export.torch_graph import torch_network
 
 _ABOUT = "effdet_keras"  # the method that returns the description, as text
 
@@ -36,15 +35,15 @@ def write_executorch(model, path):
     """Writes a program whose `forward` takes `[1, 3, H, W]` to the raw outputs."""
     for package in (executorch_exir, executorch_xnnpack):
         package.require("ExecuTorch export")
-    file, description = network_of_planes(model)
+    module, outputs, description = torch_network(model)
     example = torch.zeros((1, 3, *model.config.image_size))
     about = {
         DESCRIPTION_NAME: description.to_json(),
         CHECKSUM_NAME: WITHOUT_CHECKSUM,
-        "outputs": [output.name for output in file.graph.output],
+        "outputs": outputs,
     }
     with warnings.catch_warnings(action="ignore"):  # of torch about its own functions
-        exported = torch.export.export(torch_module(file.graph), (example,))
+        exported = torch.export.export(module, (example,))
         program = executorch_exir.to_edge_transform_and_lower(
             exported,
             partitioner=[executorch_xnnpack.XnnpackPartitioner()],

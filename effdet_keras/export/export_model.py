@@ -45,11 +45,13 @@ def export_model(
         chosen = target_to_write(path, target, format, options)
     else:
         chosen = format_to_write(path, format, options)
-    require_tensorflow(
-        "`export` traces a TensorFlow graph",
-        "Save the model, and export it in a process with KERAS_BACKEND=tensorflow: "
-        "`effdet-keras export MODEL OUT`.",
-    )
+    if chosen.traces_tensorflow:
+        require_tensorflow(
+            f"An export of {chosen.name} traces a TensorFlow graph",
+            "Save the model, and export it in a process with KERAS_BACKEND=tensorflow: "
+            "`effdet-keras export MODEL OUT`. ONNX, OpenVINO, LiteRT and PyTorch files "
+            "(`.onnx`, `.xml`, `.tflite`, `.pt2`) do without TensorFlow.",
+        )
     if target is None:
         chosen.require_runtime()  # before the long work
     _check_replaceable(path)

@@ -14,11 +14,13 @@ import zipfile
 
 import numpy as np
 
+from effdet_keras._internal.backend import require_tensorflow, runs_on_tensorflow
 from effdet_keras._internal.optional_imports import OptionalModule, ai_edge_litert
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.unpacking import open_zip
 from effdet_keras.box_ops import clip_boxes
 from effdet_keras.errors import InvalidValueError, check_argument, require
+from effdet_keras.export.litert_graph import litert_model, schema
 from effdet_keras.export.network import (
     CALIBRATION_IMAGES,
     calibration_inputs,
@@ -28,6 +30,7 @@ from effdet_keras.export.network import (
     output_names,
     save_function,
 )
+from effdet_keras.export.network_graph import network_graph
 from effdet_keras.export.runtime import (
     DESCRIPTION_NAME,
     Description,
@@ -105,6 +108,11 @@ def write_litert(
         else:
             postprocess = hard_postprocess(model.postprocess, **nms)
         description = dataclasses.replace(description, postprocess=postprocess)
+    if not runs_on_tensorflow():
+        _check_without_tensorflow(precision=precision, postprocess_ops=postprocess_ops)
+        content = _finished(_by_keras(model, description, input_dtype), description)
+        path.write_bytes(content)
+        return
     inputs = []
     if is_calibrated:
         check_calibration(calibration, calibration_images)
@@ -133,6 +141,24 @@ def write_litert(
             )
         content = converter.convert()
     path.write_bytes(finished(content, description))
+
+
+_WITHOUT_TENSORFLOW = {
+    "precision": ("float32", "float16"),
+    "postprocess_ops": ("custom",),
+}
+
+
+def _check_without_tensorflow(**options):
+    """Refuses what TensorFlow's converter makes alone."""
+    for name, value in options.items():
+        others = ", ".join(map(repr, _WITHOUT_TENSORFLOW[name]))
+        if value not in _WITHOUT_TENSORFLOW[name]:
+            require_tensorflow(
+                f"{name}={value!r} needs TensorFlow's converter for LiteRT",
+                f"Give one of {others}; or save the model, and export it in a process "
+                "with KERAS_BACKEND=tensorflow.",
+            )
 
 
 def _check_operation(given, per_class, uses_builtin, is_raw, num_classes):
@@ -224,6 +250,46 @@ def _repeat(x, times):
     return tf.reshape(x, (batch, height * rows, width * columns, channels))
 
 
+def _by_keras(model, description, input_dtype):
+    """On JAX and torch: the network's graph, the operation behind it, as `ModelT`."""
+    config, is_raw = description.config, description.outputs == "raw"
+    graph = network_graph(model, description.batch_size, finds_classes=not is_raw)
+    half = description.precision == "float16"
+    litert, values = litert_model(graph, input_dtype=input_dtype, half=half)
+    if not is_raw and config.has_detection:
+        values.update(_with_operation(litert, values, description))
+    litert.outputs = [values[name] for name in output_names_of(description)]
+    return litert.packed()
+
+
+def _with_operation(litert, values, description):
+    """The tensors of detections, by name, of those of raw outputs."""
+    config, postprocess = description.config, description.postprocess
+    times = description.classes_per_detection
+    count, anchors = postprocess.max_detections * times, _centers_and_sides(config)
+    logits = values["class_logits"]
+    scores = litert.operation(
+        "LOGISTIC", [logits], (1, len(anchors), config.num_classes)
+    )
+    shapes = {
+        "boxes": (1, count, 4),
+        "classes": (1, count),
+        "scores": (1, count),
+        "count": (1,),
+    }
+    found = {
+        name: litert.tensor(f"found_{name}", shape, "float32")
+        for name, shape in shapes.items()
+    }
+    litert.custom_operation(
+        _OPERATION,
+        [values["box_deltas"], scores, litert.constant(anchors)],
+        list(found.values()),
+        bytes(_flexbuffers.Dumps(_attributes(postprocess, config, times))),
+    )
+    return found
+
+
 # --- The operation `TFLite_Detection_PostProcess`, and the `Postprocess` equal to it.
 
 # The time of the operation grows with the anchors above it: 32 ms for all 49,104 of D0,
@@ -275,26 +341,36 @@ def postprocess_op(postprocess, config, classes_per_detection=1):
 
 def _operation(postprocess, config, classes_per_detection):
     """Name and attributes, as a `NameAttrList` in protobuf's text form."""
-    count = postprocess.max_detections
-    y_scale, x_scale, h_scale, w_scale = map(float, config.box_scales)
-    attributes = {
-        "max_detections": f"i: {count}",
-        "max_classes_per_detection": f"i: {classes_per_detection}",
-        "detections_per_class": f"i: {postprocess.max_detections_per_class or count}",
-        "num_classes": f"i: {config.num_classes}",
-        "use_regular_nms": f"b: {str(postprocess.per_class).lower()}",
-        "nms_score_threshold": f"f: {postprocess.score_threshold}",
-        "nms_iou_threshold": f"f: {postprocess.iou_threshold}",
-        "y_scale": f"f: {y_scale}",
-        "x_scale": f"f: {x_scale}",
-        "h_scale": f"f: {h_scale}",
-        "w_scale": f"f: {w_scale}",
-    }
+    attributes = _attributes(postprocess, config, classes_per_detection)
     pairs = (
-        f'attr {{ key: "{key}" value {{ {value} }} }}'
+        f'attr {{ key: "{key}" value {{ {_field(value)} }} }}'
         for key, value in attributes.items()
     )
     return f'name: "{_OPERATION}" {" ".join(pairs)}'
+
+
+def _field(value):
+    kind = {int: "i", bool: "b", float: "f"}[type(value)]
+    return f"{kind}: {str(value).lower()}"
+
+
+def _attributes(postprocess, config, classes_per_detection):
+    """What the operation is told, by its own names."""
+    count = postprocess.max_detections
+    y_scale, x_scale, h_scale, w_scale = map(float, config.box_scales)
+    return {
+        "max_detections": count,
+        "max_classes_per_detection": classes_per_detection,
+        "detections_per_class": postprocess.max_detections_per_class or count,
+        "num_classes": config.num_classes,
+        "use_regular_nms": bool(postprocess.per_class),
+        "nms_score_threshold": float(postprocess.score_threshold),
+        "nms_iou_threshold": float(postprocess.iou_threshold),
+        "y_scale": y_scale,
+        "x_scale": x_scale,
+        "h_scale": h_scale,
+        "w_scale": w_scale,
+    }
 
 
 def _centers_and_sides(config):
@@ -321,18 +397,19 @@ def output_names_of(description):
 
 # --- What the converter leaves to be put right in a `.tflite` file, and what is added.
 
-_schema = OptionalModule(
-    "tensorflow.lite.python.schema_py_generated", install="tensorflow"
-)
-_flexbuffers = OptionalModule("flatbuffers.flexbuffers", install="tensorflow")
+_flexbuffers = OptionalModule("flatbuffers.flexbuffers", install="effdet-keras[litert]")
 _flatbuffer_utils = OptionalModule(
-    "tensorflow.lite.tools.flatbuffer_utils", install="tensorflow"
+    "ai_edge_litert.tools.flatbuffer_utils", install="effdet-keras[litert]"
 )
 
 
 def finished(content, description):
     """Puts outputs in order, pixels at scale 1, and adds what tells of the model."""
     model = _flatbuffer_utils.convert_bytearray_to_object(content)
+    return _finished(model, description)
+
+
+def _finished(model, description):
     _name_outputs(model, output_names_of(description))
     if description.precision == "int8":
         _take_pixels_as_they_are(model)
@@ -342,7 +419,7 @@ def finished(content, description):
 
     metadata = metadata_buffer(description)
     # TensorFlow 2.20 has no arguments to these.
-    buffer, entry = _schema.BufferT(), _schema.MetadataT()
+    buffer, entry = schema.BufferT(), schema.MetadataT()
     buffer.data = np.frombuffer(metadata, "uint8")
     entry.name, entry.buffer = b"TFLITE_METADATA", len(model.buffers)
     model.buffers.append(buffer)
@@ -385,12 +462,12 @@ def _take_pixels_as_they_are(model):
     graph = model.subgraphs[0]
     (source,) = graph.inputs
     (reader,) = (op for op in graph.operators if source in op.inputs)
-    zero_points = {_schema.TensorType.UINT8: 0, _schema.TensorType.INT8: -128}
+    zero_points = {schema.TensorType.UINT8: 0, schema.TensorType.INT8: -128}
     for tensor in (graph.tensors[source], graph.tensors[reader.outputs[0]]):
         if tensor.type in zero_points:  # else float32
             tensor.quantization.scale = [1.0]
             tensor.quantization.zeroPoint = [zero_points[tensor.type]]
-        if tensor.type == _schema.TensorType.INT8:
+        if tensor.type == schema.TensorType.INT8:
             break
 
 

@@ -9,6 +9,7 @@ import pathlib
 import numpy as np
 
 from effdet_keras import box_ops
+from effdet_keras._internal.backend import runs_on_tensorflow
 from effdet_keras._internal.checksum import (
     CHECKSUM_NAME,
     WITHOUT_CHECKSUM,
@@ -20,6 +21,7 @@ from effdet_keras._version import __version__
 from effdet_keras.detect.postprocess import MIN_AREA
 from effdet_keras.errors import check_argument, require
 from effdet_keras.export.network import network_function
+from effdet_keras.export.network_graph import network_graph
 from effdet_keras.export.runtime import (
     DESCRIPTION_NAME,
     Description,
@@ -46,8 +48,7 @@ def write_onnx(
     is_size = batch_size is None or batch_size >= 1
     check_argument(is_size, "batch_size", batch_size, "1 or more, or None for any")
     opset = opset or _OPSET
-    for package in (onnx, tf2onnx):
-        package.require("ONNX export")
+    onnx.require("ONNX export")
     detects = outputs == "detections"
     # With raw outputs the postprocess is that of the reader.
     postprocess = postprocess or model.postprocess
@@ -57,13 +58,8 @@ def write_onnx(
         batch_size=batch_size,
         postprocess=exportable(postprocess) if detects else postprocess,
     )
-    network = network_function(model, batch_size, _resize, finds_classes=detects)
-    file, _ = tf2onnx.convert.from_function(
-        network,
-        input_signature=network.input_signature,
-        opset=opset,
-        inputs_as_nchw=["images"],
-    )
+    convert = _by_tensorflow if runs_on_tensorflow() else _by_keras
+    file = convert(model, batch_size, opset, finds_classes=detects)
     _prepend_transpose(file.graph, input_dtype)
     if detects and model.config.has_detection:
         tail = onnx_postprocess(
@@ -85,6 +81,41 @@ def write_onnx(
     path.write_bytes(file.SerializeToString())
     write_checksum(path)
     return description
+
+
+def _by_tensorflow(model, batch_size, opset, **options):
+    """The network as an `onnx.ModelProto` of planes, converted by tf2onnx."""
+    tf2onnx.require("ONNX export on TensorFlow")
+    network = network_function(model, batch_size, _resize, **options)
+    file, _ = tf2onnx.convert.from_function(
+        network,
+        input_signature=network.input_signature,
+        opset=opset,
+        inputs_as_nchw=["images"],
+    )
+    return file
+
+
+def _by_keras(model, batch_size, opset, **options):
+    """The same on JAX and torch, of the operations that Keras names."""
+    helper, network = onnx.helper, network_graph(model, batch_size, **options)
+    nodes = [
+        helper.make_node(op_type, inputs, outputs, name, **attributes)
+        for op_type, name, inputs, outputs, attributes in network.nodes
+    ]
+
+    def value(name, shape, dtype):
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        return helper.make_tensor_value_info(name, kind, shape)
+
+    planes = value("images", (batch_size, 3, *model.config.image_size), "float32")
+    outputs = [value(name, *about) for name, about in network.outputs.items()]
+    arrays = network.arrays.items()
+    constants = [onnx.numpy_helper.from_array(array, name) for name, array in arrays]
+    graph = helper.make_graph(nodes, "network", [planes], outputs, constants)
+    versions = [helper.make_opsetid("", opset)]
+    ir_version = helper.find_min_ir_version_for(versions)
+    return helper.make_model(graph, opset_imports=versions, ir_version=ir_version)
 
 
 def _resize(x, times):

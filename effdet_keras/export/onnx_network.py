@@ -6,6 +6,7 @@ import pathlib
 import tempfile
 
 from effdet_keras._internal.optional_imports import onnx
+from effdet_keras.export.network_graph import GraphNode, NetworkGraph
 from effdet_keras.export.onnx import write_onnx
 
 
@@ -35,3 +36,31 @@ def _take_planes(graph, shape):
         node.input[:] = ["images" if name == inner else name for name in node.input]
     kind = graph.input[0].type.tensor_type.elem_type
     graph.input[0].CopyFrom(onnx.helper.make_tensor_value_info("images", kind, shape))
+
+
+def graph_of_onnx(graph):
+    """The graph of `network_of_planes` as a `NetworkGraph`."""
+    nodes = [
+        GraphNode(
+            node.op_type,
+            node.name,
+            tuple(node.input),
+            tuple(node.output),
+            {attribute.name: _value_of(attribute) for attribute in node.attribute},
+        )
+        for node in graph.node
+    ]
+    to_array = onnx.numpy_helper.to_array
+    arrays = {tensor.name: to_array(tensor) for tensor in graph.initializer}
+    outputs = {}
+    for output in graph.output:
+        kind = output.type.tensor_type
+        shape = tuple(axis.dim_value or None for axis in kind.shape.dim)
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
+        outputs[output.name] = shape, dtype.name
+    return NetworkGraph(nodes, arrays, outputs)
+
+
+def _value_of(attribute):
+    value = onnx.helper.get_attribute_value(attribute)
+    return value.decode() if isinstance(value, bytes) else value

@@ -147,6 +147,7 @@ class ExportFormat:
     ending: str
     runtime: str  # the class in `export/<name>.py`
     options: _Choices
+    traces_tensorflow: bool = False  # and so cannot be written on JAX and torch
 
     def load_writer(self) -> Callable[..., None]:
         """What takes the model, the path, and the options by keyword."""
@@ -171,7 +172,9 @@ class ExportFormat:
 
 
 _FORMATS = (
-    ExportFormat("saved_model", "SavedModel", "", "SavedModelRuntime", _SAVED_MODEL),
+    ExportFormat(
+        "saved_model", "SavedModel", "", "SavedModelRuntime", _SAVED_MODEL, True
+    ),
     ExportFormat("litert", "LiteRT (TFLite)", ".tflite", "LiteRTRuntime", _LITERT),
     ExportFormat("onnx", "ONNX", ".onnx", "ONNXRuntime", {**_ONNX, "opset": _ANY}),
     ExportFormat(
@@ -183,6 +186,7 @@ _FORMATS = (
     ),
     ExportFormat("ncnn", "ncnn", ".param", "NcnnRuntime", _HALF),
     ExportFormat("executorch", "ExecuTorch", ".pte", "ExecuTorchRuntime", {}),
+    ExportFormat("torch", "PyTorch", ".pt2", "TorchRuntime", {"batch_size": _ANY}),
 )
 FORMATS = {item.name: item for item in _FORMATS}
 
@@ -210,6 +214,7 @@ class ExportTarget:
     writer: str  # module and function in `extras/targets`
     options: _Choices
     takes_int8: bool = False
+    traces_tensorflow: bool = False  # and so cannot be written on JAX and torch
 
     def load_writer(self) -> Callable[..., Written]:
         """What takes the model, the folder to write, its later path, and the options.
@@ -227,11 +232,15 @@ _BATCHES = {"max_batch_size": _ANY}
 _HAILO = {"chip": ("hailo8", "hailo8l", "hailo8r", "hailo15h", "hailo15m", "hailo10h")}
 _ROCKCHIP = {"chip": ("rk3588", "rk3576", "rk3568", "rk3566", "rk3562")}
 _TARGETS = (
-    ExportTarget("mediapipe", "tflite:write_mediapipe", {**_MEDIAPIPE, **_INT8}, True),
-    ExportTarget("coral", "tflite:write_coral", _INT8, True),
-    ExportTarget("frigate", "tflite:write_frigate", _FRIGATE, True),
-    ExportTarget("litert-gpu", "tflite:write_gpu", _NMS),
-    ExportTarget("tf-serving", "servers:write_tf_serving", _NAMES),
+    ExportTarget(
+        "mediapipe", "tflite:write_mediapipe", {**_MEDIAPIPE, **_INT8}, True, True
+    ),
+    ExportTarget("coral", "tflite:write_coral", _INT8, True, True),
+    ExportTarget("frigate", "tflite:write_frigate", _FRIGATE, True, True),
+    ExportTarget("litert-gpu", "tflite:write_gpu", _NMS, traces_tensorflow=True),
+    ExportTarget(
+        "tf-serving", "servers:write_tf_serving", _NAMES, traces_tensorflow=True
+    ),
     ExportTarget("triton", "servers:write_triton", _BATCHES),
     ExportTarget(
         "browser",

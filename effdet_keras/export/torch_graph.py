@@ -1,9 +1,13 @@
-"""An ONNX graph of `network_of_planes` as a module of torch, for torch.export."""
+"""The network's graph as a module of torch, for torch.export and what builds on it."""
 
 from __future__ import annotations
 
-from effdet_keras._internal.optional_imports import onnx, torch
+from effdet_keras._internal.backend import runs_on_tensorflow
+from effdet_keras._internal.optional_imports import torch
 from effdet_keras.errors import InvalidStateError
+from effdet_keras.export.network_graph import network_graph
+from effdet_keras.export.onnx_network import graph_of_onnx, network_of_planes
+from effdet_keras.export.runtime import describe
 
 # What is a Python value in torch, and no tensor: places among the inputs of a node.
 _PLAIN = {
@@ -16,9 +20,23 @@ _PLAIN = {
 _LOWEST = -3.4e38  # what max-pooling pads with: XNNPACK takes no infinity
 
 
+def torch_network(model, batch_size=1):
+    """The network as a module of torch, its outputs' names, and its description.
+
+    It is a `torch.fx.GraphModule` of `images` `[B, 3, H, W]`, float32, RGB pixels
+    0-255, to the raw outputs. With a `batch_size` of None, `B` is any number.
+    """
+    if runs_on_tensorflow():
+        file, description = network_of_planes(model, batch_size)
+        graph = graph_of_onnx(file.graph)
+    else:
+        graph = network_graph(model, batch_size)
+        description = describe(model, outputs="raw", batch_size=batch_size)
+    return torch_module(graph), list(graph.outputs), description
+
+
 def torch_module(graph):
-    """A `torch.fx.GraphModule` of images `[1, 3, H, W]` to the outputs of a graph."""
-    arrays = {t.name: onnx.numpy_helper.to_array(t) for t in graph.initializer}
+    """A `torch.fx.GraphModule` of images `[B, 3, H, W]` to the outputs of a graph."""
     root, written = torch.nn.Module(), torch.fx.Graph()
     tracer = torch.fx.proxy.GraphAppendingTracer(written)
     values = {"images": torch.fx.Proxy(written.placeholder("images"), tracer)}
@@ -26,7 +44,7 @@ def torch_module(graph):
     def tensor(name):
         if name not in values:
             attribute = f"constant_{len(values)}"
-            root.register_buffer(attribute, torch.tensor(arrays[name]))
+            root.register_buffer(attribute, torch.tensor(graph.arrays[name]))
             values[name] = torch.fx.Proxy(written.get_attr(attribute), tracer)
         return values[name]
 
@@ -34,18 +52,17 @@ def torch_module(graph):
         if not name:
             return None
         plain = place in _PLAIN.get(node.op_type, ())
-        return arrays[name].tolist() if plain else tensor(name)
+        return graph.arrays[name].tolist() if plain else tensor(name)
 
-    for node in graph.node:
+    for node in graph.nodes:
         if node.op_type not in _OPERATIONS:
             raise InvalidStateError(
                 f"The network has the operation {node.op_type}, which the export to "
                 f"torch does not know (node {node.name})"
             )
-        options = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-        inputs = [argument(node, i, name) for i, name in enumerate(node.input)]
-        values[node.output[0]] = _OPERATIONS[node.op_type](options, *inputs)
-    written.output(tuple(values[output.name].node for output in graph.output))
+        inputs = [argument(node, i, name) for i, name in enumerate(node.inputs)]
+        values[node.outputs[0]] = _OPERATIONS[node.op_type](node.attributes, *inputs)
+    written.output(tuple(values[name].node for name in graph.outputs))
     written.eliminate_dead_code()
     return torch.fx.GraphModule(root, written).eval()
 
@@ -93,7 +110,7 @@ def _max_pool(options, x):
 
 def _pad(options, x, pads, value=None, axes=None):
     """Constant padding of the two last axes, which is all that networks have."""
-    _require(options.get("mode", b"constant") == b"constant" and axes is None, "Pad")
+    _require(options.get("mode", "constant") == "constant" and axes is None, "Pad")
     top, left, bottom, right = *pads[2:4], *pads[6:8]
     return _padded(x, (top, left, bottom, right), value or 0.0)
 
@@ -101,11 +118,11 @@ def _pad(options, x, pads, value=None, axes=None):
 def _resize(options, x, _, scales=None, sizes=None):
     mode, places = options["mode"], options["coordinate_transformation_mode"]
     size = {"size": sizes[2:]} if sizes else {"scale_factor": scales[2:]}
-    if mode == b"linear":
-        _require(places == b"half_pixel", "Resize")
+    if mode == "linear":
+        _require(places == "half_pixel", "Resize")
         return torch.nn.functional.interpolate(x, **size, mode="bilinear")
-    nearest = mode == b"nearest" and places == b"asymmetric"
-    _require(nearest and options["nearest_mode"] == b"floor", "Resize")
+    nearest = mode == "nearest" and places == "asymmetric"
+    _require(nearest and options["nearest_mode"] == "floor", "Resize")
     return torch.nn.functional.interpolate(x, **size, mode="nearest")
 
 

@@ -164,9 +164,9 @@ class TrainedModel:
 
         Args:
             path: what to write: a folder for "saved_model", else a file that ends
-                in `.tflite`, `.onnx` or `.xml` (OpenVINO).
-            format: "saved_model", "litert", "onnx" or "openvino"; None goes by the
-                end of `path`.
+                in `.tflite`, `.onnx`, `.xml` (OpenVINO) or `.pt2` (torch).
+            format: "saved_model", "litert", "onnx", "openvino" or "torch"; None goes
+                by the end of `path`.
             target: in the place of a format, where the model will run: "mediapipe",
                 "coral", "frigate", "litert-gpu", "tf-serving", "triton" or "browser".
                 `path` is then a folder (docs/export_targets.md).
@@ -181,7 +181,8 @@ class TrainedModel:
         Raises:
             ValueError: If the export does not compute what the model does.
             FileExistsError: If `path` is a folder that is not an export.
-            RuntimeError: If Keras runs on another backend than TensorFlow.
+            RuntimeError: If Keras runs on another backend than TensorFlow, and the
+                format, target or an option needs that (docs/export.md).
             ImportError: If a package is missing that writes or runs the format.
         """
         from effdet_keras.export.export_model import export_model

@@ -129,7 +129,9 @@ class BatchNormalization(keras.layers.BatchNormalization):
 
     def call(self, inputs, training=None):
         is_training = bool(training) and self.trainable
-        if ON_TORCH and inputs.is_cuda and len(inputs.shape) == 4:
+        # A symbol, with which an export calls layers, is on no device.
+        on_cuda = ON_TORCH and getattr(inputs, "is_cuda", False)
+        if on_cuda and len(inputs.shape) == 4:
             return self._by_torch(inputs, is_training)
         if not ON_TENSORFLOW or len(inputs.shape) != 4:
             return self._composed(inputs, training, is_training)

@@ -120,15 +120,20 @@ def srelu(x):
     return positive - ops.log1p(sharpness * positive) / sharpness
 
 
+def _mish(x):
+    """`x * tanh(softplus(x))`; Keras' activation takes no symbols, as exports need."""
+    return x * ops.tanh(ops.softplus(x))
+
+
 _ACTIVATIONS = {
     "swish": swish,
     "silu": swish,
     "swish_native": swish,
-    "hswish": keras.activations.hard_silu,
-    "hard_swish": keras.activations.hard_silu,
+    "hswish": ops.hard_silu,
+    "hard_swish": ops.hard_silu,
     "relu": keras.activations.relu,
     "relu6": keras.activations.relu6,
-    "mish": keras.activations.mish,
+    "mish": _mish,
     "srelu": srelu,
 }
 
