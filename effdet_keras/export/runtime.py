@@ -102,7 +102,7 @@ class ExportedDetector:
         self.seg_class_names = description.seg_class_names
         self.postprocess = description.postprocess
         self.score_settings = description.score_settings
-        self._is_raw = description.outputs == "raw"
+        self._is_raw = description.is_raw
         has_anchors = self._is_raw and self.config.has_detection
         self._anchors = anchors_of(self.config) if has_anchors else None
 
@@ -162,6 +162,11 @@ class Description:
     # Rows of each box, one for each of its best classes: of LiteRT's own operation.
     classes_per_detection: int = 1
 
+    @property
+    def is_raw(self):
+        """Whether decoding and suppression are left to the reader."""
+        return self.outputs != "detections"
+
     def to_json(self):
         """The description as text, to be stored in the file."""
         settings = self.score_settings
@@ -216,6 +221,29 @@ def describe(model, **fields):
     names = "config", "class_names", "category_ids", "postprocess"
     names += "score_settings", "seg_class_names"
     return Description(**{**{name: getattr(model, name) for name in names}, **fields})
+
+
+def join_levels(maps, config):
+    """Raw outputs of the maps of each level.
+
+    `maps` are arrays `[B, h, w, num_anchors * columns]`, called `class_logits_3` and so
+    on; returns `class_logits` `[B, N, C]` and `box_deltas` `[B, N, 4]`.
+    """
+    levels = range(config.min_level, config.max_level + 1)
+
+    def joined(name, columns):
+        of_levels = [maps[f"{name}_{level}"] for level in levels]
+        rows = [x.reshape(len(x), -1, columns) for x in of_levels]
+        return np.concatenate(rows, axis=1)
+
+    names = {"class_logits": config.num_classes, "box_deltas": 4}
+    return {name: joined(name, columns) for name, columns in names.items()}
+
+
+def names_of_levels(config):
+    """The names of the maps, in the order of files that have them."""
+    levels = range(config.min_level, config.max_level + 1)
+    return tuple(f"{x}_{n}" for n in levels for x in ("box_deltas", "class_logits"))
 
 
 def labels_of(model):

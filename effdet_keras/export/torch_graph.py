@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from effdet_keras._internal.optional_imports import onnx, torch
-from effdet_keras.errors import InvalidStateError
+import functools
+
+from effdet_keras._internal.optional_imports import torch
+from effdet_keras.export.onnx_network import constants_of, nodes_of, require_kind
 
 # What is a Python value in torch, and no tensor: places among the inputs of a node.
 _PLAIN = {
@@ -18,7 +20,7 @@ _LOWEST = -3.4e38  # what max-pooling pads with: XNNPACK takes no infinity
 
 def torch_module(graph):
     """A `torch.fx.GraphModule` of images `[1, 3, H, W]` to the outputs of a graph."""
-    arrays = {t.name: onnx.numpy_helper.to_array(t) for t in graph.initializer}
+    arrays = constants_of(graph)
     root, written = torch.nn.Module(), torch.fx.Graph()
     tracer = torch.fx.proxy.GraphAppendingTracer(written)
     values = {"images": torch.fx.Proxy(written.placeholder("images"), tracer)}
@@ -36,13 +38,7 @@ def torch_module(graph):
         plain = place in _PLAIN.get(node.op_type, ())
         return arrays[name].tolist() if plain else tensor(name)
 
-    for node in graph.node:
-        if node.op_type not in _OPERATIONS:
-            raise InvalidStateError(
-                f"The network has the operation {node.op_type}, which the export to "
-                f"torch does not know (node {node.name})"
-            )
-        options = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    for node, options in nodes_of(graph, _OPERATIONS, "torch"):
         inputs = [argument(node, i, name) for i, name in enumerate(node.input)]
         values[node.output[0]] = _OPERATIONS[node.op_type](options, *inputs)
     written.output(tuple(values[output.name].node for output in graph.output))
@@ -51,6 +47,8 @@ def torch_module(graph):
 
 
 # --- The operations, each of the node's attributes and inputs.
+
+_require = functools.partial(require_kind, tool="torch")
 
 
 def _padded(x, pads, value=0.0):
@@ -114,14 +112,6 @@ def _slice(options, x, starts, ends, axes=None, steps=None):
     for start, end, axis, step in zip(starts, ends, axes, steps or [1] * len(axes)):
         x = x[(slice(None),) * axis + (slice(start, end, step),)]
     return x
-
-
-def _require(is_known, operation):
-    if not is_known:
-        raise InvalidStateError(
-            f"The network has a {operation} of a kind that the export to torch does "
-            "not know"
-        )
 
 
 _OPERATIONS = {

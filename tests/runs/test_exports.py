@@ -80,7 +80,7 @@ def test_a_model_that_will_learn_its_ranges_is_tried_without_them(monkeypatch):
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_images_are_given_where_a_target_has_nothing_else(target, monkeypatch):
-    needs = {"coral", "frigate", "hailo", "rknn"}
+    needs = {"coral", "frigate", "hailo", "litert-npu", "rknn"}
     model = SimpleNamespace(quantization=None)
     found = exports._options(model, target, "images")
     assert found == ({"calibration": "images"} if target in needs else {})

@@ -22,7 +22,12 @@ from effdet_keras.export.network import (
 )
 from effdet_keras.export.onnx_network import network_of_planes
 from effdet_keras.export.registry import Written
-from effdet_keras.export.runtime import DESCRIPTION_NAME, Description, Runtime
+from effdet_keras.export.runtime import (
+    DESCRIPTION_NAME,
+    Description,
+    Runtime,
+    join_levels,
+)
 from effdet_keras.extras.targets.detector import write_detector
 from effdet_keras.extras.targets.tflite import require_detection_alone
 from effdet_keras.network.anchors import level_sizes
@@ -314,16 +319,5 @@ class LevelsCheck(Runtime):
         planes = ((images - mean) / deviation).astype("float32").transpose(0, 3, 1, 2)
         names = [output.name for output in self._session.get_outputs()]
         maps = dict(zip(names, self._session.run(None, {"images": planes})))
-        columns = {"box_deltas": 4, "class_logits": config.num_classes}
-        return {
-            output: np.concatenate(
-                [
-                    maps[f"{output}_{level}"]
-                    .transpose(0, 2, 3, 1)
-                    .reshape(1, -1, count)
-                    for level in range(config.min_level, config.max_level + 1)
-                ],
-                axis=1,
-            )
-            for output, count in columns.items()
-        }
+        maps = {name: value.transpose(0, 2, 3, 1) for name, value in maps.items()}
+        return join_levels(maps, config)

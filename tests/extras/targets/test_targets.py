@@ -263,6 +263,7 @@ def given(target):
         "mediapipe",
         "coral",
         "frigate",
+        "litert-npu",
         "browser",
         "ncnn",
         "executorch",
