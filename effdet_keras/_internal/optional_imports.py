@@ -73,6 +73,7 @@ tflite_schema = OptionalModule(
 tflite_files = OptionalModule(
     "tensorflow.lite.tools.flatbuffer_utils", install="tensorflow"
 )
+mnn = OptionalModule("MNN", install="effdet-keras[mnn]")
 ncnn = OptionalModule("ncnn", install="effdet-keras[ncnn]")
 onnx = OptionalModule("onnx", install="effdet-keras[onnx]")
 onnxruntime = OptionalModule("onnxruntime", install="effdet-keras[onnx]")

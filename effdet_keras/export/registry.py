@@ -186,6 +186,7 @@ _FORMATS = (
         {**_ONNX, **_HALF},
     ),
     ExportFormat("ncnn", "ncnn", ".param", "NcnnRuntime", _HALF),
+    ExportFormat("mnn", "MNN", ".mnn", "MNNRuntime", _HALF),
     ExportFormat("executorch", "ExecuTorch", ".pte", "ExecuTorchRuntime", {}),
 )
 FORMATS = {item.name: item for item in _FORMATS}
@@ -246,6 +247,7 @@ _TARGETS = (
         {"runtime_address": _ANY, "score_threshold": _ANY},
     ),
     ExportTarget("ncnn", "devices:write_ncnn", _HALF),
+    ExportTarget("mnn", "devices:write_mnn", _HALF),
     ExportTarget("executorch", "devices:write_executorch", {}),
     ExportTarget("coreml", "coreml:write_coreml", {**_HALF, **_THRESHOLDS}),
     ExportTarget(

@@ -11,7 +11,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from effdet_keras._internal.checksum import verify_checksum
+from effdet_keras._internal.checksum import (
+    CHECKSUM_NAME,
+    WITHOUT_CHECKSUM,
+    verify_checksum,
+    write_checksum,
+)
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.whole_files import local_path
 from effdet_keras._version import __version__
@@ -206,6 +211,20 @@ def require_sealed(path, others=()):
     """Raises unless a file, and the others, are as an export of ours wrote them."""
     if not (path.is_file() and verify_checksum(path, others)):
         raise damaged(path)
+
+
+def write_description(path, description, files):
+    """Writes the description of files that cannot hold it, and seals it with them."""
+    texts = {DESCRIPTION_NAME: description.to_json(), CHECKSUM_NAME: WITHOUT_CHECKSUM}
+    path.write_text(json.dumps(texts, indent=1) + "\n", encoding="utf-8")
+    write_checksum(path, files)
+
+
+def read_description(path, files):
+    """What `write_description` wrote; raises unless it and the files are unchanged."""
+    require_sealed(path, files)
+    texts = json.loads(path.read_text(encoding="utf-8"))
+    return Description.from_json(texts[DESCRIPTION_NAME])
 
 
 def damaged(path):

@@ -266,6 +266,7 @@ def given(target):
         "litert-npu",
         "browser",
         "ncnn",
+        "mnn",
         "executorch",
         "coreml",
         "tensorrt",
