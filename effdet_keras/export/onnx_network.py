@@ -52,8 +52,17 @@ def constants_of(graph):
 def nodes_of(graph, known, tool):
     """Yields each node of a graph, in the order of computing, and its attributes.
 
-    Attributes are a dict of Python values. Raises `InvalidStateError` at an operation
-    that is not among the `known` ones of the `tool` that the graph is exported to.
+    Attributes are a dict of Python values. Raises as `require_operations` does.
+    """
+    require_operations(graph, known, tool)
+    for node in graph.node:
+        yield node, {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+
+
+def require_operations(graph, known, tool):
+    """Raises `InvalidStateError` where a graph has others than the `known` operations.
+
+    Those are what the export to a `tool` knows.
     """
     for node in graph.node:
         if node.op_type not in known:
@@ -61,7 +70,6 @@ def nodes_of(graph, known, tool):
                 f"The network has the operation {node.op_type}, which the export to "
                 f"{tool} does not know (node {node.name})"
             )
-        yield node, {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
 
 
 def require_kind(is_known, operation, tool):

@@ -253,6 +253,7 @@ _TARGETS = (
     ExportTarget(
         "hailo", "levels:write_hailo", {**_HAILO, **_CALIBRATION, **_THRESHOLDS}
     ),
+    ExportTarget("imx500", "levels:write_imx500", _CALIBRATION),
     ExportTarget("rknn", "levels:write_rknn", {**_ROCKCHIP, **_CALIBRATION}),
     ExportTarget("tensorrt", "tensorrt:write_tensorrt", {**_NMS, **_BATCHES}),
 )
