@@ -1,4 +1,4 @@
-"""MNN: files that MNN's converter makes of the network, and their runtime on the CPU."""
+"""MNN: files that its converter makes of the network, and their runtime on the CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NPUs of phones by LiteRT: a `.tflite` file that their makers' compilers take whole."""
+"""NPUs of phones by LiteRT: a `.tflite` file that their compilers take as a whole."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _MAX_RANK = 4  # of tensors, in MediaTek's MDLA guidelines; the least of all
 _NUMBERS_OF_INT8 = {"INT8", "INT32"}  # 32 bits are of biases and shapes
 _NUMBERS_OF_FLOAT16 = {"FLOAT16", "FLOAT32", "INT32"}
 
-# The operations that each maker's plugin of LiteRT gives to its compiler, by their names
-# in TFLite's schema (https://github.com/google-ai-edge/LiteRT, 2026-11-28):
+# The operations that each vendor's plugin of LiteRT gives to its compiler, by the names
+# of TFLite's schema (https://github.com/google-ai-edge/LiteRT, 2026-11-28):
 # litert/vendors/qualcomm/compiler/qnn_compose_graph.cc,
 # litert/vendors/mediatek/compiler/MediaTek_Neuro_Compiler.md,
 # litert/vendors/samsung/compiler/create_model.cc.
@@ -120,9 +120,9 @@ def require_npu_network(network, vendors, *, is_int8):
     for vendor in vendors:
         if missing := _missing(operations, vendor):
             raise InvalidValueError(
-                f"LiteRT has no {', '.join(missing)} on the NPUs of {vendor}, and would "
-                "run a part of the network on the CPU. Give the `vendor` that the file "
-                "is for, of " + ", ".join(NPU_VENDORS)
+                f"LiteRT has no {', '.join(missing)} on the NPUs of {vendor}: a part "
+                "of the network would run on the CPU. Give the `vendor` that the file "
+                f"is for, of {', '.join(NPU_VENDORS)}"
             )
     numbers = _NUMBERS_OF_INT8 if is_int8 else _NUMBERS_OF_FLOAT16
     for tensor in graph.tensors:
@@ -132,7 +132,7 @@ def require_npu_network(network, vendors, *, is_int8):
         kind = tflite_files.type_to_name(tensor.type)
         if len(shape) > _MAX_RANK or not is_fixed or kind not in numbers:
             raise InvalidValueError(
-                f"NPUs take tensors of fixed shapes, four axes at most, and the numbers "
+                "NPUs take tensors of fixed shapes, four axes at most, and the numbers "
                 f"{', '.join(sorted(numbers))}. Received: {tensor.name.decode()}, "
                 f"shape={shape}, {kind}"
             )

@@ -1,4 +1,4 @@
-"""Files for NPUs by LiteRT: maps of each level, whole numbers alone, known operations."""
+"""Files for NPUs by LiteRT: maps of each level, int8 alone, known operations."""
 
 import json
 import shutil
@@ -92,7 +92,8 @@ struct TfLiteExternalDelegateOptions {
 inline TfLiteExternalDelegateOptions TfLiteExternalDelegateOptionsDefault(const char*) {
   return {};
 }
-inline TfLiteDelegate* TfLiteExternalDelegateCreate(const TfLiteExternalDelegateOptions*) {
+inline TfLiteDelegate* TfLiteExternalDelegateCreate(
+    const TfLiteExternalDelegateOptions*) {
   return nullptr;
 }
 """,
@@ -159,7 +160,7 @@ def test_float16_stores_weights_as_such(float16, model, images):
 
 
 def test_int8_outputs_are_numbers_times_their_scale_in_the_anchors_order(int8, images):
-    """The anchor `a` of row `y` and column `x` of level 4 is behind those of level 3."""
+    """Anchor `a` of row `y` and column `x` of level 4 is behind those of level 3."""
     interpreter = Interpreter(model_path=str(int8 / "model.tflite"))
     interpreter.allocate_tensors()
     interpreter.set_tensor(
