@@ -250,13 +250,13 @@ def join_levels(maps, config):
     """
     levels = range(config.min_level, config.max_level + 1)
 
-    def joined(name, columns):
+    def concat_levels(name, columns):
         of_levels = [maps[f"{name}_{level}"] for level in levels]
         rows = [x.reshape(len(x), -1, columns) for x in of_levels]
         return np.concatenate(rows, axis=1)
 
     names = {"class_logits": config.num_classes, "box_deltas": 4}
-    return {name: joined(name, columns) for name, columns in names.items()}
+    return {name: concat_levels(name, columns) for name, columns in names.items()}
 
 
 def names_of_levels(config):

@@ -31,8 +31,8 @@ def cut_levels(model, names):
     maps = {}
     for output in graph.outputs:
         name = graph.tensors[output].name.decode()
-        joined = source(output)
-        parts, kind = made_by[joined].inputs, operation(joined)
+        concat = source(output)
+        parts, kind = made_by[concat].inputs, operation(concat)
         if kind != "CONCATENATION" or len(parts) != len(levels):
             raise InvalidStateError(
                 f"`{name}` is no concatenation of the levels. Received: {kind} of "
