@@ -36,7 +36,7 @@ PAGES = [
 ]
 FILE_NAME = re.compile(
     r"[\w/.-]+\.(py|md|ya?ml|jsonl?|keras|h5|txt|jpg|png|tflite|onnx|html|pbtxt|"
-    r"parquet|savedmodel|ncnn|ncnn\.param|ncnn\.bin|pte|mlpackage|rknn|hef)"
+    r"parquet|savedmodel|ncnn|ncnn\.param|ncnn\.bin|mnn|pte|mlpackage|rknn|hef)"
 )
 # Fields of a run, `--set matching.force=false`; `matching` alone is our module.
 FIELDS_OF_RUNS = {f"matching.{f.name}" for f in dataclasses.fields(IoUMatching)}

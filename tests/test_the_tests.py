@@ -15,7 +15,7 @@ FILES = sorted(TESTS.rglob("*.py"))
 # Packages that the extra `test` does not bring.
 EXTRA_PACKAGES = {'"jax"', '"torch"', '"mediapipe"', "backend"}
 EXTRA_PACKAGES |= {'"datasets"', '"datumaro"', '"ncnn"', '"pnnx"', '"executorch"'}
-EXTRA_PACKAGES |= {'"coremltools"'}
+EXTRA_PACKAGES |= {'"coremltools"', '"MNN"'}
 FOLDERS = sorted({path.parent for path in TESTS.rglob("test_*.py")})
 # A line that imports, be it of the file or of a program in one of its strings.
 IMPORT = re.compile(r"^\s*(?:from|import) +([.\w]+)", re.MULTILINE)

@@ -66,6 +66,14 @@ executorch_xnnpack = OptionalModule(
     install="effdet-keras[executorch]",
 )
 flatbuffers = OptionalModule("flatbuffers", install="tensorflow")
+flexbuffers = OptionalModule("flatbuffers.flexbuffers", install="tensorflow")
+tflite_schema = OptionalModule(
+    "tensorflow.lite.python.schema_py_generated", install="tensorflow"
+)
+tflite_files = OptionalModule(
+    "tensorflow.lite.tools.flatbuffer_utils", install="tensorflow"
+)
+mnn = OptionalModule("MNN", install="effdet-keras[mnn]")
 ncnn = OptionalModule("ncnn", install="effdet-keras[ncnn]")
 onnx = OptionalModule("onnx", install="effdet-keras[onnx]")
 onnxruntime = OptionalModule("onnxruntime", install="effdet-keras[onnx]")

@@ -160,7 +160,7 @@ def check_export(model, runtime, images, *, format, others=()):
         if runtime.input_dtype != "float32":  # then `run` rounds
             batch = np.round(batch)
         live = {n: ops.convert_to_numpy(v) for n, v in model(batch).items()}
-        if description.outputs == "raw":
+        if description.is_raw:
             found = runtime.run(np.repeat(batch, description.batch_size or 1, axis=0))
             for name, value in live.items():
                 gap = float(np.abs(np.asarray(found[name])[0] - value[0]).max())

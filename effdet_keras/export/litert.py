@@ -15,12 +15,17 @@ import zipfile
 import numpy as np
 
 from effdet_keras._internal.backend import require_tensorflow, runs_on_tensorflow
-from effdet_keras._internal.optional_imports import OptionalModule, ai_edge_litert
+from effdet_keras._internal.optional_imports import (
+    ai_edge_litert,
+    flexbuffers,
+    tflite_files,
+    tflite_schema,
+)
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.unpacking import open_zip
 from effdet_keras.box_ops import clip_boxes
 from effdet_keras.errors import InvalidValueError, check_argument, require
-from effdet_keras.export.litert_graph import litert_model, schema
+from effdet_keras.export.litert_graph import litert_model
 from effdet_keras.export.network import (
     CALIBRATION_IMAGES,
     calibration_inputs,
@@ -37,7 +42,9 @@ from effdet_keras.export.runtime import (
     Runtime,
     as_input,
     describe,
+    join_levels,
     labels_of,
+    names_of_levels,
 )
 from effdet_keras.labels import BACKGROUND
 from effdet_keras.network.anchors import anchors_of
@@ -72,7 +79,7 @@ def write_litert(
     }
     nms = {name: value for name, value in nms.items() if value is not None}
     uses_builtin = postprocess_ops == "builtin"
-    is_int8, is_raw = precision == "int8", outputs == "raw"
+    is_int8, is_raw = precision == "int8", outputs != "detections"
     input_dtype = input_dtype or ("uint8" if is_int8 else "float32")
     rule = "int8 numbers are for a network in int8: give `precision='int8'`, or 'uint8'"
     is_right = is_int8 or input_dtype != "int8"
@@ -85,6 +92,9 @@ def write_litert(
     rule = 'int8 would round the boxes of "builtin": use "custom" or float16'
     is_rounded = uses_builtin and is_calibrated and not is_raw
     require(not is_rounded, rule, postprocess_ops=postprocess_ops)
+    rule = 'Levels are of the detection alone: use outputs="raw"'
+    is_right = outputs != "levels" or not model.config.has_segmentation
+    require(is_right, rule, heads=model.config.heads)
     classes_per_detection = max_classes_per_detection or 1
     of_operation = {
         "max_classes_per_detection": max_classes_per_detection,
@@ -209,9 +219,8 @@ def _traced(model, description, uses_builtin, float_scores, input_dtype):
     @tf.function(input_signature=[spec])
     def run(images):
         found = dict(zip(names, module.network(tf.cast(images, tf.float32))))
-        if description.outputs == "raw":
-            wanted = output_names_of(description)
-            return tuple(found[name] for name in wanted)
+        if description.is_raw:
+            return tuple(found[name] for name in _raw_names(model.config))
         results = ()
         if model.config.has_detection and uses_builtin:
             from effdet_keras.extras.targets.builtin_postprocess import (
@@ -285,7 +294,7 @@ def _with_operation(litert, values, description):
         _OPERATION,
         [values["box_deltas"], scores, litert.constant(anchors)],
         list(found.values()),
-        bytes(_flexbuffers.Dumps(_attributes(postprocess, config, times))),
+        bytes(flexbuffers.Dumps(_attributes(postprocess, config, times))),
     )
     return found
 
@@ -385,32 +394,36 @@ LABELS_NAME = "labelmap.txt"
 
 def output_names_of(description):
     """The names of a file's outputs, in their order."""
-    config, is_raw = description.config, description.outputs == "raw"
-    names = ()
-    if config.has_detection:
-        detections = ("boxes", "classes", "scores", "count")
-        names = ("class_logits", "box_deltas") if is_raw else detections
-    if config.has_segmentation:
-        names = (*names, "segmentation_logits" if is_raw else "class_map")
-    return names
+    config = description.config
+    if description.outputs == "levels":
+        return names_of_levels(config)
+    if description.is_raw:
+        return _raw_names(config)
+    names = ("boxes", "classes", "scores", "count") if config.has_detection else ()
+    return (*names, "class_map") if config.has_segmentation else names
+
+
+def _raw_names(config):
+    names = ("class_logits", "box_deltas") if config.has_detection else ()
+    return (*names, "segmentation_logits") if config.has_segmentation else names
 
 
 # --- What the converter leaves to be put right in a `.tflite` file, and what is added.
 
-_flexbuffers = OptionalModule("flatbuffers.flexbuffers", install="effdet-keras[litert]")
-_flatbuffer_utils = OptionalModule(
-    "ai_edge_litert.tools.flatbuffer_utils", install="effdet-keras[litert]"
-)
-
 
 def finished(content, description):
     """Puts outputs in order, pixels at scale 1, and adds what tells of the model."""
-    model = _flatbuffer_utils.convert_bytearray_to_object(content)
-    return _finished(model, description)
+    return _finished(tflite_files.convert_bytearray_to_object(content), description)
 
 
 def _finished(model, description):
-    _name_outputs(model, output_names_of(description))
+    if description.outputs == "levels":
+        from effdet_keras.extras.targets.tflite_levels import cut_levels
+
+        _name_outputs(model, _raw_names(description.config))
+        cut_levels(model, output_names_of(description))
+    else:
+        _name_outputs(model, output_names_of(description))
     if description.precision == "int8":
         _take_pixels_as_they_are(model)
     if description.outputs == "detections" and description.postprocess.per_class:
@@ -419,12 +432,12 @@ def _finished(model, description):
 
     metadata = metadata_buffer(description)
     # TensorFlow 2.20 has no arguments to these.
-    buffer, entry = schema.BufferT(), schema.MetadataT()
+    buffer, entry = tflite_schema.BufferT(), tflite_schema.MetadataT()
     buffer.data = np.frombuffer(metadata, "uint8")
     entry.name, entry.buffer = b"TFLITE_METADATA", len(model.buffers)
     model.buffers.append(buffer)
     model.metadata = [*(model.metadata or []), entry]
-    network = bytes(_flatbuffer_utils.convert_object_to_bytearray(model))
+    network = bytes(tflite_files.convert_object_to_bytearray(model))
     return _with_archive(network, description)
 
 
@@ -450,8 +463,8 @@ def _limit_each_class(model, postprocess):
     for operator in model.subgraphs[0].operators:
         code = model.operatorCodes[operator.opcodeIndex].customCode
         if code is not None and code.decode() == _OPERATION:
-            options = _flexbuffers.Loads(bytes(bytearray(operator.customOptions)))
-            content = _flexbuffers.Dumps({**options, "detections_per_class": limit})
+            options = flexbuffers.Loads(bytes(bytearray(operator.customOptions)))
+            content = flexbuffers.Dumps({**options, "detections_per_class": limit})
             operator.customOptions = np.frombuffer(bytes(content), "uint8")
 
 
@@ -462,12 +475,13 @@ def _take_pixels_as_they_are(model):
     graph = model.subgraphs[0]
     (source,) = graph.inputs
     (reader,) = (op for op in graph.operators if source in op.inputs)
-    zero_points = {schema.TensorType.UINT8: 0, schema.TensorType.INT8: -128}
+    kinds = tflite_schema.TensorType
+    zero_points = {kinds.UINT8: 0, kinds.INT8: -128}
     for tensor in (graph.tensors[source], graph.tensors[reader.outputs[0]]):
         if tensor.type in zero_points:  # else float32
             tensor.quantization.scale = [1.0]
             tensor.quantization.zeroPoint = [zero_points[tensor.type]]
-        if tensor.type == schema.TensorType.INT8:
+        if tensor.type == kinds.INT8:
             break
 
 
@@ -505,8 +519,7 @@ class LiteRTRuntime(Runtime):
         )
         self._interpreter.allocate_tensors()
         (self._input,) = self._interpreter.get_input_details()
-        outputs = self._interpreter.get_output_details()
-        self._outputs = [output["index"] for output in outputs]
+        self._outputs = self._interpreter.get_output_details()
         self.input_dtype = np.dtype(self._input["dtype"]).name
         self._lock = threading.Lock()  # an interpreter has one set of tensors
 
@@ -516,15 +529,25 @@ class LiteRTRuntime(Runtime):
         with self._lock:
             self._interpreter.set_tensor(self._input["index"], images)
             self._interpreter.invoke()
-            values = [self._interpreter.get_tensor(i) for i in self._outputs]
+            values = [self._value(output) for output in self._outputs]
         named = dict(zip(output_names_of(self.description), values))
-        if self.description.outputs == "raw":
+        if self.description.outputs == "levels":
+            return join_levels(named, self.description.config)
+        if self.description.is_raw:
             return named
         class_map = named.pop("class_map", None)
         found = self._detections(**named) if named else {}
         if class_map is not None:
             found["class_map"] = class_map.astype("uint8")
         return found
+
+    def _value(self, output):
+        """An output as it was computed; int8 numbers as what they stand for."""
+        value = self._interpreter.get_tensor(output["index"])
+        scale, zero_point = output["quantization"]
+        if not scale:
+            return value
+        return (value.astype("float32") - zero_point) * np.float32(scale)
 
     def _detections(self, boxes, classes, scores, count):
         """The operation's outputs as `Postprocess` returns them."""
@@ -560,6 +583,11 @@ class LiteRTRuntime(Runtime):
             np.take_along_axis(values, order, axis=1) for values in (classes, scores)
         )
         return boxes, classes, scores, is_kept.sum(axis=1)
+
+
+def network_of_file(path):
+    """The network of a file of ours, as TFLite has it, without what is appended."""
+    return _opened(path)[0]
 
 
 def _opened(path):

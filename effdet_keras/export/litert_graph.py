@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from effdet_keras._internal.optional_imports import OptionalModule
+from effdet_keras._internal.optional_imports import tflite_schema as schema
 from effdet_keras.errors import InvalidStateError
 from effdet_keras.export.network_graph import TO_PLANES, same_padding
-
-schema = OptionalModule(
-    "ai_edge_litert.schema_py_generated", install="effdet-keras[litert]"
-)
 
 _VERSION = 3  # of the file's schema
 # Versions of operations that have more than the first had: numbers of 16 bits; places

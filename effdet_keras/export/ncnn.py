@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import pathlib
 import re
@@ -12,20 +11,14 @@ import tempfile
 
 import numpy as np
 
-from effdet_keras._internal.checksum import (
-    CHECKSUM_NAME,
-    WITHOUT_CHECKSUM,
-    write_checksum,
-)
 from effdet_keras._internal.optional_imports import ncnn, onnx, pnnx
 from effdet_keras.errors import InvalidStateError
 from effdet_keras.export.onnx_network import network_of_planes
 from effdet_keras.export.runtime import (
-    DESCRIPTION_NAME,
-    Description,
     Runtime,
     damaged,
-    require_sealed,
+    read_description,
+    write_description,
 )
 
 _NAME = "network"  # of the files that pnnx reads and writes
@@ -49,10 +42,8 @@ def write_ncnn(model, path, *, precision="float32"):
     outputs = [output.name for output in file.graph.output]
     path.write_text(_with_names(text, outputs), encoding="utf-8")
     path.with_suffix(".bin").write_bytes(weights)
-    about = path.with_suffix(".json")
-    texts = {DESCRIPTION_NAME: description.to_json(), CHECKSUM_NAME: WITHOUT_CHECKSUM}
-    about.write_text(json.dumps(texts, indent=1) + "\n", encoding="utf-8")
-    write_checksum(about, [path, path.with_suffix(".bin")])
+    files = [path, path.with_suffix(".bin")]
+    write_description(path.with_suffix(".json"), description, files)
     return description
 
 
@@ -91,9 +82,7 @@ class NcnnRuntime(Runtime):
         self.path = pathlib.Path(path)
         weights, about = self.path.with_suffix(".bin"), self.path.with_suffix(".json")
         self.other_files = weights, about
-        require_sealed(about, [self.path, weights])
-        texts = json.loads(about.read_text(encoding="utf-8"))
-        self.description = Description.from_json(texts[DESCRIPTION_NAME])
+        self.description = read_description(about, [self.path, weights])
         self._net = ncnn.Net()
         options = self._net.opt
         if num_threads is not None:

@@ -209,19 +209,9 @@ _BEST_CLASSES = """
   sides = Identity (anchor_sides)
 """
 
-_DECODE = """
-  codes = Div (deltas, box_scales)
+_CANDIDATES = """
   candidate_scores = Sigmoid (logits)
   candidate_labels = Cast <to: int = 6> (label)
-  shifts, growths = Split <axis: int = -1> (codes, halves)
-  scaled_shifts = Mul (shifts, sides)
-  new_centers = Add (scaled_shifts, centers)
-  limited_growths = Min (growths, max_log_side)
-  factors = Exp (limited_growths)
-  new_sides = Mul (factors, sides)
-  half_sides = Div (new_sides, two)
-  lows = Sub (new_centers, half_sides)
-  highs = Add (new_centers, half_sides)
   candidates = Concat <axis: int = -1> (lows, highs)
 """
 
@@ -353,7 +343,8 @@ def onnx_postprocess(postprocess, anchors, config, opset=_OPSET):
         [
             _BEST_LOGIT_17 if opset < 18 else _BEST_LOGIT_18,
             _BEST_PAIRS if postprocess.pre_nms_top_k else _BEST_CLASSES,
-            _DECODE,
+            decoding_nodes("deltas", "centers", "sides"),
+            _CANDIDATES,
             _PER_CLASS if postprocess.per_class else _ACROSS_CLASSES,
             _HARD if postprocess.method == "hard" else _SOFT,
             _RESULT,
@@ -367,6 +358,39 @@ def onnx_postprocess(postprocess, anchors, config, opset=_OPSET):
     own = {value.name for value in [*graph.input, *graph.output]}
     _rename(graph, lambda name: name if name in own else f"postprocess/{name}")
     return graph
+
+
+def decoding_nodes(deltas, centers, sides):
+    """Text of the nodes that decode boxes, from values of these names, `[..., 2 or 4]`.
+
+    They make `lows` and `highs` `[..., 2]`, and need the `decoding_constants`.
+    """
+    return f"""
+  codes = Div ({deltas}, box_scales)
+  shifts, growths = Split <axis: int = -1> (codes, halves)
+  scaled_shifts = Mul (shifts, {sides})
+  new_centers = Add (scaled_shifts, {centers})
+  limited_growths = Min (growths, max_log_side)
+  factors = Exp (limited_growths)
+  new_sides = Mul (factors, {sides})
+  half_sides = Div (new_sides, two)
+  lows = Sub (new_centers, half_sides)
+  highs = Add (new_centers, half_sides)
+"""
+
+
+def decoding_constants(anchors, config, max_log_side=box_ops.MAX_LOG_SIDE):
+    """What `decoding_nodes` needs, and centers and sides of anchors: arrays by name."""
+    low, high = anchors[:, :2], anchors[:, 2:]
+    floats = {
+        "anchor_centers": low + (high - low) / 2,
+        "anchor_sides": np.maximum(high - low, box_ops.MIN_SIDE),
+        "box_scales": config.box_scales,
+        "max_log_side": max_log_side,
+        "two": 2.0,
+    }
+    arrays = {name: np.asarray(value, "float32") for name, value in floats.items()}
+    return {**arrays, "halves": np.asarray([2, 2], "int64")}
 
 
 def _inputs_of(node):
@@ -396,7 +420,6 @@ def _constants(postprocess, anchors, config):
     num_candidates = num_anchors
     if postprocess.pre_nms_top_k:
         num_candidates = min(top_k, num_anchors_kept * num_classes)
-    low, high = anchors[:, :2], anchors[:, 2:]
     limits = [config.image_size * 2] if postprocess.clip else [[np.inf] * 4]
     threshold = postprocess.lowest_score
     if postprocess.method == "hard":
@@ -404,10 +427,6 @@ def _constants(postprocess, anchors, config):
     num_groups = num_classes if postprocess.per_class else 1
     max_detections = postprocess.max_detections
     floats = {
-        "anchor_centers": low + (high - low) / 2,
-        "anchor_sides": np.maximum(high - low, box_ops.MIN_SIDE),
-        "box_scales": config.box_scales,
-        "max_log_side": box_ops.MAX_LOG_SIDE,
         "min_area": MIN_AREA,
         "minus_one_by_sigma": -1 / postprocess.sigma,
         "iou_threshold": postprocess.iou_threshold,
@@ -415,7 +434,6 @@ def _constants(postprocess, anchors, config):
         "low": 0.0 if postprocess.clip else -np.inf,
         "high": limits,
         "zero": 0.0,
-        "two": 2.0,
         "minus_one": -1.0,
         "minus_infinity": -np.inf,
     }
@@ -430,12 +448,12 @@ def _constants(postprocess, anchors, config):
         "padding_for_all": [0, 0, 0, max_detections],
         "no_padding": [0, 0, 0],
         "flat": [0, -1],
-        "halves": [2, 2],
         "image_and_candidate": [0, 2],
         **{f"axis_{axis}": [axis] for axis in range(3)},
         **{f"index_{index}": index for index in range(4)},
     }
     return {
+        **decoding_constants(anchors, config),
         **{name: np.asarray(value, "float32") for name, value in floats.items()},
         **{name: np.asarray(value, "int64") for name, value in integers.items()},
         "all_groups": np.arange(num_groups, dtype="int32")[None, :, None],

@@ -1,4 +1,7 @@
-"""The network as other tools' converters read it: ONNX, planes in, raw outputs out."""
+"""The network as other tools' converters read it: ONNX, planes in, raw outputs out.
+
+And how those of ours read such a graph: `constants_of` and `nodes_of`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import pathlib
 import tempfile
 
 from effdet_keras._internal.optional_imports import onnx
+from effdet_keras.errors import InvalidStateError
 from effdet_keras.export.network_graph import GraphNode, NetworkGraph
 from effdet_keras.export.onnx import write_onnx
 
@@ -36,6 +40,46 @@ def _take_planes(graph, shape):
         node.input[:] = ["images" if name == inner else name for name in node.input]
     kind = graph.input[0].type.tensor_type.elem_type
     graph.input[0].CopyFrom(onnx.helper.make_tensor_value_info("images", kind, shape))
+
+
+# --- A graph, read node by node.
+
+
+def constants_of(graph):
+    """The constants of a graph: a dict of arrays by their names."""
+    return {t.name: onnx.numpy_helper.to_array(t) for t in graph.initializer}
+
+
+def nodes_of(graph, known, tool):
+    """Yields each node of a graph, in the order of computing, and its attributes.
+
+    Attributes are a dict of Python values. Raises as `require_operations` does.
+    """
+    require_operations(graph.node, known, tool)
+    for node in graph.node:
+        yield node, {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+
+
+def require_operations(nodes, known, tool):
+    """Raises `InvalidStateError` where nodes have other than the `known` operations.
+
+    Those are what the export to a `tool` knows.
+    """
+    for node in nodes:
+        if node.op_type not in known:
+            raise InvalidStateError(
+                f"The network has the operation {node.op_type}, which the export to "
+                f"{tool} does not know (node {node.name})"
+            )
+
+
+def require_kind(is_known, operation, tool):
+    """Raises `InvalidStateError` where attributes of an operation are not known."""
+    if not is_known:
+        raise InvalidStateError(
+            f"The network has a {operation} of a kind that the export to {tool} does "
+            "not know"
+        )
 
 
 def graph_of_onnx(graph):

@@ -51,7 +51,7 @@ OPTIONS: dict[str, tuple[type | None, str]] = {
     "outputs": (
         str,
         'what the file returns: "detections"; or "raw", class logits and box deltas of '
-        "all anchors",
+        'all anchors; of litert also "levels", these as a map for each level',
     ),
     "calibration": (None, "images of the kind the model will see, for int8"),
     "calibration_images": (int, "how many of them are used at most, evenly spread"),
@@ -75,6 +75,10 @@ OPTIONS: dict[str, tuple[type | None, str]] = {
     ),
     "int8_scores": (bool, "compute scores in steps of 1/256, as an Edge TPU must"),
     "postprocess": (None, "`Postprocess` of the file; None for the model's own"),
+    "vendor": (
+        str,
+        "whose table of operations a file for NPUs must keep to; by default, all",
+    ),
     "detector": (str, 'the kind of Frigate\'s detector: "edgetpu" (a Coral) or "cpu"'),
     "chip": (str, "the chip that a compiler makes the file for"),
     "max_batch_size": (int, "images at once, at most"),
@@ -123,7 +127,7 @@ _THRESHOLDS = {"score_threshold": _ANY, "iou_threshold": _ANY}
 _DETECTIONS = {"max_detections": _ANY, "score_threshold": _ANY}
 _LITERT = {
     "precision": ("float32", "float16", "dynamic", "int8"),
-    **_OUTPUTS,
+    "outputs": ("detections", "raw", "levels"),
     **_CALIBRATION,
     "batch_size": _ANY,
     **_NMS,
@@ -185,6 +189,7 @@ _FORMATS = (
         {**_ONNX, **_HALF},
     ),
     ExportFormat("ncnn", "ncnn", ".param", "NcnnRuntime", _HALF),
+    ExportFormat("mnn", "MNN", ".mnn", "MNNRuntime", _HALF),
     ExportFormat("executorch", "ExecuTorch", ".pte", "ExecuTorchRuntime", {}),
     ExportFormat("torch", "PyTorch", ".pt2", "TorchRuntime", {"batch_size": _ANY}),
 )
@@ -231,6 +236,8 @@ _BATCHES = {"max_batch_size": _ANY}
 # The names are those of Hailo's Dataflow Compiler and of rknn-toolkit2.
 _HAILO = {"chip": ("hailo8", "hailo8l", "hailo8r", "hailo15h", "hailo15m", "hailo10h")}
 _ROCKCHIP = {"chip": ("rk3588", "rk3576", "rk3568", "rk3566", "rk3562")}
+NPU_VENDORS = ("qualcomm", "mediatek", "google-tensor", "samsung")
+_NPU = {"vendor": NPU_VENDORS, **_CALIBRATION}
 _TARGETS = (
     ExportTarget(
         "mediapipe", "tflite:write_mediapipe", {**_MEDIAPIPE, **_INT8}, True, True
@@ -238,6 +245,7 @@ _TARGETS = (
     ExportTarget("coral", "tflite:write_coral", _INT8, True, True),
     ExportTarget("frigate", "tflite:write_frigate", _FRIGATE, True, True),
     ExportTarget("litert-gpu", "tflite:write_gpu", _NMS, traces_tensorflow=True),
+    ExportTarget("litert-npu", "npu:write_litert_npu", _NPU, True, True),
     ExportTarget(
         "tf-serving", "servers:write_tf_serving", _NAMES, traces_tensorflow=True
     ),
@@ -248,11 +256,13 @@ _TARGETS = (
         {"runtime_address": _ANY, "score_threshold": _ANY},
     ),
     ExportTarget("ncnn", "devices:write_ncnn", _HALF),
+    ExportTarget("mnn", "devices:write_mnn", _HALF),
     ExportTarget("executorch", "devices:write_executorch", {}),
     ExportTarget("coreml", "coreml:write_coreml", {**_HALF, **_THRESHOLDS}),
     ExportTarget(
         "hailo", "levels:write_hailo", {**_HAILO, **_CALIBRATION, **_THRESHOLDS}
     ),
+    ExportTarget("imx500", "levels:write_imx500", _CALIBRATION),
     ExportTarget("rknn", "levels:write_rknn", {**_ROCKCHIP, **_CALIBRATION}),
     ExportTarget("tensorrt", "tensorrt:write_tensorrt", {**_NMS, **_BATCHES}),
 )

@@ -11,7 +11,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from effdet_keras._internal.checksum import verify_checksum
+from effdet_keras._internal.checksum import (
+    CHECKSUM_NAME,
+    WITHOUT_CHECKSUM,
+    verify_checksum,
+    write_checksum,
+)
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.whole_files import local_path
 from effdet_keras._version import __version__
@@ -102,7 +107,7 @@ class ExportedDetector:
         self.seg_class_names = description.seg_class_names
         self.postprocess = description.postprocess
         self.score_settings = description.score_settings
-        self._is_raw = description.outputs == "raw"
+        self._is_raw = description.is_raw
         has_anchors = self._is_raw and self.config.has_detection
         self._anchors = anchors_of(self.config) if has_anchors else None
 
@@ -162,6 +167,11 @@ class Description:
     # Rows of each box, one for each of its best classes: of LiteRT's own operation.
     classes_per_detection: int = 1
 
+    @property
+    def is_raw(self):
+        """Whether decoding and suppression are left to the reader."""
+        return self.outputs != "detections"
+
     def to_json(self):
         """The description as text, to be stored in the file."""
         settings = self.score_settings
@@ -203,6 +213,20 @@ def require_sealed(path, others=()):
         raise damaged(path)
 
 
+def write_description(path, description, files):
+    """Writes the description of files that cannot hold it, and seals it with them."""
+    texts = {DESCRIPTION_NAME: description.to_json(), CHECKSUM_NAME: WITHOUT_CHECKSUM}
+    path.write_text(json.dumps(texts, indent=1) + "\n", encoding="utf-8")
+    write_checksum(path, files)
+
+
+def read_description(path, files):
+    """What `write_description` wrote; raises unless it and the files are unchanged."""
+    require_sealed(path, files)
+    texts = json.loads(path.read_text(encoding="utf-8"))
+    return Description.from_json(texts[DESCRIPTION_NAME])
+
+
 def damaged(path):
     """The error of a file that cannot be what was written."""
     return InvalidValueError(
@@ -216,6 +240,29 @@ def describe(model, **fields):
     names = "config", "class_names", "category_ids", "postprocess"
     names += "score_settings", "seg_class_names"
     return Description(**{**{name: getattr(model, name) for name in names}, **fields})
+
+
+def join_levels(maps, config):
+    """Raw outputs of the maps of each level.
+
+    `maps` are arrays `[B, h, w, num_anchors * columns]`, called `class_logits_3` and so
+    on; returns `class_logits` `[B, N, C]` and `box_deltas` `[B, N, 4]`.
+    """
+    levels = range(config.min_level, config.max_level + 1)
+
+    def concat_levels(name, columns):
+        of_levels = [maps[f"{name}_{level}"] for level in levels]
+        rows = [x.reshape(len(x), -1, columns) for x in of_levels]
+        return np.concatenate(rows, axis=1)
+
+    names = {"class_logits": config.num_classes, "box_deltas": 4}
+    return {name: concat_levels(name, columns) for name, columns in names.items()}
+
+
+def names_of_levels(config):
+    """The names of the maps, in the order of files that have them."""
+    levels = range(config.min_level, config.max_level + 1)
+    return tuple(f"{x}_{n}" for n in levels for x in ("box_deltas", "class_logits"))
 
 
 def labels_of(model):

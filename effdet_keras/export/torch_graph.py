@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+
 from effdet_keras._internal.backend import runs_on_tensorflow
 from effdet_keras._internal.optional_imports import torch
-from effdet_keras.errors import InvalidStateError
 from effdet_keras.export.network_graph import network_graph
-from effdet_keras.export.onnx_network import graph_of_onnx, network_of_planes
+from effdet_keras.export.onnx_network import (
+    graph_of_onnx,
+    network_of_planes,
+    require_kind,
+    require_operations,
+)
 from effdet_keras.export.runtime import describe
 
 # What is a Python value in torch, and no tensor: places among the inputs of a node.
@@ -54,12 +60,8 @@ def torch_module(graph):
         plain = place in _PLAIN.get(node.op_type, ())
         return graph.arrays[name].tolist() if plain else tensor(name)
 
+    require_operations(graph.nodes, _OPERATIONS, "torch")
     for node in graph.nodes:
-        if node.op_type not in _OPERATIONS:
-            raise InvalidStateError(
-                f"The network has the operation {node.op_type}, which the export to "
-                f"torch does not know (node {node.name})"
-            )
         inputs = [argument(node, i, name) for i, name in enumerate(node.inputs)]
         values[node.outputs[0]] = _OPERATIONS[node.op_type](node.attributes, *inputs)
     written.output(tuple(values[name].node for name in graph.outputs))
@@ -68,6 +70,8 @@ def torch_module(graph):
 
 
 # --- The operations, each of the node's attributes and inputs.
+
+_require = functools.partial(require_kind, tool="torch")
 
 
 def _padded(x, pads, value=0.0):
@@ -131,14 +135,6 @@ def _slice(options, x, starts, ends, axes=None, steps=None):
     for start, end, axis, step in zip(starts, ends, axes, steps or [1] * len(axes)):
         x = x[(slice(None),) * axis + (slice(start, end, step),)]
     return x
-
-
-def _require(is_known, operation):
-    if not is_known:
-        raise InvalidStateError(
-            f"The network has a {operation} of a kind that the export to torch does "
-            "not know"
-        )
 
 
 _OPERATIONS = {

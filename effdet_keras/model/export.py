@@ -168,8 +168,8 @@ class TrainedModel:
             format: "saved_model", "litert", "onnx", "openvino" or "torch"; None goes
                 by the end of `path`.
             target: in the place of a format, where the model will run: "mediapipe",
-                "coral", "frigate", "litert-gpu", "tf-serving", "triton" or "browser".
-                `path` is then a folder (docs/export_targets.md).
+                "coral", "litert-npu", "mnn" and others (docs/export_targets.md).
+                `path` is then a folder.
             images: images to check with, whatever `detect` takes; None for drawn
                 ones.
             evaluate: `effdet_keras.data.DetectionDataset`, on which to compare the

@@ -125,6 +125,7 @@ _MADE_BY_THE_PACKAGE = {
     "LostBoxes",
     "Measurement",
     "NetworkArray",
+    "NetworkGraph",
     "NumberRange",
     "PipelineModel",
     "PipelineReading",

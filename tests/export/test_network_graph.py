@@ -89,7 +89,7 @@ def outputs_of(model, images):
     return {name: keras.ops.convert_to_numpy(v) for name, v in values.items()}
 
 
-def assert_equal(found, expected):
+def assert_outputs_equal(found, expected):
     assert set(found) == set(expected)
     for name, value in expected.items():
         assert value.std() > 0.02
@@ -109,7 +109,7 @@ def test_files_compute_what_the_model_does(tmp_path, name, ending):
         path, outputs="raw", batch_size=2, images=list(noise(model)), verbose=0
     )
     found = open_runtime(path).run(noise(model, 2).astype("float32"))
-    assert_equal(found, outputs_of(model, noise(model, 2)))
+    assert_outputs_equal(found, outputs_of(model, noise(model, 2)))
 
 
 @pytest.mark.parametrize("ending", ["onnx", "tflite"])

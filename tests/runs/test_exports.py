@@ -80,12 +80,12 @@ def test_a_model_that_will_learn_its_ranges_is_tried_without_them(monkeypatch):
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_images_are_given_where_a_target_has_nothing_else(target, monkeypatch):
-    needs = {"coral", "frigate", "hailo", "rknn"}
+    needs = {"coral", "frigate", "hailo", "imx500", "litert-npu", "rknn"}
     model = SimpleNamespace(quantization=None)
     found = exports._options(model, target, "images")
     assert found == ({"calibration": "images"} if target in needs else {})
     learned = exports._options(SimpleNamespace(quantization={}), target, "images")
-    assert ("calibration" in learned) == (target in {"hailo", "rknn"})
+    assert ("calibration" in learned) == (target in {"hailo", "imx500", "rknn"})
 
 
 def test_tf_serving_gets_a_version(tmp_path, monkeypatch):

@@ -133,7 +133,7 @@ def _exported_measure(detector):
     def measure(paths):
         images, seconds = _inputs(detector.config, paths)
         outputs, seconds["network"] = _timed(detector.runtime.run, images)
-        if detector.runtime.description.outputs == "raw":
+        if detector.runtime.description.is_raw:
             _, seconds["postprocess"] = _timed(detector.detect_outputs, outputs)
         return seconds
 

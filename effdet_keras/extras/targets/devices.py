@@ -1,4 +1,4 @@
-"""Targets whose files return raw outputs, for a program on a device: ncnn, ExecuTorch.
+"""Targets whose files return raw outputs, for programs: ncnn, MNN, ExecuTorch.
 
 Beside each file lies what that program needs, see `detector.py`.
 """
@@ -13,6 +13,11 @@ from effdet_keras.extras.targets.tflite import require_detection_alone
 def write_ncnn(model, folder, path, *, precision="float16"):
     """Writes `model.ncnn.param` and `.bin`, with labels, anchors and `detector.h`."""
     return _write(model, folder, path, "ncnn", "model.ncnn.param", precision=precision)
+
+
+def write_mnn(model, folder, path, *, precision="float16"):
+    """Writes `model.mnn`, with labels, anchors and `detector.h`."""
+    return _write(model, folder, path, "mnn", "model.mnn", precision=precision)
 
 
 def write_executorch(model, folder, path):

@@ -1,4 +1,4 @@
-"""Chips whose compilers take an ONNX file cut before decoding: Hailo, Rockchip.
+"""Chips whose compilers take an ONNX file cut before decoding: Hailo, Rockchip, Sony's.
 
 Their compilers run elsewhere, so these targets write the file, the images to calibrate
 with, and a script for each compiler.
@@ -20,15 +20,34 @@ from effdet_keras.export.network import (
     calibration_inputs,
     check_calibration,
 )
-from effdet_keras.export.onnx_network import network_of_planes
+from effdet_keras.export.onnx_network import network_of_planes, require_operations
 from effdet_keras.export.registry import Written
-from effdet_keras.export.runtime import DESCRIPTION_NAME, Description, Runtime
+from effdet_keras.export.runtime import (
+    DESCRIPTION_NAME,
+    Description,
+    Runtime,
+    join_levels,
+)
 from effdet_keras.extras.targets.detector import write_detector
 from effdet_keras.extras.targets.tflite import require_detection_alone
 from effdet_keras.network.anchors import level_sizes
 
 MODEL_NAME = "model.onnx"
 _MAPS = ("box_deltas", "class_logits")  # of each level, in this order
+# What imx500_compile.py.txt makes layers of torch of.
+IMX500_OPERATIONS = (
+    "Add",
+    "BatchNormalization",
+    "Clip",
+    "Conv",
+    "GlobalAveragePool",
+    "MaxPool",
+    "Mul",
+    "Relu",
+    "Resize",
+    "Sigmoid",
+    "Slice",
+)
 
 
 def write_hailo(
@@ -109,11 +128,40 @@ def write_rknn(
     return Written(folder / MODEL_NAME, "rknn", (note,), runtime)
 
 
+def write_imx500(
+    model,
+    folder,
+    path,
+    *,
+    calibration=None,
+    calibration_images=CALIBRATION_IMAGES,
+):
+    """Writes `model.onnx`, `calibration.npy` and `compile.py`.
+
+    `compile.py` runs where Sony's converter and its quantizer are installed.
+    """
+    require_detection_alone(model, "imx500")
+    pixels = _calibration_pixels(model, calibration, calibration_images)
+    _write_cut_network(model, folder)
+    graph = onnx.load(folder / MODEL_NAME).graph
+    require_operations(graph.node, IMX500_OPERATIONS, "the IMX500")
+    np.save(folder / "calibration.npy", pixels)
+    script = {
+        "MEAN": list(model.config.mean_rgb),
+        "STDDEV": list(model.config.stddev_rgb),
+    }
+    _write_script(folder, "imx500_compile.py.txt", "compile.py", script)
+    write_detector(model, folder)
+    runtime = LevelsCheck(folder / MODEL_NAME)
+    note = f"  where imx500-converter is: python {path / 'compile.py'}"
+    return Written(folder / MODEL_NAME, "imx500", (note,), runtime)
+
+
 def _calibration_pixels(model, calibration, limit):
     """The images to calibrate with, letterboxed, uint8 `[n, H, W, 3]`."""
     if calibration is None:
         raise InvalidValueError(
-            "Hailo's chips compute in int8, which needs images of the kind the model "
+            "This chip computes in int8, which needs images of the kind the model "
             "will see. Received: calibration=None. Give `calibration=train`"
         )
     limit = CALIBRATION_IMAGES if limit is None else limit
@@ -314,16 +362,5 @@ class LevelsCheck(Runtime):
         planes = ((images - mean) / deviation).astype("float32").transpose(0, 3, 1, 2)
         names = [output.name for output in self._session.get_outputs()]
         maps = dict(zip(names, self._session.run(None, {"images": planes})))
-        columns = {"box_deltas": 4, "class_logits": config.num_classes}
-        return {
-            output: np.concatenate(
-                [
-                    maps[f"{output}_{level}"]
-                    .transpose(0, 2, 3, 1)
-                    .reshape(1, -1, count)
-                    for level in range(config.min_level, config.max_level + 1)
-                ],
-                axis=1,
-            )
-            for output, count in columns.items()
-        }
+        maps = {name: value.transpose(0, 2, 3, 1) for name, value in maps.items()}
+        return join_levels(maps, config)

@@ -6,10 +6,13 @@ where there is no Core ML. Both know the operations that networks have, and no o
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from effdet_keras._internal.optional_imports import mil, onnx
 from effdet_keras.errors import InvalidStateError
+from effdet_keras.export.onnx_network import constants_of, nodes_of, require_kind
 
 _LAST_AXES = [0, 0, 0, 0]  # what is not padded: images and channels
 
@@ -19,23 +22,16 @@ def add_network(graph, images):
 
     `images` is the variable `[1, 3, H, W]`; returns a dict of the outputs.
     """
-    values = {"images": images}
-    arrays = {t.name: onnx.numpy_helper.to_array(t) for t in graph.initializer}
-    for node in graph.node:
-        if node.op_type not in _TO_MIL:
-            raise InvalidStateError(
-                f"The network has the operation {node.op_type}, which the export to "
-                f"Core ML does not know (node {node.name})"
-            )
-        options = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-        inputs = [
-            values[name] if name in values else arrays.get(name) for name in node.input
-        ]
+    values = {"images": images, **constants_of(graph)}
+    for node, options in nodes_of(graph, _TO_MIL, "Core ML"):
+        inputs = [values.get(name) for name in node.input]
         values[node.output[0]] = _TO_MIL[node.op_type](options, *inputs)
     return {output.name: values[output.name] for output in graph.output}
 
 
 # --- ONNX to MIL: a function of a node's attributes and inputs for each operation.
+
+_require = functools.partial(require_kind, tool="Core ML")
 
 
 def _convolution(options, x, kernel, bias=None):
@@ -131,14 +127,6 @@ def _slice(options, x, starts, ends, axes=None, steps=None):
         begin[axis], end[axis], _ = slice(first, last).indices(x.shape[axis])
         stride[axis] = int(step)
     return mil.Builder.slice_by_index(x=x, begin=begin, end=end, stride=stride)
-
-
-def _require(is_known, operation):
-    if not is_known:
-        raise InvalidStateError(
-            f"The network has a {operation} of a kind that the export to Core ML does "
-            "not know"
-        )
 
 
 _TO_MIL = {

@@ -8,10 +8,10 @@ import os
 
 import numpy as np
 
-from effdet_keras import box_ops
 from effdet_keras._internal.optional_imports import onnx, onnxruntime
 from effdet_keras._version import __version__
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.export.onnx import decoding_constants, decoding_nodes
 from effdet_keras.export.onnx_network import network_of_planes
 from effdet_keras.export.registry import Written
 from effdet_keras.export.runtime import (
@@ -94,22 +94,11 @@ def write_tensorrt(
 
 # --- The graph: decoded boxes and logits into the plugin.
 
-_DECODING = """
-decoding (float[B, N, 4] box_deltas) => (float[B, N, 4] plugin_boxes) {
-  codes = Div (box_deltas, box_scales)
-  shifts, growths = Split <axis: int = -1> (codes, halves)
-  scaled_shifts = Mul (shifts, anchor_sides)
-  centers = Add (scaled_shifts, anchor_centers)
-  limited = Min (growths, max_log_side)
-  factors = Exp (limited)
-  sides = Mul (factors, anchor_sides)
-  half_sides = Div (sides, two)
-  lows = Sub (centers, half_sides)
-  highs = Add (centers, half_sides)
+_GRAPH = "decoding (float[B, N, 4] box_deltas) => (float[B, N, 4] plugin_boxes)"
+_CORNERS = """
   y_min, x_min = Split <axis: int = -1> (lows, ones)
   y_max, x_max = Split <axis: int = -1> (highs, ones)
   plugin_boxes = Concat <axis: int = -1> (x_min, y_min, x_max, y_max)
-}
 """
 # Sides above e**8 anchors: no box of an image, and more than float16 can hold.
 _MAX_LOG_SIDE = 8.0
@@ -118,9 +107,11 @@ _MAX_LOG_SIDE = 8.0
 def _append_plugin(file, model, description):
     """Appends the decoding of boxes and the plugin to a network's file."""
     graph, post = file.graph, description.postprocess
-    tail = onnx.parser.parse_graph(_DECODING)
+    nodes = decoding_nodes("box_deltas", "anchor_centers", "anchor_sides")
+    tail = onnx.parser.parse_graph(f"{_GRAPH}{{{nodes}{_CORNERS}}}")
     names = {value.name for value in [*tail.input, *tail.output]}
-    constants = _constants(model)
+    constants = decoding_constants(model.anchors, model.config, _MAX_LOG_SIDE)
+    constants["ones"] = np.int64([1, 1])
     for node in tail.node:  # so that no name is one of the network's
         for values in (node.input, node.output):
             values[:] = [n if n in names else f"decoding/{n}" for n in values]
@@ -160,21 +151,6 @@ def _append_plugin(file, model, description):
     file.producer_name, file.producer_version = "effdet_keras", __version__
     onnx.helper.set_model_props(file, {DESCRIPTION_NAME: description.to_json()})
     onnx.checker.check_model(file)
-
-
-def _constants(model):
-    """The constants of `_DECODING`, as arrays by name."""
-    anchors = np.asarray(model.anchors, "float32")
-    low, high = anchors[:, :2], anchors[:, 2:]
-    return {
-        "anchor_centers": low + (high - low) / 2,
-        "anchor_sides": np.maximum(high - low, np.float32(box_ops.MIN_SIDE)),
-        "box_scales": np.float32(model.config.box_scales),
-        "max_log_side": np.float32(_MAX_LOG_SIDE),
-        "two": np.float32(2),
-        "halves": np.int64([2, 2]),
-        "ones": np.int64([1, 1]),
-    }
 
 
 # --- The files of the servers.

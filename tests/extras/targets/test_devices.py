@@ -9,8 +9,10 @@ import keras
 import numpy as np
 import pytest
 from support.target_pages import blocks_of
+from support.tiny import BOTH_HEADS, tiny_model
 
 import effdet_keras as ek
+from effdet_keras.export import mnn as mnn_format
 from effdet_keras.export import ncnn as ncnn_format
 from effdet_keras.export.runtime import open_runtime
 from effdet_keras.extras.targets.detector import write_detector
@@ -39,6 +41,32 @@ struct Net {
   Extractor create_extractor() { return {}; }
 };
 }  // namespace ncnn
+""",
+    "MNN/expr/Module.hpp": """
+#pragma once
+#include <string>
+#include <vector>
+#include "MNN/expr/ExprCreator.hpp"
+namespace MNN { namespace Express {
+struct Module {
+  static Module* load(const std::vector<std::string>&, const std::vector<std::string>&,
+                      const char*) { return nullptr; }
+  static void destroy(Module*) {}
+  std::vector<VARP> onForward(const std::vector<VARP>&) { return {}; }
+};
+}}
+""",
+    "MNN/expr/ExprCreator.hpp": """
+#pragma once
+#include <vector>
+namespace MNN { namespace Express {
+struct Variable {
+  template <class T> const T* readMap() { return nullptr; }
+};
+struct VARP { Variable* operator->() const { return nullptr; } };
+enum Dimensionformat { NHWC, NC4HW4, NCHW };
+inline VARP _Const(const void*, std::vector<int>, Dimensionformat) { return {}; }
+}}
 """,
     "executorch/extension/tensor/tensor.h": """
 #pragma once
@@ -153,6 +181,60 @@ def test_names_of_pnnx_become_ours():
 
 
 @pytest.mark.extra_packages
+@pytest.mark.parametrize("precision", ["float16", "float32"])
+def test_mnn_runs_the_file_as_the_model(exported, model, precision):
+    pytest.importorskip("MNN")
+    folder = exported("mnn", "--precision", precision)
+    report, path = report_of(folder), folder / "model.mnn"
+    assert (report["precision"], report["outputs"]) == (precision, "raw")
+    sizes = [file.stat().st_size for file in (path, path.with_suffix(".json"))]
+    assert report["size_bytes"] == sum(sizes)
+    assert (folder / "labels.txt").read_text() == "cat\ndog\nbird\n"
+    # In float16 biases are rounded too.
+    assert_raw_outputs(path, model, 1e-4 if precision == "float32" else 0.02)
+    assert_finds_the_same(path, model, 1e-4 if precision == "float32" else 0.01)
+
+
+@pytest.mark.extra_packages
+def test_mnn_stores_half_the_bytes_in_float16(exported):
+    pytest.importorskip("MNN")
+    half, whole = (
+        exported("mnn", "--precision", precision) / "model.mnn"
+        for precision in ("float16", "float32")
+    )
+    assert half.stat().st_size < 0.7 * whole.stat().st_size
+
+
+@pytest.mark.extra_packages
+def test_a_damaged_mnn_file_is_told(exported, tmp_path):
+    pytest.importorskip("MNN")
+    folder = exported("mnn", "--precision", "float16")
+    copied = shutil.copytree(folder, tmp_path / "copied")
+    content = bytearray((copied / "model.mnn").read_bytes())
+    content[1000] ^= 1
+    (copied / "model.mnn").write_bytes(content)
+    with pytest.raises(ValueError, match=r"model\.\w+' is .*damaged"):
+        open_runtime(copied / "model.mnn")
+
+
+@pytest.mark.extra_packages
+def test_a_segmentation_head_is_an_output_of_mnn(tmp_path):
+    pytest.importorskip("MNN")
+    model = tiny_model(heads=BOTH_HEADS)
+    model.export(tmp_path / "both.mnn", verbose=0)
+    assert_raw_outputs(tmp_path / "both.mnn", model, 1e-4)
+
+
+@pytest.mark.extra_packages
+def test_a_failure_of_mnn_is_told(tmp_path):
+    pytest.importorskip("MNN")
+    (tmp_path / "network.onnx").write_bytes(b"no network")
+    message = r"status 0\):\n(.*\n)*.*read onnx model failed"
+    with pytest.raises(ek.errors.InvalidStateError, match=message):
+        mnn_format._convert(tmp_path / "network.onnx", tmp_path / "network.mnn", [])
+
+
+@pytest.mark.extra_packages
 def test_executorch_runs_the_file_as_the_model(exported, model, tmp_path):
     pytest.importorskip("executorch")
     folder = exported("executorch")
@@ -168,7 +250,7 @@ def test_executorch_runs_the_file_as_the_model(exported, model, tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++ here")
-@pytest.mark.parametrize("target", ["ncnn", "executorch"])
+@pytest.mark.parametrize("target", ["ncnn", "mnn", "executorch"])
 def test_the_program_of_a_page_can_be_compiled(target, model, tmp_path):
     """Against stand-ins for the libraries: it fits `detector.h`, and is C++."""
     for name, text in STUBS.items():

@@ -1,7 +1,8 @@
-"""Files for Hailo and Rockchip: maps of each level, anchors, images, scripts."""
+"""Files for Hailo, Rockchip and Sony: maps of each level, anchors, images, scripts."""
 
 import ast
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from PIL import Image
 from support.target_pages import blocks_of
 
 from effdet_keras.box_ops import decode_boxes
+from effdet_keras.errors import InvalidStateError
+from effdet_keras.export.runtime import join_levels
 from effdet_keras.extras.targets import levels
 from effdet_keras.extras.targets.detector import write_detector
 
@@ -68,6 +71,28 @@ class RKNN:
 """
 
 
+# A quantizer that keeps what the network computes of the first image, and a converter.
+MCT = """
+import pathlib, sys
+import numpy as np
+import torch
+class ptq:
+    @staticmethod
+    def pytorch_post_training_quantization(network, representative):
+        with torch.no_grad():
+            maps = [network(*planes) for planes in representative()]
+        return maps, None
+class exporter:
+    @staticmethod
+    def pytorch_export_model(maps, save_model_path, repr_dataset):
+        np.savez(pathlib.Path(save_model_path).with_name("maps.npz"), *maps[0])
+        pathlib.Path(save_model_path).write_text(str(len(maps)))
+"""
+IMXCONV = """#!/bin/sh
+mkdir -p "$4" && cp "$2" "$4/packerOut.zip"
+"""
+
+
 def run_script(folder, module, text, tmp_path):
     """Runs `compile.py` of a folder with a stand-in for its compiler."""
     path = (tmp_path / module).with_suffix(".py")
@@ -75,7 +100,8 @@ def run_script(folder, module, text, tmp_path):
     path.write_text(text)
     command = [sys.executable, folder / "compile.py"]
     environ = {"PYTHONPATH": f"{tmp_path}:{':'.join(filter(None, sys.path))}"}
-    subprocess.run(command, check=True, env=environ, timeout=120)
+    environ["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
+    subprocess.run(command, check=True, env=environ, timeout=300)
 
 
 @pytest.fixture(scope="module")
@@ -183,8 +209,58 @@ def test_rockchip_gets_a_list_of_images_and_a_script(exported, model, tmp_path):
     }
 
 
+@pytest.mark.extra_packages
+def test_the_script_for_the_imx500_quantizes_the_models_network(
+    exported, model, tmp_path
+):
+    pytest.importorskip("torch")
+    folder = shutil.copytree(exported("imx500"), tmp_path / "pets")
+    converter = tmp_path / "imxconv-pt"
+    converter.write_text(IMXCONV)
+    converter.chmod(0o755)
+    run_script(folder, "model_compression_toolkit", MCT, tmp_path)
+    assert (folder / "compiled" / "packerOut.zip").read_text() == "3"  # images
+    images = np.load(folder / "calibration.npy")[:1].astype("float32")
+    graph = onnx.load(folder / "model.onnx").graph
+    names = [output.name for output in graph.output]
+    with np.load(folder / "maps.npz") as stored:
+        maps = dict(zip(names, stored.values(), strict=True))
+    maps = {name: value.transpose(0, 2, 3, 1) for name, value in maps.items()}
+    found = join_levels(maps, model.config)
+    for name, value in model(images).items():
+        value = keras.ops.convert_to_numpy(value)
+        np.testing.assert_allclose(found[name], value, atol=2e-4 * np.abs(value).max())
+
+
+def test_the_imx500_takes_the_operations_that_its_script_knows():
+    text = levels.importlib.resources.files("effdet_keras.extras.targets")
+    tree = ast.parse(text.joinpath("imx500_compile.py.txt").read_text("utf-8"))
+    tables = {
+        node.targets[0].id: [key.value for key in node.value.keys]
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)
+    }
+    known = {*tables["FUNCTIONS"], *tables["LAYERS"]}
+    assert known == set(levels.IMX500_OPERATIONS)
+
+
+def test_the_imx500_refuses_an_operation_that_its_script_does_not_know(
+    model, tmp_path, monkeypatch
+):
+    known = set(levels.IMX500_OPERATIONS) - {"MaxPool"}
+    monkeypatch.setattr(levels, "IMX500_OPERATIONS", known)
+    image = np.random.default_rng(0).integers(0, 256, (64, 64, 3), "uint8")
+    message = "operation MaxPool, which the export to the IMX500"
+    with pytest.raises(InvalidStateError, match=message):
+        levels.write_imx500(model, tmp_path, tmp_path, calibration=[image])
+
+
 def test_scripts_are_python():
-    for name in ("hailo_compile.py.txt", "rknn_compile.py.txt"):
+    for name in (
+        "hailo_compile.py.txt",
+        "imx500_compile.py.txt",
+        "rknn_compile.py.txt",
+    ):
         text = levels.importlib.resources.files("effdet_keras.extras.targets")
         tree = ast.parse(text.joinpath(name).read_text("utf-8"))
         assert ast.get_docstring(tree)

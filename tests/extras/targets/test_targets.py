@@ -254,7 +254,8 @@ def refused(target, tmp_path, **fields):
 
 
 def given(target):
-    return {"calibration": ["x.jpg"]} if target in ("coral", "frigate", "hailo") else {}
+    needs_images = target in ("coral", "frigate", "hailo", "imx500")
+    return {"calibration": ["x.jpg"]} if needs_images else {}
 
 
 @pytest.mark.parametrize(
@@ -263,8 +264,11 @@ def given(target):
         "mediapipe",
         "coral",
         "frigate",
+        "litert-npu",
+        "imx500",
         "browser",
         "ncnn",
+        "mnn",
         "executorch",
         "coreml",
         "tensorrt",
