@@ -75,7 +75,11 @@ OPTIONS: dict[str, tuple[type | None, str]] = {
     ),
     "int8_scores": (bool, "compute scores in steps of 1/256, as an Edge TPU must"),
     "postprocess": (None, "`Postprocess` of the file; None for the model's own"),
-    "detector": (str, 'the kind of Frigate\'s detector: "edgetpu" (a Coral) or "cpu"'),
+    "detector": (
+        str,
+        'the type of Frigate\'s detector: "edgetpu" (a Coral), "cpu", "openvino" or '
+        '"onnx"',
+    ),
     "chip": (str, "the chip that a compiler makes the file for"),
     "max_batch_size": (int, "images at once, at most"),
     "runtime_address": (
@@ -203,13 +207,22 @@ class Written(NamedTuple):
 class ExportTarget:
     """One place where exported models run.
 
-    With `takes_int8` a quantization-aware model becomes int8.
+    With `takes_int8` a quantization-aware model becomes int8, unless an option is one
+    of its `float_choices`.
     """
 
     name: str
     writer: str  # module and function in `extras/targets`
     options: _Choices
     takes_int8: bool = False
+    float_choices: _Choices = dataclasses.field(default_factory=dict)
+
+    def is_int8(self, options: Mapping[str, Any]) -> bool:
+        """Whether a quantization-aware model becomes int8, with these options."""
+        is_float = any(
+            options.get(n) in values for n, values in self.float_choices.items()
+        )
+        return self.takes_int8 and not is_float
 
     def load_writer(self) -> Callable[..., Written]:
         """What takes the model, the folder to write, its later path, and the options.
@@ -220,7 +233,12 @@ class ExportTarget:
 
 
 _MEDIAPIPE = {"precision": ("float32", "float16", "int8")}
-_FRIGATE = {"detector": ("edgetpu", "cpu"), **_CALIBRATION, "score_threshold": _ANY}
+_FRIGATE_DETECTORS = ("edgetpu", "cpu", "openvino", "onnx")
+_FRIGATE = {
+    "detector": _FRIGATE_DETECTORS,
+    **_CALIBRATION,
+    "score_threshold": _ANY,
+}
 _INT8 = {**_CALIBRATION, **_DETECTIONS}
 _BATCHES = {"max_batch_size": _ANY}
 # The names are those of Hailo's Dataflow Compiler and of rknn-toolkit2.
@@ -229,7 +247,13 @@ _ROCKCHIP = {"chip": ("rk3588", "rk3576", "rk3568", "rk3566", "rk3562")}
 _TARGETS = (
     ExportTarget("mediapipe", "tflite:write_mediapipe", {**_MEDIAPIPE, **_INT8}, True),
     ExportTarget("coral", "tflite:write_coral", _INT8, True),
-    ExportTarget("frigate", "tflite:write_frigate", _FRIGATE, True),
+    ExportTarget(
+        "frigate",
+        "frigate:write_frigate",
+        _FRIGATE,
+        takes_int8=True,
+        float_choices={"detector": _FRIGATE_DETECTORS[2:]},
+    ),
     ExportTarget("litert-gpu", "tflite:write_gpu", _NMS),
     ExportTarget("tf-serving", "servers:write_tf_serving", _NAMES),
     ExportTarget("triton", "servers:write_triton", _BATCHES),
