@@ -78,8 +78,12 @@ def main():
             precision=precision,
             cpu_minutes=minutes,
         )
-        if rounds and options.keep is not None:
-            model.save(options.keep)
+        if rounds:
+            title = "int8 trained for, int8 scores"  # as an Edge TPU computes
+            edge_tpu = {"precision": "int8", "int8_scores": True}
+            judge(model, title, folder, judges, options, **edge_tpu)
+            if options.keep is not None:
+                model.save(options.keep)
 
 
 def float_model(train, options):
