@@ -17,6 +17,7 @@ from support.tiny import spread, tiny_model
 
 import effdet_keras as ek
 from effdet_keras.export.registry import ExportFormat
+from effdet_keras.extras.targets import servers
 from effdet_keras.extras.targets.servers import _RUNTIME_VERSION, write_browser
 
 pytestmark = pytest.mark.tensorflow
@@ -101,6 +102,14 @@ def web(tmp_path_factory, runtime):
     return folder, model, image
 
 
+def settings_of(folder):
+    """The settings in a folder's page."""
+    page = (folder / "index.html").read_text()
+    line = next(line for line in page.splitlines() if line.startswith("const settings"))
+    assert "<" not in line
+    return json.loads(line.removeprefix("const settings = ").removesuffix(";"))
+
+
 # WebGPU of a processor, which Chromium has where there is no graphics card.
 _SOFTWARE_GPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
 # Scripts that run before the page's own.
@@ -118,6 +127,30 @@ const adapter = { info: {}, features: new Set(), limits: {}, requestDevice };
 const gpu = { requestAdapter: async () => adapter };
 Object.defineProperty(navigator, "gpu", { value: gpu });
 """
+
+
+@pytest.mark.slow
+def test_the_page_knows_all_nodes_of_the_postprocess(web):
+    onnx = pytest.importorskip("onnx")
+    folder, _, _ = web
+    names = settings_of(folder)["postprocess"]
+    graph = onnx.load(folder / "model.onnx").graph
+    (loop,) = (node for node in graph.node if node.op_type == "Loop")
+    (body,) = (item.g for item in loop.attribute if item.name == "body")
+    assert {loop.name, *(node.name for node in body.node)} < set(names)
+    # All that follows the network: whatever computes one of the file's outputs.
+    found, wanted = set(), [value.name for value in graph.output]
+    by_output = {name: node for node in graph.node for name in node.output}
+    while wanted:
+        name = wanted.pop()
+        if name in by_output and name not in ("class_logits", "box_deltas"):
+            node = by_output.pop(name)
+            found.add(node.name)
+            wanted += node.input
+            if node.name == loop.name:  # reads what stands around it
+                wanted += [name for inner in body.node for name in inner.input]
+    assert found == {node.name for node in graph.node} & set(names)
+    assert len(set(names)) == len(names)
 
 
 @pytest.mark.slow
@@ -172,14 +205,13 @@ def test_the_page_has_the_models_settings_and_no_class_ends_its_script(
     monkeypatch.setattr(
         ExportFormat, "write", lambda self, model, path, **options: None
     )
+    monkeypatch.setattr(servers, "_postprocess_nodes", lambda path: ["postprocess/a"])
     config = ek.EfficientDetConfig.from_name("efficientdet-lite0")
     names = ("cat", "</script>")
     model = SimpleNamespace(config=config, class_names=names, num_classes=2)
     write_browser(model, tmp_path, tmp_path, runtime_address="dist")
-    page = (tmp_path / "index.html").read_text()
-    line = next(line for line in page.splitlines() if line.startswith("const settings"))
-    assert "<" not in line
-    settings = json.loads(line.removeprefix("const settings = ").removesuffix(";"))
+    settings = settings_of(tmp_path)
     assert settings["names"] == list(names)
+    assert settings["postprocess"] == ["postprocess/a"]
     assert (settings["height"], settings["width"]) == config.image_size
     assert (settings["model"], settings["runtime"]) == ("model.onnx", "dist/")
