@@ -22,7 +22,7 @@ import threading
 import effdet_keras as ek
 
 sys.path.append(str(pathlib.Path(__file__).parents[1] / "tests"))
-from support.chromium import Page  # noqa: E402
+from support.chromium import Page
 
 IMAGES = pathlib.Path(ek.data.__file__).parent / "blood_cells" / "test"
 SOFTWARE = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
