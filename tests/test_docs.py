@@ -35,7 +35,7 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 FILE_NAME = re.compile(
-    r"[\w/.-]+\.(py|md|ya?ml|jsonl?|keras|h5|txt|jpg|png|tflite|onnx|html|pbtxt|"
+    r"[\w/.-]+\.(py|md|xml|bin|ya?ml|jsonl?|keras|h5|txt|jpg|png|tflite|onnx|html|pbtxt|"
     r"parquet|savedmodel|ncnn|ncnn\.param|ncnn\.bin|mnn|pte|mlpackage|rknn|hef)"
 )
 # Fields of a run, `--set matching.force=false`; `matching` alone is our module.

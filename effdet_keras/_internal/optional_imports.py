@@ -78,6 +78,7 @@ ncnn = OptionalModule("ncnn", install="effdet-keras[ncnn]")
 onnx = OptionalModule("onnx", install="effdet-keras[onnx]")
 onnxruntime = OptionalModule("onnxruntime", install="effdet-keras[onnx]")
 openvino = OptionalModule("openvino", install="effdet-keras[openvino]")
+openvino_ops = OptionalModule("openvino.opset8", install="effdet-keras[openvino]")
 pnnx = OptionalModule("pnnx", install="effdet-keras[ncnn]")
 tf2onnx = OptionalModule("tf2onnx", install="effdet-keras[onnx]")
 

@@ -17,7 +17,6 @@ from effdet_keras.export.network import (
     evenly,
 )
 from effdet_keras.export.registry import (
-    TARGETS,
     Written,
     format_to_write,
     target_to_write,
@@ -56,7 +55,7 @@ def export_model(
         chosen.require_runtime()  # before the long work
     _check_replaceable(path)
     # Whether the file of a quantization-aware model will round as that does.
-    of_target = "int8" if target is not None and TARGETS[target].takes_int8 else None
+    of_target = "int8" if target is not None and chosen.is_int8(options) else None
     is_int8 = (options.get("precision") or of_target) == "int8"
     live = evaluated(model, quantized=is_int8)
     with replacing_together(path) as folder, live as model:

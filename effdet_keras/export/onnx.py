@@ -169,6 +169,7 @@ def _set_shapes(graph, description):
 
 # --- `Postprocess` as ONNX nodes: what follows the network in a file with detections.
 
+POSTPROCESS = "postprocess/"  # how the names of these nodes begin
 _TOP_K = 5000  # candidates of a file where a postprocess has no limit
 
 _GRAPH = """
@@ -356,7 +357,9 @@ def onnx_postprocess(postprocess, anchors, config, opset=_OPSET):
         if name in used:
             graph.initializer.append(onnx.numpy_helper.from_array(value, name))
     own = {value.name for value in [*graph.input, *graph.output]}
-    _rename(graph, lambda name: name if name in own else f"postprocess/{name}")
+    _rename(graph, lambda name: name if name in own else f"{POSTPROCESS}{name}")
+    for node in nodes_of(graph):
+        node.name = f"{POSTPROCESS}{node.output[0].removeprefix(POSTPROCESS)}"
     return graph
 
 
@@ -391,6 +394,14 @@ def decoding_constants(anchors, config, max_log_side=box_ops.MAX_LOG_SIDE):
     }
     arrays = {name: np.asarray(value, "float32") for name, value in floats.items()}
     return {**arrays, "halves": np.asarray([2, 2], "int64")}
+
+
+def nodes_of(graph):
+    """All nodes of a graph, those inside its loops included."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            yield from nodes_of(attribute.g)
 
 
 def _inputs_of(node):

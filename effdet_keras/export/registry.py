@@ -79,7 +79,11 @@ OPTIONS: dict[str, tuple[type | None, str]] = {
         str,
         "whose table of operations a file for NPUs must keep to; by default, all",
     ),
-    "detector": (str, 'the kind of Frigate\'s detector: "edgetpu" (a Coral) or "cpu"'),
+    "detector": (
+        str,
+        'the type of Frigate\'s detector: "edgetpu" (a Coral), "cpu", "openvino" or '
+        '"onnx"',
+    ),
     "chip": (str, "the chip that a compiler makes the file for"),
     "max_batch_size": (int, "images at once, at most"),
     "runtime_address": (
@@ -212,7 +216,8 @@ class Written(NamedTuple):
 class ExportTarget:
     """One place where exported models run.
 
-    With `takes_int8` a quantization-aware model becomes int8.
+    With `takes_int8` a quantization-aware model becomes int8, unless an option is one
+    of its `float_choices`.
     """
 
     name: str
@@ -220,6 +225,14 @@ class ExportTarget:
     options: _Choices
     takes_int8: bool = False
     traces_tensorflow: bool = False  # and so cannot be written on JAX and torch
+    float_choices: _Choices = dataclasses.field(default_factory=dict)
+
+    def is_int8(self, options: Mapping[str, Any]) -> bool:
+        """Whether a quantization-aware model becomes int8, with these options."""
+        is_float = any(
+            options.get(n) in values for n, values in self.float_choices.items()
+        )
+        return self.takes_int8 and not is_float
 
     def load_writer(self) -> Callable[..., Written]:
         """What takes the model, the folder to write, its later path, and the options.
@@ -230,7 +243,12 @@ class ExportTarget:
 
 
 _MEDIAPIPE = {"precision": ("float32", "float16", "int8")}
-_FRIGATE = {"detector": ("edgetpu", "cpu"), **_CALIBRATION, "score_threshold": _ANY}
+_FRIGATE_DETECTORS = ("edgetpu", "cpu", "openvino", "onnx")
+_FRIGATE = {
+    "detector": _FRIGATE_DETECTORS,
+    **_CALIBRATION,
+    "score_threshold": _ANY,
+}
 _INT8 = {**_CALIBRATION, **_DETECTIONS}
 _BATCHES = {"max_batch_size": _ANY}
 # The names are those of Hailo's Dataflow Compiler and of rknn-toolkit2.
@@ -243,7 +261,14 @@ _TARGETS = (
         "mediapipe", "tflite:write_mediapipe", {**_MEDIAPIPE, **_INT8}, True, True
     ),
     ExportTarget("coral", "tflite:write_coral", _INT8, True, True),
-    ExportTarget("frigate", "tflite:write_frigate", _FRIGATE, True, True),
+    ExportTarget(
+        "frigate",
+        "frigate:write_frigate",
+        _FRIGATE,
+        takes_int8=True,
+        traces_tensorflow=True,
+        float_choices={"detector": _FRIGATE_DETECTORS[2:]},
+    ),
     ExportTarget("litert-gpu", "tflite:write_gpu", _NMS, traces_tensorflow=True),
     ExportTarget("litert-npu", "npu:write_litert_npu", _NPU, True, True),
     ExportTarget(

@@ -20,17 +20,19 @@ class Page:
     Args:
         url: string.
         folder: path, for what the browser writes.
+        flags: strings, of the browser.
     """
 
-    def __init__(self, url, folder):
+    def __init__(self, url, folder, flags=("--disable-gpu",)):
         self._url, self._folder, self._count = url, folder, 0
+        self._flags = flags
 
     def __enter__(self):
         to_read, self._write = os.pipe()
         self._read, to_write = os.pipe()
         # The browser reads from descriptor 3 and writes to 4.
         shell = f'exec "$0" "$@" 3<&{to_read} 4>&{to_write}'
-        flags = ["--headless=new", "--no-sandbox", "--disable-gpu"]
+        flags = ["--headless=new", "--no-sandbox", *self._flags]
         flags += ["--disable-dev-shm-usage", "--remote-debugging-pipe"]
         flags += ["--no-first-run", "--disable-background-networking"]
         flags += [f"--user-data-dir={self._folder}"]

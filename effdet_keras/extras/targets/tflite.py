@@ -1,4 +1,4 @@
-"""Targets that run a `.tflite` file: MediaPipe, Coral, Frigate, LiteRT on GPUs."""
+"""Targets that run a `.tflite` file: MediaPipe, Coral, LiteRT on GPUs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,6 @@ MODEL_NAME, COMPILED_NAME = "model.tflite", "model_edgetpu.tflite"
 _COMPILER = "edgetpu_compiler"
 # Lite4 has 15 million parameters: nothing of it would stay in the 8 MB of the chip.
 _BACKBONES = tuple(f"efficientnet-lite{size}" for size in ("0", "1", "2", "3", "-tiny"))
-LABELMAP_NAME = "labelmap.txt"
-# Both of Frigate's detectors on TFLite files, frigate/detectors/plugins/cpu_tfl.py and
-# edgetpu_tfl.py: they read no more detections, and none below a score of 0.4.
-_MAX_DETECTIONS = 20
 
 
 def write_mediapipe(model, folder, path, *, precision=None, **options):
@@ -84,78 +80,6 @@ def compile_for_edge_tpu(folder, path):
         line for line in done.stdout.splitlines() if "Number of operations" in line
     ]
     return f"  compiled: {COMPILED_NAME}", *(f"  {line}" for line in counts)
-
-
-def write_frigate(
-    model, folder, path, *, detector="edgetpu", score_threshold=0.4, **options
-):
-    """Writes `model.tflite`, `labelmap.txt` and `frigate.yml`.
-
-    The file takes uint8 pixels `[1, size, size, 3]`, RGB, and returns boxes, classes,
-    scores and count in the order in which Frigate reads them, 20 detections at most.
-    For a Coral it is checked and compiled as `target="coral"` does.
-    """
-    require_detection_alone(model, "frigate")
-    height, width = model.config.image_size
-    if height != width:
-        raise InvalidValueError(
-            "Frigate cuts squares out of its images, and `target='frigate'` takes "
-            f"models of a square input. Received: image_size={(height, width)}. Train "
-            "with an `image_size` of one number, such as 320."
-        )
-    if detector == "edgetpu":
-        require_edge_tpu_model(model, "frigate")
-    FORMATS["litert"].write(
-        model,
-        folder / MODEL_NAME,
-        precision="int8",
-        max_detections=_MAX_DETECTIONS,
-        score_threshold=score_threshold,
-        int8_scores=detector == "edgetpu",
-        **options,
-    )
-    names = labels_of(model)
-    # With numbers: a class whose name begins with a digit is else taken for a number.
-    lines = "".join(f"{i} {name}\n" for i, name in enumerate(names))
-    (folder / LABELMAP_NAME).write_text(lines, encoding="utf-8")
-    notes = compile_for_edge_tpu(folder, path) if detector == "edgetpu" else ()
-    text = _frigate_configuration(path.name, detector, model.config.image_size, names)
-    (folder / "frigate.yml").write_text(text, encoding="utf-8")
-    notes = (
-        *notes,
-        f"  copy the folder to Frigate's /config/{path.name}, and add:",
-        text,
-    )
-    return Written(folder / MODEL_NAME, "litert", notes)
-
-
-def _frigate_configuration(name, detector, image_size, class_names):
-    """The part of Frigate's configuration that is about the model."""
-    height, width = image_size
-    model = COMPILED_NAME if detector == "edgetpu" else MODEL_NAME
-    device = "\n    device: usb" if detector == "edgetpu" else ""
-    tracked = "\n".join(f"    - {_quoted(label)}" for label in class_names)
-    return f"""\
-detectors:
-  {detector}_detector:
-    type: {detector}{device}
-model:
-  path: {_quoted(f"/config/{name}/{model}")}
-  labelmap_path: {_quoted(f"/config/{name}/{LABELMAP_NAME}")}
-  width: {width}
-  height: {height}
-  input_tensor: nhwc
-  input_pixel_format: rgb
-  model_type: ssd
-objects:
-  track:
-{tracked}
-"""
-
-
-def _quoted(text):
-    """As YAML's string in single quotes, which has one escape alone."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def write_gpu(model, folder, path, **options):

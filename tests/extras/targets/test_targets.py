@@ -10,8 +10,7 @@ from types import SimpleNamespace
 import keras
 import numpy as np
 import pytest
-import yaml
-from support.target_pages import commands_of, page_of
+from support.target_pages import commands_of
 from support.tiny import BOTH_HEADS, tiny_model
 
 import effdet_keras as ek
@@ -80,45 +79,6 @@ def test_the_compiler_of_coral_runs_where_it_is_installed(exported, compiler, tm
     compiler(status=1)
     with pytest.raises(ek.errors.InvalidStateError, match="did not compile"):
         tflite.compile_for_edge_tpu(tmp_path, pathlib.Path("out"))
-
-
-@pytest.mark.slow
-def test_frigate_reads_the_outputs_labels_and_configuration(exported, image):
-    litert = pytest.importorskip("ai_edge_litert.interpreter")
-    folder = exported("frigate")
-    configuration = yaml.safe_load((folder / "frigate.yml").read_text())
-    assert configuration["detectors"]["edgetpu_detector"]["type"] == "edgetpu"
-    assert configuration["model"]["path"] == "/config/pets/model_edgetpu.tflite"
-    assert (configuration["model"]["width"], configuration["model"]["height"]) == (
-        64,
-        64,
-    )
-    assert configuration["objects"]["track"] == ["cat", "dog", "bird"]
-    assert (folder / "labelmap.txt").read_text() == "0 cat\n1 dog\n2 bird\n"
-    assert (folder / "frigate.yml").read_text() in report_of(folder)["notes"]
-    # As frigate/detectors/plugins/cpu_tfl.py reads the file.
-    interpreter = litert.Interpreter(str(folder / "model.tflite"))
-    interpreter.allocate_tensors()
-    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], image[None])
-    interpreter.invoke()
-    boxes, classes, scores, count = (
-        interpreter.get_tensor(detail["index"])[0]
-        for detail in interpreter.get_output_details()
-    )
-    assert boxes.shape == (20, 4) and scores.shape == (20,)
-    assert 0 < count <= 20 and set(classes[: int(count)]) <= {0, 1, 2}
-    assert min(scores[: int(count)]) >= 0.4
-
-
-def test_frigates_page_shows_what_the_target_writes(exported):
-    text = tflite._frigate_configuration(
-        "pets", "edgetpu", (320, 320), ("cat", "dog", "bird")
-    )
-    assert f"```yaml\n{text}```" in page_of("frigate")
-    quoted = tflite._frigate_configuration("it's", "cpu", (64, 64), ("a: b",))
-    read = yaml.safe_load(quoted)
-    assert read["model"]["path"] == "/config/it's/model.tflite"
-    assert read["objects"]["track"] == ["a: b"]
 
 
 def test_a_file_for_gpus_runs_in_compiled_model_with_the_models_detections(
