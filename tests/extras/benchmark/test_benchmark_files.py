@@ -154,12 +154,12 @@ def test_times_are_those_of_a_process_of_its_own(monkeypatch, tmp_path):
 def test_the_file_in_a_target_and_what_belongs_to_it(tmp_path):
     for name, size in (("model_edgetpu.tflite", 3), ("model.tflite", 5)):
         (tmp_path / name).write_bytes(b"x" * size)
-    assert module._file_of(tmp_path, "litert") == tmp_path / "model.tflite"
-    assert module._file_of(tmp_path, "saved_model") == tmp_path
+    assert module.file_of_export(tmp_path, "litert") == tmp_path / "model.tflite"
+    assert module.file_of_export(tmp_path, "saved_model") == tmp_path
     for name, size in (("pets.xml", 10), ("pets.bin", 100), ("export_report.json", 7)):
         (tmp_path / name).write_bytes(b"x" * size)
-    assert module._size(tmp_path / "pets.xml") == {"megabytes": 110 / 1e6}
-    assert module._size(tmp_path) == {"megabytes": 118 / 1e6}
+    assert module.file_megabytes(tmp_path / "pets.xml") == 110 / 1e6
+    assert module.file_megabytes(tmp_path) == 118 / 1e6
 
 
 PAGE = pathlib.Path(__file__).parents[3] / "docs" / "benchmark_files.md"
