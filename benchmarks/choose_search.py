@@ -5,9 +5,9 @@
 
 Each dataset is searched twice, in processes of their own: exhaustively (`--rungs 1`,
 every candidate trained to the end) and by successive halving. Both measure the same
-files before they train. The AP of both is that of the file on `val`, which chose it, and
-`test`, where there is one, judges the two files that were handed over. Processor time
-is that of the whole processes, and of the trainings with their evaluations alone.
+files before they train. The AP of both is that of the file on `val`, which chose it,
+and `test`, where there is one, judges the two files that were handed over. Processor
+time is that of the whole processes, and of the trainings with their evaluations alone.
 Prints a JSON line for each dataset and seed.
 """
 
@@ -61,7 +61,9 @@ def compare(name, folder, seed, options):
         "best": best,
         "pick": pick,
         "lost": round(best["AP"] - pick["AP"], 4),
-        "halving": {key: halved[key] for key in ("cpu_minutes", "training_cpu_minutes")},
+        "halving": {
+            key: halved[key] for key in ("cpu_minutes", "training_cpu_minutes")
+        },
         "exhaustive": {
             key: every[key] for key in ("cpu_minutes", "training_cpu_minutes")
         },
@@ -106,7 +108,11 @@ def search(data, out, seed, options, *more):
 def _numbers(one):
     size = "x".join(map(str, one["image_size"]))
     name = f"{one['model']} at {size}, {one['file']}"
-    numbers = {"file": name, "AP": round(one["ap"], 4), "ms": round(one["median_ms"], 1)}
+    numbers = {
+        "file": name,
+        "AP": round(one["ap"], 4),
+        "ms": round(one["median_ms"], 1),
+    }
     if one["test_ap"] is not None:
         numbers["test_AP"] = round(one["test_ap"], 4)
     return numbers

@@ -38,8 +38,8 @@ _NO_CALIBRATION = (
 
 
 _STRUCTURAL = (
-    "checked structurally, no runtime here: what ONNX Runtime can compute of it is what "
-    "the model computes, and the rest was compared with what the device's tools expect"
+    "checked structurally, no runtime here: what ONNX Runtime can compute of it is "
+    "what the model computes, and the rest is what the device's tools expect"
 )
 
 

@@ -21,8 +21,8 @@ all.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import gc
 import json
 import os
 import pathlib
@@ -368,7 +368,7 @@ class _Search:
             return self._hand_over()
 
     def _measure_untrained(self):
-        """Times each file before a training; of more than a limit no larger size is."""
+        """Times each file before a training, but none larger than one over a limit."""
         print(f"{'before training':<44}{'ms':>8}{'MB':>8}", flush=True)
         for model in self.plan.models:
             over = {}  # by file: the size that was over a limit
@@ -386,7 +386,6 @@ class _Search:
     def _measure_candidate(self, model, size, over):
         """The files of a model at a size, with untrained weights."""
         keras.utils.clear_session()
-        gc.collect()
         if over.keys() >= self.files.keys():
             return [
                 MeasuredFile(model, size, name, reason=_smaller_is_over(over[name]))
@@ -411,7 +410,10 @@ class _Search:
                     rows.append(MeasuredFile(model, size, name, reason=reason))
                     continue
                 path = self._export(
-                    untrained, file, pathlib.Path(folder), calibration_images=_FEW_IMAGES
+                    untrained,
+                    file,
+                    pathlib.Path(folder),
+                    calibration_images=_FEW_IMAGES,
                 )
                 rows.append(self._numbers_of(model, size, name, path))
         return rows
@@ -495,7 +497,9 @@ class _Search:
 
     def _train(self):
         """Successive halving; returns the candidates that were trained to the end."""
-        going_on = list(dict.fromkeys(x.candidate for x in self.measured if not x.reason))
+        going_on = list(
+            dict.fromkeys(x.candidate for x in self.measured if not x.reason)
+        )
         plan, count = self.plan, len(going_on)
         rungs = plan.rungs or num_rungs(count, plan.eta)
         ends = rung_epochs(self.epochs, rungs, plan.eta)
@@ -527,7 +531,6 @@ class _Search:
     def _train_candidate(self, candidate, end, evaluate_every):
         """Trains a candidate to an epoch, from where it stopped."""
         keras.utils.clear_session()
-        gc.collect()
         began = _cpu_seconds()
         model, size = candidate
         datasets = {"train": self.splits.train, "val": self.splits.validation}
@@ -535,7 +538,7 @@ class _Search:
         fields["evaluate_every"] = evaluate_every
         out = self._run_folder(candidate)
         callbacks = [_StopAtEpoch(end)] if end < self.epochs else []
-        try:
+        with contextlib.suppress(_RungEnd):
             fine_tune(
                 datasets,
                 out=out,
@@ -543,8 +546,6 @@ class _Search:
                 callbacks=callbacks,
                 **fields,
             )
-        except _RungEnd:
-            pass
         rows = [row for row in read_rows(RunFolder(out).log) if row["epoch"] <= end]
         ap, median_ms = self._ap_at_rung(candidate, rows)
         return RungResult(
@@ -557,7 +558,7 @@ class _Search:
         )
 
     def _ap_at_rung(self, candidate, rows):
-        """AP of the best that a candidate could hand over, and the time of that file."""
+        """AP of the best file that a candidate could hand over, and its time."""
         fitting = self._fitting(candidate)
         exact = [one for one in fitting if _is_exact(self.files[one.file])]
         if exact:
@@ -615,7 +616,9 @@ class _Search:
         """Puts the best file in its place, and writes all that was found."""
         # Times of a file differ a little from one process to the next: what was within
         # the limits before the training, and is over one now, comes last.
-        best = max(self.finished, key=lambda x: (not x.reason, x.ap, -(x.median_ms or 0)))
+        best = max(
+            self.finished, key=lambda x: (not x.reason, x.ap, -(x.median_ms or 0))
+        )
         if best.reason:
             print(
                 f"{best} was within the limits before the training, and is not in this "
@@ -670,7 +673,9 @@ def _cpu_seconds():
 
 def _to_rows(found):
     """Dataclasses in lists, perhaps nested, as JSON has them."""
-    return [_to_rows(x) if isinstance(x, list) else dataclasses.asdict(x) for x in found]
+    return [
+        _to_rows(x) if isinstance(x, list) else dataclasses.asdict(x) for x in found
+    ]
 
 
 def _read_row(cls, row):

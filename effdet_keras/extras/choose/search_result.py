@@ -83,7 +83,7 @@ class RungResult:
         cpu_seconds: float, processor time of this rung.
 
     Example:
-        >>> one = RungResult("efficientdet-lite0", (192, 256), 15, 150, 0.31, 12.5, 80.0)
+        >>> one = RungResult("efficientdet-d0", (192, 256), 15, 150, 0.31, 12.5, 80.0)
         >>> one.steps
         150
     """
@@ -153,7 +153,9 @@ class SearchResult:
             "split, which chose the file: on other images expect a little less.",
         ]
         if best.test_ap is not None:
-            lines.append(f"On the test split, which chose nothing: AP {best.test_ap:.3f}")
+            lines.append(
+                f"On the test split, which chose nothing: AP {best.test_ap:.3f}"
+            )
         return lines
 
     def __str__(self):

@@ -15,6 +15,7 @@ from effdet_keras.extras.choose import choose as module
 from effdet_keras.extras.choose.choose import choose
 from effdet_keras.runs.fine_tune import fine_tune
 from effdet_keras.runs.run_folder import RunFolder
+from effdet_keras.weights.checkpoint_files import CONFIGURATION_FILE
 
 pytestmark = pytest.mark.tensorflow
 
@@ -77,7 +78,7 @@ class World:
             self.trained.append((candidate, first, len(rows)))
             log.parent.mkdir(parents=True, exist_ok=True)
             log.write_text("\n".join(rows) + "\n")
-            (log.parent / "run.yaml").write_text("")
+            (log.parent / CONFIGURATION_FILE).write_text("")
 
     def from_archive(self, path):
         name, _, size = pathlib.Path(path).name.partition("_")
@@ -117,6 +118,8 @@ def world(monkeypatch):
     monkeypatch.setattr(module, "EfficientDet", fake)
     monkeypatch.setattr(module, "open_runtime", lambda path: path)
     monkeypatch.setattr(module, "ExportedDetector", lambda path: path)
+    # Nothing is made that would have to be cleared, which takes a second.
+    monkeypatch.setattr(module.keras.utils, "clear_session", lambda: None)
     return world
 
 
@@ -176,7 +179,9 @@ def test_the_better_third_is_trained_on_and_the_best_file_is_handed_over(
 def test_what_is_over_a_limit_is_not_trained_and_larger_sizes_not_even_written(
     shapes, world, tmp_path
 ):
-    found = choose(shapes, tmp_path / "out", max_ms=20, **fields(precisions=["float32"]))
+    found = choose(
+        shapes, tmp_path / "out", max_ms=20, **fields(precisions=["float32"])
+    )
     assert candidates_of(found.rungs[0]) == [
         (MODELS[0], 64),
         (MODELS[0], 96),
@@ -195,8 +200,8 @@ def test_nothing_within_the_limits_names_the_fastest_and_the_smallest(
     shapes, world, tmp_path
 ):
     message = (
-        r"No file is within the limits. Received: max_ms=1, max_mb=None; the fastest is "
-        r"efficientdet-lite0 at 64x64 as litert-int8 with 4.0 ms; the smallest is .* MB"
+        r"No file is within the limits. Received: max_ms=1, max_mb=None; the "
+        r"fastest is efficientdet-lite0 at 64x64 as litert-int8 with 4.0 ms; the smallest is .* MB"
     )
     with pytest.raises(ValueError, match=message):
         choose(shapes, tmp_path / "out", max_ms=1, **fields())
@@ -250,9 +255,7 @@ def test_a_time_that_is_over_the_limit_in_the_end_is_told(
 
 
 @pytest.mark.parametrize("dies_before", [0, 4, 7, 8])
-def test_a_killed_search_continues_where_it_stood(
-    shapes, world, tmp_path, dies_before
-):
+def test_a_killed_search_continues_where_it_stood(shapes, world, tmp_path, dies_before):
     whole = choose(shapes, tmp_path / "whole", **fields())
     trained = world.trained[:]
     del world.trained[:]

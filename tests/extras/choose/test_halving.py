@@ -26,7 +26,7 @@ def test_a_third_goes_on_rounded_up_and_of_equal_ones_the_first():
     assert survivors([0.1, 0.4, 0.2, 0.3, 0.0, 0.5, 0.1], eta=3) == [5, 1, 3]
     assert survivors([0.2, 0.2, 0.2, 0.2], eta=2) == [0, 1]
     assert survivors([0.7], eta=3) == [0]
-    with pytest.raises(ValueError, match=r"`eta`.*\[2, inf\)"):
+    with pytest.raises(ValueError, match="`eta` must be .* at least 2"):
         survivors([0.1, 0.2], eta=1)
 
 
