@@ -31,7 +31,8 @@ def main():
     add = parser.add_argument
     add("data", nargs="*", default=["blood-cells"], help="`blood-cells`, or a path")
     add("--seeds", nargs="+", type=int, default=[0])
-    add("--steps", type=int, default=270, help="of a whole training, 8 images each")
+    add("--steps", type=int, default=459, help="of a whole training")
+    add("--batch-size", type=int, default=4)
     models = ["efficientdet-lite0", "efficientdet-lite1"]
     add("--models", nargs="+", default=models)
     add("--sizes", nargs="+", default=["128", "192", "256"])
@@ -87,7 +88,7 @@ def search(data, out, seed, options, *more):
         words += [f"--set={name}={value}" for name, value in fields.items()]
     else:
         words += ["--sizes", *options.sizes, "--models", *options.models]
-        words += ["--steps", options.steps]
+        words += ["--steps", options.steps, "--batch-size", options.batch_size]
     words += ["--set", "tensorboard=false", *more]
     began = _cpu_of_children()
     command = [sys.executable, "-m", "effdet_keras", "choose", *map(str, words)]

@@ -266,7 +266,7 @@ def _precision_of(file):
 
 
 def _is_exact(file):
-    """Whether AP of a file is that of the live model, so that it need not be written."""
+    """Whether AP of a file is that of the live model: it need not be written."""
     return _precision_of(file) in _EXACT and not file.needs_calibration
 
 
