@@ -295,13 +295,16 @@ class _Search:
     def __init__(self, folder, splits, configuration, plan, sizes):
         self.folder, self.splits, self.plan = folder, splits, plan
         self.configuration = configuration
-        self.sizes = [_size_of(size, splits.train) for size in sizes]
+        found = {_size_of(size, splits.train) for size in sizes}
+        self.sizes = sorted(found, key=lambda size: (size[0] * size[1], size))
         self.files = {file.name: file for file in plan.files()}
         self.measured: list[MeasuredFile] = []
         self.rungs: list[list[RungResult]] = []
         self.finished: list[MeasuredFile] = []
         self.images = None  # a folder of images to be timed on
         self.epochs = num_epochs(configuration, splits.train)
+        if plan.rungs is not None:
+            rung_epochs(self.epochs, plan.rungs, plan.eta)  # says what is too short
         fields = configuration.to_dict()
         for name in (*SPLIT_FIELDS, *_DECIDED):
             del fields[name]
@@ -501,7 +504,12 @@ class _Search:
             dict.fromkeys(x.candidate for x in self.measured if not x.reason)
         )
         plan, count = self.plan, len(going_on)
-        rungs = plan.rungs or num_rungs(count, plan.eta)
+        rungs = plan.rungs or num_rungs(count, plan.eta, self.epochs)
+        if rungs == 1 and plan.rungs is None and count > 1:
+            print(
+                f"{self.epochs} epochs are too few for rungs: all {count} are trained "
+                "to the end."
+            )
         ends = rung_epochs(self.epochs, rungs, plan.eta)
         # An exhaustive search evaluates as often as a search with all rungs.
         often = max(self.epochs // plan.eta ** (MOST_RUNGS - 1), 1)

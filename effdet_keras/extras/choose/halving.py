@@ -18,15 +18,23 @@ from effdet_keras.errors import InvalidValueError
 MOST_RUNGS = 3
 
 
-def num_rungs(num_candidates: int, eta: int) -> int:
+def num_rungs(num_candidates: int, eta: int, epochs: int) -> int:
     """The rungs that so many candidates need: as many as leave one, three at most.
 
+    Fewer where the training has too few epochs for these.
+
     Example:
-        >>> [num_rungs(count, eta=3) for count in (1, 2, 3, 4, 9, 40)]
+        >>> [num_rungs(count, eta=3, epochs=20) for count in (1, 2, 3, 4, 9, 40)]
         [1, 2, 2, 3, 3, 3]
+        >>> [num_rungs(40, eta=3, epochs=epochs) for epochs in (2, 3, 8, 9)]
+        [1, 2, 2, 3]
     """
     rungs = 1
-    while eta ** (rungs - 1) < num_candidates and rungs < MOST_RUNGS:
+    while (
+        eta ** (rungs - 1) < num_candidates
+        and rungs < MOST_RUNGS
+        and eta**rungs <= epochs
+    ):
         rungs += 1
     return rungs
 

@@ -200,8 +200,8 @@ def test_nothing_within_the_limits_names_the_fastest_and_the_smallest(
     shapes, world, tmp_path
 ):
     message = (
-        r"No file is within the limits. Received: max_ms=1, max_mb=None; the "
-        r"fastest is efficientdet-lite0 at 64x64 as litert-int8 with 4.0 ms; the smallest is .* MB"
+        "No file is within the limits. Received: max_ms=1, max_mb=None; the fastest is "
+        "efficientdet-lite0 at 64x64 as litert-int8 with 4.0 ms; the smallest is .* MB"
     )
     with pytest.raises(ValueError, match=message):
         choose(shapes, tmp_path / "out", max_ms=1, **fields())
@@ -339,9 +339,16 @@ def test_a_target_that_runs_on_a_device_alone_is_refused(
     assert not world.trained
 
 
-def test_a_training_too_short_for_the_rungs_is_told(shapes, world, tmp_path):
+def test_a_training_too_short_for_its_rungs(shapes, world, tmp_path, capsys):
     with pytest.raises(ValueError, match="need 9 epochs or more. Received: epochs=4"):
-        choose(shapes, tmp_path / "out", **fields(epochs=4))
+        choose(shapes, tmp_path / "out", rungs=3, **fields(epochs=4))
+    assert not world.exported
+    found = choose(shapes, tmp_path / "out", **fields(epochs=4))
+    assert [rung[0].epochs for rung in found.rungs] == [1, 4]
+    capsys.readouterr()
+    found = choose(shapes, tmp_path / "other", **fields(epochs=2))
+    assert len(found.rungs) == 1 and len(world.trained) == 8 + 6
+    assert "2 epochs are too few for rungs" in capsys.readouterr().out
 
 
 def test_the_validation_split_must_have_boxes(world, tmp_path):

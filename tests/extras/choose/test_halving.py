@@ -33,7 +33,7 @@ def test_a_third_goes_on_rounded_up_and_of_equal_ones_the_first():
 @pytest.mark.parametrize("count", range(6, 60))
 def test_steps_are_less_than_40_percent_of_an_exhaustive_search(count):
     """A survivor goes on from its checkpoint: a rung costs what it adds."""
-    epochs, rungs = 90, num_rungs(count, 3)
+    epochs, rungs = 90, num_rungs(count, 3, 90)
     cost, done, going_on = 0, 0, list(range(count))
     for end in rung_epochs(epochs, rungs, 3):
         cost += len(going_on) * (end - done)
