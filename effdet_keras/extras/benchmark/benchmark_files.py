@@ -29,6 +29,7 @@ from effdet_keras.weights.archive import write_archive
 
 _TIMED_IMAGES = 8  # at most, of the dataset
 LIVE_NAME = "live model"
+NOT_TIMED = "not timed"
 _LIVE_FILE = "live.keras"
 _COMPILED = "_edgetpu"  # what no runtime here can open
 _NO_CALIBRATION = (
@@ -286,7 +287,7 @@ def time_file(
         )
         if done.returncode:
             last = done.stderr.strip().splitlines()[-1:]
-            return {"time_reason": f"not timed: {''.join(last)}"}
+            return {"time_reason": f"{NOT_TIMED}: {''.join(last)}"}
         numbers = json.loads(file.read_text(encoding="utf-8"))
     times = numbers["stages"]["all"]
     return {

@@ -6,6 +6,7 @@ import types
 
 import numpy as np
 import pytest
+from support.tiny import LITE0
 from support.tiny_run import tiny_run
 
 import effdet_keras as ek
@@ -210,6 +211,14 @@ def test_nothing_within_the_limits_names_the_fastest_and_the_smallest(
         choose(shapes, tmp_path / "other", max_mb=1e-9, **fields())
 
 
+def test_a_file_that_could_not_be_timed_says_why(shapes, world, tmp_path, monkeypatch):
+    told = {"time_reason": "not timed: MemoryError"}
+    monkeypatch.setattr(module, "time_file", lambda *x, **y: told)
+    message = "litert was not timed: MemoryError"
+    with pytest.raises(ValueError, match=message):
+        choose(shapes, tmp_path / "out", **fields())
+
+
 def test_a_candidate_that_fits_in_8_bits_alone_is_judged_in_8_bits(
     shapes, world, tmp_path
 ):
@@ -381,6 +390,7 @@ def test_the_winner_has_the_weights_of_a_training_that_never_stopped(shapes, tmp
     pytest.importorskip("onnxruntime")
     made = fields(target="onnx", models=MODELS[:1], sizes=(64, 96), timed_images=1)
     made["epochs"] = 3
+    made["model_config"]["backbone"] = LITE0  # the process that times files knows it
     found = choose(shapes, tmp_path / "out", **made)
     assert [len(rung) for rung in found.rungs] == [2, 1]
     assert not found.best.reason and found.path.suffix == ".onnx"
