@@ -175,3 +175,12 @@ def test_damaged_annotations_are_counted_by_kind():
     assert set(line["found_of"]) == {"deleted", "moved", "renamed"}
     assert line["damaged"] > 0 and 0 <= line["found"] <= 1
     assert line["found"] <= line["found_in_the_whole_list"]
+
+
+@pytest.mark.slow
+def test_a_search_stands_beside_an_exhaustive_one():
+    (line,) = cases_in(printed("choose_search.py", "--quick"))
+    assert line["candidates"] == 2 and len(line["AP_of_all"]) == 2
+    assert line["lost"] == pytest.approx(line["best"]["AP"] - line["pick"]["AP"])
+    halving, exhaustive = line["halving"], line["exhaustive"]
+    assert 0 < halving["training_cpu_minutes"] < exhaustive["training_cpu_minutes"]

@@ -27,6 +27,7 @@ COMMANDS = {
     "demo": "demo.command",
     "inspect": "data_check.command",
     "forecast": "forecast.command",
+    "choose": "choose.command",
     "convert": convert,
     "selftest": "selftest.command",
     "train": train,

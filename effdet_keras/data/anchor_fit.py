@@ -64,6 +64,19 @@ def fitted_image_size(dataset: Any, config: EfficientDetConfig) -> tuple[int, in
     to_tell = _in_steps(own * _DETAILED_SIDE / max(float(np.median(sides)), 1.0))
     to_tell = min(to_tell, own, round(shown / _STEP) * _STEP)
     side = min(max(to_find, to_tell, _SMALLEST), most)
+    return input_size_of_side(dataset.records, side)
+
+
+def input_size_of_side(records: Any, side: int) -> tuple[int, int]:
+    """The `(height, width)` of an input with this longest side, in the images' shape.
+
+    Example:
+        >>> import types
+        >>> photograph = types.SimpleNamespace(image_size=(480, 640))
+        >>> input_size_of_side([photograph], 256)
+        (192, 256)
+    """
+    sizes = np.array([record.image_size for record in records], float)
     # What of a square of that side the images fill.
     filled = side * sizes / sizes.max(axis=1, keepdims=True)
     height, width = np.quantile(filled, 1 - _SMALL_SHARE, axis=0)

@@ -37,6 +37,21 @@ _USUAL = {
 }
 
 
+# The fields of a run that say which images there are.
+SPLIT_FIELDS = (
+    "data",
+    "train_file_pattern",
+    "val_file_pattern",
+    "format",
+    "class_names",
+    "train_split",
+    "validation_split",
+    "test_split",
+    "validation_fraction",
+    "split_by",
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class Splits:
     """The datasets of a run, all of the same classes."""

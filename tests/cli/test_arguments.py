@@ -19,6 +19,7 @@ from effdet_keras.runs.configuration import RunConfiguration
 FIELDS = {
     "train": set(RunConfiguration.__dataclass_fields__),
     "forecast": set(RunConfiguration.__dataclass_fields__),
+    "choose": set(RunConfiguration.__dataclass_fields__),
     "serve": set(Limits.__dataclass_fields__),
     "export": set(OPTIONS),
 }

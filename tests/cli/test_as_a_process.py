@@ -217,6 +217,22 @@ def forecast_measures_two_parts(made, folder):
     assert (folder / "out" / "forecast.html").is_file()
 
 
+def choose_hands_over_a_file(made, folder):
+    ek.data.write_shapes(folder / "data", num_train=8, num_valid=4)
+    fields = tiny_run(steps=2)
+    settings = {f"model_config.{n}": v for n, v in fields["model_config"].items()}
+    settings["model_config.backbone"] = LITE0
+    settings |= {"weights": "none", "tensorboard": "false", "anchors": "null"}
+    settings |= {"run_eagerly": "true", "postprocess.max_detections": 5}
+    flags = [f"--set={name}={value}" for name, value in settings.items()]
+    flags += ["--steps", 2, "--sizes", "64x64", "--models", "efficientdet-lite0"]
+    flags += ["--precisions", "float32", "--timed-images", 1, "--max-ms", 60_000]
+    said = effdet_keras("choose", folder / "data", "--out", folder / "out", *flags)
+    assert "efficientdet-lite0 at 64x64 as litert: AP" in said
+    assert (folder / "out" / "best" / "model.tflite").is_file()
+    assert (folder / "out" / "choose.html").is_file()
+
+
 def label_next_writes_a_file_of_a_tool(made, folder):
     shutil.copytree(made.images, folder / "pool")  # near-duplicates of what is labelled
     arguments = [made.run, folder / "pool", "--out", folder / "next", "--to", "cvat"]
@@ -250,6 +266,7 @@ CASES = {
     "inspect-weights": inspect_weights_names_the_classes,
     "import": import_writes_an_archive,
     "forecast": forecast_measures_two_parts,
+    "choose": choose_hands_over_a_file,
     "label-next": label_next_writes_a_file_of_a_tool,
     "share": share_pushes_a_run,
 }

@@ -116,6 +116,7 @@ def test_wrong_usage_of_a_subcommand_shows_its_own_usage(name, capsys):
         "demo": [],
         "train": ["DATA", "--out", "OUT"],
         "forecast": ["DATA", "--out", "OUT"],
+        "choose": ["DATA", "--out", "OUT"],
         "convert": ["DATA", "OUT", "--to", "voc"],
         "label-next": ["RUN", "IMAGES", "--out", "OUT", "--to", "coco"],
     }

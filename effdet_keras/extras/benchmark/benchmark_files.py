@@ -29,11 +29,18 @@ from effdet_keras.weights.archive import write_archive
 
 _TIMED_IMAGES = 8  # at most, of the dataset
 LIVE_NAME = "live model"
+NOT_TIMED = "not timed"
 _LIVE_FILE = "live.keras"
 _COMPILED = "_edgetpu"  # what no runtime here can open
 _NO_CALIBRATION = (
     "int8 needs images to calibrate with, other than those that it is measured on: "
     "give a dataset with a training split, or `calibration`"
+)
+
+
+_STRUCTURAL = (
+    "checked structurally, no runtime here: what ONNX Runtime can compute of it is "
+    "what the model computes, and the rest is what the device's tools expect"
 )
 
 
@@ -144,7 +151,7 @@ def benchmark_files(
     with contextlib.ExitStack() as stack:
         temporary = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder = temporary if folder is None else pathlib.Path(folder)
-        images = _write_images(data, temporary / "images")
+        images = write_images(data, temporary / "images")
         measure = _Measurement(data, images, runs, threads, num_draws, seed, verbose)
         write_archive(model, temporary / _LIVE_FILE)
         rows = [measure.live(model, temporary / _LIVE_FILE)]
@@ -173,7 +180,11 @@ def _measured(model, candidate, folder, calibration, measure):
         report = model.export(
             path, candidate.format, images=measure.images, verbose=0, **options
         )
-        file = _file_of(path, report.format)
+        if report.format not in FORMATS:  # the vendor's own, for a device
+            return FileNumbers(
+                candidate.name, check=_STRUCTURAL, megabytes=file_megabytes(path)
+            )
+        file = file_of_export(path, report.format)
         runtime = open_runtime(file)  # AP does not depend on threads
         return measure.file(candidate.name, file, runtime, model.postprocess)
     except ImportError as error:
@@ -184,7 +195,7 @@ def _measured(model, candidate, folder, calibration, measure):
         return FileNumbers(candidate.name, reason=f"{kind}{first_line(error)}")
 
 
-def _file_of(path, format):
+def file_of_export(path: pathlib.Path, format: str) -> pathlib.Path:
     """The model in what an export wrote: itself, or the file in the target's folder."""
     ending = FORMATS[format].ending
     if not (path.is_dir() and ending):
@@ -193,7 +204,7 @@ def _file_of(path, format):
     return next(file for file in files if not file.stem.endswith(_COMPILED))
 
 
-def _write_images(data, folder):
+def write_images(data: Any, folder: pathlib.Path) -> pathlib.Path:
     """A few images of a dataset as files: what every process reads."""
     folder.mkdir()
     for number in evenly(range(len(data)), _TIMED_IMAGES):
@@ -218,7 +229,8 @@ class _Measurement:
         self.expected = image_results(model, self._data, verbose=False)
         nothing = {"num_draws": 1, "seed": 0}
         ap = compare_detectors(self.expected, self.expected, **nothing)["AP"].first
-        return FileNumbers(LIVE_NAME, ap=ap, **self._times(path), **_size(path))
+        numbers = {"megabytes": file_megabytes(path), **self._times(path)}
+        return FileNumbers(LIVE_NAME, ap=ap, **numbers)
 
     def file(self, name, path, runtime, postprocess):
         """The numbers of one exported file."""
@@ -234,42 +246,58 @@ class _Measurement:
             lost_high=-difference.low,
             precision=description.precision,
             suppression=_suppression_of(description.postprocess, postprocess),
+            megabytes=file_megabytes(path),
             **self._times(path),
-            **_size(path),
         )
 
     def _times(self, path):
-        """Milliseconds and memory, as `effdet-keras benchmark` says in a process."""
-        with tempfile.TemporaryDirectory() as folder:
-            file = pathlib.Path(folder) / "times.json"
-            words = ["--images", self.images, "--runs", self._runs, "--json", file]
-            if self._threads is not None and path.name != _LIVE_FILE:
-                words += ["--threads", self._threads]
-            done = subprocess.run(
-                [
-                    sys.executable,
-                    "-m",
-                    "effdet_keras",
-                    "benchmark",
-                    path,
-                    *map(str, words),
-                ],
-                capture_output=True,
-                text=True,
-            )
-            if done.returncode:
-                last = done.stderr.strip().splitlines()[-1:]
-                return {"time_reason": f"not timed: {''.join(last)}"}
-            numbers = json.loads(file.read_text(encoding="utf-8"))
-        times = numbers["stages"]["all"]
-        return {
-            "median_ms": times["median_ms"],
-            "p95_ms": times["p95_ms"],
-            "peak_mb": numbers["peak_mb"],
-        }
+        threads = None if path.name == _LIVE_FILE else self._threads
+        return time_file(path, images=self.images, runs=self._runs, threads=threads)
 
 
-def _size(path):
+def time_file(
+    path: pathlib.Path,
+    *,
+    images: pathlib.Path,
+    runs: int,
+    threads: int | None = None,
+) -> dict[str, Any]:
+    """Milliseconds and memory, as `effdet-keras benchmark` says in a process.
+
+    Returns:
+        Dict of `median_ms`, `p95_ms` and `peak_mb`; or of `time_reason`, why the
+        process did not end well.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "times.json"
+        words = ["--images", images, "--runs", runs, "--json", file]
+        if threads is not None:
+            words += ["--threads", threads]
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "effdet_keras",
+                "benchmark",
+                path,
+                *map(str, words),
+            ],
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            last = done.stderr.strip().splitlines()[-1:]
+            return {"time_reason": f"{NOT_TIMED}: {''.join(last)}"}
+        numbers = json.loads(file.read_text(encoding="utf-8"))
+    times = numbers["stages"]["all"]
+    return {
+        "median_ms": times["median_ms"],
+        "p95_ms": times["p95_ms"],
+        "peak_mb": numbers["peak_mb"],
+    }
+
+
+def file_megabytes(path: pathlib.Path) -> float:
     """Megabytes, of 10^6 bytes, of a model and the files that belong to it."""
     size = size_of(path)
     weights = path.with_suffix(".bin")  # of OpenVINO
@@ -277,7 +305,7 @@ def _size(path):
         size += size_of(weights)
     if path.is_dir() and (path / REPORT_NAME).is_file():
         size -= size_of(path / REPORT_NAME)
-    return {"megabytes": size / 1e6}
+    return size / 1e6
 
 
 def _suppression_of(found, live):

@@ -34,6 +34,8 @@ class FileNumbers:
         precision, suppression: strings, what the file does otherwise.
         reason: string, why there are no numbers; "" where there are.
         time_reason: string, why there are no times; "" where there are.
+        check: string, what was checked of a file that runs on a device alone; "" where
+            it ran here.
 
     Example:
         >>> row = FileNumbers("onnx", ap=0.502, ap_lost=0.001, median_ms=12.5)
@@ -54,6 +56,7 @@ class FileNumbers:
     suppression: str = ""
     reason: str = ""
     time_reason: str = ""
+    check: str = ""
 
     @property
     def is_measured(self) -> bool:
@@ -108,6 +111,15 @@ class FilesReport:
         return [(name, reason) for name, reason in told if reason]
 
     @property
+    def checked(self) -> list[tuple[str, str]]:
+        """Names of files that run on a device alone, and what was checked of them."""
+        return [
+            (row.name, f"{_text(row.megabytes, '.1f')} MB, {row.check}")
+            for row in self.rows
+            if row.check
+        ]
+
+    @property
     def explanations(self) -> list[str]:
         """A sentence for each file whose interval does not hold zero."""
         return [text for row in self.rows if (text := self._explanation(row))]
@@ -156,6 +168,11 @@ class FilesReport:
             "runs of each file"
         )
 
+    def _lists(self):
+        """The lists below the table that have something in them, by their titles."""
+        lists = {"Written for a device": self.checked, "Did not run": self.not_run}
+        return [(title, told) for title, told in lists.items() if told]
+
     def _table(self):
         return [_COLUMNS, *(row.cells() for row in self.rows if row.is_measured)]
 
@@ -163,9 +180,8 @@ class FilesReport:
         lines = [self._title(), "", aligned(self._table())]
         if self.explanations:
             lines += ["", *self.explanations]
-        if self.not_run:
-            lines += ["", "Did not run:"]
-            lines += [f"{name}: {reason}" for name, reason in self.not_run]
+        for title, told in self._lists():
+            lines += ["", f"{title}:", *(f"{name}: {words}" for name, words in told)]
         return printable("\n".join(lines))
 
     def markdown(self) -> str:
@@ -175,21 +191,25 @@ class FilesReport:
         lines += [_markdown_row(["---"] * len(columns)), *map(_markdown_row, rows)]
         if self.explanations:
             lines += ["", *(f"- {text}" for text in self.explanations)]
-        if self.not_run:
-            lines += ["", "Did not run:", ""]
-            lines += [f"- {name}: {reason}" for name, reason in self.not_run]
+        for title, told in self._lists():
+            lines += ["", f"{title}:", ""]
+            lines += [f"- {name}: {words}" for name, words in told]
         return "\n".join(lines) + "\n"
 
     def html(self) -> str:
         """The same as a page, with charts. All text in it is escaped."""
-        reasons = element("h2", "Did not run"), pages.words_table(self.not_run)
+        lists = [
+            part
+            for title, told in self._lists()
+            for part in (element("h2", title), pages.words_table(told))
+        ]
         body = concat_markup(
             element("h1", "What each file is worth"),
             element("p", self._title()),
             pages.stacked_table(self._table()),
             element("ul", pages.items(self.explanations)) if self.explanations else "",
             charts.chart_figures(self._charts()),
-            *(reasons if self.not_run else ()),
+            *lists,
         )
         return pages.html_page(f"Files of {self.model}", body)
 

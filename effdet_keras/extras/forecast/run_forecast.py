@@ -42,25 +42,12 @@ from effdet_keras.extras.report.pages import (
 from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.runs.configuration import RunConfiguration, in_words, seconds_of
 from effdet_keras.runs.fine_tune import fine_tune
-from effdet_keras.runs.parts import Splits, choose_splits
+from effdet_keras.runs.parts import SPLIT_FIELDS, Splits, choose_splits
 from effdet_keras.runs.run_folder import RunFolder, fingerprint
 
 FEWEST_IMAGES = 40
 PERCENTS = (12, 25, 50)
 _FILE, _PAGE = "forecast.json", "forecast.html"
-# Fields that say which images there are: they are chosen once, for all trainings.
-_OF_THE_DATA = (
-    "data",
-    "train_file_pattern",
-    "val_file_pattern",
-    "format",
-    "class_names",
-    "train_split",
-    "validation_split",
-    "test_split",
-    "validation_fraction",
-    "split_by",
-)
 # Of the time for all: what each of three parts gets, so that all images have a share.
 _SHARE = 0.25
 _WORTH = 0.02  # AP: what is expected to gain less is not worth many annotations
@@ -365,7 +352,7 @@ class _Trainings:
 def _fields_of_runs(configuration, train):
     """The fields of each training: size and anchors are those that fit all images."""
     fields = configuration.to_dict()
-    for name in _OF_THE_DATA:
+    for name in SPLIT_FIELDS:  # chosen once, for all trainings
         del fields[name]
     if fields["verbose"] == "auto":
         fields["verbose"] = 0

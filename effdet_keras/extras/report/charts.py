@@ -114,8 +114,11 @@ def intervals(names, ranges, texts):
     return _svg(height, *parts)
 
 
-def curves(lines, x_ticks, y_ticks, axes, *, diagonal=False):
-    """Lines `(x, y)` on axes that end at their ticks, broken where nothing is known."""
+def curves(lines, x_ticks, y_ticks, axes, *, diagonal=False, dots=()):
+    """Lines `(x, y)` on axes that end at their ticks, broken where nothing is known.
+
+    `dots` are more points `(x, y)` beside each line, in its color.
+    """
     (left, _), *_, (right, _) = x_ticks
     (bottom, _), *_, (top, _) = y_ticks
     frame = _Frame((left, right or 1), (bottom, top))
@@ -126,6 +129,9 @@ def curves(lines, x_ticks, y_ticks, axes, *, diagonal=False):
     for number, (x, y) in enumerate(lines[:MAX_LINES]):
         line = _line(frame, np.asarray(x, float), np.asarray(y, float))
         parts.append(element("g", *line, class_=f"line{number}"))
+    for number, (x, y) in enumerate(dots[:MAX_LINES]):
+        _, *marks = _line(frame, np.asarray(x, float), np.asarray(y, float))
+        parts.append(element("g", *marks, class_=f"line{number}"))
     return _svg(HEIGHT, *parts)
 
 

@@ -127,6 +127,27 @@ def test_what_did_not_run_says_why(model, exports):
     assert [row.is_measured for row in found.rows] == [True, *[False] * 4]
 
 
+def test_a_file_for_a_device_is_told_to_be_checked_and_not_run(
+    model, exports, monkeypatch
+):
+    """What its writer's check computed is the only thing that runs here."""
+
+    def export(self, path, format=None, *, target, **options):
+        path.mkdir()
+        (path / "model.onnx").write_bytes(b"x" * 2000)
+        (path / "export_report.json").write_bytes(b"{}")
+        return types.SimpleNamespace(format=target)
+
+    monkeypatch.setattr(ek.EfficientDet, "export", export)
+    options = {"calibration": ["an image"], "num_draws": 1, "verbose": False}
+    names = ["coreml", "tensorrt", "hailo", "rknn"]
+    found = benchmark_files(model, dataset_of(model), names, **options)
+    assert [name for name, _ in found.checked] == names and not found.not_run
+    for row in found.rows[1:]:
+        assert row.check.startswith("checked structurally, no runtime here")
+        assert (row.megabytes, row.ap, row.reason) == (0.002, None, "")
+
+
 def test_times_are_those_of_a_process_of_its_own(monkeypatch, tmp_path):
     words = []
 
@@ -154,12 +175,12 @@ def test_times_are_those_of_a_process_of_its_own(monkeypatch, tmp_path):
 def test_the_file_in_a_target_and_what_belongs_to_it(tmp_path):
     for name, size in (("model_edgetpu.tflite", 3), ("model.tflite", 5)):
         (tmp_path / name).write_bytes(b"x" * size)
-    assert module._file_of(tmp_path, "litert") == tmp_path / "model.tflite"
-    assert module._file_of(tmp_path, "saved_model") == tmp_path
+    assert module.file_of_export(tmp_path, "litert") == tmp_path / "model.tflite"
+    assert module.file_of_export(tmp_path, "saved_model") == tmp_path
     for name, size in (("pets.xml", 10), ("pets.bin", 100), ("export_report.json", 7)):
         (tmp_path / name).write_bytes(b"x" * size)
-    assert module._size(tmp_path / "pets.xml") == {"megabytes": 110 / 1e6}
-    assert module._size(tmp_path) == {"megabytes": 118 / 1e6}
+    assert module.file_megabytes(tmp_path / "pets.xml") == 110 / 1e6
+    assert module.file_megabytes(tmp_path) == 118 / 1e6
 
 
 PAGE = pathlib.Path(__file__).parents[3] / "docs" / "benchmark_files.md"

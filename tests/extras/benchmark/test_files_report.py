@@ -109,3 +109,17 @@ def test_what_could_not_be_timed_is_told_too():
         "onnx", ap=0.5, ap_lost=0.0, time_reason="not timed: out of memory"
     )
     assert "onnx: not timed: out of memory" in str(report(row))
+
+
+def test_a_file_for_a_device_was_checked_and_did_not_fail():
+    row = FileNumbers("hailo", megabytes=13.0, check="checked structurally")
+    made = report(row, MISSING)
+    assert made.checked == [("hailo", "13.0 MB, checked structurally")]
+    assert [name for name, _ in made.not_run] == ["<coral>"]
+    first, second = str(made).split("Written for a device:")
+    assert "hailo" not in first
+    assert second.split("Did not run:")[0].strip() == (
+        "hailo: 13.0 MB, checked structurally"
+    )
+    assert "\n- hailo: 13.0 MB" in made.markdown()
+    assert made.html().index("Written for a device") < made.html().index("Did not run")

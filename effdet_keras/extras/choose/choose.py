@@ -1,0 +1,693 @@
+"""`choose`: trains models of several sizes, and hands over the best file within limits.
+
+A candidate is a model at an image size; each of its precisions is a file. The search
+goes from what is cheap to what is not:
+
+1. Every file is exported with untrained weights and timed in its own runtime. Neither
+   milliseconds nor megabytes depend on the weights, so that what is over a limit is
+   never trained.
+2. The candidates that are left are trained by successive halving (`halving.py`). A
+   rung is a training for all steps that is stopped where the rung ends, and a survivor
+   goes on from its checkpoint with the same bits. So nothing is trained twice, the
+   learning rate falls once, over the whole training and not within a rung, and the
+   candidate that wins has the weights that `train` would have given it.
+3. Each file of those that were trained to the end is exported, and AP and times are
+   measured of the file itself: what is rounded to 8 bits is judged as such.
+
+AP at the end of a rung is that of the moving averages of the weights, whose learning
+rate is still high there: it is lower than that of a training that ends there, alike for
+all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+
+from effdet_keras._internal.number_ranges import check_number, check_whole_number
+from effdet_keras._internal.whole_files import local_path, write_text
+from effdet_keras.data.anchor_fit import input_size_of_side
+from effdet_keras.data.dataset import DetectionDataset, boxes_per_class
+from effdet_keras.detect.evaluate import evaluate
+from effdet_keras.errors import (
+    InvalidStateError,
+    InvalidValueError,
+    check_argument,
+    check_choice,
+    check_fields,
+    require,
+)
+from effdet_keras.export.registry import FORMATS, TARGETS
+from effdet_keras.export.runtime import ExportedDetector, open_runtime
+from effdet_keras.extras.benchmark.benchmark_files import (
+    NOT_TIMED,
+    Candidate,
+    candidates,
+    file_megabytes,
+    file_of_export,
+    time_file,
+    write_images,
+)
+from effdet_keras.extras.choose.halving import (
+    MOST_RUNGS,
+    num_rungs,
+    rung_epochs,
+    survivors,
+)
+from effdet_keras.extras.choose.search_result import (
+    MeasuredFile,
+    RungResult,
+    SearchResult,
+    name_of,
+)
+from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.network.config import MODEL_NAMES
+from effdet_keras.runs.configuration import RunConfiguration, in_words
+from effdet_keras.runs.fine_tune import fine_tune
+from effdet_keras.runs.parts import SPLIT_FIELDS, choose_splits, make_model, num_epochs
+from effdet_keras.runs.run_folder import RunFolder, fingerprint, read_rows
+
+MODELS = (
+    "efficientdet-lite0",
+    "efficientdet-lite1",
+    "efficientdet-lite2",
+    "efficientdet-d0",
+)
+SIZES = (192, 256, 320, 384)
+_FILE, _PAGE = "choose.json", "choose.html"
+_FEW_IMAGES = 8  # to calibrate files with whose weights are not trained
+_EXACT = ("float32", "float16")  # what loses nothing against the live model
+# What `choose` decides itself, with the argument that decides it.
+_DECIDED = {
+    "model": "`models`",
+    "image_size": "`sizes`",
+    "evaluate_every": "the rungs, each of which ends with an evaluation",
+    "time_budget": "`steps` or `epochs`, the same for each candidate",
+    "one_batch": "the rungs",
+    "monitor": "AP",
+    "quantize_aware": "`precisions`, which are compared after the training",
+    "export": "`target`",
+}
+
+
+def choose(
+    data: str | os.PathLike | DetectionDataset | Mapping[str, DetectionDataset],
+    out: str | os.PathLike[str],
+    *,
+    target: str = "litert",
+    max_ms: float | None = None,
+    max_mb: float | None = None,
+    models: Sequence[str] = MODELS,
+    sizes: Sequence[int | tuple[int, int]] = SIZES,
+    precisions: Sequence[str] | None = None,
+    eta: int = 3,
+    rungs: int | None = None,
+    timed_images: int = 30,
+    threads: int | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    **fields: Any,
+) -> SearchResult:
+    """Trains models of several sizes, and hands over the best file within the limits.
+
+    Files are timed before any training, and those over a limit are left out; candidates
+    are trained by successive halving (Jamieson and Talwalkar, 2016,
+    https://arxiv.org/abs/1502.07943): all for a ninth of the steps, the better third
+    for a third, and what is left of these to the end, each from where it stopped.
+
+    Args:
+        data: path of the dataset, or a `DetectionDataset`, or a dict of them by split.
+            AP is that of the validation split, which `fine_tune` would choose.
+        out: folder to write to: the file in `best`, "choose.json", "choose.html" with
+            the frontier of AP and milliseconds, and the runs of all candidates.
+        target: string, a format such as "litert", with all its precisions, or a target
+            such as "coral": where files run that were measured here.
+        max_ms: float above 0, milliseconds of one image at most, from its file to its
+            boxes, on this machine; None for any.
+        max_mb: float above 0, megabytes of the file at most, of 10^6 bytes; None for
+            any.
+        models: strings, presets.
+        sizes: ints, longest sides of the network's input in pixels, whose shape is that
+            of the images; or `(height, width)`.
+        precisions: strings, those of the format to compare; None for all.
+        eta: int, 2 or more: one of so many candidates goes on to a rung that is so many
+            times as long.
+        rungs: int; None for as many as leave one candidate, but three at most. With 1
+            every candidate is trained to the end: an exhaustive search.
+        timed_images: int, images that are timed with each file, after three to warm up.
+        threads: int, threads of the runtime; None for its own choice.
+        resume: bool, whether to continue the search in `out`: what was measured and
+            trained there stays. Where there is none yet, it begins.
+        overwrite: bool, whether to remove the search that is in `out`.
+        **fields: fields of `RunConfiguration` for all trainings, such as `steps=1400`.
+
+    Returns:
+        `SearchResult`: the file, its numbers, and those of all others.
+
+    Raises:
+        ValueError, TypeError: If an argument cannot be right, or no file is within the
+            limits; the message names the fastest and the smallest file.
+        FileExistsError: If `out` is not empty.
+        RuntimeError: If the search that is to continue was made with other data or
+            settings.
+
+    Example:
+        >>> choose("cells", "chosen/cells", max_ms=30, image_size=256)
+        Traceback (most recent call last):
+            ...
+        effdet_keras.errors.InvalidValueError: `choose` decides on `image_size` \
+itself, by `sizes`. ...
+    """
+    plan = _Plan(
+        target=target,
+        max_ms=max_ms,
+        max_mb=max_mb,
+        models=tuple(models),
+        precisions=None if precisions is None else tuple(precisions),
+        eta=eta,
+        rungs=rungs,
+        timed_images=timed_images,
+        threads=threads,
+    )
+    _check_fields(fields)
+    folder = local_path(out, "`out`")
+    if isinstance(data, DetectionDataset):
+        data = {"train": data}
+    datasets = data if isinstance(data, Mapping) else None
+    if datasets is None:
+        fields["data"] = os.fspath(data)
+    configuration = RunConfiguration(**fields)
+    _check_sizes(sizes)
+    splits = choose_splits(configuration, datasets)
+    if not boxes_per_class(splits.validation, crowds=False).any():
+        raise InvalidValueError(
+            "AP cannot be measured: the images of the validation split have no box. "
+            "Name a split that has some with `validation_split`."
+        )
+    search = _Search(pathlib.Path(folder), splits, configuration, plan, sizes)
+    search.begin(resume=resume, overwrite=overwrite)
+    return search.run()
+
+
+def _check_fields(fields):
+    check_fields(fields, RunConfiguration().to_dict(), "A run")
+    for name, instead in _DECIDED.items():
+        rule = f"`choose` decides on `{name}` itself, by {instead}. Leave it out"
+        require(name not in fields, rule, **{name: fields.get(name)})
+    rule = "`batch_size` is a number of images, the same for each candidate"
+    is_right = fields.get("batch_size") != "auto"
+    require(is_right, rule, batch_size=fields.get("batch_size"))
+
+
+def _check_sizes(sizes):
+    for size in sizes:
+        numbers = size if isinstance(size, (tuple, list)) else (size,)
+        is_right = len(numbers) in (1, 2) and all(
+            isinstance(number, int) and number > 0 for number in numbers
+        )
+        check_argument(is_right, "sizes", sizes, "sides in pixels or (height, width)")
+    check_argument(len(sizes) > 0, "sizes", sizes, "one size or more")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    """What is searched, and by which rules; checked when it is made."""
+
+    target: str
+    max_ms: float | None
+    max_mb: float | None
+    models: tuple[str, ...]
+    precisions: tuple[str, ...] | None
+    eta: int
+    rungs: int | None
+    timed_images: int
+    threads: int | None
+
+    def __post_init__(self):
+        check_choice("target", self.target, (*FORMATS, *TARGETS))
+        for name in ("max_ms", "max_mb"):
+            check_number(name, getattr(self, name), "(0, inf)", others=(None,))
+        check_argument(len(self.models) > 0, "models", self.models, "one or more")
+        for model in self.models:
+            check_choice("models", model, MODEL_NAMES)
+        check_whole_number("eta", self.eta, "[2, inf)")
+        for name in ("rungs", "threads"):
+            value = getattr(self, name)
+            check_whole_number(name, value, "[1, inf)", others=(None,))
+        check_whole_number("timed_images", self.timed_images, "[1, inf)")
+        self.files()
+
+    def files(self) -> list[Candidate]:
+        """The files of the target that are to be compared, one for each precision."""
+        every = [x for x in candidates() if self.target in (x.format, x.name)]
+        if self.precisions is None:
+            return every
+        known = [_precision_of(one) for one in every if one.format is not None]
+        rule = (
+            f"The target '{self.target}' chooses its precision itself: leave "
+            "`precisions` out"
+        )
+        require(known, rule, precisions=self.precisions)
+        for name in self.precisions:
+            check_choice("precisions", name, known)
+        return [one for one in every if _precision_of(one) in self.precisions]
+
+
+def _precision_of(file):
+    return file.options.get("precision", "float32")
+
+
+def _is_exact(file):
+    """Whether AP of a file is that of the live model: it need not be written."""
+    return _precision_of(file) in _EXACT and not file.needs_calibration
+
+
+class _RungEnd(Exception):
+    """A training has come to the end of a rung."""
+
+
+class _StopAtEpoch(keras.callbacks.Callback):
+    """Stops a run as if it had been killed, once the checkpoint of an epoch is there.
+
+    `stop_training` would end the run for good.
+    """
+
+    def __init__(self, epochs):
+        super().__init__()
+        self._epochs = epochs
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch >= self._epochs:
+            raise _RungEnd
+
+
+class _Search:
+    """One search in its folder, where every finished piece of it is kept."""
+
+    def __init__(self, folder, splits, configuration, plan, sizes):
+        self.folder, self.splits, self.plan = folder, splits, plan
+        self.configuration = configuration
+        found = {_size_of(size, splits.train) for size in sizes}
+        self.sizes = sorted(found, key=lambda size: (size[0] * size[1], size))
+        self.files = {file.name: file for file in plan.files()}
+        self.measured: list[MeasuredFile] = []
+        self.rungs: list[list[RungResult]] = []
+        self.finished: list[MeasuredFile] = []
+        self.images = None  # a folder of images to be timed on
+        self.epochs = num_epochs(configuration, splits.train)
+        if plan.rungs is not None:
+            rung_epochs(self.epochs, plan.rungs, plan.eta)  # says what is too short
+        fields = configuration.to_dict()
+        for name in (*SPLIT_FIELDS, *_DECIDED):
+            del fields[name]
+        fields["verbose"] = 0 if fields["verbose"] == "auto" else fields["verbose"]
+        self.fields = fields
+        settings = {name: v for name, v in fields.items() if name != "verbose"}
+        description = {
+            "data": {name: fingerprint(d) for name, d in splits.by_role().items()},
+            "search": {**dataclasses.asdict(plan), "sizes": self.sizes},
+            "fields": settings,
+        }
+        self.description = json.loads(json.dumps(description))
+
+    # --- What is kept in the folder.
+
+    def begin(self, *, resume, overwrite):
+        """Takes over what was found, or begins anew."""
+        path = self.folder / _FILE
+        if path.is_file() and resume:
+            self._read(json.loads(path.read_text(encoding="utf-8")))
+        elif path.is_file() and overwrite:
+            shutil.rmtree(self.folder)
+        elif self.folder.is_dir() and any(self.folder.iterdir()):
+            raise FileExistsError(
+                f"The folder '{self.folder}' is not empty. Give another one, continue "
+                "the search in it (`resume`, --resume), or replace it (`overwrite`, "
+                "--overwrite)."
+            )
+        self._write()
+
+    def _read(self, before):
+        for name, value in self.description.items():
+            if before[name] != value:
+                raise InvalidStateError(
+                    f"The search in '{self.folder}' was made with other {name}. "
+                    f"Received: {value}, before: {before[name]}. Give the same, or "
+                    "begin a new search in another folder."
+                )
+        self.measured = [_read_row(MeasuredFile, row) for row in before["measured"]]
+        self.rungs = [
+            [_read_row(RungResult, row) for row in rung] for rung in before["rungs"]
+        ]
+        self.finished = [_read_row(MeasuredFile, row) for row in before["files"]]
+
+    def _write(self, **more):
+        found = {"measured": self.measured, "rungs": self.rungs, "files": self.finished}
+        rows = {name: _to_rows(value) for name, value in found.items()}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({**self.description, **rows, **more}, indent=1) + "\n"
+        write_text(self.folder / _FILE, text)
+
+    # --- The search.
+
+    def run(self):
+        """Measures, trains and compares what is not done yet."""
+        with tempfile.TemporaryDirectory() as folder:
+            self.images = write_images(
+                self.splits.validation, pathlib.Path(folder) / "images"
+            )
+            self._measure_untrained()
+            self._check_any_fits()
+            finalists = self._train()
+            self._measure_finished(finalists)
+            return self._hand_over()
+
+    def _measure_untrained(self):
+        """Times each file before a training, but none larger than one over a limit."""
+        print(f"{'before training':<44}{'ms':>8}{'MB':>8}", flush=True)
+        for model in self.plan.models:
+            over = {}  # by file: the size that was over a limit
+            for size in self.sizes:
+                if any(one.candidate == (model, size) for one in self.measured):
+                    rows = [x for x in self.measured if x.candidate == (model, size)]
+                else:
+                    rows = self._measure_candidate(model, size, over)
+                    self.measured += rows
+                    self._write()
+                over |= {one.file: size for one in rows if one.reason}
+                print("\n".join(map(_measured_line, rows)), flush=True)
+        self._leave_out_random_starts()
+
+    def _measure_candidate(self, model, size, over):
+        """The files of a model at a size, with untrained weights."""
+        keras.utils.clear_session()
+        if over.keys() >= self.files.keys():
+            return [
+                MeasuredFile(model, size, name, reason=_smaller_is_over(over[name]))
+                for name in self.files
+            ]
+        untrained = make_model(
+            self.configuration.replace(
+                model=model,
+                image_size=size,
+                weights=None,
+                checkpoint_type=None,
+                name_map={},
+                freeze=None,
+            ),
+            self.splits.train,
+        )
+        rows = []
+        with tempfile.TemporaryDirectory() as folder:
+            for name, file in self.files.items():
+                if name in over:
+                    reason = _smaller_is_over(over[name])
+                    rows.append(MeasuredFile(model, size, name, reason=reason))
+                    continue
+                path = self._export(
+                    untrained,
+                    file,
+                    pathlib.Path(folder),
+                    calibration_images=_FEW_IMAGES,
+                )
+                rows.append(self._numbers_of(model, size, name, path))
+        return rows
+
+    def _export(self, model, file, folder, **more):
+        """Writes a file, and returns the path of what its runtime opens."""
+        path = folder / file.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        options = dict(file.options)
+        if file.needs_calibration:
+            options |= {"calibration": self.splits.train, **more}
+        report = model.export(path, file.format, verbose=0, **options)
+        if report.format not in FORMATS:
+            raise InvalidValueError(
+                f"Files for '{self.plan.target}' do not run on this machine, so that "
+                "neither their time nor their AP can be measured. Choose for a format, "
+                f"{', '.join(FORMATS)}, or a target that runs here, and export the "
+                f"model that wins: `effdet-keras export --target {self.plan.target}`."
+            )
+        return file_of_export(path, report.format)
+
+    def _numbers_of(self, model, size, name, path):
+        """Milliseconds and megabytes of a file, and whether they are within limits."""
+        megabytes, plan = file_megabytes(path), self.plan
+        row = MeasuredFile(model, size, name, megabytes=megabytes)
+        if plan.max_mb is not None and megabytes > plan.max_mb:
+            return dataclasses.replace(row, reason=f"larger than {plan.max_mb:g} MB")
+        times = time_file(
+            path, images=self.images, runs=plan.timed_images, threads=plan.threads
+        )
+        if "median_ms" not in times:
+            return dataclasses.replace(row, reason=times["time_reason"])
+        row = dataclasses.replace(row, median_ms=times["median_ms"])
+        if plan.max_ms is not None and row.median_ms > plan.max_ms:
+            return dataclasses.replace(row, reason=f"slower than {plan.max_ms:g} ms")
+        return row
+
+    def _leave_out_random_starts(self):
+        """Of models with and without an ImageNet backbone only the former compete."""
+        fitting = dict.fromkeys(x.model for x in self.measured if not x.reason)
+        if self.configuration.weights != "auto" or len(fitting) < 2:
+            return
+        has_backbone = {}
+        for name in fitting:
+            size = next(x.image_size for x in self.measured if x.model == name)
+            options = {"model": name, "image_size": size}
+            made = make_model(self.configuration.replace(**options), self.splits.train)
+            has_backbone[name] = made.pretrained is not None
+        if len(set(has_backbone.values())) < 2:
+            return
+        reason = "no ImageNet backbone here, which others start from"
+        self.measured = [
+            dataclasses.replace(one, reason=reason)
+            if not one.reason and not has_backbone[one.model]
+            else one
+            for one in self.measured
+        ]
+        left_out = [name for name, has in has_backbone.items() if not has]
+        print(f"Left out: {', '.join(left_out)} ({reason}).", flush=True)
+        self._write()
+
+    def _check_any_fits(self):
+        if any(not one.reason for one in self.measured):
+            return
+        timed = [one for one in self.measured if one.median_ms is not None]
+        sized = [one for one in self.measured if one.megabytes is not None]
+        told = []
+        if timed:
+            one = min(timed, key=lambda one: one.median_ms)
+            told.append(f"the fastest is {one} with {one.median_ms:.1f} ms")
+        if sized:
+            one = min(sized, key=lambda one: one.megabytes)
+            told.append(f"the smallest is {one} with {one.megabytes:.1f} MB")
+        failed = [x for x in sized if x.reason.startswith(NOT_TIMED)]
+        if failed:  # by no limit
+            told.append(f"{failed[0]} was {failed[0].reason}")
+        raise InvalidValueError(
+            "No file is within the limits. Received: "
+            f"max_ms={self.plan.max_ms}, max_mb={self.plan.max_mb}; "
+            f"{'; '.join(told)}. Raise the limits, or give smaller `models` (--models) "
+            "or `sizes` (--sizes)."
+        )
+
+    def _train(self):
+        """Successive halving; returns the candidates that were trained to the end."""
+        going_on = list(
+            dict.fromkeys(x.candidate for x in self.measured if not x.reason)
+        )
+        plan, count = self.plan, len(going_on)
+        rungs = plan.rungs or num_rungs(count, plan.eta, self.epochs)
+        if rungs == 1 and plan.rungs is None and count > 1:
+            print(
+                f"{self.epochs} epochs are too few for rungs: all {count} are trained "
+                "to the end."
+            )
+        ends = rung_epochs(self.epochs, rungs, plan.eta)
+        # An exhaustive search evaluates as often as a search with all rungs.
+        often = max(self.epochs // plan.eta ** (MOST_RUNGS - 1), 1)
+        evaluate_every = ends[0] if rungs > 1 else often
+        for number, end in enumerate(ends):
+            if number == len(self.rungs):
+                self.rungs.append([])
+            rung = self.rungs[number]
+            print(f"\nRung {number + 1} of {rungs}: {end} of {self.epochs} epochs")
+            for candidate in going_on:
+                found = [one for one in rung if one.candidate == candidate]
+                if not found:
+                    found = [self._train_candidate(candidate, end, evaluate_every)]
+                    rung += found
+                    self._write()
+                print(
+                    f"{name_of(*candidate):<36}AP {found[0].ap:.3f}  "
+                    f"({in_words(found[0].cpu_seconds)} of processor time)",
+                    flush=True,
+                )
+            if number < rungs - 1:
+                by_candidate = {one.candidate: one.ap for one in rung}
+                aps = [by_candidate[candidate] for candidate in going_on]
+                going_on = [going_on[i] for i in survivors(aps, plan.eta)]
+        return going_on
+
+    def _train_candidate(self, candidate, end, evaluate_every):
+        """Trains a candidate to an epoch, from where it stopped."""
+        keras.utils.clear_session()
+        began = _cpu_seconds()
+        model, size = candidate
+        datasets = {"train": self.splits.train, "val": self.splits.validation}
+        fields = {**self.fields, "model": model, "image_size": size}
+        fields["evaluate_every"] = evaluate_every
+        out = self._run_folder(candidate)
+        callbacks = [_StopAtEpoch(end)] if end < self.epochs else []
+        with contextlib.suppress(_RungEnd):
+            fine_tune(
+                datasets,
+                out=out,
+                resume=RunFolder(out).has_run,
+                callbacks=callbacks,
+                **fields,
+            )
+        rows = [row for row in read_rows(RunFolder(out).log) if row["epoch"] <= end]
+        ap, median_ms = self._ap_at_rung(candidate, rows)
+        return RungResult(
+            *candidate,
+            epochs=end,
+            steps=rows[-1]["steps"],
+            ap=ap,
+            median_ms=median_ms,
+            cpu_seconds=round(_cpu_seconds() - began, 1),
+        )
+
+    def _ap_at_rung(self, candidate, rows):
+        """AP of the best file that a candidate could hand over, and its time."""
+        fitting = self._fitting(candidate)
+        exact = [one for one in fitting if _is_exact(self.files[one.file])]
+        if exact:
+            aps = [row["AP"] for row in rows if row.get("AP") is not None]
+            return max(aps), min(one.median_ms for one in exact)
+        model = EfficientDet.from_archive(self._run_folder(candidate))
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            paths = [self._export(model, self.files[x.file], folder) for x in fitting]
+            aps = [self._ap_of(path) for path in paths]
+        best = max(range(len(aps)), key=aps.__getitem__)
+        return aps[best], fitting[best].median_ms
+
+    def _fitting(self, candidate):
+        """The measured files of a candidate that are within the limits."""
+        return [x for x in self.measured if x.candidate == candidate and not x.reason]
+
+    def _run_folder(self, candidate):
+        model, (height, width) = candidate
+        return self.folder / "runs" / f"{model}_{height}x{width}"
+
+    def _files_folder(self, candidate):
+        return self.folder / "files" / self._run_folder(candidate).name
+
+    def _ap_of(self, path, dataset=None):
+        """COCO's AP of a file, in its own runtime."""
+        detector = ExportedDetector(open_runtime(path))
+        dataset = self.splits.validation if dataset is None else dataset
+        return float(evaluate(detector, dataset, verbose=False)["AP"])
+
+    def _measure_finished(self, finalists):
+        """Exports, times and evaluates the files of what was trained to the end."""
+        for candidate in finalists:
+            todo = [
+                one
+                for one in self._fitting(candidate)
+                if not any(
+                    x.candidate == candidate and x.file == one.file
+                    for x in self.finished
+                )
+            ]
+            if not todo:
+                continue
+            model = EfficientDet.from_archive(self._run_folder(candidate))
+            for one in todo:
+                file = self.files[one.file]
+                path = self._export(model, file, self._files_folder(candidate))
+                row = self._numbers_of(*candidate, one.file, path)
+                opened = path.relative_to(self.folder).as_posix()
+                row = dataclasses.replace(row, ap=self._ap_of(path), path=opened)
+                self.finished.append(row)
+                self._write()
+
+    def _hand_over(self):
+        """Puts the best file in its place, and writes all that was found."""
+        # Times of a file differ a little from one process to the next: what was within
+        # the limits before the training, and is over one now, comes last.
+        best = max(
+            self.finished, key=lambda x: (not x.reason, x.ap, -(x.median_ms or 0))
+        )
+        if best.reason:
+            print(
+                f"{best} was within the limits before the training, and is not in this "
+                f"measurement ({best.reason}): times of this machine differ by that."
+            )
+        source = self._files_folder(best.candidate)
+        target = self.folder / "best"
+        shutil.rmtree(target, ignore_errors=True)
+        written = (source / self.files[best.file].path).parent
+        shutil.copytree(written, target)
+        path = target / (self.folder / best.path).relative_to(written)
+        if self.splits.test is not None:
+            test_ap = self._ap_of(path, self.splits.test)
+            best = dataclasses.replace(best, test_ap=test_ap)
+        result = SearchResult(
+            best=best,
+            path=path,
+            run=self._run_folder(best.candidate),
+            measured=tuple(self.measured),
+            rungs=tuple(map(tuple, self.rungs)),
+            files=tuple(self.finished),
+            num_images=len(self.splits.validation),
+        )
+        self._write(best=dataclasses.asdict(best), path=os.fspath(path))
+        result.save(self.folder / _PAGE)
+        return result
+
+
+def _size_of(size, train):
+    """Height and width of an input, of which the longest side may be given alone."""
+    if isinstance(size, (tuple, list)):
+        return tuple(size) if len(size) == 2 else tuple(size) * 2
+    return input_size_of_side(train.records, size)
+
+
+def _smaller_is_over(size):
+    return f"left out: so is {size[0]}x{size[1]}"
+
+
+def _measured_line(one):
+    """What was measured of a file, in one line."""
+    numbers = (one.median_ms, one.megabytes)
+    texts = ("-" if x is None else f"{x:.1f}" for x in numbers)
+    cells = "".join(f"{text:>8}" for text in texts)
+    return f"{name_of(*one.candidate):<30} {one.file:<13}{cells}  {one.reason}".rstrip()
+
+
+def _cpu_seconds():
+    """Processor time of this process and of those that it started and that ended."""
+    return sum(os.times()[:4])
+
+
+def _to_rows(found):
+    """Dataclasses in lists, perhaps nested, as JSON has them."""
+    return [
+        _to_rows(x) if isinstance(x, list) else dataclasses.asdict(x) for x in found
+    ]
+
+
+def _read_row(cls, row):
+    return cls(**{**row, "image_size": tuple(row["image_size"])})

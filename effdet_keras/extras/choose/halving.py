@@ -1,0 +1,106 @@
+"""Successive halving: train all a little, the better ones longer, the best to the end.
+
+Jamieson and Talwalkar, 2016, "Non-stochastic Best Arm Identification and Hyperparameter
+Optimization" (https://arxiv.org/abs/1502.07943): what is worse than most after a short
+training is rarely the best after a long one, so that most of the time goes to few
+candidates. The shortest training is a ninth of the whole one at `eta=3`: of less the
+learning rate has just been warmed up, and AP says little.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from effdet_keras._internal.number_ranges import check_whole_number
+from effdet_keras.errors import InvalidValueError
+
+MOST_RUNGS = 3
+
+
+def num_rungs(num_candidates: int, eta: int, epochs: int) -> int:
+    """The rungs that so many candidates need: as many as leave one, three at most.
+
+    Fewer where the training has too few epochs for these.
+
+    Example:
+        >>> [num_rungs(count, eta=3, epochs=20) for count in (1, 2, 3, 4, 9, 40)]
+        [1, 2, 2, 3, 3, 3]
+        >>> [num_rungs(40, eta=3, epochs=epochs) for epochs in (2, 3, 8, 9)]
+        [1, 2, 2, 3]
+    """
+    rungs = 1
+    while (
+        eta ** (rungs - 1) < num_candidates
+        and rungs < MOST_RUNGS
+        and eta**rungs <= epochs
+    ):
+        rungs += 1
+    return rungs
+
+
+def rung_epochs(epochs: int, rungs: int, eta: int) -> list[int]:
+    """The epoch at which each rung ends, the last of them `epochs`.
+
+    All but the last are multiples of the first, so that an evaluation each so many
+    epochs is there at the end of every rung.
+
+    Args:
+        epochs: int, those of the whole training.
+        rungs: int, how many rungs there are.
+        eta: int, how many times as long the next rung is.
+
+    Raises:
+        ValueError: If the training has fewer epochs than the rungs need.
+
+    Example:
+        >>> rung_epochs(140, rungs=3, eta=3)
+        [15, 45, 140]
+    """
+    needed = eta ** (rungs - 1)
+    if epochs < needed:
+        raise InvalidValueError(
+            f"{rungs} rungs, each {eta} times as long as the one before, need {needed} "
+            f"epochs or more. Received: epochs={epochs}. Train for more epochs or "
+            "steps, or ask for fewer rungs (`rungs`, --rungs)."
+        )
+    first = epochs // needed
+    return [first * eta**rung for rung in range(rungs - 1)] + [epochs]
+
+
+def survivors(average_precisions: Sequence[float], eta: int) -> list[int]:
+    """The indices of those that go on, the best first: one of `eta`, rounded up.
+
+    Of equal ones the earlier goes on.
+
+    Example:
+        >>> survivors([0.3, 0.5, 0.1, 0.4], eta=3)
+        [1, 3]
+    """
+    check_whole_number("eta", eta, "[2, inf)")
+    count = math.ceil(len(average_precisions) / eta)
+    order = sorted(
+        range(len(average_precisions)), key=lambda i: (-average_precisions[i], i)
+    )
+    return order[:count]
+
+
+def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points of which no other has a lower `x` and a `y` that is as high.
+
+    Args:
+        points: `(x, y)`, such as milliseconds and AP.
+
+    Returns:
+        The points by rising `x`, each with a higher `y` than the one before.
+
+    Example:
+        >>> frontier([(30, 0.5), (10, 0.4), (20, 0.3), (40, 0.5)])
+        [(10, 0.4), (30, 0.5)]
+    """
+    best, found = -math.inf, []
+    for x, y in sorted(points, key=lambda point: (point[0], -point[1])):
+        if y > best:
+            best = y
+            found.append((x, y))
+    return found

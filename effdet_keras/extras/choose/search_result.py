@@ -1,0 +1,245 @@
+"""What a search found: the files and their numbers, as text, and as a page."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+
+from effdet_keras._internal.whole_files import write_text
+from effdet_keras.data.dataset import count_of
+from effdet_keras.errors import printable
+from effdet_keras.evaluate.evaluation import aligned
+from effdet_keras.extras.choose.halving import frontier
+from effdet_keras.extras.report.charts import (
+    Chart,
+    chart_figures,
+    curves,
+    even_ticks,
+)
+from effdet_keras.extras.report.pages import (
+    concat_markup,
+    element,
+    html_page,
+    stacked_table,
+)
+
+_NONE = "-"
+
+
+@dataclasses.dataclass(frozen=True)
+class MeasuredFile:
+    """One file that a model of one size can be exported to, and its numbers.
+
+    Attributes:
+        model: string, the preset.
+        image_size: `(height, width)` of the network's input, pixels.
+        file: string, format and precision, such as "litert-int8".
+        median_ms: float, milliseconds of one image, from its file to its boxes; None
+            where that was not measured.
+        megabytes: float, of 10^6 bytes; None where the file was not written.
+        reason: string, why the file is out of the question; "" where it is not.
+        ap: float, 0 to 1, AP of the file on the validation split; None before it was
+            trained to the end.
+        test_ap: float, the same on the test split; None for files that are not handed
+            over, or where there is no such split.
+        path: string, of what the runtime opens; "" before it was trained to the end.
+
+    Example:
+        >>> one = MeasuredFile("efficientdet-lite0", (192, 256), "litert", 12.5, 13.1)
+        >>> print(one)
+        efficientdet-lite0 at 192x256 as litert
+    """
+
+    model: str
+    image_size: tuple[int, int]
+    file: str
+    median_ms: float | None = None
+    megabytes: float | None = None
+    reason: str = ""
+    ap: float | None = None
+    test_ap: float | None = None
+    path: str = ""
+
+    @property
+    def candidate(self) -> tuple[str, tuple[int, int]]:
+        """Model and image size: what is trained."""
+        return self.model, self.image_size
+
+    def __str__(self):
+        return f"{name_of(*self.candidate)} as {self.file}"
+
+
+@dataclasses.dataclass(frozen=True)
+class RungResult:
+    """What a model of one size had reached at the end of a rung.
+
+    Attributes:
+        model, image_size: string and `(height, width)`, the candidate.
+        epochs, steps: ints, how long it was trained by then, in all.
+        ap: float, 0 to 1, on the validation split: that of the best checkpoint so far,
+            or where the candidate fits as a rounded file alone, that of such a file.
+        median_ms: float, milliseconds of the file that this AP is of.
+        cpu_seconds: float, processor time of this rung.
+
+    Example:
+        >>> one = RungResult("efficientdet-d0", (192, 256), 15, 150, 0.31, 12.5, 80.0)
+        >>> one.steps
+        150
+    """
+
+    model: str
+    image_size: tuple[int, int]
+    epochs: int
+    steps: int
+    ap: float
+    median_ms: float
+    cpu_seconds: float
+
+    @property
+    def candidate(self) -> tuple[str, tuple[int, int]]:
+        """Model and image size: what is trained."""
+        return self.model, self.image_size
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchResult:
+    """What `choose` found. `print(result)` shows it, `save` writes a page.
+
+    Attributes:
+        best: `MeasuredFile`, the one that is handed over.
+        path: `pathlib.Path` of that file, or folder.
+        run: `pathlib.Path` of the run that trained it.
+        measured: tuple of `MeasuredFile`, all that were asked for, before training.
+        rungs: tuple of tuples of `RungResult`, the shortest trainings first.
+        files: tuple of `MeasuredFile`, those that were trained to the end.
+        num_images: int, images of the validation split.
+        cpu_seconds: float, processor time of all trainings.
+
+    Example:
+        >>> file = MeasuredFile("efficientdet-lite0", (192, 256), "onnx", 9.0, 13.1)
+        >>> best = dataclasses.replace(file, ap=0.5)
+        >>> rung = RungResult(*file.candidate, 15, 150, 0.5, 9.0, 80.0)
+        >>> folder = pathlib.Path("found")
+        >>> found = SearchResult(best, folder, folder, (file,), ((rung,),), (best,), 40)
+        >>> print(found.lines()[0])
+        efficientdet-lite0 at 192x256 as onnx: AP 0.500, 9.0 ms, 13.1 MB
+    """
+
+    best: MeasuredFile
+    path: pathlib.Path
+    run: pathlib.Path
+    measured: tuple[MeasuredFile, ...]
+    rungs: tuple[tuple[RungResult, ...], ...]
+    files: tuple[MeasuredFile, ...]
+    num_images: int
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Processor time of all trainings, with their evaluations."""
+        return sum(one.cpu_seconds for rung in self.rungs for one in rung)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a page with the frontier and all tables, one HTML file."""
+        write_text(path, _page(self))
+
+    def lines(self) -> list[str]:
+        """What is handed over, and on which images it was chosen, as sentences."""
+        best = self.best
+        lines = [
+            f"{best}: AP {best.ap:.3f}, {best.median_ms:.1f} ms, "
+            f"{best.megabytes:.1f} MB",
+            f"This AP is on the {count_of(self.num_images, 'image')} of the validation "
+            "split, which chose the file: on other images expect a little less.",
+        ]
+        if best.test_ap is not None:
+            lines.append(
+                f"On the test split, which chose nothing: AP {best.test_ap:.3f}"
+            )
+        return lines
+
+    def __str__(self):
+        tables = [_files_table(self), _rungs_table(self), _measured_table(self)]
+        parts = [aligned(table) for table in tables] + ["\n".join(self.lines())]
+        return printable("\n\n".join(parts))
+
+
+def name_of(model: str, image_size: tuple[int, int]) -> str:
+    """A candidate as people write it.
+
+    Example:
+        >>> name_of("efficientdet-lite0", (192, 256))
+        'efficientdet-lite0 at 192x256'
+    """
+    return f"{model} at {image_size[0]}x{image_size[1]}"
+
+
+def _number(value, digits):
+    return _NONE if value is None else format(value, digits)
+
+
+def _numbers_of(one):
+    return [_number(one.median_ms, ".1f"), _number(one.megabytes, ".1f")]
+
+
+def _files_table(result):
+    """The files that were trained to the end."""
+    rows = [["trained to the end", "file", "AP", "ms", "MB"]]
+    for one in sorted(result.files, key=lambda one: -one.ap):
+        name = name_of(*one.candidate)
+        rows.append([name, one.file, f"{one.ap:.3f}", *_numbers_of(one)])
+    return rows
+
+
+def _rungs_table(result):
+    """AP of each candidate at the end of each rung that it was in."""
+    steps = [rung[0].steps for rung in result.rungs]
+    rows = [["model and size", *(f"AP, {count:,} steps" for count in steps)]]
+    for one in result.rungs[0]:
+        by_rung = [{x.candidate: x.ap for x in rung} for rung in result.rungs]
+        aps = [_number(aps.get(one.candidate), ".3f") for aps in by_rung]
+        rows.append([name_of(*one.candidate), *aps])
+    return rows
+
+
+def _measured_table(result):
+    """What was measured of each file before a training, and why it was left out."""
+    rows = [["before training", "file", "ms", "MB", ""]]
+    for one in result.measured:
+        name = name_of(*one.candidate)
+        rows.append([name, one.file, *_numbers_of(one), one.reason])
+    return rows
+
+
+def _frontier_chart(result):
+    """AP over milliseconds: a line for each rung, and one for the finished files."""
+    groups = {
+        f"after {rung[0].steps:,} steps": [(one.median_ms, one.ap) for one in rung]
+        for rung in result.rungs
+    }
+    groups["files, trained to the end"] = [(x.median_ms, x.ap) for x in result.files]
+    points = [point for group in groups.values() for point in group]
+    svg = curves(
+        [tuple(zip(*frontier(group))) for group in groups.values()],
+        even_ticks(0, max(ms for ms, _ in points)),
+        even_ticks(0, max(max(ap for _, ap in points), 0.01)),
+        ("milliseconds", "AP"),
+        dots=[tuple(zip(*group)) for group in groups.values()],
+    )
+    words = "A line joins those that no other beats in both: the frontier."
+    return Chart("AP over milliseconds", svg, (words,), tuple(groups))
+
+
+def _page(result):
+    """The page of a search, one HTML file."""
+    body = concat_markup(
+        element("h1", "The best model within the limits"),
+        *(element("p", line) for line in result.lines()),
+        chart_figures([_frontier_chart(result)]),
+        stacked_table(_files_table(result)),
+        element("h2", "Rungs"),
+        stacked_table(_rungs_table(result)),
+        element("h2", "Before training"),
+        stacked_table(_measured_table(result)),
+    )
+    return html_page("Choose", body)

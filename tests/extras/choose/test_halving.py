@@ -1,0 +1,50 @@
+"""Successive halving by hand: how long each rung is, who goes on, and what it costs."""
+
+import pytest
+
+from effdet_keras.extras.choose.halving import (
+    frontier,
+    num_rungs,
+    rung_epochs,
+    survivors,
+)
+
+
+def test_rungs_are_eta_times_as_long_and_the_last_is_the_whole_training():
+    assert rung_epochs(140, rungs=3, eta=3) == [15, 45, 140]
+    assert rung_epochs(9, rungs=3, eta=3) == [1, 3, 9]
+    assert rung_epochs(7, rungs=2, eta=2) == [3, 7]
+    assert rung_epochs(5, rungs=1, eta=3) == [5]
+
+
+def test_a_training_too_short_for_its_rungs_is_told():
+    with pytest.raises(ValueError, match="need 9 epochs or more. Received: epochs=8"):
+        rung_epochs(8, rungs=3, eta=3)
+
+
+def test_a_third_goes_on_rounded_up_and_of_equal_ones_the_first():
+    assert survivors([0.1, 0.4, 0.2, 0.3, 0.0, 0.5, 0.1], eta=3) == [5, 1, 3]
+    assert survivors([0.2, 0.2, 0.2, 0.2], eta=2) == [0, 1]
+    assert survivors([0.7], eta=3) == [0]
+    with pytest.raises(ValueError, match="`eta` must be .* at least 2"):
+        survivors([0.1, 0.2], eta=1)
+
+
+@pytest.mark.parametrize("count", range(6, 60))
+def test_steps_are_less_than_40_percent_of_an_exhaustive_search(count):
+    """A survivor goes on from its checkpoint: a rung costs what it adds."""
+    epochs, rungs = 90, num_rungs(count, 3, 90)
+    cost, done, going_on = 0, 0, list(range(count))
+    for end in rung_epochs(epochs, rungs, 3):
+        cost += len(going_on) * (end - done)
+        done = end
+        if end < epochs:
+            going_on = [going_on[i] for i in survivors([0.0] * len(going_on), 3)]
+    assert done == epochs and len(going_on) <= max(count / 9 + 1, 1)
+    assert cost <= 0.4 * count * epochs
+
+
+def test_the_frontier_has_no_point_that_another_beats():
+    points = [(20, 0.3), (10, 0.2), (10, 0.1), (30, 0.3), (15, 0.2), (40, 0.5)]
+    assert frontier(points) == [(10, 0.2), (20, 0.3), (40, 0.5)]
+    assert frontier([]) == []
