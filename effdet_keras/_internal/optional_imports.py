@@ -66,12 +66,12 @@ executorch_xnnpack = OptionalModule(
     install="effdet-keras[executorch]",
 )
 flatbuffers = OptionalModule("flatbuffers", install="tensorflow")
-flexbuffers = OptionalModule("flatbuffers.flexbuffers", install="tensorflow")
+flexbuffers = OptionalModule("flatbuffers.flexbuffers", install="effdet-keras[litert]")
 tflite_schema = OptionalModule(
-    "tensorflow.lite.python.schema_py_generated", install="tensorflow"
+    "ai_edge_litert.schema_py_generated", install="effdet-keras[litert]"
 )
 tflite_files = OptionalModule(
-    "tensorflow.lite.tools.flatbuffer_utils", install="tensorflow"
+    "ai_edge_litert.tools.flatbuffer_utils", install="effdet-keras[litert]"
 )
 mnn = OptionalModule("MNN", install="effdet-keras[mnn]")
 ncnn = OptionalModule("ncnn", install="effdet-keras[ncnn]")

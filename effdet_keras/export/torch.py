@@ -21,6 +21,7 @@ from effdet_keras.export.runtime import (
 )
 from effdet_keras.export.torch_graph import torch_network
 
+_MAX_BATCH = 2**31 - 2  # torch counts the images of some operations in 32 bits
 _OUTPUTS_NAME = "outputs.json"  # the names of what a program returns, in their order
 
 
@@ -32,7 +33,8 @@ def write_torch(model, path, *, batch_size=None):
     module, outputs, description = torch_network(model, batch_size)
     # torch takes a batch of one for a size that never changes.
     example = torch.zeros((batch_size or 2, 3, *model.config.image_size))
-    free = {"images": {0: torch.export.Dim("batch")}} if batch_size is None else None
+    batch = torch.export.Dim("batch", max=_MAX_BATCH)
+    free = {"images": {0: batch}} if batch_size is None else None
     with warnings.catch_warnings(action="ignore"):  # of torch about its own functions
         program = torch.export.export(module, (example,), dynamic_shapes=free)
         notes = {
