@@ -102,7 +102,7 @@ def train(folder, shapes, place, number):
         deterministic=True,
         save_every_steps=1,
         test_split=None,
-        verbose=0,
+        verbose=2,  # to the log of the run: it says where it resumes
         tensorboard=False,
     )
     with open(os.devnull, "w") as nothing:
