@@ -34,7 +34,7 @@ def local_path(path, what):
         )
     text = os.fsdecode(path)
     if _scheme(path) == "file":
-        return pathlib.Path(urllib.request.url2pathname(urllib.parse.urlsplit(text)[2]))
+        return pathlib.Path(urllib.request.url2pathname(_PATH.match(text)[1]))
     path = pathlib.Path(text)
     return path.expanduser() if path.parts[:1] == ("~",) else path
 

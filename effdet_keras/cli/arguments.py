@@ -156,6 +156,31 @@ def add_overwrite(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_training_fields(
+    parser: argparse.ArgumentParser, of_steps: str
+) -> argparse._ArgumentGroup:
+    """Adds fields of the trainings that a command makes, and `--set` for all others.
+
+    As for `train`, those that are not given stay as they are. Returns their group.
+    """
+    fields = parser.add_argument_group("trainings", argument_default=argparse.SUPPRESS)
+    fields.add_argument("--format", choices=DATASET_FORMATS, help="the format of DATA")
+    fields.add_argument("--steps", type=int, metavar="N", help=of_steps)
+    fields.add_argument(
+        "--batch-size", type=int, metavar="N", help="images per step (8)"
+    )
+    fields.add_argument("--seed", type=int, metavar="N", help="random seed (0)")
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="any other field of a run, as for train; may be given several times",
+    )
+    return fields
+
+
 # --- Types and actions of arguments.
 
 

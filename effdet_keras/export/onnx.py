@@ -352,13 +352,13 @@ def onnx_postprocess(postprocess, anchors, config, opset=_OPSET):
         ]
     )
     graph = onnx.parser.parse_graph(f"{_GRAPH}{{{text}}}")
-    used = {name for node in graph.node for name in _inputs_of(node)}
+    used = {name for node in all_nodes_of(graph) for name in node.input}
     for name, value in _constants(postprocess, anchors, config).items():
         if name in used:
             graph.initializer.append(onnx.numpy_helper.from_array(value, name))
     own = {value.name for value in [*graph.input, *graph.output]}
-    _rename(graph, lambda name: name if name in own else f"{POSTPROCESS}{name}")
-    for node in nodes_of(graph):
+    rename_values(graph, lambda name: name if name in own else f"{POSTPROCESS}{name}")
+    for node in all_nodes_of(graph):
         node.name = f"{POSTPROCESS}{node.output[0].removeprefix(POSTPROCESS)}"
     return graph
 
@@ -396,29 +396,21 @@ def decoding_constants(anchors, config, max_log_side=box_ops.MAX_LOG_SIDE):
     return {**arrays, "halves": np.asarray([2, 2], "int64")}
 
 
-def nodes_of(graph):
+def all_nodes_of(graph):
     """All nodes of a graph, those inside its loops included."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:
-            yield from nodes_of(attribute.g)
+            yield from all_nodes_of(attribute.g)
 
 
-def _inputs_of(node):
-    """Names that a node reads, those inside its loop included."""
-    yield from node.input
-    for attribute in node.attribute:
-        for inner in attribute.g.node:
-            yield from _inputs_of(inner)
-
-
-def _rename(graph, new_name):
-    """Renames all values of a graph, those inside its loop included."""
+def rename_values(graph, new_name):
+    """Renames all values of a graph, those inside its loops included."""
     for node in graph.node:
         node.input[:] = map(new_name, node.input)
         node.output[:] = map(new_name, node.output)
         for attribute in node.attribute:
-            _rename(attribute.g, new_name)
+            rename_values(attribute.g, new_name)
     for value in [*graph.input, *graph.output, *graph.initializer]:
         value.name = new_name(value.name)
 

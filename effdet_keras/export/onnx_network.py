@@ -94,15 +94,13 @@ def graph_of_onnx(graph):
         )
         for node in graph.node
     ]
-    to_array = onnx.numpy_helper.to_array
-    arrays = {tensor.name: to_array(tensor) for tensor in graph.initializer}
     outputs = {}
     for output in graph.output:
         kind = output.type.tensor_type
         shape = tuple(axis.dim_value or None for axis in kind.shape.dim)
         dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
         outputs[output.name] = shape, dtype.name
-    return NetworkGraph(nodes, arrays, outputs)
+    return NetworkGraph(nodes, constants_of(graph), outputs)
 
 
 def _value_of(attribute):

@@ -33,6 +33,7 @@ from effdet_keras.runs.exports import export_run, try_export
 from effdet_keras.runs.parts import (
     callbacks_of_run,
     choose_splits,
+    datasets_in_memory,
     load_to_resume,
     make_model,
     num_epochs,
@@ -138,7 +139,7 @@ mean 'epochs'? It has: data, ...
     """
     if model is not None:
         fields["model"] = model
-    datasets = _in_memory(data)
+    datasets = datasets_in_memory(data)
     if data is not None and datasets is None:
         fields["data"] = os.fspath(data)
     if resume and (out is None or overwrite):
@@ -196,13 +197,6 @@ mean 'epochs'? It has: data, ...
         chosen = with_batch_size(chosen, splits, hparams, fields)
         result = _train(chosen, splits, folder, text, callbacks=callbacks, **options)
     return result if keeps_folder else dataclasses.replace(result, folder=None)
-
-
-def _in_memory(data):
-    """Datasets by split, where they were given and are not to be read; else None."""
-    is_one = isinstance(data, DetectionDataset)
-    data = {"train": data} if is_one else data
-    return data if isinstance(data, Mapping) else None
 
 
 # --- One run, to the best checkpoint and its numbers.

@@ -52,6 +52,13 @@ SPLIT_FIELDS = (
 )
 
 
+def datasets_in_memory(data: Any) -> Mapping[str, DetectionDataset] | None:
+    """Datasets by split, where they were given and are not to be read; else None."""
+    is_one = isinstance(data, DetectionDataset)
+    data = {"train": data} if is_one else data
+    return data if isinstance(data, Mapping) else None
+
+
 @dataclasses.dataclass(frozen=True)
 class Splits:
     """The datasets of a run, all of the same classes."""

@@ -183,6 +183,35 @@ class RunFolder:
                 )
 
 
+# --- The folder of several trainings, such as those of a forecast, and its JSON file.
+
+
+def read_to_resume(path: pathlib.Path, description: Mapping[str, Any], what: str):
+    """What is in the JSON file of a "forecast" or "search" that is to be resumed.
+
+    Raises `InvalidStateError` where it was made with another description, whose values
+    are those of JSON.
+    """
+    before = json.loads(path.read_text(encoding="utf-8"))
+    for name, value in description.items():
+        if before[name] != value:
+            raise InvalidStateError(
+                f"The {what} in '{path.parent}' was made with other {name}. "
+                f"Received: {value}, before: {before[name]}. Give the same, or begin a "
+                f"new {what} in another folder."
+            )
+    return before
+
+
+def check_empty_to_begin(folder: pathlib.Path, what: str) -> None:
+    """Raises `FileExistsError` where something is in the folder."""
+    if folder.is_dir() and any(folder.iterdir()):
+        raise FileExistsError(
+            f"The folder '{folder}' is not empty. Give another one, continue its "
+            f"{what} (`resume`, --resume), or replace it (`overwrite`, --overwrite)."
+        )
+
+
 # --- The files of the first process' run, in the folders of the other processes.
 
 # The last but one is what a training goes on from where the last is damaged.

@@ -203,14 +203,19 @@ def import_writes_an_archive(made, folder):
     assert (folder / "model.weights.h5").exists()
 
 
-def forecast_measures_two_parts(made, folder):
-    ek.data.write_shapes(folder / "data", num_train=34, num_valid=6)
-    fields = tiny_run(steps=1)
-    settings = {f"model_config.{n}": v for n, v in fields["model_config"].items()}
+def _flags_of_tiny_runs():
+    """Flags with which the trainings of a command take seconds, but for `--steps`."""
+    config = tiny_run()["model_config"]
+    settings = {f"model_config.{name}": value for name, value in config.items()}
     settings["model_config.backbone"] = LITE0
     settings |= {"weights": "none", "tensorboard": "false", "anchors": "null"}
     settings |= {"run_eagerly": "true", "postprocess.max_detections": 5}
-    flags = [f"--set={name}={value}" for name, value in settings.items()]
+    return [f"--set={name}={value}" for name, value in settings.items()]
+
+
+def forecast_measures_two_parts(made, folder):
+    ek.data.write_shapes(folder / "data", num_train=34, num_valid=6)
+    flags = _flags_of_tiny_runs()
     flags += ["--steps", 1, "--image-size", 64, "--percents", 25, 50]
     said = effdet_keras("forecast", folder / "data", "--out", folder / "out", *flags)
     assert "25 %: AP 0" in said and "twice as many" in said
@@ -219,12 +224,7 @@ def forecast_measures_two_parts(made, folder):
 
 def choose_hands_over_a_file(made, folder):
     ek.data.write_shapes(folder / "data", num_train=8, num_valid=4)
-    fields = tiny_run(steps=2)
-    settings = {f"model_config.{n}": v for n, v in fields["model_config"].items()}
-    settings["model_config.backbone"] = LITE0
-    settings |= {"weights": "none", "tensorboard": "false", "anchors": "null"}
-    settings |= {"run_eagerly": "true", "postprocess.max_detections": 5}
-    flags = [f"--set={name}={value}" for name, value in settings.items()]
+    flags = _flags_of_tiny_runs()
     flags += ["--steps", 2, "--sizes", "64x64", "--models", "efficientdet-lite0"]
     flags += ["--precisions", "float32", "--timed-images", 1, "--max-ms", 60_000]
     said = effdet_keras("choose", folder / "data", "--out", folder / "out", *flags)

@@ -69,7 +69,7 @@ def model_of(fields):
     """A model of a config whose outputs have the usual size, and no equal scores."""
     keras.utils.set_random_seed(3)
     small = tiny_model()
-    config = small.config.replace(**{"image_size": SIZE, **fields})
+    config = small.config.replace(image_size=SIZE).replace(**fields)
     model = EfficientDet(config, class_names=small.class_names)
     rng = np.random.default_rng(5)
     for weight in model.weights:

@@ -39,7 +39,6 @@ from effdet_keras.data.anchor_fit import input_size_of_side
 from effdet_keras.data.dataset import DetectionDataset, boxes_per_class
 from effdet_keras.detect.evaluate import evaluate
 from effdet_keras.errors import (
-    InvalidStateError,
     InvalidValueError,
     check_argument,
     check_choice,
@@ -73,8 +72,20 @@ from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.network.config import MODEL_NAMES
 from effdet_keras.runs.configuration import RunConfiguration, in_words
 from effdet_keras.runs.fine_tune import fine_tune
-from effdet_keras.runs.parts import SPLIT_FIELDS, choose_splits, make_model, num_epochs
-from effdet_keras.runs.run_folder import RunFolder, fingerprint, read_rows
+from effdet_keras.runs.parts import (
+    SPLIT_FIELDS,
+    choose_splits,
+    datasets_in_memory,
+    make_model,
+    num_epochs,
+)
+from effdet_keras.runs.run_folder import (
+    RunFolder,
+    check_empty_to_begin,
+    fingerprint,
+    read_rows,
+    read_to_resume,
+)
 
 MODELS = (
     "efficientdet-lite0",
@@ -180,9 +191,7 @@ itself, by `sizes`. ...
     )
     _check_fields(fields)
     folder = local_path(out, "`out`")
-    if isinstance(data, DetectionDataset):
-        data = {"train": data}
-    datasets = data if isinstance(data, Mapping) else None
+    datasets = datasets_in_memory(data)
     if datasets is None:
         fields["data"] = os.fspath(data)
     configuration = RunConfiguration(**fields)
@@ -325,25 +334,14 @@ class _Search:
         """Takes over what was found, or begins anew."""
         path = self.folder / _FILE
         if path.is_file() and resume:
-            self._read(json.loads(path.read_text(encoding="utf-8")))
+            self._take_over(read_to_resume(path, self.description, "search"))
         elif path.is_file() and overwrite:
             shutil.rmtree(self.folder)
-        elif self.folder.is_dir() and any(self.folder.iterdir()):
-            raise FileExistsError(
-                f"The folder '{self.folder}' is not empty. Give another one, continue "
-                "the search in it (`resume`, --resume), or replace it (`overwrite`, "
-                "--overwrite)."
-            )
+        else:
+            check_empty_to_begin(self.folder, "search")
         self._write()
 
-    def _read(self, before):
-        for name, value in self.description.items():
-            if before[name] != value:
-                raise InvalidStateError(
-                    f"The search in '{self.folder}' was made with other {name}. "
-                    f"Received: {value}, before: {before[name]}. Give the same, or "
-                    "begin a new search in another folder."
-                )
+    def _take_over(self, before):
         self.measured = [_read_row(MeasuredFile, row) for row in before["measured"]]
         self.rungs = [
             [_read_row(RungResult, row) for row in rung] for rung in before["rungs"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from effdet_keras._internal.optional_imports import keras
-from effdet_keras.cli.arguments import DATASET_FORMATS, add_data, add_overwrite
+from effdet_keras.cli.arguments import add_data, add_overwrite, add_training_fields
 
 SUMMARY = "train the best model within limits of milliseconds and megabytes"
 DESCRIPTION = (
@@ -95,25 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="continue the search in FOLDER: what was measured and trained stays",
     )
     add_overwrite(parser)
-
-    # As for `train`: fields of a run, and those that are not given stay as they are.
-    fields = parser.add_argument_group("trainings", argument_default=argparse.SUPPRESS)
-    fields.add_argument("--format", choices=DATASET_FORMATS, help="the format of DATA")
-    fields.add_argument(
-        "--steps", type=int, metavar="N", help="steps of a whole training (1,400)"
-    )
-    fields.add_argument(
-        "--batch-size", type=int, metavar="N", help="images per step (8)"
-    )
-    fields.add_argument("--seed", type=int, metavar="N", help="random seed (0)")
-    parser.add_argument(
-        "--set",
-        dest="settings",
-        action="append",
-        default=[],
-        metavar="FIELD=VALUE",
-        help="any other field of a run, as for train; may be given several times",
-    )
+    add_training_fields(parser, "steps of a whole training (1,400)")
 
 
 def _size(text):

@@ -8,10 +8,10 @@ from typing import Any
 
 from effdet_keras._internal.optional_imports import keras
 from effdet_keras.cli.arguments import (
-    DATASET_FORMATS,
     OneOrTwo,
     add_data,
     add_overwrite,
+    add_training_fields,
     size_or_auto,
 )
 
@@ -54,10 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="continue the forecast in FOLDER: what was measured stays",
     )
     add_overwrite(parser)
-
-    # As for `train`: fields of a run, and those that are not given stay as they are.
-    fields = parser.add_argument_group("trainings", argument_default=argparse.SUPPRESS)
-    fields.add_argument("--format", choices=DATASET_FORMATS, help="the format of DATA")
+    fields = add_training_fields(parser, "steps of each training (1,400)")
     fields.add_argument(
         "--model", metavar="NAME", help="a preset, as for train (efficientdet-lite0)"
     )
@@ -68,21 +65,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=size_or_auto,
         metavar="PIXELS",
         help="the network's input size, as for train (fitted to all boxes)",
-    )
-    fields.add_argument(
-        "--steps", type=int, metavar="N", help="steps of each training (1,400)"
-    )
-    fields.add_argument(
-        "--batch-size", type=int, metavar="N", help="images per step (8)"
-    )
-    fields.add_argument("--seed", type=int, metavar="N", help="random seed (0)")
-    parser.add_argument(
-        "--set",
-        dest="settings",
-        action="append",
-        default=[],
-        metavar="FIELD=VALUE",
-        help="any other field of a run, as for train; may be given several times",
     )
 
 

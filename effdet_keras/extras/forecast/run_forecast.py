@@ -18,7 +18,6 @@ from effdet_keras.data.dataset import DetectionDataset, boxes_per_class, count_o
 from effdet_keras.data.group_split import divide
 from effdet_keras.data.split_groups import ImageGroups, image_groups
 from effdet_keras.errors import (
-    InvalidStateError,
     InvalidValueError,
     check_fields,
     printable,
@@ -42,8 +41,18 @@ from effdet_keras.extras.report.pages import (
 from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.runs.configuration import RunConfiguration, in_words, seconds_of
 from effdet_keras.runs.fine_tune import fine_tune
-from effdet_keras.runs.parts import SPLIT_FIELDS, Splits, choose_splits
-from effdet_keras.runs.run_folder import RunFolder, fingerprint
+from effdet_keras.runs.parts import (
+    SPLIT_FIELDS,
+    Splits,
+    choose_splits,
+    datasets_in_memory,
+)
+from effdet_keras.runs.run_folder import (
+    RunFolder,
+    check_empty_to_begin,
+    fingerprint,
+    read_to_resume,
+)
 
 FEWEST_IMAGES = 40
 PERCENTS = (12, 25, 50)
@@ -197,9 +206,7 @@ def forecast(
         rule = "`time_budget` is a duration such as '90s', '20m' or '1.5h'"
         require(is_right, rule, time_budget=time_budget)
     folder = local_path(out, "`out`")
-    if isinstance(data, DetectionDataset):
-        data = {"train": data}
-    datasets = data if isinstance(data, Mapping) else None
+    datasets = datasets_in_memory(data)
     if datasets is None:
         fields["data"] = os.fspath(data)
     configuration = RunConfiguration(**fields)
@@ -290,21 +297,10 @@ class _Trainings:
         """Takes over what was measured, or begins anew."""
         path = self.folder / _FILE
         if path.is_file() and resume:
-            before = json.loads(path.read_text(encoding="utf-8"))
-            for name, value in self.description.items():
-                if before[name] != value:
-                    raise InvalidStateError(
-                        f"The forecast in '{self.folder}' was made with other {name}. "
-                        f"Received: {value}, before: {before[name]}. Give the same, or "
-                        "begin a new forecast in another folder."
-                    )
+            before = read_to_resume(path, self.description, "forecast")
             self.measurements = [Measurement(**row) for row in before["measurements"]]
-        elif self.folder.is_dir() and any(self.folder.iterdir()) and not overwrite:
-            raise FileExistsError(
-                f"The folder '{self.folder}' is not empty. Give another one, continue "
-                "its forecast (`resume`, --resume), or replace it (`overwrite`, "
-                "--overwrite)."
-            )
+        elif not overwrite:
+            check_empty_to_begin(self.folder, "forecast")
         self.overwrite = overwrite
         self._write()
 

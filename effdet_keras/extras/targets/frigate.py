@@ -22,6 +22,7 @@ from effdet_keras._internal.optional_imports import (
     openvino_ops,
 )
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.export.onnx import rename_values
 from effdet_keras.export.registry import FORMATS, Written
 from effdet_keras.export.runtime import (
     DESCRIPTION_NAME,
@@ -295,9 +296,8 @@ def _append_rows(graph):
         "rows_first": np.int64([0]),
     }
     names = {value.name for value in [*tail.input, *tail.output]} | set(constants)
-    for node in tail.node:  # so that no name is one of the network's
-        for values in (node.input, node.output):
-            values[:] = [n if n in names else f"rows/{n}" for n in values]
+    # So that no name is one of the network's.
+    rename_values(tail, lambda name: name if name in names else f"rows/{name}")
     graph.node.extend(tail.node)
     for name, value in constants.items():
         graph.initializer.append(onnx.numpy_helper.from_array(value, name))

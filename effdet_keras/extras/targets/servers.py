@@ -7,7 +7,7 @@ import json
 
 from effdet_keras._internal.optional_imports import onnx
 from effdet_keras.errors import require
-from effdet_keras.export.onnx import POSTPROCESS, nodes_of
+from effdet_keras.export.onnx import POSTPROCESS, all_nodes_of
 from effdet_keras.export.registry import FORMATS, Written
 from effdet_keras.export.runtime import labels_of
 from effdet_keras.extras.targets.tflite import require_detection_alone
@@ -131,5 +131,5 @@ def _postprocess_nodes(path):
     On a GPU each of the hundred rounds of Soft-NMS waits for the one before: a small
     model took 15 times as long.
     """
-    nodes = nodes_of(onnx.load(path).graph)
+    nodes = all_nodes_of(onnx.load(path).graph)
     return [node.name for node in nodes if node.name.startswith(POSTPROCESS)]

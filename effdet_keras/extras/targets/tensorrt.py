@@ -11,7 +11,7 @@ import numpy as np
 from effdet_keras._internal.optional_imports import onnx, onnxruntime
 from effdet_keras._version import __version__
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.export.onnx import decoding_constants, decoding_nodes
+from effdet_keras.export.onnx import decoding_constants, decoding_nodes, rename_values
 from effdet_keras.export.onnx_network import network_of_planes
 from effdet_keras.export.registry import Written
 from effdet_keras.export.runtime import (
@@ -112,9 +112,8 @@ def _append_plugin(file, model, description):
     names = {value.name for value in [*tail.input, *tail.output]}
     constants = decoding_constants(model.anchors, model.config, _MAX_LOG_SIDE)
     constants["ones"] = np.int64([1, 1])
-    for node in tail.node:  # so that no name is one of the network's
-        for values in (node.input, node.output):
-            values[:] = [n if n in names else f"decoding/{n}" for n in values]
+    # So that no name is one of the network's.
+    rename_values(tail, lambda name: name if name in names else f"decoding/{name}")
     graph.node.extend(tail.node)
     for name, value in constants.items():
         array = onnx.numpy_helper.from_array(value, f"decoding/{name}")
