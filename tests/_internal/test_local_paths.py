@@ -17,6 +17,7 @@ from effdet_keras._internal.whole_files import is_remote, local_path
         ("C://cats", "C://cats"),  # a drive of Windows
         ("file:///tmp/two%20cats", "/tmp/two cats"),
         ("file://localhost/tmp/two%20cats", "/tmp/two cats"),
+        ("file://[::1/tmp/two%20cats", "/tmp/two cats"),
     ],
 )
 def test_a_path_of_this_machine_is_understood(given, expected):
