@@ -2,8 +2,10 @@
 
 import importlib.util
 import pathlib
+import sys
 
 import fsspec
+import keras
 import numpy as np
 import pytest
 
@@ -14,6 +16,30 @@ from effdet_keras.extras.remote import files as remote_files
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 # Real checkpoint files, of 16 MB each, are too large for the repository.
 CHECKPOINTS = pathlib.Path(__file__).parents[2] / "shared" / "reference" / "golden"
+
+
+@pytest.fixture(autouse=True)
+def settings_are_left_as_found():
+    """A test that changes a setting of the process changes what later tests do."""
+    before = _settings_of_the_process()
+    yield
+    after = _settings_of_the_process()
+    # A setting of a package that the test imported is not one that it changed.
+    changed = {n: after[n] for n in before if after[n] != before[n]}
+    assert not changed, f"left by the test: {changed}, was {before}"
+
+
+def _settings_of_the_process():
+    settings = {
+        "dtype policy": keras.config.dtype_policy().name,
+        "floatx": keras.config.floatx(),
+        "image data format": keras.config.image_data_format(),
+    }
+    if tf := sys.modules.get("tensorflow"):
+        settings["graph options"] = tf.config.optimizer.get_experimental_options()
+        settings["jit"] = tf.config.optimizer.get_jit()
+        settings["run_functions_eagerly"] = tf.config.functions_run_eagerly()
+    return settings
 
 
 @pytest.fixture(scope="session")

@@ -45,7 +45,7 @@ def casts_in_place():
     optimizer = pytest.importorskip("tensorflow").config.optimizer
     optimizer.set_experimental_options({"arithmetic_optimization": False})
     yield
-    optimizer.set_experimental_options({"arithmetic_optimization": True})
+    optimizer.set_experimental_options({"arithmetic_optimization": None})
 
 
 @pytest.mark.slow_elsewhere
