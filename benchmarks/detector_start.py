@@ -1,0 +1,169 @@
+"""How to fine-tune a detector: against an ImageNet backbone, for as long.
+
+    python benchmarks/detector_start.py DATA DATA DATA blood-cells --folds blood-cells
+    python benchmarks/detector_start.py ... --steps 50 200 600 --trained-by reference
+    python benchmarks/detector_start.py ... --judge test --recipes "ImageNet" "default"
+
+README begins with a detector that was trained on COCO. Its weights cannot be had
+everywhere, so this trains one itself: for each dataset in `--folds` on the training
+images of all others, with all their classes side by side. Then it fine-tunes that
+detector on the dataset of the fold, by each recipe, and an ImageNet backbone by the
+default, at one image size. `--trained-by` says how the detector was trained itself:
+`auto` is our default (ATSS and a CIoU term), `reference` has the matching and the loss
+of the published weights. Without `--judge test`, four fifths of `train` train and the
+last fifth judges: choose with that. Prints a JSON line for each training. With `--keep
+FOLDER` the detectors are kept there, and found again.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import tempfile
+import time
+
+import keras
+from frozen_backbone import _BLOOD_CELLS
+
+import effdet_keras as ek
+from effdet_keras.extras.data_check.suspects import concat_splits
+from effdet_keras.train.auto_recipe import BOX_LOSS, _first_blocks
+
+ATSS = {"matching": ek.matching.ATSSMatching(), "loss": BOX_LOSS}
+PART = {
+    "freeze": _first_blocks("efficientnet-lite0"),
+    "learning_rate_multipliers": {"^efficientnet": 0.2},
+}
+# How to fine-tune: arguments of `compile`, and the rate for batches of 8.
+RECIPES = {
+    "ImageNet": None,
+    "default": {},
+    "frozen": {"freeze": "backbone"},
+    "frozen, rate 5e-3": {"freeze": "backbone", "rate": 5e-3},
+    "frozen, rate 5e-3, ATSS": {"freeze": "backbone", "rate": 5e-3, **ATSS},
+    "frozen, rate 2.5e-3, ATSS": {"freeze": "backbone", "rate": 2.5e-3, **ATSS},
+    "ATSS": ATSS,
+    "rate 2.5e-3, ATSS": {"rate": 2.5e-3, **ATSS},
+    "first blocks frozen, rate 2.5e-3, ATSS": {"rate": 2.5e-3, **PART, **ATSS},
+    "first blocks frozen, rate 5e-3, ATSS": {"rate": 5e-3, **PART, **ATSS},
+}
+
+
+def main():
+    options = read_options()
+    data = {name: read(name) for name in options.data}
+    folder = pathlib.Path(options.keep or tempfile.mkdtemp())
+    folder.mkdir(parents=True, exist_ok=True)
+    for fold in options.folds or data:
+        train, judge = data[fold]["train"], data[fold].get("test")
+        if options.judge == "held-out":
+            train, judge = train.split(0.8, groups="image")
+        archive = detector(fold, data, folder, options)
+        for steps in options.steps:
+            for name in options.recipes:
+                line = {"dataset": pathlib.Path(fold).name, "recipe": name}
+                line |= {"trained_by": options.trained_by, "judge": options.judge}
+                line |= fine_tuned(RECIPES[name], archive, train, judge, steps, options)
+                print(json.dumps(line), flush=True)
+
+
+def read(name):
+    return ek.data.load_splits(_BLOOD_CELLS if name == "blood-cells" else name)
+
+
+def detector(fold, data, folder, options):
+    """The archive of a detector of all datasets but one, trained unless it is there."""
+    name = f"{pathlib.Path(fold).name}_{options.trained_by}_{options.detector_steps}"
+    archive = folder / f"without_{name}.keras"
+    if archive.exists():
+        return archive
+    others = [other for other in data if other != fold]
+    trains = {
+        other: renamed(data[other]["train"], pathlib.Path(other).name)
+        for other in others
+    }
+    classes = [name for train in trains.values() for name in train.class_names]
+    trains = {other: train.with_classes(classes) for other, train in trains.items()}
+    train = concat_splits(trains)
+    keras.utils.set_random_seed(0)
+    model = ek.EfficientDet.from_preset(
+        options.model, "imagenet", dataset=train, image_size=options.image_size
+    )
+    recipe = {}
+    if options.trained_by == "reference":  # optimizer and schedule fit the length
+        recipe = {
+            "matching": ek.matching.IoUMatching(),
+            "loss": ek.DetectionLoss(),
+        }
+    fit(model, train, options.detector_steps, recipe, options)
+    model.save(archive)
+    return archive
+
+
+def renamed(dataset, prefix):
+    """The dataset with names of classes that no other dataset has."""
+    names = [f"{prefix}: {name}" for name in dataset.class_names]
+    return ek.data.DetectionDataset(dataset.records, names, dataset.category_ids)
+
+
+def fine_tuned(recipe, archive, train, judge, steps, options):
+    """Trains and judges one model."""
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(options.seed)
+    begin, cpu = time.monotonic(), cpu_seconds()
+    # A new detector gets anchors that fit, a loaded one keeps its own.
+    start = ("imagenet", {"anchors": "auto"}) if recipe is None else (archive, {})
+    model = ek.EfficientDet.from_preset(
+        options.model, start[0], dataset=train, image_size=options.image_size, **start[1]
+    )
+    fit(model, train, steps, recipe or {}, options)
+    training = cpu_seconds() - cpu
+    numbers = ek.callbacks.COCOEvaluation(judge, batch_size=16, verbose=False).evaluate(
+        model
+    )
+    return {
+        "steps": int(model.optimizer.iterations.numpy()),
+        "seed": options.seed,
+        "AP": round(float(numbers["AP"]), 4),
+        "AP50": round(float(numbers["AP50"]), 4),
+        "training_cpu_minutes": round(training / 60, 2),
+        "minutes": round((time.monotonic() - begin) / 60, 2),
+    }
+
+
+def fit(model, train, steps, recipe, options):
+    """For the number of steps, to whole epochs: the schedule falls to zero."""
+    recipe = dict(recipe)
+    epochs = max(1, round(steps * options.batch_size / len(train)))
+    rate = recipe.pop("rate", None)
+    if rate is not None:
+        recipe["learning_rate"] = rate * (options.batch_size / 8) ** 0.5
+    model.compile(**recipe)
+    model.fit(train, batch_size=options.batch_size, epochs=epochs, verbose=0)
+
+
+def cpu_seconds():
+    times = os.times()
+    return times.user + times.system
+
+
+def read_options():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    add = parser.add_argument
+    add("data", nargs="+", help="`blood-cells`, or paths")
+    add("--folds", nargs="+", help="of `data`; all of them by default")
+    add("--trained-by", choices=("auto", "reference"), default="auto")
+    add("--detector-steps", type=int, default=900, help="of 8 images")
+    add("--steps", nargs="+", type=int, default=[200], help="of the fine-tuning")
+    add("--recipes", nargs="+", choices=RECIPES, default=list(RECIPES))
+    add("--judge", choices=("held-out", "test"), default="held-out")
+    add("--model", default="efficientdet-lite0")
+    add("--image-size", type=int, nargs=2, default=[256, 256])
+    add("--batch-size", type=int, default=8)
+    add("--seed", type=int, default=0)
+    add("--keep", help="folder for the detectors")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
