@@ -112,9 +112,12 @@ def fine_tuned(recipe, archive, train, judge, steps, options):
     keras.utils.set_random_seed(options.seed)
     begin, cpu = time.monotonic(), cpu_seconds()
     # A new detector gets anchors that fit, a loaded one keeps its own.
-    start = ("imagenet", {"anchors": "auto"}) if recipe is None else (archive, {})
+    new = {"weights": "imagenet", "anchors": "auto"}
     model = ek.EfficientDet.from_preset(
-        options.model, start[0], dataset=train, image_size=options.image_size, **start[1]
+        options.model,
+        dataset=train,
+        image_size=options.image_size,
+        **(new if recipe is None else {"weights": archive}),
     )
     fit(model, train, steps, recipe or {}, options)
     training = cpu_seconds() - cpu

@@ -30,7 +30,7 @@ NAMES = {
     "making_function": "function_build_scope",
     "watched": "wrap_train_function",
     "predicting": "wrap_predict_function",
-    "data_of_fit": "prepare_fit_data",
+    "data_of_fit": "distribute_fit_data",
     "of_parts": "a noun first",
     "of_fit": "a noun first",
     "of_step": "a noun first",

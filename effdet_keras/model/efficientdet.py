@@ -1,13 +1,16 @@
 """`EfficientDet`, the `keras.Model`: compile, fit, losses, detect.
 
-One step of `fit`, in order (docs/training_step.md follows an image through it):
+One step of `fit`, in the order of its calls (docs/training_step.md follows an image
+through it):
 
-1. the train function        train/functions/<backend>.py, made by train/one_device.py
-2. `train_step`              train/steps/<backend>.py
-3. `compute_loss`            here; `compute_losses` in model/steps.py
-4. `DetectionLoss`           train/losses.py, of the targets of train/matching.py
-5. `apply_update`            model/steps.py: optimizer, batch-norm statistics, averages
-6. `check_loss`              model/steps.py, called by 1: raises where the loss is NaN
+    the train function       train/functions/<backend>.py
+        `train_step`         train/steps/<backend>.py
+            `compute_loss`   here: checks the ground truth, updates the loss metrics
+                `compute_losses`     model/steps.py: all terms of the loss
+                    `Matching`       train/matching.py: which anchor learns what
+                    `DetectionLoss`  train/losses.py: classes and boxes
+            `apply_update`   model/steps.py: optimizer, batch-norm statistics, averages
+        `check_loss`         model/steps.py: raises an error where the loss is NaN
 """
 
 from __future__ import annotations
@@ -20,7 +23,6 @@ from typing import Any
 import keras
 
 from effdet_keras._internal.backend import default_jit_compile
-from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.detect import ScoreThreshold, detect
 from effdet_keras.detect.detections import Detections
@@ -28,7 +30,7 @@ from effdet_keras.detect.postprocess import Postprocess, postprocess_outputs
 from effdet_keras.errors import check_choice, require
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.hub.module import HubFeatures  # noqa: F401 (for saved models)
-from effdet_keras.model.export import TrainedModel
+from effdet_keras.model.export import ModelExports
 from effdet_keras.model.files import ModelFiles
 from effdet_keras.model.steps import ModelSteps
 from effdet_keras.model.weights import ModelWeights
@@ -44,7 +46,7 @@ from effdet_keras.train.averages import WeightAverages
 from effdet_keras.train.compile_model import Settings, compile_model
 from effdet_keras.train.fit_callbacks import (
     assemble_callbacks,
-    closing,
+    close_after_fit,
     new_position_tracker,
 )
 from effdet_keras.train.fit_data import prepare_training_data, repeat_for_steps
@@ -63,7 +65,7 @@ keras.saving.register_keras_serializable(package="effdet_keras")(Postprocess)
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class EfficientDet(
     ModelWeights,
-    TrainedModel,
+    ModelExports,
     ModelFiles,
     ModelSteps,
     BackendSteps,
@@ -81,7 +83,7 @@ class EfficientDet(
     | `model/efficientdet.py` | training and detection | `compile`, `fit`, `detect` |
     | `train/steps/<backend>.py` | one step | `train_step`, `test_step` |
     | `train/functions/<backend>.py` | how Keras runs a step | `make_train_function` |
-    | `train/one_device.py` | what both inherit: their defaults on one device | |
+    | `train/training_defaults.py` | what both inherit: defaults for one device | |
     | `model/steps.py` | losses, update, batches | `batches`, `evaluate`, `predict` |
     | `model/weights.py` | weights of all kinds | `from_preset`, `load_pretrained` |
     | `model/files.py` | Keras' own files | `save`, `load_weights` |
@@ -142,7 +144,7 @@ class EfficientDet(
     # Thresholds and temperature for `detect`, or None where none were chosen.
     score_settings: ScoreSettings | None = None
     settings: Settings | None = None  # what `compile` set
-    is_trained_recipe = False  # whether the weights were trained with these settings
+    weights_match_recipe = False  # whether the weights were trained with `settings`
     training_dataset: DetectionDataset | None = None  # of the `fit` under way
 
     def __init__(
@@ -227,13 +229,16 @@ class EfficientDet(
     ) -> None:
         """Sets how to train. Without arguments, `fit` chooses what fits the data.
 
-        `recipe="auto"` leaves every argument that is not given to `fit`, which prints
-        what it chose and why (docs/fine_tuning.md). For 100,000 steps or more it is
-        `recipe="reference"`: SGD with momentum, a warm-up and a cosine to zero, L2
-        decay, clipping, moving averages (see `Recipe`). Until `fit` has chosen, the
-        model has the optimizer and averages of the reference, for `train_on_batch`,
-        `evaluate` and files. Each `compile` makes a new optimizer, and new averages
-        that start at the model's weights, which after `fit` are the old averages.
+        With `recipe="auto"`, `fit` chooses every argument that you omit, and prints
+        what it chose and why (docs/fine_tuning.md). For 100,000 steps or more it
+        chooses `recipe="reference"`: SGD with momentum, a warm-up and a cosine to zero,
+        L2 decay, clipping, moving averages (see `Recipe`). Until `fit` has chosen, the
+        model trains by the reference's recipe, for `train_on_batch`, `evaluate` and
+        files.
+
+        Each `compile` makes a new optimizer and new moving averages. Both start from
+        the weights that the model has: after a `fit` with averages, these are the
+        averages, not the weights of training.
 
         Args:
             optimizer, loss, **changes: fields of `Recipe`, such as `ema_decay=0.99`, in
@@ -258,13 +263,12 @@ class EfficientDet(
                 ...
             effdet_keras.errors.InvalidTypeError: `compile` has no argument 'clip'. ...
         """
-        check_whole_number("steps_per_execution", steps_per_execution, "[1, inf)")
+        inputs.check_lengths(steps_per_execution=steps_per_execution)
         given = {"optimizer": optimizer, "loss": loss}
         changes |= {name: value for name, value in given.items() if value is not None}
         requested = Recipe.of(recipe, changes)
         if requested.freeze not in (None, "auto"):
             freezing.freeze(self, requested.freeze, requested.freeze_batch_norm)
-        inputs.check_lengths(steps_per_execution=steps_per_execution)
         check_choice("jit_compile", jit_compile, (True, False, "auto"))
         keras_options = {
             "jit_compile": jit_compile,
@@ -274,7 +278,7 @@ class EfficientDet(
         }
         # With "auto" fields `fit` resolves it again; see `train/resolve_recipe.py`.
         compile_model(self, requested, requested.resolve(), keras_options)
-        self.is_trained_recipe = False
+        self.weights_match_recipe = False
 
     # --- Training.
 
@@ -307,8 +311,8 @@ class EfficientDet(
           the averages as the model's weights, and beside them the weights of training,
           with which a training is resumed;
         - `detect`, `predict`, `evaluate` and exports, afterwards, see the averages;
-        - the next `fit` goes on from the weights of training, bit by bit, also after an
-          error or Ctrl-C.
+        - the next `fit` resumes from the weights of training, which no average has
+          changed, bit by bit, also after an error or Ctrl-C.
 
         With `ema_decay=None` there is one set of weights, which all of these see. A
         model without `category_ids` or `class_names` takes those of the dataset.
@@ -372,8 +376,9 @@ class EfficientDet(
         inputs.warn_if_nothing_is_left(data.epochs, data.initial_epoch, data.position)
         if verbose != 0:
             inputs.print_training_hints(self, data.dataset)
+        # Compiles again with the values chosen for fields that are "auto".
         resolve_recipe(self, data, verbose=verbose != 0)
-        data = repeat_for_steps(data)
+        data = repeat_for_steps(data)  # Keras ends a training where the data ends
         tracker = new_position_tracker(self, data)
         callbacks = assemble_callbacks(
             self, callbacks, tracker, log_epochs=verbose == "auto"
@@ -381,9 +386,15 @@ class EfficientDet(
         self._resume_position = None  # the next `fit` does not resume
         self.score_settings = None  # an evaluation of other weights chose them
         # At the end, also after an error, the averages become the model's weights.
-        with self._training_on(data.x, tracker, data.dataset), closing(callbacks):
+        with (
+            self._training_on(data.x, tracker, data.dataset),
+            close_after_fit(callbacks),
+        ):
+            batches = data.x
+            if data.dataset is None:  # pixels that are not read from files
+                batches = inputs.with_checked_pixels(batches, self._error_context)
             return super().fit(
-                self.prepare_fit_data(self._with_checked_pixels(data)),
+                self.distribute_fit_data(batches),
                 data.y,
                 batch_size=data.batch_size,
                 epochs=data.epochs,
@@ -395,15 +406,6 @@ class EfficientDet(
                 steps_per_epoch=data.steps_per_epoch,
                 **kwargs,
             )
-
-    def _with_checked_pixels(self, data):
-        """The data of `fit`, with a check of pixels that are not read from files."""
-        if data.dataset is not None:
-            return data.x
-        self._error_context.trains = (
-            True  # its errors say that the model did not change
-        )
-        return inputs.with_checked_pixels(data.x, self._error_context)
 
     # --- The loss. `train_step` is in the file of the backend that runs: `train/steps`.
 
@@ -431,6 +433,7 @@ class EfficientDet(
             training: bool, whether a training step calls it.
         """
         inputs.check_truth(y, sample_weight, self.config)
+        # Matching, `DetectionLoss`, L2 decay and more; NaN if `y` has invalid values.
         losses = self.compute_losses(y, y_pred, training=training)
         self.settings.loss_metrics.update(losses)
         return losses["loss"]

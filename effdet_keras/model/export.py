@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from effdet_keras.export.check import ExportReport
 
 
-class TrainedModel:
+class ModelExports:
     """What `EfficientDet` can do beyond training and detection, as a mix-in."""
 
     def freeze(self, what: str, batch_norm: bool = True) -> None:

@@ -177,7 +177,6 @@ class ModelSteps:
         """
         images = args[0] if args else kwargs.get("x")
         with self._training_on(None):
-            self._error_context.trains = True
             if isinstance(images, np.ndarray):
                 sparse = images[:, ::SPARSE, ::SPARSE]
                 self._error_context.check_pixels(sparse, "a batch of images")
@@ -236,7 +235,7 @@ class ModelSteps:
         if content_sizes is not None:
             found = self._evaluated({"images": x, "content_sizes": content_sizes})
             return found["detections"]
-        return self.predict_of_process(super().predict_on_batch, self, x)
+        return self.predict_local_batch(super().predict_on_batch, self, x)
 
     # --- Losses.
 
@@ -403,7 +402,10 @@ class ModelSteps:
         return [v for owner in owners if owner is not None for v in owner.variables]
 
     def assigned_values(self, scope: keras.StatelessScope) -> list[tuple]:
-        """Pairs of a variable and the value that it was assigned within a scope."""
+        """Pairs of a variable and the value that a scope has for it.
+
+        Of `step_variables`: those that were assigned, or that the scope maps to values.
+        """
         pairs = [(v, scope.get_current_value(v)) for v in self.step_variables()]
         return [(v, value) for v, value in pairs if value is not None]
 
@@ -424,7 +426,7 @@ class ModelSteps:
         tracker = self.position_tracker
         if tracker is not None and tracker.resumes_within_epoch:
             self.train_function = tracker.wrap_train_function(
-                self.train_function, self.skipped_step
+                self.train_function, self.skip_step
             )
 
     def _maybe_symbolic_build(self, *args: Any, **kwargs: Any) -> None:
@@ -450,6 +452,7 @@ class ModelSteps:
         self.training_dataset = dataset
         skips = tracker is not None and tracker.resumes_within_epoch
         with self._running_on(data):
+            self._error_context.trains = True
             try:
                 if skips:
                     self.train_function = None  # `make_train_function` asks the tracker

@@ -14,6 +14,7 @@ from keras import ops
 from effdet_keras._internal.backend import runs_on_processors
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.optional_imports import torch
+from effdet_keras._internal.replicas import num_replicas, sum_of_replicas
 from effdet_keras.network.computing import ON_TENSORFLOW, ON_TORCH
 from effdet_keras.network.initial_values import with_quick_initial_values
 
@@ -278,16 +279,3 @@ def _over_replicas(x, gamma, beta, epsilon):
     variance = sum_of_replicas(squares) / count
     outputs = tf.nn.batch_normalization(x, mean, variance, beta, gamma, epsilon)
     return outputs, mean, variance
-
-
-def num_replicas():
-    """How many devices of TensorFlow's strategy share out a batch."""
-    return tf.distribute.get_strategy().num_replicas_in_sync
-
-
-def sum_of_replicas(value):
-    """The sum over the devices that `num_replicas` counts."""
-    replica = tf.distribute.get_replica_context()
-    if replica is None or num_replicas() == 1:
-        return value
-    return replica.all_reduce("SUM", value)

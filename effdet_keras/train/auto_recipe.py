@@ -111,7 +111,7 @@ def _optimization(facts):
         AutoChoice(
             "clip_norm",
             REFERENCE["clip_norm"],
-            "gradients of small batches are noisy: clip by global norm",
+            "gradients of small batches are noisy: each is clipped, then all",
         ),
     ]
 
@@ -212,10 +212,10 @@ def describe(
     )
     if facts.steps >= LONG:
         return f"{title}: the reference's."
-    rows = [(f"{c.field}={c.value!r}", c.reason) for c in choices]
+    compile_rows = [(f"{c.field}={c.value!r}", c.reason) for c in choices]
     images = facts.num_images, facts.batch_size
     augment = augmentation(*images, facts.steps // _steps_of_epoch(*images))
-    of_fit = {  # what `fit` chose, because it makes the batches
+    chosen_by_fit = {  # which makes the batches
         "scale_jitter": (
             scale_jitter(facts.num_images),
             "objects keep about their size; of `batches`",
@@ -227,14 +227,17 @@ def describe(
             f"{STEPS:,} steps, without early stopping; of `fit`",
         ),
     }
-    rows += [
+    fit_rows = [
         (f"{name}={value}", reason)
-        for name, (value, reason) in of_fit.items()
+        for name, (value, reason) in chosen_by_fit.items()
         if name in facts.auto_fields and value is not None
     ]
-    width = max((len(argument) for argument, _ in rows), default=0)
-    lines = [f"{title}. Each line is an argument of `compile`, to change as you like:"]
-    lines += [f"  {argument:<{width}}  {reason}" for argument, reason in rows]
+    width = max((len(argument) for argument, _ in compile_rows + fit_rows), default=0)
+    lines = [f"{title}. To change as you like, arguments of `compile`:"]
+    lines += [f"  {argument:<{width}}  {reason}" for argument, reason in compile_rows]
+    if fit_rows:
+        lines.append("and of `fit` and `batches`:")
+        lines += [f"  {argument:<{width}}  {reason}" for argument, reason in fit_rows]
     if given_fields:
         lines.append(f"  as given: {', '.join(given_fields)}")
     return "\n".join(lines)

@@ -29,7 +29,7 @@ def compile_config(model: Any) -> dict[str, Any]:
         STEPS_DONE: steps,
         **model.settings.keras_options,
     }
-    if steps or model.is_trained_recipe:
+    if steps or model.weights_match_recipe:
         config[_TRAINED] = True
     return config
 
@@ -63,7 +63,7 @@ def compile_from_config(model: Any, config: Mapping[str, Any]) -> None:
     if recipe.freeze != "auto":  # which `frozen` says
         recipe = dataclasses.replace(recipe, freeze=None)
     model.compile(recipe=recipe, **options)
-    model.is_trained_recipe = is_trained
+    model.weights_match_recipe = is_trained
 
 
 def refining_config(model: Any) -> dict[str, Any]:

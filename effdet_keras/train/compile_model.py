@@ -8,13 +8,15 @@ from typing import Any
 import keras
 
 from effdet_keras._internal.backend import default_jit_compile
+from effdet_keras._internal.replicas import num_replicas
 from effdet_keras.errors import require
 from effdet_keras.network.batch_norm import MomentumWarmup, set_momentum_warmup
+from effdet_keras.network.computing import ON_TENSORFLOW
 from effdet_keras.network.layers import ConfiguredLayer
 from effdet_keras.train.averages import WeightAverages
 from effdet_keras.train.loss_metrics import LossMetrics, loss_names
 from effdet_keras.train.new_classes import check_not_adversarial
-from effdet_keras.train.optimizers import check_found, step_counter
+from effdet_keras.train.optimizers import check_found, step_counter, steps_per_update
 from effdet_keras.train.recipe import Recipe
 
 
@@ -69,6 +71,7 @@ def compile_model(
             **(keras_options | {"jit_compile": jit_compile}),
         )
         model.adversarial = adversarial
+        _check_accumulation(model.optimizer)
         _set_loss_scale(model, recipe)
         _set_recomputation(model, recipe)
         # Built here, so that loading weights finds the optimizer's variables, and the
@@ -98,6 +101,17 @@ def _check_expressions(model, requested_recipe, recipe, adversarial):
     decay = requested_recipe.weight_decay
     if isinstance(decay, dict):
         check_found("weight_decay", decay, model.variables)
+
+
+def _check_accumulation(optimizer):
+    """Raises ValueError for what Keras cannot do in a `tf.distribute` strategy."""
+    steps = steps_per_update(optimizer)
+    require(
+        steps == 1 or not ON_TENSORFLOW or num_replicas() == 1,
+        "Keras cannot accumulate gradients under a `tf.distribute` strategy of several "
+        "devices: leave `accumulate_steps` out",
+        accumulate_steps=steps,
+    )
 
 
 def _set_loss_scale(model, recipe):

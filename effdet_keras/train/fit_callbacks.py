@@ -96,7 +96,7 @@ def flatten_callbacks(callbacks: Any) -> list[keras.callbacks.Callback]:
 
 
 @contextlib.contextmanager
-def closing(callbacks: Sequence[Any]) -> Iterator[None]:
+def close_after_fit(callbacks: Sequence[Any]) -> Iterator[None]:
     """Context that calls `close` of callbacks when it ends, also after an error.
 
     Keras calls `on_train_end` only where `fit` comes to its end. A callback that holds

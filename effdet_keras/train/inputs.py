@@ -508,7 +508,7 @@ def _faults(truth, config):
 class ErrorContext:
     """What is known of the data of one call, for errors in plain words."""
 
-    trains = False  # whether the call is `fit`
+    trains = False  # whether the call trains: then errors say what of it did not
 
     def __init__(self, data: Any = None) -> None:
         self._readers: list[ImageReader] = list(find_image_readers(data))

@@ -98,8 +98,11 @@ def loss_of_new_classes(model: Any, loss: Any) -> Any:
     return dataclasses.replace(loss, class_weights=tuple(weights.tolist()))
 
 
-def mask_gradients(model: Any, gradients: list, variables: list) -> list:
-    """Gradients with zeros for old classes, so that they do not count in their norm."""
+def mask_old_classes(model: Any, gradients: list, variables: list) -> list:
+    """Gradients with zeros for old classes where these are frozen.
+
+    So they do not count in the norm that is clipped. See `old_classes_kept`.
+    """
     if not model.frozen_labels:
         return gradients
     trains, outputs = _trains(model), {id(v) for v in output_variables(model)}

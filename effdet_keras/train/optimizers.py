@@ -17,8 +17,8 @@ from effdet_keras._internal.backend import runs_on_processors
 from effdet_keras._internal.number_ranges import NumberRange
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.optional_imports import torch
+from effdet_keras._internal.replicas import num_replicas
 from effdet_keras.errors import check_argument
-from effdet_keras.network.batch_norm import num_replicas
 from effdet_keras.network.computing import ON_TENSORFLOW, ON_TORCH
 from effdet_keras.network.initial_values import quick
 from effdet_keras.train.schedules import choice
@@ -122,7 +122,7 @@ def gradients_of(tape, target, variables):
 # --- Clipping gradients in two stages, as the reference: one by one, then together.
 
 
-def clip_gradients(gradients, limit, *, each=True, scale=None):
+def clip_gradients(gradients, limit, *, each_first=True, scale=None):
     """Gradients of at most this norm, first each, then all together; and their norm.
 
     With a `scale`, that of the loss, they are clipped as if they were without it.
@@ -141,7 +141,7 @@ def clip_gradients(gradients, limit, *, each=True, scale=None):
         norms = norms / scale
     factors = ops.ones_like(norms)
     if limit:
-        if each:
+        if each_first:
             factors = limit / ops.maximum(norms, limit)
         together = _norm(norms * factors)
         factors = factors * (limit / ops.maximum(together, limit))

@@ -139,11 +139,12 @@ class Recipe(RecipeFields):
             with Adam and Muon, which divide by the size of a gradient, next to nothing.
         adversarial: `effdet_keras.AdvProp`, to train on adversarial images as well,
             with TensorFlow on one device and without XLA; or None.
-        accumulate_steps: batches whose gradients together are clipped and move
-            weights and averages, as those of one batch of all their images would,
-            except that batch norm sees one batch at a time. Schedules still count
-            batches; the reference's rate is scaled to the images of an update. Not
-            under a strategy of several devices, nor for a Keras optimizer.
+        accumulate_steps: int, the batches of one update of weights and averages. The
+            gradients of each batch are clipped, and the update has their mean (Keras'
+            `gradient_accumulation_steps`). Batch norm sees one batch at a time.
+            Schedules still count batches; the reference's rate is scaled to the images
+            of an update. Not under a strategy of several devices, nor for a Keras
+            optimizer.
         grad_checkpoint: whether the blocks of the backbone and the cells of the
             BiFPN keep only their outputs for the backward pass, which computes the rest
             again: less memory, the same gradients, more time (docs/train.md).
@@ -152,7 +153,7 @@ class Recipe(RecipeFields):
             after 2,000 steps without. None is Keras' own, 32,768.
         batch_norm_warmup: whether the moving statistics of batch norm have a short
             memory in the first 900 steps, in which they would lag behind the weights;
-            "auto" is True but for the reference.
+            "auto" is True where `fit` chooses, and False for "reference" and "tfod".
         freeze: what must not train; see `freeze`. None leaves it as it is; "auto" may
             freeze a pretrained backbone, where nothing is frozen yet.
             "all-but-new-classes" adds classes to a loaded detector, and keeps boxes and
@@ -201,6 +202,7 @@ class Recipe(RecipeFields):
             rule = "`learning_rate_multipliers` are not for a Keras optimizer"
             factors = self.learning_rate_multipliers
             require(factors in (None, AUTO), rule, learning_rate_multipliers=factors)
+            self._check_decays_once()
             return
         is_one = not isinstance(self.weight_decay, dict)
         require(
@@ -217,6 +219,18 @@ class Recipe(RecipeFields):
         )
         if not self._brings_schedule:
             self.resolve_schedule(batch_size=1, steps_per_epoch=1, epochs=1)
+
+    def _check_decays_once(self):
+        """Raises ValueError where a Keras optimizer and the loss would both decay."""
+        own = getattr(self.optimizer, "weight_decay", None)
+        decays_twice = own and self.weight_decay not in (AUTO, None, 0.0)
+        require(
+            not decays_twice,
+            "The optimizer decays the weights already: leave `weight_decay` of the "
+            "recipe out, or make the optimizer with `weight_decay=0.0`",
+            weight_decay=self.weight_decay,
+            optimizer=f"{type(self.optimizer).__name__}(weight_decay={own})",
+        )
 
     @classmethod
     def of(cls, recipe: str | Recipe, changes: Mapping[str, Any]) -> Recipe:
@@ -259,7 +273,7 @@ class Recipe(RecipeFields):
         them is chosen. A Keras optimizer has been built for what trains, so that
         nothing can be frozen any more.
         """
-        if self.is_given(field):
+        if self.is_given(field) or not self.has_auto_fields:
             return False
         if field in ("freeze", "learning_rate_multipliers"):
             return not self._brings_optimizer
@@ -294,7 +308,7 @@ class Recipe(RecipeFields):
 
         defaults = {
             **(DEFAULTS if self._is_tfod else REFERENCE),
-            "batch_norm_warmup": self.has_auto_fields,
+            "batch_norm_warmup": False,
             **values,
         }
         not_given = {

@@ -5,25 +5,16 @@ With one device each function does the plain thing.
 
 import tensorflow as tf
 
-from effdet_keras.errors import InvalidValueError
-from effdet_keras.network.batch_norm import num_replicas, sum_of_replicas
-from effdet_keras.train.optimizers import steps_per_update
+from effdet_keras._internal.replicas import num_replicas, sum_of_replicas
 
 
-def sum_over_replicas(gradients, optimizer):
+def sum_over_replicas(gradients):
     """The sum of the gradients of all replicas.
 
     Clipping the sum makes N replicas equal one device; the reference clips before it.
     """
     if num_replicas() == 1:
         return [tf.convert_to_tensor(gradient) for gradient in gradients]
-    steps = steps_per_update(optimizer)
-    if steps > 1:
-        raise InvalidValueError(
-            "Keras cannot accumulate gradients under a `tf.distribute` strategy of "
-            "several devices. Leave `accumulate_steps` out. Received: "
-            f"accumulate_steps={steps}"
-        )
     replica = tf.distribute.get_replica_context()
     gradients = replica.all_reduce("SUM", gradients)
     return [tf.convert_to_tensor(gradient) for gradient in gradients]

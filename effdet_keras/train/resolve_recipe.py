@@ -76,7 +76,6 @@ def resolve_auto_fields(model: Any, facts: TrainingFacts, *, verbose: bool) -> N
     if any(choice.field == "freeze" for choice in choices):
         freeze(model, recipe.freeze, recipe.freeze_batch_norm)
     compile_model(model, requested, recipe, model.settings.keras_options)
-    model.train_function = None  # it was traced with the earlier recipe
     if verbose:
         text = auto_recipe.describe(choices, facts, requested.given_fields)
         print(text, flush=True)
@@ -89,7 +88,10 @@ def _must_resolve(model):
 
 
 def _set_schedule(model, facts, steps_per_epoch, steps_before):
-    """Gives the optimizer the schedule for the length of the whole training."""
+    """Gives the optimizer the schedule for the length of the whole training.
+
+    `facts.steps` has the epoch that is resumed as a whole, with its `steps_before`.
+    """
     done = steps_done(model.optimizer) - steps_before
     model.optimizer.learning_rate = model.settings.recipe.resolve_schedule(
         batch_size=facts.batch_size,

@@ -132,9 +132,9 @@ class PositionTracker(keras.callbacks.Callback):
         return self._resume_position is not None and self._resume_position.step > 0
 
     def wrap_train_function(
-        self, train_function: Callable, skipped_step: Callable
+        self, train_function: Callable, skip_step: Callable
     ) -> Callable:
-        """A train function that returns `skipped_step(...)` for skipped steps."""
+        """A train function that returns `skip_step(...)` for skipped steps."""
 
         def run(*arguments):
             if not self.is_skipping:
@@ -143,7 +143,7 @@ class PositionTracker(keras.callbacks.Callback):
                 iterator = arguments[-1]  # the only argument, but for JAX's `state`
                 for _ in range(self.model.steps_per_execution):
                     next(iterator)
-            return skipped_step(self._logs_of_skipped, *arguments)
+            return skip_step(self._logs_of_skipped, *arguments)
 
         return run
 

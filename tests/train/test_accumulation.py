@@ -14,6 +14,7 @@ from support.tiny import (
     without_stochastic_depth,
 )
 
+from effdet_keras.train import compile_model
 from effdet_keras.train.optimizers import steps_done
 
 # A step is compiled for minutes on JAX.
@@ -117,3 +118,10 @@ def test_adam_counts_updates_and_not_steps(optimizer):
     # The first update of Adam is by the learning rate, whatever the gradient's size.
     moved = np.abs(after[bias] - before[bias])
     np.testing.assert_allclose(moved, 0.1, rtol=0.05)
+
+
+@pytest.mark.tensorflow
+def test_compile_refuses_what_keras_cannot_accumulate(monkeypatch):
+    monkeypatch.setattr(compile_model, "num_replicas", lambda: 2)
+    with pytest.raises(ValueError, match="leave `accumulate_steps` out.*=4"):
+        tiny_model().compile(accumulate_steps=4)

@@ -84,3 +84,27 @@ def test_losses_of_training_alone_are_divided_by_it():
     evaluated = model.evaluate(*many, verbose=0, return_dict=True)["class_loss"]
     np.testing.assert_allclose(evaluated, losses()[1], rtol=1e-4)
     np.testing.assert_allclose(losses(positives_momentum=-1.0), losses(), rtol=1e-5)
+
+
+def test_a_validation_loss_is_the_mean_over_batches_on_every_backend():
+    """A last batch of fewer images counts as much as the others, as in training."""
+    model = tiny_model()
+    model.compile(run_eagerly=EAGER)
+    images, truth = batch(3)
+    truth["boxes"][2, 0] = (4, 4, 60, 60)
+    parts = [slice(0, 2), slice(2, 3)]
+    each = [
+        model.evaluate(
+            images[part],
+            {name: value[part] for name, value in truth.items()},
+            batch_size=2,
+            verbose=0,
+            return_dict=True,
+        )
+        for part in parts
+    ]
+    both = model.evaluate(images, truth, batch_size=2, verbose=0, return_dict=True)
+    for name in ("loss", "class_loss", "box_loss"):
+        assert abs(each[0][name] - each[1][name]) > 1e-3
+        mean = (each[0][name] + each[1][name]) / 2
+        assert both[name] == pytest.approx(mean, rel=1e-4), name

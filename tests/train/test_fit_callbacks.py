@@ -9,7 +9,7 @@ from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation
 from effdet_keras.train.averages import SwapEMA
 from effdet_keras.train.epoch_logger import EpochLogger
 from effdet_keras.train.fit_callbacks import (
-    closing,
+    close_after_fit,
     ema_callbacks,
     user_callbacks,
 )
@@ -63,16 +63,16 @@ class Closing(Holding):
 
 def test_callbacks_are_closed_after_an_error_too():
     callback = Closing()
-    with pytest.raises(KeyboardInterrupt), closing([callback]):
+    with pytest.raises(KeyboardInterrupt), close_after_fit([callback]):
         raise KeyboardInterrupt
-    with closing([callback]):
+    with close_after_fit([callback]):
         pass
     assert callback.closed == 2
 
 
 def test_a_close_that_means_something_else_is_not_called():
     callback = Holding()
-    with closing([callback, keras.callbacks.Callback()]):
+    with close_after_fit([callback, keras.callbacks.Callback()]):
         pass
     assert callback.closed == 0
     assert CheckpointArchive.closes_after_fit

@@ -14,7 +14,7 @@ from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import ATSSMatching
 from effdet_keras.train.new_classes import (
     ALL_BUT_NEW_CLASSES,
-    mask_gradients,
+    mask_old_classes,
     output_variables,
 )
 from effdet_keras.train.resolve_recipe import resolve_auto_fields
@@ -153,7 +153,7 @@ def test_old_classes_have_no_loss_and_no_share_in_the_norm_of_gradients(old_weig
     model.compile("sgd", learning_rate=1e-9, ema_decay=None, freeze=ALL_BUT_NEW_CLASSES)
     variables = model.trainable_variables
     ones = [np.ones(v.shape, "float32") for v in variables]
-    masked = values(mask_gradients(model, ones, variables))
+    masked = values(mask_old_classes(model, ones, variables))
     anchors = model.config.num_anchors
     expected = np.tile([1.0, 0.0, 0.0], anchors)  # channel anchor * 3 + label
     for array in masked:

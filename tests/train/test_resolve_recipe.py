@@ -67,6 +67,22 @@ def test_what_is_given_is_not_auto():
     assert recipe.resolve(clip_norm=2.0).clip_norm == 2.0
 
 
+@pytest.mark.parametrize("name", ["reference", "tfod"])
+def test_nothing_of_a_named_recipe_is_auto(name):
+    recipe = Recipe(name)
+    assert not recipe.has_auto_fields and not recipe.is_auto("clip_norm")
+
+
+def test_weights_decay_once():
+    """By the loss, or by a Keras optimizer that decays."""
+    decaying = keras.optimizers.AdamW(1e-3, weight_decay=0.1)
+    with pytest.raises(ValueError, match=r"weight_decay=4e-05.*AdamW.*=0\.1"):
+        Recipe(optimizer=decaying, weight_decay=4e-5)
+    Recipe(optimizer=decaying, weight_decay=None)
+    plain = keras.optimizers.AdamW(1e-3, weight_decay=0.0)
+    assert Recipe(optimizer=plain, weight_decay=4e-5).resolve().l2_decay == 4e-5
+
+
 def test_former_names_work_for_one_release():
     recipe = Recipe(clip_norm=2.0)
     for old, value in (("is_open", True), ("given", ["clip_norm"])):
@@ -93,7 +109,7 @@ def test_before_fit_a_compiled_model_has_what_the_reference_trains_with():
     """`train_on_batch` and `evaluate` need no `fit`, and neither do files."""
     model = tiny_model()
     model.compile(run_eagerly=EAGER)
-    expected = Recipe("reference", batch_norm_warmup=True).resolve()
+    expected = Recipe("reference").resolve()
     assert model.settings.recipe == expected
     assert isinstance(model.optimizer, keras.optimizers.SGD)
     assert model.optimizer.built and model.averages is not None

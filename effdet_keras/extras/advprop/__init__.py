@@ -187,8 +187,8 @@ class AdversarialTraining:
     def _model(self):
         return self._model_of()
 
-    def train(self, gradients, new_values, data, step):
-        """Adds the adversarial images of a batch to the step of its clean images.
+    def add_gradients(self, gradients, new_values, data, step):
+        """Adds the gradients of adversarial images to those of the clean ones.
 
         The weight decay of the kernels is in the clean loss, and counts once.
 

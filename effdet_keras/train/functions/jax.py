@@ -13,7 +13,7 @@ import jax
 import keras
 import numpy as np
 
-from effdet_keras.train.one_device import OneDeviceTraining
+from effdet_keras.train.training_defaults import TrainingDefaults
 
 # What Keras calls the parts of the state of a training step.
 _STATE = (
@@ -24,7 +24,7 @@ _STATE = (
 )
 
 
-class JAXFunctions(OneDeviceTraining):
+class JAXFunctions(TrainingDefaults):
     """How Keras runs the steps of `EfficientDet` on JAX."""
 
     def _with_finite_check(self, function, is_training):
@@ -67,7 +67,7 @@ class JAXFunctions(OneDeviceTraining):
         """With all that a step changes, and that Keras does not know of."""
         return [*super().metrics_variables, *self.variables_beside_keras()]
 
-    def predict_of_process(
+    def predict_local_batch(
         self, keras_predict: Callable, model: Any, inputs: Any
     ) -> Any:
         """What a model, or one that runs it, predicts for a batch of this process."""
@@ -91,7 +91,7 @@ class JAXFunctions(OneDeviceTraining):
         """Of the model itself, and of the last other one that ran it."""
         return {}
 
-    def skipped_step(self, logs: dict, state: Any, iterator: Any) -> Any:
+    def skip_step(self, logs: dict, state: Any, iterator: Any) -> Any:
         """The logs, and the state of the variables as it was given."""
         return logs, state
 

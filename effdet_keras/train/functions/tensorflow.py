@@ -15,11 +15,11 @@ import tensorflow as tf
 from effdet_keras._internal.backend import runs_on_processors
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.errors import InvalidValueError, require
-from effdet_keras.train.one_device import OneDeviceTraining
 from effdet_keras.train.replicas import NOT_FINITE
+from effdet_keras.train.training_defaults import TrainingDefaults
 
 
-class TensorFlowFunctions(OneDeviceTraining):
+class TensorFlowFunctions(TrainingDefaults):
     """How Keras runs the steps of `EfficientDet` on TensorFlow."""
 
     def make_predict_function(self, force=False):
@@ -117,7 +117,7 @@ class TensorFlowFunctions(OneDeviceTraining):
             return contextlib.nullcontext()
         return strategy.scope()
 
-    def prepare_fit_data(self, data: Any) -> Any:
+    def distribute_fit_data(self, data: Any) -> Any:
         """What Keras' `fit` is given for the batches of this process."""
         if current_processes().count == 1:
             return data

@@ -3,10 +3,10 @@
 What a step computes is in `train/steps/torch.py`.
 """
 
-from effdet_keras.train.one_device import OneDeviceTraining
+from effdet_keras.train.training_defaults import TrainingDefaults
 
 
-class TorchFunctions(OneDeviceTraining):
+class TorchFunctions(TrainingDefaults):
     """How Keras runs the steps of `EfficientDet` on PyTorch."""
 
     receives_batches = True
@@ -16,6 +16,7 @@ class TorchFunctions(OneDeviceTraining):
 
         def run(data):
             logs = function(data)
+            # Keras passes a list with one batch.
             self.check_loss(logs["loss"], data[0], is_training=is_training)
             return logs
 

@@ -41,7 +41,7 @@ class EvaluationStep(keras.Model):
         return [*map(id, now)] == [*map(id, self._made_for)]
 
     def predict_on_batch(self, x: dict[str, Any]) -> dict[str, Any]:
-        return self.model.predict_of_process(super().predict_on_batch, self, x)
+        return self.model.predict_local_batch(super().predict_on_batch, self, x)
 
     def call(self, inputs):
         model, losses = self.model, {}

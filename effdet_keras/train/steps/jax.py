@@ -10,8 +10,7 @@ import jax
 import keras
 from keras import ops
 
-from effdet_keras.train.new_classes import mask_gradients
-from effdet_keras.train.one_device import OneDeviceTraining
+from effdet_keras.train.new_classes import mask_old_classes
 from effdet_keras.train.optimizers import (
     all_finite,
     clip_gradients,
@@ -19,9 +18,10 @@ from effdet_keras.train.optimizers import (
     multiply_gradients,
     step_counter,
 )
+from effdet_keras.train.training_defaults import TrainingDefaults
 
 
-class JAXSteps(OneDeviceTraining):
+class JAXSteps(TrainingDefaults):
     """The steps of `EfficientDet` on JAX.
 
     Methods of `self` that are not here, such as `apply_update`, are in
@@ -30,21 +30,24 @@ class JAXSteps(OneDeviceTraining):
     """
 
     def train_step(self, state, data):
-        """One update, unless the loss, statistics or gradients are not finite."""
+        """One update; skipped where a loss, gradient or statistic is not finite."""
         images, ground_truth, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         recipe, variables = self.settings.recipe, self._state_variables()
+        trainable_values, *other_values = state  # as `_state_variables` has them
 
         def scaled_loss(trainable_values):
-            values = [trainable_values, *state[1:]]
+            values = [trainable_values, *other_values]
             with _scope_of(variables, values) as forward_pass:
                 outputs = self(images, training=True)
                 loss = self.compute_loss(images, ground_truth, outputs, sample_weight)
                 scaled = self.optimizer.scale_loss(loss)
+            # In this scope every variable has a value: the pairs are all of
+            # `step_variables`, in their order.
             new_values = self.assigned_values(forward_pass)
             return scaled, (loss, [value for _, value in new_values])
 
         differentiated = jax.value_and_grad(scaled_loss, has_aux=True)
-        (_, (loss, new_values)), gradients = differentiated(state[0])
+        (_, (loss, new_values)), gradients = differentiated(trainable_values)
 
         # In this scope each variable has its value of `state`, or what is assigned to
         # it.
@@ -55,11 +58,14 @@ class JAXSteps(OneDeviceTraining):
             gradients = multiply_gradients(
                 gradients, recipe.gradient_multipliers, self.trainable_variables
             )
-            gradients = mask_gradients(self, gradients, self.trainable_variables)
-            loss_scale = self.optimizer.scale_loss(ops.ones(()))  # of float16, else 1
+            gradients = mask_old_classes(self, gradients, self.trainable_variables)
+            loss_scale = self.optimizer.scale_loss(ops.ones(()))  # 1 but for float16
             self.observe_step(data, gradients, loss_scale)
             gradients, gradient_norm = clip_gradients(
-                gradients, recipe.clip_norm, each=recipe.clips_each, scale=loss_scale
+                gradients,
+                recipe.clip_norm,
+                each_first=recipe.clips_each,
+                scale=loss_scale,
             )
 
             forward_is_finite = all_finite([loss, *float_values(new_values)])
@@ -67,21 +73,28 @@ class JAXSteps(OneDeviceTraining):
             # Computed in any case: where it is not finite, the old values are put back.
             self.apply_update(gradients, new_values, step)
             _undo_unless(is_finite, scope, variables, state)
-            # Gradients that overflow in float16 may be finite with a smaller scale.
-            is_refused = ~is_finite
+            can_recover = False
             if self.has_dynamic_loss_scale:
+                # Gradients that overflow in float16 may be finite with a smaller scale.
                 can_recover = forward_is_finite & ~is_finite & (loss_scale > 1.0)
                 self.reduce_loss_scale(when=can_recover)
-                is_refused = ~(is_finite | can_recover)
             # The train function (`train/functions`) raises an error where it is NaN.
-            loss = ops.where(is_refused, math.nan, loss)
+            loss = ops.where(is_finite | can_recover, loss, math.nan)
             logs = self.update_metrics(loss, gradient_norm, learning_rate)
             return logs, _values_in(scope, variables)
 
     def test_step(self, state, data):
         """The losses of one batch."""
-        logs, state = super().test_step(state, data)
-        return self.settings.loss_metrics.validation_logs(logs), state
+        images, ground_truth, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        trainable, non_trainable, _, metrics = self._state_variables()
+        variables = [trainable, non_trainable, metrics]
+        with _scope_of(variables, state) as scope:
+            outputs = self(images, training=False)
+            loss = self.compute_loss(
+                images, ground_truth, outputs, sample_weight, training=False
+            )
+            logs = self.update_metrics(loss)
+            return logs, _values_in(scope, variables)
 
     def predict_step(self, state, data):
         """The detections of one batch."""
@@ -89,6 +102,7 @@ class JAXSteps(OneDeviceTraining):
         return self.detect_outputs(outputs), state
 
     def _apply_gradients(self, gradients, variables):
+        """The optimizer's update of the variables; `apply_update` calls it."""
         optimizer = self.optimizer
         values, optimizer_values = optimizer.stateless_apply(
             [v.value for v in optimizer.variables],
@@ -99,6 +113,7 @@ class JAXSteps(OneDeviceTraining):
         _assign(optimizer.variables, optimizer_values)
 
     def _state_variables(self):
+        """The variables of a `state`; `train/functions/jax.py` adds to the last."""
         return [
             self.trainable_variables,
             self.non_trainable_variables,
@@ -111,8 +126,8 @@ def _scope_of(variables, values):
     """A scope in which lists of values stand for lists of variables."""
     pairs = [
         pair
-        for group, its_values in zip(variables, values, strict=True)
-        for pair in zip(group, its_values, strict=True)
+        for group, group_values in zip(variables, values, strict=True)
+        for pair in zip(group, group_values, strict=True)
     ]
     return keras.StatelessScope(state_mapping=pairs)
 
@@ -123,8 +138,8 @@ def _values_in(scope, variables):
 
 def _undo_unless(condition, scope, variables, values):
     """Gives variables back their earlier values, unless the condition is true."""
-    for group, its_values in zip(variables, values, strict=True):
-        for variable, value in zip(group, its_values, strict=True):
+    for group, group_values in zip(variables, values, strict=True):
+        for variable, value in zip(group, group_values, strict=True):
             new = scope.get_current_value(variable)
             variable.assign(ops.where(condition, new, value))
 

@@ -8,8 +8,7 @@ import math
 import keras
 import torch
 
-from effdet_keras.train.new_classes import mask_gradients
-from effdet_keras.train.one_device import OneDeviceTraining
+from effdet_keras.train.new_classes import mask_old_classes
 from effdet_keras.train.optimizers import (
     all_finite,
     clip_gradients,
@@ -17,9 +16,10 @@ from effdet_keras.train.optimizers import (
     multiply_gradients,
     step_counter,
 )
+from effdet_keras.train.training_defaults import TrainingDefaults
 
 
-class TorchSteps(OneDeviceTraining):
+class TorchSteps(TrainingDefaults):
     """The steps of `EfficientDet` on PyTorch.
 
     Methods of `self` that are not here, such as `apply_update`, are in
@@ -28,14 +28,14 @@ class TorchSteps(OneDeviceTraining):
     """
 
     def train_step(self, data):
-        """One update, unless the loss, statistics or gradients are not finite."""
+        """One update; skipped where a loss, gradient or statistic is not finite."""
         images, ground_truth, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         recipe = self.settings.recipe
         step = keras.ops.copy(step_counter(self.optimizer))
         learning_rate = keras.ops.copy(self.optimizer.learning_rate)
 
-        # The scope keeps what the forward pass assigns, such as the statistics of batch
-        # norms, until the batch is known to be finite.
+        # The scope keeps what is assigned, such as the statistics of batch norms and
+        # the metrics of the losses, until the batch is known to be finite.
         with keras.StatelessScope() as forward_pass:
             outputs = self(images, training=True)
             loss = self.compute_loss(images, ground_truth, outputs, sample_weight)
@@ -53,11 +53,14 @@ class TorchSteps(OneDeviceTraining):
             gradients = multiply_gradients(
                 gradients, recipe.gradient_multipliers, self.trainable_variables
             )
-            gradients = mask_gradients(self, gradients, self.trainable_variables)
-            loss_scale = self.optimizer.scale_loss(torch.ones(()))  # of float16, else 1
+            gradients = mask_old_classes(self, gradients, self.trainable_variables)
+            loss_scale = self.optimizer.scale_loss(torch.ones(()))  # not 1 in float16
             self.observe_step(data, gradients, loss_scale)
             gradients, gradient_norm = clip_gradients(
-                gradients, recipe.clip_norm, each=recipe.clips_each, scale=loss_scale
+                gradients,
+                recipe.clip_norm,
+                each_first=recipe.clips_each,
+                scale=loss_scale,
             )
 
             forward_is_finite = all_finite([loss, *float_values(new_values)])
@@ -69,13 +72,17 @@ class TorchSteps(OneDeviceTraining):
                 self.reduce_loss_scale()
             else:
                 # The train function (`train/functions`) raises an error for it.
-                loss = loss * math.nan
+                loss = torch.full_like(loss, math.nan)
             return self.update_metrics(loss, gradient_norm, learning_rate)
 
     def test_step(self, data):
         """The losses of one batch."""
-        logs = super().test_step(data)
-        return self.settings.loss_metrics.validation_logs(logs)
+        images, ground_truth, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        outputs = self(images, training=False)
+        loss = self.compute_loss(
+            images, ground_truth, outputs, sample_weight, training=False
+        )
+        return self.update_metrics(loss)
 
     def predict_step(self, data):
         """The detections of one batch."""

@@ -60,7 +60,9 @@ def test_gradients_are_clipped_together_and_not_each():
     gradients = [tf.constant([30.0]), tf.constant([0.0, 40.0])]
     for name, expected in (("tfod", [6.0, 8.0]), ("reference", [7.0711, 7.0711])):
         recipe = Recipe(name, clip_norm=10.0)
-        clipped, _ = clip_gradients(gradients, recipe.clip_norm, each=recipe.clips_each)
+        clipped, _ = clip_gradients(
+            gradients, recipe.clip_norm, each_first=recipe.clips_each
+        )
         found = [float(tf.norm(value)) for value in clipped]
         assert found == pytest.approx(expected, rel=1e-4)
 

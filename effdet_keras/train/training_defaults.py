@@ -1,4 +1,4 @@
-"""What the steps and functions of all backends share: training on one device."""
+"""What the steps and functions of all backends inherit: defaults for one device."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 
-class OneDeviceTraining:
-    """Methods around a training step, as one device and one process need them.
+class TrainingDefaults:
+    """Methods around a training step, with defaults for one device and one process.
 
-    The classes of `train/steps` and `train/functions` inherit it. TensorFlow and JAX
-    override what several devices or processes change.
+    The classes of `train/steps` and `train/functions` inherit it. Those of TensorFlow
+    and JAX override what is different with several devices or processes.
     """
 
     # Whether the train function is given a batch that `fit` has drawn.
@@ -47,11 +47,11 @@ class OneDeviceTraining:
         """The context in which variables are made for all devices of the model."""
         return contextlib.nullcontext()
 
-    def prepare_fit_data(self, data: Any) -> Any:
+    def distribute_fit_data(self, data: Any) -> Any:
         """What Keras' `fit` is given for the batches of this process."""
         return data
 
-    def predict_of_process(
+    def predict_local_batch(
         self, keras_predict: Callable, model: Any, inputs: Any
     ) -> Any:
         """The prediction of `model`, this one or an `EvaluationStep`, for a batch.
@@ -60,14 +60,14 @@ class OneDeviceTraining:
         """
         return keras_predict(inputs)
 
-    def skipped_step(self, logs: dict, *arguments: Any) -> Any:
+    def skip_step(self, logs: dict, *arguments: Any) -> Any:
         """What a train function returns for a step that is not trained."""
         return logs
 
-    def loss_normalizer(self, num_positives: Any, normalizer_of: Callable) -> Any:
-        """The `normalizer` of `DetectionLoss`; None, as it finds that of one device."""
+    def loss_normalizer(self, num_positives: Any, normalizer_fn: Callable) -> Any:
+        """The `normalizer` of `DetectionLoss`; None: it computes its own."""
         return None
 
     def _apply_gradients(self, gradients, variables):
-        """The optimizer's update of the variables."""
+        """The optimizer's update of the variables; `apply_update` calls it."""
         self.optimizer.apply(gradients, variables)
