@@ -17,6 +17,7 @@ import urllib.request
 import pytest
 from support import programs
 from support.hugging_face import hub_server
+from support.kinds import slow_but
 from support.tiny import LITE0
 from support.tiny_run import tiny_run
 
@@ -272,7 +273,12 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
+_TRAIN_THEMSELVES = {"demo", "forecast", "choose"}  # for half a minute
+
+
+@pytest.mark.parametrize(
+    "name", slow_but(set(cli.COMMANDS) - _TRAIN_THEMSELVES, cli.COMMANDS)
+)
 def test_a_subcommand_does_its_work_as_a_process(name, made, tmp_path):
     assert name in CASES, f"`effdet-keras {name}` needs a case here"
     CASES[name](made, tmp_path)

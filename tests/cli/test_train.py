@@ -7,6 +7,7 @@ import json
 import types
 
 import pytest
+from support.kinds import slow_but
 from support.tiny_run import MODEL_CONFIG
 
 from effdet_keras import cli
@@ -76,7 +77,7 @@ def records(tmp_path_factory):
     return folder / "records"
 
 
-@pytest.mark.parametrize("dash", ["-", "_"])
+@pytest.mark.parametrize("dash", slow_but("_", "-_"))
 def test_files_to_train_and_to_validate_on_may_be_patterns(
     records, tmp_path, capsys, dash
 ):
