@@ -114,7 +114,11 @@ def fine_tuned(recipe, archive, train, judge, steps, options):
     # A new detector gets anchors that fit, a loaded one keeps its own.
     start = ("imagenet", {"anchors": "auto"}) if recipe is None else (archive, {})
     model = ek.EfficientDet.from_preset(
-        options.model, start[0], dataset=train, image_size=options.image_size, **start[1]
+        options.model,
+        start[0],
+        dataset=train,
+        image_size=options.image_size,
+        **start[1],
     )
     fit(model, train, steps, recipe or {}, options)
     training = cpu_seconds() - cpu
