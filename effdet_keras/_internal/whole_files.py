@@ -226,7 +226,8 @@ def _refuse_existing(path):
     if os.path.lexists(path):
         raise FileExistsError(
             errno.EEXIST,
-            "This already exists, and is not overwritten: give another path, or remove it",
+            "This already exists, and is not overwritten: give another path, or "
+            "remove it",
             os.fspath(path),
         )
 

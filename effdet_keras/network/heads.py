@@ -146,9 +146,7 @@ class PredictionHead(ConfiguredLayer):
         return x
 
     def _predict(self, x):
-        x = convolve(
-            self.predict_conv, x
-        )  # [B, H, W, num_anchors * outputs_per_anchor]
+        x = convolve(self.predict_conv, x)  # [B, H, W, A * outputs_per_anchor]
         count = x.shape[1] * x.shape[2] * self.num_anchors
         return ops.reshape(x, (-1, count, self.outputs_per_anchor))
 

@@ -364,7 +364,7 @@ def _class_maps(model, dataset):
     return {image_id: one.class_map for image_id, one in zip(ids, found)}
 
 
-def _training_overlap(splits):
+def _shared_images(splits):
     """How many of the images that are evaluated on were trained on, if any."""
     shared = len(shared_images(splits.train.records, splits.final[1].records))
     return f", {shared:,} of which were trained on" if shared else ""
@@ -381,7 +381,7 @@ def _facts(configuration, splits, log, model, checkpoint):
         "weights at the start": configuration.weights or "random",
         "checkpoint": checkpoint,
         "trained on": f"{len(splits.train):,} images",
-        "evaluated on": f"{len(dataset):,} images of '{name}'{_training_overlap(splits)}",
+        "evaluated on": f"{len(dataset):,} images of '{name}'{_shared_images(splits)}",
         "training": f"{minutes:.1f} minutes for {count_of(len(log.rows), 'epoch')}",
         **environment_facts(describe_environment()),
     }

@@ -160,8 +160,8 @@ class ATSSMatching(Matching):
     """Each box takes the best of the anchors around it, by a threshold of its own.
 
     Adaptive training sample selection, https://arxiv.org/abs/1912.02424, section 3.2.
-    The candidates of a box are the anchors of the `top_k` grid cells of each level
-    whose centers are nearest to its own. It takes those of them that have their center in
+    The candidates of a box are the anchors of the `top_k` cells of each level whose
+    centers are nearest to its own. It takes those of them that have their center in
     the box and an IoU with it of at least `mean + deviation` of the IoUs of all its
     candidates; and, which is not in the paper, always the candidate it overlaps most,
     so that no object is left out. An anchor that several boxes take goes to the one it

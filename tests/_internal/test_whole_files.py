@@ -142,7 +142,7 @@ def test_what_is_there_is_never_written_over(tmp_path, there):
     else:
         path.symlink_to("nowhere")
     with (
-        pytest.raises(FileExistsError, match="another folder.*cats"),
+        pytest.raises(FileExistsError, match="another path.*cats"),
         atomic_folder(path),
     ):
         raise AssertionError("not reached")

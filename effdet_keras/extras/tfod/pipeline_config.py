@@ -166,7 +166,7 @@ class _Reading:
         check_argument(is_count, place, num_classes, "1 or more")
         reader = self.config.message("train_input_reader")
         of_postprocess = postprocess(self.ssd, self.note)
-        self.leftovers(OF_DETECTION)
+        self.leftovers(DETECTION_FIELDS)
         return PipelineModel(
             path=path,
             config=config,
@@ -358,8 +358,8 @@ def _table(text):
     return {name: (same or None, reason) for (name, _, same), reason in fields}
 
 
-NOTED, OF_DETECTION = _table(_NOTED), _table(_DETECTION_DEFAULTS)
-NO_PLACE = {**NOTED, **OF_DETECTION, **_table(_TRAINING_DEFAULTS)}
+NOTED, DETECTION_FIELDS = _table(_NOTED), _table(_DETECTION_DEFAULTS)
+NO_PLACE = {**NOTED, **DETECTION_FIELDS, **_table(_TRAINING_DEFAULTS)}
 
 
 def place_of(path: str) -> str | None:
