@@ -153,11 +153,8 @@ def _names(tree):
 
 def _constants(tree):
     """What is assigned to in a module or in the body of a class."""
-    bodies = [
-        tree,
-        *(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)),
-    ]
-    for node in (node for body in bodies for node in body.body):
+    bodies = [tree, *(n for n in ast.walk(tree) if isinstance(n, ast.ClassDef))]
+    for node in (statement for body in bodies for statement in body.body):
         for target in node.targets if isinstance(node, ast.Assign) else ():
             for name in ast.walk(target):
                 if isinstance(name, ast.Name):
@@ -218,14 +215,12 @@ def test_a_page_has_no_invented_phrase(path):
 
 
 def test_an_invented_constant_is_found():
-    text = (
-        "_OF_RUN, claims = 1, 2\nclass A:\n    OF_ALL = 3\n    def of_one(self): ...\n"
-    )
+    text = "_OF_RUN, claims = 1, 2\nclass A:\n    OF_ALL = 3\n    def of_a(self): ...\n"
     assert [line.partition(" ->")[0] for line in invented(text)] == [
         "1: claims",
         "1: _OF_RUN",
         "3: OF_ALL",
-        "4: of_one",
+        "4: of_a",
     ]
     local = "def count(of_batches):\n    of_images = claims = 1\n"
     assert invented(local) == []
