@@ -346,8 +346,8 @@ def _grid(rows):
     """Joins images of one size, with white gaps between them."""
     padding = ((0, _GAP), (0, _GAP), (0, 0))
     padded = [[np.pad(x, padding, constant_values=255) for x in row] for row in rows]
-    joined = np.concatenate([np.concatenate(row, axis=1) for row in padded])
-    return joined[:-_GAP, :-_GAP]
+    canvas = np.concatenate([np.concatenate(row, axis=1) for row in padded])
+    return canvas[:-_GAP, :-_GAP]
 
 
 # --- The curves of a training, drawn with matplotlib.

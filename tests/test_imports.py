@@ -225,7 +225,7 @@ SEAMS = {
     "model/export.py",  # `quantize_aware`
     "runs/configuration.py",  # adversarial images, rounding for int8
     "runs/fine_tune.py",  # `batch_size="auto"`, `time_budget`, report
-    "runs/parts.py",  # distillation, traces of steps
+    "runs/components.py",  # distillation, traces of steps
     "runs/requested.py",  # files of other trainers
     "train/compile_model.py",  # a moving average of the positives
     "train/recipe.py",  # adversarial images in files, the Object Detection API's

@@ -87,13 +87,13 @@ def test_any_size_of_image_can_be_drawn_on(size):
 
 def test_side_by_side_joins_under_titles():
     left, right = np.full((100, 50, 3), 10, "uint8"), np.full((50, 50), 20, "uint8")
-    joined = visualize.side_by_side(left, right, titles=None)
-    assert joined.shape == (100, 50 + 4 + 50, 3)
-    assert (joined[:, :50] == 10).all() and (joined[:50, 54:] == 20).all()
-    assert (joined[:, 50:54] == 255).all() and (joined[50:, 54:] == 255).all()
+    canvas = visualize.side_by_side(left, right, titles=None)
+    assert canvas.shape == (100, 50 + 4 + 50, 3)
+    assert (canvas[:, :50] == 10).all() and (canvas[:50, 54:] == 20).all()
+    assert (canvas[:, 50:54] == 255).all() and (canvas[50:, 54:] == 255).all()
     titled = visualize.side_by_side(left, right)
     bar = titled[: len(titled) - 100]
-    np.testing.assert_array_equal(titled[len(bar) :], joined)
+    np.testing.assert_array_equal(titled[len(bar) :], canvas)
     assert (bar[:, :50] < 128).any() and (bar[:, 54:] < 128).any()
 
 

@@ -68,16 +68,15 @@ def is_first_process() -> bool:
     return current_processes().index == 0
 
 
-def local_share(batch_size: int, share: tuple[int, int]) -> int:
-    """The images of a global batch that each process has: 4 of 8 for `(1, 2)`."""
-    _, count = share
-    if batch_size % count:
+def per_process_batch_size(batch_size: int, num_processes: int) -> int:
+    """The images of a global batch that each process has: 4 of 8 for 2 processes."""
+    if batch_size % num_processes:
         raise InvalidValueError(
             "`batch_size` counts the images of all processes together, and must be a "
-            f"multiple of their number. Received: batch_size={batch_size}, {count} "
-            "processes"
+            "multiple of their number. Received: "
+            f"batch_size={batch_size}, {num_processes} processes"
         )
-    return batch_size // count
+    return batch_size // num_processes
 
 
 @contextlib.contextmanager

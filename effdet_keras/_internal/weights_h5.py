@@ -1,4 +1,4 @@
-"""`.weights.h5` files: whole, sealed, of finite numbers alone, and no one else's."""
+"""`.weights.h5` files: written atomically, with a checksum, of finite numbers alone."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def _fault(model):
     )
 
 
-# --- `.weights.h5` files: written whole or not at all, and sealed.
+# --- `.weights.h5` files: written atomically, with a checksum.
 
 ENDING = ".weights.h5"
 _OVERHEAD = 2**12  # bytes at most that HDF5 adds to an array, for its groups
 
 
 def write_weights_h5(path, write, variables):
-    """Writes a file of weights by Keras, of these variables, and seals it."""
+    """Writes a file of weights by Keras, of these variables, and its checksum."""
     size = 0  # at most
     for variable in variables:
         width = 8 if str(variable.dtype).endswith("64") else 4
@@ -82,17 +82,17 @@ def write_weights_h5(path, write, variables):
 
 
 def check_weights_h5(path):
-    """Whether a file is sealed; raises ValueError where it is, and damaged.
+    """Whether a file has a checksum; raises ValueError where it does not match.
 
     It also raises where data of the file are in other files: see `check_hdf5`.
     """
     check_hdf5_file(path, path)
     try:
         with h5py.File(path, "r") as file:
-            is_sealed = CHECKSUM_NAME in file.attrs
+            has_checksum = CHECKSUM_NAME in file.attrs
     except Exception:  # of damage that goes this deep, readers have words of their own
         return False
-    return is_sealed and verify_checksum(path)
+    return has_checksum and verify_checksum(path)
 
 
 # --- HDF5 files of unknown origin: they can name other files, and claim any size.

@@ -82,7 +82,7 @@ TEMPORARY_NAME = ".*.partial*"
 _NO_FLUSHING = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)  # a disk is full, or a quota used up
 _LITTLE = 2**20  # bytes that a disk has left where a library failed for lack of them
-_OF_STREAMS = "iostream error"  # of C++, all it says; most likely of a full disk
+_IOSTREAM_ERROR = "iostream error"  # of C++, all it says; most likely of a full disk
 
 
 @contextlib.contextmanager
@@ -115,7 +115,7 @@ def atomic_folder(path):
 
 
 @contextlib.contextmanager
-def replacing_together(path):
+def atomic_write_all(path):
     """Gives a folder to write files and folders into, which then take their places."""
     path = local_path(path, "The path of a file")
     with _hidden_beside(path) as partial:
@@ -205,7 +205,9 @@ def _hidden_beside(path, ending=""):
         # Libraries have words of their own for a full disk, some of them none at all.
         full = os.strerror(errno.ENOSPC)
         is_full = shutil.disk_usage(path.parent).free < _LITTLE
-        is_full = is_full or any(words in str(error) for words in (full, _OF_STREAMS))
+        is_full = is_full or any(
+            words in str(error) for words in (full, _IOSTREAM_ERROR)
+        )
         if getattr(error, "errno", None) in _NO_SPACE:
             error.filename = os.fspath(path)  # not of the hidden file, or of none
             raise
@@ -224,8 +226,8 @@ def _refuse_existing(path):
     if os.path.lexists(path):
         raise FileExistsError(
             errno.EEXIST,
-            "It already exists and is not overwritten. Choose another folder, or "
-            "remove this one",
+            "This already exists, and is not overwritten: give another path, or "
+            "remove it",
             os.fspath(path),
         )
 

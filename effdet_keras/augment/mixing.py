@@ -67,19 +67,19 @@ class Mosaic(Augmentation):
         share = random_ops.between(units[0], *self.center)
         y = tf.clip_by_value(tf.round(share[0] * height), 1.0, height - 1.0)
         x = tf.clip_by_value(tf.round(share[1] * width), 1.0, width - 1.0)
-        places = [(0.0, 0.0), (0.0, x), (y, 0.0), (y, x)]
+        corners = [(0.0, 0.0), (0.0, x), (y, 0.0), (y, x)]
         sizes = [(y, x), (y, width - x), (height - y, x), (height - y, width - x)]
         quarters = [
             self._quarter(one, tf.stack(size), tf.stack(place), units[i + 1])
-            for i, (one, size, place) in enumerate(zip(example, sizes, places))
+            for i, (one, size, place) in enumerate(zip(example, sizes, corners))
         ]
-        joined = {}
+        mosaic = {}
         for key in quarters[0]:
             arrays = [quarter[key] for quarter in quarters]
             if key in ("image", "mask"):
                 arrays = [tf.concat(arrays[:2], axis=1), tf.concat(arrays[2:], axis=1)]
-            joined[key] = tf.concat(arrays, axis=0)
-        return joined
+            mosaic[key] = tf.concat(arrays, axis=0)
+        return mosaic
 
     def _quarter(self, example, size, place, units):
         """A window of an example, scaled to the size of a quarter and put there."""
@@ -110,11 +110,11 @@ class Mosaic(Augmentation):
         one = np.float32(1)
         y = np.clip(np.round(share[0] * height), one, height - one)
         x = np.clip(np.round(share[1] * width), one, width - one)
-        places = np.float32([(0, 0), (0, x), (y, 0), (y, x)])
+        corners = np.float32([(0, 0), (0, x), (y, 0), (y, x)])
         ends = np.float32([(y, x), (y, width), (height, x), (height, width)])
         quarters = [
             self._quarter_arrays(*each, units[i + 1])
-            for i, each in enumerate(zip(example, ends - places, places))
+            for i, each in enumerate(zip(example, ends - corners, corners))
         ]
         mosaic = {}
         for key in quarters[0]:
@@ -186,13 +186,13 @@ class MixUp(Augmentation):
 
     def augment(self, example: list[Example], seed: Any) -> Example:
         first, second = example
-        weight, *places = tf.unstack(random_ops.uniform(seed, [3]))
+        weight, *corners = tf.unstack(random_ops.uniform(seed, [3]))
         weight = random_ops.between(weight, self.min_weight, 1.0 - self.min_weight)
         limit = tf.stack(size_of(first["image"]))
         size = tf.stack(size_of(second["image"]))
         scaled = size * tf.reduce_min(limit / size)
         scaled = tf.clip_by_value(tf.round(scaled), 1.0, limit)
-        low = tf.floor(tf.stack(places) * (limit - scaled + 1.0))
+        low = tf.floor(tf.stack(corners) * (limit - scaled + 1.0))
         image = tf.cast(first["image"], tf.float32)
         upper, middle, lower = _parts(image, low[0], scaled[0], axis=0)
         left, inside, right = _parts(middle, low[1], scaled[1], axis=1)

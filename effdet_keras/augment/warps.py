@@ -212,7 +212,7 @@ def areas(boxes):
 
 
 def without_hidden(boxes, whole_areas, min_visibility):
-    """Boxes, with zeros, which `tidy` drops, where too little of an area is left."""
+    """Boxes, with zeros, which `sanitize_boxes` removes, where too little is left."""
     enough = areas(boxes) >= min_visibility * tf.convert_to_tensor(whole_areas)
     return tf.where(enough[:, None], boxes, 0.0)
 

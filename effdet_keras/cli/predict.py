@@ -168,8 +168,13 @@ def run(
     from effdet_keras.cli.predict_files import is_worth_converting, predict_files
 
     def open_model():
-        is_open = (runtime, threads, precision, parts) == (None, None, "float32", None)
-        chosen = "auto" if is_open and is_worth_converting(inputs) else runtime
+        uses_defaults = (runtime, threads, precision, parts) == (
+            None,
+            None,
+            "float32",
+            None,
+        )
+        chosen = "auto" if uses_defaults and is_worth_converting(inputs) else runtime
         return open_any_model(model, threads, runtime=chosen, precision=precision)
 
     options = {

@@ -68,7 +68,7 @@ def detect(
     detections = []
     # A last batch of another size would be compiled again.
     rows = batch_size if num_batches > 1 else len(sources)
-    prepare = functools.partial(prepared, detector.config, rule=rule)
+    prepare = functools.partial(preprocess_image, detector.config, rule=rule)
     items = prefetch_map(prepare, sources, batch_size)
     while batch := list(itertools.islice(items, batch_size)):
         detections += detect_preprocessed(detector, batch, rows)
@@ -113,7 +113,7 @@ class PreprocessedImage(NamedTuple):
     rule: ScoreRule
 
 
-def prepared(
+def preprocess_image(
     config: EfficientDetConfig, source: Image, rule: ScoreRule
 ) -> PreprocessedImage:
     """Reads and letterboxes an image."""

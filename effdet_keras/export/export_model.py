@@ -6,7 +6,7 @@ import os
 import numpy as np
 
 from effdet_keras._internal.backend import require_tensorflow
-from effdet_keras._internal.whole_files import local_path, replacing_together
+from effdet_keras._internal.whole_files import atomic_write_all, local_path
 from effdet_keras.detect.evaluate import evaluate
 from effdet_keras.export.check import check_export
 from effdet_keras.export.network import (
@@ -58,7 +58,7 @@ def export_model(
     of_target = "int8" if target is not None and chosen.is_int8(options) else None
     is_int8 = (options.get("precision") or of_target) == "int8"
     live = evaluated(model, quantized=is_int8)
-    with replacing_together(path) as folder, live as model:
+    with atomic_write_all(path) as folder, live as model:
         partial = folder / path.name
         if target is not None:
             partial.mkdir()

@@ -21,8 +21,13 @@ from effdet_keras.data.anchor_fit import fitted_image_size
 from effdet_keras.data.formats.arrays import from_arrays
 from effdet_keras.errors import InvalidStateError
 from effdet_keras.network.config import EfficientDetConfig
+from effdet_keras.runs.components import (
+    Splits,
+    make_model,
+    training_batches,
+    with_teacher,
+)
 from effdet_keras.runs.configuration import RunConfiguration
-from effdet_keras.runs.parts import Splits, make_model, training_batches, with_teacher
 from effdet_keras.train import auto_recipe
 
 # The rate of the recipe grows with batches up to 16, and a small batch learns more

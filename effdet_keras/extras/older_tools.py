@@ -12,8 +12,8 @@ from effdet_keras._internal.optional_imports import OptionalModule, safetensors
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.whole_files import (
     atomic_write,
+    atomic_write_all,
     local_path,
-    replacing_together,
 )
 from effdet_keras.errors import InvalidValueError, check_choice, require
 from effdet_keras.network.config import EfficientDetConfig
@@ -88,7 +88,7 @@ def write_tf1_checkpoint(prefix, arrays, averages=None, global_step=0):
     entries["global_step"] = np.asarray(global_step, "int64")
     prefix = local_path(prefix, "The prefix of a checkpoint")
     # Other programs find the checkpoint by the state file: it comes last.
-    with replacing_together(prefix.with_name(STATE_FILE)) as folder:
+    with atomic_write_all(prefix.with_name(STATE_FILE)) as folder:
         _save(folder / prefix.name, entries)
 
 

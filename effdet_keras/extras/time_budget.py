@@ -20,13 +20,13 @@ import keras
 
 from effdet_keras.data.dataset import count_of
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.runs.configuration import RunConfiguration, in_words, seconds_of
-from effdet_keras.runs.parts import (
+from effdet_keras.runs.components import (
     callbacks_of_run,
     make_model,
     training_batches,
     with_teacher,
 )
+from effdet_keras.runs.configuration import RunConfiguration, in_words, seconds_of
 from effdet_keras.runs.run_folder import RunFolder, RunLog
 from effdet_keras.train import auto_recipe
 

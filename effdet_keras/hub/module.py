@@ -225,9 +225,9 @@ class HubFeatures(keras.layers.Layer):
         super().__init__(**kwargs)
         self.module = module
         self._graph_digest = module.graph_digest  # of the graph that was loaded
-        taken = set()
+        used_paths = set()
         for variable in module.variables:
-            self._track_variable(_wrapped(module, variable, taken))
+            self._track_variable(_wrapped(module, variable, used_paths))
 
     def build(self, input_shape):
         # A module's graph may not tell the shapes of what it returns.
@@ -258,9 +258,9 @@ class HubFeatures(keras.layers.Layer):
         return cls(module, **config)
 
 
-def _wrapped(module, variable, taken):
+def _wrapped(module, variable, used_paths):
     """A TensorFlow variable as one of Keras, of the same storage."""
-    *scopes, name = _free_path(variable.name, taken).split("/")
+    *scopes, name = _free_path(variable.name, used_paths).split("/")
     trains = module.is_trainable(variable)
     with contextlib.ExitStack() as stack:
         for scope in scopes:
@@ -271,13 +271,13 @@ def _wrapped(module, variable, taken):
         )
 
 
-def _free_path(name, taken):
+def _free_path(name, used_paths):
     """A variable's name as a path that no other weight of the model has."""
     path = "/".join(part for part in name.split(":")[0].split("/") if part)
     if "-predict/" in path:  # a module may hold layers that the model makes new
         path = f"hub_module/{path}"
     unique, number = path, 1
-    while unique in taken:
+    while unique in used_paths:
         unique, number = f"{path}_{number}", number + 1
-    taken.add(unique)
+    used_paths.add(unique)
     return unique

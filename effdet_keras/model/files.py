@@ -40,8 +40,8 @@ class ModelFiles:
     ) -> None:
         """Saves the weights as Keras does, with averages and weights of training.
 
-        A `.weights.h5` appears whole or not at all, and is sealed: loading it notices
-        if a byte of it has changed.
+        A `.weights.h5` is written atomically, with a checksum: loading it raises where
+        a byte of it has changed.
         """
         save = functools.partial(super().save_weights, overwrite=overwrite, **kwargs)
         is_one_file = str(filepath).endswith(ENDING) and not is_remote(filepath)

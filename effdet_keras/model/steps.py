@@ -256,8 +256,8 @@ class ModelSteps:
             terms = _detection_losses(self, ground_truth, outputs, is_counted, training)
         if self.config.has_segmentation:
             logits = outputs["segmentation_logits"]
-            of_images = segmentation_loss(ground_truth["masks"], logits)
-            segmentation = _mean_of_counted(of_images, is_counted)
+            per_image = segmentation_loss(ground_truth["masks"], logits)
+            segmentation = _mean_of_counted(per_image, is_counted)
             loss = terms["loss"] + segmentation  # unweighted, as in the reference
             terms = {**terms, "loss": loss, "segmentation_loss": segmentation}
         for name, auxiliary_loss in self.auxiliary_losses.items():
@@ -411,8 +411,7 @@ class ModelSteps:
 
     def batch_norm_statistics(self) -> list[keras.Variable]:
         """The moving means and variances of all batch norms."""
-        others = self.non_trainable_variables
-        return [v for v in others if v.name in STATISTICS]
+        return [v for v in self.non_trainable_variables if v.name in STATISTICS]
 
     @property
     def metrics(self):
@@ -535,10 +534,10 @@ def _detection_losses(model, truth, outputs, is_counted, training):
     )
 
 
-def _mean_of_counted(of_images, is_counted):
+def _mean_of_counted(per_image, is_counted):
     """The mean over the images of a batch that count."""
     if is_counted is None:
-        return ops.mean(of_images)
+        return ops.mean(per_image)
     counted = ops.cast(is_counted, "float32")
-    total = ops.sum(ops.where(is_counted, of_images, 0.0))
+    total = ops.sum(ops.where(is_counted, per_image, 0.0))
     return total / ops.maximum(ops.sum(counted), 1.0)

@@ -111,7 +111,9 @@ class ModelWeights:
             category_ids = category_ids or dataset.category_ids
         if dataset is not None and seg_class_names is None:
             seg_class_names = dataset.seg_class_names
-        seg_class_names = _of_segmentation(seg_class_names, source, config_overrides)
+        seg_class_names = _segmentation_class_names(
+            seg_class_names, source, config_overrides
+        )
         has_heads = source is not None and num_classes_of(source) is not None
         fits_anchors = anchors == "auto" and not has_heads  # which have their own
         config_overrides = _fitted(name, dataset, fits_anchors, config_overrides)
@@ -153,8 +155,8 @@ class ModelWeights:
 
         Network, image size, resizing, anchors, scales of box codes, classes and
         postprocess are those of the file, and so are losses, optimizer, schedule, what
-        is frozen, the checkpoint to start from and quantization-aware training. What
-        has no place here is printed. Classes have the names of the file's label map,
+        is frozen, the checkpoint to start from and quantization-aware training.
+        Unsupported fields are printed. Classes have the names of the file's label map,
         where it is on this machine or beside the file; 90 without names are COCO's.
 
         `ek.fine_tune(data, pipeline_config=path)` trains with all of it, the batch size
@@ -235,9 +237,9 @@ class ModelWeights:
                 optimizer does not fit.
         """
         from effdet_keras.weights.archive import load_archive
-        from effdet_keras.weights.pretrained import load_to_resume
+        from effdet_keras.weights.pretrained import load_checkpoint_to_resume
 
-        return load_to_resume(path) if resume else load_archive(path)
+        return load_checkpoint_to_resume(path) if resume else load_archive(path)
 
     def load_pretrained(
         self,
@@ -445,7 +447,7 @@ def _check_auto(name, dataset, anchors, image_size):
         )
 
 
-def _of_segmentation(names, source, overrides):
+def _segmentation_class_names(names, source, overrides):
     """The names of the classes of pixels; sets their number in the overrides."""
     heads = overrides.get("heads", ((source and source.config) or {}).get("heads", ()))
     if "segmentation" not in heads or names is None:

@@ -120,8 +120,8 @@ def best_anchor_iou(boxes, config):
     best = np.zeros(len(boxes))
     options = {field: getattr(config, field) for field in _SHAPES}
     for size, strides, sides_of_level in _shapes_of_levels(**options):
-        places = np.clip(np.floor(centers / strides), 0, np.array(size) - 1)
-        distance = np.abs(centers - (places + 0.5) * strides)  # [n, (y, x)]
+        cells = np.clip(np.floor(centers / strides), 0, np.array(size) - 1)
+        distance = np.abs(centers - (cells + 0.5) * strides)  # [n, (y, x)]
         for sides in sides_of_level.reshape(-1, 2):
             shared = np.minimum(
                 (box_sides + sides) / 2 - distance, np.minimum(box_sides, sides)
@@ -180,23 +180,23 @@ def level_sizes(
     ]
 
 
-def stride_of(length: int, places: int) -> int:
-    """The pixels of the input for each place of a map along an axis: a power of 2."""
+def stride_of(length: int, cells: int) -> int:
+    """The pixels of the input for each cell of a map along an axis: a power of 2."""
     stride = 1
-    while -(-length // stride) > places:
+    while -(-length // stride) > cells:
         stride *= 2
     rule = "An image or a mask must have a map's size, or a power of 2 times that"
-    require(-(-length // stride) == places, rule, pixels=length, places=places)
+    require(-(-length // stride) == cells, rule, pixels=length, cells=cells)
     return stride
 
 
 def take_grid(values: Any, size: Sequence[int]) -> Any:
-    """`[B, H, W]` to `[B, h, w]`: the pixel at the middle of each place of a map."""
-    for axis, places in enumerate(size, start=1):
+    """`[B, H, W]` to `[B, h, w]`: the pixel at the middle of each cell of a map."""
+    for axis, cells in enumerate(size, start=1):
         length = values.shape[axis]
-        stride = stride_of(length, places)
+        stride = stride_of(length, cells)
         if stride > 1:
-            middles = np.arange(places) * stride + stride // 2
+            middles = np.arange(cells) * stride + stride // 2
             middles = np.minimum(middles, length - 1).astype("int32")
             values = ops.take(values, middles, axis=axis)
     return values

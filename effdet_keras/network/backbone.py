@@ -167,7 +167,7 @@ def _stages(variant):
         yield first, repeats if is_end_of_lite else math.ceil(depth * repeats)
 
 
-def tapped_blocks(variant, min_level, feature_blocks=None):
+def feature_block_indices(variant, min_level, feature_blocks=None):
     """The blocks whose outputs are the levels `min_level` to 5.
 
     They are `feature_blocks`, or the last block of each level.
@@ -232,7 +232,7 @@ class EfficientNet(ConfiguredLayer):
             self._block(block, index, len(table)) for index, block in enumerate(table)
         ]
         self.feature_blocks = None if feature_blocks is None else tuple(feature_blocks)
-        self._feature_blocks = tapped_blocks(variant, min_level, feature_blocks)
+        self._feature_blocks = feature_block_indices(variant, min_level, feature_blocks)
 
     def _block(self, block, index, count):
         """Returns an MBConv or Fused-MBConv layer; deeper blocks survive less often."""

@@ -44,10 +44,10 @@ def substituted_variables(block: Any) -> tuple[list, list]:
     trainable = [v for bn in norms for v in (bn.gamma, bn.beta)]
     warmups = [getattr(bn, "momentum_warmup", None) for bn in norms]
     counters = [warmup.counter for warmup in warmups if warmup is not None]
-    others = [*moving_statistics(norms), *counters[:1]]
+    not_trained = [*moving_statistics(norms), *counters[:1]]
     return (
         [v for v in trainable if id(v) not in own],
-        [v for v in others if id(v) not in own],
+        [v for v in not_trained if id(v) not in own],
     )
 
 

@@ -51,10 +51,10 @@ def build_network(config, dtype=None, features=None):
         class_features, box_features = features(x)
     repeats = config.head_repeats if features is None else 0
 
-    def head(features, values, prefix, prior_bias):
-        """Applies a new prediction head to features: a tensor `[B, N, values]`."""
+    def head(features, outputs_per_anchor, prefix, prior_bias):
+        """Applies a new prediction head to features: a tensor `[B, N, O]`."""
         return PredictionHead(
-            values,
+            outputs_per_anchor,
             num_anchors=config.num_anchors,
             filters=config.fpn_num_filters,
             repeats=repeats,

@@ -24,18 +24,19 @@ class PredictionHead(ConfiguredLayer):
     share the convolutions; each level has batch norms of its own. Sub-layers carry the
     names of the published checkpoints: `{prefix}-0-bn-3`, `{prefix}-predict`.
 
-    `values` are the numbers for each anchor: classes, or 4 for a box. With a
+    `outputs_per_anchor` is the number of classes, or 4 for a box. With a
     `survival_prob` the convolutions after the first are residual branches with
     stochastic depth. The last bias starts at `prior_bias`: `-log(99)` lets a
     sigmoid begin at 0.01 (https://arxiv.org/abs/1708.02002, section 3.3). With
     `repeats` of 0 all inputs must have the same number of channels.
 
-    The result is `[B, N, values]`, float32, `N` counting level, row, column, anchor.
+    The result is `[B, N, outputs_per_anchor]`, float32; `N` counts level, row,
+    column, anchor.
     """
 
     def __init__(
         self,
-        values,
+        outputs_per_anchor,
         num_anchors=9,
         filters=64,
         repeats=3,
@@ -50,7 +51,7 @@ class PredictionHead(ConfiguredLayer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.values = values
+        self.outputs_per_anchor = outputs_per_anchor
         self.num_anchors = num_anchors
         self.filters = filters
         self.repeats = repeats
@@ -68,13 +69,19 @@ class PredictionHead(ConfiguredLayer):
             for i in range(repeats)
         ]
         self.predict_conv = self._conv(
-            values * num_anchors,
+            outputs_per_anchor * num_anchors,
             f"{prefix}-predict",
             bias_initializer=keras.initializers.Constant(prior_bias),
         )
         self.drop_path = None
         if survival_prob is not None:
             self.drop_path = DropPath(survival_prob, dtype=self.dtype_policy)
+
+    @classmethod
+    def from_config(cls, config):
+        # Its former name was `values`.
+        new_names = {"values": "outputs_per_anchor"}
+        return super().from_config({new_names.get(n, n): x for n, x in config.items()})
 
     def _conv(self, filters, name, use_bias=True, bias_initializer="zeros"):
         """Returns a 3 x 3 convolution, separable if `separable_conv` is set."""
@@ -139,13 +146,13 @@ class PredictionHead(ConfiguredLayer):
         return x
 
     def _predict(self, x):
-        x = convolve(self.predict_conv, x)  # [B, H, W, num_anchors * values]
+        x = convolve(self.predict_conv, x)  # [B, H, W, A * outputs_per_anchor]
         count = x.shape[1] * x.shape[2] * self.num_anchors
-        return ops.reshape(x, (-1, count, self.values))
+        return ops.reshape(x, (-1, count, self.outputs_per_anchor))
 
     def _bn(self, repeat, level_index):
         return self.bns[repeat * self._num_levels + level_index]
 
     def compute_output_shape(self, input_shape):
         count = sum(h * w for _, h, w, _ in input_shape) * self.num_anchors
-        return (input_shape[0][0], count, self.values)
+        return (input_shape[0][0], count, self.outputs_per_anchor)

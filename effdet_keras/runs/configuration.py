@@ -402,8 +402,8 @@ mean 'epochs'? It has: data, ...
         own = {"name", "image_size", "num_classes"} & set(self.model_config)
         rule = "`model`, `image_size`, `class_names` are fields, not in `model_config`"
         require(not own, rule, model_config=self.model_config)
-        is_open = self.image_size in ("auto", None)
-        size = {} if is_open else {"image_size": self.image_size}
+        is_auto = self.image_size in ("auto", None)
+        size = {} if is_auto else {"image_size": self.image_size}
         config = EfficientDetConfig.from_name(self.model, **size, **self.model_config)
         require(
             config.has_detection,
@@ -456,8 +456,8 @@ mean 'epochs'? It has: data, ...
         )
         require(
             self.validation_losses or not self.monitor.startswith("val_"),
-            "`monitor` is a loss of the validation split: set `validation_losses` to "
-            "True too, or take 'AP'",
+            "`monitor` needs the losses of the validation split: set "
+            "validation_losses=True, or monitor='AP'",
             monitor=self.monitor,
         )
         require(

@@ -28,19 +28,19 @@ from effdet_keras.detect.evaluate import analyzed_images, diagnose_low_ap, in_on
 from effdet_keras.errors import InvalidValueError, printable
 from effdet_keras.evaluate.evaluation import Evaluation, analyze_results
 from effdet_keras.model.efficientdet import EfficientDet
-from effdet_keras.runs.configuration import RunConfiguration
-from effdet_keras.runs.exports import export_run, try_export
-from effdet_keras.runs.parts import (
+from effdet_keras.runs.components import (
     callbacks_of_run,
     choose_splits,
     datasets_in_memory,
-    load_to_resume,
+    load_run_to_resume,
     make_model,
     num_epochs,
     training_batches,
     with_teacher,
     writes_tensorboard,
 )
+from effdet_keras.runs.configuration import RunConfiguration
+from effdet_keras.runs.exports import export_run, try_export
 from effdet_keras.runs.requested import base_configuration, build_configuration, resumed
 from effdet_keras.runs.run_folder import (
     CHECKPOINTS,
@@ -195,7 +195,9 @@ mean 'epochs'? It has: data, ...
         from effdet_keras.extras.batch_size import with_batch_size
 
         chosen = with_batch_size(chosen, splits, hparams, fields)
-        result = _train(chosen, splits, folder, text, callbacks=callbacks, **options)
+        result = _run_training(
+            chosen, splits, folder, text, callbacks=callbacks, **options
+        )
     return result if keeps_folder else dataclasses.replace(result, folder=None)
 
 
@@ -204,7 +206,7 @@ mean 'epochs'? It has: data, ...
 _SEGMENTED = 6  # images whose class maps a report shows
 
 
-def _train(configuration, splits, folder, text, *, started, resume, callbacks):
+def _run_training(configuration, splits, folder, text, *, started, resume, callbacks):
     """Trains, keeps the best checkpoint, and evaluates it; `folder` is this run's."""
     if configuration.one_batch:
         splits = splits.one_batch(configuration.batch_size)
@@ -232,7 +234,7 @@ def _train(configuration, splits, folder, text, *, started, resume, callbacks):
     if configuration.deterministic and keras.backend.backend() == "tensorflow":
         tf.config.experimental.enable_op_determinism()
     if position is not None:
-        model = load_to_resume(configuration, checkpoint)
+        model = load_run_to_resume(configuration, checkpoint)
     else:
         model = make_model(configuration, splits.train)
         if configuration.export is not None and is_first_process():
@@ -362,7 +364,7 @@ def _class_maps(model, dataset):
     return {image_id: one.class_map for image_id, one in zip(ids, found)}
 
 
-def _of_training(splits):
+def _shared_images(splits):
     """How many of the images that are evaluated on were trained on, if any."""
     shared = len(shared_images(splits.train.records, splits.final[1].records))
     return f", {shared:,} of which were trained on" if shared else ""
@@ -379,7 +381,7 @@ def _facts(configuration, splits, log, model, checkpoint):
         "weights at the start": configuration.weights or "random",
         "checkpoint": checkpoint,
         "trained on": f"{len(splits.train):,} images",
-        "evaluated on": f"{len(dataset):,} images of '{name}'{_of_training(splits)}",
+        "evaluated on": f"{len(dataset):,} images of '{name}'{_shared_images(splits)}",
         "training": f"{minutes:.1f} minutes for {count_of(len(log.rows), 'epoch')}",
         **environment_facts(describe_environment()),
     }

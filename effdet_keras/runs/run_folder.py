@@ -62,14 +62,16 @@ _FILES = (
 # Of the range test, which is made before a run begins.
 _RATES = ("learning_rates.json", "learning_rates.png")
 _FOLDERS = (ARCHIVE_FOLDER, "tensorboard", "profile", "followed", "export")
-_OF_A_RUN = (*_FILES, *_RATES, *_FOLDERS)
+_RUN_ENTRIES = (*_FILES, *_RATES, *_FOLDERS)
 
 
 class RunFolder:
     """A folder for one run, here or at an address; it need not be there."""
 
     def __init__(self, path: str | os.PathLike) -> None:
-        self._folder = open_folder(path, "The folder of a run", _OF_A_RUN.__contains__)
+        self._folder = open_folder(
+            path, "The folder of a run", _RUN_ENTRIES.__contains__
+        )
         self.path = self._folder.path
         self.archive = self.path / ARCHIVE_FOLDER
         self.tensorboard = self.path / "tensorboard"
@@ -256,7 +258,7 @@ def copy_from_first(folder: RunFolder, names: Sequence[str]) -> None:
 # --- The log of a run, `log.jsonl`: one line of JSON per epoch, each epoch once.
 
 # What a line has besides numbers of the training; `steps` are those trained in all.
-OF_THE_ROW = ("epoch", "time", "seconds", "steps")
+ROW_FIELDS = ("epoch", "time", "seconds", "steps")
 
 
 class RunLog(keras.callbacks.Callback):
@@ -298,7 +300,7 @@ def read_rows(path: pathlib.Path) -> list[dict[str, Any]]:
 def history_of(rows: list[dict[str, Any]]) -> dict[str, list[float]]:
     """The numbers by name, one per epoch; NaN where an epoch has none."""
     names = dict.fromkeys(name for row in rows for name in row)
-    for name in OF_THE_ROW:
+    for name in ROW_FIELDS:
         names.pop(name, None)
     numbers = {name: [row.get(name) for row in rows] for name in names}
     return {name: np.array(x, float).tolist() for name, x in numbers.items()}

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from effdet_keras.augment.augmentation import Augmentation, RandomApply
 from effdet_keras.augment.mixing import Mosaic
-from effdet_keras.network.backbone import tapped_blocks
+from effdet_keras.network.backbone import feature_block_indices
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import ATSSMatching
 from effdet_keras.train.recipe import REFERENCE
@@ -149,7 +149,7 @@ def _pretrained_backbone(facts, trains):
 
 def _first_blocks(backbone):
     """An expression for its stem, its blocks up to level 3, and all batch norms."""
-    last, *_ = tapped_blocks(backbone, min_level=3)
+    last, *_ = feature_block_indices(backbone, min_level=3)
     blocks = "|".join(map(str, range(last + 1)))
     return rf"efficientnet.*(/stem/|/blocks_({blocks})/|batch_norm)"
 

@@ -257,8 +257,8 @@ def _averages_of(variables):
 
 def _first_average(variables):
     """The values of the variables; on JAX without compiling one program per shape."""
-    is_alone = keras.distribution.distribution() is None
-    if compiles_each_operation() and is_alone:
+    is_single_device = keras.distribution.distribution() is None
+    if compiles_each_operation() and is_single_device:
         return jax.device_put(np.stack(_values(variables)))
     return _stacked([v.value for v in variables])
 

@@ -1,4 +1,4 @@
-"""Which weights train: frozen by part or by name, and written to files."""
+"""Which weights train: frozen by group of weights or by name, and written to files."""
 
 from __future__ import annotations
 

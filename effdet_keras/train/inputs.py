@@ -164,7 +164,7 @@ def print_training_hints(model, data):
             print(sentence, flush=True)
 
 
-_OF_KERAS_CV = """\
+_KERAS_CV_CONVERSION = """\
 Batches of KerasCV and KerasHub hold boxes in a format that only you know. These lines \
 make `(images, ground truth)` of them, here of "xyxy" in pixels of the input:
 
@@ -173,7 +173,7 @@ make `(images, ground truth)` of them, here of "xyxy" in pixels of the input:
         return images, {"boxes": tf.stack([y0, x0, y1, x1], -1), "labels": truth["%s"]}
     data = data.map(%s)
 """
-_OF_RAGGED = """\
+_RAGGED_CONVERSION = """\
 Ragged boxes or labels must be padded, labels with -1:
 
     def convert(images, truth):
@@ -212,14 +212,14 @@ def refuse_other_forms(x: Any, y: Any = None) -> None:
             convert = 'lambda x: convert(x["images"], x["bounding_boxes"])'
         dense = "Ragged ones first need `.to_tensor()`, labels `.to_tensor(-1)`. "
         raise InvalidValueError(
-            f"{_OF_KERAS_CV % (labels, convert)}{dense if is_ragged else ''}"
+            f"{_KERAS_CV_CONVERSION % (labels, convert)}{dense if is_ragged else ''}"
             f"Received: keys={sorted(truth)}"
         )
     if _is_ragged(images):
         raise InvalidValueError(_RAGGED_IMAGES)
     if is_ragged:
         ragged = sorted(name for name, values in truth.items() if _is_ragged(values))
-        raise InvalidValueError(f"{_OF_RAGGED}Received: ragged={ragged}")
+        raise InvalidValueError(f"{_RAGGED_CONVERSION}Received: ragged={ragged}")
 
 
 def _is_ragged(values):

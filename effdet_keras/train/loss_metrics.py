@@ -30,33 +30,33 @@ class LossMetrics:
 
     def __init__(self, losses: Iterable[str]) -> None:
         self._losses = {name: keras.metrics.Mean(name=name) for name in losses}
-        self._of_training = {
+        self._training_only = {
             name: _LastValue(name=name) for name in ("gradient_norm", "learning_rate")
         }
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
         """All metrics, in the order of the logs."""
-        return [*self._losses.values(), *self._of_training.values()]
+        return [*self._losses.values(), *self._training_only.values()]
 
     def add(self, names: Iterable[str]) -> None:
         """Adds the mean of a loss that only training steps have, by its name."""
-        self._of_training |= {name: keras.metrics.Mean(name=name) for name in names}
+        self._training_only |= {name: keras.metrics.Mean(name=name) for name in names}
 
     def remove(self, names: Iterable[str]) -> None:
         """Removes what `add` added."""
         for name in names:
-            self._of_training.pop(name, None)
+            self._training_only.pop(name, None)
 
     def update(self, values: Mapping[str, Any]) -> None:
         """Updates the metrics that there are values for; ignores other values."""
-        for name, metric in (self._losses | self._of_training).items():
+        for name, metric in (self._losses | self._training_only).items():
             if name in values:
                 metric.update_state(values[name])
 
     def validation_logs(self, logs: Mapping[str, Any]) -> dict[str, Any]:
         """The logs of a validation step: without what only a training step has."""
-        return {n: value for n, value in logs.items() if n not in self._of_training}
+        return {n: value for n, value in logs.items() if n not in self._training_only}
 
 
 def loss_names(config: EfficientDetConfig, loss: DetectionLoss) -> list[str]:

@@ -88,16 +88,16 @@ class IoUMatching(Matching):
 
     An anchor takes the box it overlaps most if their IoU reaches the threshold,
     else the background (RetinaNet, https://arxiv.org/abs/1708.02002, section 4). In
-    addition each box claims the anchor it overlaps most, whatever their IoU, so
-    that no object is left out, unless `force` is False. Of equal overlaps the first
-    counts; of two boxes that claim one anchor the first gets it and the second claims
-    no other, and a box of weight 0 claims none.
+    addition each box is force-matched to the anchor it overlaps most, whatever their
+    IoU, so that no object is left out, unless `force` is False. Of equal overlaps the
+    first counts. Where two boxes overlap one anchor most, it is force-matched to the
+    first, and the second is not force-matched; nor is a box of weight 0.
 
     Args:
         iou_threshold: above 0, at most 1.
         ignore_threshold: above 0, at most `iou_threshold`, or None. Anchors
             between the two are neither positive nor background.
-        force: whether each box claims an anchor.
+        force: whether each box is force-matched.
         background_weight: at least 0, how much an anchor of the background
             counts beside one that has a box.
         normalized_coordinates: whether to compute in fractions of the image, and with
@@ -141,11 +141,13 @@ background_weight=1.0, normalized_coordinates=False)
         labels = ops.pad(labels, [[0, 0], [0, 1]], constant_values=IGNORE)
         thresholds = self.iou_threshold, self.ignore_threshold
         rows = _rows_by_iou(boxes, force_matched, anchors, *thresholds)  # [B, N]
-        of_background = self.background_weight
-        if weights is None and of_background != 1.0:
+        background_weight = self.background_weight
+        if weights is None and background_weight != 1.0:
             weights = ops.ones_like(force_matched, dtype="float32")
         if weights is not None:
-            weights = ops.pad(weights, [[0, 0], [0, 1]], constant_values=of_background)
+            weights = ops.pad(
+                weights, [[0, 0], [0, 1]], constant_values=background_weight
+            )
         scales = config.box_scales
         return _targets_of_rows(
             boxes, labels, anchors, rows, scales, weights, added_side
@@ -158,7 +160,7 @@ class ATSSMatching(Matching):
     """Each box takes the best of the anchors around it, by a threshold of its own.
 
     Adaptive training sample selection, https://arxiv.org/abs/1912.02424, section 3.2.
-    The candidates of a box are the anchors of the `top_k` places of each level whose
+    The candidates of a box are the anchors of the `top_k` cells of each level whose
     centers are nearest to its own. It takes those of them that have their center in
     the box and an IoU with it of at least `mean + deviation` of the IoUs of all its
     candidates; and, which is not in the paper, always the candidate it overlaps most,
@@ -168,7 +170,7 @@ class ATSSMatching(Matching):
     Boxes that no anchor fits well get as much to learn from as others.
 
     Args:
-        top_k: 1 or above; how many places of each level are candidates.
+        top_k: 1 or above; how many grid cells of each level are candidates.
 
     Example:
         >>> ATSSMatching()
@@ -183,13 +185,13 @@ class ATSSMatching(Matching):
     def __call__(self, boxes, labels, anchors, config, weights=None):
         boxes, labels, anchors = _as_tensors(boxes, labels, anchors)
         levels = level_sizes(config.image_size, config.min_level, config.max_level)
-        places = [height * width for height, width in levels]
+        cells = [height * width for height, width in levels]
         if weights is not None:
             weights = as_tensor(weights)
         # One more row stands for background, so that there is one when M is 0.
         boxes = ops.pad(boxes, [[0, 0], [0, 1], [0, 0]])
         labels = ops.pad(labels, [[0, 0], [0, 1]], constant_values=BACKGROUND)
-        candidates = _candidates(boxes, anchors, places, self.top_k)  # [B, M, K]
+        candidates = _candidates(boxes, anchors, cells, self.top_k)  # [B, M, K]
         rank = _ranks(boxes, labels, ops.take(anchors, candidates, axis=0))
         rows = _row_of_each_anchor(candidates, rank, anchors.shape[0])  # [B, N]
         scales = config.box_scales
@@ -224,7 +226,7 @@ def _rows_by_iou(boxes, force_matched, anchors, iou_threshold, ignore_threshold)
     """
     num_images, last = ops.shape(boxes)[0], ops.shape(boxes)[1] - 2
     num_anchors = anchors.shape[0]
-    places = ops.arange(num_anchors, dtype="int32")
+    indices = ops.arange(num_anchors, dtype="int32")
     anchor_columns = ops.unstack(anchors, 4, axis=1)
     anchor_area = box_ops.area(anchors)
     box_columns = ops.expand_dims(ops.transpose(boxes, (1, 2, 0)), -1)  # [M, 4, B, 1]
@@ -234,30 +236,30 @@ def _rows_by_iou(boxes, force_matched, anchors, iou_threshold, ignore_threshold)
 
     def match_row(row, state):
         """Matches box `row` of each image: updates the state, each part `[B, N]`."""
-        best_iou, nearest, claimed = state
+        best_iou, nearest, forced_row = state
         row = ops.cast(row, "int32")
         columns = ops.take(box_columns, row, axis=0)
         iou = _iou(columns, anchor_columns, anchor_area)
         # The first of the largest; `ops.argmax` takes longer on a CPU.
         is_largest = iou == ops.max(iou, axis=1, keepdims=True)
-        best_anchor = ops.where(is_largest, places, num_anchors)
-        is_claim = places == ops.min(best_anchor, axis=1, keepdims=True)
-        is_claim = ops.logical_and(is_claim, ops.take(force_matched, row, axis=0))
-        is_claim = ops.logical_and(is_claim, claimed < 0)
+        best_anchor = ops.where(is_largest, indices, num_anchors)
+        is_forced = indices == ops.min(best_anchor, axis=1, keepdims=True)
+        is_forced = ops.logical_and(is_forced, ops.take(force_matched, row, axis=0))
+        is_forced = ops.logical_and(is_forced, forced_row < 0)
         return (
             ops.maximum(best_iou, iou),
             ops.where(iou > best_iou, row, nearest),
-            ops.where(is_claim, row, claimed),
+            ops.where(is_forced, row, forced_row),
         )
 
     none = ops.full((num_images, num_anchors), -1, dtype="int32")
     start = (ops.cast(ops.zeros_like(none), "float32"), none, none)
-    best_iou, nearest, claimed = ops.fori_loop(0, last, match_row, start)
+    best_iou, nearest, forced_row = ops.fori_loop(0, last, match_row, start)
     otherwise = last
     if ignore_threshold is not None:
         otherwise = ops.where(best_iou >= ignore_threshold, last + 1, last)
     nearest = ops.where(best_iou >= iou_threshold, nearest, otherwise)
-    return ops.where(claimed >= 0, claimed, nearest)
+    return ops.where(forced_row >= 0, forced_row, nearest)
 
 
 def _iou(columns, anchor_columns, anchor_area):
@@ -282,13 +284,13 @@ def _take_rows(labels, boxes, rows):
     )
 
 
-def _candidates(boxes, anchors, places, top_k):
-    """Numbers of the anchors at the nearest places of each level, `[B, M, K]`."""
-    each = anchors.shape[0] // sum(places)  # anchors of a place
+def _candidates(boxes, anchors, cells, top_k):
+    """Indices of the anchors of the nearest grid cells of each level, `[B, M, K]`."""
+    each = anchors.shape[0] // sum(cells)  # anchors of a cell
     centers = _centers(anchors[::each])
     box_centers = ops.expand_dims(_centers(boxes), -2)  # [B, M, 1, 2]
     found, start = [], 0
-    for count in places:
+    for count in cells:
         away = ops.sum((box_centers - centers[start : start + count]) ** 2, axis=-1)
         _, nearest = ops.top_k(-away, k=min(top_k, count))
         first = ops.expand_dims((ops.cast(nearest, "int32") + start) * each, -1)
@@ -300,7 +302,7 @@ def _candidates(boxes, anchors, places, top_k):
 
 
 def _ranks(boxes, labels, candidates):
-    """How much each box wants each of its candidates `[B, M, K, 4]`; 0 for not.
+    """The rank of each candidate `[B, M, K, 4]` of a box; 0 where it is not matched.
 
     It is their IoU, and 1 more where the box would be left without an anchor.
     """
@@ -325,7 +327,7 @@ def _ranks(boxes, labels, candidates):
 
 
 def _row_of_each_anchor(candidates, rank, num_anchors):
-    """The row that wants an anchor most, int32 `[B, N]`; the last for background."""
+    """The row that ranks an anchor highest, int32 `[B, N]`; the last for background."""
     num_images, num_rows = ops.shape(rank)[0], ops.shape(rank)[1]
     first = ops.arange(num_images, dtype="int32") * num_anchors
     slots = ops.reshape(candidates + ops.reshape(first, (-1, 1, 1)), (-1,))
@@ -333,16 +335,16 @@ def _row_of_each_anchor(candidates, rank, num_anchors):
     flat = ops.reshape(rank, (-1,))
     highest = ops.segment_max(flat, slots, num_segments=num_slots)
     is_highest = ops.logical_and(flat > 0.0, flat == ops.take(highest, slots, axis=0))
-    # Of rows that want it alike the first: counted from the end, the last is 0.
+    # Of rows of equal rank the first: counted from the end, the last is 0.
     from_end = num_rows - 1 - ops.arange(num_rows, dtype="int32")
     from_end = ops.reshape(
         ops.broadcast_to(ops.reshape(from_end, (1, -1, 1)), ops.shape(rank)), (-1,)
     )
-    wanted = ops.segment_max(
+    best_row = ops.segment_max(
         ops.where(is_highest, from_end, 0), slots, num_segments=num_slots
     )
     # A slot that is nobody's candidate has the lowest number there is.
-    rows = num_rows - 1 - ops.maximum(wanted, 0)
+    rows = num_rows - 1 - ops.maximum(best_row, 0)
     return ops.reshape(rows, (-1, num_anchors))
 
 

@@ -129,13 +129,13 @@ def clip_gradients(gradients, limit, *, each_first=True, scale=None):
     """
     # All vectors are one array: a step has 300, and each operation its price.
     vectors = [g for g in gradients if len(g.shape) == 1]
-    others = [g for g in gradients if len(g.shape) != 1]
+    tensors = [g for g in gradients if len(g.shape) != 1]
     numbers = ops.concatenate(vectors) if vectors else ops.zeros((0,))
     count = len(vectors) + 1  # torch needs one at least
     sizes = [v.shape[0] for v in vectors]
     owners = np.repeat(np.arange(count - 1), sizes or 0)
     squares = ops.segment_sum(ops.square(ops.cast(numbers, "float32")), owners, count)
-    halves = ops.stack([l2_loss(g) for g in others] or [ops.zeros(())])
+    halves = ops.stack([l2_loss(g) for g in tensors] or [ops.zeros(())])
     norms = ops.sqrt(ops.concatenate([squares, 2.0 * halves]))
     if scale is not None:
         norms = norms / scale
@@ -147,9 +147,9 @@ def clip_gradients(gradients, limit, *, each_first=True, scale=None):
         factors = factors * (limit / ops.maximum(together, limit))
     numbers = numbers * ops.cast(ops.take(factors[:count], owners), numbers.dtype)
     clipped = iter(_split(numbers, sizes))
-    others = zip(others, ops.unstack(factors[count:]))
-    others = (g * ops.cast(f, g.dtype) for g, f in others)
-    parts = [next(clipped if len(g.shape) == 1 else others) for g in gradients]
+    tensors = zip(tensors, ops.unstack(factors[count:]))
+    tensors = (g * ops.cast(f, g.dtype) for g, f in tensors)
+    parts = [next(clipped if len(g.shape) == 1 else tensors) for g in gradients]
     return parts, _norm(norms * factors)
 
 
@@ -384,8 +384,8 @@ class Muon(AdamW):
                 variable.assign(momentum, read_value=False)
                 rate = shared.rate(update.factor * _scale(shape), dtype)
                 assign_sub_scaled(update.variable, rate, step)
-        others = [update for update in updates if not self._is_matrix[update.index]]
-        super()._update(others, shared)
+        by_adam = [update for update in updates if not self._is_matrix[update.index]]
+        super()._update(by_adam, shared)
 
 
 _MOMENTUM, _RMS = 0.9, 0.4
@@ -434,9 +434,14 @@ def _orthogonal(matrices):
 
 # The settings of each, and what they may be.
 _SHARE, _EPSILON = NumberRange("[0, 1)"), NumberRange("[0, inf)")
-_OF_SGD = {"momentum": _SHARE, "nesterov": bool}
-_OF_ADAM = {"beta_1": _SHARE, "beta_2": _SHARE, "epsilon": _EPSILON, "amsgrad": bool}
-_OF_RMSPROP = {
+_SGD_SETTINGS = {"momentum": _SHARE, "nesterov": bool}
+_ADAM_SETTINGS = {
+    "beta_1": _SHARE,
+    "beta_2": _SHARE,
+    "epsilon": _EPSILON,
+    "amsgrad": bool,
+}
+_RMSPROP_SETTINGS = {
     "rho": _SHARE,
     "momentum": _SHARE,
     "epsilon": _EPSILON,
@@ -444,12 +449,12 @@ _OF_RMSPROP = {
 }
 # Name: Keras' class, its own default rate, its settings.
 _OPTIMIZERS = {
-    "sgd": (SGD, 0.01, _OF_SGD),
-    "momentum": (SGD, 0.01, _OF_SGD),
-    "adam": (Adam, 0.001, _OF_ADAM),
-    "adamw": (AdamW, 0.001, _OF_ADAM),
-    "rmsprop": (keras.optimizers.RMSprop, 0.001, _OF_RMSPROP),
-    "muon": (Muon, 0.001, _OF_ADAM),
+    "sgd": (SGD, 0.01, _SGD_SETTINGS),
+    "momentum": (SGD, 0.01, _SGD_SETTINGS),
+    "adam": (Adam, 0.001, _ADAM_SETTINGS),
+    "adamw": (AdamW, 0.001, _ADAM_SETTINGS),
+    "rmsprop": (keras.optimizers.RMSprop, 0.001, _RMSPROP_SETTINGS),
+    "muon": (Muon, 0.001, _ADAM_SETTINGS),
 }
 _DECAYING = ("adamw", "muon")  # themselves
 # TensorFlow's names go on with ":0" or "/replica_1:0".

@@ -41,7 +41,7 @@ AUTO = "auto"  # the value of a field that the recipe is to choose
 Auto = Literal["auto"]
 TFOD_NAME = "tfod"
 NAMES = (AUTO, "reference", TFOD_NAME)
-_OF_OPTIMIZER = ("optimizer", "schedule", "learning_rate", "weight_decay")
+_OPTIMIZER_FIELDS = ("optimizer", "schedule", "learning_rate", "weight_decay")
 REFERENCE = {  # what the reference has in fields that are "auto"
     "clip_norm": 10.0,
     "ema_decay": 0.9998,
@@ -282,7 +282,7 @@ class Recipe(RecipeFields):
             or self._brings_schedule
             or has_own_rates(self._schedule)
         )
-        return not (has_rate and field in _OF_OPTIMIZER)
+        return not (has_rate and field in _OPTIMIZER_FIELDS)
 
     def resolve(self, **values: Any) -> Recipe:
         """The recipe with a value in the place of every "auto".

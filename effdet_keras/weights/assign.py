@@ -26,7 +26,7 @@ CHECKPOINT_TYPES = {
     "classification": lambda array: not array.is_backbone,
 }
 
-BACKBONE_ALONE = "the file holds a backbone alone"  # why the rest starts new
+BACKBONE_ALONE = "the file holds a backbone alone"  # why others keep theirs
 
 
 def assign_source(model, source, *, skip_mismatch=False, checkpoint_type=None):

@@ -136,9 +136,9 @@ def num_classes_of(source):
 
 
 # A block, a cell or a layer too many is another network, not a stray array.
-_OF_A_NETWORK = re.compile(r"(block|cell|fnode|class_net|box_net|resample)")
+_NETWORK_NAME = re.compile(r"(block|cell|fnode|class_net|box_net|resample)")
 
 
 def holds_more(left_over):
     """Whether names that no array asked for are of another, larger network."""
-    return any(_OF_A_NETWORK.search(name) for name in left_over)
+    return any(_NETWORK_NAME.search(name) for name in left_over)

@@ -16,7 +16,11 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from effdet_keras.network.backbone import block_table, stem_filters, tapped_blocks
+from effdet_keras.network.backbone import (
+    block_table,
+    feature_block_indices,
+    stem_filters,
+)
 from effdet_keras.network.bifpn import pyramid_nodes
 
 # The arrays of each kind of part, by their names in TensorFlow.
@@ -71,7 +75,7 @@ def under(start, **parts):
     return {part: start + end for part, end in parts.items()}
 
 
-def of_both_heads(start="", **parts):
+def both_heads(start="", **parts):
     return {f"{h}_{p}": start + end for h in _HEADS for p, end in parts.items()}
 
 
@@ -105,7 +109,7 @@ TF1 = Scheme(
             node_conv="/op_after_combine{feature}/conv",
             node_bn="/op_after_combine{feature}/bn",
         ),
-        **of_both_heads(
+        **both_heads(
             "{head}_net/{head}-",
             conv="{repeat}",
             bn="{repeat}-bn-{level}",
@@ -268,7 +272,7 @@ def _mbconv(block, inputs):
 
 def _backbone_channels(config):
     table = block_table(config.backbone)
-    feature_blocks = tapped_blocks(
+    feature_blocks = feature_block_indices(
         config.backbone, config.min_level, config.backbone_taps
     )
     return [table[i].filters for i in feature_blocks]
@@ -329,7 +333,7 @@ def _node(config, node, channels, place):
     yield _bn("node_bn", filters, **place)
 
 
-def _head(config, head, values):
+def _head(config, head, outputs_per_anchor):
     filters = config.fpn_num_filters
     layer = "separable_conv2d" if config.separable_conv else "conv2d"
     for repeat in range(config.head_repeats):
@@ -342,7 +346,7 @@ def _head(config, head, values):
             place["bn"] = repeat * config.num_levels + step
             place["layer_in_tower"] = 3 * repeat + 1  # behind a convolution
             yield _bn(f"{head}_bn", filters, **place)
-    outputs = values * config.num_anchors
+    outputs = outputs_per_anchor * config.num_anchors
     yield _conv3x3(config, f"{head}_predict", filters, outputs, head=head)
 
 

@@ -149,7 +149,7 @@ def _differences(model, source):
 # --- Which checkpoint of a folder a training goes on from, where some are damaged.
 
 
-def load_to_resume(path: str | os.PathLike) -> Any:
+def load_checkpoint_to_resume(path: str | os.PathLike) -> Any:
     """The model of a checkpoint, to go on with; see `load_archive`."""
     path = folder_of_checkpoints(path_of_checkpoint(path))
     # A folder of one file at an address, such as one of a hub, is not of a training.

@@ -71,7 +71,7 @@ def weights(request, model, secret, tmp_path):
     from keras.src.saving import saving_lib
 
     path = tmp_path / "cats.weights.h5"
-    saving_lib.save_weights_only(model, path)  # without our seal, as a stranger has it
+    saving_lib.save_weights_only(model, path)  # as Keras writes it
     attack(path, request.param, secret)
     return path
 

@@ -15,12 +15,12 @@ from effdet_keras._internal import whole_files
 from effdet_keras._internal.whole_files import (
     atomic_folder,
     atomic_write,
-    replacing_together,
+    atomic_write_all,
 )
 
 ROOT = pathlib.Path(__file__).parents[2]
 EACH_WAY = pytest.mark.parametrize(
-    "way", [atomic_write, atomic_folder, replacing_together]
+    "way", [atomic_write, atomic_folder, atomic_write_all]
 )
 
 
@@ -142,7 +142,7 @@ def test_what_is_there_is_never_written_over(tmp_path, there):
     else:
         path.symlink_to("nowhere")
     with (
-        pytest.raises(FileExistsError, match="another folder.*cats"),
+        pytest.raises(FileExistsError, match="another path.*cats"),
         atomic_folder(path),
     ):
         raise AssertionError("not reached")
@@ -162,7 +162,7 @@ def test_a_folder_that_appears_meanwhile_is_not_replaced(tmp_path):
 
 
 def write_several(folder, text):
-    with replacing_together(folder / "a.index") as new:
+    with atomic_write_all(folder / "a.index") as new:
         (new / "a.index").write_text(text)
         (new / "a.data").write_text(text)
         (new / "part").mkdir()

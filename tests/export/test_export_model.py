@@ -131,7 +131,7 @@ def test_a_runtime_that_is_not_installed_is_told_before_any_work(
 ):
     for name in (package, f"{package}.interpreter"):
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.setattr(module, "replacing_together", None)  # nothing is begun
+    monkeypatch.setattr(module, "atomic_write_all", None)  # nothing is begun
     with pytest.raises(ImportError, match="pip install"):
         model.export(tmp_path / f"pets{ending}")
 

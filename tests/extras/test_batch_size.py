@@ -13,7 +13,7 @@ from support.tiny_run import tiny_run
 import effdet_keras as ek
 from effdet_keras.extras import batch_size
 from effdet_keras.extras.batch_size import with_batch_size
-from effdet_keras.runs.parts import choose_splits
+from effdet_keras.runs.components import choose_splits
 from effdet_keras.runs.requested import build_configuration
 
 pytestmark = pytest.mark.tensorflow

@@ -9,8 +9,8 @@ from support.tiny_run import tiny_run
 import effdet_keras as ek
 from effdet_keras.extras import time_budget
 from effdet_keras.extras.time_budget import Times, choose_length, length_for, measure
+from effdet_keras.runs.components import choose_splits
 from effdet_keras.runs.configuration import seconds_of
-from effdet_keras.runs.parts import choose_splits
 from effdet_keras.train import auto_recipe
 
 pytestmark = pytest.mark.tensorflow

@@ -111,6 +111,12 @@ def test_head_starts_at_the_prior_probability():
     np.testing.assert_allclose(ops.convert_to_numpy(ops.sigmoid(out)), 0.01, rtol=1e-4)
 
 
+def test_a_head_of_a_former_version_is_read():
+    config = PredictionHead(2, filters=4).get_config()
+    config["values"] = config.pop("outputs_per_anchor")
+    assert PredictionHead.from_config(config).outputs_per_anchor == 2
+
+
 def test_head_counts_level_row_column_anchor():
     head = PredictionHead(1, num_anchors=2, filters=1, repeats=0, separable_conv=False)
     levels = [np.zeros((1, 2, 2, 1), "float32"), np.zeros((1, 1, 1, 1), "float32")]

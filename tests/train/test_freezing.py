@@ -76,7 +76,7 @@ def test_frozen_weights_are_bit_equal_after_training(what, frozen):
 
 
 def test_batch_norms_of_frozen_parts_stand_still_unless_asked():
-    def moved_statistics(**options):
+    def changed_statistics(**options):
         model = compiled(freeze="backbone", **options)
         return {
             path.split("/")[0].split("-")[0]
@@ -84,8 +84,8 @@ def test_batch_norms_of_frozen_parts_stand_still_unless_asked():
             if path.endswith(STATISTICS)
         }
 
-    assert "efficientnet" not in moved_statistics()
-    assert "efficientnet" in moved_statistics(freeze_batch_norm=False)
+    assert "efficientnet" not in changed_statistics()
+    assert "efficientnet" in changed_statistics(freeze_batch_norm=False)
 
 
 def test_unfreezing_lets_everything_train_again():

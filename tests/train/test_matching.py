@@ -142,7 +142,7 @@ def test_iou_by_hand(boxes, labels, expected):
     ("box", "expected"),
     [
         # IoU 1/2, 1/2, 0: mean 1/3, deviation 0.289, and 0.62 is too much for both.
-        # The first is claimed all the same.
+        # The first, which overlaps it most, is matched all the same.
         ([0, 0, 8, 16], [2, -1, -1]),
         ([0, 8, 8, 16], [-1, 2, -1]),  # IoU 0, 1, 0: mean 1/3, deviation 0.577
         # IoU 1/3 each: no deviation, and all are as good as the mean.

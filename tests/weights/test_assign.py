@@ -119,7 +119,7 @@ def test_a_backbone_leaves_the_rest_as_it_is():
     assert report.left_over == ("efficientnet-lite0/head/conv2d/kernel",)
 
 
-# As in the Object Detection API, whose heads start new.
+# As in the Object Detection API, whose heads keep their initial values.
 @pytest.mark.parametrize(
     "checkpoint_type, left",
     [

@@ -210,7 +210,7 @@ def test_a_run_that_has_no_file_is_refused():
 
 @pytest.mark.tensorflow
 def test_a_run_starts_from_renamed_arrays(trained, shapes, tmp_path, monkeypatch):
-    from effdet_keras.runs import parts
+    from effdet_keras.runs import components
 
     arrays = values(trained)
     arrays = {n: a for n, a in arrays.items() if n.startswith("efficientnet-")}
@@ -224,6 +224,6 @@ def test_a_run_starts_from_renamed_arrays(trained, shapes, tmp_path, monkeypatch
     )
     options = {"verbose": 0}
     train = ek.data.load(shapes, "train")
-    model = parts._build_from_preset(configuration, train, options)
+    model = components._build_from_preset(configuration, train, options)
     loaded = values(model)
     assert_equal({name: loaded[name] for name in arrays}, arrays)

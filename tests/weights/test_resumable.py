@@ -12,7 +12,7 @@ from effdet_keras.train.resume import TrainingPosition
 from effdet_keras.weights.archive import read_archive_info, write_archive
 from effdet_keras.weights.pretrained import (
     checkpoint_to_resume,
-    load_to_resume,
+    load_checkpoint_to_resume,
     set_aside_damaged,
 )
 
@@ -72,14 +72,14 @@ def test_a_model_that_goes_on_from_another_says_so(folder, monkeypatch):
     )
     flip(folder / "last.keras")
     with pytest.warns(UserWarning, match=r"last\.keras' is damaged.*continues from"):
-        load_to_resume(folder)
+        load_checkpoint_to_resume(folder)
     assert loaded == [("last.previous.keras", True)]
 
 
 def test_without_a_checkpoint_there_is_nothing_to_resume_from(tmp_path):
     assert checkpoint_to_resume(tmp_path) == (None, [])
     with pytest.raises(FileNotFoundError, match=r"last\.keras"):
-        load_to_resume(tmp_path)
+        load_checkpoint_to_resume(tmp_path)
 
 
 def test_damaged_files_stay_under_another_name(folder, capsys):

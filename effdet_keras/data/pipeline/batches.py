@@ -10,7 +10,7 @@ import numpy as np
 from effdet_keras._internal.backend import default_jit_compile
 from effdet_keras._internal.number_ranges import check_number, check_whole_number
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras._internal.processes import local_share
+from effdet_keras._internal.processes import per_process_batch_size
 from effdet_keras._internal.python_calls import call_python
 from effdet_keras.augment.augmentation import (
     Compose,
@@ -84,7 +84,7 @@ def make_batches(
         rule = "`balance` needs `training=True`, and the random order of training"
         is_right = training and shuffle in (None, True)
         require(is_right, rule, balance=balance, training=training, shuffle=shuffle)
-    augmentation = _prepared(augment, reader)
+    augmentation = _checked_augmentation(augment, reader)
     if augmentation is not None and not training:
         raise InvalidValueError(
             "`augment` changes the images of training only. Pass `training=True` "
@@ -102,7 +102,7 @@ def make_batches(
     check_argument(are_enough, "max_boxes", max_boxes, expected)
     if drop_remainder is None:
         drop_remainder = training and len(records) >= batch_size
-    local_batch_size = local_share(batch_size, share)
+    local_batch_size = per_process_batch_size(batch_size, share[1])
     if share[1] > 1:
         _check_can_be_shared(len(records), batch_size, drop_remainder, share[1])
         max_boxes = max_boxes or max(most_boxes, 1)  # one number for all processes
@@ -279,7 +279,7 @@ _FEW_PIXELS = 8  # boxes that end before it may be fractions of a tiny image
 _BRIGHT = 64  # of an image that no augmentation turns into one of pixels up to 1
 
 
-def _prepared(augment, reader):
+def _checked_augmentation(augment, reader):
     """Makes one augmentation of what `batches` was given; a user's own is checked."""
     if augment is None:
         return None
@@ -518,12 +518,12 @@ class EpochOrder:
         """What `draw` returns at a position, or so many passes later."""
         number, skipped, used = position
         number += later
-        drawn = self._of_pass(number)
+        drawn = self._order_of_pass(number)
         if skipped:
             drawn = tuple(
                 # What nobody uses of a pass stays where it is.
                 np.concatenate([now[skipped:used], then[:skipped], now[used:]])
-                for now, then in zip(drawn, self._of_pass(number + 1))
+                for now, then in zip(drawn, self._order_of_pass(number + 1))
             )
         if self._count == 1:
             return drawn
@@ -532,7 +532,7 @@ class EpochOrder:
         shares = [np.split(part, self._count, axis=1)[self._index] for part in batches]
         return tuple(share.reshape(-1) for share in shares)
 
-    def _of_pass(self, number):
+    def _order_of_pass(self, number):
         """Indices and seeds of a pass, of all processes together."""
         rng = np.random.default_rng([self.seed, number])
         if self._factors is not None:

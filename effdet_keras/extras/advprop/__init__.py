@@ -96,7 +96,7 @@ class AdvProp(FieldSerializable):
         if model.features is not None:
             raise InvalidValueError(
                 "`adversarial` needs batch norms of its own, and those of a TF-Hub "
-                "module are inside it. Train a model of `from_preset`."
+                "module are not reached. Train a model of `from_preset`."
             )
         return AdversarialTraining(model, self)
 
@@ -104,7 +104,7 @@ class AdvProp(FieldSerializable):
 # --- What takes part in the steps, with the second set of arrays of batch norms.
 
 AUXILIARY = "auxiliary:"  # in files, before the path of the variable that is doubled
-_TRAINED, _MOVED = ("gamma", "beta"), ("moving_mean", "moving_variance")
+_TRAINED, _STATISTICS = ("gamma", "beta"), ("moving_mean", "moving_variance")
 
 
 class AdversarialTraining:
@@ -122,7 +122,7 @@ class AdversarialTraining:
         self._model_of = weakref.ref(model)
         self._advprop = advprop
         self._arrays = {
-            bn: {name: _copy(getattr(bn, name)) for name in (*_TRAINED, *_MOVED)}
+            bn: {name: _copy(getattr(bn, name)) for name in (*_TRAINED, *_STATISTICS)}
             for bn in batch_norm_layers(model)
             if bn.trainable
         }
@@ -136,7 +136,9 @@ class AdversarialTraining:
         self.trainable_sources = [source for source, _ in trained]
         self.variables = [copy for _, copy in pairs]
         self.trainable = [copy for _, copy in trained]  # what the optimizer updates
-        self.statistics = [a[name] for a in self._arrays.values() for name in _MOVED]
+        self.statistics = [
+            a[name] for a in self._arrays.values() for name in _STATISTICS
+        ]
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
@@ -243,10 +245,10 @@ class AdversarialTraining:
         if losses == ["max"]:
             losses = ["class", "box"]
         # The attacks begin with one forward pass, and part ways then.
-        found = self._moved(start, images, truth, losses)
+        found = self._attack_step(start, images, truth, losses)
         for _ in range(self._advprop.num_steps - 1):
             found = [
-                self._moved(x, images, truth, [loss])[0]
+                self._attack_step(x, images, truth, [loss])[0]
                 for x, loss in zip(found, losses)
             ]
         if len(found) == 1:
@@ -257,7 +259,7 @@ class AdversarialTraining:
         )
         return tf.where(is_worse[:, None, None, None], by_class, by_box)
 
-    def _moved(self, x, images, truth, losses):
+    def _attack_step(self, x, images, truth, losses):
         """What `x` becomes by one step of each attack, a list."""
         has_several = len(losses) > 1
         with tf.GradientTape(
@@ -275,7 +277,7 @@ class AdversarialTraining:
 
     def _change(self, slope):
         # A gradient that overflows in float16 attacks nothing: the step itself finds
-        # out whether a smaller loss scale mends it.
+        # out whether they are finite with a smaller loss scale.
         sign = tf.where(tf.math.is_finite(slope), tf.sign(slope), tf.zeros_like(slope))
         return self._advprop.change_per_step * sign
 
@@ -310,11 +312,13 @@ class AdversarialTraining:
         outputs = self._model(images, training=True)
         truth = {n: value for n, value in truth.items() if value.dtype != tf.string}
 
-        def of_one(one):
+        def loss_of_image(one):
             batch = tf.nest.map_structure(lambda x: x[None], one)
             return self._model.compute_losses(*batch)["loss"]
 
-        return tf.map_fn(of_one, (truth, outputs), fn_output_signature=tf.float32)
+        return tf.map_fn(
+            loss_of_image, (truth, outputs), fn_output_signature=tf.float32
+        )
 
 
 def _random_states(pairs):

@@ -39,7 +39,7 @@ def compare_detectors(first, second, *, num_draws=1000, seed=0):
     # pycocotools, too, goes through images by id: it matters where scores are equal.
     first = sorted(first, key=lambda image: image.image_id)
     second = sorted(second, key=lambda image: image.image_id)
-    classes = _Class.of_images(first), _Class.of_images(second)
+    classes = _Class.from_results(first), _Class.from_results(second)
     has_objects = np.array([(~x.truth_is_crowd).any() for x in first])
     rng = np.random.default_rng(seed)
     once = [_ap_and_ap50(x, np.ones(len(first), int)) for x in classes]
@@ -64,7 +64,7 @@ class _Class(NamedTuple):
     num_objects: np.ndarray  # ints [images], to be found
 
     @classmethod
-    def of_images(cls, results):
+    def from_results(cls, results):
         """A list of these: the classes that have objects."""
         results = [
             with_detections(result, rank_within(result.labels) < _MAX_DETECTIONS)

@@ -11,7 +11,7 @@ from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.remote_path import atomic_write_at, exists, path_of
 from effdet_keras.errors import InvalidStateError, InvalidValueError, require
 from effdet_keras.extras.bulk.parts import (
-    OF_IMAGE,
+    IMAGE_COLUMNS,
     SETTINGS,
     Parts,
     line_of,
@@ -128,7 +128,7 @@ def _write_list(file, records):
 
 def _coco_images(rows):
     for image_id, row in enumerate(_readable(rows), 1):
-        yield {"id": image_id, **{key: row[key] for key in OF_IMAGE}}
+        yield {"id": image_id, **{key: row[key] for key in IMAGE_COLUMNS}}
 
 
 def _coco_annotations(rows):

@@ -164,10 +164,10 @@ def _shown(settings, names):
 
 # --- What was found in one image, as a row of a table.
 
-OF_IMAGE = ("file_name", "width", "height")
+IMAGE_COLUMNS = ("file_name", "width", "height")
 # Of each annotation one number or name; those of an image are lists in its row.
-_OF_ANNOTATIONS = ("category_id", "label", "bbox", "score")
-_ROW = {*OF_IMAGE, *_OF_ANNOTATIONS, "error", "stamp", "generation"}
+_ANNOTATION_COLUMNS = ("category_id", "label", "bbox", "score")
+_ROW = {*IMAGE_COLUMNS, *_ANNOTATION_COLUMNS, "error", "stamp", "generation"}
 
 
 def categories_of(predictor):
@@ -185,7 +185,7 @@ def row_of(name, image_size, found, categories):
     boxes = [(x, y, x1 - x, y1 - y) for y, x, y1, x1 in found.boxes.tolist()]
     height, width = map(int, image_size)
     return {
-        **dict(zip(OF_IMAGE, (name, width, height))),
+        **dict(zip(IMAGE_COLUMNS, (name, width, height))),
         "category_id": [category["id"] for category in classes],
         "label": [category["name"] for category in classes],
         "bbox": [[round(number, 2) for number in box] for box in boxes],
@@ -195,17 +195,17 @@ def row_of(name, image_size, found, categories):
 
 
 def row_of_error(name, error):
-    lists = {key: [] for key in _OF_ANNOTATIONS}
-    return {**dict(zip(OF_IMAGE, (name, 0, 0))), **lists, "error": str(error)}
+    lists = {key: [] for key in _ANNOTATION_COLUMNS}
+    return {**dict(zip(IMAGE_COLUMNS, (name, 0, 0))), **lists, "error": str(error)}
 
 
 def line_of(row):
     """A row as a line of JSON has it: a COCO image with its `annotations`."""
     if row["error"] is not None:
         return {"file_name": row["file_name"], "error": row["error"]}
-    columns = zip(*(row[key] for key in _OF_ANNOTATIONS))
-    annotations = [dict(zip(_OF_ANNOTATIONS, found)) for found in columns]
-    return {**{key: row[key] for key in OF_IMAGE}, "annotations": annotations}
+    columns = zip(*(row[key] for key in _ANNOTATION_COLUMNS))
+    annotations = [dict(zip(_ANNOTATION_COLUMNS, found)) for found in columns]
+    return {**{key: row[key] for key in IMAGE_COLUMNS}, "annotations": annotations}
 
 
 def schema():

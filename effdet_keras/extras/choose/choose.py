@@ -70,15 +70,15 @@ from effdet_keras.extras.choose.search_result import (
 )
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.network.config import MODEL_NAMES
-from effdet_keras.runs.configuration import RunConfiguration, in_words
-from effdet_keras.runs.fine_tune import fine_tune
-from effdet_keras.runs.parts import (
+from effdet_keras.runs.components import (
     SPLIT_FIELDS,
     choose_splits,
     datasets_in_memory,
     make_model,
     num_epochs,
 )
+from effdet_keras.runs.configuration import RunConfiguration, in_words
+from effdet_keras.runs.fine_tune import fine_tune
 from effdet_keras.runs.run_folder import (
     RunFolder,
     check_empty_to_begin,

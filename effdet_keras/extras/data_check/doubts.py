@@ -25,7 +25,7 @@ from effdet_keras.evaluate.image_result import NONE, ImageResult, pairwise_share
 from effdet_keras.extras.analysis import Suspect
 
 _WRONG = 0.15  # of the annotations are taken to be missing, misplaced or misnamed
-_OF_NOTHING = 0.005  # and of objects that are not there
+_SPURIOUS = 0.005  # and of objects that are not there
 _LOWEST_SCORE = 0.1
 _SAME, _NEAR = 0.5, 0.1  # IoU of two boxes of one object, and of neighbours
 _ONE_PLACE = 0.6  # IoU of detections of which the best alone counts
@@ -184,5 +184,5 @@ def _doubts_of(one, place, name, found) -> Iterator[Suspect]:
     for index in np.flatnonzero(~one.is_near() & ~result.truth_is_crowd).tolist():
         count, seen = found[int(result.truth_labels[index])]
         missed = 1 - (seen + 0.5) / count  # of the others; none is never missed
-        suspicion = _OF_NOTHING / (_OF_NOTHING + (1 - _OF_NOTHING) * missed)
+        suspicion = _SPURIOUS / (_SPURIOUS + (1 - _SPURIOUS) * missed)
         yield doubt("unfound", suspicion, index, NONE)

@@ -106,11 +106,11 @@ def html_of(reports):
     """The reports of splits, by their names, as the text of one HTML file."""
     parts = []
     for name, report in reports.items():
-        parts += [element("h1", f"Dataset check {name}"), *_of_dataset(report)]
+        parts += [element("h1", f"Dataset check {name}"), *_dataset_section(report)]
     return html_page("Dataset check", concat_markup(*parts))
 
 
-def _of_dataset(report):
+def _dataset_section(report):
     """Yields the HTML of one report: problems, charts of boxes and sample images."""
     dataset, verdict = report.dataset, "note" if report.ok else "error"
     for words in (repr(dataset), *_describe_boxes(dataset)):

@@ -41,8 +41,8 @@ from effdet_keras.extras.label_next.tools import (
     ImageToLabel,
 )
 from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.runs.components import choose_splits
 from effdet_keras.runs.fine_tune import fine_tune
-from effdet_keras.runs.parts import choose_splits
 from effdet_keras.runs.run_folder import RunFolder
 
 LEAST_SUSPICION = 0.3
@@ -196,7 +196,7 @@ class _Judge:
                     f"images, to judge {len(left_out):,} others ...",
                     flush=True,
                 )
-                model = self._train(rest, left_out, number)
+                model = self._train_fold(rest, left_out, number)
                 results += image_results(model, left_out, **options)
         return sorted(results, key=lambda result: result.image_id)
 
@@ -208,7 +208,7 @@ class _Judge:
         train = choose_splits(configuration).train
         return {_key(record) for record in train.records}
 
-    def _train(self, train, left_out, number):
+    def _train_fold(self, train, left_out, number):
         """The detector of a fold; one that is trained already is opened."""
         fields = self.configuration.to_dict()
         for name in ("data", "train_file_pattern", "val_file_pattern", "format"):

@@ -17,8 +17,8 @@ from effdet_keras.data.dataset import count_of
 from effdet_keras.detect.evaluate import evaluate
 from effdet_keras.errors import InvalidValueError, check_argument
 from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.runs.components import choose_splits
 from effdet_keras.runs.configuration import FILE_PATTERNS, in_words, seconds_of
-from effdet_keras.runs.parts import choose_splits
 from effdet_keras.runs.run_folder import RunFolder, read_rows
 from effdet_keras.weights.archive import copy_archive, read_entry
 from effdet_keras.weights.checkpoint_files import (
@@ -167,7 +167,7 @@ class _Numbers:
 
 # --- The checkpoints that a training writes, taken one by one from another process.
 
-_OF_BEST = BEST_FILE.removesuffix("keras")  # best.keras, best.previous.keras
+_BEST_PREFIX = BEST_FILE.removesuffix("keras")  # best.keras, best.previous.keras
 
 
 class NewCheckpoints:
@@ -195,7 +195,7 @@ class NewCheckpoints:
     def _new_files(self):
         """Each with its moment; some may not be whole yet."""
         for path in self.folder.glob("*.keras"):
-            if path.name.startswith((".", _OF_BEST)) or path.name == PREVIOUS_FILE:
+            if path.name.startswith((".", _BEST_PREFIX)) or path.name == PREVIOUS_FILE:
                 continue
             if EARLIER_FILE.fullmatch(path.name):  # of the training before
                 continue

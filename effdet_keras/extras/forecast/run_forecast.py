@@ -39,14 +39,14 @@ from effdet_keras.extras.report.pages import (
     stacked_table,
 )
 from effdet_keras.network.config import EfficientDetConfig
-from effdet_keras.runs.configuration import RunConfiguration, in_words, seconds_of
-from effdet_keras.runs.fine_tune import fine_tune
-from effdet_keras.runs.parts import (
+from effdet_keras.runs.components import (
     SPLIT_FIELDS,
     Splits,
     choose_splits,
     datasets_in_memory,
 )
+from effdet_keras.runs.configuration import RunConfiguration, in_words, seconds_of
+from effdet_keras.runs.fine_tune import fine_tune
 from effdet_keras.runs.run_folder import (
     RunFolder,
     check_empty_to_begin,

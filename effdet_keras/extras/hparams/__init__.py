@@ -20,7 +20,7 @@ from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
 _RATE = 0.08  # their default, for a batch of 64
 
 # What has another name here, by the field that it goes to.
-_OF_RUN = {
+_RUN_FIELDS = {
     "name": "model",
     "label_map": "class_names",
     "num_epochs": "epochs",
@@ -30,7 +30,7 @@ _OF_RUN = {
     "grad_checkpoint": "grad_checkpoint",
     "img_summary_steps": "input_summary_every",
 }
-_OF_MODEL_CONFIG = {
+_MODEL_CONFIG_FIELDS = {
     "backbone_name": "backbone",
     "box_class_repeats": "head_repeats",
     "act_type": "activation",
@@ -44,7 +44,7 @@ _OF_MODEL_CONFIG = {
         """.split()
     },
 }
-_OF_LOSS = (
+_LOSS_FIELDS = (
     "alpha",
     "gamma",
     "label_smoothing",
@@ -54,7 +54,7 @@ _OF_LOSS = (
     "iou_loss_weight",
     "positives_momentum",
 )
-_OF_POSTPROCESS = {
+_POSTPROCESS_FIELDS = {
     "nms_configs.method": "method",
     "nms_configs.sigma": "sigma",
     "nms_configs.iou_thresh": "iou_threshold",
@@ -62,7 +62,7 @@ _OF_POSTPROCESS = {
     "nms_configs.max_nms_inputs": "pre_nms_top_k",
     "nms_configs.max_output_size": "max_detections",
 }
-_OF_SCHEDULE = (
+_SCHEDULE_FIELDS = (
     "lr_decay_method",
     "lr_warmup_epoch",
     "lr_warmup_init",
@@ -83,7 +83,7 @@ _OPTIMIZATIONS = "model_optimizations"
 # Those whose value is a mapping: an empty one asks for nothing.
 _MAPPINGS = ("nms_configs", "backbone_config", "fpn_config", _OPTIMIZATIONS)
 # Those of the next that change the network, and with it what is trained.
-_OF_TRAINING = ("backbone_config", "fpn_config")
+_TRAINING_FIELDS = ("backbone_config", "fpn_config")
 # What has no place in a run: their default, and why. The default is not told.
 _NO_PLACE = {
     "num_classes": (None, "the classes are those of the dataset, or `class_names`"),
@@ -166,20 +166,20 @@ class _Reading:
         for name in values.keys() & _NO_PLACE.keys():
             default, reason = _NO_PLACE[name]
             if values[name] != default:
-                self.note(name, values[name], reason, name not in _OF_TRAINING)
+                self.note(name, values[name], reason, name not in _TRAINING_FIELDS)
         self.notes.sort()
         fields = {
             "recipe": "reference",
             "image_size": self.size("image_size"),
             "target_size": self.size("target_size"),
             "anchors": None,
-            **{_OF_RUN[n]: v for n, v in values.items() if n in _OF_RUN},
-            "loss": {n: v for n, v in values.items() if n in _OF_LOSS},
+            **{_RUN_FIELDS[n]: v for n, v in values.items() if n in _RUN_FIELDS},
+            "loss": {n: v for n, v in values.items() if n in _LOSS_FIELDS},
             "postprocess": self.postprocess(),
             "model_config": {
-                _OF_MODEL_CONFIG[n]: v
+                _MODEL_CONFIG_FIELDS[n]: v
                 for n, v in values.items()
-                if n in _OF_MODEL_CONFIG
+                if n in _MODEL_CONFIG_FIELDS
             },
             **self.optimizer(),
             **self.schedule(),
@@ -215,7 +215,7 @@ class _Reading:
 
     def schedule(self):
         """Returns a dict with the field `schedule`, empty if nothing sets it."""
-        given = {n: v for n, v in self.values.items() if n in _OF_SCHEDULE}
+        given = {n: v for n, v in self.values.items() if n in _SCHEDULE_FIELDS}
         if not given:
             return {}
         name = given.get("lr_decay_method", "cosine")
@@ -271,8 +271,8 @@ class _Reading:
         return fields
 
     def postprocess(self):
-        given = {n: v for n, v in self.values.items() if n in _OF_POSTPROCESS}
-        fields = {_OF_POSTPROCESS[name]: value for name, value in given.items()}
+        given = {n: v for n, v in self.values.items() if n in _POSTPROCESS_FIELDS}
+        fields = {_POSTPROCESS_FIELDS[name]: value for name, value in given.items()}
         # There, None and 0 in these stand for a default.
         for name in ("method", "sigma", "iou_threshold", "pre_nms_top_k"):
             if not fields.get(name, True):
@@ -390,9 +390,9 @@ def known_names() -> list[str]:
         >>> len(known_names())
         84
     """
-    of_parts = (*_OF_MODEL_CONFIG, *_OF_LOSS, *_OF_POSTPROCESS)
+    of_parts = (*_MODEL_CONFIG_FIELDS, *_LOSS_FIELDS, *_POSTPROCESS_FIELDS)
     others = (*_CONVERTED, *_NO_PLACE, _OPTIMIZATIONS)
-    return sorted({*_OF_RUN, *of_parts, *_OF_SCHEDULE, *others})
+    return sorted({*_RUN_FIELDS, *of_parts, *_SCHEDULE_FIELDS, *others})
 
 
 def _check_known(values):

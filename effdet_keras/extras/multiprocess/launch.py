@@ -64,7 +64,7 @@ def launch_of(environ: Mapping[str, str]) -> Launch | None:
     return None
 
 
-def _of_tf_config(environ):
+def _read_tf_config(environ):
     content = json.loads(environ["TF_CONFIG"])
     cluster, task = content["cluster"], content["task"]
     require(
@@ -80,7 +80,7 @@ def _of_tf_config(environ):
     return Launch(index, len(workers), workers[0], "TF_CONFIG", workers)
 
 
-def _of_jax(environ):
+def _read_jax_variables(environ):
     address = environ["JAX_COORDINATOR_ADDRESS"]
     if not re.search(r":\d+$", address):
         address = f"{address}:{int(environ['JAX_COORDINATOR_PORT'])}"
@@ -92,19 +92,19 @@ def _of_jax(environ):
     )
 
 
-def _of_torchrun(environ):
+def _read_torchrun(environ):
     port = int(environ["MASTER_PORT"])
     if environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         port += 1  # torchrun itself listens on the one that it names
     return Launch(
         int(environ["RANK"]),
         int(environ["WORLD_SIZE"]),
-        joined_address(environ["MASTER_ADDR"], port),
+        host_and_port(environ["MASTER_ADDR"], port),
         "RANK",
     )
 
 
-def _of_slurm(environ):
+def _read_slurm(environ):
     host = _first_host(environ["SLURM_STEP_NODELIST"])
     first, count = _SLURM_PORTS
     return Launch(
@@ -121,7 +121,7 @@ def _first_host(nodes):
     return "".join(part or "" for part in found.groups())
 
 
-def joined_address(host, port):
+def host_and_port(host, port):
     """ "host:port", with brackets around an address of IPv6."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -129,10 +129,10 @@ def joined_address(host, port):
 # By the variable that tells of each. Slurm last: another launcher may run inside it,
 # and a shell of Slurm has variables without being one of several processes.
 _LAUNCHERS = {
-    "TF_CONFIG": _of_tf_config,
-    "JAX_PROCESS_ID": _of_jax,
-    "RANK": _of_torchrun,
-    "SLURM_STEP_NODELIST": _of_slurm,
+    "TF_CONFIG": _read_tf_config,
+    "JAX_PROCESS_ID": _read_jax_variables,
+    "RANK": _read_torchrun,
+    "SLURM_STEP_NODELIST": _read_slurm,
 }
 
 

@@ -20,7 +20,7 @@ from effdet_keras.extras.multiprocess.launch import (
     Engine,
     Launch,
     filled_up,
-    joined_address,
+    host_and_port,
     lost_process,
 )
 
@@ -41,14 +41,14 @@ class Workers(SingleProcess):
         # Collectives take no bytes; what pickle reads ends by itself.
         content = np.frombuffer(content + b"\0" * (-len(content) % 8), np.int64)
         try:
-            sizes, joined = (
+            sizes, gathered = (
                 np.asarray(self._strategy.experimental_local_results(found)[0])
                 for found in self._gather(content)
             )
         except tf.errors.OpError as error:
             plain = self.plain_error(error)
             raise error if plain is None else plain from error
-        parts = np.split(joined, np.cumsum(sizes)[:-1])
+        parts = np.split(gathered, np.cumsum(sizes)[:-1])
         # Of several devices of a process the first tells all.
         per_process = len(parts) // self.count
         return [pickle.loads(part.tobytes()) for part in parts[::per_process]]
@@ -102,7 +102,7 @@ def addresses_of_all(launch: Launch, *, timeout: float = TIMEOUT) -> tuple[str, 
         port = taken.getsockname()[1]
         if launch.process_id > 0:
             return _report(launch, port, deadline)
-        own = joined_address(launch.coordinator_host, port)
+        own = host_and_port(launch.coordinator_host, port)
         return (own,) if launch.num_processes == 1 else _collect(launch, own, deadline)
 
 
@@ -130,7 +130,7 @@ def _collect(launch, own, deadline):
             if not isinstance(said, dict):  # a scan of ports, perhaps
                 connection.close()
                 continue
-            found[said["process_id"]] = joined_address(host, said["port"])
+            found[said["process_id"]] = host_and_port(host, said["port"])
             connections.append(connection)
         addresses = [found[number] for number in range(launch.num_processes)]
         for connection in connections:

@@ -49,7 +49,7 @@ def rounding_errors(
     square of the numbers.
     """
     images = [read()[None] for read in inputs]
-    seen = _Seen()
+    seen = _RangeObserver()
     for image in images:
         seen.compute(model, image)
     errors = _Errors(seen.limits)
@@ -67,7 +67,7 @@ def advice_of(cost: float | None) -> str:
     return f"int8 costs {cost:.3f} AP: {training} {verdict}."
 
 
-class _Watching(Quantizer):
+class _PassThrough(Quantizer):
     """Quantizer that changes nothing. `index` counts the places of a call."""
 
     def compute(self, model, image):
@@ -81,7 +81,7 @@ class _Watching(Quantizer):
         return x
 
 
-class _Seen(_Watching):
+class _RangeObserver(_PassThrough):
     """The lowest and highest number of each place: `limits`."""
 
     def __init__(self):
@@ -95,7 +95,7 @@ class _Seen(_Watching):
         self.limits[self.index] = (min(before[0], low), max(before[1], high))
 
 
-class _Errors(_Watching):
+class _Errors(_PassThrough):
     """Sums of squares, of the numbers and of their changes, by place and by kernel."""
 
     def __init__(self, limits):

@@ -20,7 +20,7 @@ from effdet_keras.errors import (
 )
 from effdet_keras.extras.batch_size import with_batch_size
 from effdet_keras.network.build import copied
-from effdet_keras.runs.parts import choose_splits, make_model, training_batches
+from effdet_keras.runs.components import choose_splits, make_model, training_batches
 from effdet_keras.runs.requested import build_configuration
 from effdet_keras.runs.run_folder import RunFolder, draw_chart
 from effdet_keras.train import inputs
@@ -226,7 +226,7 @@ def find_rate(out, fields, *, configuration, hparams, pipeline_config, ignore_un
     chosen = with_batch_size(chosen, splits, hparams, fields)
     keras.utils.set_random_seed(chosen.seed)
     model = make_model(chosen, splits.train)
-    print("Testing learning rates: up to 100 steps. The first takes longer ...")
+    print("Testing learning rates in up to 100 steps; compiling the first ...")
     batches = training_batches(model, chosen, splits.train)
     found = find_learning_rate(model, batches)
     with folder.lock():

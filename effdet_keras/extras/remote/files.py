@@ -32,7 +32,7 @@ _PAUSES = (0.5, 1.0, 2.0)  # seconds before another try
 _HEAD = 512  # bytes that tell what a file is
 _BROKEN = (408, 425, 429, 500, 502, 503, 504)  # of HTTP: later it may be well
 # What fsspec's storages say of a version of a file, each in words of its own.
-_OF_A_VERSION = """
+_VERSION_KEYS = """
     size etag md5hash crc32c generation version_id created mtime lastmodified
     last_modified updated
 """.split()
@@ -204,7 +204,7 @@ def _check_size(copied, info):
 
 def _entry_of(info):
     known = {key.lower(): str(value) for key, value in info.items()}
-    version = {key: known[key] for key in _OF_A_VERSION if key in known}
+    version = {key: known[key] for key in _VERSION_KEYS if key in known}
     return Entry(info.get("type") == "directory", json.dumps(version))
 
 

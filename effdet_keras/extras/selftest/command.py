@@ -106,8 +106,8 @@ def run(
     keras.require("`effdet-keras selftest`")
     from effdet_keras.extras.selftest.self_test import self_test
     from effdet_keras.model.efficientdet import EfficientDet
+    from effdet_keras.runs.components import make_model
     from effdet_keras.runs.configuration import RunConfiguration, parse_settings
-    from effdet_keras.runs.parts import make_model
 
     flags = {"model": model, "image_size": image_size}
     flags = {name: value for name, value in flags.items() if value is not None}

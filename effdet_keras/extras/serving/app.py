@@ -276,7 +276,7 @@ def as_json(detections: Detections, image_size: tuple[int, int]) -> dict:
 
 def as_image(detections, data, limits, kind):
     """The file of the image `data` with the boxes drawn, "jpeg" or "png"."""
-    image = decode_image(data, **limits.of_image)
+    image = decode_image(data, **limits.decoding)
     drawn = dataclasses.replace(detections, image=image).draw()
     file = io.BytesIO()
     Image.fromarray(drawn).save(file, format=kind.upper())

@@ -48,7 +48,7 @@ class Limits:
     timeout: float = number(30.0, "(0, inf)")
 
     @property
-    def of_image(self) -> dict[str, int]:
+    def decoding(self) -> dict[str, int]:
         """Those of a decoded image, as `decode_image` takes them."""
         return {"max_pixels": self.max_pixels, "max_side": self.max_side}
 

@@ -14,7 +14,7 @@ from effdet_keras.detect.detect import (
     PreprocessedImage,
     ScoreRule,
     detect_preprocessed,
-    prepared,
+    preprocess_image,
 )
 from effdet_keras.detect.detections import Detections
 from effdet_keras.errors import EffDetError
@@ -84,7 +84,7 @@ class DetectionService:
         return engine
 
     def _detect(self, items):
-        """Detects in what one engine has prepared or, for a moment, two have."""
+        """Detects in images that one engine has preprocessed or, for a moment, two."""
         start, results = time.perf_counter(), [None] * len(items)
         for engine in dict.fromkeys(engine for engine, _ in items):
             places = [i for i, (of, _) in enumerate(items) if of is engine]
@@ -112,7 +112,7 @@ class Engine:
     def warm_up(self) -> None:
         """Runs the network once for every size of a batch."""
         grey = np.full((*self.detector.config.image_size, 3), 128, "uint8")
-        item = self._prepared(grey, self.rule(0.5))
+        item = self._preprocess(grey, self.rule(0.5))
         for size in self._sizes:
             self.detect([item] * size)
 
@@ -123,7 +123,7 @@ class Engine:
     def prepare(self, data, score, limits):
         """Decodes an image; the decoded image is gone when this returns."""
         rule = self.rule(score)
-        return self._prepared(decode_image(data, **limits.of_image), rule)
+        return self._preprocess(decode_image(data, **limits.decoding), rule)
 
     def detect(self, items: list[PreprocessedImage]) -> list[Detections]:
         rows = next(size for size in self._sizes if size >= len(items))
@@ -131,8 +131,8 @@ class Engine:
         # What was found in the padding beside an image has no area in it.
         return [some[has_area(some.boxes)] for some in found]
 
-    def _prepared(self, image, rule):
-        return prepared(self.detector.config, image, rule)._replace(image=None)
+    def _preprocess(self, image, rule):
+        return preprocess_image(self.detector.config, image, rule)._replace(image=None)
 
 
 # --- What a server counts and measures, for Prometheus.

@@ -31,7 +31,7 @@ from effdet_keras.weights.archive import (
 from effdet_keras.weights.checkpoint_files import BEST_FILE, CONFIGURATION_FILE
 
 _CARD = "README.md"
-_OF_THE_HUB = {".gitattributes", _CARD}
+_HUB_FILES = {".gitattributes", _CARD}
 # What else an archive notes, such as the random state, is of its training alone.
 _TOLD = """
     format config class_names category_ids score_settings versions created epoch
@@ -83,7 +83,7 @@ def _push(hub, model, address, private, overwrite, about):
     else:
         repository = api.create_repo(repository, private=private).repo_id
     if not (overwrite or _is_same(api, repository, names, described)):
-        others = ", ".join(sorted(set(names) - _OF_THE_HUB)[:8])
+        others = ", ".join(sorted(set(names) - _HUB_FILES)[:8])
         raise FileExistsError(
             f"'{address}' already has another model, or other files: {others}. Give "
             "another name; or pass `overwrite` (--overwrite) for a commit that adds "
@@ -109,7 +109,7 @@ def _push(hub, model, address, private, overwrite, about):
 
 def _is_same(api, repository, names, described):
     """Whether a repository has this model, of the same network and classes, or none."""
-    if not set(names) - _OF_THE_HUB:
+    if not set(names) - _HUB_FILES:
         return True
     before = json.loads(_text_there(api, repository, names, ARCHIVE_ENTRY) or "{}")
     fields = "config", "class_names"

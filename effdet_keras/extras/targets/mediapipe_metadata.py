@@ -18,13 +18,13 @@ class _Int(int):
 _LABELS = {0: LABELS_NAME, 2: _Byte(3)}  # of the type VALUE_LABELS
 _FEATURE = {0: _Byte(1), 1: {}}
 _COUNTED = {2: {0: _Int(2), 1: _Int(2)}}  # the second axis counts detections
-_OF_DETECTIONS = {**_FEATURE, **_COUNTED}
+_DETECTION_FEATURE = {**_FEATURE, **_COUNTED}
 # The places of left, top, right and bottom in a box of the type BOUNDARIES.
 _BOXES = {0: _Byte(3), 1: {0: [1, 0, 3, 2], 1: _Byte(1)}, **_COUNTED}
 _DETECTIONS = [  # by MediaPipe's names
     {0: "location", 3: _BOXES},
-    {0: "category", 3: _OF_DETECTIONS, 6: [_LABELS]},
-    {0: "score", 3: _OF_DETECTIONS},
+    {0: "category", 3: _DETECTION_FEATURE, 6: [_LABELS]},
+    {0: "score", 3: _DETECTION_FEATURE},
     {0: "number of detections", 3: _FEATURE},
 ]
 # Pixels 0-255 go in as they are: normalisation is a part of the network.

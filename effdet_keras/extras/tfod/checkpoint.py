@@ -74,14 +74,14 @@ TFOD = Scheme(  # the paths in the object graph
 # What holds for each EfficientDet of that API, whatever its `pipeline.config` says.
 _SHARED_CONFIG = {"anchor_order": "aspect_first", "resize_method": "asymmetric"}
 
-_OF_BATCH_NORM = ("gamma", "beta", "moving_mean", "moving_variance")
+_BATCH_NORM_LEAVES = ("gamma", "beta", "moving_mean", "moving_variance")
 _LEAVES = (
     "kernel",
     "bias",
     "depthwise_kernel",
     "pointwise_kernel",
     "bifpn_combine_weights",
-    *_OF_BATCH_NORM,
+    *_BATCH_NORM_LEAVES,
 )
 _SHARED_TOWER = "/_base_tower_layers_for_heads/"
 
@@ -155,7 +155,7 @@ def freezing_of(reading):
     names = {
         path_of_tf1_name(array.name): f"model/{_EDGE.sub('', TFOD.name_of(array))}"
         for array in network_arrays(config)
-        if not array.name.endswith(_OF_BATCH_NORM[2:])
+        if not array.name.endswith(_BATCH_NORM_LEAVES[2:])
     }
     trained = _matching_names(reading.trained, "update_trainable_variables", names)
     frozen = _matching_names(reading.frozen, "freeze_variables", names)
@@ -235,7 +235,7 @@ def _keys_in_graph(reader, stored):
         if not place:
             is_bn = _SHARED_TOWER in path  # whose convolutions have another place
             for leaf, child in children[node].items():
-                if leaf not in _LEAVES or (is_bn and leaf not in _OF_BATCH_NORM):
+                if leaf not in _LEAVES or (is_bn and leaf not in _BATCH_NORM_LEAVES):
                     continue
                 for attribute in graph.nodes[child].attributes:
                     if attribute.checkpoint_key in stored:
@@ -325,7 +325,7 @@ def _in_our_form(arrays, model):
             if "/_class_predictor_layers/0/" in name and "depthwise" not in name:
                 by_class = value.reshape(*value.shape[:-1], -1, model.num_classes + 1)
                 result[name] = by_class[..., 1:].reshape(*value.shape[:-1], -1)
-        notes.append("the background class, which has no place here, is left out")
+        notes.append("the background class is left out: this model has none")
     return {**zeros, **result}, tuple(notes)
 
 

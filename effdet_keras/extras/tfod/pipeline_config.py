@@ -166,7 +166,7 @@ class _Reading:
         check_argument(is_count, place, num_classes, "1 or more")
         reader = self.config.message("train_input_reader")
         of_postprocess = postprocess(self.ssd, self.note)
-        self.leftovers(OF_DETECTION)
+        self.leftovers(DETECTION_FIELDS)
         return PipelineModel(
             path=path,
             config=config,
@@ -296,7 +296,7 @@ load_dense_pose=false: boxes only
 quantization.symmetric=false: kernels are symmetric, and the ranges of features are not
 """
 # these what a trained model detects,
-_OF_DETECTION = """
+_DETECTION_DEFAULTS = """
 resize_method=BILINEAR: always bilinear
 convert_to_grayscale=false: the network has three channels
 conv_hyperparams.group_norm: batch norm only
@@ -315,7 +315,7 @@ num_additional_channels=0: the network has three channels
 image_resizer: the image size is that of the model's preset
 """
 # and these the training.
-_OF_TRAINING = """
+_TRAINING_DEFAULTS = """
 class_prediction_bias_init=-4.6: always -4.595: a probability of 0.01
 use_dropout=false: see `survival_prob`
 apply_conv_hyperparams_pointwise=false: the heads' pointwise kernels do not decay
@@ -358,8 +358,8 @@ def _table(text):
     return {name: (same or None, reason) for (name, _, same), reason in fields}
 
 
-NOTED, OF_DETECTION = _table(_NOTED), _table(_OF_DETECTION)
-NO_PLACE = {**NOTED, **OF_DETECTION, **_table(_OF_TRAINING)}
+NOTED, DETECTION_FIELDS = _table(_NOTED), _table(_DETECTION_DEFAULTS)
+NO_PLACE = {**NOTED, **DETECTION_FIELDS, **_table(_TRAINING_DEFAULTS)}
 
 
 def place_of(path: str) -> str | None:

@@ -112,26 +112,26 @@ def _anchors(bifpn, ssd):
 
 
 # Of BiFPN and heads: our field, and the name and the default of theirs.
-_OF_LAYERS = {
+_LAYER_FIELDS = {
     "activation": ("activation", "RELU"),
     "batch_norm_momentum": ("batch_norm.decay", 0.999),
     "batch_norm_epsilon": ("batch_norm.epsilon", 0.001),
     "sync_batch_norm": ("sync_batch_norm", False),
 }
-_OF_BACKBONE = {"batch_norm_momentum": 0.99, "batch_norm_epsilon": 0.001}
+_BACKBONE_DEFAULTS = {"batch_norm_momentum": 0.99, "batch_norm_epsilon": 0.001}
 
 
 def _layers(extractor, head, note):
     """What BiFPN and heads share here, and there each has for itself."""
     of_fpn, of_heads = (m.message("conv_hyperparams") for m in (extractor, head))
     values = {"activation": _chosen(of_fpn, "activation", "RELU", _ACTIVATIONS)}
-    for name, (api_name, default) in _OF_LAYERS.items():
+    for name, (api_name, default) in _LAYER_FIELDS.items():
         value = of_fpn.get(api_name, default)
         values.setdefault(name, value)
         if (other := of_heads.get(api_name, default)) != value:
             note(of_heads, api_name, other, "the heads have the BiFPN's")
-    for name, usual in _OF_BACKBONE.items():
-        api_name, value = _OF_LAYERS[name][0], values[name]
+    for name, usual in _BACKBONE_DEFAULTS.items():
+        api_name, value = _LAYER_FIELDS[name][0], values[name]
         if not math.isclose(value, usual, rel_tol=1e-6):  # they write float32
             note(of_fpn, api_name, value, "here for the backbone as well", is_done=True)
     return values

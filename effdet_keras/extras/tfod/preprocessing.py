@@ -368,12 +368,12 @@ def _padded(example, seed, least, most, color):
 @_step()
 def random_crop_to_aspect_ratio(example, seed, aspect_ratio=1.0, overlap_thresh=0.3):
     size = _whole(example)[2:]
-    sides = tf.clip_by_value(tf.round(_of_ratio(size, aspect_ratio)), 1.0, size)
+    sides = tf.clip_by_value(tf.round(_sides_of_ratio(size, aspect_ratio)), 1.0, size)
     low = tf.floor(random_ops.uniform(seed, [2]) * (size - sides + 1.0))
     return crop(example, tf.concat([low, low + sides], 0), overlap_thresh)
 
 
-def _of_ratio(size, aspect_ratio):
+def _sides_of_ratio(size, aspect_ratio):
     """The height that goes with a width, and the width that goes with a height."""
     return tf.stack([size[1] / aspect_ratio, size[0] * aspect_ratio])
 
@@ -393,8 +393,12 @@ _PAD = {**_RATIOS, "pad_color": ()}
 _SSD = {**_CROP, "min_aspect_ratio": 0.5, "max_aspect_ratio": 2.0, "random_coef": 0.15}
 # Of a box, what SSD's crops show at least: one crop for each.
 _SHARES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
-_OF_SSD = tuple({**_SSD, "min_object_covered": x, "overlap_thresh": x} for x in _SHARES)
-_OF_FIXED = tuple({n: x for n, x in o.items() if "aspect" not in n} for o in _OF_SSD)
+_SSD_OPERATIONS = tuple(
+    {**_SSD, "min_object_covered": x, "overlap_thresh": x} for x in _SHARES
+)
+_FIXED_OPERATIONS = tuple(
+    {n: x for n, x in o.items() if "aspect" not in n} for o in _SSD_OPERATIONS
+)
 
 
 @_step(**_CROP)
@@ -402,13 +406,13 @@ def random_crop_image(example, seed, **operation):
     return ssd_random_crop(example, seed, [operation])
 
 
-@_step(operations=_OF_SSD)
+@_step(operations=_SSD_OPERATIONS)
 def ssd_random_crop(example, seed, operations):
     """One of several crops, as likely as each other."""
     return _chosen_crop(example, seed, operations)[0]
 
 
-@_step(operations=_OF_FIXED)
+@_step(operations=_FIXED_OPERATIONS)
 def ssd_random_crop_fixed_aspect_ratio(example, seed, operations, aspect_ratio=1.0):
     of_crop, of_ratio = random_ops.split(seed, 2)
     fixed = {"min_aspect_ratio": aspect_ratio, "max_aspect_ratio": aspect_ratio}
@@ -421,7 +425,7 @@ def random_crop_pad_image(example, seed, **operation):
     return ssd_random_crop_pad(example, seed, [operation])
 
 
-@_step(operations=tuple({**operation, **_PAD} for operation in _OF_SSD[1:]))
+@_step(operations=tuple({**operation, **_PAD} for operation in _SSD_OPERATIONS[1:]))
 def ssd_random_crop_pad(example, seed, operations):
     """One of several crops, padded to sides relative to those of the whole image."""
     of_crop, of_pad = random_ops.split(seed, 2)
@@ -434,7 +438,7 @@ def ssd_random_crop_pad(example, seed, operations):
     return _padded(cropped, of_pad, least, most, color)
 
 
-@_step(operations=_OF_SSD, **_RATIOS)
+@_step(operations=_SSD_OPERATIONS, **_RATIOS)
 def ssd_random_crop_pad_fixed_aspect_ratio(
     example, seed, operations, aspect_ratio=1.0, **ratios
 ):
@@ -442,7 +446,7 @@ def ssd_random_crop_pad_fixed_aspect_ratio(
     of_crop, of_pad = random_ops.split(seed, 2)
     cropped = ssd_random_crop(example, of_crop, operations)
     size = _whole(cropped)[2:]
-    sides = tf.maximum(size, _of_ratio(size, aspect_ratio))
+    sides = tf.maximum(size, _sides_of_ratio(size, aspect_ratio))
     least, most = (tf.maximum(size * ratios[n] / sides, 1.0) for n in _RATIOS)
     most = tf.reduce_min(most)
     least = tf.minimum(tf.reduce_max(least), most)
@@ -536,12 +540,12 @@ def _checked(step, defaults, given):
     rule = f"`{step}` has only the fields {', '.join(defaults)}"
     require(not unknown, rule, fields=unknown)
     return {
-        name: _of_type(default, given[name], step) if name in given else default
+        name: _cast_like(default, given[name], step) if name in given else default
         for name, default in defaults.items()
     }
 
 
-def _of_type(default, value, step):
+def _cast_like(default, value, step):
     if not isinstance(default, tuple):
         return type(default)(value)
     if default and isinstance(default[0], dict):

@@ -283,8 +283,8 @@ def _schedule(recipe):
     if not isinstance(schedule, dict):
         return SCHEDULE
     name = schedule["name"]
-    is_open = name == "cosine" and "total_steps" not in schedule
-    return schedule if name in _RATES and not is_open else SCHEDULE
+    lacks_length = name == "cosine" and "total_steps" not in schedule
+    return schedule if name in _RATES and not lacks_length else SCHEDULE
 
 
 def _cosine(rate, schedule):

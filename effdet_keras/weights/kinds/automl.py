@@ -13,7 +13,7 @@ from effdet_keras.weights.network_arrays import (
     Kind,
     Scheme,
     WeightSource,
-    of_both_heads,
+    both_heads,
     under,
 )
 
@@ -45,7 +45,7 @@ OBJECT_GRAPH = Scheme(  # the objects of the model that tf2/train.py saves
             node_conv="/op_after_combine/conv_op",
             node_bn="/op_after_combine/bn",
         ),
-        **of_both_heads(
+        **both_heads(
             "{head}_net", conv="/conv_ops/{repeat}", bn="/bns/{repeat}/{step}"
         ),
         "class_predict": "class_net/classes",
@@ -63,7 +63,7 @@ AVERAGE = "/ExponentialMovingAverage"
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _SLOT = "/.OPTIMIZER_SLOT/"
 STATE_FILE = "checkpoint"  # names the latest checkpoint of a folder
-_OF_AN_OPTIMIZER = re.compile(r"(^|/)\w*optimizer\w*/")
+_OPTIMIZER_NAME = re.compile(r"(^|/)\w*optimizer\w*/")
 
 # The trainer on a hub module keeps variables in a dict: "/" in a key is ".S".
 _HUB_PARTS = (
@@ -155,7 +155,7 @@ def _graph_entries(keys):
         name, _, slot = key.removesuffix(_VALUE).partition(_SLOT)
         if slot.split("/")[-1] == "average":
             average[name] = key
-        elif not slot and not _OF_AN_OPTIMIZER.search(name):
+        elif not slot and not _OPTIMIZER_NAME.search(name):
             raw[name] = key
     return raw, average
 

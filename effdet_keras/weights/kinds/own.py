@@ -27,7 +27,7 @@ from effdet_keras.weights.network_arrays import (
 )
 
 _CLASS_HEAD, _BOX_HEAD = "layers/prediction_head_1", "layers/prediction_head"
-_OF_A_HEAD = {
+_HEAD_PATHS = {
     "conv": "/convs/{layer}",
     "bn": "/bns/{bn:batch_normalization}",
     "predict": "/predict_conv",
@@ -60,8 +60,8 @@ OWN = Scheme(  # the paths inside our `.weights.h5`
             node_conv="/conv/conv",
             node_bn="/conv/bn",
         ),
-        **{f"class_{part}": _CLASS_HEAD + end for part, end in _OF_A_HEAD.items()},
-        **{f"box_{part}": _BOX_HEAD + end for part, end in _OF_A_HEAD.items()},
+        **{f"class_{part}": _CLASS_HEAD + end for part, end in _HEAD_PATHS.items()},
+        **{f"box_{part}": _BOX_HEAD + end for part, end in _HEAD_PATHS.items()},
         **under(
             "layers/segmentation_head",
             segmentation_conv="/convs/{step:conv2d_transpose}",

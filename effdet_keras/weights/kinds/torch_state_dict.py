@@ -29,7 +29,7 @@ from effdet_keras.weights.network_arrays import (
     Kind,
     Scheme,
     WeightSource,
-    of_both_heads,
+    both_heads,
     under,
 )
 
@@ -68,7 +68,7 @@ TORCH = Scheme(  # PyTorch effdet, whose backbones are timm's
             node_conv=".after_combine.conv",
             node_bn=".after_combine.conv.bn",
         ),
-        **of_both_heads(
+        **both_heads(
             "{head}_net",
             conv=".conv_rep.{repeat}",
             bn=".bn_rep.{repeat}.{step}.bn",

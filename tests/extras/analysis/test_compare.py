@@ -14,7 +14,7 @@ BOX, FAR = (0, 0, 10, 10), (50, 50, 60, 60)
 
 def ap_of(results, counts):
     """AP and AP50 of images that count so often, as a draw computes them."""
-    return compare._ap_and_ap50(compare._Class.of_images(results), np.array(counts))
+    return compare._ap_and_ap50(compare._Class.from_results(results), np.array(counts))
 
 
 def coarse(results):

@@ -233,7 +233,9 @@ def make_model(
     return model
 
 
-def load_to_resume(configuration: RunConfiguration, checkpoint: Any) -> EfficientDet:
+def load_run_to_resume(
+    configuration: RunConfiguration, checkpoint: Any
+) -> EfficientDet:
     """The model of a checkpoint of a run, to go on with: compiled as it was."""
     with _place(configuration):
         return EfficientDet.from_archive(checkpoint, resume=True)
@@ -438,5 +440,5 @@ def callbacks_of_run(
 
 def writes_tensorboard(configuration: RunConfiguration) -> bool:
     """Whether a run writes files for TensorBoard."""
-    is_open = configuration.tensorboard == "auto"
-    return has_tensorboard() if is_open else configuration.tensorboard
+    is_auto = configuration.tensorboard == "auto"
+    return has_tensorboard() if is_auto else configuration.tensorboard

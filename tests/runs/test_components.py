@@ -12,9 +12,9 @@ from support.tiny_run import MODEL_CONFIG, tiny_run
 import effdet_keras as ek
 from effdet_keras.data import from_arrays
 from effdet_keras.extras import multiprocess
-from effdet_keras.runs import parts
+from effdet_keras.runs import components
+from effdet_keras.runs.components import choose_splits
 from effdet_keras.runs.configuration import RunConfiguration
-from effdet_keras.runs.parts import choose_splits
 
 pytestmark = pytest.mark.tensorflow
 
@@ -181,7 +181,7 @@ def train():
 
 
 def made(train, **fields):
-    return parts.make_model(RunConfiguration(**tiny_run(**fields)), train)
+    return components.make_model(RunConfiguration(**tiny_run(**fields)), train)
 
 
 def test_it_has_the_classes_of_the_data_and_what_was_set(train):
@@ -206,7 +206,7 @@ def asked(monkeypatch):
         asked.append(options)
         return tiny_model()
 
-    monkeypatch.setattr(parts.EfficientDet, "from_preset", from_preset)
+    monkeypatch.setattr(components.EfficientDet, "from_preset", from_preset)
     return asked
 
 
