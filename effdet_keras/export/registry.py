@@ -162,7 +162,7 @@ class ExportFormat:
         return self.traces_tensorflow
 
     def without_tensorflow(self) -> str:
-        """The options that need none, as a sentence of an error; "" if there are none."""
+        """Options that need none, as a sentence of an error; "" if there are none."""
         return ""
 
     def load_writer(self) -> Callable[..., None]:
@@ -245,7 +245,7 @@ class ExportTarget:
         return self.traces_tensorflow and not self._is_float(options)
 
     def without_tensorflow(self) -> str:
-        """The options that need none, as a sentence of an error; "" if there are none."""
+        """Options that need none, as a sentence of an error; "" if there are none."""
         choices = [
             f"`{name}={known[0]!r}`" + "".join(f" or {value!r}" for value in known[1:])
             for name, known in self.float_choices.items()
