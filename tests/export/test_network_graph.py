@@ -214,10 +214,10 @@ def max_pool_of(x):
 
 
 FUNCTIONS = {
-    "hard swish": keras.activations.hard_silu,
-    "mish": keras.activations.mish,
+    "hard swish": keras.ops.hard_silu,
+    "mish": lambda x: x * keras.ops.tanh(keras.ops.softplus(x)),
     "relu6": keras.ops.relu6,
-    "swish": keras.activations.silu,
+    "swish": keras.ops.silu,
     "log1p": lambda x: keras.ops.log1p(keras.ops.relu(x)),
     "batch norm": batch_norm_of,
     "pool of numbers below 0": lambda x: max_pool_of(x - 100.0),
