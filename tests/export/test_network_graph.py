@@ -225,6 +225,9 @@ FUNCTIONS = {
     "rows and columns": lambda x: x[:, 1:3, 2:],
     "by a constant": lambda x: x / 7.0,
     "pad": lambda x: keras.ops.pad(x, ((0, 0), (0, 1), (2, 3), (0, 0))),
+    "transposed": lambda x: keras.ops.conv_transpose(
+        x, np.arange(54, dtype="float32").reshape(3, 3, 2, 3) / 54, 2, "same"
+    ),
     "read twice": lambda x: (lambda y: y + (y + np.float32([1, 2, 3])))(
         keras.ops.conv(x, np.eye(3, dtype="float32")[None, None])
     ),
