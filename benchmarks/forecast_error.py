@@ -11,10 +11,9 @@ each dataset and seed.
 """
 
 import argparse
-import json
-import pathlib
+import functools
 
-from frozen_backbone import add_arguments, open_data, read_arguments
+from frozen_backbone import add_arguments, print_lines, read_arguments
 
 from effdet_keras.data.split_groups import image_groups
 from effdet_keras.extras.forecast.learning_curve import LearningCurve
@@ -27,12 +26,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     add_arguments(parser, steps=200)
     options = read_arguments(parser)
-    for name in options.data:
-        backbone, train, judge = open_data(name, options)
-        for seed in options.seeds:
-            line = {"dataset": pathlib.Path(name).name, "seed": seed}
-            line |= run(backbone, train, judge, seed, options.steps)
-            print(json.dumps(line), flush=True)
+    print_lines(options, functools.partial(run, steps=options.steps))
 
 
 def run(backbone, train, judge, seed, steps):
@@ -43,7 +37,7 @@ def run(backbone, train, judge, seed, steps):
         numbers.append(len(part))
         aps.append(max(backbone.ap(judge)["AP"], 0.0))
     objects = sum(len(backbone.dataset.records[i].labels) for i in judge)
-    return {"steps": steps, **compare(numbers, aps, objects)}
+    return compare(numbers, aps, objects)
 
 
 def parts_of(backbone, train, seed):

@@ -8,6 +8,7 @@ and the anchors of the package. AP is lower than that of `EfficientDet.fit`, whi
 trains the backbone too. Compare such numbers with each other only.
 """
 
+import json
 import pathlib
 
 import keras
@@ -63,6 +64,23 @@ def read_arguments(parser):
     if options.quick:
         options.steps, options.image_size = 2, [64, 64]
     return options
+
+
+def print_lines(options, run):
+    """Prints a JSON line for each dataset and seed; returns these lines.
+
+    `run` takes backbone, indices to train on, those that judge, and the seed, and
+    returns the rest of the line.
+    """
+    lines = []
+    for name in options.data:
+        backbone, train, judge = open_data(name, options)
+        for seed in options.seeds:
+            line = {"dataset": pathlib.Path(name).name, "seed": seed}
+            line |= {"steps": options.steps, **run(backbone, train, judge, seed)}
+            print(json.dumps(line), flush=True)
+            lines.append(line)
+    return lines
 
 
 class FrozenBackbone:

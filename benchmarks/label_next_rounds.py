@@ -14,13 +14,12 @@ images is reached, on straight lines between the measurements, or null.
 """
 
 import argparse
+import functools
 import itertools
-import json
-import pathlib
 
 import numpy as np
 from forecast_error import parts_of
-from frozen_backbone import add_arguments, open_data, read_arguments
+from frozen_backbone import add_arguments, print_lines, read_arguments
 
 from effdet_keras.data.near_duplicates import hash_images
 from effdet_keras.extras.label_next.ranking import (
@@ -37,14 +36,7 @@ def main():
     add_arguments(parser, steps=200)
     parser.add_argument("--draw", metavar="FILE", help="draw the curves")
     options = read_arguments(parser)
-    lines = []
-    for name in options.data:
-        backbone, train, judge = open_data(name, options)
-        for seed in options.seeds:
-            line = {"dataset": pathlib.Path(name).name, "seed": seed}
-            line |= run(backbone, train, judge, seed, options.steps)
-            print(json.dumps(line), flush=True)
-            lines.append(line)
+    lines = print_lines(options, functools.partial(run, steps=options.steps))
     if options.draw:
         draw(lines, options.draw)
 
@@ -65,7 +57,6 @@ def run(backbone, train, judge, seed, steps):
         backbone.train(labelled, steps, seed)
         ranked[percent] = round(max(backbone.ap(judge)["AP"], 0.0), 4)
     return {
-        "steps": steps,
         "images": len(train),
         "random": at_random,
         "label-next": ranked,

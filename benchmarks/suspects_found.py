@@ -15,12 +15,10 @@ that was in the dataset before counts as a false alarm. The backbone is frozen
 import argparse
 import collections
 import dataclasses
-import json
-import pathlib
 from typing import NamedTuple
 
 import numpy as np
-from frozen_backbone import add_arguments, boxes_of, open_data, read_arguments
+from frozen_backbone import add_arguments, boxes_of, print_lines, read_arguments
 
 from effdet_keras.box_ops import pairwise_iou
 from effdet_keras.data.dataset import DetectionDataset
@@ -46,15 +44,12 @@ def main():
     add_arguments(parser, steps=400)
     parser.add_argument("--folds", type=int, default=3)
     options = read_arguments(parser)
-    for name in options.data:
-        backbone, train, _ = open_data(name, options)
-        for seed in options.seeds:
-            line = {"dataset": pathlib.Path(name).name, "seed": seed}
-            results, damages = judge(
-                backbone, train, seed, options.steps, options.folds
-            )
-            line |= {"steps": options.steps, **count(results, damages)}
-            print(json.dumps(line), flush=True)
+
+    def run(backbone, train, _, seed):
+        found = judge(backbone, train, seed, options.steps, options.folds)
+        return count(*found)
+
+    print_lines(options, run)
 
 
 def judge(backbone, train, seed, steps, num_folds=3):

@@ -44,12 +44,13 @@ def export_model(
         chosen = target_to_write(path, target, format, options)
     else:
         chosen = format_to_write(path, format, options)
-    if chosen.traces_tensorflow:
+    if chosen.needs_tensorflow(options):
         require_tensorflow(
             f"An export of {chosen.name} traces a TensorFlow graph",
             "Save the model, and export it in a process with KERAS_BACKEND=tensorflow: "
             "`effdet-keras export MODEL OUT`. ONNX, OpenVINO, LiteRT and PyTorch files "
-            "(`.onnx`, `.xml`, `.tflite`, `.pt2`) do without TensorFlow.",
+            "(`.onnx`, `.xml`, `.tflite`, `.pt2`) do without TensorFlow."
+            f"{chosen.without_tensorflow()}",
         )
     if target is None:
         chosen.require_runtime()  # before the long work

@@ -550,7 +550,10 @@ class LiteRTRuntime(Runtime):
         return (value.astype("float32") - zero_point) * np.float32(scale)
 
     def _detections(self, boxes, classes, scores, count):
-        """The operation's outputs as `Postprocess` returns them."""
+        """The operation's outputs as `Postprocess` returns them.
+
+        It leaves the rows behind the last box as they were in memory: any bits at all.
+        """
         image_size = self.description.config.image_size
         times = self.description.classes_per_detection
         if times > 1:
@@ -558,11 +561,12 @@ class LiteRTRuntime(Runtime):
                 boxes, classes, scores, count * times
             )
         used = np.arange(scores.shape[1]) < count[:, None]  # [1, D]
+        boxes = np.where(used[..., None], boxes, np.float32(0))
         boxes = boxes * np.tile(image_size, 2).astype("float32")
         if self.description.postprocess.clip:
             boxes = clip_boxes(boxes, image_size)
         return {
-            "boxes": np.where(used[..., None], boxes, np.float32(0)),
+            "boxes": boxes,
             "scores": np.where(used, scores, np.float32(0)),
             "labels": np.where(used, classes, BACKGROUND).astype("int32"),
             "num_detections": count.astype("int32"),
@@ -576,7 +580,7 @@ class LiteRTRuntime(Runtime):
         """
         lowest = self.description.postprocess.lowest_score
         used = np.arange(scores.shape[1]) < count[:, None]
-        is_kept = used & (scores > lowest)
+        is_kept = used & (np.where(used, scores, -np.inf) > lowest)
         order = np.argsort(np.where(is_kept, -scores, np.inf), axis=1, kind="stable")
         boxes = np.take_along_axis(boxes, order[..., None], axis=1)
         classes, scores = (

@@ -157,6 +157,14 @@ class ExportFormat:
     options: _Choices
     traces_tensorflow: bool = False  # and so cannot be written on JAX and torch
 
+    def needs_tensorflow(self, options: Mapping[str, Any]) -> bool:
+        """Whether JAX and torch cannot write it, with these options."""
+        return self.traces_tensorflow
+
+    def without_tensorflow(self) -> str:
+        """Options that need none, as a sentence of an error; "" if there are none."""
+        return ""
+
     def load_writer(self) -> Callable[..., None]:
         """What takes the model, the path, and the options by keyword."""
         return getattr(self._module(), f"write_{self.name}")
@@ -217,22 +225,35 @@ class ExportTarget:
     """One place where exported models run.
 
     With `takes_int8` a quantization-aware model becomes int8, unless an option is one
-    of its `float_choices`.
+    of its `float_choices`. With such an option TensorFlow is not needed either.
     """
 
     name: str
     writer: str  # module and function in `extras/targets`
     options: _Choices
     takes_int8: bool = False
-    traces_tensorflow: bool = False  # and so cannot be written on JAX and torch
+    traces_tensorflow: bool = False  # and so cannot be written on JAX and torch,
+    # unless an option is one of
     float_choices: _Choices = dataclasses.field(default_factory=dict)
 
     def is_int8(self, options: Mapping[str, Any]) -> bool:
         """Whether a quantization-aware model becomes int8, with these options."""
-        is_float = any(
-            options.get(n) in values for n, values in self.float_choices.items()
-        )
-        return self.takes_int8 and not is_float
+        return self.takes_int8 and not self._is_float(options)
+
+    def needs_tensorflow(self, options: Mapping[str, Any]) -> bool:
+        """Whether JAX and torch cannot write it, with these options."""
+        return self.traces_tensorflow and not self._is_float(options)
+
+    def without_tensorflow(self) -> str:
+        """Options that need none, as a sentence of an error; "" if there are none."""
+        choices = [
+            f"`{name}={known[0]!r}`" + "".join(f" or {value!r}" for value in known[1:])
+            for name, known in self.float_choices.items()
+        ]
+        return f" So does this target with {', '.join(choices)}." if choices else ""
+
+    def _is_float(self, options):
+        return any(options.get(n) in known for n, known in self.float_choices.items())
 
     def load_writer(self) -> Callable[..., Written]:
         """What takes the model, the folder to write, its later path, and the options.

@@ -251,7 +251,14 @@ def _run_training(configuration, splits, folder, text, *, started, resume, callb
         log = RunLog(folder.log, position)
         try:
             _fit(
-                model, batches, configuration, splits, folder, log, position, callbacks
+                model,
+                batches,
+                configuration,
+                splits,
+                folder=folder,
+                log=log,
+                position=position,
+                callbacks=callbacks,
             )
         finally:
             if log.rows:  # also of a run that was stopped
@@ -265,7 +272,7 @@ def _run_training(configuration, splits, folder, text, *, started, resume, callb
     return result
 
 
-def _fit(model, batches, configuration, splits, folder, log, position, more):
+def _fit(model, batches, configuration, splits, *, folder, log, position, callbacks):
     """Trains for the remaining epochs, or prints that the run is complete."""
     if configuration.steps is not None and configuration.steps < len(batches):
         batches = batches.take(configuration.steps)
@@ -292,7 +299,7 @@ def _fit(model, batches, configuration, splits, folder, log, position, more):
         epochs=epochs,
         initial_epoch=done,
         verbose=2 if needs_lines else configuration.verbose,
-        callbacks=callbacks_of_run(configuration, splits, folder, log, more),
+        callbacks=callbacks_of_run(configuration, splits, folder, log, callbacks),
     )
 
 

@@ -15,13 +15,13 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 import keras
 import numpy as np
 
-from effdet_keras._internal.folder_lock import open_folder
+from effdet_keras._internal.folder_lock import FolderLock, open_folder
 from effdet_keras._internal.optional_imports import matplotlib_figure
 from effdet_keras._internal.processes import current_processes, is_first_process
 from effdet_keras._internal.whole_files import atomic_write, write_text
@@ -125,10 +125,7 @@ class RunFolder:
     ) -> None:
         """Writes the configuration of a run that begins, or goes on with its files."""
         if not keeps_files:
-            for name in _FOLDERS:
-                shutil.rmtree(self.path / name, ignore_errors=True)
-            for name in _FILES:
-                (self.path / name).unlink(missing_ok=True)
+            remove_own(self.path, (*_FOLDERS, *_FILES))
         self.finished.unlink(missing_ok=True)
         configuration.write(self.path / CONFIGURATION_FILE)
 
@@ -206,12 +203,34 @@ def read_to_resume(path: pathlib.Path, description: Mapping[str, Any], what: str
 
 
 def check_empty_to_begin(folder: pathlib.Path, what: str) -> None:
-    """Raises `FileExistsError` where something is in the folder."""
-    if folder.is_dir() and any(folder.iterdir()):
+    """Raises `FileExistsError` where something is in the folder but hidden files."""
+    if any(not path.name.startswith(".") for path in folder.glob("*")):
         raise FileExistsError(
             f"The folder '{folder}' is not empty. Give another one, continue its "
             f"{what} (`resume`, --resume), or replace it (`overwrite`, --overwrite)."
         )
+
+
+@contextlib.contextmanager
+def only_writer(folder: pathlib.Path, what: str) -> Iterator[None]:
+    """Context in which no other process can write a "forecast" or "search" there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FolderLock(folder)
+    lock.acquire(f"A {what}")
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def remove_own(folder: pathlib.Path, names: Iterable[str]) -> None:
+    """Removes files and folders of these names, the last one last, and nothing else."""
+    for name in names:
+        path = folder / name
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 # --- The files of the first process' run, in the folders of the other processes.

@@ -1,6 +1,8 @@
 import dataclasses
 import hashlib
+import warnings
 import zipfile
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -9,8 +11,9 @@ from support import programs
 from support.tiny import LITE0, spread, tiny_model
 
 from effdet_keras.data import from_arrays
+from effdet_keras.detect.postprocess import Postprocess
 from effdet_keras.export.check import check_export
-from effdet_keras.export.litert import write_litert
+from effdet_keras.export.litert import LiteRTRuntime, write_litert
 from effdet_keras.export.network import calibration_inputs
 from effdet_keras.export.runtime import open_runtime
 from effdet_keras.model.efficientdet import EfficientDet
@@ -342,3 +345,22 @@ def test_a_file_of_another_program_is_refused(tmp_path):
         archive.writestr("labelmap.txt", "cat\n")
     with pytest.raises(ValueError, match="no .tflite file that .*export.* wrote"):
         open_runtime(path)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_rows_behind_the_last_box_may_hold_any_bits(times):
+    """The operation does not write them: a signaling NaN would be a warning."""
+    config = tiny_model().config
+    about = SimpleNamespace(
+        config=config, classes_per_detection=times, postprocess=Postprocess(clip=True)
+    )
+    runtime = object.__new__(LiteRTRuntime)
+    runtime.description = about
+    bits = np.full((1, 4, 4), 0x7FA00000, "uint32").view("float32")
+    for value in (bits, np.full((1, 4, 4), 3e38, "float32")):
+        with np.errstate(all="raise"), warnings.catch_warnings(action="error"):
+            found = runtime._detections(
+                value, value[..., 0], value[..., 1], np.zeros(1, "float32")
+            )
+        assert not found["boxes"].any() and not found["scores"].any()
+        assert (found["labels"] == -1).all() and found["num_detections"] == [0]

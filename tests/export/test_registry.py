@@ -52,3 +52,18 @@ def test_a_file_without_an_ending_is_no_saved_model(tmp_path):
         format_of_file(tmp_path / "pets")
     with pytest.raises(FileNotFoundError, match=r"no exported model.*nowhere\.onnx"):
         format_of_file(tmp_path / "nowhere.onnx")
+
+
+def test_frigates_float_files_need_no_tensorflow():
+    target = TARGETS["frigate"]
+    needs = {
+        d: target.needs_tensorflow({"detector": d}) for d in target.options["detector"]
+    }
+    assert needs == {"edgetpu": True, "cpu": True, "openvino": False, "onnx": False}
+    assert target.needs_tensorflow({})
+    assert target.without_tensorflow() == (
+        " So does this target with `detector='openvino'` or 'onnx'."
+    )
+    assert FORMATS["saved_model"].needs_tensorflow({})
+    assert not FORMATS["onnx"].needs_tensorflow({})
+    assert TARGETS["coral"].without_tensorflow() == ""

@@ -9,11 +9,15 @@ from support import programs
 from support.tiny import LITE0, lively_model, spread_outputs
 
 import effdet_keras as ek
+from effdet_keras.extras.targets.frigate import ONNXCheck, OpenVINOCheck
 
 pytestmark = pytest.mark.tensorflow
 
 ENDINGS = ["onnx", "xml", "tflite"]
 PROGRAM = programs.SUPPORT / "exports_without_tensorflow.py"
+
+
+FRIGATE = {"frigate-onnx": ONNXCheck, "frigate-openvino": OpenVINOCheck}
 
 
 def settled(model, deviation=1.7):
@@ -87,6 +91,31 @@ def test_files_of_other_backends_compute_what_the_model_does(tmp_path, backend):
         assert report["matched"] == report["live_detections"] > 3
 
 
+@pytest.mark.extra_packages
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_the_float_files_for_frigate_are_those_of_tensorflow(tmp_path, backend):
+    """Rows of class, score and box, as Frigate reads them, of the same weights."""
+    pytest.importorskip(backend)
+    keras.utils.set_random_seed(0)
+    model = settled(lively_model((64, 64), backbone=LITE0))
+    found = exported(backend, model, tmp_path, [*FRIGATE])
+    image, names = (
+        noise((64, 64), seed=2),
+        {"onnx": "model.onnx", "openvino": "model.xml"},
+    )
+    for name, check in FRIGATE.items():
+        folder, detector = tmp_path / "tensorflow" / name, name.partition("-")[2]
+        folder.parent.mkdir(exist_ok=True)
+        model.export(folder, target="frigate", detector=detector, verbose=0)
+        expected = check(folder / names[detector]).rows(image[None])
+        assert (expected[:, 1] > 0.4).sum() > 3
+        np.testing.assert_allclose(
+            found[f"{name}/rows"], expected, atol=1e-4, err_msg=name
+        )
+        report = json.loads((tmp_path / name / "export_report.json").read_text())
+        assert report["matched"] == report["live_detections"] > 3
+
+
 @pytest.mark.slow
 @pytest.mark.extra_packages
 @pytest.mark.parametrize("backend", ["jax", "torch"])
@@ -115,6 +144,7 @@ import json
 print(json.dumps([
     error_of("pets"),
     error_of("coral", target="coral", calibration=sys.argv[1]),
+    error_of("frigate", target="frigate", calibration=sys.argv[1]),
     error_of("pets.tflite", precision="dynamic"),
     error_of("pets.tflite", postprocess_ops="builtin"),
 ]))
@@ -127,13 +157,15 @@ def test_what_needs_tensorflow_names_itself_and_the_cure(tmp_path, backend):
     pytest.importorskip(backend)
     said = programs.run_alone("-c", REFUSED, tmp_path, KERAS_BACKEND=backend)
     errors = json.loads(said.splitlines()[-1])
-    starts = ["An export of saved_model", "An export of coral"]
+    starts = ["An export of saved_model", "An export of coral", "An export of frigate"]
     starts += ["precision='dynamic'", "postprocess_ops='builtin'"]
     for error, start in zip(errors, starts, strict=True):
         assert error.startswith(f"InvalidStateError: {start}"), error
         assert f"Keras runs on {backend}" in error
         assert "KERAS_BACKEND=tensorflow" in error
-    assert "'float32', 'float16'" in errors[2] and "'custom'" in errors[3]
+    assert "'float32', 'float16'" in errors[3] and "'custom'" in errors[4]
+    assert "`detector='openvino'` or 'onnx'" in errors[2]
+    assert "detector" not in errors[1]
 
 
 @pytest.mark.extra_packages

@@ -6,7 +6,18 @@ import numpy as np
 import tensorflow as tf
 
 from effdet_keras.extras.tfod.checkpoint import TFOD
+from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.weights.network_arrays import network_arrays
+
+# Of the API's own models but for its size.
+SMALL = EfficientDetConfig(
+    image_size=128,
+    num_classes=2,
+    fpn_num_filters=8,
+    fpn_cell_repeats=1,
+    head_repeats=1,
+    box_scales=(10.0, 10.0, 5.0, 5.0),
+)
 
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _COMBINE = "/bifpn_combine_weights/"

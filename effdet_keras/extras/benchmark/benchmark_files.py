@@ -9,7 +9,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from PIL import Image
@@ -22,9 +22,10 @@ from effdet_keras.export.check import size_of
 from effdet_keras.export.export_model import REPORT_NAME
 from effdet_keras.export.network import evenly
 from effdet_keras.export.registry import FORMATS, TARGETS
-from effdet_keras.export.runtime import ExportedDetector, open_runtime
+from effdet_keras.export.runtime import ExportedDetector, Runtime, open_runtime
 from effdet_keras.extras.analysis.compare import compare_detectors
 from effdet_keras.extras.benchmark.files_report import FileNumbers, FilesReport
+from effdet_keras.extras.targets.frigate import FLOAT_DETECTORS
 from effdet_keras.weights.archive import write_archive
 
 _TIMED_IMAGES = 8  # at most, of the dataset
@@ -44,21 +45,30 @@ _STRUCTURAL = (
 )
 
 
+_ROWS_OF_FRIGATE = f"{NOT_TIMED}: its rows are read by Frigate, and here for AP alone"
+
+
 class Candidate(NamedTuple):
-    """One file to write: the words of `EfficientDet.export`."""
+    """One file to write: the words of `EfficientDet.export`.
+
+    `reader` opens a file whose outputs `open_runtime` does not know.
+    """
 
     name: str
     path: str  # in the folder of the files
     format: str | None
     options: Mapping[str, Any]
     needs_calibration: bool
+    reader: Callable[[pathlib.Path], Runtime] | None = None
 
 
 def candidates(names: str | Sequence[str] = "all") -> list[Candidate]:
     """The files that can be asked for, or those of these names.
 
     Each format has one file for each precision that it has, such as "litert-int8"; each
-    target has one. A target that is called as a format is that format's file.
+    target has one, that of its defaults, and Frigate one more for each of its detectors
+    that takes a float file. A target that is called as a format, such as "ncnn", is one
+    of that format's files.
 
     Raises:
         ValueError: If a name is not known; the message has those that are.
@@ -91,6 +101,10 @@ def _all_candidates():
             options = {"target": name}
             takes_images = "calibration" in target.options
             yield Candidate(name, f"{name}/1", None, options, takes_images)
+    for detector, reader in FLOAT_DETECTORS.items():
+        name, options = f"frigate-{detector}", {"target": "frigate"}
+        options |= {"detector": detector}
+        yield Candidate(name, f"{name}/1", None, options, False, reader)
 
 
 def benchmark_files(
@@ -185,8 +199,11 @@ def _measured(model, candidate, folder, calibration, measure):
                 candidate.name, check=_STRUCTURAL, megabytes=file_megabytes(path)
             )
         file = file_of_export(path, report.format)
-        runtime = open_runtime(file)  # AP does not depend on threads
-        return measure.file(candidate.name, file, runtime, model.postprocess)
+        if candidate.reader is None:
+            runtime = open_runtime(file)  # AP does not depend on threads
+            return measure.file(candidate.name, file, runtime, model.postprocess)
+        told, runtime = {"time_reason": _ROWS_OF_FRIGATE}, candidate.reader(file)
+        return measure.file(candidate.name, file, runtime, model.postprocess, told)
     except ImportError as error:
         return FileNumbers(candidate.name, reason=f"missing package: {error}")
     # One file that fails, whatever its converter raises, must not lose the others.
@@ -232,8 +249,8 @@ class _Measurement:
         numbers = {"megabytes": file_megabytes(path), **self._times(path)}
         return FileNumbers(LIVE_NAME, ap=ap, **numbers)
 
-    def file(self, name, path, runtime, postprocess):
-        """The numbers of one exported file."""
+    def file(self, name, path, runtime, postprocess, times=None):
+        """The numbers of one exported file, which is timed unless `times` are given."""
         detector = ExportedDetector(runtime)
         found = image_results(detector, self._data, verbose=False)
         difference = compare_detectors(self.expected, found, **self._draws)["AP"]
@@ -247,7 +264,7 @@ class _Measurement:
             precision=description.precision,
             suppression=_suppression_of(description.postprocess, postprocess),
             megabytes=file_megabytes(path),
-            **self._times(path),
+            **(self._times(path) if times is None else times),
         )
 
     def _times(self, path):

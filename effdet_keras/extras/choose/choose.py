@@ -39,16 +39,18 @@ from effdet_keras.data.anchor_fit import input_size_of_side
 from effdet_keras.data.dataset import DetectionDataset, boxes_per_class
 from effdet_keras.detect.evaluate import evaluate
 from effdet_keras.errors import (
+    EffDetError,
+    InvalidStateError,
     InvalidValueError,
     check_argument,
     check_choice,
     check_fields,
+    first_line,
     require,
 )
 from effdet_keras.export.registry import FORMATS, TARGETS
 from effdet_keras.export.runtime import ExportedDetector, open_runtime
 from effdet_keras.extras.benchmark.benchmark_files import (
-    NOT_TIMED,
     Candidate,
     candidates,
     file_megabytes,
@@ -59,8 +61,9 @@ from effdet_keras.extras.benchmark.benchmark_files import (
 from effdet_keras.extras.choose.halving import (
     MOST_RUNGS,
     num_rungs,
+    num_survivors,
+    ranking,
     rung_epochs,
-    survivors,
 )
 from effdet_keras.extras.choose.search_result import (
     MeasuredFile,
@@ -83,8 +86,10 @@ from effdet_keras.runs.run_folder import (
     RunFolder,
     check_empty_to_begin,
     fingerprint,
+    only_writer,
     read_rows,
     read_to_resume,
+    remove_own,
 )
 
 MODELS = (
@@ -95,7 +100,11 @@ MODELS = (
 )
 SIZES = (192, 256, 320, 384)
 _FILE, _PAGE = "choose.json", "choose.html"
+_BEST, _RUNS, _FILES = "best", "runs", "files"
 _FEW_IMAGES = 8  # to calibrate files with whose weights are not trained
+# Of these errors a candidate is not the cause, such as a full disk: the search stops,
+# and can be continued.
+_OF_THE_MACHINE = (OSError, ImportError)
 _EXACT = ("float32", "float16")  # what loses nothing against the live model
 # What `choose` decides itself, with the argument that decides it.
 _DECIDED = {
@@ -158,7 +167,8 @@ def choose(
         threads: int, threads of the runtime; None for its own choice.
         resume: bool, whether to continue the search in `out`: what was measured and
             trained there stays. Where there is none yet, it begins.
-        overwrite: bool, whether to remove the search that is in `out`.
+        overwrite: bool, whether to remove the search that is in `out`; what else lies
+            there stays.
         **fields: fields of `RunConfiguration` for all trainings, such as `steps=1400`.
 
     Returns:
@@ -166,10 +176,12 @@ def choose(
 
     Raises:
         ValueError, TypeError: If an argument cannot be right, or no file is within the
-            limits; the message names the fastest and the smallest file.
+            limits; the message names the fastest and the smallest file. A candidate
+            whose export or training fails is left out, with the reason in the result;
+            if it was the last one, that is an error.
         FileExistsError: If `out` is not empty.
         RuntimeError: If the search that is to continue was made with other data or
-            settings.
+            settings, or another process writes to `out`.
 
     Example:
         >>> choose("cells", "chosen/cells", max_ms=30, image_size=256)
@@ -203,8 +215,9 @@ itself, by `sizes`. ...
             "Name a split that has some with `validation_split`."
         )
     search = _Search(pathlib.Path(folder), splits, configuration, plan, sizes)
-    search.begin(resume=resume, overwrite=overwrite)
-    return search.run()
+    with only_writer(search.folder, "search"):
+        search.begin(resume=resume, overwrite=overwrite)
+        return search.run()
 
 
 def _check_fields(fields):
@@ -299,6 +312,16 @@ class _StopAtEpoch(keras.callbacks.Callback):
             raise _RungEnd
 
 
+class _NotHereError(InvalidValueError):
+    """The files that were asked for, of all candidates alike, do not run here."""
+
+
+def _why(error):
+    """What a candidate failed by, in one line."""
+    kind = "" if isinstance(error, EffDetError) else f"{type(error).__name__}: "
+    return f"{kind}{first_line(error)}"
+
+
 class _Search:
     """One search in its folder, where every finished piece of it is kept."""
 
@@ -336,10 +359,20 @@ class _Search:
         if path.is_file() and resume:
             self._take_over(read_to_resume(path, self.description, "search"))
         elif path.is_file() and overwrite:
-            shutil.rmtree(self.folder)
+            self._remove_earlier(json.loads(path.read_text(encoding="utf-8")))
         else:
             check_empty_to_begin(self.folder, "search")
         self._write()
+
+    def _remove_earlier(self, before):
+        """Removes what a search wrote, and nothing else that lies in its folder."""
+        search = before["search"]
+        names = [_folder_name(m, s) for m in search["models"] for s in search["sizes"]]
+        for folder in (self.folder / _RUNS, self.folder / _FILES):
+            remove_own(folder, names)
+            with contextlib.suppress(OSError):  # where it is not empty
+                folder.rmdir()
+        remove_own(self.folder, (_BEST, _PAGE, _FILE))
 
     def _take_over(self, before):
         self.measured = [_read_row(MeasuredFile, row) for row in before["measured"]]
@@ -381,44 +414,50 @@ class _Search:
                     rows = self._measure_candidate(model, size, over)
                     self.measured += rows
                     self._write()
-                over |= {one.file: size for one in rows if one.reason}
+                over |= {x.file: size for x in rows if x.reason and not x.failed}
                 print("\n".join(map(_measured_line, rows)), flush=True)
         self._leave_out_random_starts()
 
     def _measure_candidate(self, model, size, over):
         """The files of a model at a size, with untrained weights."""
         keras.utils.clear_session()
-        if over.keys() >= self.files.keys():
-            return [
-                MeasuredFile(model, size, name, reason=_smaller_is_over(over[name]))
-                for name in self.files
-            ]
-        untrained = make_model(
-            self.configuration.replace(
-                model=model,
-                image_size=size,
-                weights=None,
-                checkpoint_type=None,
-                name_map={},
-                freeze=None,
-            ),
-            self.splits.train,
-        )
-        rows = []
+        rows = {
+            name: MeasuredFile(model, size, name, reason=_smaller_is_over(over[name]))
+            for name in self.files
+            if name in over
+        }
+        untrained = None
         with tempfile.TemporaryDirectory() as folder:
             for name, file in self.files.items():
                 if name in over:
-                    reason = _smaller_is_over(over[name])
-                    rows.append(MeasuredFile(model, size, name, reason=reason))
                     continue
-                path = self._export(
-                    untrained,
-                    file,
-                    pathlib.Path(folder),
-                    calibration_images=_FEW_IMAGES,
-                )
-                rows.append(self._numbers_of(model, size, name, path))
-        return rows
+                try:
+                    if untrained is None:
+                        untrained = self._untrained(model, size)
+                    path = self._export(
+                        untrained,
+                        file,
+                        pathlib.Path(folder),
+                        calibration_images=_FEW_IMAGES,
+                    )
+                except (*_OF_THE_MACHINE, _NotHereError):
+                    raise
+                except Exception as error:  # whatever its converter raises
+                    rows[name] = _failed_file(model, size, name, error)
+                else:
+                    rows[name] = self._numbers_of(model, size, name, path)
+        return [rows[name] for name in self.files]
+
+    def _untrained(self, model, size):
+        configuration = self.configuration.replace(
+            model=model,
+            image_size=size,
+            weights=None,
+            checkpoint_type=None,
+            name_map={},
+            freeze=None,
+        )
+        return make_model(configuration, self.splits.train)
 
     def _export(self, model, file, folder, **more):
         """Writes a file, and returns the path of what its runtime opens."""
@@ -429,7 +468,7 @@ class _Search:
             options |= {"calibration": self.splits.train, **more}
         report = model.export(path, file.format, verbose=0, **options)
         if report.format not in FORMATS:
-            raise InvalidValueError(
+            raise _NotHereError(
                 f"Files for '{self.plan.target}' do not run on this machine, so that "
                 "neither their time nor their AP can be measured. Choose for a format, "
                 f"{', '.join(FORMATS)}, or a target that runs here, and export the "
@@ -447,7 +486,7 @@ class _Search:
             path, images=self.images, runs=plan.timed_images, threads=plan.threads
         )
         if "median_ms" not in times:
-            return dataclasses.replace(row, reason=times["time_reason"])
+            return dataclasses.replace(row, reason=times["time_reason"], failed=True)
         row = dataclasses.replace(row, median_ms=times["median_ms"])
         if plan.max_ms is not None and row.median_ms > plan.max_ms:
             return dataclasses.replace(row, reason=f"slower than {plan.max_ms:g} ms")
@@ -460,7 +499,8 @@ class _Search:
             return
         has_backbone = {}
         for name in fitting:
-            size = next(x.image_size for x in self.measured if x.model == name)
+            fits = (x for x in self.measured if x.model == name and not x.reason)
+            size = next(fits).image_size
             options = {"model": name, "image_size": size}
             made = make_model(self.configuration.replace(**options), self.splits.train)
             has_backbone[name] = made.pretrained is not None
@@ -489,7 +529,7 @@ class _Search:
         if sized:
             one = min(sized, key=lambda one: one.megabytes)
             told.append(f"the smallest is {one} with {one.megabytes:.1f} MB")
-        failed = [x for x in sized if x.reason.startswith(NOT_TIMED)]
+        failed = [x for x in self.measured if x.failed]
         if failed:  # by no limit
             told.append(f"{failed[0]} was {failed[0].reason}")
         raise InvalidValueError(
@@ -501,10 +541,8 @@ class _Search:
 
     def _train(self):
         """Successive halving; returns the candidates that were trained to the end."""
-        going_on = list(
-            dict.fromkeys(x.candidate for x in self.measured if not x.reason)
-        )
-        plan, count = self.plan, len(going_on)
+        ranked = list(dict.fromkeys(x.candidate for x in self.measured if not x.reason))
+        plan, count = self.plan, len(ranked)
         rungs = plan.rungs or num_rungs(count, plan.eta, self.epochs)
         if rungs == 1 and plan.rungs is None and count > 1:
             print(
@@ -518,29 +556,69 @@ class _Search:
         for number, end in enumerate(ends):
             if number == len(self.rungs):
                 self.rungs.append([])
-            rung = self.rungs[number]
             print(f"\nRung {number + 1} of {rungs}: {end} of {self.epochs} epochs")
-            for candidate in going_on:
-                found = [one for one in rung if one.candidate == candidate]
-                if not found:
-                    found = [self._train_candidate(candidate, end, evaluate_every)]
-                    rung += found
-                    self._write()
-                print(
-                    f"{name_of(*candidate):<36}AP {found[0].ap:.3f}  "
-                    f"({in_words(found[0].cpu_seconds)} of processor time)",
-                    flush=True,
-                )
-            if number < rungs - 1:
-                by_candidate = {one.candidate: one.ap for one in rung}
-                aps = [by_candidate[candidate] for candidate in going_on]
-                going_on = [going_on[i] for i in survivors(aps, plan.eta)]
-        return going_on
+            rung = self._train_rung(number, ranked, count, end, evaluate_every)
+            by_candidate = {one.candidate: one.ap for one in rung}
+            trained = [x for x in ranked if x in by_candidate]
+            order = ranking([by_candidate[candidate] for candidate in trained])
+            ranked = [trained[i] for i in order]
+            count = num_survivors(len(ranked), plan.eta)
+        return ranked
+
+    def _train_rung(self, number, ranked, count, end, evaluate_every):
+        """Trains so many candidates to an epoch, and returns what they reached.
+
+        The next in rank takes the place of one that fails.
+        """
+        rung = self.rungs[number]
+        reached = []
+        for candidate in ranked:
+            if len(reached) == count:
+                break
+            found = next((one for one in rung if one.candidate == candidate), None)
+            if found is None:
+                found = self._train_candidate(candidate, end, evaluate_every)
+                rung.append(found)
+                self._write()
+            print(_rung_line(found), flush=True)
+            if not found.reason:
+                reached.append(found)
+        if not reached:
+            raise InvalidStateError(
+                f"No candidate is left: none could be trained for {end} epochs. The "
+                f"first, {name_of(*rung[0].candidate)}, failed: {rung[0].reason}\n"
+                f"'{self.folder / _FILE}' has the reasons of all. Put right what they "
+                "name, and begin again with `overwrite` (--overwrite) or in another "
+                "folder."
+            )
+        return reached
 
     def _train_candidate(self, candidate, end, evaluate_every):
-        """Trains a candidate to an epoch, from where it stopped."""
+        """Trains a candidate to an epoch, from where it stopped; or says why not."""
         keras.utils.clear_session()
-        began = _cpu_seconds()
+        began, log = _cpu_seconds(), RunFolder(self._run_folder(candidate)).log
+        ap = median_ms = None
+        reason = ""
+        try:
+            self._fit(candidate, end, evaluate_every)
+            rows = [row for row in read_rows(log) if row["epoch"] <= end]
+            ap, median_ms = self._ap_at_rung(candidate, rows)
+        except _OF_THE_MACHINE:
+            raise
+        except Exception as error:  # one that fails must not lose the others
+            rows, reason = read_rows(log), _why(error)
+        return RungResult(
+            *candidate,
+            epochs=end,
+            steps=rows[-1]["steps"] if rows else 0,
+            ap=ap,
+            median_ms=median_ms,
+            cpu_seconds=round(_cpu_seconds() - began, 1),
+            reason=reason,
+        )
+
+    def _fit(self, candidate, end, evaluate_every):
+        """The run of a candidate, stopped at an epoch."""
         model, size = candidate
         datasets = {"train": self.splits.train, "val": self.splits.validation}
         fields = {**self.fields, "model": model, "image_size": size}
@@ -555,16 +633,6 @@ class _Search:
                 callbacks=callbacks,
                 **fields,
             )
-        rows = [row for row in read_rows(RunFolder(out).log) if row["epoch"] <= end]
-        ap, median_ms = self._ap_at_rung(candidate, rows)
-        return RungResult(
-            *candidate,
-            epochs=end,
-            steps=rows[-1]["steps"],
-            ap=ap,
-            median_ms=median_ms,
-            cpu_seconds=round(_cpu_seconds() - began, 1),
-        )
 
     def _ap_at_rung(self, candidate, rows):
         """AP of the best file that a candidate could hand over, and its time."""
@@ -586,11 +654,10 @@ class _Search:
         return [x for x in self.measured if x.candidate == candidate and not x.reason]
 
     def _run_folder(self, candidate):
-        model, (height, width) = candidate
-        return self.folder / "runs" / f"{model}_{height}x{width}"
+        return self.folder / _RUNS / _folder_name(*candidate)
 
     def _files_folder(self, candidate):
-        return self.folder / "files" / self._run_folder(candidate).name
+        return self.folder / _FILES / _folder_name(*candidate)
 
     def _ap_of(self, path, dataset=None):
         """COCO's AP of a file, in its own runtime."""
@@ -613,28 +680,41 @@ class _Search:
                 continue
             model = EfficientDet.from_archive(self._run_folder(candidate))
             for one in todo:
-                file = self.files[one.file]
-                path = self._export(model, file, self._files_folder(candidate))
-                row = self._numbers_of(*candidate, one.file, path)
-                opened = path.relative_to(self.folder).as_posix()
-                row = dataclasses.replace(row, ap=self._ap_of(path), path=opened)
-                self.finished.append(row)
+                self.finished.append(self._measure_trained(model, one))
                 self._write()
+
+    def _measure_trained(self, model, one):
+        """The numbers of a file, once more and with AP, or why it has none."""
+        file, folder = self.files[one.file], self._files_folder(one.candidate)
+        try:
+            path = self._export(model, file, folder)
+            row = self._numbers_of(*one.candidate, one.file, path)
+            opened = path.relative_to(self.folder).as_posix()
+            return dataclasses.replace(row, ap=self._ap_of(path), path=opened)
+        except _OF_THE_MACHINE:
+            raise
+        except Exception as error:  # whatever its converter raises
+            return _failed_file(*one.candidate, one.file, error)
 
     def _hand_over(self):
         """Puts the best file in its place, and writes all that was found."""
         # Times of a file differ a little from one process to the next: what was within
         # the limits before the training, and is over one now, comes last.
-        best = max(
-            self.finished, key=lambda x: (not x.reason, x.ap, -(x.median_ms or 0))
-        )
+        found = [one for one in self.finished if one.ap is not None]
+        if not found:
+            one = self.finished[0]
+            raise InvalidStateError(
+                "No candidate is left: no file of what was trained to the end could be "
+                f"made. {one} was {one.reason}"
+            )
+        best = max(found, key=lambda x: (not x.reason, x.ap, -(x.median_ms or 0)))
         if best.reason:
             print(
                 f"{best} was within the limits before the training, and is not in this "
                 f"measurement ({best.reason}): times of this machine differ by that."
             )
         source = self._files_folder(best.candidate)
-        target = self.folder / "best"
+        target = self.folder / _BEST
         shutil.rmtree(target, ignore_errors=True)
         written = (source / self.files[best.file].path).parent
         shutil.copytree(written, target)
@@ -656,6 +736,10 @@ class _Search:
         return result
 
 
+def _folder_name(model, size):
+    return f"{model}_{size[0]}x{size[1]}"
+
+
 def _size_of(size, train):
     """Height and width of an input, of which the longest side may be given alone."""
     if isinstance(size, (tuple, list)):
@@ -665,6 +749,18 @@ def _size_of(size, train):
 
 def _smaller_is_over(size):
     return f"left out: so is {size[0]}x{size[1]}"
+
+
+def _failed_file(model, size, name, error):
+    reason = f"not exported: {_why(error)}"
+    return MeasuredFile(model, size, name, reason=reason, failed=True)
+
+
+def _rung_line(one):
+    """What a candidate reached in a rung, in one line."""
+    reached = f"failed: {one.reason}" if one.reason else f"AP {one.ap:.3f}"
+    spent = in_words(one.cpu_seconds)
+    return f"{name_of(*one.candidate):<36}{reached}  ({spent} of processor time)"
 
 
 def _measured_line(one):

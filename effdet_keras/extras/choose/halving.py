@@ -68,21 +68,27 @@ def rung_epochs(epochs: int, rungs: int, eta: int) -> list[int]:
     return [first * eta**rung for rung in range(rungs - 1)] + [epochs]
 
 
-def survivors(average_precisions: Sequence[float], eta: int) -> list[int]:
-    """The indices of those that go on, the best first: one of `eta`, rounded up.
-
-    Of equal ones the earlier goes on.
+def ranking(average_precisions: Sequence[float]) -> list[int]:
+    """The indices, the best first; of equal ones the earlier.
 
     Example:
-        >>> survivors([0.3, 0.5, 0.1, 0.4], eta=3)
-        [1, 3]
+        >>> ranking([0.3, 0.5, 0.1, 0.5])
+        [1, 3, 0, 2]
     """
-    check_whole_number("eta", eta, "[2, inf)")
-    count = math.ceil(len(average_precisions) / eta)
-    order = sorted(
+    return sorted(
         range(len(average_precisions)), key=lambda i: (-average_precisions[i], i)
     )
-    return order[:count]
+
+
+def num_survivors(count: int, eta: int) -> int:
+    """How many of so many go on: one of `eta`, rounded up.
+
+    Example:
+        >>> [num_survivors(count, eta=3) for count in (1, 3, 4, 9)]
+        [1, 1, 2, 3]
+    """
+    check_whole_number("eta", eta, "[2, inf)")
+    return math.ceil(count / eta)
 
 
 def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

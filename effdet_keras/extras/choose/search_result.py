@@ -44,6 +44,7 @@ class MeasuredFile:
         test_ap: float, the same on the test split; None for files that are not handed
             over, or where there is no such split.
         path: string, of what the runtime opens; "" before it was trained to the end.
+        failed: bool, whether `reason` is an error, and no limit.
 
     Example:
         >>> one = MeasuredFile("efficientdet-lite0", (192, 256), "litert", 12.5, 13.1)
@@ -60,6 +61,7 @@ class MeasuredFile:
     ap: float | None = None
     test_ap: float | None = None
     path: str = ""
+    failed: bool = False
 
     @property
     def candidate(self) -> tuple[str, tuple[int, int]]:
@@ -76,11 +78,15 @@ class RungResult:
 
     Attributes:
         model, image_size: string and `(height, width)`, the candidate.
-        epochs, steps: ints, how long it was trained by then, in all.
+        epochs, steps: ints, how long it was trained by then, in all; of one that failed
+            the epochs of the rung, and the steps that are in its log.
         ap: float, 0 to 1, on the validation split: that of the best checkpoint so far,
             or where the candidate fits as a rounded file alone, that of such a file.
-        median_ms: float, milliseconds of the file that this AP is of.
+            None where it failed.
+        median_ms: float, milliseconds of the file that this AP is of; None where it
+            failed.
         cpu_seconds: float, processor time of this rung.
+        reason: string, why its training failed; "" where it did not.
 
     Example:
         >>> one = RungResult("efficientdet-d0", (192, 256), 15, 150, 0.31, 12.5, 80.0)
@@ -92,9 +98,10 @@ class RungResult:
     image_size: tuple[int, int]
     epochs: int
     steps: int
-    ap: float
-    median_ms: float
+    ap: float | None
+    median_ms: float | None
     cpu_seconds: float
+    reason: str = ""
 
     @property
     def candidate(self) -> tuple[str, tuple[int, int]]:
@@ -147,8 +154,7 @@ class SearchResult:
         """What is handed over, and on which images it was chosen, as sentences."""
         best = self.best
         lines = [
-            f"{best}: AP {best.ap:.3f}, {best.median_ms:.1f} ms, "
-            f"{best.megabytes:.1f} MB",
+            "{}: AP {:.3f}, {} ms, {} MB".format(best, best.ap, *_numbers_of(best)),
             f"This AP is on the {count_of(self.num_images, 'image')} of the validation "
             "split, which chose the file: on other images expect a little less.",
         ]
@@ -158,9 +164,24 @@ class SearchResult:
             )
         return lines
 
+    def failures(self) -> list[str]:
+        """Each training that failed and each file that could not be made, and why."""
+        trainings = [
+            f"{name_of(*one.candidate)} failed in training, after {one.steps:,} steps: "
+            f"{one.reason}"
+            for rung in self.rungs
+            for one in rung
+            if one.reason
+        ]
+        files = [f"{one} was {one.reason}" for one in self.files if one.failed]
+        return trainings + files
+
     def __str__(self):
         tables = [_files_table(self), _rungs_table(self), _measured_table(self)]
-        parts = [aligned(table) for table in tables] + ["\n".join(self.lines())]
+        parts = [aligned(table) for table in tables]
+        parts += [
+            "\n".join(lines) for lines in (self.failures(), self.lines()) if lines
+        ]
         return printable("\n\n".join(parts))
 
 
@@ -185,7 +206,8 @@ def _numbers_of(one):
 def _files_table(result):
     """The files that were trained to the end."""
     rows = [["trained to the end", "file", "AP", "ms", "MB"]]
-    for one in sorted(result.files, key=lambda one: -one.ap):
+    known = [one for one in result.files if one.ap is not None]
+    for one in sorted(known, key=lambda one: -one.ap):
         name = name_of(*one.candidate)
         rows.append([name, one.file, f"{one.ap:.3f}", *_numbers_of(one)])
     return rows
@@ -193,13 +215,24 @@ def _files_table(result):
 
 def _rungs_table(result):
     """AP of each candidate at the end of each rung that it was in."""
-    steps = [rung[0].steps for rung in result.rungs]
+    steps = [_steps_of(rung) for rung in result.rungs]
     rows = [["model and size", *(f"AP, {count:,} steps" for count in steps)]]
     for one in result.rungs[0]:
-        by_rung = [{x.candidate: x.ap for x in rung} for rung in result.rungs]
-        aps = [_number(aps.get(one.candidate), ".3f") for aps in by_rung]
+        by_rung = [{x.candidate: x for x in rung} for rung in result.rungs]
+        aps = [_reached(of_rung.get(one.candidate)) for of_rung in by_rung]
         rows.append([name_of(*one.candidate), *aps])
     return rows
+
+
+def _steps_of(rung):
+    """The steps by the end of a rung: of one that failed there are fewer."""
+    return max(one.steps for one in rung if not one.reason)
+
+
+def _reached(one):
+    if one is None:
+        return _NONE
+    return "failed" if one.reason else f"{one.ap:.3f}"
 
 
 def _measured_table(result):
@@ -213,11 +246,12 @@ def _measured_table(result):
 
 def _frontier_chart(result):
     """AP over milliseconds: a line for each rung, and one for the finished files."""
+    of_rungs = {f"after {_steps_of(rung):,} steps": rung for rung in result.rungs}
+    measured = {**of_rungs, "files, trained to the end": result.files}
     groups = {
-        f"after {rung[0].steps:,} steps": [(one.median_ms, one.ap) for one in rung]
-        for rung in result.rungs
+        name: [(x.median_ms, x.ap) for x in found if None not in (x.median_ms, x.ap)]
+        for name, found in measured.items()
     }
-    groups["files, trained to the end"] = [(x.median_ms, x.ap) for x in result.files]
     points = [point for group in groups.values() for point in group]
     svg = curves(
         [tuple(zip(*frontier(group))) for group in groups.values()],
@@ -226,8 +260,11 @@ def _frontier_chart(result):
         ("milliseconds", "AP"),
         dots=[tuple(zip(*group)) for group in groups.values()],
     )
-    words = "A line joins those that no other beats in both: the frontier."
-    return Chart("AP over milliseconds", svg, (words,), tuple(groups))
+    words = ["A line joins those that no other beats in both: the frontier."]
+    failures = result.failures()
+    if failures:
+        words.append(f"Not in the chart: {count_of(len(failures), 'failure')}, below.")
+    return Chart("AP over milliseconds", svg, tuple(words), tuple(groups))
 
 
 def _page(result):
@@ -239,6 +276,7 @@ def _page(result):
         stacked_table(_files_table(result)),
         element("h2", "Rungs"),
         stacked_table(_rungs_table(result)),
+        *(element("p", line) for line in result.failures()),
         element("h2", "Before training"),
         stacked_table(_measured_table(result)),
     )

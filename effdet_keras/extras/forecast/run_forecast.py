@@ -51,6 +51,7 @@ from effdet_keras.runs.run_folder import (
     RunFolder,
     check_empty_to_begin,
     fingerprint,
+    only_writer,
     read_to_resume,
 )
 
@@ -176,7 +177,8 @@ def forecast(
             field is wrong.
         FileExistsError: If `out` has a forecast, and neither `resume` nor `overwrite`
             is given.
-        RuntimeError: If `out` has a forecast of other data or fields.
+        RuntimeError: If `out` has a forecast of other data or fields, or another
+            process writes to it.
 
     Example:
         >>> from effdet_keras.data import from_arrays
@@ -263,7 +265,11 @@ class _Trainings:
 
     def run(self, percents, time_budget, *, resume, overwrite):
         """Trains what is not measured, and returns the forecast."""
-        self._begin(resume=resume, overwrite=overwrite)
+        with only_writer(self.folder, "forecast"):
+            self._begin(resume=resume, overwrite=overwrite)
+            return self._run(percents, time_budget)
+
+    def _run(self, percents, time_budget):
         subsets = nested_subsets(self.splits.train, percents, self.grouping, self.seed)
         share = None if time_budget is None else seconds_of(time_budget) * _SHARE
         began = time.monotonic()

@@ -410,3 +410,7 @@ class ONNXCheck(_FrigateCheck):
         share = np.float32([1, 1, height, width, height, width])
         rows[: len(found)] = found[:, [6, 5, 2, 1, 4, 3]] / share
         return rows
+
+
+# The detectors that take a float file, and what reads such a file here.
+FLOAT_DETECTORS = {"openvino": OpenVINOCheck, "onnx": ONNXCheck}

@@ -78,18 +78,10 @@ def write_hailo(
     text = json.dumps(settings, indent=1) + "\n"
     (folder / "nms_config.json").write_text(text, encoding="utf-8")
     np.save(folder / "calibration.npy", pixels)
-    config = model.config
-    script = {
-        "CHIP": chip,
-        "MEAN": list(config.mean_rgb),
-        "STDDEV": list(config.stddev_rgb),
-        "LEVELS": list(range(config.min_level, config.max_level + 1)),
-    }
-    _write_script(folder, "hailo_compile.py.txt", "compile.py", script)
-    write_detector(model, folder)
-    runtime = LevelsCheck(folder / MODEL_NAME)
-    note = f"  where Hailo's Dataflow Compiler is: python {path / 'compile.py'}"
-    return Written(folder / MODEL_NAME, "hailo", (note,), runtime)
+    levels = list(range(model.config.min_level, model.config.max_level + 1))
+    settings = {"CHIP": chip, "LEVELS": levels}
+    compiler = "Hailo's Dataflow Compiler"
+    return _written(model, folder, path, "hailo", compiler, settings)
 
 
 def write_rknn(
@@ -116,16 +108,7 @@ def write_rknn(
             lines.append(f"calibration/{i:04}.png")
             Image.fromarray(image).save(folder / lines[-1])
         (folder / "dataset.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    script = {
-        "CHIP": chip,
-        "MEAN": list(model.config.mean_rgb),
-        "STDDEV": list(model.config.stddev_rgb),
-    }
-    _write_script(folder, "rknn_compile.py.txt", "compile.py", script)
-    write_detector(model, folder)
-    runtime = LevelsCheck(folder / MODEL_NAME)
-    note = f"  where rknn-toolkit2 is: python {path / 'compile.py'}"
-    return Written(folder / MODEL_NAME, "rknn", (note,), runtime)
+    return _written(model, folder, path, "rknn", "rknn-toolkit2", {"CHIP": chip})
 
 
 def write_imx500(
@@ -146,15 +129,7 @@ def write_imx500(
     graph = onnx.load(folder / MODEL_NAME).graph
     require_operations(graph.node, IMX500_OPERATIONS, "the IMX500")
     np.save(folder / "calibration.npy", pixels)
-    script = {
-        "MEAN": list(model.config.mean_rgb),
-        "STDDEV": list(model.config.stddev_rgb),
-    }
-    _write_script(folder, "imx500_compile.py.txt", "compile.py", script)
-    write_detector(model, folder)
-    runtime = LevelsCheck(folder / MODEL_NAME)
-    note = f"  where imx500-converter is: python {path / 'compile.py'}"
-    return Written(folder / MODEL_NAME, "imx500", (note,), runtime)
+    return _written(model, folder, path, "imx500", "imx500-converter", {})
 
 
 def _calibration_pixels(model, calibration, limit):
@@ -170,11 +145,18 @@ def _calibration_pixels(model, calibration, limit):
     return np.stack(inputs).round().astype("uint8")
 
 
-def _write_script(folder, template, name, settings):
-    """Writes a script of this package with its settings in it."""
+def _written(model, folder, path, target, compiler, settings):
+    """Writes `compile.py`, a script of this package with its settings, and the rest."""
+    config, template = model.config, f"{target}_compile.py.txt"
+    means = {"MEAN": list(config.mean_rgb), "STDDEV": list(config.stddev_rgb)}
     text = importlib.resources.files(__package__).joinpath(template).read_text("utf-8")
-    lines = "\n".join(f"{key} = {json.dumps(v)}" for key, v in settings.items())
-    (folder / name).write_text(text.replace("# SETTINGS", lines), encoding="utf-8")
+    lines = [f"{key} = {json.dumps(v)}" for key, v in {**settings, **means}.items()]
+    text = text.replace("# SETTINGS", "\n".join(lines))
+    (folder / "compile.py").write_text(text, encoding="utf-8")
+    write_detector(model, folder)
+    note = f"  where {compiler} is: python {path / 'compile.py'}"
+    runtime = LevelsCheck(folder / MODEL_NAME)
+    return Written(folder / MODEL_NAME, target, (note,), runtime)
 
 
 # --- The graph: without normalization, the compiler's; an output for each map.

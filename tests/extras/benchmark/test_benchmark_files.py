@@ -87,6 +87,9 @@ def test_all_are_the_formats_in_each_precision_and_the_targets():
         names
     )
     assert {*FORMATS, *TARGETS} <= set(names)
+    # Each value of an option that makes another file which runs here.
+    detectors = TARGETS["frigate"].float_choices["detector"]
+    assert {f"frigate-{detector}" for detector in detectors} <= set(names)
     message = r"`targets` must be one of .*'litert-int8'.*Received: targets='int4'"
     with pytest.raises(ValueError, match=message):
         candidates(["onnx", "int4"])
@@ -146,6 +149,33 @@ def test_a_file_for_a_device_is_told_to_be_checked_and_not_run(
     for row in found.rows[1:]:
         assert row.check.startswith("checked structurally, no runtime here")
         assert (row.megabytes, row.ap, row.reason) == (0.002, None, "")
+
+
+def test_files_of_frigates_other_detectors_are_read_as_frigate_does(
+    model, exports, monkeypatch
+):
+    calls, opened = [], []
+
+    def export(self, path, format=None, **options):
+        calls.append((format, options["target"], options["detector"]))
+        path.mkdir()
+        (path / "model.onnx").write_bytes(b"x" * 2000)
+        return types.SimpleNamespace(format="onnx")
+
+    def read(path):
+        opened.append(path.name)
+        return LiveRuntime(model, path)
+
+    monkeypatch.setattr(ek.EfficientDet, "export", export)
+    monkeypatch.setattr(module, "open_runtime", None)  # which does not know its rows
+    monkeypatch.setitem(module.FLOAT_DETECTORS, "onnx", read)
+    options = {"num_draws": 1, "verbose": False}
+    found = benchmark_files(model, dataset_of(model), "frigate-onnx", **options)
+    live, row = found.rows
+    assert calls == [(None, "frigate", "onnx")] and opened == ["model.onnx"]
+    assert (row.reason, row.ap, row.ap_lost, row.megabytes) == ("", live.ap, 0, 0.002)
+    assert row.time_reason.startswith("not timed: its rows are read by Frigate")
+    assert row.median_ms is None
 
 
 def test_times_are_those_of_a_process_of_its_own(monkeypatch, tmp_path):

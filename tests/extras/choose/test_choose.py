@@ -51,6 +51,8 @@ class World:
         self.exported = []  # candidate and precision
         self.pretrained = {}  # by model: what was loaded
         self.dies_before = None  # the number of a training
+        self.diverges = {}  # candidate -> the epoch that it does not finish
+        self.cannot_export = set()  # candidates and precisions
         self.drift = 1.0  # of a later measurement
 
     def make_model(self, configuration, train):
@@ -69,6 +71,10 @@ class World:
         first = len(rows)
         try:
             for epoch in range(first, fields["epochs"]):
+                if epoch == self.diverges.get(candidate):
+                    raise ek.errors.NonFiniteLossError(
+                        "The loss is not finite.\nSee x."
+                    )
                 for callback in callbacks:
                     callback.on_epoch_begin(epoch)
                 row = {"epoch": epoch + 1, "steps": 2 * (epoch + 1)}
@@ -78,7 +84,7 @@ class World:
         finally:
             self.trained.append((candidate, first, len(rows)))
             log.parent.mkdir(parents=True, exist_ok=True)
-            log.write_text("\n".join(rows) + "\n")
+            log.write_text("".join(f"{row}\n" for row in rows))
             (log.parent / CONFIGURATION_FILE).write_text("")
 
     def from_archive(self, path):
@@ -105,6 +111,8 @@ class FakeModel:
 
     def export(self, path, format, *, verbose, precision="float32", **options):
         assert ("calibration" in options) == (precision == "int8")
+        if (*self.candidate, precision) in self.world.cannot_export:
+            raise RuntimeError("no such operation\nin many lines")
         self.world.exported.append((*self.candidate, precision))
         path.write_text(f"{self.candidate[0]} {self.candidate[1]} {precision}")
         return types.SimpleNamespace(format=format)
@@ -297,12 +305,157 @@ def test_only_the_same_search_continues(shapes, world, tmp_path):
     with pytest.raises(RuntimeError, match="made with other data"):
         choose(other, out, resume=True, **fields())
     del world.trained[:]
+    # What it wrote goes, and nothing else.
+    mine = [out / "notes.txt", out / "runs" / "mine" / "log.txt", out / "files.txt"]
+    for path in mine:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+    gone = [
+        out / "runs" / "efficientdet-lite0_64x64" / "log.jsonl",
+        out / "files" / "efficientdet-lite1_128x128",
+        out / "best",
+    ]
+    assert all(path.exists() for path in gone)
+    world.dies_before = 0
+    with pytest.raises(KeyboardInterrupt):
+        choose(shapes, out, overwrite=True, **fields(sizes=(96,)))
+    assert not any(
+        path.exists() for path in (*gone, out / "files", out / "choose.html")
+    )
+    world.dies_before = None
     choose(shapes, out, overwrite=True, **fields())
     assert len(world.trained) == 9
+    assert [path.read_text() for path in mine] == ["mine"] * 3
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "a.txt").write_text("mine")
     with pytest.raises(FileExistsError, match="is not empty"):
         choose(shapes, tmp_path / "files", overwrite=True, **fields())
+
+
+def test_two_searches_do_not_write_to_one_folder(shapes, world, tmp_path, monkeypatch):
+    """The second is told at once, and the first goes on as if it had not been there."""
+    out, told = tmp_path / "out", []
+    fine_tune = module.fine_tune
+
+    def beside(*arguments, **options):
+        for again in ({"resume": True}, {"overwrite": True}) if not told else ():
+            with pytest.raises(RuntimeError) as error:
+                choose(shapes, out, **again, **fields())
+            told.append(str(error.value))
+        return fine_tune(*arguments, **options)
+
+    monkeypatch.setattr(module, "fine_tune", beside)
+    found = choose(shapes, out, **fields())
+    assert len(world.trained) == 9 and found.best.ap == 0.60
+    assert len(told) == 2
+    for text in told:
+        assert text.startswith("A search needs a folder of its own")
+        assert str(out) in text and "Name another folder, or wait" in text
+    assert not [path for path in out.iterdir() if path.name.startswith(".")]
+
+
+# --- Candidates that fail.
+
+
+def test_a_training_that_diverges_ends_its_candidate_alone(
+    shapes, world, tmp_path, capsys
+):
+    """The next in rank takes its place."""
+    world.diverges = {(MODELS[0], 96): 0, (MODELS[1], 128): 2}
+    found = choose(shapes, tmp_path / "out", **fields())
+    first, second, last = found.rungs
+    assert [(x.ap is None, x.steps) for x in first].count((True, 0)) == 1
+    # Of six the first failed, and two of five go on: the better one fails later.
+    assert candidates_of(second) == [
+        (MODELS[1], 128),
+        (MODELS[1], 96),
+        (MODELS[0], 128),
+    ]
+    assert (second[0].ap, second[0].steps) == (None, 4)
+    assert second[0].reason == "The loss is not finite."
+    assert candidates_of(last) == [(MODELS[1], 96)]
+    assert (found.best.model, found.best.ap) == (MODELS[1], 0.50)
+    said = (
+        "efficientdet-lite1 at 128x128 failed in training, after 4 steps: The loss is"
+    )
+    text, page = str(found), (tmp_path / "out" / "choose.html").read_text()
+    assert said in text and said in page
+    assert "Not in the chart: 2 failures, below." in page
+    assert "AP, 6 steps" in text and "failed" in text.partition("before training")[0]
+    assert "failed: The loss is not finite." in capsys.readouterr().out
+    # It stays left out, and nothing is trained again.
+    count = len(world.trained)
+    world.diverges = {}
+    again = choose(shapes, tmp_path / "out", resume=True, **fields())
+    assert (again.best, again.rungs) == (found.best, found.rungs)
+    assert len(world.trained) == count
+
+
+def test_a_search_ends_in_an_error_where_all_trainings_fail(shapes, world, tmp_path):
+    world.diverges = dict.fromkeys(REACHED, 0)
+    message = (
+        "No candidate is left: none could be trained for 1 epochs. The first, "
+        "efficientdet-lite0 at 64x64, failed: The loss is not finite."
+    )
+    with pytest.raises(RuntimeError, match=message):
+        choose(shapes, tmp_path / "out", **fields())
+    assert len(world.trained) == 6
+    rows = json.loads((tmp_path / "out" / "choose.json").read_text())["rungs"][0]
+    assert [row["reason"] for row in rows] == ["The loss is not finite."] * 6
+
+
+def test_a_file_that_cannot_be_written_is_left_out(shapes, world, tmp_path):
+    """Larger sizes are tried all the same: an error is no limit."""
+    broken = [(model, 64, precision) for model in MODELS for precision in LOST]
+    world.cannot_export = {*broken, (MODELS[1], 128, "float32")}
+    found = choose(shapes, tmp_path / "out", **fields())
+    reasons = {(x.candidate, x.file): x.reason for x in found.measured if x.reason}
+    assert reasons == {
+        **{
+            ((model, (64, 64)), file.name): (
+                "not exported: RuntimeError: no such operation"
+            )
+            for model in MODELS
+            for file in module.candidates()
+            if file.format == "litert"
+        },
+        ((MODELS[1], (128, 128)), "litert"): (
+            "not exported: RuntimeError: no such operation"
+        ),
+    }
+    assert {one.image_size[0] for one in found.rungs[0]} == {96, 128}
+    assert str(found.best) == "efficientdet-lite1 at 128x128 as litert-float16"
+    assert "no such operation" in str(found)
+
+
+def test_a_file_that_cannot_be_written_of_trained_weights_is_told(
+    shapes, world, tmp_path
+):
+    options = fields(models=MODELS[:1], sizes=(64,), precisions=["float32", "int8"])
+    world.dies_before = 0
+    with pytest.raises(KeyboardInterrupt):
+        choose(shapes, tmp_path / "out", **options)
+    world.dies_before = None
+    world.cannot_export = {(MODELS[0], 64, "float32")}
+    found = choose(shapes, tmp_path / "out", resume=True, **options)
+    assert found.best.file == "litert-int8"
+    said = "efficientdet-lite0 at 64x64 as litert was not exported: RuntimeError: no"
+    assert said in str(found)
+    assert said in (tmp_path / "out" / "choose.html").read_text()
+
+
+def test_a_full_disk_ends_the_search_and_is_no_fault_of_a_candidate(
+    shapes, world, tmp_path, monkeypatch
+):
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "fine_tune", full)
+        with pytest.raises(OSError, match="No space left"):
+            choose(shapes, tmp_path / "out", **fields())
+    found = choose(shapes, tmp_path / "out", resume=True, **fields())
+    assert not found.failures() and len(world.trained) == 9
 
 
 # --- What cannot be right.

@@ -5,8 +5,9 @@ import pytest
 from effdet_keras.extras.choose.halving import (
     frontier,
     num_rungs,
+    num_survivors,
+    ranking,
     rung_epochs,
-    survivors,
 )
 
 
@@ -23,24 +24,25 @@ def test_a_training_too_short_for_its_rungs_is_told():
 
 
 def test_a_third_goes_on_rounded_up_and_of_equal_ones_the_first():
-    assert survivors([0.1, 0.4, 0.2, 0.3, 0.0, 0.5, 0.1], eta=3) == [5, 1, 3]
-    assert survivors([0.2, 0.2, 0.2, 0.2], eta=2) == [0, 1]
-    assert survivors([0.7], eta=3) == [0]
+    assert ranking([0.1, 0.4, 0.2, 0.3, 0.0, 0.5, 0.1]) == [5, 1, 3, 2, 0, 6, 4]
+    assert ranking([0.2, 0.2, 0.2]) == [0, 1, 2]
+    assert [num_survivors(n, eta=3) for n in (1, 2, 3, 4, 7)] == [1, 1, 1, 2, 3]
+    assert num_survivors(4, eta=2) == 2
     with pytest.raises(ValueError, match="`eta` must be .* at least 2"):
-        survivors([0.1, 0.2], eta=1)
+        num_survivors(2, eta=1)
 
 
 @pytest.mark.parametrize("count", range(6, 60))
 def test_steps_are_less_than_40_percent_of_an_exhaustive_search(count):
     """A survivor goes on from its checkpoint: a rung costs what it adds."""
     epochs, rungs = 90, num_rungs(count, 3, 90)
-    cost, done, going_on = 0, 0, list(range(count))
+    cost, done, going_on = 0, 0, count
     for end in rung_epochs(epochs, rungs, 3):
-        cost += len(going_on) * (end - done)
+        cost += going_on * (end - done)
         done = end
         if end < epochs:
-            going_on = [going_on[i] for i in survivors([0.0] * len(going_on), 3)]
-    assert done == epochs and len(going_on) <= max(count / 9 + 1, 1)
+            going_on = num_survivors(going_on, 3)
+    assert done == epochs and going_on <= max(count / 9 + 1, 1)
     assert cost <= 0.4 * count * epochs
 
 

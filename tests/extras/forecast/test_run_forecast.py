@@ -137,6 +137,21 @@ def test_a_forecast_goes_on_where_it_stopped(shapes, trained, tmp_path):
     assert len(trained) == 4
 
 
+def test_two_forecasts_do_not_write_to_one_folder(
+    shapes, trained, tmp_path, monkeypatch
+):
+    out, fine_tune = tmp_path / "out", run_forecast.fine_tune
+
+    def beside(*arguments, **options):
+        with pytest.raises(RuntimeError, match=r"A forecast needs a folder of its own"):
+            forecast(shapes, out, resume=True, **tiny_run())
+        return fine_tune(*arguments, **options)
+
+    monkeypatch.setattr(run_forecast, "fine_tune", beside)
+    found = forecast(shapes, out, percents=(12, 25), **tiny_run())
+    assert len(trained) == len(found.measurements) == 2
+
+
 def test_all_images_are_trained_on_if_there_is_time(shapes, trained, tmp_path):
     """The trainings of this test take none."""
     found = forecast(shapes, tmp_path / "out", time_budget="1h", **tiny_run())

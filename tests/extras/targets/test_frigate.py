@@ -1,6 +1,7 @@
 """The files for each of Frigate's detectors, run and read as Frigate does it."""
 
 import json
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -16,14 +17,17 @@ from effdet_keras.extras.targets import frigate
 
 pytestmark = pytest.mark.tensorflow
 NAMES = ("cat", "dog", "bird")
+OVERLAP = 0.3  # above which a box suppresses another
 
 
 @pytest.fixture(scope="module")
 def scaled_model():
-    """A detector with different `box_scales` of each side, as of no preset."""
+    """A detector with `box_scales` and an overlap as of no preset."""
     keras.utils.set_random_seed(0)
     config = tiny_model().config.replace(box_scales=(9.0, 10.0, 4.0, 5.0))
-    return spread(ek.EfficientDet(config, class_names=NAMES))
+    postprocess = Postprocess(iou_threshold=OVERLAP)
+    model = ek.EfficientDet(config, class_names=NAMES, postprocess=postprocess)
+    return spread(model)
 
 
 @pytest.fixture
@@ -36,7 +40,11 @@ def expected_of(model, image, lowest=0.4):
     outputs = model(image[None].astype("float32"), training=False)
     outputs = {n: keras.ops.convert_to_numpy(v) for n, v in outputs.items()}
     postprocess = Postprocess(
-        method="hard", max_detections=20, score_threshold=lowest, pre_nms_top_k=None
+        method="hard",
+        max_detections=20,
+        score_threshold=lowest,
+        iou_threshold=OVERLAP,
+        pre_nms_top_k=None,
     )
     config = model.config
     found = postprocess(outputs, model.anchors, config.image_size, config.box_scales)
@@ -128,6 +136,31 @@ def test_onnx_gives_the_rows_of_the_model_type_yolonas(scaled_model, image, tmp_
     np.testing.assert_array_equal(rows[:count, 6], expected["labels"])
     assert not rows[:, 0].any()
     assert (rows[count:, 6] == -1).all()  # at which Frigate stops
+
+
+def test_the_suppression_is_openvinos_whatever_the_models_is():
+    """Hard, per class, of all boxes, 20 of them, clipped: as DetectionOutput does."""
+    own = Postprocess(
+        max_detections=7,
+        iou_threshold=0.3,
+        method="gaussian",
+        pre_nms_top_k=10,
+        per_class=False,
+        clip=False,
+        max_detections_per_class=2,
+        drop_empty=True,
+        score_threshold=0.1,
+    )
+    model = SimpleNamespace(postprocess=own)
+    for given, lowest in ((None, 0.4), (0.0, 0.0), (0.7, 0.7)):
+        found = frigate._hard_postprocess(model, given)
+        assert found == Postprocess(
+            max_detections=20,
+            iou_threshold=0.3,
+            method="hard",
+            pre_nms_top_k=None,
+            score_threshold=lowest,
+        )
 
 
 @pytest.mark.parametrize("detector", ["openvino", "onnx"])

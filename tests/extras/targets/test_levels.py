@@ -13,12 +13,16 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.target_pages import blocks_of
+from support.tiny import tiny_model
 
 from effdet_keras.box_ops import decode_boxes
+from effdet_keras.detect.detect import letterboxed
+from effdet_keras.detect.postprocess import Postprocess
 from effdet_keras.errors import InvalidStateError
 from effdet_keras.export.runtime import join_levels
 from effdet_keras.extras.targets import levels
 from effdet_keras.extras.targets.detector import write_detector
+from effdet_keras.network.anchors import anchors_of
 
 pytestmark = pytest.mark.tensorflow
 onnx = pytest.importorskip("onnx")
@@ -186,6 +190,65 @@ def test_anchors_beside_the_middle_of_equal_cells_are_refused(model):
     moved = SimpleNamespace(config=model.config, anchors=model.anchors + np.float32(4))
     with pytest.raises(ValueError, match="in the middle of equal cells"):
         levels._decoders(moved)
+
+
+def test_hailos_description_of_an_oblong_input_and_of_its_own_thresholds():
+    """Sides are shares of the input: heights of its height, widths of its width."""
+    config = tiny_model().config.replace(
+        image_size=(64, 128), box_scales=(10.0, 10.0, 5.0, 5.0)
+    )
+    anchors = anchors_of(config)
+    post = Postprocess(score_threshold=0.2, iou_threshold=0.4, max_detections=7)
+    model = SimpleNamespace(config=config, anchors=anchors, postprocess=post)
+    settings = levels._hailo_settings(model, 0.2, 0.4)
+    assert settings["image_dims"] == [64, 128]
+    assert settings["centers_scale_factor"] == 10.0
+    assert settings["bbox_dimensions_scale_factor"] == 5.0
+    assert (settings["nms_scores_th"], settings["nms_iou_th"]) == (0.2, 0.4)
+    assert settings["max_proposals_per_class"] == 7
+    start = 0
+    for decoder, cells in zip(settings["bbox_decoders"], (8 * 16, 4 * 8, 2 * 4)):
+        low, high = np.split(anchors[start : start + config.num_anchors], 2, axis=1)
+        heights, widths = (high - low).T
+        np.testing.assert_allclose(decoder["h"], heights / 64, atol=1e-6)
+        np.testing.assert_allclose(decoder["w"], widths / 128, atol=1e-6)
+        start += cells * config.num_anchors
+
+
+@pytest.fixture
+def only_images(monkeypatch):
+    """Nothing is written of the network; gives the settings of each script."""
+    told = []
+    monkeypatch.setattr(levels, "_write_cut_network", lambda *_: None)
+    monkeypatch.setattr(levels, "_written", lambda *given: told.append(given[-1]))
+    return told
+
+
+def test_thresholds_of_hailo_are_the_models_unless_given(only_images, tmp_path):
+    config = tiny_model().config
+    post = Postprocess(score_threshold=0.2, iou_threshold=0.4)
+    model = SimpleNamespace(config=config, anchors=anchors_of(config), postprocess=post)
+    image = np.random.default_rng(0).integers(0, 256, (64, 64, 3), "uint8")
+    for given, expected in (
+        ({}, (0.2, 0.4)),
+        ({"score_threshold": 0.0, "iou_threshold": 0.0}, (0.0, 0.0)),
+    ):
+        levels.write_hailo(model, tmp_path, tmp_path, calibration=[image], **given)
+        text = json.loads((tmp_path / "nms_config.json").read_text())
+        assert (text["nms_scores_th"], text["nms_iou_th"]) == expected
+    assert only_images[0] == {"CHIP": "hailo8", "LEVELS": [3, 4, 5]}
+
+
+def test_images_to_calibrate_with_are_rounded_and_rgb(only_images, tmp_path):
+    config = tiny_model().config
+    model = SimpleNamespace(config=config)
+    image = np.random.default_rng(0).integers(0, 256, (40, 60, 3), "uint8")
+    image[..., 2] = 0
+    levels.write_rknn(model, tmp_path, tmp_path, calibration=[image])
+    wanted = letterboxed(config, image)[0]
+    assert np.abs(wanted - np.trunc(wanted)).max() > 0.6  # what truncation would lose
+    with Image.open(tmp_path / "calibration" / "0000.png") as stored:
+        np.testing.assert_array_equal(np.asarray(stored), np.rint(wanted))
 
 
 def test_hailo_needs_images(model, tmp_path):

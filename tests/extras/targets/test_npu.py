@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -139,6 +140,11 @@ def test_all_numbers_of_the_file_are_int8(int8):
         tflite_files.type_to_name(t.type) for t in network_of(int8).subgraphs[0].tensors
     }
     assert kinds == {"INT8", "INT32"}
+    graph = network_of(int8).subgraphs[0]  # in which everything is used
+    read = {*graph.outputs, *(x for op in graph.operators for x in op.inputs)}
+    assert all(read & set(op.outputs) for op in graph.operators)
+    made = {*graph.inputs, *(x for op in graph.operators for x in op.outputs)}
+    assert set(range(len(graph.tensors))) <= read | made
     report = report_of(int8)
     assert (report["precision"], report["outputs"]) == ("int8", "levels")
     assert "all in the tables of qualcomm, mediatek" in report["notes"][0]
@@ -187,6 +193,30 @@ def test_the_file_finds_what_the_model_finds(float16, int8, model):
     found, expected = predictor.detect(image, 0.3), model.detect(image, 0.3)
     assert len(expected) > 5
     np.testing.assert_allclose(found.scores[:5], expected.scores[:5], atol=0.01)
+
+
+@pytest.mark.parametrize(("given", "expected"), [(7, 7), (None, 100)])
+def test_as_many_images_calibrate_as_are_asked_for(
+    monkeypatch, tmp_path, given, expected
+):
+    class Written(Exception):
+        pass
+
+    def write(model, path, **options):
+        assert options == {
+            "outputs": "levels",
+            "precision": "int8",
+            "input_dtype": "int8",
+            "calibration": ["x.jpg"],
+            "calibration_images": expected,
+        }
+        raise Written
+
+    monkeypatch.setattr(npu, "FORMATS", {"litert": SimpleNamespace(write=write)})
+    model = SimpleNamespace(config=tiny_model().config, quantization=None)
+    options = {"calibration": ["x.jpg"], "calibration_images": given}
+    with pytest.raises(Written):
+        npu.write_litert_npu(model, tmp_path, tmp_path, **options)
 
 
 def test_a_quantization_aware_model_needs_no_images(tmp_path):

@@ -21,14 +21,8 @@ from effdet_keras.weights.read_weights import read_weights
 
 pytest.importorskip("tensorflow")
 
-CONFIG = EfficientDetConfig(
-    image_size=128,
-    num_classes=2,
-    fpn_num_filters=8,
-    fpn_cell_repeats=1,
-    head_repeats=1,
+CONFIG = tfod_files.SMALL.replace(
     anchor_order="aspect_first",
-    box_scales=(10.0, 10.0, 5.0, 5.0),
     resize_method="asymmetric",
     backbone_survival_prob=0.8,
     batch_norm_unbiased=True,

@@ -11,20 +11,11 @@ from support.odapi import odapi_path
 
 from effdet_keras.detect.detect import letterboxed
 from effdet_keras.model.efficientdet import EfficientDet
-from effdet_keras.network.config import EfficientDetConfig
 from effdet_keras.runs.requested import build_configuration
 from effdet_keras.weights.network_arrays import tf1_name
 
 tf = pytest.importorskip("tensorflow")
 
-CONFIG = EfficientDetConfig(
-    image_size=128,
-    num_classes=2,
-    fpn_num_filters=8,
-    fpn_cell_repeats=1,
-    head_repeats=1,
-    box_scales=(10.0, 10.0, 5.0, 5.0),
-)
 SIZES = {"a": (200, 200), "b": (150, 240)}
 # The golden's means over many pixels are sums by TensorFlow, one pixel after another.
 # The sums of JAX and torch round less: their logits differ by up to 3.3e-4.
@@ -143,12 +134,12 @@ def folder(tmp_path_factory):
     """An exported model with two classes that have names, of random weights."""
     folder = tmp_path_factory.mktemp("model")
     keras.utils.set_random_seed(1)
-    model = EfficientDet(CONFIG)
+    model = EfficientDet(tfod_files.SMALL)
     values = {tf1_name(v): ops.convert_to_numpy(v) for v in model.weights}
-    arrays = tfod_files.tfod_arrays(CONFIG, values)
+    arrays = tfod_files.tfod_arrays(tfod_files.SMALL, values)
     entries = {f"model/{name}": value for name, value in arrays.items()}
     tfod_files.write_by_name(folder / "checkpoint" / "ckpt-0", entries)
-    (folder / "pipeline.config").write_text(tfod_files.pipeline_text(CONFIG))
+    (folder / "pipeline.config").write_text(tfod_files.pipeline_text(tfod_files.SMALL))
     items = "item { id: 1 name: 'cat' } item { id: 2 name: 'dog' }"
     (folder / "labels.pbtxt").write_text(items)
     return folder

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.tfod_files import pipeline_text
+from support.tfod_files import SMALL, pipeline_text
 from support.tiny import lively_model
 
 from effdet_keras._internal.proto_text import Enum, message_text, parse
@@ -13,16 +13,7 @@ from effdet_keras.extras.tfod.pipeline_config import (
 )
 from effdet_keras.extras.tfod.write_pipeline_config import write_pipeline_config
 from effdet_keras.model.efficientdet import EfficientDet
-from effdet_keras.network.config import EfficientDetConfig
 
-SMALL = EfficientDetConfig(
-    image_size=128,
-    num_classes=2,
-    fpn_num_filters=8,
-    fpn_cell_repeats=1,
-    head_repeats=1,
-    box_scales=(10.0, 10.0, 5.0, 5.0),
-)
 TEXT = pipeline_text(SMALL, readers="")
 OPTIMIZER = TEXT[TEXT.index("momentum_optimizer") : TEXT.index("use_moving_average")]
 NMS = "iou_threshold: 0.5"
