@@ -214,7 +214,7 @@ def require_sealed(path, others=()):
 
 
 def write_description(path, description, files):
-    """Writes the description of files that cannot hold it, and seals it with them."""
+    """Writes the description of files that cannot hold it, with their checksums."""
     texts = {DESCRIPTION_NAME: description.to_json(), CHECKSUM_NAME: WITHOUT_CHECKSUM}
     path.write_text(json.dumps(texts, indent=1) + "\n", encoding="utf-8")
     write_checksum(path, files)

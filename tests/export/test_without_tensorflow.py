@@ -92,6 +92,7 @@ def test_files_of_other_backends_compute_what_the_model_does(tmp_path, backend):
 
 
 @pytest.mark.extra_packages
+@pytest.mark.slow  # half a minute of three processes; other formats are quick
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_the_float_files_for_frigate_are_those_of_tensorflow(tmp_path, backend):
     """Rows of class, score and box, as Frigate reads them, of the same weights."""

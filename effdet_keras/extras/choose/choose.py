@@ -398,7 +398,7 @@ class _Search:
             )
             self._measure_untrained()
             self._check_any_fits()
-            finalists = self._train()
+            finalists = self._halve()
             self._measure_finished(finalists)
             return self._hand_over()
 
@@ -539,7 +539,7 @@ class _Search:
             "or `sizes` (--sizes)."
         )
 
-    def _train(self):
+    def _halve(self):
         """Successive halving; returns the candidates that were trained to the end."""
         ranked = list(dict.fromkeys(x.candidate for x in self.measured if not x.reason))
         plan, count = self.plan, len(ranked)
