@@ -202,7 +202,6 @@ class Recipe(RecipeFields):
             rule = "`learning_rate_multipliers` are not for a Keras optimizer"
             factors = self.learning_rate_multipliers
             require(factors in (None, AUTO), rule, learning_rate_multipliers=factors)
-            self._check_decays_once()
             return
         is_one = not isinstance(self.weight_decay, dict)
         require(
@@ -219,18 +218,6 @@ class Recipe(RecipeFields):
         )
         if not self._brings_schedule:
             self.resolve_schedule(batch_size=1, steps_per_epoch=1, epochs=1)
-
-    def _check_decays_once(self):
-        """Raises ValueError where a Keras optimizer and the loss would both decay."""
-        own = getattr(self.optimizer, "weight_decay", None)
-        decays_twice = own and self.weight_decay not in (AUTO, None, 0.0)
-        require(
-            not decays_twice,
-            "The optimizer decays the weights already: leave `weight_decay` of the "
-            "recipe out, or make the optimizer with `weight_decay=0.0`",
-            weight_decay=self.weight_decay,
-            optimizer=f"{type(self.optimizer).__name__}(weight_decay={own})",
-        )
 
     @classmethod
     def of(cls, recipe: str | Recipe, changes: Mapping[str, Any]) -> Recipe:

@@ -140,7 +140,7 @@ def test_all_fields_come_back_from_yaml(tmp_path):
         ({"model_config": {"num_classes": 3}}, "not in `model_config`"),
         ({"loss": {"gama": 2.0}}, "Did you mean 'gamma'"),
         ({"postprocess": {"method": "soft"}}, "'hard'"),
-        ({"monitor": "val_loss"}, "set `validation_losses` to True"),
+        ({"monitor": "val_loss"}, "set validation_losses=True"),
         ({"seeds": 3}, r"no field 'seeds'\. Did you mean 'seed'\? It has"),
         ({"val_file_pattern": "val-*"}, "needs the files to train on"),
         ({"data": "x", "train_file_pattern": "train-*"}, "give one of the two"),

@@ -73,16 +73,6 @@ def test_nothing_of_a_named_recipe_is_auto(name):
     assert not recipe.has_auto_fields and not recipe.is_auto("clip_norm")
 
 
-def test_weights_decay_once():
-    """By the loss, or by a Keras optimizer that decays."""
-    decaying = keras.optimizers.AdamW(1e-3, weight_decay=0.1)
-    with pytest.raises(ValueError, match=r"weight_decay=4e-05.*AdamW.*=0\.1"):
-        Recipe(optimizer=decaying, weight_decay=4e-5)
-    Recipe(optimizer=decaying, weight_decay=None)
-    plain = keras.optimizers.AdamW(1e-3, weight_decay=0.0)
-    assert Recipe(optimizer=plain, weight_decay=4e-5).resolve().l2_decay == 4e-5
-
-
 def test_former_names_work_for_one_release():
     recipe = Recipe(clip_norm=2.0)
     for old, value in (("is_open", True), ("given", ["clip_norm"])):

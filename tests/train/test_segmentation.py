@@ -50,7 +50,7 @@ def test_a_place_has_the_class_of_the_pixel_at_its_middle():
     found = ops.convert_to_numpy(take_grid(ops.convert_to_tensor(pixels), (5, 2)))
     rows, columns = [2, 6, 10, 14, 17], [2, 6]  # the last place reaches over the end
     np.testing.assert_array_equal(found[0], pixels[0][np.ix_(rows, columns)])
-    with pytest.raises(ValueError, match="pixels=18, places=4"):
+    with pytest.raises(ValueError, match="pixels=18, cells=4"):
         take_grid(ops.convert_to_tensor(pixels), (4, 2))
 
 
