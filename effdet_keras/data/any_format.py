@@ -16,7 +16,6 @@ from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras._internal.remote_path import exists, path_of
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.dataset import DetectionDataset, count_of
-from effdet_keras.data.formats.annotation_files import ANNOTATION_FOLDERS
 from effdet_keras.data.formats.bdd import bdd_readers
 from effdet_keras.data.formats.coco import coco_readers, write_coco
 from effdet_keras.data.formats.create_ml import create_ml_readers
@@ -27,7 +26,7 @@ from effdet_keras.data.formats.dataset_files import (
     listing_once,
     names_in,
     role_of_split,
-    split_in_name,
+    split_folders,
     visible_folders,
     walk,
 )
@@ -43,7 +42,7 @@ from effdet_keras.data.formats.datumaro import (
 from effdet_keras.data.formats.edge_impulse import edge_impulse_readers
 from effdet_keras.data.formats.ground_truth import ground_truth_readers
 from effdet_keras.data.formats.hugging_face import hugging_face_readers
-from effdet_keras.data.formats.image_paths import dataset_root
+from effdet_keras.data.formats.image_paths import ANNOTATION_FOLDERS, dataset_root
 from effdet_keras.data.formats.keras_txt import keras_txt_readers
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.formats.label_studio import label_studio_readers
@@ -543,16 +542,12 @@ def _find_in(path, formats):
     found, notes = _find_own(path, formats)
     if found or not path.is_dir():
         return found, notes
-    folders = {f: split_in_name(f.name) for f in visible_folders(path)}
-    folders = {folder: split for folder, split in folders.items() if split}
-    names = collections.Counter(folders.values())
     readers = collections.defaultdict(dict)
-    for folder, split in folders.items():
+    for split, folder in split_folders(path).items():
         inner, inner_notes = _find_own(folder, formats)
         notes += inner_notes
         for source in inner:
             if len(source.readers) == 1:
-                split = split if names[split] == 1 else folder.name
                 (readers[source.format][split],) = source.readers.values()
     found = [Source(format, path, splits, path) for format, splits in readers.items()]
     return found, notes

@@ -24,6 +24,7 @@ from effdet_keras.data.dataset import DetectionDataset, check_class_names
 from effdet_keras.data.formats import reading, writing
 from effdet_keras.data.formats.coco_merge import id_key, merge_contents
 from effdet_keras.data.formats.dataset_files import (
+    split_folders,
     split_in_name,
     visible_files,
     visible_folders,
@@ -303,9 +304,8 @@ def coco_readers(path):
     else:
         files = _coco_files(path) or _coco_files(path / "annotations")
         files = files or _coco_files(path / "Annotations")
-        for folder in [] if files else visible_folders(path):
-            if split_in_name(folder.name):
-                files |= _coco_files_of_split(folder)
+        for folder in [] if files else split_folders(path).values():
+            files |= _coco_files_of_split(folder)
     names = reading.split_names(list(files))
     return {
         name: functools.partial(_from_coco_files, own)

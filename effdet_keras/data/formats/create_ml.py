@@ -11,7 +11,6 @@ from effdet_keras._internal.remote_path import path_of
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
-    ImageLocator,
     Objects,
     check_split,
     class_order,
@@ -21,6 +20,7 @@ from effdet_keras.data.formats.annotation_files import (
     read_split,
     readers_by_split,
 )
+from effdet_keras.data.formats.image_paths import ImageLocator
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 

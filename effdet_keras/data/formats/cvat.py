@@ -22,7 +22,6 @@ from effdet_keras._internal.remote_path import (
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
-    ImageLocator,
     Objects,
     check_split,
     class_order,
@@ -39,6 +38,7 @@ from effdet_keras.data.formats.annotation_files import (
     split_of_subset,
     turned_corners,
 )
+from effdet_keras.data.formats.image_paths import ImageLocator
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError

@@ -13,7 +13,6 @@ from effdet_keras._internal.yaml_text import read_text
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
-    ImageLocator,
     Objects,
     check_split,
     dict_of,
@@ -21,10 +20,10 @@ from effdet_keras.data.formats.annotation_files import (
     items_of,
     number_of,
     numbers_of,
-    parts_of,
     read_split,
     readers_by_split,
 )
+from effdet_keras.data.formats.image_paths import ImageLocator, path_parts
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError
@@ -148,7 +147,7 @@ def _class_map(row):
 
 def _found(line, row, locator, problems):
     address, job = row["source-ref"], _job_of(row)
-    name = (parts_of(address) or [address])[-1]
+    name = (path_parts(address) or [address])[-1]
     if job is None:
         problems.add("unlabelled image", name, f"line {line} has no `annotations`")
         return None

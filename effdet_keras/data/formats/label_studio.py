@@ -16,7 +16,6 @@ from effdet_keras._internal.remote_path import is_file, path_of
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
-    ImageLocator,
     Objects,
     check_split,
     class_order,
@@ -27,7 +26,6 @@ from effdet_keras.data.formats.annotation_files import (
     note_rotated,
     number_of,
     numbers_of,
-    parts_of,
     points_of,
     polygon_shape,
     read_json,
@@ -35,6 +33,7 @@ from effdet_keras.data.formats.annotation_files import (
     readers_by_split,
     turned_corners,
 )
+from effdet_keras.data.formats.image_paths import ImageLocator, path_parts
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError
@@ -327,16 +326,9 @@ def _outline(kind, value, rotation, size):
 # --- Images: named by addresses of Label Studio's server.
 
 
-def _path_parts(name):
-    """The folders and the name of an image, of `/data/local-files/?d=` as well."""
-    query = urllib.parse.parse_qs(name.partition("?")[2].partition("#")[0])
-    text = query["d"][0] if "d" in query else name.partition("?")[0]
-    return parts_of(text)
-
-
 def _locate(name, locator):
     """The path of an image, with or without the prefix of an upload."""
-    *folders, last = _path_parts(name) or [""]
+    *folders, last = path_parts(name) or [""]
     texts = (last, urllib.parse.unquote(last))
     others = (_UPLOADED.sub("", text, count=1) for text in texts)
     paths = (

@@ -14,7 +14,6 @@ from effdet_keras._internal.remote_path import path_of
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
-    ImageLocator,
     Objects,
     check_split,
     class_order,
@@ -31,6 +30,7 @@ from effdet_keras.data.formats.annotation_files import (
 )
 from effdet_keras.data.formats.csv import read_lines
 from effdet_keras.data.formats.dataset_files import role_of_split
+from effdet_keras.data.formats.image_paths import ImageLocator
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError

@@ -23,7 +23,10 @@ from effdet_keras.data.formats.dataset_files import (
     is_visible,
     names_in,
     role_of_split,
+    split_folders,
     split_in_name,
+    split_roles,
+    splits_in_names,
     visible_files,
     visible_folders,
     walk,
@@ -548,7 +551,7 @@ def _parts_layout(path):
     folder = images[0]
     pairs = {folder: pairs[folder]} if pairs else {}
     inner, files = names_in(folder)
-    splits = [name for name in inner if split_in_name(name)]
+    splits = list(splits_in_names(inner))
     if splits and not any(name.lower().endswith(IMAGE_SUFFIXES) for name in files):
         # Other folders beside those of splits are splits where they have labels.
         others = [
@@ -576,14 +579,15 @@ def _are_pair(images, labels):
 
 def _split_names(names):
     """What the splits of folders are called, by the names of the folders."""
-    short = {name: split_in_name(name) or name for name in names}
+    splits = splits_in_names(names)
+    short = {name: splits.get(name, name) for name in names}
     counts = collections.Counter(short.values())
     return {name: s if counts[s] == 1 else name for name, s in short.items()}
 
 
 def _split_layout(path):
     """The layout of a folder for each split, each with images and labels, or None."""
-    folders = [f for f in visible_folders(path) if split_in_name(f.name)]
+    folders = split_folders(path).values()
     layouts = {
         folder: _parts_layout(folder)
         or _flat_layout(folder)
@@ -684,7 +688,7 @@ def _scattered_layout(path):
             if not name.endswith(".txt") or name in _NAME_FILES:
                 continue
             count += 1
-            image = index.find(name[:-4], role_of_split(split))
+            image = index.find(name[:-4], split_roles([split]))
             if image is not None and image not in label_files:
                 label_files[image] = place / name
                 splits[split].append(image)

@@ -7,15 +7,14 @@ import pytest
 from support.small_datasets import save_image
 
 from effdet_keras.data.formats.annotation_files import (
-    ImageLocator,
     ellipse_box,
     files_by_split,
     hull_box,
     number_of,
-    parts_of,
     points_of,
     turned_corners,
 )
+from effdet_keras.data.formats.image_paths import ImageLocator, path_parts
 
 
 def touch(path):
@@ -115,10 +114,10 @@ def test_the_folder_that_the_user_names_is_the_only_one(tmp_path):
 
 
 def test_parts_of_paths_of_any_system():
-    assert parts_of("C:\\a\\..\\b.png") == ["a", "b.png"]
-    assert parts_of("s3://bucket/a/b%20c.png?x=1") == ["a", "b c.png"]
-    assert parts_of("./a//b.png ") == ["a", "b.png"]
-    assert parts_of("http://[::1/a/b%20c.png?x=1#y") == ["a", "b c.png"]  # no address
+    assert path_parts("C:\\a\\..\\b.png") == ["a", "b.png"]
+    assert path_parts("s3://bucket/a/b%20c.png?x=1") == ["a", "b c.png"]
+    assert path_parts("./a//b.png ") == ["a", "b.png"]
+    assert path_parts("http://[::1/a/b%20c.png?x=1#y") == ["a", "b c.png"]  # no address
 
 
 def test_boxes_around_shapes():
