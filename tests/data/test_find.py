@@ -699,3 +699,64 @@ def test_txt_files_of_words_are_no_yolo(tmp_path):
         put(tmp_path, "labels/a.txt", text=text)
         with pytest.raises(ValueError, match=rf"labels/a\.txt' with '{text}'"):
             load(tmp_path)
+
+
+# --- Names of splits with other words beside them.
+
+
+def test_folders_whose_names_differ_in_the_split_alone_are_splits(tmp_path):
+    for split in ("train", "val"):
+        put(tmp_path, f"pets_{split}/{split}.jpg")
+        put(tmp_path, f"pets_{split}/pets.json", text=coco(f"{split}.jpg"))
+    assert loaded(tmp_path)[0] == {"train": ["train.jpg"], "val": ["val.jpg"]}
+
+
+def test_files_whose_names_differ_in_the_split_alone_are_splits(tmp_path):
+    for split in ("train", "val"):
+        put(tmp_path, f"images/{split}.jpg")
+        put(tmp_path, f"annotations/pets_{split}.json", text=coco(f"{split}.jpg"))
+    assert loaded(tmp_path)[0] == {"train": ["train.jpg"], "val": ["val.jpg"]}
+
+
+def test_a_name_with_another_word_and_no_other_split_is_none(tmp_path):
+    put(tmp_path, "images/a.jpg", "images/b.jpg")
+    put(tmp_path, "toy_train.json", text=coco("a.jpg"))
+    put(tmp_path, "toy_bus.json", text=coco("b.jpg"))
+    assert loaded(tmp_path)[0] == {"toy_train": ["a.jpg"], "toy_bus": ["b.jpg"]}
+
+
+# --- Layouts and errors of repositories as they are cloned.
+
+
+def test_a_folder_for_each_class_within_a_split_is_of_the_split(tmp_path):
+    for name, label in (("cats", 0), ("dogs", 1)):
+        put(tmp_path, f"train/{name}/images/{name}.jpg")
+        text = ROW.replace("0 ", f"{label} ", 1)
+        put(tmp_path, f"train/{name}/labels/{name}.txt", text=text)
+    yaml = "train: train/images\nval: val/images\nnc: 2\nnames: [cat, dog]\n"
+    put(tmp_path, "data.yaml", text=yaml)
+    assert loaded(tmp_path)[0] == {"train": ["cats.jpg", "dogs.jpg"]}
+    dataset = load(tmp_path)
+    assert [r.labels.tolist() for r in dataset.records] == [[0], [1]]
+    assert dataset.class_names == ("cat", "dog") and "'val/images'" in str(
+        dataset.problems
+    )
+    # Another folder than those that the file names could be of anything.
+    (tmp_path / "train").rename(tmp_path / "test")
+    with pytest.raises(ValueError, match="holds 2 datasets"):
+        load(tmp_path)
+
+
+def test_objects_without_a_name_are_told_where_there_is_no_other(tmp_path):
+    put(tmp_path, "a.jpg")
+    put(tmp_path, "a.xml", text=VOC.format("a.jpg").replace("<name>cat</name>", ""))
+    with pytest.raises(ValueError, match=r"no object.*1 bad box: a\.xml: a `name`"):
+        load(tmp_path, on_error="skip")
+
+
+def test_images_that_are_all_missing_have_a_cure(tmp_path):
+    put(tmp_path, "a.csv", text=CSV + "a.jpg,40,20,cat,1,2,12,13\n")
+    with pytest.warns(UserWarning, match="missing image"):
+        dataset = load(tmp_path, on_error="skip")
+    (problem,) = [p for p in check(dataset).problems if p.kind == "empty dataset"]
+    assert "none of the 1 that are annotated is where it should be. Put" in str(problem)

@@ -137,7 +137,8 @@ def _find_image_dir(annotations, images):
     if folder is None and names and not any(find_moved(_first(names), path)[0]):
         raise FileNotFoundError(
             f"`from_coco` found no folder with the images of {os.fspath(path)!r}, such "
-            f"as {names[0]!r}. Pass `image_dir`."
+            f"as {names[0]!r}. Put them into its folder, or into `images` beside it; "
+            "or pass `image_dir` to `from_coco`"
         )
     return folder or path.parent
 

@@ -233,6 +233,7 @@ def _yaml_layout(file):
         layout = _any_folder_layout(file.parent)
         # Folders beside a file that names others in its own folder could be anything.
         is_meant = all(map(_is_foreign, missing.values()))
+        is_meant = is_meant or (layout is not None and _is_inside(layout, missing))
         if layout is None or not (is_meant or layout.label_files):
             _raise_missing(folder, next(iter(missing.values())))
         detail = f"the folders that {file.name!r} names are not there: {missing}"
@@ -326,6 +327,21 @@ def _is_absolute(value):
 def _is_foreign(value):
     """Whether a path is of another place than the folder of the file."""
     return _is_absolute(value) or value.startswith("..")
+
+
+def _is_inside(layout, missing):
+    """Whether a layout has its images where a data.yaml names a folder of theirs.
+
+    Of `train/images` there may be `train/cats/images` and `train/dogs/images`.
+    """
+    return all(
+        split in missing
+        and all(
+            str(place).startswith(f"{layout.folder / path_parts(missing[split])[0]}/")
+            for place in places
+        )
+        for split, places in layout.splits.items()
+    )
 
 
 def _raise_missing(folder, value):
@@ -593,6 +609,7 @@ def _split_layout(path):
         or _flat_layout(folder)
         or _split_of_parts(folder)
         or _inner_layout(folder)
+        or _parts_in_folders(folder)
         for folder in folders
     }
     layouts = {folder: layout for folder, layout in layouts.items() if layout}
@@ -604,7 +621,8 @@ def _split_layout(path):
         for folder, layout in layouts.items()
     }
     is_flat = any(layout.is_flat for layout in layouts.values())
-    return Layout(path, splits, is_flat=is_flat)
+    pairs = {k: v for la in layouts.values() for k, v in la.label_folders.items()}
+    return Layout(path, splits, is_flat=is_flat, label_folders=pairs)
 
 
 def _split_of_parts(folder):
@@ -614,6 +632,19 @@ def _split_of_parts(folder):
         if labels.is_dir() and _are_pair(folder, labels):
             return Layout(folder, {reading.ONE_SPLIT: [folder]})
     return None
+
+
+def _parts_in_folders(folder):
+    """The layout of `train` with folders that have images and labels each, or None.
+
+    So are images of one class each, which share the numbers of the classes.
+    """
+    layouts = list(filter(None, map(_parts_layout, visible_folders(folder))))
+    if not layouts or any(len(layout.splits) > 1 for layout in layouts):
+        return None
+    places = [p for layout in layouts for p in layout.splits[reading.ONE_SPLIT]]
+    pairs = {k: v for layout in layouts for k, v in layout.label_folders.items()}
+    return Layout(folder, {reading.ONE_SPLIT: places}, label_folders=pairs)
 
 
 def _flat_layout(path):

@@ -367,7 +367,14 @@ def _find_in_boxes(dataset, config):
     """Finds boxes and labels that are wrong, doubtful, or hard to learn."""
     records = dataset.records
     if not records:
-        return [Problem("empty dataset", "(no file)", "there is no image")]
+        missing = sum(p.kind == "missing image" for p in dataset.problems)
+        detail = "there is no image"
+        if missing:
+            detail += (
+                f": none of the {missing:,} that are annotated is where it should be. "
+                "Put them there, or name the folder that holds them and the annotations"
+            )
+        return [Problem("empty dataset", "(no file)", detail)]
     owner = owners(records)
     sizes = np.array([record.image_size for record in records], float)[owner]
     boxes, labels = concat_field(records, "boxes_xywh"), concat_field(records, "labels")
