@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import functools
 import gc
 import glob
 import os
@@ -618,6 +619,7 @@ class _Content:
     """What one of several datasets holds, to compare it with another."""
 
     source: Source
+    readers: Mapping[str, Callable]  # those of the source, which need not read again
     boxes_of: Mapping[str, int]  # number of boxes of each image, by its name
     num_boxes: int
 
@@ -634,13 +636,16 @@ def _choose(found, inner, path):
     same images and are divided.
     """
     contents = list(filter(None, map(_content_of, found)))
+    unread = [s for s in found if all(c.source is not s for c in contents)]
     if contents:
         divided = filter(None, map(_content_of, filter(_is_divided, inner)))
         contents += [c for c in divided if _is_same(contents[0], c)]
     else:
         contents = list(filter(None, map(_content_of, inner)))
     if len(contents) == 1:
-        return contents[0].source
+        notes = "".join(map(_note_of_unread, unread))
+        readers = contents[0].readers
+        return dataclasses.replace(contents[0].source, readers=readers, note=notes)
     if not contents and len(found) == 1:
         return found[0]  # whose reader says why it cannot be read
     found = [*found, *inner]
@@ -669,16 +674,24 @@ def _choose(found, inner, path):
         raise InvalidValueError(_describe_several(there, path))
     first, others = contents[0], contents[1:]
     notes = "".join(_note_of_other(first, other) for other in others)
-    return dataclasses.replace(first.source, note=notes)
+    notes += "".join(map(_note_of_unread, unread))
+    return dataclasses.replace(first.source, readers=first.readers, note=notes)
 
 
 def _content_of(source):
     """What a dataset holds, or None where it cannot be read."""
     boxes_of, num_boxes, seen = collections.Counter(), 0, set()
+    readers = {}
     try:
-        with warnings.catch_warnings(action="ignore"), dataset_root(source.root):
-            for read in source.readers.values():
-                for record in read(on_error="skip").records:
+        with dataset_root(source.root), _collector_off():
+            for split, read in source.readers.items():
+                with warnings.catch_warnings(record=True) as told:
+                    warnings.simplefilter("always")
+                    dataset = read(on_error="skip")
+                is_clean = not told and not dataset.problems
+                again = functools.partial(_read_again, dataset, read)
+                readers[split] = again if is_clean else read
+                for record in dataset.records:
                     if isinstance(record.image, str):
                         if record.image in seen:  # of a split that has all images
                             continue
@@ -688,7 +701,14 @@ def _content_of(source):
                     num_boxes += len(record.labels)
     except (ValueError, OSError, ImportError):
         return None
-    return _Content(source, boxes_of, num_boxes) if boxes_of else None
+    return _Content(source, readers, boxes_of, num_boxes) if boxes_of else None
+
+
+def _read_again(known, read, *, class_names=None, on_error="raise", **options):
+    """What was read to compare it: a dataset without a problem, if as asked for."""
+    if class_names is None and not options:
+        return known
+    return read(class_names=class_names, on_error=on_error, **options)
 
 
 def _is_same(one, other):
@@ -716,6 +736,15 @@ def _note_of_other(chosen, other):
     return (
         f"{line}, which is not read and differs: {chosen.counted} here, "
         f"{other.counted} there. {how}. {cure}."
+    )
+
+
+def _note_of_unread(source):
+    """A line that says what was found as well, but cannot be read."""
+    return (
+        f"\n  {str(source.path)!r} is {source.described} as well, which is not read: "
+        "none of its images is there, or it is damaged. Pass "
+        f"format={source.format!r} (--format) to see why."
     )
 
 

@@ -9,6 +9,7 @@ from PIL import Image
 from effdet_keras import data
 from effdet_keras.data import check, load, load_splits
 from effdet_keras.data.any_format import find
+from effdet_keras.data.formats import reading
 
 ROW = "0 0.5 0.5 0.4 0.4\n"
 VOC = (
@@ -760,3 +761,32 @@ def test_images_that_are_all_missing_have_a_cure(tmp_path):
         dataset = load(tmp_path, on_error="skip")
     (problem,) = [p for p in check(dataset).problems if p.kind == "empty dataset"]
     assert "none of the 1 that are annotated is where it should be. Put" in str(problem)
+
+
+def test_several_formats_are_compared_and_each_is_read_once(tmp_path, monkeypatch):
+    put(tmp_path, "a.jpg")
+    put(tmp_path, "a.xml", text=VOC.format("a.jpg"))
+    put(tmp_path, "a.csv", text=CSV + "a.jpg,40,20,cat,2,3,14,16\n")
+    count = []
+    read = reading.make_dataset
+    monkeypatch.setattr(
+        reading, "make_dataset", lambda *a, **k: count.append(1) or read(*a, **k)
+    )
+    assert len(load(tmp_path)) == 1 and len(count) == 2
+    named = load(tmp_path, class_names=["dog", "cat"])  # asks for something else
+    assert named.class_names == ("dog", "cat") and len(count) == 5
+
+
+def test_annotations_whose_images_are_gone_are_told_beside_others(tmp_path, capsys):
+    put(tmp_path, "a.jpg")
+    put(tmp_path, "a.xml", text=VOC.format("a.jpg"))
+    put(tmp_path, "b.csv", text=CSV + "b.jpg,40,20,cat,2,3,14,16\n")
+    assert len(load(tmp_path)) == 1
+    assert "is CSV: splits b as well, which is not read" in capsys.readouterr().out
+
+
+def test_an_image_is_not_taken_from_a_folder_of_results(tmp_path):
+    put(tmp_path, "photos/a.jpg", "results/a.jpg", "train_masks/a.jpg")
+    put(tmp_path, "annotations/a.xml", text=VOC.format("a.jpg"))
+    with pytest.warns(UserWarning, match="not where it says"):
+        assert paths(load(tmp_path), tmp_path) == ["photos/a.jpg"]

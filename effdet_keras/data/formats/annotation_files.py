@@ -16,7 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from effdet_keras._internal.remote_path import dropping_unreadable_copy, local_copy
+from effdet_keras._internal.remote_path import (
+    dropping_unreadable_copy,
+    local_copy,
+    path_of,
+)
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.dataset_files import (
     split_folders,
@@ -61,10 +65,30 @@ def read_split(
     return readers[reading.chosen_split(readers, split, path)](**options)
 
 
-def check_split(split: str | None, names: Iterable[str], path: Any) -> None:
-    """Raises an error if a split is asked for that a file does not hold."""
+def read_path(
+    read: Callable,
+    readers: Callable,
+    path: Any,
+    split: str | None,
+    tool: str,
+    **options: Any,
+) -> Any:
+    """The dataset of a file, or of one of the splits that a folder holds.
+
+    Args:
+        read: reads a file, with `options`.
+        readers: of a folder, the function that reads each of its splits.
+        path: the file or folder, as the user gave it.
+        split: name of the split, or None for the only one.
+        tool: what is expected, for an error.
+        options: of `read`.
+    """
+    path = path_of(path)
+    if path.is_dir():
+        return read_split(readers(path), path, split, tool, **options)
     if split is not None:
-        reading.chosen_split(list(names) or [reading.ONE_SPLIT], split, path)
+        reading.chosen_split([_split_of_file(path)], split, path)
+    return read(path, **options)
 
 
 def note_rotated(problems: Any, source: Any, rotated: Sequence[str]) -> None:

@@ -176,8 +176,19 @@ def _longest(wanted, candidates, roles):
     ]
     best = [c for c, n in zip(candidates, lengths) if n == max(lengths)]
     if len(best) > 1 and roles:
-        best = [c for c in best if split_roles(c[:-1]) == roles]
+        best = [c for c in best if split_roles(c[:-1]) == roles] or best
+    if len(best) > 1:  # an image may also be among results, with boxes drawn on it
+        best = [c for c in best if not any(map(_is_of_results, c[:-1]))]
     return best[0] if len(best) == 1 else None
+
+
+def _is_of_results(folder):
+    """Whether a folder has copies of images, or masks, but not the images."""
+    words = set(re.split(r"[\W_]+", folder.lower()))
+    return folder.lower() in NO_DATA_FOLDERS or not words.isdisjoint(_NO_IMAGES)
+
+
+_NO_IMAGES = frozenset("mask masks overlay overlays result results".split())
 
 
 def _fits(roles, wanted):
@@ -332,7 +343,8 @@ def find_moved(
 def _roles_of_source(path):
     """The roles of the split that an annotation file, or its folder, names."""
     of_folder = split_in_name(path.parent.name) or ""
-    return split_roles([path.stem]) or split_roles([of_folder])
+    name = path.stem if is_file(path) else split_in_name(path.name) or ""
+    return split_roles([name]) or split_roles([of_folder])
 
 
 # --- Folders and lists of images that a file names.

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from effdet_keras._internal.remote_path import is_file, path_of
+from effdet_keras._internal.remote_path import is_file
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats import reading
 from effdet_keras.data.formats.annotation_files import (
     Objects,
-    check_split,
     class_order,
     corners_of,
     ellipse_box,
@@ -29,7 +28,7 @@ from effdet_keras.data.formats.annotation_files import (
     points_of,
     polygon_shape,
     read_json,
-    read_split,
+    read_path,
     readers_by_split,
     turned_corners,
 )
@@ -99,13 +98,28 @@ def from_label_studio(
         >>> from_label_studio(folder)[0]["boxes"].tolist()
         [[4.0, 10.0, 24.0, 40.0]]
     """
-    path = path_of(path)
-    options = {"class_names": class_names, "on_error": on_error, "masks": masks}
-    if path.is_dir():
-        tool = "`from_label_studio` found no json file of Label Studio: one"
-        readers = label_studio_readers(path)
-        return read_split(readers, path, split, tool, image_dir=image_dir, **options)
-    check_split(split, label_studio_readers(path), path)
+    return read_path(
+        _read_file,
+        label_studio_readers,
+        path,
+        split,
+        "`from_label_studio` found no json file of Label Studio: one",
+        image_dir=image_dir,
+        class_names=class_names,
+        on_error=on_error,
+        masks=masks,
+    )
+
+
+def label_studio_readers(path: Any) -> dict[str, Callable]:
+    """Finds exports of Label Studio: dict from split to the function that reads it."""
+    return readers_by_split(_read_file, path, _SUFFIXES, is_label_studio)
+
+
+def _read_file(
+    path, *, image_dir=None, class_names=None, on_error="raise", masks=False
+):
+    """The dataset of a file."""
     problems = Problems(f"`from_label_studio` of {str(path)!r}", on_error)
     locator = ImageLocator(path, image_dir)
     found, rotated = [], []
@@ -131,11 +145,6 @@ def from_label_studio(
     note_rotated(problems, path.name, rotated)
     classes = reading.named_classes(class_order([], found), class_names)
     return reading.make_dataset(found, classes, problems, source=path)
-
-
-def label_studio_readers(path: Any) -> dict[str, Callable]:
-    """Finds exports of Label Studio: dict from split to the function that reads it."""
-    return readers_by_split(from_label_studio, path, _SUFFIXES, is_label_studio)
 
 
 def is_label_studio(path: Any) -> bool:
