@@ -13,6 +13,8 @@ import pathlib
 import warnings
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 from effdet_keras._internal.number_ranges import check_whole_number
 from effdet_keras._internal.remote_path import exists, path_of
 from effdet_keras._internal.whole_files import is_remote
@@ -622,6 +624,8 @@ class _Content:
     readers: Mapping[str, Callable]  # those of the source, which need not read again
     boxes_of: Mapping[str, int]  # number of boxes of each image, by its name
     num_boxes: int
+    means_of: Mapping[str, np.ndarray]  # the mean of the boxes of each image, `xywh`
+    is_doubtful: bool  # whether a file does not say what its numbers are
 
     @property
     def counted(self):
@@ -655,7 +659,8 @@ def _choose(found, inner, path):
         has_splits = len(content.source.readers) > 1
         is_whole = 2 * len(content.boxes_of) >= most
         order = -found.index(content.source)
-        return has_splits and is_whole, len(content.boxes_of), content.num_boxes, order
+        is_clear, count = not content.is_doubtful, len(content.boxes_of)
+        return has_splits and is_whole, count, content.num_boxes, is_clear, order
 
     contents.sort(key=worth, reverse=True)
     if not contents:
@@ -681,7 +686,7 @@ def _choose(found, inner, path):
 def _content_of(source):
     """What a dataset holds, or None where it cannot be read."""
     boxes_of, num_boxes, seen = collections.Counter(), 0, set()
-    readers = {}
+    readers, means, is_doubtful = {}, {}, False
     try:
         with dataset_root(source.root), _collector_off():
             for split, read in source.readers.items():
@@ -691,17 +696,25 @@ def _content_of(source):
                 is_clean = not told and not dataset.problems
                 again = functools.partial(_read_again, dataset, read)
                 readers[split] = again if is_clean else read
+                is_doubtful |= any(p.kind == "box columns" for p in dataset.problems)
                 for record in dataset.records:
                     if isinstance(record.image, str):
                         if record.image in seen:  # of a split that has all images
                             continue
                         seen.add(record.image)
                     name = record.file_name.replace("\\", "/").rpartition("/")[2]
-                    boxes_of[name.rpartition(".")[0] or name] += len(record.labels)
+                    name = name.rpartition(".")[0] or name
+                    if name in boxes_of:
+                        means.pop(name, None)  # of two images, in any order
+                    elif len(record.labels):
+                        means[name] = record.boxes_xywh.mean(axis=0)
+                    boxes_of[name] += len(record.labels)
                     num_boxes += len(record.labels)
     except (ValueError, OSError, ImportError):
         return None
-    return _Content(source, readers, boxes_of, num_boxes) if boxes_of else None
+    if not boxes_of:
+        return None
+    return _Content(source, readers, boxes_of, num_boxes, means, is_doubtful)
 
 
 def _read_again(known, read, *, class_names=None, on_error="raise", **options):
@@ -724,19 +737,46 @@ def _note_of_other(chosen, other):
     names = sorted(chosen.boxes_of.keys() | other.boxes_of.keys())
     pairs = ((n, chosen.boxes_of.get(n), other.boxes_of.get(n)) for n in names)
     different = [pair for pair in pairs if pair[1] != pair[2]]
+    cure = f"Pass format={other.source.format!r} (--format) or its folder for that"
     if not different:
-        return f"{line}, which is not read: {chosen.counted} in both."
+        moved = [name for name in chosen.means_of if _is_elsewhere(name, chosen, other)]
+        if not moved:
+            return f"{line}, which is not read: {chosen.counted} in both."
+        means = (
+            _describe_mean(content.means_of[moved[0]]) for content in (chosen, other)
+        )
+        return (
+            f"{line}, which is not read and differs: {chosen.counted} in both, but "
+            f"those of {count_of(len(moved), 'image')} lie elsewhere, such as "
+            f"{moved[0]!r}, on average: {' here, '.join(means)} there. {cure}."
+        )
     name, here, there = different[0]
     here, there = ("no annotation" if n is None else n for n in (here, there))
     how = "1 image differs"
     if len(different) > 1:
         how = f"{len(different):,} images differ"
     how += f", such as {name!r}: {here} and {there}"
-    cure = f"Pass format={other.source.format!r} (--format) or its folder for that"
     return (
         f"{line}, which is not read and differs: {chosen.counted} here, "
         f"{other.counted} there. {how}. {cure}."
     )
+
+
+_ELSEWHERE = 0.2  # of the sides of boxes: more than counting from 1 and rounding move
+
+
+def _is_elsewhere(name, one, other):
+    """Whether the boxes of an image lie elsewhere in another of its formats."""
+    if name not in other.means_of:
+        return False
+    here, there = one.means_of[name], other.means_of[name]
+    room = np.maximum(_ELSEWHERE * np.tile(here[2:], 2), 3)
+    return bool((np.abs(here - there) > room).any())
+
+
+def _describe_mean(box_xywh):
+    left, top, width, height = box_xywh.tolist()
+    return f"left {left:.0f}, top {top:.0f}, width {width:.0f}, height {height:.0f}"
 
 
 def _note_of_unread(source):

@@ -790,3 +790,30 @@ def test_an_image_is_not_taken_from_a_folder_of_results(tmp_path):
     put(tmp_path, "annotations/a.xml", text=VOC.format("a.jpg"))
     with pytest.warns(UserWarning, match="not where it says"):
         assert paths(load(tmp_path), tmp_path) == ["photos/a.jpg"]
+
+
+def test_images_of_one_name_in_several_folders_are_told(tmp_path):
+    put(tmp_path, "big/deep/a.jpg", "small/deep/a.jpg")
+    put(tmp_path, "pets.json", text=coco("a.jpg"))
+    with pytest.raises(FileNotFoundError, match=r"There are 2 images of that name: "):
+        load(tmp_path)
+
+
+def test_of_two_formats_that_which_says_what_its_numbers_are_is_read(tmp_path, capsys):
+    put(tmp_path, "a.jpg")
+    put(tmp_path, "a.csv", text="image,label,x,y,width,height\na.jpg,cat,20,10,16,12\n")
+    box = {"x": 20, "y": 10, "width": 16, "height": 12}  # of which x, y is the center
+    images = [{"image": "a.jpg", "annotations": [{"label": "cat", "coordinates": box}]}]
+    put(tmp_path, "a.json", text=json.dumps(images))
+    assert load(tmp_path)[0]["boxes"].tolist() == [[4, 12, 16, 28]]
+    said = capsys.readouterr().out
+    assert "is Create ML" in said and "as CSV, which is not read and differs" in said
+    assert "left 12, top 4, width 16, height 12 here, left 20, top 10" in said
+
+
+def test_images_of_a_dataset_beside_are_not_taken(tmp_path):
+    put(tmp_path, "dogs/photos/a.jpg", "dogs/a.jpg", "cats/b.txt")
+    put(tmp_path, "cats/pets.json", text=coco("a.jpg"))
+    for path in (tmp_path / "cats", tmp_path / "cats/pets.json"):
+        with pytest.raises(FileNotFoundError, match="no folder with the images"):
+            load(path)

@@ -340,6 +340,14 @@ def find_moved(
     return [path if counts[path] == 1 else None for path in paths], root
 
 
+def images_called(name: str, source: Any) -> list[Any]:
+    """All images of a dataset whose files have the name that a path ends in."""
+    root, parts = current_root(source), path_parts(name)
+    if root is None or not parts or is_remote(root):
+        return []
+    return [path for path in ImageIndex(root) if path.name == parts[-1]]
+
+
 def _roles_of_source(path):
     """The roles of the split that an annotation file, or its folder, names."""
     of_folder = split_in_name(path.parent.name) or ""
